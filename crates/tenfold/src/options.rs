@@ -1,0 +1,169 @@
+//! What callers ask for: a goal, an effort, threads, limits.
+
+use crate::error::{Error, Result};
+
+/// What the encoder must reach. One goal a call; the codec finds the step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Goal {
+    /// Bits a value, every byte of the blob counted.
+    Bits(f64),
+    /// Bytes of the tensor over bytes of the blob.
+    Ratio(f64),
+    /// Mean squared error at most this.
+    Mse(f64),
+    /// Mean squared error over the variance of the tensor at most this.
+    Nmse(f64),
+    /// No value is off by more than this.
+    MaxError(f64),
+    /// The blob takes at most this many bytes; the error is as small as that allows.
+    MaxBytes(usize),
+    /// Quantise with this step (spacing of a scalar quantiser of equal density is twice the step).
+    Step(f64),
+    /// Every bit comes back.
+    Lossless,
+}
+
+/// How hard the encoder searches. The decoder's work is the same for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Effort {
+    /// Scalar quantiser with a rate-distortion choice.
+    Fast,
+    /// Trellis of 8 states.
+    #[default]
+    Balanced,
+    /// Trellis of 256 states.
+    Best,
+}
+
+impl Effort {
+    /// Name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Effort::Fast => "fast",
+            Effort::Balanced => "balanced",
+            Effort::Best => "best",
+        }
+    }
+}
+
+/// How to encode. Build with [`EncodeOptions::new`] and the `with_*` setters.
+///
+/// ```
+/// use tenfold::{EncodeOptions, Effort, Goal};
+/// let options = EncodeOptions::new(Goal::Bits(2.5)).with_effort(Effort::Best).with_threads(1);
+/// assert_eq!(options.effort, Effort::Best);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct EncodeOptions {
+    /// What to reach. No default: a caller always states it.
+    pub goal: Goal,
+    /// How hard to search. Default: [`Effort::Balanced`].
+    pub effort: Effort,
+    /// Worker threads; 0 (the default) uses the current rayon pool, that is all cores.
+    pub threads: usize,
+    /// Values coded by one lane of a tile; 0 (the default) lets the encoder choose. Fewer give more
+    /// independent tiles (good for a GPU and for reading single rows) and cost about 24 bits each time.
+    pub lane_values: u32,
+}
+
+impl EncodeOptions {
+    /// Options for a goal, everything else at its default.
+    pub fn new(goal: Goal) -> Self {
+        EncodeOptions { goal, effort: Effort::default(), threads: 0, lane_values: 0 }
+    }
+
+    /// Sets the effort.
+    pub fn with_effort(mut self, effort: Effort) -> Self {
+        self.effort = effort;
+        self
+    }
+
+    /// Sets the number of threads; 0 means all cores.
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Sets the values a lane; 0 means automatic.
+    pub fn with_lane_values(mut self, lane_values: u32) -> Self {
+        self.lane_values = lane_values;
+        self
+    }
+
+    /// Checks the goal's number once, before any work.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let positive = |name: &str, v: f64| {
+            if v.is_finite() && v > 0.0 {
+                Ok(())
+            } else {
+                Err(Error::InvalidArgument(format!("{name} must be a positive, finite number, not {v}")))
+            }
+        };
+        match self.goal {
+            Goal::Bits(v) => positive("bits", v)?,
+            Goal::Ratio(v) => positive("ratio", v)?,
+            Goal::Mse(v) => positive("mse", v)?,
+            Goal::Nmse(v) => positive("nmse", v)?,
+            Goal::MaxError(v) => positive("max_error", v)?,
+            Goal::Step(v) => positive("step", v)?,
+            Goal::MaxBytes(_) | Goal::Lossless => {}
+        }
+        if self.lane_values != 0 && !(32..=65536).contains(&self.lane_values) {
+            return Err(Error::InvalidArgument(format!(
+                "lane_values must lie between 32 and 65536, not {}",
+                self.lane_values
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// How to decode.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DecodeOptions {
+    /// Worker threads; 0 (the default) uses the current rayon pool, that is all cores.
+    pub threads: usize,
+    /// What a blob may ask for.
+    pub limits: Limits,
+}
+
+impl DecodeOptions {
+    /// Sets the number of threads; 0 means all cores.
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Sets the limits.
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+/// What a blob may ask of a decoder; checked before memory is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Bytes of the decoded tensor. Default: 64 GiB.
+    pub max_bytes: u64,
+    /// Dimensions of a tensor. Default: 16.
+    pub max_dims: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { max_bytes: 64 << 30, max_dims: 16 }
+    }
+}
+
+impl Limits {
+    /// Sets the most bytes a decoded tensor may take.
+    pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
+        self.max_bytes = max_bytes;
+        self
+    }
+}
