@@ -1,11 +1,11 @@
 //! Errors of model files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 /// Shorthand for results of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong with a model file.
 #[derive(Debug, Error)]
@@ -28,6 +28,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file may be fine, but this build cannot read it.
+    #[error("{path}: not supported: {what}")]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What is not supported.
+        what: String,
+    },
     /// The codec refused a tensor.
     #[error("tensor {name:?}: {source}")]
     Codec {
@@ -37,6 +45,9 @@ pub enum Error {
         #[source]
         source: tenfold::Error,
     },
+    /// The worker threads asked for could not be started.
+    #[error("could not start worker threads: {0}")]
+    Threads(String),
     /// The caller asked for something that cannot work.
     #[error("{0}")]
     InvalidArgument(String),
@@ -46,10 +57,25 @@ impl Error {
     /// Who must act.
     pub fn kind(&self) -> tenfold::ErrorKind {
         match self {
-            Error::Io { .. } => tenfold::ErrorKind::Environment,
+            Error::Io { .. } | Error::Threads(_) => tenfold::ErrorKind::Environment,
             Error::Malformed { .. } => tenfold::ErrorKind::Data,
+            Error::Unsupported { .. } => tenfold::ErrorKind::Unsupported,
             Error::Codec { source, .. } => source.kind(),
             Error::InvalidArgument(_) => tenfold::ErrorKind::Caller,
         }
+    }
+
+    /// For `map_err` on what the system says of a path.
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
+        move |source| Error::Io { path: path.to_owned(), source }
+    }
+
+    pub(crate) fn malformed(path: &Path, reason: impl Into<String>) -> Error {
+        Error::Malformed { path: path.to_owned(), reason: reason.into() }
+    }
+
+    /// For `map_err` on what the codec says of a tensor.
+    pub(crate) fn codec(name: &str) -> impl FnOnce(tenfold::Error) -> Error + '_ {
+        move |source| Error::Codec { name: name.to_owned(), source }
     }
 }

@@ -2,6 +2,9 @@
 //! the codec; it knows nothing of the inside of a blob.
 
 mod error;
+pub mod gguf;
+pub mod npy;
+mod pread;
 pub mod source;
 
 pub use error::{Error, Result};
