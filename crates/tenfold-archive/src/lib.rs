@@ -1,11 +1,48 @@
 //! Model files: safetensors in and out, GGUF and npy in. This crate streams tensors between files and
 //! the codec; it knows nothing of the inside of a blob.
+//!
+//! A compressed model is itself a valid safetensors file (or a folder of shards): each compressed tensor is
+//! a U8 tensor that holds its blob, and `__metadata__` says which ones those are.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use tenfold::{DecodeOptions, Goal};
+//! use tenfold_archive::{Archive, CompressOptions, Silent, compress};
+//! let (model, small) = (Path::new("model.safetensors"), Path::new("small.safetensors"));
+//! let report = compress(model, small, &CompressOptions::new(Goal::Bits(3.0)), &Silent)?;
+//! println!("{:.2} times smaller", report.total.ratio);
+//! let archive = Archive::open(small)?;
+//! let tensor = archive.read(0, &DecodeOptions::default())?;
+//! # Ok::<(), tenfold_archive::Error>(())
+//! ```
+#![deny(unsafe_code)]
 
+mod archive;
+mod compare;
+mod compress;
+mod decompress;
 mod error;
 pub mod gguf;
+mod inspect;
+mod model;
 pub mod npy;
+mod output;
+mod plan;
 mod pread;
+mod progress;
+mod report;
+mod safetensors;
 pub mod source;
+mod tags;
+mod values;
 
+pub use archive::{Archive, ArchiveTensor};
+pub use compare::{Comparison, TensorDiff, compare};
+pub use compress::compress;
+pub use decompress::decompress;
 pub use error::{Error, Result};
+pub use inspect::{Verified, inspect, verify};
+pub use plan::{Alloc, CompressOptions, Recipe};
+pub use progress::{Progress, Silent};
+pub use report::{Report, TensorRow, Totals};
 pub use source::{Source, TensorInfo};

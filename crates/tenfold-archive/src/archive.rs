@@ -1,0 +1,242 @@
+//! Random access to a model, compressed or not: list its tensors, read one, read some of its rows.
+//!
+//! To a reader of this type a blob and a plain tensor look the same; so do a file, a folder of shards,
+//! a GGUF file and an npy file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::Path;
+
+use tenfold::{BlobInfo, DecodeOptions, Dtype, Tensor, TensorView};
+
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::safetensors::{StoredDtype, codec_dtype, dtype_name};
+use crate::tags::{self, Tags};
+
+/// A tensor of an [`Archive`], as it was before compression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArchiveTensor {
+    /// Its name.
+    pub name: String,
+    /// Element type; `None` for one that the codec does not have (complex, 4- and 6-bit floats).
+    pub dtype: Option<Dtype>,
+    /// Name of the element type.
+    pub dtype_name: String,
+    /// Shape, outermost dimension first.
+    pub shape: Vec<usize>,
+    /// Bytes of the tensor.
+    pub bytes: u64,
+    /// Bytes in the file.
+    pub stored_bytes: u64,
+    /// Whether it is stored as a blob.
+    pub compressed: bool,
+    /// Name of the file that holds it.
+    pub file: String,
+    pub(crate) stored_dtype: StoredDtype,
+}
+
+/// An open model.
+///
+/// Rows and headers are read through a memory map: do not let other processes shorten the file meanwhile.
+pub struct Archive {
+    model: Model,
+    /// One a shard; `None` where the shard holds no blobs.
+    tags: Vec<Option<Tags>>,
+    tensors: Vec<ArchiveTensor>,
+    by_name: HashMap<String, usize>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Archive {
+    /// Opens a model of any format that [`compress`](crate::compress) reads, compressed or not.
+    pub fn open(path: &Path) -> Result<Archive> {
+        let model = Model::open(path)?;
+        let tags = model
+            .shards
+            .iter()
+            .map(|shard| tags::read(shard, &model.items))
+            .collect::<Result<Vec<Option<Tags>>>>()?;
+        let mut tensors = Vec::with_capacity(model.items.len());
+        for item in &model.items {
+            let original = tags[item.shard]
+                .as_ref()
+                .and_then(|tags| tags.blobs.get(&item.name));
+            let (dtype, shape, bytes) = match original {
+                Some(original) => (original.dtype, &original.shape, original.bytes),
+                None => (item.dtype, &item.shape, item.bytes),
+            };
+            tensors.push(ArchiveTensor {
+                name: item.name.clone(),
+                dtype: codec_dtype(dtype),
+                dtype_name: dtype_name(dtype),
+                shape: shape.clone(),
+                bytes,
+                stored_bytes: item.bytes,
+                compressed: original.is_some(),
+                file: model.shards[item.shard].file_name.clone(),
+                stored_dtype: dtype,
+            });
+        }
+        let by_name = tensors
+            .iter()
+            .enumerate()
+            .map(|(i, t)| (t.name.clone(), i))
+            .collect();
+        let mut metadata = BTreeMap::new();
+        for (shard, tags) in model.shards.iter().zip(&tags) {
+            metadata.extend(
+                tags.as_ref()
+                    .map_or(&shard.metadata, |tags| &tags.metadata)
+                    .iter()
+                    .cloned(),
+            );
+        }
+        Ok(Archive {
+            model,
+            tags,
+            tensors,
+            by_name,
+            metadata,
+        })
+    }
+
+    /// The tensors, in the order of the file.
+    pub fn tensors(&self) -> &[ArchiveTensor] {
+        &self.tensors
+    }
+
+    /// The original's metadata.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    /// Number of the tensor with this name.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Bytes of all tensors before compression; at the most what a `u64` holds, if a damaged file claims more.
+    pub fn bytes(&self) -> u64 {
+        self.tensors
+            .iter()
+            .fold(0, |sum, tensor| tensor.bytes.saturating_add(sum))
+    }
+
+    /// Whether the model was compressed by tenfold.
+    pub fn is_compressed(&self) -> bool {
+        self.tags.iter().any(Option::is_some)
+    }
+
+    /// Reads and decodes tensor `index`.
+    pub fn read(&self, index: usize, options: &DecodeOptions) -> Result<Tensor> {
+        let (tensor, dtype) = self.known(index)?;
+        let data = self.read_bytes(index, options)?;
+        Ok(Tensor {
+            dtype,
+            shape: tensor.shape.clone(),
+            data,
+        })
+    }
+
+    /// Reads rows of tensor `index`, seen as rows × last dimension; of a blob, only the tiles that hold them.
+    pub fn read_rows(&self, index: usize, rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
+        let (tensor, dtype) = self.known(index)?;
+        let stored = self.model.peek(index)?;
+        if tensor.compressed {
+            self.check_blob(index, &stored)?;
+            return tenfold::decode_rows(&stored, rows, options).map_err(Error::codec(&tensor.name));
+        }
+        let view = TensorView::new(dtype, &tensor.shape, &stored).map_err(Error::codec(&tensor.name))?;
+        if rows.start > rows.end || rows.end > view.rows() {
+            let reason = format!(
+                "tensor {:?} has {} rows; {rows:?} was asked for",
+                tensor.name,
+                view.rows()
+            );
+            return Err(Error::InvalidArgument(reason));
+        }
+        let width = view.cols() * dtype.size();
+        let data = stored[rows.start * width..rows.end * width].to_vec();
+        Ok(Tensor {
+            dtype,
+            shape: vec![rows.len(), view.cols()],
+            data,
+        })
+    }
+
+    /// What the blob of tensor `index` says of itself; `None` for a tensor that is stored as it was.
+    pub fn blob_info(&self, index: usize) -> Result<Option<BlobInfo>> {
+        let tensor = self.tensor(index)?;
+        if !tensor.compressed {
+            return Ok(None);
+        }
+        self.check_blob(index, &self.model.peek(index)?).map(Some)
+    }
+
+    /// Checks all checksums of tensor `index` and decodes it, without keeping the result.
+    pub fn verify(&self, index: usize, options: &DecodeOptions) -> Result<()> {
+        let tensor = self.tensor(index)?;
+        let stored = self.model.read(index)?;
+        if tensor.compressed {
+            self.check_blob(index, &stored)?;
+            tenfold::verify(&stored, options).map_err(Error::codec(&tensor.name))?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of the original tensor, whatever its dtype.
+    pub(crate) fn read_bytes(&self, index: usize, options: &DecodeOptions) -> Result<Vec<u8>> {
+        let tensor = self.tensor(index)?;
+        let stored = self.model.read(index)?;
+        if !tensor.compressed {
+            return Ok(stored.into_owned());
+        }
+        self.check_blob(index, &stored)?;
+        Ok(tenfold::decode(&stored, options)
+            .map_err(Error::codec(&tensor.name))?
+            .data)
+    }
+
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    pub(crate) fn tags(&self) -> &[Option<Tags>] {
+        &self.tags
+    }
+
+    /// Reads a blob's header and holds it against the file's metadata.
+    fn check_blob(&self, index: usize, blob: &[u8]) -> Result<BlobInfo> {
+        let tensor = self.tensor(index)?;
+        let info = tenfold::inspect(blob).map_err(Error::codec(&tensor.name))?;
+        if Some(info.dtype) != tensor.dtype || info.shape != tensor.shape {
+            return Err(Error::malformed(
+                self.model.path_of(index),
+                format!(
+                    "tensor {:?} is {} {:?} in the metadata but {} {:?} in its blob",
+                    tensor.name, tensor.dtype_name, tensor.shape, info.dtype, info.shape
+                ),
+            ));
+        }
+        Ok(info)
+    }
+
+    fn tensor(&self, index: usize) -> Result<&ArchiveTensor> {
+        self.tensors.get(index).ok_or_else(|| {
+            Error::InvalidArgument(format!("no tensor {index}: the model has {}", self.tensors.len()))
+        })
+    }
+
+    fn known(&self, index: usize) -> Result<(&ArchiveTensor, Dtype)> {
+        let tensor = self.tensor(index)?;
+        match tensor.dtype {
+            Some(dtype) => Ok((tensor, dtype)),
+            None => Err(Error::Unsupported {
+                path: self.model.path_of(index).to_owned(),
+                what: format!("reading tensor {:?} of dtype {}", tensor.name, tensor.dtype_name),
+            }),
+        }
+    }
+}

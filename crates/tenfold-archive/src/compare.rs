@@ -1,0 +1,271 @@
+//! How far two models differ, tensor by tensor. Either may be compressed; blobs are decoded on the way.
+
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde::Serialize;
+use tenfold::{DecodeOptions, Dtype};
+
+use crate::archive::Archive;
+use crate::compress::with_threads;
+use crate::error::Result;
+use crate::progress::Progress;
+use crate::values;
+
+/// Values converted at a time.
+const CHUNK: usize = 1 << 16;
+
+/// The difference of one tensor.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TensorDiff {
+    /// Its name.
+    pub name: String,
+    /// Dtype in the first model.
+    pub dtype: String,
+    /// Shape in the first model.
+    pub shape: Vec<usize>,
+    /// Number of values.
+    pub values: u64,
+    /// Whether dtype, shape and every byte agree.
+    pub identical: bool,
+    /// Mean squared error.
+    pub mse: f64,
+    /// Mean squared error over the variance in the first model; 0 if both are 0, null (infinite) if only
+    /// the variance is.
+    pub nmse: f64,
+    /// Largest absolute error.
+    pub max_error: f64,
+    /// Cosine of the angle between the two, 1 if either is zero everywhere and they agree.
+    pub cosine: f64,
+    /// Values that are NaN or infinite in one model and not the same in the other; left out of the rest.
+    pub special_mismatches: u64,
+}
+
+/// The difference of two models.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Comparison {
+    /// Tensors that both have, in the order of the first.
+    pub tensors: Vec<TensorDiff>,
+    /// All of them taken as one.
+    pub total: TensorDiff,
+    /// Names only in the first.
+    pub only_in_first: Vec<String>,
+    /// Names only in the second.
+    pub only_in_second: Vec<String>,
+    /// Names in both, but with another shape or a dtype that has no values here (complex, 4- and 6-bit
+    /// floats) and other bytes.
+    pub not_comparable: Vec<String>,
+}
+
+/// Compares two models of any formats that [`compress`](crate::compress) reads, compressed or not.
+pub fn compare(a: &Path, b: &Path, options: &DecodeOptions, progress: &dyn Progress) -> Result<Comparison> {
+    let (first, second) = (Archive::open(a)?, Archive::open(b)?);
+    let inner = options.clone().with_threads(0);
+    with_threads(options.threads, || {
+        compare_archives(&first, &second, &inner, progress)
+    })?
+}
+
+fn compare_archives(
+    first: &Archive,
+    second: &Archive,
+    options: &DecodeOptions,
+    progress: &dyn Progress,
+) -> Result<Comparison> {
+    let mut out = Comparison {
+        tensors: Vec::new(),
+        total: Sums::default().finish("total", "", &[]),
+        only_in_first: Vec::new(),
+        only_in_second: Vec::new(),
+        not_comparable: Vec::new(),
+    };
+    let names = second.tensors().iter().map(|tensor| &tensor.name);
+    out.only_in_second = names.filter(|name| first.find(name).is_none()).cloned().collect();
+    let mut total = Sums::default();
+    progress.start(first.bytes());
+    for (i, tensor) in first.tensors().iter().enumerate() {
+        progress.message(&tensor.name);
+        let Some(j) = second.find(&tensor.name) else {
+            out.only_in_first.push(tensor.name.clone());
+            continue;
+        };
+        let other = &second.tensors()[j];
+        if tensor.shape != other.shape {
+            out.not_comparable.push(tensor.name.clone());
+            continue;
+        }
+        let (x, y) = (first.read_bytes(i, options)?, second.read_bytes(j, options)?);
+        let same = tensor.dtype_name == other.dtype_name && x == y;
+        let mut sums = match (tensor.dtype, other.dtype) {
+            (Some(p), Some(q)) => Sums::measure((p, &x), (q, &y)),
+            _ if same => Sums::default(),
+            _ => {
+                out.not_comparable.push(tensor.name.clone());
+                continue;
+            }
+        };
+        sums.differ = !same;
+        total = total.merge(&sums);
+        out.tensors
+            .push(sums.finish(&tensor.name, &tensor.dtype_name, &tensor.shape));
+        progress.advance(tensor.bytes);
+    }
+    out.total = total.finish("total", "", &[]);
+    Ok(out)
+}
+
+/// What is summed up over values; sums of parts add up to the sums of the whole.
+#[derive(Debug, Clone, Default)]
+struct Sums {
+    differ: bool,
+    /// All values, and those among them that are finite on both sides.
+    values: u64,
+    finite: u64,
+    mismatches: u64,
+    error: f64,
+    max_error: f64,
+    x: f64,
+    xx: f64,
+    yy: f64,
+    xy: f64,
+    /// Sum of squares about the mean, for parts whose means differ.
+    spread: f64,
+}
+
+impl Sums {
+    fn measure(a: (Dtype, &[u8]), b: (Dtype, &[u8])) -> Sums {
+        let part = |(x, y): (&[u8], &[u8])| {
+            let count = x.len() / a.0.size();
+            let mut p = vec![0.0; count];
+            let mut q = vec![0.0; count];
+            values::load(a.0, x, &mut p);
+            values::load(b.0, y, &mut q);
+            Sums::of(&p, &q)
+        };
+        // Gathered in order, so that the result does not depend on the number of threads.
+        let parts: Vec<Sums> =
+            a.1.par_chunks(CHUNK * a.0.size())
+                .zip(b.1.par_chunks(CHUNK * b.0.size()))
+                .map(part)
+                .collect();
+        parts.iter().fold(Sums::default(), |sum, part| sum.merge(part))
+    }
+
+    fn of(x: &[f64], y: &[f64]) -> Sums {
+        let mut s = Sums {
+            values: x.len() as u64,
+            ..Sums::default()
+        };
+        for (&x, &y) in x.iter().zip(y) {
+            if !(x.is_finite() && y.is_finite()) {
+                s.mismatches += u64::from(!(x == y || x.is_nan() && y.is_nan()));
+                continue;
+            }
+            s.finite += 1;
+            let e = x - y;
+            s.error += e * e;
+            s.max_error = s.max_error.max(e.abs());
+            s.x += x;
+            s.xx += x * x;
+            s.yy += y * y;
+            s.xy += x * y;
+        }
+        let mean = s.x / s.finite.max(1) as f64;
+        s.spread = x
+            .iter()
+            .zip(y)
+            .filter(|(x, y)| x.is_finite() && y.is_finite())
+            .map(|(x, _)| (x - mean).powi(2))
+            .sum();
+        s
+    }
+
+    fn merge(mut self, other: &Sums) -> Sums {
+        // The spread of a union: of its parts, and of their means about each other (Chan et al.).
+        let (n, m) = (self.finite as f64, other.finite as f64);
+        if self.finite > 0 && other.finite > 0 {
+            let gap = self.x / n - other.x / m;
+            self.spread += gap * gap * (n * m / (n + m));
+        }
+        self.spread += other.spread;
+        self.differ |= other.differ;
+        self.values += other.values;
+        self.finite += other.finite;
+        self.mismatches += other.mismatches;
+        self.error += other.error;
+        self.max_error = self.max_error.max(other.max_error);
+        self.x += other.x;
+        self.xx += other.xx;
+        self.yy += other.yy;
+        self.xy += other.xy;
+        self
+    }
+
+    fn finish(&self, name: &str, dtype: &str, shape: &[usize]) -> TensorDiff {
+        let n = self.finite.max(1) as f64;
+        let nmse = if self.error == 0.0 {
+            0.0
+        } else {
+            self.error / self.spread
+        };
+        let norms = self.xx.sqrt() * self.yy.sqrt();
+        let cosine = if self.error == 0.0 {
+            1.0
+        } else if norms == 0.0 {
+            0.0
+        } else {
+            (self.xy / norms).clamp(-1.0, 1.0)
+        };
+        TensorDiff {
+            name: name.to_owned(),
+            dtype: dtype.to_owned(),
+            shape: shape.to_vec(),
+            values: self.values,
+            identical: !self.differ,
+            mse: self.error / n,
+            nmse,
+            max_error: self.max_error,
+            cosine,
+            special_mismatches: self.mismatches,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_are_those_of_their_definition() {
+        let x: Vec<f64> = (0..1000).map(|i| f64::from(i) * 0.01 + 100.0).collect();
+        let y: Vec<f64> = x
+            .iter()
+            .enumerate()
+            .map(|(i, x)| x + if i % 2 == 0 { 0.5 } else { -0.25 })
+            .collect();
+        let whole = Sums::of(&x, &y);
+        let parts = Sums::of(&x[..300], &y[..300]).merge(&Sums::of(&x[300..], &y[300..]));
+        let mean = x.iter().sum::<f64>() / 1000.0;
+        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 1000.0;
+        for sums in [whole, parts] {
+            let diff = sums.finish("", "", &[]);
+            assert!((diff.mse - 0.15625).abs() < 1e-12);
+            assert!((diff.nmse - 0.15625 / variance).abs() < 1e-9);
+            assert!((diff.max_error - 0.5).abs() < 1e-12);
+            assert!(diff.cosine > 0.9999 && diff.cosine < 1.0);
+        }
+    }
+
+    #[test]
+    fn special_values_are_equal_to_themselves_and_counted_otherwise() {
+        let inf = f64::INFINITY;
+        let diff = Sums::of(
+            &[f64::NAN, inf, inf, 1.0, 2.0],
+            &[f64::NAN, inf, -inf, f64::NAN, 2.0],
+        )
+        .finish("", "", &[]);
+        assert_eq!((diff.special_mismatches, diff.mse, diff.cosine), (2, 0.0, 1.0));
+    }
+}

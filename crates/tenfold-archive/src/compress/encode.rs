@@ -1,0 +1,175 @@
+//! One shard at a time: tensors left as they are first, then the blobs.
+//!
+//! Large tensors are encoded one after the other, each on all threads; small ones are gathered, because
+//! one of them cannot keep all threads busy.
+
+use std::ops::Range;
+use std::path::Path;
+
+use rayon::prelude::*;
+use tenfold::{EncodeOptions, Goal, TensorView};
+
+use crate::error::{Error, Result};
+use crate::model::{Model, Shard};
+use crate::output::{Staging, Target};
+use crate::plan::Action;
+use crate::progress::Progress;
+use crate::report::TensorRow;
+use crate::safetensors::{ShardWriter, Slot, StoredDtype, codec_dtype, dtype_name};
+use crate::tags;
+
+/// Bytes of small tensors that are worked on together.
+const BATCH_BYTES: u64 = 64 << 20;
+
+/// Writes a shard into the staging folder. Rows come back in the order of the header.
+pub(crate) fn encode_shard(
+    model: &Model,
+    shard: &Shard,
+    actions: &[Action],
+    target: &Target,
+    staging: &Staging,
+    progress: &dyn Progress,
+) -> Result<Vec<TensorRow>> {
+    let first = shard.items.start;
+    let (blobs, plain): (Vec<usize>, Vec<usize>) = shard
+        .data_order
+        .iter()
+        .map(|&i| first + i)
+        .partition(|&i| actions[i].is_encode());
+    let order: Vec<usize> = plain.iter().chain(&blobs).map(|&i| i - first).collect();
+    let slots = shard
+        .items
+        .clone()
+        .map(|i| slot(model, i, actions[i]))
+        .collect::<Result<Vec<_>>>()?;
+    let metadata = tags::write(shard, &model.items, |i| actions[i].is_encode())?;
+    let path = staging.path(Path::new(&shard.file_name));
+    let mut writer = ShardWriter::create(&path, &target.place(&shard.file_name), metadata, slots, &order)?;
+
+    let mut rows: Vec<TensorRow> = shard.items.clone().map(|i| row(model, i)).collect();
+    for index in plain {
+        writer.put(&model.read(index)?)?;
+        progress.advance(model.items[index].bytes);
+    }
+    for batch in batches(&blobs, |i| model.items[i].bytes) {
+        let batch = &blobs[batch];
+        progress.message(&model.items[batch[0]].name);
+        let encode = |&index: &usize| {
+            let blob = encode_tensor(model, index, actions[index])?;
+            progress.advance(model.items[index].bytes);
+            Ok(blob)
+        };
+        let encoded: Vec<Vec<u8>> = match batch {
+            [one] => vec![encode(one)?],
+            _ => batch.par_iter().map(encode).collect::<Result<_>>()?,
+        };
+        for (&index, blob) in batch.iter().zip(encoded) {
+            writer.put(&blob)?;
+            rows[index - first] = blob_row(row(model, index), &blob, actions[index])?;
+        }
+    }
+    writer.finish()?;
+    Ok(rows)
+}
+
+/// Encodes one tensor as its action says.
+pub(crate) fn encode_tensor(model: &Model, index: usize, action: Action) -> Result<Vec<u8>> {
+    let item = &model.items[index];
+    let (Action::Encode { goal, effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
+        return Err(Error::InvalidArgument(format!(
+            "tensor {:?} is not to be encoded",
+            item.name
+        )));
+    };
+    let data = model.read(index)?;
+    let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
+    let options = EncodeOptions::new(goal).with_effort(effort);
+    tenfold::encode(&view, &options).map_err(Error::codec(&item.name))
+}
+
+/// Splits a list into runs to work on together: one large tensor, or small ones up to a common size.
+pub(crate) fn batches(indices: &[usize], bytes: impl Fn(usize) -> u64) -> Vec<Range<usize>> {
+    let mut out = Vec::new();
+    let (mut start, mut size) = (0, 0u64);
+    for (at, &index) in indices.iter().enumerate() {
+        let next = bytes(index);
+        if at > start && size.saturating_add(next) > BATCH_BYTES {
+            out.push(start..at);
+            (start, size) = (at, 0);
+        }
+        size = size.saturating_add(next);
+    }
+    if start < indices.len() {
+        out.push(start..indices.len());
+    }
+    out
+}
+
+fn slot(model: &Model, index: usize, action: Action) -> Result<Slot> {
+    let item = &model.items[index];
+    match (action, codec_dtype(item.dtype)) {
+        (Action::Encode { .. }, Some(dtype)) => {
+            let max_bytes = tenfold::max_encoded_len(dtype, &item.shape).map_err(Error::codec(&item.name))?;
+            Ok(Slot {
+                name: item.name.clone(),
+                dtype: StoredDtype::U8,
+                shape: None,
+                max_bytes,
+            })
+        }
+        _ => {
+            let max_bytes = usize::try_from(item.bytes)
+                .map_err(|_| Error::InvalidArgument(format!("tensor {:?} is too large", item.name)))?;
+            Ok(Slot {
+                name: item.name.clone(),
+                dtype: item.dtype,
+                shape: Some(item.shape.clone()),
+                max_bytes,
+            })
+        }
+    }
+}
+
+fn row(model: &Model, index: usize) -> TensorRow {
+    let item = &model.items[index];
+    let file = &model.shards[item.shard].file_name;
+    TensorRow::new(&item.name, file, dtype_name(item.dtype), &item.shape).with_sizes(item.bytes, item.bytes)
+}
+
+fn blob_row(row: TensorRow, blob: &[u8], action: Action) -> Result<TensorRow> {
+    let info = tenfold::inspect(blob).map_err(Error::codec(&row.name))?;
+    let original = row.original_bytes;
+    let mut row = row.with_sizes(original, blob.len() as u64).with_blob(&info);
+    if let Action::Encode { goal, .. } = action {
+        row.goal = Some(goal_text(goal));
+    }
+    Ok(row)
+}
+
+fn goal_text(goal: Goal) -> String {
+    match goal {
+        Goal::Bits(v) => format!("bits={v:.4}"),
+        Goal::Ratio(v) => format!("ratio={v}"),
+        Goal::Mse(v) => format!("mse={v}"),
+        Goal::Nmse(v) => format!("nmse={v}"),
+        Goal::MaxError(v) => format!("max_error={v}"),
+        Goal::MaxBytes(v) => format!("max_bytes={v}"),
+        Goal::Step(v) => format!("step={v:.6e}"),
+        Goal::Lossless => "lossless".into(),
+        _ => "other".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_cover_everything_and_keep_to_their_size() {
+        let mib = 1 << 20;
+        let sizes = [30 * mib, 30 * mib, 10 * mib, 200 * mib, 1, 2, 64 * mib];
+        let indices: Vec<usize> = (0..sizes.len()).collect();
+        assert_eq!(batches(&indices, |i| sizes[i]), [0..2, 2..3, 3..4, 4..6, 6..7]);
+        assert!(batches(&[], |_| 0).is_empty());
+    }
+}

@@ -1,0 +1,118 @@
+//! From a model to a compressed model, tensor by tensor.
+
+mod encode;
+mod threads;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::model::{Layout, Model};
+use crate::output::{Staging, Target, copy_siblings};
+use crate::plan::{self, Action, Alloc, CompressOptions, StepSearch};
+use crate::progress::Progress;
+use crate::report::{Report, TensorRow};
+use crate::tags;
+
+pub(crate) use encode::{batches, encode_tensor};
+pub(crate) use threads::with_threads;
+
+/// How often the whole model may be encoded again to meet a budget with one step for all.
+const CORRECTIONS: usize = 2;
+
+/// Compresses the model at `input` into `output`.
+///
+/// `input` is a safetensors file, an index of shards, a folder that holds either, a GGUF file or an npy
+/// file. A folder or an index gives a folder with the same files, anything else gives one file. The output
+/// appears when it is whole. Memory follows the largest tensor.
+pub fn compress(
+    input: &Path,
+    output: &Path,
+    options: &CompressOptions,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    let model = Model::open(input)?;
+    if let Some(shard) = model.shards.iter().find(|shard| tags::is_tagged(&shard.metadata)) {
+        let reason = format!(
+            "{} is compressed already; decompress it first",
+            shard.path.display()
+        );
+        return Err(Error::InvalidArgument(reason));
+    }
+    let target = Target::check(&model, output, options.overwrite)?;
+    let mut actions = plan::plan(&model, options)?;
+    let staging = Staging::new(&target)?;
+
+    with_threads(options.threads, || {
+        let rows = encode_model(&model, &mut actions, options, &target, &staging, progress)?;
+        let stored = rows.iter().map(|row| row.stored_bytes).sum();
+        let mut report = Report::new(rows);
+        report.left_out = finish(&model, &target, staging, stored)?;
+        Ok(report)
+    })?
+}
+
+/// Encodes everything, more than once if one step for all has to be corrected.
+fn encode_model(
+    model: &Model,
+    actions: &mut [Action],
+    options: &CompressOptions,
+    target: &Target,
+    staging: &Staging,
+    progress: &dyn Progress,
+) -> Result<Vec<TensorRow>> {
+    let mut search = match (options.alloc, plan::model_bits(options)) {
+        (Alloc::Step, Some(bits)) => Some(StepSearch::new(model, actions, bits, progress)?),
+        _ => None,
+    };
+    let mut corrections = 0;
+    loop {
+        if let Some(search) = &search {
+            search.apply(actions);
+        }
+        progress.start(model.bytes());
+        let mut rows = Vec::with_capacity(model.items.len());
+        for shard in &model.shards {
+            rows.extend(encode::encode_shard(
+                model, shard, actions, target, staging, progress,
+            )?);
+        }
+        let Some(search) = &mut search else {
+            return Ok(rows);
+        };
+        let shared = rows
+            .iter()
+            .zip(actions.iter())
+            .filter(|(_, action)| action.is_shared());
+        let bytes = shared.map(|(row, _)| row.stored_bytes).sum();
+        if corrections == CORRECTIONS || !search.correct(bytes) {
+            return Ok(rows);
+        }
+        corrections += 1;
+    }
+}
+
+/// Adds the index and the other files of a folder and moves everything into place. Returns the files of
+/// the input folder that were left out.
+pub(crate) fn finish(
+    model: &Model,
+    target: &Target,
+    staging: Staging,
+    stored_bytes: u64,
+) -> Result<Vec<PathBuf>> {
+    let (mut names, left_out) = copy_siblings(model, &staging)?;
+    names.extend(model.shards.iter().map(|shard| PathBuf::from(&shard.file_name)));
+    if let Layout::Folder {
+        index: Some(index), ..
+    } = &model.layout
+    {
+        let name = PathBuf::from(&index.file_name);
+        let label = target.place(&index.file_name);
+        let text = index
+            .to_json(stored_bytes)
+            .map_err(|e| Error::malformed(&label, e.to_string()))?;
+        std::fs::write(staging.path(&name), text).map_err(Error::io(&label))?;
+        names.push(name);
+    }
+    staging.commit(&names)?;
+    Ok(left_out)
+}

@@ -1,0 +1,72 @@
+//! What is inside a model file, without decoding it; and whether all of it decodes.
+
+use std::path::Path;
+
+use rayon::prelude::*;
+use tenfold::DecodeOptions;
+
+use crate::archive::Archive;
+use crate::compress::{batches, with_threads};
+use crate::error::Result;
+use crate::progress::Progress;
+use crate::report::{Report, TensorRow};
+
+/// Lists the tensors of a model, compressed or not. Reads headers only.
+pub fn inspect(path: &Path) -> Result<Report> {
+    let archive = Archive::open(path)?;
+    let mut rows = Vec::with_capacity(archive.tensors().len());
+    for (index, tensor) in archive.tensors().iter().enumerate() {
+        let mut row = TensorRow::new(
+            &tensor.name,
+            &tensor.file,
+            tensor.dtype_name.clone(),
+            &tensor.shape,
+        )
+        .with_sizes(tensor.bytes, tensor.stored_bytes);
+        if let Some(info) = archive.blob_info(index)? {
+            row = row.with_blob(&info);
+        }
+        rows.push(row);
+    }
+    Ok(Report::new(rows))
+}
+
+/// What [`verify`] has checked.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Tensors of the model.
+    pub tensors: usize,
+    /// Blobs among them: checksums checked and decoded.
+    pub blobs: usize,
+    /// Bytes of the tensors as stored, all of them read.
+    pub stored_bytes: u64,
+    /// Bytes of the originals.
+    pub original_bytes: u64,
+}
+
+/// Checks every checksum of a model and decodes every blob. The first fault ends it with an error.
+pub fn verify(path: &Path, options: &DecodeOptions, progress: &dyn Progress) -> Result<Verified> {
+    let archive = Archive::open(path)?;
+    let tensors = archive.tensors();
+    let indices: Vec<usize> = (0..tensors.len()).collect();
+    let inner = options.clone().with_threads(0);
+    with_threads(options.threads, || -> Result<()> {
+        progress.start(archive.bytes());
+        for batch in batches(&indices, |i| tensors[i].bytes) {
+            progress.message(&tensors[batch.start].name);
+            batch.into_par_iter().try_for_each(|index| -> Result<()> {
+                archive.verify(index, &inner)?;
+                progress.advance(tensors[index].bytes);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    })??;
+    Ok(Verified {
+        tensors: tensors.len(),
+        blobs: tensors.iter().filter(|tensor| tensor.compressed).count(),
+        stored_bytes: tensors.iter().map(|tensor| tensor.stored_bytes).sum(),
+        original_bytes: archive.bytes(),
+    })
+}

@@ -1,0 +1,69 @@
+//! What happens to each tensor of a model: left as it is, or encoded with a goal.
+//!
+//! The plan is made from names, dtypes and shapes alone ([`rule`], [`recipe`], [`ramp`]); only one step for
+//! all tensors ([`step`]) needs a look at their values.
+
+mod options;
+mod ramp;
+mod recipe;
+mod rule;
+mod step;
+
+use tenfold::{Effort, Goal};
+
+use crate::error::{Error, Result};
+use crate::model::Model;
+
+pub use options::{Alloc, CompressOptions};
+pub use recipe::Recipe;
+pub(crate) use step::StepSearch;
+
+/// What happens to a tensor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Action {
+    /// It is written as it was.
+    Copy,
+    /// It becomes a blob.
+    Encode {
+        goal: Goal,
+        effort: Effort,
+        /// Whether it takes part in the model-wide budget of bits.
+        shared: bool,
+    },
+}
+
+impl Action {
+    pub fn is_encode(&self) -> bool {
+        matches!(self, Action::Encode { .. })
+    }
+
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Action::Encode { shared: true, .. })
+    }
+}
+
+/// Bits a value for the model, if that is the goal.
+pub(crate) fn model_bits(options: &CompressOptions) -> Option<f64> {
+    match options.model_goal() {
+        Some(Goal::Bits(bits)) => Some(bits),
+        _ => None,
+    }
+}
+
+/// The plan for a model, one action a tensor. With [`Alloc::Step`] the goals of the tensors that share the
+/// budget are still those of [`Alloc::Equal`].
+pub(crate) fn plan(model: &Model, options: &CompressOptions) -> Result<Vec<Action>> {
+    options.validate()?;
+    let rules = rule::Rules::new(options)?;
+    let mut actions: Vec<Action> = model.items.iter().map(|item| rules.action(item)).collect();
+    match (options.alloc, model_bits(options)) {
+        (Alloc::Ramp(slope), Some(bits)) => ramp::apply(&model.items, &mut actions, slope, bits),
+        (Alloc::Equal | Alloc::Step, Some(_)) | (Alloc::Equal, None) => {}
+        (alloc, None) => {
+            return Err(Error::InvalidArgument(format!(
+                "allocation {alloc} shares out bits a value; it needs bits as the goal for the model"
+            )));
+        }
+    }
+    Ok(actions)
+}

@@ -1,0 +1,162 @@
+//! What a caller may ask of [`compress`](crate::compress).
+
+use std::fmt;
+use std::str::FromStr;
+
+use tenfold::{Effort, Goal};
+
+use super::recipe::{Recipe, Treatment};
+use crate::error::{Error, Result};
+
+/// How a model-wide number of bits a value is shared among the tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub enum Alloc {
+    /// The same bits for each.
+    #[default]
+    Equal,
+    /// The same quantiser step for each: least squared error over the model for its size.
+    Step,
+    /// So many bits more for each layer than for the one before; the average over all values is met.
+    Ramp(f64),
+}
+
+impl fmt::Display for Alloc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Alloc::Equal => f.write_str("equal"),
+            Alloc::Step => f.write_str("step"),
+            Alloc::Ramp(slope) => write!(f, "ramp={slope}"),
+        }
+    }
+}
+
+impl FromStr for Alloc {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Alloc, String> {
+        let slope = |text: &str| text.parse::<f64>().ok().filter(|slope| slope.is_finite());
+        match text.split_once('=') {
+            None if text == "equal" => Ok(Alloc::Equal),
+            None if text == "step" => Ok(Alloc::Step),
+            Some(("ramp", number)) => slope(number)
+                .map(Alloc::Ramp)
+                .ok_or_else(|| format!("{number:?} is not a number of bits a layer")),
+            _ => Err(format!("{text:?} is none of equal, step, ramp=K")),
+        }
+    }
+}
+
+/// How to compress a model.
+///
+/// ```
+/// use tenfold::{Effort, Goal};
+/// use tenfold_archive::CompressOptions;
+/// let options = CompressOptions::new(Goal::Bits(3.0)).with_effort(Effort::Best).with_exclude("lm_head.*");
+/// assert_eq!(options.exclude, ["lm_head.*"]);
+/// ```
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct CompressOptions {
+    /// Goal for tensors that no entry of the recipe matches. Default: the recipe's `[default]`.
+    pub goal: Option<Goal>,
+    /// How hard to search. Default: the recipe's `[default]`, or else balanced.
+    pub effort: Option<Effort>,
+    /// Worker threads; 0 (the default) uses all cores.
+    pub threads: usize,
+    /// How `Goal::Bits` is shared among tensors. Default: equal.
+    pub alloc: Alloc,
+    /// Globs of names to compress although the default rule leaves them. Default: none.
+    pub include: Vec<String>,
+    /// Globs of names to leave as they are, whatever else matches them. Default: none.
+    pub exclude: Vec<String>,
+    /// Goals by tensor. Default: none.
+    pub recipe: Option<Recipe>,
+    /// Whether an existing output may be replaced. Default: no.
+    pub overwrite: bool,
+}
+
+impl CompressOptions {
+    /// Options for one goal, everything else at its default.
+    pub fn new(goal: Goal) -> Self {
+        CompressOptions {
+            goal: Some(goal),
+            ..Default::default()
+        }
+    }
+
+    /// Sets the effort.
+    pub fn with_effort(mut self, effort: Effort) -> Self {
+        self.effort = Some(effort);
+        self
+    }
+
+    /// Sets the number of threads; 0 means all cores.
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Sets how bits are shared.
+    pub fn with_alloc(mut self, alloc: Alloc) -> Self {
+        self.alloc = alloc;
+        self
+    }
+
+    /// Adds a glob of names to compress.
+    pub fn with_include(mut self, glob: impl Into<String>) -> Self {
+        self.include.push(glob.into());
+        self
+    }
+
+    /// Adds a glob of names to leave.
+    pub fn with_exclude(mut self, glob: impl Into<String>) -> Self {
+        self.exclude.push(glob.into());
+        self
+    }
+
+    /// Sets the recipe.
+    pub fn with_recipe(mut self, recipe: Recipe) -> Self {
+        self.recipe = Some(recipe);
+        self
+    }
+
+    /// Sets whether an existing output may be replaced.
+    pub fn with_overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// The treatment of tensors that no entry of the recipe matches.
+    pub(crate) fn fallback(&self) -> Option<Treatment> {
+        let stated = self.recipe.as_ref().and_then(|recipe| recipe.default);
+        self.goal
+            .map(Treatment::Goal)
+            .or(stated.map(|default| default.treatment))
+    }
+
+    pub(crate) fn model_goal(&self) -> Option<Goal> {
+        match self.fallback() {
+            Some(Treatment::Goal(goal)) => Some(goal),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn default_effort(&self) -> Effort {
+        let stated = self
+            .recipe
+            .as_ref()
+            .and_then(|recipe| recipe.default)
+            .and_then(|default| default.effort);
+        self.effort.or(stated).unwrap_or_default()
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        if self.fallback().is_none() {
+            return Err(Error::InvalidArgument(
+                "no goal: state one for the model, or give a recipe with a [default]".into(),
+            ));
+        }
+        Ok(())
+    }
+}

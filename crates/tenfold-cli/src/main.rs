@@ -1,0 +1,2 @@
+//! The command `tenfold`.
+fn main() {}
