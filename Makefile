@@ -1,0 +1,38 @@
+# Set-up is part of every target: Rust with cargo, Python 3 and make are all that must be there.
+
+# Seconds for each fuzz target of `make fuzz`.
+TIME ?= 600
+# Seconds for each fuzz target of `make test`.
+SMOKE ?= 15
+
+.PHONY: help demo test lint unit bench fuzz
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Compress real tensors, look inside, measure the error, unpack
+	cargo build --release --quiet --package tenfold-cli
+	@scripts/demo.sh
+
+test: lint unit ## Lints, all tests, and a short run of each fuzz target
+	fuzz/run $(SMOKE)
+
+lint: ## Formatting and clippy, where the toolchain has them
+	@if cargo fmt --version >/dev/null 2>&1; then \
+		echo "cargo fmt --all --check"; cargo fmt --all --check; \
+	else echo "lint: rustfmt is not installed, skipped"; fi
+	@if cargo clippy --version >/dev/null 2>&1; then \
+		echo "cargo clippy --workspace --all-targets -- -D warnings"; \
+		cargo clippy --workspace --all-targets --quiet -- -D warnings; \
+	else echo "lint: clippy is not installed, skipped"; fi
+
+unit: ## All tests of the workspace
+	@if cargo nextest --version >/dev/null 2>&1; then \
+		cargo nextest run --workspace && cargo test --workspace --doc; \
+	else cargo test --workspace; fi
+
+bench: ## Benchmarks of the library; `tenfold bench` measures files
+	cargo bench --workspace
+
+fuzz: ## Each fuzz target for TIME seconds (default 600)
+	fuzz/run $(TIME)
