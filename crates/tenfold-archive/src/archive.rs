@@ -157,7 +157,8 @@ impl Archive {
             );
             return Err(Error::InvalidArgument(reason));
         }
-        let width = view.cols() * dtype.size();
+        // The columns of an empty tensor may be too many to multiply; there are no rows of them then.
+        let width = view.cols().saturating_mul(dtype.size());
         let data = stored[rows.start * width..rows.end * width].to_vec();
         Ok(Tensor {
             dtype,
