@@ -1,0 +1,91 @@
+//! `tenfold compress`.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use tenfold::{Effort, Goal};
+use tenfold_archive::{CompressOptions, Recipe, Report};
+
+use super::hint_force;
+use crate::args::{CompressArgs, EffortArg, GoalArgs};
+use crate::exit::Usage;
+use crate::print;
+use crate::progress::Bar;
+
+pub fn run(args: CompressArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+    let options = options(&args)?;
+    let start = Instant::now();
+    let bar = Bar::new(quiet);
+    let result = tenfold_archive::compress(&args.input, &args.output, &options, &bar);
+    drop(bar);
+    let report = hint_force(result, &args.output, args.force)?;
+    if !quiet {
+        for path in &report.left_out {
+            eprintln!(
+                "tenfold: note: {} is not part of the model and was left out",
+                path.display()
+            );
+        }
+    }
+    if args.json {
+        print::json(&report)?;
+    } else if !quiet {
+        print::out(&summary(&report, start.elapsed().as_secs_f64()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
+    let mut options = CompressOptions::default();
+    options.goal = goal(&args.goal);
+    options.effort = args.effort.map(|effort| match effort {
+        EffortArg::Fast => Effort::Fast,
+        EffortArg::Balanced => Effort::Balanced,
+        EffortArg::Best => Effort::Best,
+    });
+    options.threads = args.threads.threads;
+    options.alloc = args.alloc;
+    options.include = args.include.clone();
+    options.exclude = args.exclude.clone();
+    options.recipe = args.recipe.as_deref().map(Recipe::read).transpose()?;
+    options.overwrite = args.force;
+    if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {
+        let message = "state one goal: --bits, --ratio, --mse, --nmse, --max-error, --max-bytes or --lossless \
+                       (or a --recipe with a [default])";
+        return Err(Usage(message.into()).into());
+    }
+    Ok(options)
+}
+
+fn goal(args: &GoalArgs) -> Option<Goal> {
+    let goals = [
+        args.bits.map(Goal::Bits),
+        args.ratio.map(Goal::Ratio),
+        args.mse.map(Goal::Mse),
+        args.nmse.map(Goal::Nmse),
+        args.max_error.map(Goal::MaxError),
+        args.max_bytes.map(Goal::MaxBytes),
+        args.lossless.then_some(Goal::Lossless),
+    ];
+    goals.into_iter().flatten().next()
+}
+
+fn summary(report: &Report, seconds: f64) -> String {
+    let (part, all) = (&report.compressed, &report.total);
+    let rate = all.original_bytes as f64 / seconds.max(1e-9);
+    format!(
+        "{} of {} tensors compressed: {} to {}, {:.3} bits a value, ratio {:.2}\n\
+         whole model: {} to {}, ratio {:.2}; {:.1} s, {}/s\n",
+        part.tensors,
+        all.tensors,
+        print::bytes(part.original_bytes),
+        print::bytes(part.stored_bytes),
+        part.bits_per_value,
+        part.ratio,
+        print::bytes(all.original_bytes),
+        print::bytes(all.stored_bytes),
+        all.ratio,
+        seconds,
+        print::bytes(rate as u64),
+    )
+}

@@ -1,0 +1,16 @@
+//! `tenfold decompress`.
+
+use std::process::ExitCode;
+
+use super::{decode_options, hint_force};
+use crate::args::DecompressArgs;
+use crate::progress::Bar;
+
+pub fn run(args: DecompressArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+    let bar = Bar::new(quiet);
+    let options = decode_options(&args.decode);
+    let result = tenfold_archive::decompress(&args.input, &args.output, &options, args.force, &bar);
+    drop(bar);
+    hint_force(result, &args.output, args.force)?;
+    Ok(ExitCode::SUCCESS)
+}

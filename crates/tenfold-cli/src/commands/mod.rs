@@ -1,0 +1,62 @@
+//! One file a command; this one only dispatches.
+
+mod compare;
+mod compress;
+mod decompress;
+mod inspect;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use tenfold::{DecodeOptions, Limits};
+
+use crate::args::{Cli, Command, CompletionsArgs, Decode};
+
+/// Runs a command; the code is for commands that end well and still have something to say.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Compress(args) => compress::run(args, cli.quiet),
+        Command::Decompress(args) => decompress::run(args, cli.quiet),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Verify(args) => verify::run(args, cli.quiet),
+        Command::Compare(args) => compare::run(args, cli.quiet),
+        Command::Completions(args) => completions(args),
+    }
+}
+
+fn completions(args: CompletionsArgs) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "tenfold", &mut script);
+    crate::print::out(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn decode_options(decode: &Decode) -> DecodeOptions {
+    let mut limits = Limits::default();
+    if let Some(bytes) = decode.max_tensor_bytes {
+        limits = limits.with_max_bytes(bytes);
+    }
+    DecodeOptions::default()
+        .with_threads(decode.threads.threads)
+        .with_limits(limits)
+}
+
+/// Adds the way out to the error for an output that exists.
+fn hint_force<T>(
+    result: tenfold_archive::Result<T>,
+    output: &std::path::Path,
+    force: bool,
+) -> anyhow::Result<T> {
+    let hint = !force && output.exists();
+    result.map_err(|error| match error {
+        tenfold_archive::Error::InvalidArgument(reason) if hint && reason.contains("exists already") => {
+            crate::exit::Usage(format!(
+                "{} exists already; --force replaces it",
+                output.display()
+            ))
+            .into()
+        }
+        error => error.into(),
+    })
+}

@@ -1,0 +1,27 @@
+//! `tenfold verify`.
+
+use std::process::ExitCode;
+
+use super::decode_options;
+use crate::args::VerifyArgs;
+use crate::print;
+use crate::progress::Bar;
+
+pub fn run(args: VerifyArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+    let bar = Bar::new(quiet);
+    let verified = tenfold_archive::verify(&args.input, &decode_options(&args.decode), &bar)?;
+    drop(bar);
+    if args.json {
+        print::json(&verified)?;
+    } else if !quiet {
+        print::out(&format!(
+            "{}: {} of {} tensors are compressed; all checksums are right and all of them decode ({} from {})\n",
+            args.input.display(),
+            verified.blobs,
+            verified.tensors,
+            print::bytes(verified.original_bytes),
+            print::bytes(verified.stored_bytes),
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

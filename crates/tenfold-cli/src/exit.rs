@@ -1,0 +1,82 @@
+//! Exit codes and error texts. Codes follow the kinds of error, that is, who must act.
+
+use std::process::ExitCode;
+
+use tenfold::ErrorKind;
+
+/// Everything else.
+pub const OTHER: u8 = 1;
+/// The command line asks for something that cannot work.
+pub const USAGE: u8 = 2;
+/// The data is bad, or a check that was asked for failed.
+pub const DATA: u8 = 3;
+/// The data may be fine, but this build cannot read it.
+pub const UNSUPPORTED: u8 = 4;
+/// A limit stopped the work.
+pub const LIMIT: u8 = 5;
+/// The machine failed: files, memory, threads.
+pub const ENVIRONMENT: u8 = 6;
+
+/// The table of `--help`.
+pub const HELP: &str = "\
+Exit codes:
+  0  success
+  1  any other failure
+  2  wrong usage (arguments, recipe, output exists, input is output)
+  3  bad data (damaged or not a model file), or a check that failed
+  4  not supported by this build (newer format, unknown type)
+  5  a limit was hit (--max-bytes cannot be met, --max-tensor-bytes)
+  6  the machine failed (files, disk full, permissions, threads)";
+
+/// A mistake on the command line that only shows after parsing.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// The exit code of an error.
+pub fn code(error: &anyhow::Error) -> ExitCode {
+    let number = if error.is::<Usage>() {
+        USAGE
+    } else if let Some(error) = error.downcast_ref::<tenfold_archive::Error>() {
+        of_kind(error.kind())
+    } else if let Some(error) = error.downcast_ref::<tenfold::Error>() {
+        of_kind(error.kind())
+    } else if error.is::<std::io::Error>() {
+        ENVIRONMENT
+    } else {
+        OTHER
+    };
+    ExitCode::from(number)
+}
+
+fn of_kind(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Caller => USAGE,
+        ErrorKind::Data => DATA,
+        ErrorKind::Unsupported => UNSUPPORTED,
+        ErrorKind::Limit => LIMIT,
+        ErrorKind::Environment => ENVIRONMENT,
+        _ => OTHER,
+    }
+}
+
+/// The error and its causes, less those that the text before already tells.
+pub fn text(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
