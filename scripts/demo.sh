@@ -8,7 +8,9 @@ out=target/demo
 rm -rf "$out"
 mkdir -p "$out"
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold='' plain=''
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 run() {
     printf '$ tenfold %s\n' "$*"
     "$tenfold" "$@"
