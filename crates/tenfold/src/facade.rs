@@ -2,89 +2,92 @@
 
 use std::ops::Range;
 
+use crate::blob::{Frame, Params};
 use crate::error::{Error, Result};
-use crate::options::{DecodeOptions, Effort, EncodeOptions};
+use crate::levels::{self, Dequant};
+use crate::options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
+use crate::rate::{self, Outcome, Target};
+use crate::simd::Level;
 use crate::view::{Dtype, Tensor, TensorView, byte_len, rows_of};
+use crate::workers::Workers;
+use crate::{inspect::BlobInfo, lossless};
 
-/// How the values of a blob are coded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Codec {
-    /// Elements as they were, uncompressed.
-    Stored,
-    /// Lossless byte planes.
-    Planes,
-    /// Quantised levels.
-    Levels,
-}
-
-impl Codec {
-    /// Name for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Codec::Stored => "stored",
-            Codec::Planes => "lossless",
-            Codec::Levels => "lossy",
-        }
-    }
-}
-
-/// What a blob says of itself, read from its header alone.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct BlobInfo {
-    /// Format version.
-    pub version: u8,
-    /// How values are coded.
-    pub codec: Codec,
-    /// Element type.
-    pub dtype: Dtype,
-    /// Shape.
-    pub shape: Vec<usize>,
-    /// Number of values.
-    pub values: u64,
-    /// Bytes of the whole blob.
-    pub blob_bytes: u64,
-    /// Bytes before the first tile.
-    pub header_bytes: u64,
-    /// Independent tiles.
-    pub tiles: u64,
-    /// Lanes of a tile.
-    pub lanes: u32,
-    /// Values of a full tile.
-    pub tile_values: u64,
-    /// Step of the quantiser (lossy only).
-    pub step: Option<f64>,
-    /// States of the trellis; 1 for a scalar quantiser (lossy only).
-    pub states: Option<u32>,
-    /// Classes of statistics (lossy only).
-    pub classes: Option<u32>,
-}
-
-impl BlobInfo {
-    /// Bits a value, every byte counted; 0 for an empty tensor.
-    pub fn bits_per_value(&self) -> f64 {
-        if self.values == 0 { 0.0 } else { self.blob_bytes as f64 * 8.0 / self.values as f64 }
-    }
-
-    /// Bytes of the tensor over bytes of the blob.
-    pub fn ratio(&self) -> f64 {
-        self.values as f64 * self.dtype.size() as f64 / self.blob_bytes as f64
-    }
-}
+/// Below this many values a soft goal (bits, ratio, error) is met losslessly: a header and a table would
+/// take more than quantising saves.
+const TINY: usize = 256;
 
 /// Encodes a tensor into a new blob.
+///
+/// Integers and booleans take [`Goal::Lossless`] only. A goal that a lossless blob meets with fewer
+/// bytes is met losslessly.
 pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
     options.validate()?;
-    // Placeholder container until the codec lands: magic, dtype, dims, raw bytes.
-    let mut out = b"TNFD\x01".to_vec();
-    out.push(view.dtype().id());
-    out.push(view.shape().len() as u8);
-    for &d in view.shape() {
-        out.extend_from_slice(&(d as u64).to_le_bytes());
+    let workers = Workers::new(options.threads)?;
+    let exact = || lossless::encode(view, options.lane_values, &workers);
+    if options.goal == Goal::Lossless {
+        return exact();
     }
-    out.extend_from_slice(view.data());
-    Ok(out)
+    let bytes = view.data().len() as f64;
+    let target = match options.goal {
+        Goal::Bits(b) => Target::Bytes(b * view.len() as f64 / 8.0),
+        Goal::Ratio(r) => Target::Bytes(bytes / r),
+        Goal::Mse(v) => Target::Mse(v),
+        Goal::Nmse(v) => Target::Nmse(v),
+        Goal::MaxError(v) => Target::Bound(v),
+        Goal::Step(v) => Target::Step(v),
+        Goal::MaxBytes(cap) => Target::Cap(cap),
+        Goal::Lossless => return exact(),
+    };
+    let soft = !matches!(target, Target::Cap(_));
+    if !view.dtype().is_float() {
+        // A cap is not about error: an integer tensor may meet it exactly.
+        if let Target::Cap(cap) = target {
+            let blob = exact()?;
+            return if blob.len() <= cap { Ok(blob) } else { Err(does_not_fit(cap, blob.len())) };
+        }
+        return Err(Error::InvalidArgument(format!(
+            "{} tensors are only coded losslessly; use Goal::Lossless",
+            view.dtype()
+        )));
+    }
+    if soft && view.len() < TINY {
+        return exact();
+    }
+    // Close to the size of the elements a lossless blob may be the better answer; try it first where
+    // the goal is a size that it could meet.
+    let size = match target {
+        Target::Bytes(b) => Some(b),
+        Target::Cap(c) => Some(c as f64),
+        _ => None,
+    };
+    if size.is_some_and(|s| s >= bytes * 0.5) || view.len() < TINY {
+        let blob = exact()?;
+        if size.is_some_and(|s| blob.len() as f64 <= s) {
+            return Ok(blob);
+        }
+    }
+    match (rate::encode(view, options, &workers, target)?, target) {
+        // Few lossless blobs are smaller than three quarters of a float tensor's size, so this is rare.
+        (Outcome::Blob(blob), Target::Mse(_) | Target::Nmse(_) | Target::Bound(_) | Target::Step(_))
+            if blob.len() as f64 > bytes * 0.4 =>
+        {
+            let other = exact()?;
+            Ok(if other.len() <= blob.len() { other } else { blob })
+        }
+        (Outcome::Blob(blob), _) => Ok(blob),
+        (Outcome::Failed(smallest), Target::Cap(cap)) => {
+            let blob = exact()?;
+            if blob.len() <= cap {
+                return Ok(blob);
+            }
+            Err(does_not_fit(cap, smallest.map_or(blob.len(), |s| s.min(blob.len()))))
+        }
+        (Outcome::Failed(_), _) => exact(),
+    }
+}
+
+fn does_not_fit(cap: usize, need: usize) -> Error {
+    Error::DoesNotFit { cap: cap as u64, need: need as u64 }
 }
 
 /// Encodes into the caller's buffer and returns the bytes written. A buffer of
@@ -102,74 +105,124 @@ pub fn encode_into(view: &TensorView<'_>, options: &EncodeOptions, out: &mut [u8
 }
 
 /// Bytes that a blob of this dtype and shape never exceeds, whatever the options.
+///
+/// ```
+/// use tenfold::{Dtype, max_encoded_len};
+/// assert!(max_encoded_len(Dtype::F32, &[1000, 1000])? < 4_100_000);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
 pub fn max_encoded_len(dtype: Dtype, shape: &[usize]) -> Result<usize> {
-    byte_len(dtype, shape)
-        .and_then(|n| n.checked_add(256))
-        .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))
-}
-
-fn parse(blob: &[u8]) -> Result<(Dtype, Vec<usize>, &[u8])> {
-    if !blob.starts_with(b"TNFD") || blob.len() < 7 {
-        return Err(Error::NotABlob);
-    }
-    let dtype = Dtype::from_id(blob[5]).ok_or(Error::Corrupt("dtype"))?;
-    let n = blob[6] as usize;
-    let dims = blob.get(7..7 + 8 * n).ok_or(Error::Corrupt("dims"))?;
-    let shape: Vec<usize> =
-        dims.chunks_exact(8).map(|c| c.iter().rev().fold(0usize, |a, &b| a << 8 | b as usize)).collect();
-    let data = &blob[7 + 8 * n..];
-    if byte_len(dtype, &shape) != Some(data.len()) {
-        return Err(Error::Corrupt("length"));
-    }
-    Ok((dtype, shape, data))
+    let bytes = byte_len(dtype, shape)
+        .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))?;
+    // Lossless tiles at their smallest (32 values a lane), one directory entry each, and the header.
+    let values = bytes / dtype.size();
+    let tiles = values.div_ceil(32).max(1);
+    let per_tile = 8 + lossless::max_tile_len(0, dtype.size()) + 3 * dtype.size();
+    let coarse = values.div_ceil(65536) + 1;
+    let _ = tiles;
+    Ok(bytes + coarse * per_tile + 64 + 10 * shape.len() + dtype.size() * 700)
 }
 
 /// Decodes a blob into a new tensor.
-pub fn decode(blob: &[u8], _options: &DecodeOptions) -> Result<Tensor> {
-    let (dtype, shape, data) = parse(blob)?;
-    Ok(Tensor { dtype, shape, data: data.to_vec() })
+pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
+    let frame = Frame::parse(blob, &options.limits)?;
+    frame.check_len(blob)?;
+    let size = frame.head.dtype.size();
+    let mut data = vec![0u8; frame.values * size];
+    decode_range(&frame, blob, 0..frame.values, options.threads, &mut data)?;
+    Ok(Tensor { dtype: frame.head.dtype, shape: frame.head.shape, data })
 }
 
 /// Decodes into the caller's buffer, which must have exactly the bytes of the tensor.
 pub fn decode_into(blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Result<()> {
-    let t = decode(blob, options)?;
-    if t.data.len() != out.len() {
-        return Err(Error::BufferTooSmall { need: t.data.len() as u64, have: out.len() as u64 });
+    let frame = Frame::parse(blob, &options.limits)?;
+    frame.check_len(blob)?;
+    let need = frame.values * frame.head.dtype.size();
+    if out.len() != need {
+        return Err(Error::BufferTooSmall { need: need as u64, have: out.len() as u64 });
     }
-    out.copy_from_slice(&t.data);
-    Ok(())
+    decode_range(&frame, blob, 0..frame.values, options.threads, out)
 }
 
 /// Decodes rows `rows` of the two-dimensional view; only the tiles that hold them are read.
 /// The result has shape `[rows.len(), cols]`.
-pub fn decode_rows(blob: &[u8], rows: Range<usize>, _options: &DecodeOptions) -> Result<Tensor> {
-    let (dtype, shape, data) = parse(blob)?;
-    let cols = shape.last().copied().unwrap_or(1);
-    let w = cols * dtype.size();
-    if rows.start > rows.end || rows.end > rows_of(&shape) {
-        return Err(Error::InvalidArgument(format!("rows {rows:?} of {}", rows_of(&shape))));
+///
+/// ```
+/// use tenfold::{DecodeOptions, EncodeOptions, Goal, TensorView};
+/// let values: Vec<f32> = (0..4096).map(|i| i as f32).collect();
+/// let view = TensorView::from_slice(&values, &[64, 64])?;
+/// let blob = tenfold::encode(&view, &EncodeOptions::new(Goal::Lossless))?;
+/// let rows = tenfold::decode_rows(&blob, 10..12, &DecodeOptions::default())?;
+/// assert_eq!(rows.to_vec::<f32>()?, values[640..768]);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn decode_rows(blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
+    let frame = Frame::parse(blob, &options.limits)?;
+    frame.check_len(blob)?;
+    let cols = frame.head.shape.last().copied().unwrap_or(1);
+    let all = rows_of(&frame.head.shape);
+    if rows.start > rows.end || rows.end > all {
+        return Err(Error::InvalidArgument(format!(
+            "rows {}..{} of a tensor with {all} rows",
+            rows.start, rows.end
+        )));
     }
-    Ok(Tensor { dtype, shape: vec![rows.len(), cols], data: data[rows.start * w..rows.end * w].to_vec() })
+    let values = rows.start.saturating_mul(cols)..rows.end.saturating_mul(cols);
+    let values = values.start.min(frame.values)..values.end.min(frame.values);
+    let mut data = vec![0u8; values.len() * frame.head.dtype.size()];
+    decode_range(&frame, blob, values, options.threads, &mut data)?;
+    Ok(Tensor { dtype: frame.head.dtype, shape: vec![rows.len(), cols], data })
+}
+
+/// Decodes consecutive values into `out`, tile by tile.
+fn decode_range(frame: &Frame, blob: &[u8], values: Range<usize>, threads: usize, out: &mut [u8]) -> Result<()> {
+    if values.is_empty() {
+        return Ok(());
+    }
+    let level = Level::detect();
+    let workers = Workers::new(threads)?;
+    let dtype = frame.head.dtype;
+    let geometry = frame.head.params.geometry();
+    let first = values.start / geometry.tile_values();
+    let last = (values.end - 1) / geometry.tile_values();
+    // The part of each tile that lies within the range, and where it goes.
+    let window = |i: usize| {
+        let t = geometry.tile(i, frame.values);
+        let from = values.start.max(t.start) - t.start;
+        (t, from..values.end.min(t.start + t.len) - t.start)
+    };
+    let mut pieces = Vec::with_capacity(last - first + 1);
+    let mut rest = out;
+    for i in first..=last {
+        let (piece, later) = rest.split_at_mut(window(i).1.len() * dtype.size());
+        pieces.push(piece);
+        rest = later;
+    }
+    match &frame.head.params {
+        Params::Levels(p) => {
+            let scratch = levels::Scratch::new(level, p);
+            let dequant = Dequant::of(dtype, p);
+            workers.for_pieces(pieces, || (), |_, i, out| {
+                let (tile, window) = window(first + i);
+                levels::decode_tile(&scratch, p, &dequant, tile, frame.tile(blob, first + i)?, window, out)
+            })
+        }
+        Params::Planes(p) => {
+            let scratch = lossless::Scratch::new(level, p);
+            workers.for_pieces(pieces, Vec::new, |planes, i, out| {
+                let (tile, window) = window(first + i);
+                let bytes = frame.tile(blob, first + i)?;
+                lossless::decode_tile(&scratch, p, dtype, tile, bytes, window, planes, out)
+            })
+        }
+    }
 }
 
 /// Reads a blob's header; decodes nothing.
 pub fn inspect(blob: &[u8]) -> Result<BlobInfo> {
-    let (dtype, shape, data) = parse(blob)?;
-    Ok(BlobInfo {
-        version: 1,
-        codec: Codec::Stored,
-        dtype,
-        shape,
-        values: (data.len() / dtype.size()) as u64,
-        blob_bytes: blob.len() as u64,
-        header_bytes: (blob.len() - data.len()) as u64,
-        tiles: 1,
-        lanes: 1,
-        tile_values: data.len() as u64,
-        step: None,
-        states: None,
-        classes: None,
-    })
+    // Nothing is allocated for the tensor itself, so its size is no concern here.
+    let limits = Limits::default().with_max_bytes(u64::MAX);
+    Ok(BlobInfo::of(&Frame::parse(blob, &limits)?))
 }
 
 /// Checks every checksum and decodes everything, without keeping the result.
@@ -180,7 +233,9 @@ pub fn verify(blob: &[u8], options: &DecodeOptions) -> Result<()> {
 /// Bits a value that this tensor would take at a step and an effort, from a sample of its values.
 /// Meant for sharing one budget among many tensors.
 pub fn estimate_bits(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
-    let _ = effort;
-    let rms = 1.0f64;
-    Ok((rms / step).log2().max(0.1).min(view.dtype().size() as f64 * 8.0))
+    EncodeOptions::new(Goal::Step(step)).validate()?;
+    if !view.dtype().is_float() || view.is_empty() {
+        return Ok(view.dtype().size() as f64 * 8.0);
+    }
+    rate::estimate(view, step, effort)
 }

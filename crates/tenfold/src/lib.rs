@@ -15,18 +15,25 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod blob;
+mod entropy;
 mod error;
-#[allow(dead_code)]
 mod facade;
+mod inspect;
+mod levels;
+mod lossless;
 mod options;
-#[allow(dead_code, unused_imports)]
+mod quant;
+mod rate;
+mod simd;
 mod view;
+mod workers;
 
 pub use error::{Error, ErrorKind, Result};
 pub use facade::{
-    BlobInfo, Codec, decode, decode_into, decode_rows, encode, encode_into, estimate_bits, inspect,
-    max_encoded_len, verify,
+    decode, decode_into, decode_rows, encode, encode_into, estimate_bits, inspect, max_encoded_len, verify,
 };
+pub use inspect::{BlobInfo, Codec};
 pub use options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
 pub use view::{Dtype, Element, Tensor, TensorView};
 

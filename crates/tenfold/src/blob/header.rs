@@ -1,0 +1,199 @@
+//! The header: what a blob says of itself, and where its tiles are.
+//!
+//! Normative: docs/format.md, 'Blob'. The checksum at the header's end covers the directory, the
+//! directory holds a checksum of every tile, so every byte of a blob is covered.
+
+use super::bytes::{Reader, put_varint};
+use super::tile::Geometry;
+use crate::FORMAT_VERSION;
+use crate::error::{Error, Result};
+use crate::options::Limits;
+use crate::view::{Dtype, byte_len};
+use crate::{levels, lossless};
+
+const MAGIC: [u8; 4] = *b"TNFD";
+/// Magic, version, codec, dtype, dimensions, header length.
+const FIXED: usize = 12;
+const CODEC_PLANES: u8 = 1;
+const CODEC_LEVELS: u8 = 2;
+
+/// What a header says before the directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    pub params: Params,
+}
+
+/// Codec and its parameters.
+#[derive(Debug, Clone)]
+pub(crate) enum Params {
+    Planes(lossless::Params),
+    Levels(Box<levels::Params>),
+}
+
+impl Params {
+    pub(crate) fn geometry(&self) -> Geometry {
+        match self {
+            Params::Planes(p) => p.geometry,
+            Params::Levels(p) => p.geometry,
+        }
+    }
+}
+
+/// A parsed header with the directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub head: Head,
+    pub values: usize,
+    pub header_len: usize,
+    /// Length and checksum of each tile.
+    directory: Vec<(u32, u32)>,
+    /// Where each tile starts, and at the end the length of the blob.
+    offsets: Vec<usize>,
+}
+
+/// Puts a blob together from a header and its tiles.
+pub(crate) fn assemble(head: &Head, tiles: &[Vec<u8>]) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(4096 + tiles.iter().map(|t| t.len() + 8).sum::<usize>());
+    out.extend_from_slice(&MAGIC);
+    out.push(FORMAT_VERSION);
+    out.push(match head.params {
+        Params::Planes(_) => CODEC_PLANES,
+        Params::Levels(_) => CODEC_LEVELS,
+    });
+    out.push(head.dtype.id());
+    let dims = u8::try_from(head.shape.len())
+        .map_err(|_| Error::InvalidArgument("a tensor may have 255 dimensions at most".into()))?;
+    out.push(dims);
+    out.extend_from_slice(&[0; 4]);
+    head.shape.iter().for_each(|&d| put_varint(&mut out, d as u64));
+    out.push(0); // no preparation steps
+    match &head.params {
+        Params::Planes(p) => p.write(&mut out),
+        Params::Levels(p) => p.write(head.dtype, &mut out),
+    }
+    out.resize(out.len().next_multiple_of(4), 0);
+    for t in tiles {
+        let len = u32::try_from(t.len()).map_err(|_| Error::InvalidArgument("a tile is too large".into()))?;
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(&crc32fast::hash(t).to_le_bytes());
+    }
+    let header_len = u32::try_from(out.len() + 4)
+        .map_err(|_| Error::InvalidArgument("the header would be larger than 4 GiB".into()))?;
+    out[8..12].copy_from_slice(&header_len.to_le_bytes());
+    let sum = crc32fast::hash(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    tiles.iter().for_each(|t| out.extend_from_slice(t));
+    Ok(out)
+}
+
+impl Frame {
+    /// Reads a header; the tiles need not be there.
+    pub(crate) fn parse(blob: &[u8], limits: &Limits) -> Result<Frame> {
+        let known = blob.len().min(MAGIC.len());
+        if blob[..known] != MAGIC[..known] || blob.is_empty() {
+            return Err(Error::NotABlob);
+        }
+        let truncated = |need: usize| Error::Truncated { need: need as u64, have: blob.len() as u64 };
+        let fixed = blob.get(..FIXED).ok_or_else(|| truncated(FIXED))?;
+        if fixed[4] != FORMAT_VERSION {
+            return Err(Error::UnsupportedVersion { found: fixed[4], supported: FORMAT_VERSION });
+        }
+        let header_len = u32::from_le_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) as usize;
+        if header_len < FIXED + 4 {
+            return Err(Error::Corrupt("header length"));
+        }
+        let header = blob.get(..header_len).ok_or_else(|| truncated(header_len))?;
+        let (body, sum) = header.split_at(header_len - 4);
+        if crc32fast::hash(body).to_le_bytes() != *sum {
+            return Err(Error::Corrupt("header checksum"));
+        }
+        let mut r = Reader::new(&body[FIXED..]);
+        let dtype = Dtype::from_id(fixed[6])
+            .ok_or(Error::UnsupportedFeature { what: "dtype", id: fixed[6] as u64 })?;
+        let (shape, values) = read_shape(&mut r, fixed[7] as usize, dtype, limits)?;
+        if let steps @ 1.. = r.u8()? {
+            let id = if steps > 0 { r.u8()? } else { 0 };
+            return Err(Error::UnsupportedFeature { what: "preparation step", id: id as u64 });
+        }
+        let params = match fixed[5] {
+            CODEC_PLANES => Params::Planes(lossless::Params::read(&mut r, dtype)?),
+            CODEC_LEVELS => Params::Levels(Box::new(levels::Params::read(&mut r, dtype, values)?)),
+            id => return Err(Error::UnsupportedFeature { what: "codec", id: id as u64 }),
+        };
+        let head = Head { dtype, shape, params };
+        Frame::with_directory(head, values, header_len, body, r.rest())
+    }
+
+    fn with_directory(head: Head, values: usize, header_len: usize, body: &[u8], rest: &[u8]) -> Result<Frame> {
+        let tiles = head.params.geometry().tiles(values);
+        let padding = (body.len() - rest.len()).next_multiple_of(4) - (body.len() - rest.len());
+        let entries = tiles
+            .checked_mul(8)
+            .and_then(|n| n.checked_add(padding))
+            .filter(|&n| n == rest.len())
+            .and_then(|_| rest.get(padding..))
+            .filter(|_| rest[..padding].iter().all(|&b| b == 0))
+            .ok_or(Error::Corrupt("the directory does not match the number of tiles"))?;
+        let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        let directory: Vec<(u32, u32)> =
+            entries.chunks_exact(8).map(|e| (word(&e[..4]), word(&e[4..]))).collect();
+        let mut offsets = Vec::with_capacity(tiles + 1);
+        let mut at = header_len;
+        offsets.push(at);
+        for &(len, _) in &directory {
+            at = at.checked_add(len as usize).ok_or(Error::Corrupt("tile lengths overflow"))?;
+            offsets.push(at);
+        }
+        Ok(Frame { head, values, header_len, directory, offsets })
+    }
+
+    /// Bytes of the whole blob.
+    pub(crate) fn blob_len(&self) -> usize {
+        self.offsets.last().copied().unwrap_or(self.header_len)
+    }
+
+    pub(crate) fn tiles(&self) -> usize {
+        self.directory.len()
+    }
+
+    /// Checks that the blob has exactly the bytes it should have.
+    pub(crate) fn check_len(&self, blob: &[u8]) -> Result<()> {
+        match blob.len().cmp(&self.blob_len()) {
+            std::cmp::Ordering::Less => {
+                Err(Error::Truncated { need: self.blob_len() as u64, have: blob.len() as u64 })
+            }
+            std::cmp::Ordering::Greater => Err(Error::Corrupt("bytes after the last tile")),
+            std::cmp::Ordering::Equal => Ok(()),
+        }
+    }
+
+    /// The bytes of tile `i`, their checksum verified.
+    pub(crate) fn tile<'b>(&self, blob: &'b [u8], i: usize) -> Result<&'b [u8]> {
+        let bytes = blob
+            .get(self.offsets[i]..self.offsets[i + 1])
+            .ok_or(Error::Truncated { need: self.blob_len() as u64, have: blob.len() as u64 })?;
+        if crc32fast::hash(bytes) != self.directory[i].1 {
+            return Err(Error::Corrupt("tile checksum"));
+        }
+        Ok(bytes)
+    }
+}
+
+fn read_shape(r: &mut Reader<'_>, dims: usize, dtype: Dtype, limits: &Limits) -> Result<(Vec<usize>, usize)> {
+    if dims > limits.max_dims {
+        let (asked, limit) = (dims as u64, limits.max_dims as u64);
+        return Err(Error::LimitExceeded { what: "a number of dimensions", asked, limit });
+    }
+    let mut shape = Vec::with_capacity(dims);
+    for _ in 0..dims {
+        shape.push(usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("a dimension is too large"))?);
+    }
+    let bytes = byte_len(dtype, &shape).ok_or(Error::Corrupt("the shape's size overflows"))?;
+    if bytes as u64 > limits.max_bytes {
+        let (asked, limit) = (bytes as u64, limits.max_bytes);
+        return Err(Error::LimitExceeded { what: "a tensor size in bytes", asked, limit });
+    }
+    Ok((shape, bytes / dtype.size()))
+}

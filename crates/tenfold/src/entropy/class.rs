@@ -1,0 +1,133 @@
+//! Classes of statistics: values of similar expected size share a table.
+//!
+//! The expected size of a value is the scale of its row times that of its column, both kept as small
+//! logarithms; their sum picks the class. Normative: docs/format.md, 'Classes'.
+
+use super::bits::unpack;
+use crate::blob::bytes::{Reader, put_varint};
+use super::MAX_CLASSES;
+use crate::error::{Error, Result};
+
+/// Most bits of a row's or column's scale.
+pub(crate) const MAX_SCALE_BITS: u32 = 6;
+
+/// Which class each value has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClassMap {
+    /// Values of a row of the map. Rows need not be those of the tensor.
+    pub width: usize,
+    /// Scale of each row; empty where all are equal.
+    pub rows: Vec<u8>,
+    /// Scale of each column; empty where all are equal.
+    pub cols: Vec<u8>,
+    /// Smallest sum of scales that belongs to class 1, 2, …
+    pub thresholds: Vec<u8>,
+}
+
+impl ClassMap {
+    /// Number of classes.
+    pub(crate) fn classes(&self) -> usize {
+        self.thresholds.len() + 1
+    }
+
+    /// Class of every sum of scales.
+    fn by_sum(&self) -> [u8; 256] {
+        let mut lut = [0u8; 256];
+        for (sum, class) in lut.iter_mut().enumerate() {
+            *class = self.thresholds.iter().filter(|&&t| t as usize <= sum).count() as u8;
+        }
+        lut
+    }
+
+    /// Fills in the classes of consecutive values from value `start` on.
+    pub(crate) fn fill(&self, start: usize, out: &mut [u8]) {
+        let lut = self.by_sum();
+        let mut at = start;
+        let mut rest = out;
+        while !rest.is_empty() {
+            let (row, col) = (at / self.width, at % self.width);
+            let n = (self.width - col).min(rest.len());
+            let (now, later) = rest.split_at_mut(n);
+            let r = self.rows.get(row).copied().unwrap_or(0);
+            match self.cols.get(col..col + n) {
+                Some(cols) => now.iter_mut().zip(cols).for_each(|(o, &c)| *o = lut[(r + c) as usize]),
+                None => now.fill(lut[r as usize]),
+            }
+            at += n;
+            rest = later;
+        }
+    }
+
+    /// Appends the map to a header.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.width as u64);
+        let bits = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros());
+        let (row_bits, col_bits) = (bits(&self.rows), bits(&self.cols));
+        out.push((row_bits | col_bits << 4) as u8);
+        out.extend_from_slice(&self.thresholds);
+        for (values, n) in [(&self.rows, row_bits), (&self.cols, col_bits)] {
+            if n > 0 {
+                out.extend(super::bits::pack(values.iter().map(|&v| v as u32), n));
+            }
+        }
+    }
+
+    /// Reads a map of `classes` classes over `values` values.
+    pub(crate) fn read(r: &mut Reader<'_>, classes: usize, values: usize) -> Result<ClassMap> {
+        if !(2..=MAX_CLASSES).contains(&classes) {
+            return Err(Error::Corrupt("number of classes"));
+        }
+        let width = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("width of the class map"))?;
+        if width == 0 || width > values {
+            return Err(Error::Corrupt("width of the class map"));
+        }
+        let packed = r.u8()? as u32;
+        let (row_bits, col_bits) = (packed & 15, packed >> 4);
+        if row_bits > MAX_SCALE_BITS || col_bits > MAX_SCALE_BITS {
+            return Err(Error::Corrupt("bits of a scale"));
+        }
+        let thresholds = r.take(classes - 1)?.to_vec();
+        if thresholds.windows(2).any(|w| w[0] >= w[1]) || thresholds.first() == Some(&0) {
+            return Err(Error::Corrupt("class thresholds are not increasing"));
+        }
+        let mut scales = |count: usize, bits: u32| -> Result<Vec<u8>> {
+            if bits == 0 {
+                return Ok(Vec::new());
+            }
+            // The packed bytes are there before memory is taken: at most eight scales a byte.
+            let len = count.checked_mul(bits as usize).ok_or(Error::Corrupt("size of the class map"))?.div_ceil(8);
+            let bytes = r.take(len)?;
+            let mut out = vec![0u8; count];
+            let mut chunk = [0u32; 256];
+            for (i, out) in out.chunks_mut(256).enumerate() {
+                unpack(bytes, bits, i * 256, &mut chunk[..out.len()]);
+                out.iter_mut().zip(chunk).for_each(|(o, v)| *o = v as u8);
+            }
+            Ok(out)
+        };
+        let rows = scales(values.div_ceil(width), row_bits)?;
+        let cols = scales(width, col_bits)?;
+        Ok(ClassMap { width, rows, cols, thresholds })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_come_back_and_fill_from_anywhere() {
+        let map = ClassMap { width: 5, rows: vec![0, 9, 3, 1], cols: vec![4, 0, 1, 7, 2], thresholds: vec![3, 8] };
+        let mut bytes = Vec::new();
+        map.write(&mut bytes);
+        let back = ClassMap::read(&mut Reader::new(&bytes), 3, 18).unwrap();
+        assert_eq!(back, map);
+        let mut all = [0u8; 18];
+        map.fill(0, &mut all);
+        assert_eq!(all[..5], [1, 0, 0, 1, 0]);
+        assert_eq!(all[5..10], [2, 2, 2, 2, 2]);
+        let mut part = [0u8; 9];
+        map.fill(7, &mut part);
+        assert_eq!(part, all[7..16]);
+    }
+}

@@ -1,0 +1,183 @@
+//! The encoder's choice of tables: frequencies from counts, or a shape close enough to them.
+
+use super::ESCAPE;
+use super::table::Freqs;
+use super::table_code::{Alphabet, Coded, Shape};
+
+/// How often each symbol occurs.
+pub(crate) type Counts = [u64; 256];
+
+/// Bits that an escaped level is thought to take beyond its symbol.
+const ESCAPE_BITS: f64 = 16.0;
+
+/// Bits that these counts cost under a table; symbols without a slot escape.
+pub(crate) fn cost(counts: &Counts, freqs: &Freqs) -> f64 {
+    let escape = freqs.bits(ESCAPE) + ESCAPE_BITS;
+    let mut bits = 0.0;
+    for (symbol, &n) in counts.iter().enumerate() {
+        if n > 0 {
+            let missing = freqs.of[symbol] == 0 || symbol == ESCAPE as usize;
+            bits += n as f64 * if missing { escape } else { freqs.bits(symbol as u8) };
+        }
+    }
+    bits
+}
+
+/// Frequencies close to the counts. Where `alphabet` has an escape, symbols too rare for a slot of
+/// their own are left to it.
+pub(crate) fn normalise(counts: &Counts, alphabet: Alphabet) -> Freqs {
+    let total: u64 = counts.iter().sum();
+    let slots = 1u32 << alphabet.log;
+    let mut of = [0u16; 256];
+    if total == 0 {
+        of[0] = slots as u16;
+        return Freqs { log: alphabet.log, of };
+    }
+    let mut want = *counts;
+    if alphabet.signed {
+        // A slot costs every other symbol about 1.44/2^log bits; it saves an escape's bits.
+        let rare = total as f64 * 1.44 / slots as f64 / ESCAPE_BITS;
+        for symbol in 0..256 {
+            if symbol != ESCAPE as usize && want[symbol] > 0 && (want[symbol] as f64) < rare {
+                want[ESCAPE as usize] += want[symbol];
+                want[symbol] = 0;
+            }
+        }
+    }
+    let mut used = 0i64;
+    for (f, &n) in of.iter_mut().zip(&want) {
+        if n > 0 {
+            *f = ((n as f64 * slots as f64 / total as f64).round() as u16).max(1);
+            used += *f as i64;
+        }
+    }
+    // Give or take single slots where that changes the cost least.
+    let gain = |n: u64, from: u16, to: u16| n as f64 * (to as f64 / from as f64).log2();
+    while used != slots as i64 {
+        let up = used < slots as i64;
+        let best = (0..256).filter(|&s| want[s] > 0 && (up || of[s] > 1)).max_by(|&a, &b| {
+            let g = |s: usize| gain(want[s], of[s], if up { of[s] + 1 } else { of[s] - 1 });
+            g(a).total_cmp(&g(b))
+        });
+        let Some(s) = best else { break };
+        of[s] = if up { of[s] + 1 } else { of[s] - 1 };
+        used += if up { 1 } else { -1 };
+    }
+    Freqs { log: alphabet.log, of }
+}
+
+/// The shape that suits the counts best, by descent from a guess.
+pub(crate) fn shape(counts: &Counts, alphabet: Alphabet) -> Shape {
+    let total = counts.iter().sum::<u64>().max(1);
+    let slots = 1u64 << alphabet.log;
+    let zero = ((counts[0] * slots + total / 2) / total).clamp(1, slots - 2) as u16;
+    let price = |s: Shape| s.freqs(alphabet).map_or(f64::INFINITY, |f| cost(counts, &f));
+    let mut best = Shape { zero, ratio: 110, bend: 112 };
+    let mut low = price(best);
+    for jump in [32i32, 16, 8, 4, 2, 1] {
+        loop {
+            let before = low;
+            for (dz, dr, db) in [(0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1), (0, 1, -1), (0, -1, 1), (1, 0, 0), (-1, 0, 0)] {
+                let try_ = Shape {
+                    zero: (best.zero as i32 + dz * jump * slots as i32 / 1024).clamp(0, slots as i32 - 2) as u16,
+                    ratio: (best.ratio as i32 + dr * jump).clamp(0, 255) as u8,
+                    bend: (best.bend as i32 + db * jump).clamp(0, 255) as u8,
+                };
+                let c = price(try_);
+                if c < low {
+                    low = c;
+                    best = try_;
+                }
+            }
+            if low >= before {
+                break;
+            }
+        }
+    }
+    best
+}
+
+/// Picks for each table of counts the form that costs fewest bits in all, header included.
+pub(crate) fn choose(counts: &[Counts], alphabet: Alphabet) -> Vec<Coded> {
+    let header = |c: &Coded| super::table_code::write(std::slice::from_ref(c), alphabet).len() as f64 * 8.0;
+    let mut chosen = Vec::with_capacity(counts.len());
+    let mut last: Option<Freqs> = None;
+    for counts in counts {
+        let freqs = normalise(counts, alphabet);
+        let measured = Coded::Measured(freqs.clone());
+        let mut best = (cost(counts, &freqs) + header(&measured), measured, freqs);
+        if alphabet.signed {
+            let shape = shape(counts, alphabet);
+            if let Some(f) = shape.freqs(alphabet) {
+                let coded = Coded::Shaped(shape);
+                let bits = cost(counts, &f) + header(&coded);
+                if bits < best.0 {
+                    best = (bits, coded, f);
+                }
+            }
+            if let Some(f) = last.take() {
+                let bits = cost(counts, &f) + 2.0;
+                if bits < best.0 {
+                    best = (bits, Coded::Again, f);
+                }
+            }
+        }
+        last = Some(best.2);
+        chosen.push(best.1);
+    }
+    chosen
+}
+
+/// The frequencies that a reader of these tables will have.
+pub(crate) fn expand(tables: &[Coded], alphabet: Alphabet) -> Vec<Freqs> {
+    let mut out: Vec<Freqs> = Vec::with_capacity(tables.len());
+    for t in tables {
+        let f = match t {
+            Coded::Measured(f) => Some(f.clone()),
+            Coded::Shaped(s) => s.freqs(alphabet),
+            Coded::Again => out.last().cloned(),
+        };
+        // `choose` only keeps shapes that have frequencies and never starts with a repetition.
+        out.push(f.unwrap_or_else(|| normalise(&[0; 256], alphabet)));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bell(sigma: f64) -> Counts {
+        let mut c = [0u64; 256];
+        for k in -127i32..=127 {
+            c[k as u8 as usize] = (1e6 * (-(k * k) as f64 / (2.0 * sigma * sigma)).exp() / sigma) as u64;
+        }
+        c
+    }
+
+    #[test]
+    fn tables_cost_little_more_than_the_entropy() {
+        let alphabet = Alphabet::levels(12, 0);
+        for sigma in [0.3, 0.8, 1.5, 4.0, 12.0] {
+            let counts = bell(sigma);
+            let n: u64 = counts.iter().sum();
+            let entropy: f64 = counts.iter().filter(|&&c| c > 0).map(|&c| -(c as f64) * (c as f64 / n as f64).log2()).sum();
+            let freqs = normalise(&counts, alphabet);
+            assert!(freqs.is_complete());
+            let excess = (cost(&counts, &freqs) - entropy) / n as f64;
+            assert!(excess < 0.004, "measured at {sigma}: {excess}");
+            let shaped = shape(&counts, alphabet).freqs(alphabet).unwrap();
+            let excess = (cost(&counts, &shaped) - entropy) / n as f64;
+            assert!(excess < 0.012, "shaped at {sigma}: {excess}");
+        }
+    }
+
+    #[test]
+    fn few_values_get_shapes_and_many_get_measured_tables() {
+        let alphabet = Alphabet::levels(12, 0);
+        let large = bell(1.5);
+        let small = large.map(|c| c / 2000);
+        assert!(matches!(choose(&[small], alphabet)[0], Coded::Shaped(_)));
+        assert!(matches!(choose(&[large], alphabet)[0], Coded::Measured(_)));
+    }
+}

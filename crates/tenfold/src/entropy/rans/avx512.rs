@@ -1,0 +1,222 @@
+//! 32 lanes in two AVX-512 registers.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::{DecodeSpec, Decoder, WordStack};
+use crate::entropy::table::EncodeTable;
+use crate::entropy::{ESCAPE, MAX_LANES};
+use crate::error::Result;
+
+/// Codes whole steps from the last to the first.
+pub(super) fn encode(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LANES], words: &mut WordStack) {
+    assert!(words.top >= symbols.len(), "a symbol pushes at most one word");
+    let most = symbols.iter().max().map_or(0, |&s| s as usize);
+    assert!(table.span.len() == table.reciprocal.len() && (symbols.is_empty() || most < table.span.len()));
+    // SAFETY: this path is only chosen where `Level::available` found the features. All gather indices
+    // are below the tables' length and there is room for one word a symbol (both asserted above).
+    unsafe { encode_steps(table, symbols, x, words) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
+unsafe fn encode_steps(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LANES], words: &mut WordStack) {
+    let log = _mm_cvtsi32_si128(table.log as i32);
+    let spill = _mm_cvtsi32_si128(32 - table.log as i32);
+    let half = _mm512_set1_epi32(0xffff);
+    // SAFETY: see `encode`; loads and stores of `x` cover exactly its 32 entries.
+    unsafe {
+        let mut lanes = [_mm512_loadu_si512(x.as_ptr().cast()), _mm512_loadu_si512(x.as_ptr().add(16).cast())];
+        let mut top = words.buffer.as_mut_ptr().add(words.top);
+        for step in symbols.chunks_exact(MAX_LANES).rev() {
+            for g in [1, 0] {
+                let i = _mm512_cvtepu16_epi32(_mm256_loadu_si256(step.as_ptr().add(16 * g).cast()));
+                let span = _mm512_i32gather_epi32::<4>(i, table.span.as_ptr().cast());
+                let rcp = _mm512_i32gather_ps::<4>(i, table.reciprocal.as_ptr());
+                let f = _mm512_and_si512(span, half);
+                let start = _mm512_srli_epi32::<16>(span);
+                let x = lanes[g];
+                let full = _mm512_cmpge_epu32_mask(_mm512_srl_epi32(x, spill), f);
+                let out = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(full, x));
+                let n = full.count_ones();
+                top = top.sub(n as usize);
+                _mm256_mask_storeu_epi16(top.cast(), ((1u32 << n) - 1) as __mmask16, out);
+                let x = _mm512_mask_srli_epi32::<16>(x, full, x);
+                // The estimate is at most two too small (see `SHRINK`); two corrections make it exact.
+                let q = _mm512_cvttps_epu32(_mm512_mul_ps(_mm512_cvtepu32_ps(x), rcp));
+                let mut rem = _mm512_sub_epi32(x, _mm512_mullo_epi32(q, f));
+                let mut base = _mm512_sll_epi32(q, log);
+                let one = _mm512_sll_epi32(_mm512_set1_epi32(1), log);
+                for _ in 0..2 {
+                    let more = _mm512_cmpge_epu32_mask(rem, f);
+                    rem = _mm512_mask_sub_epi32(rem, more, rem, f);
+                    base = _mm512_mask_add_epi32(base, more, base, one);
+                }
+                lanes[g] = _mm512_add_epi32(_mm512_add_epi32(base, rem), start);
+            }
+        }
+        words.top = top.offset_from(words.buffer.as_ptr()) as usize;
+        _mm512_storeu_si512(x.as_mut_ptr().cast(), lanes[0]);
+        _mm512_storeu_si512(x.as_mut_ptr().add(16).cast(), lanes[1]);
+    }
+}
+
+/// Decodes whole steps while a full step's words are left; returns the values done.
+pub(super) fn levels(
+    d: &mut Decoder<'_>,
+    spec: &DecodeSpec<'_>,
+    class: &[u8],
+    low: &[u32],
+    out: &mut [i32],
+) -> Result<usize> {
+    let steps = out.len() / MAX_LANES;
+    let most = class.iter().max().map_or(0, |&c| c as usize);
+    assert!(spec.slots.len() >= (most + 1) * 2 << spec.log);
+    assert!(class.is_empty() || class.len() >= steps * MAX_LANES);
+    assert!(low.is_empty() || low.len() >= steps * MAX_LANES);
+    // SAFETY: this path is only chosen where `Level::available` found the features; slot indices are
+    // (class · 2 + quantiser) · 2^log + (x mod 2^log), below the length asserted above.
+    unsafe {
+        match (class.is_empty(), low.is_empty()) {
+            (true, true) => level_steps::<false, false>(d, spec, class, low, out),
+            (false, true) => level_steps::<true, false>(d, spec, class, low, out),
+            (true, false) => level_steps::<false, true>(d, spec, class, low, out),
+            (false, false) => level_steps::<true, true>(d, spec, class, low, out),
+        }
+    }
+}
+
+/// Takes a slot off each state and refills from the words at `words`; returns how many were taken.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
+unsafe fn pop(x: &mut __m512i, slot: __m512i, log: __m128i, words: *const u8) -> usize {
+    let mask = _mm512_set1_epi32(0xfff);
+    let f = _mm512_add_epi32(_mm512_and_si512(slot, mask), _mm512_set1_epi32(1));
+    let offset = _mm512_and_si512(_mm512_srli_epi32::<12>(slot), mask);
+    let v = _mm512_add_epi32(_mm512_mullo_epi32(f, _mm512_srl_epi32(*x, log)), offset);
+    let low = _mm512_cmplt_epu32_mask(v, _mm512_set1_epi32(super::START as i32));
+    // SAFETY: the caller has made sure that 32 bytes can be read.
+    let next = _mm512_cvtepu16_epi32(unsafe { _mm256_loadu_si256(words.cast()) });
+    let fresh = _mm512_maskz_expand_epi32(low, next);
+    *x = _mm512_mask_or_epi32(v, low, _mm512_slli_epi32::<16>(v), fresh);
+    low.count_ones() as usize
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
+unsafe fn level_steps<const CLASS: bool, const LOW: bool>(
+    d: &mut Decoder<'_>,
+    spec: &DecodeSpec<'_>,
+    class: &[u8],
+    low: &[u32],
+    out: &mut [i32],
+) -> Result<usize> {
+    let log = _mm_cvtsi32_si128(spec.log as i32);
+    let low_log = _mm_cvtsi32_si128(spec.low_bits as i32);
+    let mask = _mm512_set1_epi32((1 << spec.log) - 1);
+    let one = _mm512_set1_epi32(1);
+    let zero = _mm512_setzero_si512();
+    let on_q = _mm512_set1_epi32(spec.machine.on_quantiser as i32);
+    let on_odd = _mm512_set1_epi32(spec.machine.on_parity as i32);
+    let escape = _mm512_set1_epi32(ESCAPE as i8 as i32);
+    let mut done = 0;
+    // SAFETY: loads and stores stay within the slices: `done` + 32 never exceeds a multiple of 32 below
+    // `out.len()`, `class` and `low` are as long where they are used, and words are read only while 64
+    // bytes of them are left (each of the two registers reads 32, the second at most 32 further on).
+    unsafe {
+        let mut x = [_mm512_loadu_si512(d.x.as_ptr().cast()), _mm512_loadu_si512(d.x.as_ptr().add(16).cast())];
+        let mut state =
+            [_mm512_loadu_si512(d.state.as_ptr().cast()), _mm512_loadu_si512(d.state.as_ptr().add(16).cast())];
+        let mut failed = None;
+        while done + MAX_LANES <= out.len() && d.words.len() >= 64 {
+            let mut k = [zero; 2];
+            let mut taken = 0;
+            let mut slot = [zero; 2];
+            for g in 0..2 {
+                let mut set = _mm512_and_si512(state[g], one);
+                if CLASS {
+                    let c = _mm512_cvtepu8_epi32(_mm_loadu_si128(class.as_ptr().add(done + 16 * g).cast()));
+                    set = _mm512_or_si512(set, _mm512_slli_epi32::<1>(c));
+                }
+                let i = _mm512_or_si512(_mm512_sll_epi32(set, log), _mm512_and_si512(x[g], mask));
+                slot[g] = _mm512_i32gather_epi32::<4>(i, spec.slots.as_ptr().cast());
+                k[g] = _mm512_srai_epi32::<24>(slot[g]);
+            }
+            for g in 0..2 {
+                taken += pop(&mut x[g], slot[g], log, d.words.as_ptr().add(2 * taken));
+            }
+            d.words = &d.words[2 * taken..];
+            if _mm512_cmpeq_epi32_mask(k[0], escape) | _mm512_cmpeq_epi32_mask(k[1], escape) != 0 {
+                let mut all = [0i32; MAX_LANES];
+                _mm512_storeu_si512(all.as_mut_ptr().cast(), k[0]);
+                _mm512_storeu_si512(all.as_mut_ptr().add(16).cast(), k[1]);
+                for v in all.iter_mut().filter(|v| **v == ESCAPE as i8 as i32) {
+                    match d.escapes.next(spec.low_bits) {
+                        Ok(high) => *v = high,
+                        Err(e) => failed = Some(e),
+                    }
+                }
+                k[0] = _mm512_loadu_si512(all.as_ptr().cast());
+                k[1] = _mm512_loadu_si512(all.as_ptr().add(16).cast());
+                if failed.is_some() {
+                    break;
+                }
+            }
+            for g in 0..2 {
+                if LOW {
+                    let l = _mm512_loadu_si512(low.as_ptr().add(done + 16 * g).cast());
+                    k[g] = _mm512_or_si512(_mm512_sll_epi32(k[g], low_log), l);
+                }
+                let q = _mm512_test_epi32_mask(state[g], one);
+                let odd = _mm512_test_epi32_mask(k[g], one);
+                let shifted = _mm512_srli_epi32::<1>(state[g]);
+                let fed = _mm512_mask_xor_epi32(shifted, q, shifted, on_q);
+                state[g] = _mm512_mask_xor_epi32(fed, odd, fed, on_odd);
+                let mut m = _mm512_slli_epi32::<1>(k[g]);
+                m = _mm512_mask_sub_epi32(m, _mm512_mask_cmpgt_epi32_mask(q, k[g], zero), m, one);
+                m = _mm512_mask_add_epi32(m, _mm512_mask_cmplt_epi32_mask(q, k[g], zero), m, one);
+                _mm512_storeu_si512(out.as_mut_ptr().add(done + 16 * g).cast(), m);
+            }
+            done += MAX_LANES;
+        }
+        for g in 0..2 {
+            _mm512_storeu_si512(d.x.as_mut_ptr().add(16 * g).cast(), x[g]);
+            _mm512_storeu_si512(d.state.as_mut_ptr().add(16 * g).cast(), state[g]);
+        }
+        failed.map_or(Ok(done), Err)
+    }
+}
+
+/// Decodes whole steps of bytes; returns the values done.
+pub(super) fn bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
+    assert!(slots.len() >= 1 << log);
+    // SAFETY: as for `levels`; the slot index is x mod 2^log.
+    unsafe { byte_steps(d, slots, log, out) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
+unsafe fn byte_steps(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
+    let mask = _mm512_set1_epi32((1 << log) - 1);
+    let log = _mm_cvtsi32_si128(log as i32);
+    let mut done = 0;
+    // SAFETY: as in `level_steps`.
+    unsafe {
+        let mut x = [_mm512_loadu_si512(d.x.as_ptr().cast()), _mm512_loadu_si512(d.x.as_ptr().add(16).cast())];
+        while done + MAX_LANES <= out.len() && d.words.len() >= 64 {
+            let mut taken = 0;
+            let mut slot = [_mm512_setzero_si512(); 2];
+            for g in 0..2 {
+                slot[g] = _mm512_i32gather_epi32::<4>(_mm512_and_si512(x[g], mask), slots.as_ptr().cast());
+                let symbol = _mm512_cvtepi32_epi8(_mm512_srli_epi32::<24>(slot[g]));
+                _mm_storeu_si128(out.as_mut_ptr().add(done + 16 * g).cast(), symbol);
+            }
+            for g in 0..2 {
+                taken += pop(&mut x[g], slot[g], log, d.words.as_ptr().add(2 * taken));
+            }
+            d.words = &d.words[2 * taken..];
+            done += MAX_LANES;
+        }
+        for g in 0..2 {
+            _mm512_storeu_si512(d.x.as_mut_ptr().add(16 * g).cast(), x[g]);
+        }
+    }
+    done
+}

@@ -1,0 +1,188 @@
+//! Interleaved rANS: 32-bit states, 16-bit words, up to 32 lanes that share one stream.
+//!
+//! Symbol i of a tile belongs to lane i mod `lanes`. In each step the lanes that run low take the next
+//! words of the stream in lane order. `plain` is the oracle; `avx2` and `avx512` run full steps of 32
+//! lanes and leave the rest to it.
+
+mod plain;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(test)]
+mod tests;
+
+use super::{MAX_LANES, MAX_LEVEL};
+use super::table::EncodeTable;
+use crate::error::{Error, Result};
+use crate::quant::machine::Machine;
+use crate::simd::Level;
+
+/// Where states start (in the encoder) and end (in the decoder): the lower end of their range.
+pub(crate) const START: u32 = 1 << 16;
+
+/// Bytes of the stored states and the words of `symbols` symbols at most: a symbol never takes more
+/// than one word.
+pub(crate) fn max_len(lanes: usize, symbols: usize) -> usize {
+    lanes * 4 + symbols * 2
+}
+
+/// Appends states and words of `symbols` (indices into the table) to `out`.
+pub(crate) fn encode(level: Level, table: &EncodeTable, lanes: usize, symbols: &[u16], out: &mut Vec<u8>) {
+    let mut words = WordStack::new(symbols.len());
+    let mut x = [START; MAX_LANES];
+    let tail = symbols.len() % lanes;
+    let (full, rest) = symbols.split_at(symbols.len() - tail);
+    plain::encode(table, lanes, rest, &mut x, &mut words);
+    let wide = lanes == MAX_LANES;
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 if wide => avx512::encode(table, full, &mut x, &mut words),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 if wide => avx2::encode(table, full, &mut x, &mut words),
+        _ => plain::encode(table, lanes, full, &mut x, &mut words),
+    }
+    for x in &x[..lanes] {
+        out.extend_from_slice(&x.to_le_bytes());
+    }
+    out.extend_from_slice(bytemuck::cast_slice(words.filled()));
+    if cfg!(target_endian = "big") {
+        let n = words.filled().len() * 2;
+        let at = out.len() - n;
+        out[at..].chunks_exact_mut(2).for_each(|w| w.swap(0, 1));
+    }
+}
+
+/// Words written from the end towards the start, the order in which rANS makes them.
+pub(crate) struct WordStack {
+    buffer: Vec<u16>,
+    top: usize,
+}
+
+/// Words that vector code may write below the top.
+const SLACK: usize = 32;
+
+impl WordStack {
+    fn new(symbols: usize) -> Self {
+        let n = symbols + SLACK;
+        WordStack { buffer: vec![0; n], top: n }
+    }
+
+    fn filled(&self) -> &[u16] {
+        &self.buffer[self.top..]
+    }
+}
+
+/// What a decoder needs to know of the statistics.
+pub(crate) struct DecodeSpec<'a> {
+    /// Slot tables, `(class · 2 + quantiser) · 2^log + slot`.
+    pub slots: &'a [u32],
+    pub log: u32,
+    pub machine: Machine,
+    pub low_bits: u32,
+}
+
+/// Where a decoder stands in a tile.
+pub(crate) struct Decoder<'a> {
+    lanes: usize,
+    x: [u32; MAX_LANES],
+    state: [u32; MAX_LANES],
+    /// Words not read yet.
+    words: &'a [u8],
+    /// Escaped levels not read yet.
+    escapes: Escapes<'a>,
+}
+
+/// Levels that have no symbol of their own, in the order in which they are met.
+#[derive(Clone, Copy)]
+pub(crate) struct Escapes<'a> {
+    bytes: &'a [u8],
+    width: usize,
+}
+
+impl<'a> Escapes<'a> {
+    /// `bytes` holds signed integers of `width` bytes (1, 2 or 4).
+    pub(crate) fn new(bytes: &'a [u8], width: usize) -> Self {
+        Escapes { bytes, width }
+    }
+
+    /// The next one: a level without its low bits, in the range of levels.
+    fn next(&mut self, low_bits: u32) -> Result<i32> {
+        let taken = self.bytes.split_at_checked(self.width).filter(|_| self.width > 0);
+        let (head, rest) = taken.ok_or(Error::Corrupt("more escapes than stored"))?;
+        self.bytes = rest;
+        let high = match *head {
+            [a] => a as i8 as i32,
+            [a, b] => i16::from_le_bytes([a, b]) as i32,
+            [a, b, c, d] => i32::from_le_bytes([a, b, c, d]),
+            _ => return Err(Error::Corrupt("escape width")),
+        };
+        if high.unsigned_abs() > MAX_LEVEL as u32 >> low_bits {
+            return Err(Error::Corrupt("a level is out of range"));
+        }
+        Ok(high)
+    }
+}
+
+impl<'a> Decoder<'a> {
+    /// Starts at the head of a stream: the states, then the words.
+    pub(crate) fn new(lanes: usize, stream: &'a [u8], escapes: Escapes<'a>) -> Result<Self> {
+        let (states, words) =
+            stream.split_at_checked(lanes * 4).ok_or(Error::Corrupt("a tile is shorter than its states"))?;
+        if words.len() % 2 != 0 {
+            return Err(Error::Corrupt("half a word in a tile"));
+        }
+        let mut x = [START; MAX_LANES];
+        for (x, s) in x.iter_mut().zip(states.chunks_exact(4)) {
+            *x = u32::from_le_bytes([s[0], s[1], s[2], s[3]]);
+            if *x < START {
+                return Err(Error::Corrupt("a lane's state is out of range"));
+            }
+        }
+        Ok(Decoder { lanes, x, state: [0; MAX_LANES], words, escapes })
+    }
+
+    /// Decodes `out.len()` levels as multiples of the step. `class` and `low` hold a class and the raw low
+    /// bits of each value, or are empty. All but the last call of a tile must ask for whole steps.
+    pub(crate) fn levels(
+        &mut self,
+        level: Level,
+        spec: &DecodeSpec<'_>,
+        class: &[u8],
+        low: &[u32],
+        out: &mut [i32],
+    ) -> Result<()> {
+        let done = match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 if self.lanes == MAX_LANES => avx512::levels(self, spec, class, low, out)?,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 if self.lanes == MAX_LANES => avx2::levels(self, spec, class, low, out)?,
+            _ => 0,
+        };
+        let rest = |s: usize| s.min(done);
+        plain::levels(self, spec, &class[rest(class.len())..], &low[rest(low.len())..], &mut out[done..])
+    }
+
+    /// Decodes symbols as bytes, for a single table and no trellis.
+    pub(crate) fn bytes(&mut self, level: Level, slots: &[u32], log: u32, out: &mut [u8]) -> Result<()> {
+        let done = match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 if self.lanes == MAX_LANES => avx512::bytes(self, slots, log, out),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 if self.lanes == MAX_LANES => avx2::bytes(self, slots, log, out),
+            _ => 0,
+        };
+        plain::bytes(self, slots, log, &mut out[done..])
+    }
+
+    /// Checks that the tile ends where its content does.
+    pub(crate) fn finish(&self) -> Result<()> {
+        if self.x[..self.lanes].iter().any(|&x| x != START) {
+            return Err(Error::Corrupt("a lane does not end where it started"));
+        }
+        if !self.words.is_empty() || !self.escapes.bytes.is_empty() {
+            return Err(Error::Corrupt("a tile has bytes left over"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! Symbol tables as bits in a header. Normative: docs/format.md, 'Tables'.
+//!
+//! Large tensors carry measured frequencies; small ones carry three numbers from which both sides
+//! compute the frequencies with the same integers.
+
+use super::bits::{BitReader, BitWriter};
+use super::table::Freqs;
+use super::{ESCAPE, MAX_LOW_BITS};
+use crate::error::{Error, Result};
+
+/// How a table is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Coded {
+    /// Frequencies one by one.
+    Measured(Freqs),
+    /// Frequencies computed from a shape.
+    Shaped(Shape),
+    /// The table before this one again.
+    Again,
+}
+
+/// A bell or tent of frequencies in three numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Slots of level zero (unused where levels have raw low bits).
+    pub zero: u16,
+    /// Ratio of the second weight to the first, in 1/256.
+    pub ratio: u8,
+    /// Change of that ratio from one weight to the next, in 1/128: 128 is exponential, less is a bell.
+    pub bend: u8,
+}
+
+/// What tables of a blob have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Alphabet {
+    pub log: u32,
+    /// Symbols are levels (signed, with an escape) rather than bytes.
+    pub signed: bool,
+    /// Levels have raw low bits, so that symbols −1 and 0 are equally likely neighbours.
+    pub folded: bool,
+}
+
+impl Alphabet {
+    pub(crate) fn levels(log: u32, low_bits: u32) -> Self {
+        debug_assert!(low_bits <= MAX_LOW_BITS);
+        Alphabet { log, signed: true, folded: low_bits > 0 }
+    }
+
+    pub(crate) fn bytes(log: u32) -> Self {
+        Alphabet { log, signed: false, folded: false }
+    }
+
+    /// Symbol of a rank: ranks run in the order of the values.
+    fn symbol(self, rank: usize) -> usize {
+        if self.signed { rank ^ 0x80 } else { rank }
+    }
+}
+
+impl Shape {
+    /// The frequencies, or `None` if the numbers leave no room.
+    pub(crate) fn freqs(self, alphabet: Alphabet) -> Option<Freqs> {
+        let total = 1u64 << alphabet.log;
+        let zero = if alphabet.folded { 0 } else { self.zero as u64 };
+        // One slot is the escape's; both sides of zero get half of the rest.
+        let side = total.checked_sub(zero + 1)? / 2;
+        let mut weight = [0u64; 127];
+        let (mut w, mut r) = (1u64 << 24, (self.ratio as u64) << 8);
+        for slot in &mut weight {
+            *slot = w;
+            w = (w * r) >> 16;
+            r = ((r * self.bend as u64) >> 7).min(0xff00);
+        }
+        let sum: u64 = weight.iter().sum();
+        let mut of = [0u16; 256];
+        let mut used = 1;
+        for (j, w) in weight.iter().enumerate() {
+            let f = (w * side + sum / 2) / sum;
+            let (above, below) = if alphabet.folded { (j, 255 - j) } else { (j + 1, 255 - j) };
+            of[above] = f as u16;
+            of[below] = f as u16;
+            used += 2 * f;
+        }
+        of[ESCAPE as usize] = 1;
+        // What rounding left over, or took too much, is level zero's.
+        let centre = of[0] as u64 + total;
+        of[0] = centre.checked_sub(used).filter(|&f| f >= 1)? as u16;
+        Some(Freqs { log: alphabet.log, of })
+    }
+}
+
+/// Writes tables; `tables` expands to the frequencies that [`read`] gives.
+pub(crate) fn write(tables: &[Coded], alphabet: Alphabet) -> Vec<u8> {
+    let mut w = BitWriter::default();
+    for table in tables {
+        match table {
+            Coded::Shaped(s) => {
+                w.put(0, 2);
+                w.put(s.zero as u32, alphabet.log + 1);
+                w.put(s.ratio as u32, 8);
+                w.put(s.bend as u32, 8);
+            }
+            Coded::Measured(f) => {
+                w.put(1, 2);
+                let first = if alphabet.signed { 1 } else { 0 };
+                if alphabet.signed {
+                    w.put_gamma(f.of[ESCAPE as usize] as u32);
+                }
+                let used = |&r: &usize| f.of[alphabet.symbol(r)] > 0;
+                let low = (first..256).find(used).unwrap_or(first);
+                let high = (first..256).rfind(used).unwrap_or(first);
+                w.put(low as u32, 8);
+                w.put((high - low) as u32, 8);
+                for rank in low..=high {
+                    w.put_gamma(f.of[alphabet.symbol(rank)] as u32);
+                }
+            }
+            Coded::Again => w.put(2, 2),
+        }
+    }
+    w.finish()
+}
+
+/// Reads `count` tables.
+pub(crate) fn read(bytes: &[u8], count: usize, alphabet: Alphabet) -> Result<Vec<Freqs>> {
+    let mut r = BitReader::new(bytes);
+    let mut tables: Vec<Freqs> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let table = match r.take(2)? {
+            0 if alphabet.signed => {
+                let zero = r.take(alphabet.log + 1)? as u16;
+                let shape = Shape { zero, ratio: r.take(8)? as u8, bend: r.take(8)? as u8 };
+                shape.freqs(alphabet).ok_or(Error::Corrupt("a table's shape leaves no room"))?
+            }
+            1 => {
+                let mut of = [0u16; 256];
+                if alphabet.signed {
+                    of[ESCAPE as usize] = r.take_gamma()? as u16;
+                }
+                let low = r.take(8)? as usize;
+                let high = low + r.take(8)? as usize;
+                if high > 255 || (alphabet.signed && low == 0) {
+                    return Err(Error::Corrupt("a table's range of symbols"));
+                }
+                for rank in low..=high {
+                    of[alphabet.symbol(rank)] = r.take_gamma()? as u16;
+                }
+                Freqs { log: alphabet.log, of }
+            }
+            2 => tables.last().cloned().ok_or(Error::Corrupt("the first table repeats none"))?,
+            _ => return Err(Error::Corrupt("unknown kind of table")),
+        };
+        if !table.is_complete() {
+            return Err(Error::Corrupt("a table's frequencies do not add up"));
+        }
+        tables.push(table);
+    }
+    if r.bytes_read() != bytes.len() {
+        return Err(Error::Corrupt("bytes left over after the tables"));
+    }
+    Ok(tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_fill_every_table_exactly() {
+        for log in 8..=12 {
+            for folded in [false, true] {
+                let alphabet = Alphabet { log, signed: true, folded };
+                let mut made = 0;
+                for zero in [0u16, 1, 100, (1 << log) - 2] {
+                    for ratio in [0u8, 1, 30, 128, 200, 255] {
+                        for bend in [0u8, 60, 110, 128, 140, 255] {
+                            if let Some(f) = (Shape { zero, ratio, bend }).freqs(alphabet) {
+                                assert!(f.is_complete());
+                                made += 1;
+                            }
+                        }
+                    }
+                }
+                assert!(made > 60, "{made}");
+            }
+        }
+    }
+
+    #[test]
+    fn tables_come_back() {
+        let alphabet = Alphabet::levels(11, 0);
+        let shape = Shape { zero: 900, ratio: 120, bend: 120 };
+        let mut measured = shape.freqs(alphabet).unwrap();
+        measured.of[3] += 5;
+        measured.of[0] -= 5;
+        let coded = [Coded::Shaped(shape), Coded::Measured(measured.clone()), Coded::Again];
+        let bytes = write(&coded, alphabet);
+        let back = read(&bytes, 3, alphabet).unwrap();
+        assert_eq!(back[0], shape.freqs(alphabet).unwrap());
+        assert_eq!(back[1], measured);
+        assert_eq!(back[2], measured);
+        assert!(read(&bytes[..bytes.len() - 1], 3, alphabet).is_err());
+    }
+}

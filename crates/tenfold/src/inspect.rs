@@ -1,0 +1,95 @@
+//! What a blob says of itself.
+
+use crate::FORMAT_VERSION;
+use crate::blob::{Frame, Params};
+use crate::view::Dtype;
+
+/// How the values of a blob are coded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Codec {
+    /// Lossless byte planes.
+    Planes,
+    /// Quantised levels.
+    Levels,
+}
+
+impl Codec {
+    /// Name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Codec::Planes => "lossless",
+            Codec::Levels => "lossy",
+        }
+    }
+}
+
+/// What a blob says of itself, read from its header alone.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct BlobInfo {
+    /// Format version.
+    pub version: u8,
+    /// How values are coded.
+    pub codec: Codec,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape.
+    pub shape: Vec<usize>,
+    /// Number of values.
+    pub values: u64,
+    /// Bytes of the whole blob.
+    pub blob_bytes: u64,
+    /// Bytes before the first tile.
+    pub header_bytes: u64,
+    /// Independent tiles.
+    pub tiles: u64,
+    /// Lanes of a tile.
+    pub lanes: u32,
+    /// Values of a full tile.
+    pub tile_values: u64,
+    /// Step of the quantiser (lossy only).
+    pub step: Option<f64>,
+    /// States of the trellis; 1 for a scalar quantiser (lossy only).
+    pub states: Option<u32>,
+    /// Classes of statistics (lossy only).
+    pub classes: Option<u32>,
+    /// Raw low bits of each level (lossy only).
+    pub low_bits: Option<u32>,
+}
+
+impl BlobInfo {
+    pub(crate) fn of(frame: &Frame) -> BlobInfo {
+        let geometry = frame.head.params.geometry();
+        let lossy = match &frame.head.params {
+            Params::Levels(p) => Some(p),
+            Params::Planes(_) => None,
+        };
+        BlobInfo {
+            version: FORMAT_VERSION,
+            codec: if lossy.is_some() { Codec::Levels } else { Codec::Planes },
+            dtype: frame.head.dtype,
+            shape: frame.head.shape.clone(),
+            values: frame.values as u64,
+            blob_bytes: frame.blob_len() as u64,
+            header_bytes: frame.header_len as u64,
+            tiles: frame.tiles() as u64,
+            lanes: geometry.lanes as u32,
+            tile_values: geometry.tile_values() as u64,
+            step: lossy.map(|p| p.scale * crate::levels::UNITS as f64),
+            states: lossy.map(|p| p.machine.states()),
+            classes: lossy.map(|p| p.class_count() as u32),
+            low_bits: lossy.map(|p| p.low_bits),
+        }
+    }
+
+    /// Bits a value, every byte counted; 0 for an empty tensor.
+    pub fn bits_per_value(&self) -> f64 {
+        if self.values == 0 { 0.0 } else { self.blob_bytes as f64 * 8.0 / self.values as f64 }
+    }
+
+    /// Bytes of the tensor over bytes of the blob.
+    pub fn ratio(&self) -> f64 {
+        self.values as f64 * self.dtype.size() as f64 / self.blob_bytes as f64
+    }
+}

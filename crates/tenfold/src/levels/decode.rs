@@ -1,0 +1,150 @@
+//! One tile from bytes to elements.
+
+use std::ops::Range;
+
+use super::dequant::{CHUNK, Dequant};
+use super::exact::Exact;
+use super::params::Params;
+use crate::blob::bytes::Reader;
+use crate::blob::TileRange;
+use crate::entropy::bits::unpack;
+use crate::entropy::rans::{DecodeSpec, Decoder, Escapes};
+use crate::entropy::table::slot_table;
+use crate::error::{Error, Result};
+use crate::simd::Level;
+
+/// Slots of a blob's tables and the path that reads them; shared by all tiles.
+pub(crate) struct Scratch {
+    level: Level,
+    slots: Vec<u32>,
+}
+
+impl Scratch {
+    pub(crate) fn new(level: Level, params: &Params) -> Self {
+        let mut slots = Vec::new();
+        slot_table(&params.freqs, &mut slots);
+        Scratch { level, slots }
+    }
+}
+
+/// Flags in a tile's first byte.
+pub(super) const CODED: u8 = 1;
+pub(super) const ESCAPES_SHIFT: u8 = 1;
+pub(super) const EXACT: u8 = 1 << 3;
+
+/// The sections of a tile.
+struct Sections<'a> {
+    /// States and words; `None` if every level is zero.
+    stream: Option<&'a [u8]>,
+    low: &'a [u8],
+    escapes: Escapes<'a>,
+    exact: Option<Reader<'a>>,
+}
+
+impl<'a> Sections<'a> {
+    fn read(params: &Params, count: usize, bytes: &'a [u8]) -> Result<Self> {
+        let mut r = Reader::new(bytes);
+        let head = r.u32()?;
+        let (flags, words) = (head as u8, (head >> 8) as usize);
+        if flags >> 4 != 0 {
+            return Err(Error::Corrupt("unknown flags in a tile"));
+        }
+        let coded = flags & CODED != 0;
+        if !coded && (flags >> ESCAPES_SHIFT & 3 != 0 || words != 0) {
+            return Err(Error::Corrupt("a tile of zeros with content"));
+        }
+        let stream = if coded { Some(r.take(params.geometry.lanes * 4 + words * 2)?) } else { None };
+        let low = r.take(if coded { (count * params.low_bits as usize).div_ceil(8) } else { 0 })?;
+        let escapes = match flags >> ESCAPES_SHIFT & 3 {
+            0 => Escapes::new(&[], 0),
+            code => {
+                let width = 1usize << (code - 1);
+                let n = r.varint()?;
+                if n > count as u64 {
+                    return Err(Error::Corrupt("more escapes than values"));
+                }
+                Escapes::new(r.take(n as usize * width)?, width)
+            }
+        };
+        let exact = (flags & EXACT != 0).then(|| r.clone());
+        if exact.is_none() {
+            end_of_tile(&r)?;
+        }
+        Ok(Sections { stream, low, escapes, exact })
+    }
+}
+
+/// Only padding to a multiple of four may follow.
+fn end_of_tile(r: &Reader<'_>) -> Result<()> {
+    if r.rest().len() > 3 || r.rest().iter().any(|&b| b != 0) {
+        return Err(Error::Corrupt("a tile has bytes left over"));
+    }
+    Ok(())
+}
+
+/// Decodes the values `window` (positions in the tile) into `out`.
+pub(crate) fn decode_tile(
+    scratch: &Scratch,
+    params: &Params,
+    dequant: &Dequant,
+    tile: TileRange,
+    bytes: &[u8],
+    window: Range<usize>,
+    out: &mut [u8],
+) -> Result<()> {
+    let size = dequant.dtype.size();
+    let sections = Sections::read(params, tile.len, bytes)?;
+    match sections.stream {
+        None => out.fill(0),
+        Some(stream) => {
+            let mut decoder = Decoder::new(params.geometry.lanes, stream, sections.escapes)?;
+            let spec = DecodeSpec {
+                slots: &scratch.slots,
+                log: params.log,
+                machine: params.machine,
+                low_bits: params.low_bits,
+            };
+            let mut m = [0i32; CHUNK];
+            let mut class = [0u8; CHUNK];
+            let mut low = [0u32; CHUNK];
+            let mut spare = [0u8; CHUNK * 8];
+            // CHUNK is a multiple of the lanes, so every call but the last asks for whole steps.
+            for at in (0..window.end).step_by(CHUNK) {
+                let n = CHUNK.min(tile.len - at);
+                let class: &[u8] = match &params.classes {
+                    Some(map) => {
+                        map.fill(tile.start + at, &mut class[..n]);
+                        &class[..n]
+                    }
+                    None => &[],
+                };
+                let low: &[u32] = if params.low_bits > 0 {
+                    unpack(sections.low, params.low_bits, at, &mut low[..n]);
+                    &low[..n]
+                } else {
+                    &[]
+                };
+                decoder.levels(scratch.level, &spec, class, low, &mut m[..n])?;
+                let (from, to) = (window.start.max(at), window.end.min(at + n));
+                if from >= to {
+                    continue;
+                }
+                let room = &mut out[(from - window.start) * size..(to - window.start) * size];
+                if to - from == n {
+                    dequant.write(scratch.level, &m[..n], room);
+                } else {
+                    dequant.write(scratch.level, &m[..n], &mut spare[..n * size]);
+                    room.copy_from_slice(&spare[(from - at) * size..(to - at) * size]);
+                }
+            }
+            if window.end == tile.len {
+                decoder.finish()?;
+            }
+        }
+    }
+    if let Some(mut r) = sections.exact {
+        Exact::apply(&mut r, size, tile.len, window, out)?;
+        end_of_tile(&r)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! The lossy codec: levels of a scalar or trellis quantiser, entropy-coded in tiles.
+//!
+//! Decoding: `decode` turns a tile's bytes into multiples of the step, `dequant` those into elements,
+//! `exact` puts back what is stored as it was. Encoding: `quantise` finds the levels of a tile,
+//! `pack` writes them.
+
+mod decode;
+mod dequant;
+mod exact;
+mod pack;
+mod params;
+mod quantise;
+
+pub(crate) use decode::{Scratch, decode_tile};
+pub(crate) use dequant::Dequant;
+pub(crate) use pack::pack_tile;
+pub(crate) use params::{Params, UNITS};
+pub(crate) use quantise::{Plan, Quantised, Rounding, TileWork, quantise_tile};

@@ -1,0 +1,56 @@
+//! One tile from symbols to bytes.
+
+use super::decode::{CODED, ESCAPES_SHIFT, EXACT};
+use super::quantise::Quantised;
+use crate::blob::bytes::put_varint;
+use crate::entropy::rans;
+use crate::entropy::table::EncodeTable;
+use crate::simd::Level;
+
+/// Writes a tile. `k_high` gives the level (low bits removed) at a position, for symbols that turn out
+/// to have no slot.
+pub(crate) fn pack_tile(level: Level, table: &EncodeTable, lanes: usize, size: usize, tile: &Quantised) -> Vec<u8> {
+    let mut out = vec![0u8; 4];
+    let mut flags = 0;
+    let mut words = 0;
+    if !tile.all_zero {
+        flags |= CODED;
+        rans::encode(level, table, lanes, &tile.symbols, &mut out);
+        words = (out.len() - 4 - lanes * 4) / 2;
+        out.extend_from_slice(&tile.low);
+        let escapes = escaped_levels(table, tile);
+        if !escapes.is_empty() {
+            let far = escapes.iter().map(|e| e.unsigned_abs()).max().unwrap_or(0);
+            let code = if far < 1 << 7 { 1 } else if far < 1 << 15 { 2 } else { 3u8 };
+            flags |= code << ESCAPES_SHIFT;
+            put_varint(&mut out, escapes.len() as u64);
+            escapes.iter().for_each(|e| out.extend_from_slice(&e.to_le_bytes()[..1 << (code - 1)]));
+        }
+    }
+    if !tile.exact.is_empty() {
+        flags |= EXACT;
+        tile.exact.write(size, &mut out);
+    }
+    out[..4].copy_from_slice(&(flags as u32 | (words as u32) << 8).to_le_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+    out
+}
+
+/// Levels coded as escapes, in order: those that never had a symbol and those whose symbol has no slot.
+fn escaped_levels(table: &EncodeTable, tile: &Quantised) -> Vec<i32> {
+    let missing = |i: usize, n: &u64| *n > 0 && table.escapes(i as u16);
+    if !tile.counts.as_flattened().iter().enumerate().any(|(i, n)| missing(i, n)) {
+        return Vec::new();
+    }
+    let mut far = tile.escapes.iter();
+    let escaped = tile.symbols.iter().filter(|&&s| table.escapes(s));
+    escaped
+        .map(|&s| {
+            if s as u8 == crate::entropy::ESCAPE {
+                far.next().copied().unwrap_or(0) // one was pushed for each escape symbol
+            } else {
+                s as u8 as i8 as i32
+            }
+        })
+        .collect()
+}

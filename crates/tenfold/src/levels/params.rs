@@ -1,0 +1,118 @@
+//! What a lossy blob's header holds beyond dtype and shape. Normative: docs/format.md, 'Levels'.
+
+use crate::blob::Geometry;
+use crate::blob::bytes::{Reader, put_varint};
+use crate::entropy::class::ClassMap;
+use crate::entropy::table::{Freqs, LOG_RANGE};
+use crate::entropy::table_code::{self, Alphabet, Coded};
+use crate::entropy::MAX_LOW_BITS;
+use crate::error::{Error, Result};
+use crate::quant::machine::Machine;
+use crate::view::Dtype;
+
+/// Reconstruction units of a step: offsets and scale count in 1/64 steps.
+pub(crate) const UNITS: i32 = 64;
+/// Magnitudes with a reconstruction offset of their own; larger ones share the last.
+pub(crate) const OFFSETS: usize = 8;
+
+/// Parameters of a lossy blob.
+#[derive(Debug, Clone)]
+pub(crate) struct Params {
+    pub machine: Machine,
+    pub geometry: Geometry,
+    /// log2 of the sum of a table's frequencies.
+    pub log: u32,
+    /// Raw low bits of each level.
+    pub low_bits: u32,
+    /// Value of 1/64 step. An f32 unless the dtype is f64.
+    pub scale: f64,
+    /// How far towards zero multiples 1, 2, … of the step are reconstructed, in 1/64 steps.
+    pub offsets: [i8; OFFSETS],
+    pub classes: Option<ClassMap>,
+    /// For each class: the table of quantiser 0, then that of quantiser 1 (trellis only).
+    pub tables: Vec<Coded>,
+    /// The same, expanded: always two a class.
+    pub freqs: Vec<Freqs>,
+}
+
+impl Params {
+    pub(crate) fn class_count(&self) -> usize {
+        self.classes.as_ref().map_or(1, ClassMap::classes)
+    }
+
+    pub(crate) fn alphabet(&self) -> Alphabet {
+        Alphabet::levels(self.log, self.low_bits)
+    }
+
+    /// Tables stored for each class.
+    pub(crate) fn tables_per_class(machine: Machine) -> usize {
+        if machine == Machine::SCALAR { 1 } else { 2 }
+    }
+
+    pub(crate) fn write(&self, dtype: Dtype, out: &mut Vec<u8>) {
+        out.push(self.machine.log2_states);
+        self.geometry.write(out);
+        out.push(self.log as u8);
+        out.push(self.low_bits as u8);
+        match dtype {
+            Dtype::F64 => out.extend_from_slice(&self.scale.to_le_bytes()),
+            _ => out.extend_from_slice(&(self.scale as f32).to_le_bytes()),
+        }
+        let used = self.offsets.iter().rposition(|&o| o != 0).map_or(0, |i| i + 1);
+        out.push(used as u8);
+        out.extend(self.offsets[..used].iter().map(|&o| o as u8));
+        out.push(self.class_count() as u8);
+        if let Some(map) = &self.classes {
+            map.write(out);
+        }
+        let tables = table_code::write(&self.tables, self.alphabet());
+        put_varint(out, tables.len() as u64);
+        out.extend_from_slice(&tables);
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>, dtype: Dtype, values: usize) -> Result<Params> {
+        if !dtype.is_float() {
+            return Err(Error::Corrupt("levels of a dtype that is not a float"));
+        }
+        let states = r.u8()?;
+        let machine =
+            Machine::new(states).ok_or(Error::UnsupportedFeature { what: "trellis", id: states as u64 })?;
+        let geometry = Geometry::read(r)?;
+        let log = r.u8()? as u32;
+        let low_bits = r.u8()? as u32;
+        if !LOG_RANGE.contains(&log) || low_bits > MAX_LOW_BITS {
+            return Err(Error::Corrupt("table size or low bits"));
+        }
+        let scale = match dtype {
+            Dtype::F64 => f64::from_le_bytes(r.array()?),
+            _ => f32::from_le_bytes(r.array()?) as f64,
+        };
+        if !scale.is_finite() || scale <= 0.0 {
+            return Err(Error::Corrupt("the step is not a positive number"));
+        }
+        let mut offsets = [0i8; OFFSETS];
+        let used = r.u8()? as usize;
+        let stored = r.take(used)?;
+        let room = offsets.get_mut(..used).ok_or(Error::Corrupt("number of reconstruction offsets"))?;
+        room.iter_mut().zip(stored).for_each(|(o, &b)| *o = b as i8);
+        let classes = match r.u8()? {
+            1 => None,
+            n => Some(ClassMap::read(r, n as usize, values)?),
+        };
+        let count = classes.as_ref().map_or(1, ClassMap::classes);
+        let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("length of the tables"))?;
+        let per_class = Params::tables_per_class(machine);
+        let alphabet = Alphabet::levels(log, low_bits);
+        let stored = table_code::read(r.take(len)?, count * per_class, alphabet)?;
+        let freqs = Params::freqs_of(stored, per_class);
+        Ok(Params { machine, geometry, log, low_bits, scale, offsets, classes, tables: Vec::new(), freqs })
+    }
+
+    /// A scalar quantiser stores one table a class; decoders index two.
+    pub(crate) fn freqs_of(stored: Vec<Freqs>, per_class: usize) -> Vec<Freqs> {
+        if per_class == 2 {
+            return stored;
+        }
+        stored.into_iter().flat_map(|f| [f.clone(), f]).collect()
+    }
+}

@@ -1,0 +1,138 @@
+//! Elements to lossless tiles.
+
+use super::params::{LOG, Params};
+use super::planes::split;
+use crate::blob::{Geometry, Head, Params as Codec, assemble};
+use crate::entropy::MAX_LANES;
+use crate::entropy::fit::{Counts, cost, normalise};
+use crate::entropy::rans;
+use crate::entropy::table::{EncodeTable, Freqs};
+use crate::entropy::table_code::Alphabet;
+use crate::error::Result;
+use crate::simd::Level;
+use crate::view::TensorView;
+use crate::workers::Workers;
+
+/// Modes of a plane within a tile.
+pub(super) const CONSTANT: u8 = 0;
+pub(super) const STORED: u8 = 1;
+pub(super) const CODED: u8 = 2;
+
+/// A plane is coded if that saves at least this share of its bytes: decoding takes time too.
+const WORTH: f64 = 0.004;
+
+/// Encodes a tensor so that every bit comes back. `lane_values` of 0 chooses.
+pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers) -> Result<Vec<u8>> {
+    let level = Level::detect();
+    let n = view.len();
+    let geometry = geometry(n, lane_values);
+    let size = view.dtype().size();
+    let tiles = geometry.tiles(n);
+    let bytes = |i: usize| {
+        let t = geometry.tile(i, n);
+        &view.data()[t.start * size..][..t.len * size]
+    };
+
+    // 1. Statistics of every plane. Large tensors are sampled: a table off by a little costs little.
+    let stride = tiles.div_ceil(64).max(1);
+    let counts = workers.map(tiles.div_ceil(stride), Vec::new, |planes: &mut Vec<u8>, i| {
+        let data = bytes(i * stride);
+        planes.resize(data.len(), 0);
+        split(level, view.dtype(), data, planes);
+        planes.chunks_exact(data.len() / size).map(histogram).collect::<Vec<Counts>>()
+    });
+    let mut total = vec![[0u64; 256]; size];
+    for part in &counts {
+        total.as_flattened_mut().iter_mut().zip(part.as_flattened()).for_each(|(t, p)| *t += p);
+    }
+
+    // 2. Tables. Bytes that a sample has missed must still have a slot.
+    let tables: Vec<Option<Freqs>> = total.iter().map(|c| table(c, stride > 1)).collect();
+    let coders: Vec<Option<EncodeTable>> =
+        tables.iter().map(|t| t.as_ref().map(|t| EncodeTable::new(std::slice::from_ref(t)))).collect();
+
+    // 3. Tiles.
+    let tiles = workers.map(tiles, Vec::new, |planes: &mut Vec<u8>, i| {
+        let data = bytes(i);
+        planes.resize(data.len(), 0);
+        split(level, view.dtype(), data, planes);
+        let mut out = Vec::with_capacity(data.len() + 64);
+        for (plane, coder) in planes.chunks_exact(data.len() / size).zip(&coders) {
+            write_plane(level, coder.as_ref(), geometry.lanes, plane, &mut out);
+        }
+        out
+    });
+    let params = Params { geometry, tables };
+    let head = Head { dtype: view.dtype(), shape: view.shape().to_vec(), params: Codec::Planes(params) };
+    assemble(&head, &tiles)
+}
+
+fn geometry(values: usize, lane_values: u32) -> Geometry {
+    let lanes = (values / 256).next_power_of_two().clamp(1, MAX_LANES);
+    let most = if lane_values == 0 { 2048 } else { lane_values as usize };
+    let tiles = values.div_ceil(lanes * most).max(1);
+    Geometry { lanes, steps: values.div_ceil(tiles).div_ceil(lanes).max(1) }
+}
+
+/// Four histograms side by side, so that equal neighbours do not wait for each other.
+fn histogram(plane: &[u8]) -> Counts {
+    let mut parts = [[0u32; 256]; 4];
+    let (quads, rest) = plane.as_chunks::<4>();
+    for q in quads {
+        for (part, &b) in parts.iter_mut().zip(q) {
+            part[b as usize] += 1;
+        }
+    }
+    rest.iter().for_each(|&b| parts[0][b as usize] += 1);
+    let mut counts = [0u64; 256];
+    for (i, c) in counts.iter_mut().enumerate() {
+        *c = parts.iter().map(|p| p[i] as u64).sum();
+    }
+    counts
+}
+
+/// A table for a plane, if coding it pays.
+fn table(counts: &Counts, sampled: bool) -> Option<Freqs> {
+    let total: u64 = counts.iter().sum();
+    if total == 0 || counts.iter().filter(|&&c| c > 0).count() < 2 && !sampled {
+        return None;
+    }
+    let mut counts = *counts;
+    if sampled {
+        // One slot for whatever was not seen; scaled up so that it stays the smallest.
+        counts.iter_mut().for_each(|c| *c = (*c * 64).max(1));
+    }
+    let freqs = normalise(&counts, Alphabet::bytes(LOG));
+    let header = 8.0 * 32.0;
+    let raw = counts.iter().sum::<u64>() as f64 * 8.0;
+    (cost(&counts, &freqs) + header < raw * (1.0 - WORTH)).then_some(freqs)
+}
+
+/// Writes a plane in whichever mode takes fewest bytes: a head of four bytes, content, padding.
+fn write_plane(level: Level, coder: Option<&EncodeTable>, lanes: usize, plane: &[u8], out: &mut Vec<u8>) {
+    let head = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let mut put_head = |out: &mut Vec<u8>, mode: u8, rest: usize| {
+        out[head..head + 4].copy_from_slice(&(mode as u32 | (rest as u32) << 8).to_le_bytes());
+    };
+    if let Some((&first, rest)) = plane.split_first()
+        && rest.iter().all(|&b| b == first)
+    {
+        put_head(out, CONSTANT, first as usize);
+        return;
+    }
+    if let Some(coder) = coder {
+        let symbols: Vec<u16> = plane.iter().map(|&b| b as u16).collect();
+        rans::encode(level, coder, lanes, &symbols, out);
+        let len = out.len() - head - 4;
+        if len < plane.len() {
+            put_head(out, CODED, (len - lanes * 4) / 2);
+            out.resize(out.len().next_multiple_of(4), 0);
+            return;
+        }
+        out.truncate(head + 4);
+    }
+    put_head(out, STORED, 0);
+    out.extend_from_slice(plane);
+    out.resize(out.len().next_multiple_of(4), 0);
+}

@@ -1,0 +1,83 @@
+//! Scalar levels: nearest, or nearest but one where that saves more rate than it costs distance.
+
+use super::cost::{CLASSES, CostTable, LEVELS};
+use crate::simd::wide::{Plain, WIDTH, Wide};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::wide::{Avx2, Avx512};
+use crate::simd::{Level, multiversion};
+
+type Lanes<T> = [T; WIDTH];
+
+multiversion! {
+    /// The nearest level of each value (in steps; levels are two steps apart).
+    pub(crate) fn nearest / nearest_inner(u: &[Lanes<f32>], out: &mut [Lanes<i32>])
+}
+
+#[inline(always)]
+fn nearest_inner(u: &[Lanes<f32>], out: &mut [Lanes<i32>]) {
+    for (u, o) in u.iter().zip(out) {
+        for l in 0..WIDTH {
+            o[l] = (u[l] * 0.5).round_ties_even() as i32;
+        }
+    }
+}
+
+/// Length of the threshold table.
+const ENTRIES: usize = CLASSES * LEVELS;
+
+/// Levels with a rate-distortion choice between the two nearest towards zero.
+pub(crate) fn search(level: Level, costs: &CostTable, u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>]) {
+    // Where level k starts to pay against k − 1: (u − 2k)² + R(k) = (u − 2k + 2)² + R(k − 1).
+    let mut from = Box::new([0f32; ENTRIES]);
+    for c in 0..CLASSES {
+        let bits = &costs.bits[c * 2 * LEVELS..][..LEVELS];
+        for k in 1..LEVELS {
+            from[c * LEVELS + k] = k as f32 - 0.5 + ((bits[k] - bits[k - 1]) / 8.0).clamp(0.0, 0.5);
+        }
+    }
+    run(level, &from, u, class, out);
+}
+
+#[allow(unsafe_code)]
+fn run(level: Level, from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>]) {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn avx2(from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>]) {
+        run_on::<Avx2>(from, u, class, out)
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn avx512(from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>]) {
+        run_on::<Avx512>(from, u, class, out)
+    }
+    match level {
+        Level::Plain => run_on::<Plain>(from, u, class, out),
+        // SAFETY: levels above `Plain` come from `Level::available`, which checked the features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { avx2(from, u, class, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { avx512(from, u, class, out) },
+    }
+}
+
+#[inline(always)]
+fn run_on<W: Wide>(from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>]) {
+    let none = [0u8; WIDTH];
+    for (t, (u, o)) in u.iter().zip(out).enumerate() {
+        let c = class.get(t).unwrap_or(&none);
+        let base = W::load_i(&c.map(|c| c as i32 * LEVELS as i32));
+        let a = W::mul(W::abs(W::load(u)), W::splat(0.5));
+        let k = W::trunc(W::add(a, W::splat(0.5)));
+        // Beyond the table nothing is gained by a smaller level.
+        let near = W::min_i(k, W::splat_i(LEVELS as i32 - 1));
+        let pays_from = W::gather(from, W::add_i(base, near));
+        let down = W::zero_where(W::lt(pays_from, a), W::splat_i(-1));
+        let k = W::max_i(W::add_i(k, down), W::splat_i(0));
+        let mut m = [0; WIDTH];
+        W::store_i(k, &mut m);
+        for l in 0..WIDTH {
+            o[l] = if u[l] < 0.0 { -m[l] } else { m[l] };
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The encoder's search through the trellis: Viterbi over 16 lanes at a time.
+//!
+//! Cost of a path: Σ (u − m)² + λ·bits(level), u the value in steps. Both ways into a state come from
+//! the same quantiser (see `machine`), so a decision is one bit, the parity of the level, and the
+//! quantiser is the top bit of the state. Everything here could change without touching a decoder.
+
+use super::cost::{CostTable, ENTRIES, LEVELS};
+use super::machine::Machine;
+use crate::simd::Level;
+use crate::simd::wide::{Plain, WIDTH, Wide};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::wide::{Avx2, Avx512};
+
+/// Values beyond this many steps are not searched but stored exactly (their level would not fit).
+pub(crate) const MAX_U: f32 = 100_000.0;
+
+type Lanes<T> = [T; WIDTH];
+
+/// Memory of a search, reused from tile to tile.
+#[derive(Default)]
+pub(crate) struct Workspace {
+    /// Best candidates of quantiser 0 (even level in the low half, odd in the high), then quantiser 1.
+    candidates: Vec<[Lanes<i32>; 2]>,
+    /// Decision bits: for each step and state, one bit a lane.
+    decisions: Vec<u16>,
+}
+
+/// What to search. Rows of `u` and `class` hold [`WIDTH`] lanes of one step; `groups` rows make a step.
+pub(crate) struct Search<'a> {
+    pub machine: Machine,
+    pub costs: &'a CostTable,
+    /// Values in steps; none may exceed [`MAX_U`].
+    pub u: &'a [Lanes<f32>],
+    /// Class of each value; empty: class 0 throughout.
+    pub class: &'a [Lanes<u8>],
+    pub groups: usize,
+}
+
+/// Finds the levels of all lanes and writes them to rows laid out like those of `u`.
+pub(crate) fn search(level: Level, search: &Search<'_>, work: &mut Workspace, out: &mut [Lanes<i32>]) {
+    let steps = search.u.len() / search.groups;
+    work.candidates.resize(steps.max(work.candidates.len()), [[0; WIDTH]; 2]);
+    let decisions = steps * search.machine.states() as usize;
+    work.decisions.resize(decisions.max(work.decisions.len()), 0);
+    for group in 0..search.groups {
+        let mut job = Job { search, steps, group, work, out };
+        match search.machine.log2_states {
+            2 => job.run::<4>(level),
+            3 => job.run::<8>(level),
+            4 => job.run::<16>(level),
+            5 => job.run::<32>(level),
+            6 => job.run::<64>(level),
+            7 => job.run::<128>(level),
+            _ => job.run::<256>(level),
+        }
+    }
+}
+
+/// The search of one group of lanes.
+struct Job<'a> {
+    search: &'a Search<'a>,
+    steps: usize,
+    group: usize,
+    work: &'a mut Workspace,
+    out: &'a mut [Lanes<i32>],
+}
+
+impl Job<'_> {
+    /// Row of a step.
+    #[inline(always)]
+    fn row(&self, t: usize) -> usize {
+        t * self.search.groups + self.group
+    }
+
+    fn run<const S: usize>(&mut self, level: Level) {
+        let metric = self.forward::<S>(level);
+        let mut state = [0u32; WIDTH];
+        for (lane, best) in state.iter_mut().enumerate() {
+            let mut low = f32::INFINITY;
+            for (s, m) in metric.iter().enumerate() {
+                if m[lane] < low {
+                    low = m[lane];
+                    *best = s as u32;
+                }
+            }
+        }
+        self.backward::<S>(state);
+    }
+
+    #[allow(unsafe_code)]
+    fn forward<const S: usize>(&mut self, level: Level) -> Box<[Lanes<f32>; S]> {
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2")]
+        fn avx2<const S: usize>(job: &mut Job<'_>) -> Box<[Lanes<f32>; S]> {
+            job.forward_on::<Avx2, S>()
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+        fn avx512<const S: usize>(job: &mut Job<'_>) -> Box<[Lanes<f32>; S]> {
+            job.forward_on::<Avx512, S>()
+        }
+        match level {
+            Level::Plain => self.forward_on::<Plain, S>(),
+            // SAFETY: levels above `Plain` come from `Level::available`, which checked the features.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2::<S>(self) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512::<S>(self) },
+        }
+    }
+
+    /// Costs of the best path into every state, step by step; leaves candidates and decisions behind.
+    #[inline(always)]
+    fn forward_on<W: Wide, const S: usize>(&mut self) -> Box<[Lanes<f32>; S]> {
+        // Every lane starts in state 0. A large number instead of infinity: it must survive additions.
+        let mut start = [W::splat(1e30); S];
+        start[0] = W::splat(0.0);
+        let (mut now, mut next) = (start, start);
+        let machine = self.search.machine;
+        let parity = machine.on_parity as usize;
+        // The top bit of the feedback is the quantiser bit itself.
+        let feedback = machine.on_quantiser as usize & (S / 2 - 1);
+        // Both states of a butterfly differ in this bit, so visiting those without it visits each once.
+        let pivot = 1usize << parity.trailing_zeros();
+        let classless = [0i32; WIDTH];
+        for t in 0..self.steps {
+            let row = self.row(t);
+            let base = match self.search.class.get(row) {
+                Some(c) => c.map(|c| c as i32 * (2 * LEVELS as i32)),
+                None => classless,
+            };
+            let cost = branch::<W>(&self.search.u[row], &base, self.search.costs, &mut self.work.candidates[t]);
+            let bits = &mut self.work.decisions[t * S..][..S];
+            for q in 0..2 {
+                let (even, odd) = (cost[2 * q], cost[2 * q + 1]);
+                for r in 0..S / 2 {
+                    if r & pivot != 0 {
+                        continue;
+                    }
+                    let twin = r ^ parity;
+                    let a = now[2 * (r ^ (feedback * q)) + q];
+                    let b = now[2 * (twin ^ (feedback * q)) + q];
+                    for (to, even_from, odd_from) in [(r, a, b), (twin, b, a)] {
+                        let to = to + q * (S / 2);
+                        let c0 = W::add(even_from, even);
+                        let c1 = W::add(odd_from, odd);
+                        let take = W::lt(c1, c0);
+                        next[to] = W::pick(take, c0, c1);
+                        bits[to] = W::bits(take);
+                    }
+                }
+            }
+            std::mem::swap(&mut now, &mut next);
+        }
+        let mut metric = Box::new([[0.0; WIDTH]; S]);
+        for (m, v) in metric.iter_mut().zip(now) {
+            W::store(v, m);
+        }
+        metric
+    }
+
+    /// Follows the decisions back from the last states and writes the levels.
+    fn backward<const S: usize>(&mut self, mut state: Lanes<u32>) {
+        let top = S.trailing_zeros() - 1;
+        let (h0, h1) = (self.search.machine.on_quantiser, self.search.machine.on_parity);
+        for t in (0..self.steps).rev() {
+            let row = self.row(t);
+            let bits: &[u16; S] = match self.work.decisions[t * S..][..S].try_into() {
+                Ok(bits) => bits,
+                Err(_) => return, // the slice has S entries
+            };
+            let pair = &self.work.candidates[t];
+            let (u, out) = (&self.search.u[row], &mut self.out[row]);
+            for l in 0..WIDTH {
+                let s = state[l];
+                let odd = (bits[s as usize % S] as u32 >> l) & 1;
+                let q = s >> top;
+                let both = if q == 0 { pair[0][l] } else { pair[1][l] } as u32;
+                let k = ((both >> (16 * odd)) & 0xffff) as i32;
+                out[l] = if u[l] < 0.0 { -k } else { k };
+                let back = s ^ (q.wrapping_neg() & h0) ^ (odd.wrapping_neg() & h1);
+                state[l] = ((back << 1) | q) & (S as u32 - 1);
+            }
+        }
+    }
+}
+
+/// The nearest even and odd level of each quantiser and what they cost. Zero is tried beside the
+/// nearest even level, where rate and distance disagree most.
+#[inline(always)]
+fn branch<W: Wide>(u: &Lanes<f32>, base: &Lanes<i32>, costs: &CostTable, found: &mut [Lanes<i32>; 2]) -> [W::F; 4] {
+    let table: &[f32; ENTRIES] = &costs.bits;
+    let a = W::abs(W::load(u));
+    let t = W::mul(a, W::splat(0.25));
+    let base = [W::load_i(base), W::add_i(W::load_i(base), W::splat_i(LEVELS as i32))];
+    let top = W::splat_i(LEVELS as i32 - 1);
+    let rate = |q: usize, k: W::I| W::gather(table, W::add_i(base[q], W::min_i(k, top)));
+    let apart = |m: W::I| {
+        let d = W::sub(a, W::to_f(m));
+        W::mul(d, d)
+    };
+    let nearest = |shift: f32| W::trunc(W::add(t, W::splat(shift)));
+    let zero = W::mul(a, a);
+
+    let mut cost = [W::splat(0.0); 4];
+    for q in 0..2 {
+        // Grid points of the even levels: 4j, or 4j − 1 (0 for j = 0); of the odd ones: 4j + 2, or 4j + 1.
+        let (shift_even, shift_odd) = if q == 0 { (0.5, 0.0) } else { (0.75, 0.25) };
+        let j = nearest(shift_even);
+        let k = W::shl_i::<1>(j);
+        let m = W::max_i(W::add_i(W::shl_i::<2>(j), W::splat_i(-(q as i32))), W::splat_i(0));
+        let near = W::add(apart(m), rate(q, k));
+        let none = W::add(zero, W::gather(table, base[q]));
+        let drop = W::lt(none, near);
+        let even = W::zero_where(drop, k);
+        cost[2 * q] = W::pick(drop, near, none);
+
+        let j = nearest(shift_odd);
+        let odd = W::add_i(W::shl_i::<1>(j), W::splat_i(1));
+        let m = W::add_i(W::shl_i::<2>(j), W::splat_i(2 - q as i32));
+        cost[2 * q + 1] = W::add(apart(m), rate(q, odd));
+        W::store_i(W::or_i(even, W::shl_i::<16>(odd)), &mut found[q]);
+    }
+    cost
+}

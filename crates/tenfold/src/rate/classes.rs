@@ -1,0 +1,116 @@
+//! Does it pay to give values of different expected size different tables, and where to cut?
+
+use super::scan::Scan;
+use crate::entropy::class::{ClassMap, MAX_SCALE_BITS};
+
+/// Sums of two scales of at most 6 bits.
+const SUMS: usize = 2 << MAX_SCALE_BITS;
+/// Magnitudes told apart when statistics are compared.
+const BINS: usize = 48;
+/// Most classes that the encoder makes: their tables still fit a core's cache and a GPU's shared memory.
+const MOST: usize = 8;
+
+type Hist = [u32; BINS];
+
+/// The class map that saves most bits, if one does. `sample` holds (position, value in units), `step`
+/// is in units, `values` is the length of the tensor, `table_bits` the price of another class.
+pub(crate) fn fit(scan: &Scan, sample: &[(usize, f32)], step: f64, values: usize, table_bits: f64) -> Option<ClassMap> {
+    if sample.is_empty() {
+        return None;
+    }
+    let each = values as f64 / sample.len() as f64;
+    let spacing = (0.5 / step) as f32;
+    let bins: Vec<u8> = sample.iter().map(|&(_, v)| bin(v.abs() * spacing)).collect();
+    let mut all = [0u32; BINS];
+    bins.iter().for_each(|&b| all[b as usize] += 1);
+    let whole = entropy(&all) * each;
+    // A gain below this is noise of the sample or not worth a decoder's look-ups.
+    let mut best = (whole - (0.003 * values as f64).max(whole * 0.002), None);
+    for (use_rows, use_cols) in [(true, true), (true, false), (false, true)] {
+        if (use_rows && scan.rows.len() < 2) || (use_cols && scan.cols.len() < 2) {
+            continue;
+        }
+        for per_octave in [1.0f32, 2.0, 4.0] {
+            let rows = if use_rows { scales(&scan.rows, per_octave) } else { Vec::new() };
+            let cols = if use_cols { scales(&scan.cols, per_octave) } else { Vec::new() };
+            let mut hist = vec![[0u32; BINS]; SUMS];
+            for (&(at, _), &b) in sample.iter().zip(&bins) {
+                let r = rows.get(at / scan.width).copied().unwrap_or(0);
+                let c = cols.get(at % scan.width).copied().unwrap_or(0);
+                hist[(r + c) as usize][b as usize] += 1;
+            }
+            let width = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros());
+            let side = (rows.len() as u32 * width(&rows) + cols.len() as u32 * width(&cols)) as f64;
+            let (bits, thresholds) = cut(&hist, each, table_bits);
+            if bits + side < best.0 && !thresholds.is_empty() {
+                best = (bits + side, Some(ClassMap { width: scan.width, rows, cols, thresholds }));
+            }
+        }
+    }
+    best.1
+}
+
+/// Exact for small magnitudes, then logarithmic.
+fn bin(a: f32) -> u8 {
+    let k = a + 0.5;
+    if k < 16.0 {
+        k as u8
+    } else {
+        (16.0 + (k / 16.0).log2() * 4.0).min(BINS as f32 - 1.0) as u8
+    }
+}
+
+/// Logarithms of scales as small integers, the smallest being 0.
+fn scales(means: &[f32], per_octave: f32) -> Vec<u8> {
+    let top = (1 << MAX_SCALE_BITS) - 1;
+    let logs: Vec<f32> = means.iter().map(|m| (m.max(1e-30)).log2() * per_octave).collect();
+    let high = logs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let low = logs.iter().copied().fold(f32::INFINITY, f32::min).max(high - top as f32);
+    logs.iter().map(|l| ((l - low).round().max(0.0) as u8).min(top)).collect()
+}
+
+/// Total entropy in bits.
+fn entropy(h: &Hist) -> f64 {
+    let n: u32 = h.iter().sum();
+    let term = |&c: &u32| if c == 0 { 0.0 } else { c as f64 * (n as f64 / c as f64).log2() };
+    h.iter().map(term).sum()
+}
+
+/// Merges neighbouring sums until merging further would cost more than a table; returns the bits of the
+/// whole tensor and the thresholds.
+fn cut(hist: &[Hist], each: f64, table_bits: f64) -> (f64, Vec<u8>) {
+    // (first sum, histogram, entropy), empty sums joined to their neighbour.
+    let mut parts: Vec<(usize, Hist, f64)> = Vec::new();
+    for (sum, h) in hist.iter().enumerate() {
+        if h.iter().any(|&c| c > 0) {
+            parts.push((sum, *h, entropy(h)));
+        }
+    }
+    let join = |a: &Hist, b: &Hist| {
+        let mut h = *a;
+        h.iter_mut().zip(b).for_each(|(x, y)| *x += y);
+        h
+    };
+    // What joining part i to part i − 1 would give; only the neighbours of a joint change.
+    let try_join = |parts: &[(usize, Hist, f64)], i: usize| {
+        let h = join(&parts[i - 1].1, &parts[i].1);
+        let e = entropy(&h);
+        ((e - parts[i - 1].2 - parts[i].2) * each, h, e)
+    };
+    let mut joints: Vec<(f64, Hist, f64)> = (1..parts.len()).map(|i| try_join(&parts, i)).collect();
+    while let Some((i, joint)) = joints.iter().enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0)) {
+        if joint.0 >= table_bits && parts.len() <= MOST {
+            break;
+        }
+        parts[i] = (parts[i].0, joint.1, joint.2);
+        parts.remove(i + 1);
+        joints.remove(i);
+        for j in [i.wrapping_sub(1), i] {
+            if j < joints.len() {
+                joints[j] = try_join(&parts, j + 1);
+            }
+        }
+    }
+    let bits = parts.iter().map(|p| p.2).sum::<f64>() * each + table_bits * (parts.len().max(1) - 1) as f64;
+    (bits, parts.iter().skip(1).map(|p| p.0 as u8).collect())
+}

@@ -1,0 +1,8 @@
+//! From a goal to a step: statistics first, then a sample, then at most a few real encodings.
+
+mod classes;
+mod sample;
+mod scan;
+mod search;
+
+pub(crate) use search::{Outcome, Target, encode, estimate};

@@ -1,0 +1,147 @@
+//! One pass over a tensor: moments, and the mean magnitude of rows and columns.
+
+use crate::simd::{Level, multiversion};
+use crate::view::{Dtype, TensorView, load_scaled, value};
+use crate::workers::Workers;
+
+/// What the encoder knows of a tensor before it looks at a sample.
+pub(crate) struct Scan {
+    /// Values are counted in this unit, so that any range of f64 fits f32 arithmetic.
+    pub unit: f64,
+    /// Values that are neither infinite nor NaN.
+    pub finite: u64,
+    /// Variance about the mean, in units².
+    pub variance: f64,
+    /// Mean square, in units².
+    pub mean_square: f64,
+    /// Largest magnitude, in units.
+    pub max: f64,
+    /// Values of a row below: columns of the tensor where that makes sense, else a run of values.
+    pub width: usize,
+    /// Mean magnitude of each row.
+    pub rows: Vec<f32>,
+    /// Mean magnitude of each column; empty where rows are only runs.
+    pub cols: Vec<f32>,
+}
+
+/// Run length that stands in for rows where the tensor has none to speak of.
+const RUN: usize = 256;
+/// Values looked at together.
+const BLOCK: usize = 1 << 16;
+
+struct Block {
+    rows: Vec<f32>,
+    cols: Vec<f32>,
+    finite: u64,
+    sum: f64,
+    square: f64,
+    max: f32,
+}
+
+/// Scans a tensor of floats.
+pub(crate) fn scan(view: &TensorView<'_>, level: Level, workers: &Workers) -> Scan {
+    let n = view.len();
+    let tabular = view.rows() >= 8 && (16..=BLOCK).contains(&view.cols());
+    let width = if tabular { view.cols() } else { RUN };
+    let unit = if view.dtype() == Dtype::F64 { unit_of(view) } else { 1.0 };
+    let rows = n.div_ceil(width);
+    let per_block = (BLOCK / width).max(8);
+    let blocks = workers.map(rows.div_ceil(per_block), Vec::new, |row: &mut Vec<f32>, b| {
+        let mut block = Block {
+            rows: Vec::with_capacity(per_block),
+            cols: vec![0.0; if tabular { width } else { 0 }],
+            finite: 0,
+            sum: 0.0,
+            square: 0.0,
+            max: 0.0,
+        };
+        for r in b * per_block..rows.min((b + 1) * per_block) {
+            let (start, end) = (r * width, n.min((r + 1) * width));
+            let size = view.dtype().size();
+            row.clear();
+            row.resize(end - start, 0.0);
+            load_scaled(level, view.dtype(), &view.data()[start * size..end * size], 1.0 / unit, row);
+            add_row(level, row, &mut block);
+        }
+        block
+    });
+    gather(blocks, n, unit, width, tabular)
+}
+
+/// Adds up blocks in order: the result does not depend on who computed which.
+fn gather(blocks: Vec<Block>, n: usize, unit: f64, width: usize, tabular: bool) -> Scan {
+    let mut scan = Scan {
+        unit,
+        finite: 0,
+        variance: 0.0,
+        mean_square: 0.0,
+        max: 0.0,
+        width,
+        rows: Vec::with_capacity(n.div_ceil(width)),
+        cols: vec![0.0; if tabular { width } else { 0 }],
+    };
+    let (mut sum, mut square) = (0.0, 0.0);
+    for b in blocks {
+        scan.finite += b.finite;
+        sum += b.sum;
+        square += b.square;
+        scan.max = scan.max.max(b.max as f64);
+        scan.rows.extend(b.rows);
+        scan.cols.iter_mut().zip(b.cols).for_each(|(c, v)| *c += v);
+    }
+    let rows = scan.rows.len().max(1) as f32;
+    scan.cols.iter_mut().for_each(|c| *c /= rows);
+    let count = scan.finite.max(1) as f64;
+    scan.mean_square = square / count;
+    scan.variance = (scan.mean_square - (sum / count).powi(2)).max(0.0);
+    scan
+}
+
+multiversion! { fn add_row / add_row_inner(row: &mut [f32], block: &mut Block) }
+
+#[inline(always)]
+fn add_row_inner(row: &mut [f32], block: &mut Block) {
+    // Sixteen sums side by side; each is short enough for f32.
+    let (mut sum, mut square, mut abs) = ([0f32; 16], [0f32; 16], [0f32; 16]);
+    let (mut max, mut bad) = ([0f32; 16], [0u32; 16]);
+    let mut add = |l: usize, v: &mut f32| {
+        let a = v.abs();
+        let ok = a < f32::INFINITY;
+        *v = if ok { *v } else { 0.0 };
+        let a = if ok { a } else { 0.0 };
+        bad[l] += !ok as u32;
+        sum[l] += *v;
+        square[l] += *v * *v;
+        abs[l] += a;
+        max[l] = if a > max[l] { a } else { max[l] };
+    };
+    let (chunks, rest) = row.as_chunks_mut::<16>();
+    for c in chunks {
+        for l in 0..16 {
+            add(l, &mut c[l]);
+        }
+    }
+    for (l, v) in rest.iter_mut().enumerate() {
+        add(l, v);
+    }
+    for (c, v) in block.cols.iter_mut().zip(row.iter()) {
+        *c += v.abs();
+    }
+    let total = |a: &[f32; 16]| a.iter().map(|&v| v as f64).sum::<f64>();
+    block.finite += row.len() as u64 - bad.iter().map(|&b| b as u64).sum::<u64>();
+    block.sum += total(&sum);
+    block.square += total(&square);
+    block.rows.push((total(&abs) / row.len().max(1) as f64) as f32);
+    block.max = max.iter().fold(block.max, |a, &b| if b > a { b } else { a });
+}
+
+/// A power of two near the largest finite magnitude of f64 values.
+fn unit_of(view: &TensorView<'_>) -> f64 {
+    let max = view
+        .data()
+        .chunks_exact(8)
+        .map(|b| value(Dtype::F64, b).abs())
+        .filter(|v| v.is_finite())
+        .fold(0.0, f64::max);
+    if max.is_normal() { 2f64.powi(max.log2() as i32) } else { 1.0 }
+}

@@ -1,0 +1,580 @@
+//! The step that reaches a goal, and the blob made with it.
+//!
+//! 1. scan the tensor; 2. guess a step from a scalar quantiser's entropy on a sample; 3. fit classes;
+//! 4. refine step and costs on the sample; 5. quantise everything, correct the step if the goal was
+//! missed; 6. choose tables and write the tiles.
+
+use super::classes;
+use super::sample::Sample;
+use super::scan::{Scan, scan};
+use crate::blob::{Geometry, Head, Params as Codec, assemble};
+use crate::entropy::MAX_LANES;
+use crate::entropy::fit::{self, Counts};
+use crate::entropy::table::EncodeTable;
+use crate::entropy::table_code::{self, Alphabet};
+use crate::error::Result;
+use crate::levels::{self, Dequant, Plan, Quantised, Rounding, TileWork, pack_tile, quantise_tile};
+use crate::options::{Effort, EncodeOptions};
+use crate::quant::cost::CostTable;
+use crate::quant::machine::{Machine, grid};
+use crate::simd::Level;
+use crate::view::{Dtype, TensorView, load_scaled};
+use crate::workers::Workers;
+
+/// What a step must reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Target {
+    /// About this many bytes.
+    Bytes(f64),
+    /// At most this many bytes.
+    Cap(usize),
+    /// Mean squared error at most this.
+    Mse(f64),
+    /// Mean squared error over variance at most this.
+    Nmse(f64),
+    /// This step.
+    Step(f64),
+    /// No error above this.
+    Bound(f64),
+}
+
+/// How a search for a step ended.
+pub(crate) enum Outcome {
+    /// A blob that reaches the target.
+    Blob(Vec<u8>),
+    /// Not reached: a quantiser cannot hold these values or the target is out of range. The smallest
+    /// blob seen, in bytes, if any was made.
+    Failed(Option<usize>),
+}
+
+/// Values sampled for the step: enough for a rate within about 0.2 %.
+const SAMPLE: usize = 1 << 17;
+/// Values sampled while costs still change.
+const COARSE_SAMPLE: usize = 1 << 15;
+/// Values sampled for the first guess and for classes.
+const SMALL_SAMPLE: usize = 1 << 15;
+
+/// Weight of a bit against squared error in steps; found by trying on Gaussian and real tensors.
+fn lambda(machine: Machine) -> f64 {
+    if machine == Machine::SCALAR { 0.30 } else { 0.27 }
+}
+
+fn machine(effort: Effort) -> Machine {
+    let log2_states = match effort {
+        Effort::Fast => 0,
+        Effort::Balanced => 3,
+        Effort::Best => 8,
+    };
+    Machine::new(log2_states).unwrap_or(Machine::SCALAR)
+}
+
+/// Tiles large enough that lanes cost little, small enough that there are several.
+fn geometry(values: usize, options: &EncodeOptions) -> Geometry {
+    let lanes = (values / 512).next_power_of_two().clamp(2, 2 * MAX_LANES) / 2;
+    let lanes = lanes.clamp(1, MAX_LANES);
+    let most = match options.lane_values {
+        0 if values >= 1 << 22 => 4096,
+        0 => 2048,
+        n => n as usize,
+    };
+    let tiles = values.div_ceil(lanes * most).max(1);
+    Geometry { lanes, steps: values.div_ceil(tiles).div_ceil(lanes).max(1) }
+}
+
+/// One tensor on its way to a blob.
+struct Job<'a> {
+    view: &'a TensorView<'a>,
+    options: &'a EncodeOptions,
+    workers: &'a Workers,
+    level: Level,
+    scan: Scan,
+    sample: Sample,
+}
+
+/// What a quantised tensor would take.
+struct Trial {
+    bytes: f64,
+    mse: f64,
+    counts: Vec<Counts>,
+}
+
+/// Encodes with the step that reaches the target.
+pub(crate) fn encode(
+    view: &TensorView<'_>,
+    options: &EncodeOptions,
+    workers: &Workers,
+    target: Target,
+) -> Result<Outcome> {
+    let level = Level::detect();
+    let scan = scan(view, level, workers);
+    if scan.finite == 0 || scan.max == 0.0 || !scan.mean_square.is_normal() {
+        return Ok(Outcome::Failed(None));
+    }
+    let sample = Sample::new(view.len(), SAMPLE);
+    let job = Job { view, options, workers, level, scan, sample };
+    let target = match target {
+        Target::Nmse(v) => Target::Mse(v * job.scan.variance * job.scan.unit * job.scan.unit),
+        t => t,
+    };
+    job.run(target)
+}
+
+/// Bits a value at a step, from a sample.
+pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
+    let options = EncodeOptions::new(crate::Goal::Step(step)).with_effort(effort);
+    let level = Level::detect();
+    let workers = Workers::Here;
+    let scan = scan(view, level, &workers);
+    if scan.finite == 0 || scan.max == 0.0 || !scan.mean_square.is_normal() {
+        return Ok(0.0);
+    }
+    let sample = Sample::new(view.len(), SAMPLE);
+    let job = Job { view, options: &options, workers: &workers, level, scan, sample };
+    let Some(mut plan) = job.plan(step) else { return Ok(0.0) };
+    let mut bytes = 0.0;
+    for _ in 0..2 {
+        let t = job.trial(&plan, &job.sample);
+        bytes = t.bytes;
+        plan.costs = CostTable::measured(&t.counts, plan.low_bits, lambda(plan.machine));
+    }
+    Ok(bytes * 8.0 / view.len() as f64)
+}
+
+impl Job<'_> {
+    fn run(&self, target: Target) -> Result<Outcome> {
+        let Some(step) = self.first_step(target) else { return Ok(Outcome::Failed(None)) };
+        let Some(mut plan) = self.plan(step) else { return Ok(Outcome::Failed(None)) };
+        if let Target::Bound(bound) = target {
+            plan.machine = Machine::SCALAR;
+            plan.rounding = Rounding::Bounded(bound);
+        }
+        plan.measure = matches!(target, Target::Mse(_));
+        self.refine(&mut plan, target);
+        self.finish(plan, target)
+    }
+
+    fn n(&self) -> f64 {
+        self.view.len() as f64
+    }
+
+    /// A step from statistics: exact for bounds, from error or entropy of a scalar quantiser otherwise.
+    fn first_step(&self, target: Target) -> Option<f64> {
+        let unit = self.scan.unit;
+        let step = match target {
+            Target::Step(s) => s,
+            // A hair less than the bound, so that rounding in f32 does not throw values over it.
+            Target::Bound(b) => b * (1.0 - 1.0 / 4096.0),
+            Target::Mse(mse) => (mse * 3.0).sqrt(),
+            Target::Bytes(_) | Target::Cap(_) => {
+                let want = self.payload_bits(target) / self.n();
+                let values = self.sample.load(self.view, self.level, unit, SMALL_SAMPLE);
+                let rms = self.scan.mean_square.sqrt();
+                // The entropy falls as the step grows.
+                let (mut low, mut high) = (rms * 2f64.powi(-26), self.scan.max * 2.0);
+                for _ in 0..18 {
+                    let middle = (low * high).sqrt();
+                    if scalar_entropy(&values, middle) > want { low = middle } else { high = middle }
+                }
+                (low * high).sqrt() * unit
+            }
+            Target::Nmse(_) => return None, // turned into Mse before
+        };
+        (step.is_normal() && (1.0 / step).is_normal()).then_some(step)
+    }
+
+    /// Bits that the target leaves for symbols. Soft goals on tiny tensors keep at least half of them:
+    /// a header alone is of no use to anyone.
+    fn payload_bits(&self, target: Target) -> f64 {
+        let overhead = self.overhead(geometry(self.view.len(), self.options)) * 8.0;
+        match target {
+            Target::Cap(cap) => (cap as f64 * 8.0 - overhead).max(1.0),
+            Target::Bytes(b) => (b * 8.0 - overhead).max(b * 4.0),
+            _ => 0.0,
+        }
+    }
+
+    /// Bytes of header, directory and lanes, without classes and tables.
+    fn overhead(&self, geometry: Geometry) -> f64 {
+        let tiles = geometry.tiles(self.view.len()) as f64;
+        // A lane's state takes 32 bits and holds about 8 of the message.
+        48.0 + tiles * (8.0 + 4.0 + geometry.lanes as f64 * 3.0)
+    }
+
+    /// A plan for a step: classes, low bits, guessed costs.
+    fn plan(&self, step: f64) -> Option<Plan> {
+        let machine = machine(self.options.effort);
+        let dtype = self.view.dtype();
+        let geometry = geometry(self.view.len(), self.options);
+        let mut plan = Plan {
+            level: self.level,
+            machine,
+            geometry,
+            rounding: Rounding::Searched,
+            low_bits: 0,
+            costs: CostTable::guess(lambda(machine)),
+            classes: None,
+            dequant: dequant(dtype, step)?,
+            measure: false,
+        };
+        let values = self.sample.load(self.view, self.level, self.scan.unit, SMALL_SAMPLE);
+        let in_units = step / self.scan.unit;
+        let table_bits = if self.view.len() < 1 << 18 { 96.0 } else { 400.0 };
+        plan.classes = classes::fit(&self.scan, &values, in_units, self.view.len(), table_bits);
+        // Symbols hold magnitudes up to 127; leave a margin of a few deviations.
+        let spread = self.scan.mean_square.sqrt() / (2.0 * in_units);
+        plan.low_bits = ((spread / 12.0).log2().ceil().max(0.0) as u32).min(crate::entropy::MAX_LOW_BITS);
+        Some(plan)
+    }
+
+    /// log2 of the sum of frequencies: fewer slots where there are many tables.
+    fn table_log(classes: usize) -> u32 {
+        match classes {
+            0..=2 => 12,
+            3..=8 => 11,
+            _ => 10,
+        }
+    }
+
+    /// Quantises a sample and reckons what the whole would take.
+    fn trial(&self, plan: &Plan, sample: &Sample) -> Trial {
+        let mut sample_plan = plan.clone();
+        sample_plan.geometry = Sample::GEOMETRY;
+        let tiles = self.workers.map(sample.windows.len(), TileWork::default, |work, i| {
+            let q = quantise_tile(&sample_plan, self.view, sample.windows[i], work);
+            let exact = exact_len(&q, self.view.dtype());
+            (q.counts, q.squared_error, exact)
+        });
+        let mut counts = vec![[0u64; 256]; plan.class_count() * 2];
+        let (mut error, mut exact) = (0.0, 0);
+        for (c, e, x) in &tiles {
+            add(&mut counts, c);
+            error += e;
+            exact += x;
+        }
+        let share = self.n() / sample.values as f64;
+        let symbols: f64 = counts.iter().map(entropy).sum();
+        let per_value = symbols / sample.values as f64 + plan.low_bits as f64;
+        let tables = counts.iter().filter(|c| c.iter().any(|&n| n > 0)).count() as f64
+            * if self.view.len() < 1 << 17 { 5.0 } else { 30.0 };
+        let classes = plan.classes.as_ref().map_or(0, |map| {
+            let mut bytes = Vec::new();
+            map.write(&mut bytes);
+            bytes.len()
+        });
+        let bytes = per_value * self.n() / 8.0
+            + self.overhead(plan.geometry)
+            + tables
+            + classes as f64
+            + exact as f64 * share;
+        Trial { bytes, mse: error / sample.values as f64, counts }
+    }
+
+    /// Finds costs and step on the sample: first both in turn, then, costs held, the step alone.
+    fn refine(&self, plan: &mut Plan, target: Target) {
+        if matches!(plan.rounding, Rounding::Bounded(_)) {
+            return;
+        }
+        let lambda = lambda(plan.machine);
+        let coarse = self.sample.thin(COARSE_SAMPLE);
+        for round in 0..10 {
+            let trial = self.trial(plan, &coarse);
+            plan.costs = CostTable::measured(&trial.counts, plan.low_bits, lambda);
+            let (next, off) = self.correct(plan, &trial, target, self.want(target), None);
+            if (round >= 3 && off.abs() < 0.01) || !set_step(plan, next) {
+                break;
+            }
+        }
+        let mut last = None;
+        for _ in 0..5 {
+            let trial = self.trial(plan, &self.sample);
+            let (next, off) = self.correct(plan, &trial, target, self.want(target), last);
+            last = Some((plan.step().log2(), trial.bytes));
+            if off.abs() < 0.0015 || !set_step(plan, next) {
+                break;
+            }
+        }
+        self.fit_offsets(plan);
+    }
+
+    /// The step to try next, and how far off the target (relatively) this one was.
+    fn correct(&self, plan: &Plan, trial: &Trial, target: Target, want: f64, last: Option<(f64, f64)>) -> (f64, f64) {
+        let step = plan.step();
+        match target {
+            Target::Bytes(_) | Target::Cap(_) => {
+                (self.step_for_rate(step, trial.bytes, want, last), trial.bytes / want - 1.0)
+            }
+            Target::Mse(mse) => (step * (mse / trial.mse).sqrt().clamp(0.25, 4.0), trial.mse / mse - 1.0),
+            _ => (step, 0.0),
+        }
+    }
+
+    /// Bytes to aim at.
+    fn want(&self, target: Target) -> f64 {
+        match target {
+            Target::Bytes(_) => (self.payload_bits(target) / 8.0) + self.overhead(geometry(self.view.len(), self.options)),
+            Target::Cap(cap) => cap as f64 * 0.998 - 4.0,
+            _ => 0.0,
+        }
+    }
+
+    /// Secant in (log step, bytes), starting from one bit a value for each halving.
+    fn step_for_rate(&self, step: f64, bytes: f64, want: f64, last: Option<(f64, f64)>) -> f64 {
+        let natural = -self.n() / 8.0;
+        let slope = match last {
+            Some((at, had)) if (step.log2() - at).abs() > 1e-4 => {
+                ((bytes - had) / (step.log2() - at)).clamp(natural * 1.5, natural * 0.02)
+            }
+            // Rates far below a bit react less.
+            _ => natural * (bytes * 8.0 / self.n()).clamp(0.1, 1.0),
+        };
+        step * ((want - bytes) / slope).clamp(-3.0, 3.0).exp2()
+    }
+
+    /// Reconstruction points at the mean of what quantises to them, where that is worth its bytes.
+    fn fit_offsets(&self, plan: &mut Plan) {
+        if self.view.len() < 1 << 14 {
+            return;
+        }
+        let mut sample_plan = plan.clone();
+        sample_plan.geometry = Sample::GEOMETRY;
+        let size = self.view.dtype().size();
+        let stride = self.sample.windows.len().div_ceil(32).max(1);
+        let mut work = TileWork::default();
+        let mut sums = [(0.0f64, 0.0f64); 9];
+        for w in self.sample.windows.iter().step_by(stride) {
+            let q = quantise_tile(&sample_plan, self.view, *w, &mut work);
+            let mut u = vec![0f32; w.len];
+            load_scaled(self.level, self.view.dtype(), &self.view.data()[w.start * size..][..w.len * size], 1.0 / plan.step(), &mut u);
+            let mut state = [0u32; MAX_LANES];
+            let low = crate::entropy::bits::unpack_all(&q.low, plan.low_bits, w.len);
+            for (i, (&s, u)) in q.symbols.iter().zip(u).enumerate() {
+                let s_lane = &mut state[i % Sample::GEOMETRY.lanes];
+                let k = (s as u8 as i8 as i32) << plan.low_bits | low.get(i).map_or(0, |&l| l as i32);
+                let m = grid(k, *s_lane & 1);
+                *s_lane = plan.machine.next(*s_lane, k);
+                if m != 0 && s as u8 != crate::entropy::ESCAPE && u.is_finite() {
+                    let e = m.abs() as f64 - (u * m.signum() as f32) as f64;
+                    let bin = &mut sums[m.unsigned_abs().min(8) as usize];
+                    *bin = (bin.0 + 1.0, bin.1 + e);
+                }
+            }
+        }
+        let mut offsets = [0i8; 8];
+        for (o, (n, e)) in offsets.iter_mut().zip(&sums[1..]) {
+            if *n >= 64.0 {
+                *o = (e / n * 64.0).round().clamp(-64.0, 64.0) as i8;
+            }
+        }
+        plan.dequant = Dequant::new(plan.dequant.dtype, plan.dequant.scale, &offsets);
+    }
+
+    /// Quantises everything, correcting the step until the target is met.
+    fn finish(&self, mut plan: Plan, target: Target) -> Result<Outcome> {
+        let n = self.view.len();
+        let mut last = None;
+        let mut best: Option<Vec<u8>> = None;
+        let mut smallest: Option<usize> = None;
+        let slack = if n >= 1 << 20 { 0.003 } else { 0.01 };
+        let mut aim = self.want(target);
+        for round in 0..12 {
+            let tiles = self.workers.map(plan.geometry.tiles(n), TileWork::default, |work, i| {
+                quantise_tile(&plan, self.view, plan.geometry.tile(i, n), work)
+            });
+            let mut counts = vec![[0u64; 256]; plan.class_count() * 2];
+            tiles.iter().for_each(|t| add(&mut counts, &t.counts));
+            let step = plan.step();
+            let head = self.head(&plan, &counts);
+            let next = match target {
+                Target::Bytes(_) | Target::Cap(_) => {
+                    let bytes = self.predict(&head, &counts, &tiles);
+                    let off = bytes / aim - 1.0;
+                    let next = self.step_for_rate(step, bytes, aim, last);
+                    last = Some((step.log2(), bytes));
+                    let near = match target {
+                        Target::Cap(_) => off <= 0.0005 && (off > -0.006 || round >= 6),
+                        _ => off.abs() <= slack || round >= 4,
+                    };
+                    if near { None } else { Some(next) }
+                }
+                Target::Mse(mse) => {
+                    let got = tiles.iter().map(|t| t.squared_error).sum::<f64>() / self.n();
+                    if got <= mse && (got > mse * 0.985 || round >= 4) {
+                        None
+                    } else if round >= 8 && got > mse {
+                        return Ok(Outcome::Failed(smallest));
+                    } else {
+                        Some(step * (mse * 0.995 / got).sqrt().clamp(0.5, 2.0))
+                    }
+                }
+                Target::Step(_) | Target::Bound(_) | Target::Nmse(_) => None,
+            };
+            if next.is_none() {
+                let blob = self.write(&plan, &head, &tiles)?;
+                smallest = Some(smallest.map_or(blob.len(), |s| s.min(blob.len())));
+                let Target::Cap(cap) = target else { return Ok(Outcome::Blob(blob)) };
+                if blob.len() <= cap {
+                    return Ok(Outcome::Blob(blob));
+                }
+                // Aim lower by what was too much, and a little more.
+                aim -= (blob.len() - cap) as f64 + 2.0 + cap as f64 * 0.001;
+                best = None;
+            }
+            let next = next.unwrap_or_else(|| self.step_for_rate(step, aim * 1.002, aim, None));
+            if !set_step(&mut plan, next) {
+                break;
+            }
+        }
+        match (best, target) {
+            (Some(blob), _) => Ok(Outcome::Blob(blob)),
+            (None, Target::Cap(cap)) => self.coarsest(plan, cap),
+            _ => Ok(Outcome::Failed(smallest)),
+        }
+    }
+
+    /// The last resort under a cap: steps doubled until it fits, or everything is zero and it does not.
+    fn coarsest(&self, mut plan: Plan, cap: usize) -> Result<Outcome> {
+        let n = self.view.len();
+        let mut smallest = None;
+        for _ in 0..80 {
+            let tiles = self.workers.map(plan.geometry.tiles(n), TileWork::default, |work, i| {
+                quantise_tile(&plan, self.view, plan.geometry.tile(i, n), work)
+            });
+            let mut counts = vec![[0u64; 256]; plan.class_count() * 2];
+            tiles.iter().for_each(|t| add(&mut counts, &t.counts));
+            let head = self.head(&plan, &counts);
+            let blob = self.write(&plan, &head, &tiles)?;
+            if blob.len() <= cap {
+                return Ok(Outcome::Blob(blob));
+            }
+            smallest = Some(smallest.map_or(blob.len(), |s: usize| s.min(blob.len())));
+            if plan.classes.take().is_some() {
+                continue;
+            }
+            if tiles.iter().all(|t| t.all_zero) {
+                break;
+            }
+            let next = plan.step() * 1.5;
+            if !set_step(&mut plan, next) {
+                break;
+            }
+        }
+        Ok(Outcome::Failed(smallest))
+    }
+
+    /// Header for a quantised tensor: its tables are chosen here.
+    fn head(&self, plan: &Plan, counts: &[Counts]) -> levels::Params {
+        let classes = plan.class_count();
+        let log = Self::table_log(classes);
+        let alphabet = Alphabet::levels(log, plan.low_bits);
+        let per_class = levels::Params::tables_per_class(plan.machine);
+        let stored: Vec<Counts> = counts.iter().step_by(2 / per_class).copied().collect();
+        let tables = fit::choose(&stored, alphabet);
+        let freqs = levels::Params::freqs_of(fit::expand(&tables, alphabet), per_class);
+        levels::Params {
+            machine: plan.machine,
+            geometry: plan.geometry,
+            log,
+            low_bits: plan.low_bits,
+            scale: plan.dequant.scale,
+            offsets: plan.dequant.stored_offsets(),
+            classes: plan.classes.clone(),
+            tables,
+            freqs,
+        }
+    }
+
+    /// Bytes of a blob before its tiles are written.
+    fn predict(&self, head: &levels::Params, counts: &[Counts], tiles: &[Quantised]) -> f64 {
+        let mut bytes = Vec::new();
+        head.write(self.view.dtype(), &mut bytes);
+        let alphabet = head.alphabet();
+        debug_assert!(table_code::read(&table_code::write(&head.tables, alphabet), head.tables.len(), alphabet).is_ok());
+        let symbols: f64 = counts.iter().zip(&head.freqs).map(|(c, f)| fit::cost(c, f)).sum();
+        let coded = tiles.iter().filter(|t| !t.all_zero).count() as f64;
+        let low = coded * head.geometry.tile_values() as f64 * head.low_bits as f64;
+        let exact: usize = tiles.iter().map(|t| exact_len(t, self.view.dtype())).sum();
+        let fixed = 12.0 + 2.0 * self.view.shape().len() as f64 + 8.0;
+        fixed
+            + bytes.len() as f64
+            + (symbols + low.min(self.n() * head.low_bits as f64)) / 8.0
+            + tiles.len() as f64 * 14.0
+            + coded * head.geometry.lanes as f64 * 3.0
+            + exact as f64
+    }
+
+    fn write(&self, plan: &Plan, head: &levels::Params, tiles: &[Quantised]) -> Result<Vec<u8>> {
+        let table = EncodeTable::new(&head.freqs);
+        let size = self.view.dtype().size();
+        let bytes = self.workers.map(tiles.len(), || (), |_, i| {
+            pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i])
+        });
+        let head = Head {
+            dtype: self.view.dtype(),
+            shape: self.view.shape().to_vec(),
+            params: Codec::Levels(Box::new(head.clone())),
+        };
+        assemble(&head, &bytes)
+    }
+}
+
+/// The dequantiser of a step, if the step can be stored.
+fn dequant(dtype: Dtype, step: f64) -> Option<Dequant> {
+    let scale = step / 64.0;
+    let stored = if dtype == Dtype::F64 { scale } else { scale as f32 as f64 };
+    let ok = if dtype == Dtype::F64 { stored.is_normal() } else { (stored as f32).is_normal() };
+    (ok && (1.0 / (stored * 64.0)).is_finite()).then(|| Dequant::new(dtype, stored, &[0; 8]))
+}
+
+/// Changes a plan's step, keeping its offsets; false if the step cannot be stored.
+fn set_step(plan: &mut Plan, step: f64) -> bool {
+    let old = &plan.dequant;
+    match dequant(old.dtype, step) {
+        Some(d) => {
+            plan.dequant = Dequant::new(d.dtype, d.scale, &old.stored_offsets());
+            true
+        }
+        None => false,
+    }
+}
+
+fn exact_len(q: &Quantised, dtype: Dtype) -> usize {
+    if q.exact.is_empty() {
+        return 0;
+    }
+    let mut bytes = Vec::new();
+    q.exact.write(dtype.size(), &mut bytes);
+    bytes.len()
+}
+
+fn add(total: &mut [Counts], part: &[Counts]) {
+    total.as_flattened_mut().iter_mut().zip(part.as_flattened()).for_each(|(t, p)| *t += p);
+}
+
+fn entropy(counts: &Counts) -> f64 {
+    let n: u64 = counts.iter().sum();
+    let term = |&c: &u64| if c == 0 { 0.0 } else { c as f64 * (n as f64 / c as f64).log2() };
+    counts.iter().map(term).sum()
+}
+
+/// Entropy of a scalar quantiser of spacing 2·step, in bits a value.
+fn scalar_entropy(values: &[(usize, f32)], step: f64) -> f64 {
+    // Magnitudes beyond the bins are counted by octave, with the bits below the leading one on top.
+    const NEAR: usize = 512;
+    let mut bins = [0u32; NEAR + 32];
+    let factor = (0.5 / step) as f32;
+    let mut raw = 0.0;
+    let mut signs = 0u32;
+    for &(_, v) in values {
+        let k = (v.abs() * factor + 0.5).min(4e9) as u32;
+        signs += (k > 0) as u32;
+        if (k as usize) < NEAR {
+            bins[k as usize] += 1;
+        } else {
+            bins[NEAR + k.ilog2() as usize % 32] += 1;
+            raw += k.ilog2() as f64;
+        }
+    }
+    let n = values.len().max(1) as f64;
+    let h: f64 = bins.iter().filter(|&&c| c > 0).map(|&c| c as f64 * (n / c as f64).log2()).sum();
+    (h + raw + signs as f64) / n
+}

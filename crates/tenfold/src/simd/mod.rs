@@ -1,0 +1,77 @@
+//! Which instruction sets this machine has, and how one source becomes several compiled versions.
+//!
+//! Hot loops are written once over fixed-size arrays; [`multiversion!`] compiles the loop for the
+//! baseline, for AVX2 and for AVX-512. Floating-point contraction is never enabled, so all versions
+//! give the same bits. Loops that need real intrinsics (entropy coding) have hand-written twins.
+#![allow(unsafe_code)]
+
+pub(crate) mod wide;
+
+/// Instruction set of a code path, from plainest to widest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Portable Rust: the oracle of the others.
+    Plain,
+    /// AVX2.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// The widest level this machine runs.
+    pub(crate) fn detect() -> Level {
+        static LEVEL: std::sync::OnceLock<Level> = std::sync::OnceLock::new();
+        *LEVEL.get_or_init(|| *Level::available().last().unwrap_or(&Level::Plain))
+    }
+
+    /// Every level this machine runs, plainest first.
+    pub(crate) fn available() -> Vec<Level> {
+        #[allow(unused_mut)]
+        let mut levels = vec![Level::Plain];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                levels.push(Level::Avx2);
+                if is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                {
+                    levels.push(Level::Avx512);
+                }
+            }
+        }
+        levels
+    }
+}
+
+/// Compiles an `#[inline(always)]` function for each [`Level`] and defines a dispatcher whose first
+/// argument is the level.
+macro_rules! multiversion {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident / $inner:ident $(<$(const $g:ident: $gt:ty),*>)? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments, unsafe_code)]
+        $vis fn $name $(<$(const $g: $gt),*>)? (level: $crate::simd::Level, $($arg: $ty),*) $(-> $ret)? {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            fn avx2 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? { $inner $(::<$($g),*>)? ($($arg),*) }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
+            fn avx512 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? { $inner $(::<$($g),*>)? ($($arg),*) }
+            match level {
+                $crate::simd::Level::Plain => $inner $(::<$($g),*>)? ($($arg),*),
+                // SAFETY: a `Level` other than `Plain` only comes from `Level::available`, which has
+                // checked the features of that level on this machine.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx2 => unsafe { avx2 $(::<$($g),*>)? ($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx512 => unsafe { avx512 $(::<$($g),*>)? ($($arg),*) },
+            }
+        }
+    };
+}
+pub(crate) use multiversion;

@@ -1,0 +1,70 @@
+//! Running over tiles on one thread or many. Results come back in order, so the bytes of a blob never
+//! depend on how many threads there were.
+
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+
+/// Where work runs.
+pub(crate) enum Workers {
+    /// On the calling thread.
+    Here,
+    /// In the caller's rayon pool.
+    Ambient,
+    /// In a pool of our own.
+    Own(rayon::ThreadPool),
+}
+
+impl Workers {
+    /// 0 threads: the ambient pool. 1: the calling thread.
+    pub(crate) fn new(threads: usize) -> Result<Workers> {
+        match threads {
+            0 => Ok(Workers::Ambient),
+            1 => Ok(Workers::Here),
+            n => rayon::ThreadPoolBuilder::new()
+                .num_threads(n)
+                .build()
+                .map(Workers::Own)
+                .map_err(|e| Error::Threads(e.to_string())),
+        }
+    }
+
+    /// `f(0)`, `f(1)`, … in order. `init` makes a scratch space for each worker.
+    pub(crate) fn map<S, T: Send>(
+        &self,
+        count: usize,
+        init: impl Fn() -> S + Sync + Send,
+        f: impl Fn(&mut S, usize) -> T + Sync + Send,
+    ) -> Vec<T> {
+        let spread = || (0..count).into_par_iter().map_init(&init, &f).collect();
+        match self {
+            Workers::Own(pool) if count > 1 => pool.install(spread),
+            Workers::Ambient if count > 1 => spread(),
+            _ => {
+                let mut scratch = init();
+                (0..count).map(|i| f(&mut scratch, i)).collect()
+            }
+        }
+    }
+
+    /// Cuts `data` into pieces of the given lengths and runs `f` on each; the first error in order wins.
+    pub(crate) fn for_pieces<'a, S>(
+        &self,
+        pieces: Vec<&'a mut [u8]>,
+        init: impl Fn() -> S + Sync + Send,
+        f: impl Fn(&mut S, usize, &mut [u8]) -> Result<()> + Sync + Send,
+    ) -> Result<()> {
+        let spread = |pieces: Vec<&'a mut [u8]>| -> Vec<Result<()>> {
+            pieces.into_par_iter().enumerate().map_init(&init, |s, (i, p)| f(s, i, p)).collect()
+        };
+        let results = match self {
+            Workers::Own(pool) if pieces.len() > 1 => pool.install(|| spread(pieces)),
+            Workers::Ambient if pieces.len() > 1 => spread(pieces),
+            _ => {
+                let mut scratch = init();
+                pieces.into_iter().enumerate().map(|(i, p)| f(&mut scratch, i, p)).collect()
+            }
+        };
+        results.into_iter().collect()
+    }
+}
