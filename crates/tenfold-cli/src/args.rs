@@ -9,7 +9,7 @@ use crate::exit;
 
 /// Compress the tensors of large models, from lossless down to less than one bit a value.
 #[derive(Debug, Parser)]
-#[command(name = "tenfold", version, after_help = exit::HELP)]
+#[command(name = "tenfold", version, max_term_width = 100, after_help = exit::HELP)]
 pub struct Cli {
     /// No progress bar, no summary; errors are still told.
     #[arg(long, short, global = true)]

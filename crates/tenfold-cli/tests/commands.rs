@@ -1,0 +1,233 @@
+//! Every command does what its help says.
+
+mod common;
+
+use common::Bench;
+
+#[test]
+fn a_model_goes_there_and_back() {
+    let bench = Bench::new();
+    let text = bench.ok(&[
+        "compress",
+        "model.safetensors",
+        "-o",
+        "small.safetensors",
+        "--lossless",
+    ]);
+    assert!(text.contains("2 of 3 tensors compressed"), "{text}");
+    assert_eq!(
+        bench.ok(&["decompress", "small.safetensors", "-o", "back.safetensors"]),
+        ""
+    );
+    let read = |name| std::fs::read(bench.path(name)).unwrap();
+    assert_eq!(read("model.safetensors"), read("back.safetensors"));
+    let text = bench.ok(&["verify", "small.safetensors"]);
+    assert!(text.contains("2 of 3 tensors are compressed"), "{text}");
+    let text = bench.ok(&[
+        "compare",
+        "model.safetensors",
+        "small.safetensors",
+        "--fail-above",
+        "0",
+    ]);
+    assert!(text.contains("3 of 3 tensors are identical"), "{text}");
+}
+
+#[test]
+fn every_goal_is_taken() {
+    let bench = Bench::new();
+    let goals: [&[&str]; 7] = [
+        &["--bits", "3.5"],
+        &["--ratio", "8"],
+        &["--mse", "1e-5"],
+        &["--nmse", "0.02"],
+        &["--max-error", "0.01"],
+        &["--max-bytes", "30000"],
+        &["--lossless"],
+    ];
+    for goal in goals {
+        let mut args = vec![
+            "compress",
+            "model.safetensors",
+            "-o",
+            "small.safetensors",
+            "--force",
+            "--quiet",
+        ];
+        args.extend(goal);
+        assert_eq!(bench.ok(&args), "", "quiet is quiet");
+    }
+}
+
+#[test]
+fn options_reach_the_plan() {
+    let bench = Bench::new();
+    std::fs::write(
+        bench.path("recipe.toml"),
+        "[default]\nbits = 3\n[[tensor]]\nmatch = '*.0.*'\nlossless = true\n",
+    )
+    .unwrap();
+    let base = [
+        "compress",
+        "model.safetensors",
+        "-o",
+        "small.safetensors",
+        "--json",
+        "--force",
+    ];
+    let goals = |more: &[&str]| -> Vec<String> {
+        let report = bench.json(&[&base[..], more].concat());
+        let rows = report["tensors"].as_array().unwrap();
+        rows.iter()
+            .map(|row| row["goal"].as_str().unwrap_or("none").to_owned())
+            .collect()
+    };
+    assert_eq!(
+        goals(&["--recipe", "recipe.toml"]),
+        ["lossless", "bits=3.0000", "none"]
+    );
+    assert_eq!(
+        goals(&["--recipe", "recipe.toml", "--bits", "5"]),
+        ["lossless", "bits=5.0000", "none"]
+    );
+    assert_eq!(
+        goals(&["--bits", "4", "--alloc", "ramp=1", "--effort", "fast"]),
+        ["bits=3.5000", "bits=4.5000", "none"]
+    );
+    let chosen = [
+        "--lossless",
+        "--include",
+        "norm*",
+        "--exclude",
+        "*.1.*",
+        "--threads",
+        "1",
+    ];
+    assert_eq!(goals(&chosen), ["lossless", "none", "lossless"]);
+}
+
+#[test]
+fn json_has_the_documented_fields() {
+    let bench = Bench::new();
+    let report = bench.json(&[
+        "compress",
+        "model.safetensors",
+        "-o",
+        "small.safetensors",
+        "--bits",
+        "4",
+        "--json",
+    ]);
+    let seen = bench.json(&["inspect", "small.safetensors", "--json"]);
+    for report in [&report, &seen] {
+        for key in [
+            "tensors",
+            "values",
+            "original_bytes",
+            "stored_bytes",
+            "bits_per_value",
+            "ratio",
+        ] {
+            assert!(
+                report["total"][key].is_number() && report["compressed"][key].is_number(),
+                "{key}"
+            );
+        }
+        let row = &report["tensors"][0];
+        for key in [
+            "values",
+            "original_bytes",
+            "stored_bytes",
+            "bits_per_value",
+            "ratio",
+            "tiles",
+        ] {
+            assert!(row[key].is_number(), "{key}");
+        }
+        for key in ["name", "file", "dtype", "codec"] {
+            assert!(row[key].is_string(), "{key}");
+        }
+        assert_eq!(row["shape"], serde_json::json!([64, 96]));
+        for key in ["step", "states", "classes"] {
+            assert!(row.get(key).is_some(), "{key}");
+        }
+    }
+    assert_eq!(report["total"], seen["total"]);
+    let verified = bench.json(&["verify", "small.safetensors", "--json"]);
+    assert_eq!((&verified["tensors"], &verified["blobs"]), (&3.into(), &2.into()));
+    let diff = bench.json(&["compare", "model.safetensors", "small.safetensors", "--json"]);
+    for key in [
+        "mse",
+        "nmse",
+        "max_error",
+        "cosine",
+        "special_mismatches",
+        "values",
+    ] {
+        assert!(
+            diff["total"][key].is_number() && diff["tensors"][0][key].is_number(),
+            "{key}"
+        );
+    }
+    for key in ["only_in_first", "only_in_second", "not_comparable"] {
+        assert!(diff[key].is_array(), "{key}");
+    }
+}
+
+#[test]
+fn tables_line_up_and_end_in_totals() {
+    let bench = Bench::new();
+    bench.ok(&[
+        "compress",
+        "model.safetensors",
+        "-o",
+        "small.safetensors",
+        "--bits",
+        "4",
+    ]);
+    for (args, footers) in [
+        (vec!["inspect", "small.safetensors"], 2),
+        (vec!["inspect", "model.safetensors"], 2),
+        (vec!["compare", "model.safetensors", "small.safetensors"], 2),
+    ] {
+        let text = bench.ok(&args);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 1 + 3 + 1 + footers, "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 120), "{text}");
+        let width = lines[0].chars().count();
+        assert!(
+            lines[1..4].iter().all(|line| line.chars().count() == width),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn completions_come_for_every_shell() {
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(
+            bench.ok(&["completions", shell]).contains("decompress"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn help_tells_of_exit_codes_and_shows_examples() {
+    let bench = Bench::new();
+    assert!(bench.ok(&["--help"]).contains("Exit codes:"));
+    for command in [
+        "compress",
+        "decompress",
+        "inspect",
+        "verify",
+        "compare",
+        "completions",
+    ] {
+        let text = bench.ok(&[command, "--help"]);
+        assert!(text.contains("Example"), "{command}");
+        assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+    }
+    assert!(bench.ok(&["--version"]).starts_with("tenfold "));
+}
