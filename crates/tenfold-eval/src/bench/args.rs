@@ -1,0 +1,117 @@
+//! What to measure, free of any command-line library.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use tenfold::Effort;
+
+/// The benches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// Gap to the Gaussian bound.
+    Gap,
+    /// Real tensors beside peers.
+    Files,
+    /// Obedience of goals.
+    Rate,
+    /// Lossless ratio and speed.
+    Lossless,
+    /// Encoding and decoding speed beside peers.
+    Speed,
+}
+
+impl What {
+    /// Every bench.
+    pub const ALL: [What; 5] = [What::Gap, What::Files, What::Rate, What::Lossless, What::Speed];
+
+    /// Name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            What::Gap => "gap",
+            What::Files => "files",
+            What::Rate => "rate",
+            What::Lossless => "lossless",
+            What::Speed => "speed",
+        }
+    }
+}
+
+impl FromStr for What {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        What::ALL
+            .into_iter()
+            .find(|w| w.name() == name)
+            .ok_or_else(|| format!("there is no bench '{name}'"))
+    }
+}
+
+/// What to measure and how long. Start from [`BenchArgs::new`]; every field has a working default.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct BenchArgs {
+    /// Which bench.
+    pub what: What,
+    /// Safetensors files (`files` only, at least one).
+    pub files: Vec<PathBuf>,
+    /// Rates in bits a value. Default: empty, that is the rates of the bench's own figures.
+    pub bits: Vec<f64>,
+    /// Efforts. Default: all three.
+    pub efforts: Vec<Effort>,
+    /// Size of made-up tensors. `gap`, `speed`: side of the square, default 4096. `lossless`: values,
+    /// default 64 Mi. `rate`: values of the largest tensors, default 4 Mi.
+    pub size: Option<usize>,
+    /// Threads for what is not measured at a stated number of threads; 0 (the default) means all cores.
+    pub threads: usize,
+    /// Repetitions of which the median counts. Default: 5.
+    pub repeats: usize,
+    /// Whether to run peers that need another program (ffmpeg). Default: true.
+    pub peers: bool,
+    /// Smaller tensors and fewer cases, for a look or a test. Default: false. Verdicts then mean little.
+    pub quick: bool,
+    /// No progress bars. Default: false.
+    pub quiet: bool,
+    /// Where to write the report. Default: nowhere.
+    pub json: Option<PathBuf>,
+    /// The command line as the user typed it, kept in the report. Default: this process's own.
+    pub command: String,
+}
+
+impl BenchArgs {
+    /// Arguments of a bench, everything at its default.
+    pub fn new(what: What) -> Self {
+        BenchArgs {
+            what,
+            files: Vec::new(),
+            bits: Vec::new(),
+            efforts: vec![Effort::Fast, Effort::Balanced, Effort::Best],
+            size: None,
+            threads: 0,
+            repeats: 5,
+            peers: true,
+            quick: false,
+            quiet: false,
+            json: None,
+            command: default_command(),
+        }
+    }
+
+    /// The stated rates, or a bench's own.
+    pub(super) fn bits_or(&self, own: &[f64]) -> Vec<f64> {
+        if self.bits.is_empty() {
+            own.to_vec()
+        } else {
+            self.bits.clone()
+        }
+    }
+}
+
+/// The process's arguments, the program by its bare name: where it was installed is nobody's concern.
+fn default_command() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = program.rsplit(['/', '\\']).next().unwrap_or_default().to_string();
+    }
+    words.join(" ")
+}

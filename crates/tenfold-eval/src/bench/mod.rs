@@ -1,0 +1,50 @@
+//! Each figure the project states about itself, as a function: state what to measure in [`BenchArgs`],
+//! call [`run`], get a table on `out` and a [`Report`] to keep.
+//!
+//! | bench | question |
+//! |---|---|
+//! | `gap` | how far from the Gaussian bound on N(0, 1), all bytes counted |
+//! | `files` | what real tensors reach, beside H.265 and an ideal scalar quantiser |
+//! | `rate` | whether `bits`, `max_bytes` and `max_error` are obeyed |
+//! | `lossless` | ratio and speed on bf16 weights, beside zstd |
+//! | `speed` | encoding and decoding, beside zstd and H.265 in the same run |
+
+mod allocate;
+mod args;
+mod clock;
+mod files;
+mod gap;
+mod lossless;
+mod progress;
+mod rate;
+mod report;
+mod speed;
+mod table;
+mod x265_rival;
+
+pub use args::{BenchArgs, What};
+pub use report::{Check, Machine, Report};
+
+use std::io::Write;
+
+use anyhow::Result;
+
+/// Runs a bench, prints its tables and verdicts, and writes the report where the arguments say.
+pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Report> {
+    let mut report = Report::new(args);
+    match args.what {
+        What::Gap => gap::run(args, &mut report, out)?,
+        What::Files => files::run(args, &mut report, out)?,
+        What::Rate => rate::run(args, &mut report, out)?,
+        What::Lossless => lossless::run(args, &mut report, out)?,
+        What::Speed => speed::run(args, &mut report, out)?,
+    }
+    report.print_verdicts(out)?;
+    if let Some(path) = &args.json {
+        report.save(path)?;
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests;

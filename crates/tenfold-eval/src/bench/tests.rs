@@ -1,0 +1,105 @@
+//! Every bench runs in its quick form and reports what it says it does.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::synth;
+use tenfold::{Dtype, Effort};
+
+fn quick(what: What) -> BenchArgs {
+    let mut args = BenchArgs::new(what);
+    args.quick = true;
+    args.quiet = true;
+    args.peers = false;
+    args.repeats = 1;
+    args.efforts = vec![Effort::Balanced];
+    args
+}
+
+fn run_quietly(args: &BenchArgs) -> (Report, String) {
+    let mut out = Vec::new();
+    let report = run(args, &mut out).unwrap();
+    (report, String::from_utf8(out).unwrap())
+}
+
+#[test]
+fn gap_reports_a_row_a_rate() {
+    let mut args = quick(What::Gap);
+    args.size = Some(128);
+    let (report, text) = run_quietly(&args);
+    assert_eq!(report.rows.len(), 5);
+    assert_eq!(report.checks.len(), 5);
+    assert!(text.starts_with("effort"), "{text}");
+}
+
+#[test]
+fn lossless_reports_ours_and_zstd() {
+    let mut args = quick(What::Lossless);
+    args.size = Some(1 << 16);
+    let (report, _) = run_quietly(&args);
+    assert!(report.rows.iter().any(|r| r["coder"] == "zstd -3"));
+    assert!(report.rows.iter().any(|r| r["coder"] == "tenfold lossless"));
+    assert_eq!(report.checks.len(), 1);
+}
+
+#[test]
+fn speed_says_when_the_peer_is_scaled() {
+    let mut args = quick(What::Speed);
+    args.size = Some(128);
+    let (report, text) = run_quietly(&args);
+    assert!(
+        report.notes.iter().any(|n| n.contains("scaled by a loop")),
+        "{text}"
+    );
+    assert!(report.checks.iter().any(|c| c.what.contains("zstd")));
+    assert!(report.checks.iter().any(|c| c.what.contains("x265")));
+}
+
+#[test]
+fn files_measure_tensors_and_the_whole() {
+    let tensor = synth::gaussian(Dtype::F32, &[128, 128], 0.1, 9).unwrap();
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![128, 128], &tensor.data);
+    let path = std::env::temp_dir().join(format!("tenfold-eval-{}.safetensors", std::process::id()));
+    safetensors::serialize_to_file([("layer.weight", view.unwrap())], None, &path).unwrap();
+    let mut args = quick(What::Files);
+    args.files = vec![path.clone()];
+    args.bits = vec![3.0];
+    let (report, text) = run_quietly(&args);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(report.rows.len(), 4, "tensor and whole file, equal and step");
+    assert!(text.contains("layer.weight") && text.contains("whole file"));
+    for row in &report.rows {
+        assert!(row["bits"].as_f64().unwrap() < 3.1, "{row}");
+    }
+}
+
+#[test]
+fn files_need_a_file() {
+    let none = run(&quick(What::Files), &mut Vec::new()).unwrap_err();
+    assert!(none.to_string().contains("at least one"));
+    let mut args = quick(What::Files);
+    args.files = vec![PathBuf::from("/nonexistent/x.safetensors")];
+    assert!(
+        run(&args, &mut Vec::new())
+            .unwrap_err()
+            .to_string()
+            .contains("cannot read")
+    );
+}
+
+#[test]
+fn reports_are_saved_with_their_origin() {
+    let path = std::env::temp_dir().join(format!("tenfold-report-{}.json", std::process::id()));
+    let mut args = quick(What::Gap);
+    args.size = Some(64);
+    args.bits = vec![4.0];
+    args.json = Some(path.clone());
+    args.command = "tenfold bench gap --size 64".to_string();
+    run_quietly(&args);
+    let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(kept["command"], "tenfold bench gap --size 64");
+    for field in ["date", "commit", "machine", "rows", "checks"] {
+        assert!(!kept[field].is_null(), "{field}");
+    }
+}
