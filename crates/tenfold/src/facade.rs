@@ -67,10 +67,8 @@ pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>>
         }
     }
     match (rate::encode(view, options, &workers, target)?, target) {
-        // Few lossless blobs are smaller than three quarters of a float tensor's size, so this is rare.
-        (Outcome::Blob(blob), Target::Mse(_) | Target::Nmse(_) | Target::Bound(_) | Target::Step(_))
-            if blob.len() as f64 > bytes * 0.4 =>
-        {
+        // A lossless blob is seldom this small, so it is seldom made for nothing.
+        (Outcome::Blob(blob), _) if blob.len() as f64 > bytes * 0.4 => {
             let other = exact()?;
             Ok(if other.len() <= blob.len() { other } else { blob })
         }
@@ -114,13 +112,7 @@ pub fn encode_into(view: &TensorView<'_>, options: &EncodeOptions, out: &mut [u8
 pub fn max_encoded_len(dtype: Dtype, shape: &[usize]) -> Result<usize> {
     let bytes = byte_len(dtype, shape)
         .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))?;
-    // Lossless tiles at their smallest (32 values a lane), one directory entry each, and the header.
-    let values = bytes / dtype.size();
-    let tiles = values.div_ceil(32).max(1);
-    let per_tile = 8 + lossless::max_tile_len(0, dtype.size()) + 3 * dtype.size();
-    let coarse = values.div_ceil(65536) + 1;
-    let _ = tiles;
-    Ok(bytes + coarse * per_tile + 64 + 10 * shape.len() + dtype.size() * 700)
+    Ok(lossless::max_len(dtype, bytes / dtype.size()) + 10 * shape.len())
 }
 
 /// Decodes a blob into a new tensor.

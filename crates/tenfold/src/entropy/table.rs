@@ -1,6 +1,7 @@
 //! Symbol frequencies, and the two forms in which coders read them.
 
 use super::ESCAPE;
+use crate::simd::{Level, multiversion};
 
 /// Smallest and largest log2 of the sum of a table's frequencies.
 pub(crate) const LOG_RANGE: std::ops::RangeInclusive<u32> = 8..=12;
@@ -20,7 +21,9 @@ impl Freqs {
 
     /// Cost of a symbol in bits; infinite for one without a slot.
     pub(crate) fn bits(&self, symbol: u8) -> f64 {
-        self.log as f64 - (self.of[symbol as usize] as f64).log2()
+        static LOG2: std::sync::OnceLock<Vec<f64>> = std::sync::OnceLock::new();
+        let log2 = LOG2.get_or_init(|| (0..=1 << LOG_RANGE.end()).map(|f| (f as f64).log2()).collect());
+        self.log as f64 - log2[self.of[symbol as usize] as usize]
     }
 }
 
@@ -44,8 +47,10 @@ pub(crate) struct EncodeTable {
     pub span: Vec<u32>,
     /// Slightly less than 1/frequency.
     pub reciprocal: Vec<f32>,
-    /// Whether some symbol of some table is missing and becomes an escape.
-    pub has_missing: Vec<bool>,
+    /// Whether a symbol has no slot and becomes an escape.
+    missing: Vec<bool>,
+    /// Levels in this range have a slot in every table.
+    common: std::ops::RangeInclusive<i8>,
 }
 
 /// Shrinks reciprocals so that a quotient computed with them is never too large.
@@ -53,12 +58,14 @@ const SHRINK: f32 = 1.0 - 1.0 / (1 << 22) as f32;
 
 impl EncodeTable {
     pub(crate) fn new(tables: &[Freqs]) -> EncodeTable {
-        let n = tables.len() * 256;
+        // Vector code masks its indices to a power of two.
+        let n = (tables.len() * 256).next_power_of_two();
         let mut t = EncodeTable {
             log: tables.first().map_or(12, |t| t.log),
             span: vec![1; n],
             reciprocal: vec![1.0; n],
-            has_missing: vec![false; n],
+            missing: vec![false; n],
+            common: 0..=0,
         };
         for (i, table) in tables.iter().enumerate() {
             let mut start = 0u32;
@@ -70,17 +77,49 @@ impl EncodeTable {
             let escape = i * 256 + ESCAPE as usize;
             for symbol in 0..256 {
                 if table.of[symbol] == 0 {
-                    t.has_missing[i * 256 + symbol] = true;
+                    t.missing[i * 256 + symbol] = true;
                     t.span[i * 256 + symbol] = t.span[escape];
                     t.reciprocal[i * 256 + symbol] = t.reciprocal[escape];
                 }
             }
         }
+        let everywhere = |k: i8| tables.iter().all(|t| t.of[k as u8 as usize] > 0);
+        let high = (0..127).take_while(|&k| everywhere(k)).last();
+        let low = (1..=127).map(|k: i8| -k).take_while(|&k| everywhere(k)).last();
+        if let Some(high) = high {
+            t.common = low.unwrap_or(0)..=high;
+        }
         t
+    }
+
+    /// Calls `found` with the position and index of every symbol that is coded as an escape.
+    pub(crate) fn for_each_escape(&self, level: Level, symbols: &[u16], mut found: impl FnMut(usize, u16)) {
+        const BLOCK: usize = 128;
+        let everywhere = !self.span.is_empty() && self.common != (0..=0);
+        for (b, block) in symbols.chunks(BLOCK).enumerate() {
+            if everywhere && !any_outside(level, block, *self.common.start(), *self.common.end()) {
+                continue;
+            }
+            for (i, &s) in block.iter().enumerate().filter(|&(_, &s)| self.escapes(s)) {
+                found(b * BLOCK + i, s);
+            }
+        }
     }
 
     /// Whether the symbol at this index is coded as an escape.
     pub(crate) fn escapes(&self, index: u16) -> bool {
-        index as u8 == ESCAPE || self.has_missing[index as usize]
+        index as u8 == ESCAPE || self.missing[index as usize]
     }
+}
+
+multiversion! { fn any_outside / any_outside_inner(symbols: &[u16], low: i8, high: i8) -> bool }
+
+#[inline(always)]
+fn any_outside_inner(symbols: &[u16], low: i8, high: i8) -> bool {
+    let span = (high as i16 - low as i16) as u8;
+    let mut any = false;
+    for &s in symbols {
+        any |= (s as u8).wrapping_sub(low as u8) > span;
+    }
+    any
 }

@@ -1,7 +1,8 @@
 //! Multiples of the step to elements. Normative: docs/format.md, 'Values'.
 
 use super::params::{OFFSETS, Params, UNITS};
-use crate::simd::{Level, multiversion};
+use crate::simd::wide::{WIDTH, Wide};
+use crate::simd::{Level, widen};
 use crate::view::{Dtype, store, store_f64};
 
 /// Everything that turns an integer into a real number.
@@ -11,7 +12,6 @@ pub(crate) struct Dequant {
     pub scale: f64,
     /// What to take off 64·|m|, by min(|m|, 8); entry 0 is 0.
     offsets: [i32; 16],
-    plain: bool,
 }
 
 /// Values dequantised at a time, so that intermediate results stay in the fastest cache.
@@ -21,7 +21,7 @@ impl Dequant {
     pub(crate) fn new(dtype: Dtype, scale: f64, offsets: &[i8; OFFSETS]) -> Self {
         let mut table = [0; 16];
         table[1..=OFFSETS].iter_mut().zip(offsets).for_each(|(t, &o)| *t = o as i32);
-        Dequant { dtype, scale, offsets: table, plain: offsets.iter().all(|&o| o == 0) }
+        Dequant { dtype, scale, offsets: table }
     }
 
     pub(crate) fn of(dtype: Dtype, params: &Params) -> Self {
@@ -43,6 +43,14 @@ impl Dequant {
             store_f64(&real[..m.len().min(CHUNK)], out);
             return;
         }
+        if self.dtype == Dtype::Bf16 {
+            let done = bf16_rows(level, m, self.scale as f32, &self.offsets, out);
+            return self.write_rest(level, &m[done..], &mut out[done * 2..]);
+        }
+        self.write_rest(level, m, out);
+    }
+
+    fn write_rest(&self, level: Level, m: &[i32], out: &mut [u8]) {
         let mut real = [0f32; CHUNK];
         let real = &mut real[..m.len().min(CHUNK)];
         self.real(level, m, real);
@@ -50,11 +58,10 @@ impl Dequant {
     }
 
     /// The real numbers before they are rounded to the dtype.
-    pub(crate) fn real(&self, level: Level, m: &[i32], out: &mut [f32]) {
-        if self.plain {
-            scale_plain(level, m, self.scale as f32, out);
-        } else {
-            scale_offset(level, m, self.scale as f32, &self.offsets, out);
+    fn real(&self, level: Level, m: &[i32], out: &mut [f32]) {
+        let done = real_rows(level, m, self.scale as f32, &self.offsets, out);
+        for (o, &m) in out.iter_mut().zip(m).skip(done) {
+            *o = self.units(m) as f32 * self.scale as f32;
         }
     }
 
@@ -71,19 +78,39 @@ fn units(m: i32, offsets: &[i32; 16]) -> i32 {
     UNITS * m - m.signum() * offsets[a as usize & 15]
 }
 
-multiversion! { fn scale_plain / scale_plain_inner(m: &[i32], scale: f32, out: &mut [f32]) }
-multiversion! { fn scale_offset / scale_offset_inner(m: &[i32], scale: f32, offsets: &[i32; 16], out: &mut [f32]) }
+widen! { fn real_rows / real_rows_on(m: &[i32], scale: f32, offsets: &[i32; 16], out: &mut [f32]) -> usize }
+widen! { fn bf16_rows / bf16_rows_on(m: &[i32], scale: f32, offsets: &[i32; 16], out: &mut [u8]) -> usize }
 
 #[inline(always)]
-fn scale_plain_inner(m: &[i32], scale: f32, out: &mut [f32]) {
-    for (o, &m) in out.iter_mut().zip(m) {
-        *o = (UNITS * m) as f32 * scale;
-    }
+fn real_row<W: Wide>(m: &[i32; WIDTH], scale: f32, offsets: &[i32; 16]) -> W::F {
+    let m = W::load_i(m);
+    let near = W::min_i(W::abs_i(m), W::splat_i(OFFSETS as i32));
+    let offset = W::look_up(offsets, near);
+    // The offset with the sign of m: for m < 0 all bits flip and one is added.
+    let below = W::shr_each(m, W::splat_i(31));
+    let negative = W::sub_i(W::splat_i(0), below);
+    let signed = W::sub_i(W::xor_i(offset, negative), negative);
+    let units = W::sub_i(W::shl_i::<6>(m), signed);
+    W::mul(W::to_f(units), W::splat(scale))
 }
 
+/// Whole rows of sixteen; returns the values done.
 #[inline(always)]
-fn scale_offset_inner(m: &[i32], scale: f32, offsets: &[i32; 16], out: &mut [f32]) {
-    for (o, &m) in out.iter_mut().zip(m) {
-        *o = units(m, offsets) as f32 * scale;
+fn real_rows_on<W: Wide>(m: &[i32], scale: f32, offsets: &[i32; 16], out: &mut [f32]) -> usize {
+    let rows = m.as_chunks::<WIDTH>().0;
+    for (m, o) in rows.iter().zip(out.as_chunks_mut::<WIDTH>().0) {
+        W::store(real_row::<W>(m, scale, offsets), o);
     }
+    rows.len() * WIDTH
+}
+
+/// Whole rows of sixteen, as bf16; returns the values done.
+#[inline(always)]
+fn bf16_rows_on<W: Wide>(m: &[i32], scale: f32, offsets: &[i32; 16], out: &mut [u8]) -> usize {
+    let rows = m.as_chunks::<WIDTH>().0;
+    let top = f32::from_bits(0x7f7f_0000);
+    for (m, o) in rows.iter().zip(out.as_chunks_mut::<{ 2 * WIDTH }>().0) {
+        W::to_bf16(W::clamp(real_row::<W>(m, scale, offsets), top), o);
+    }
+    rows.len() * WIDTH
 }

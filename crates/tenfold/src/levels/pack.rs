@@ -3,22 +3,29 @@
 use super::decode::{CODED, ESCAPES_SHIFT, EXACT};
 use super::quantise::Quantised;
 use crate::blob::bytes::put_varint;
-use crate::entropy::rans;
+use crate::entropy::ESCAPE;
+use crate::entropy::rans::{self, WordStack};
 use crate::entropy::table::EncodeTable;
 use crate::simd::Level;
 
-/// Writes a tile. `k_high` gives the level (low bits removed) at a position, for symbols that turn out
-/// to have no slot.
-pub(crate) fn pack_tile(level: Level, table: &EncodeTable, lanes: usize, size: usize, tile: &Quantised) -> Vec<u8> {
+/// Writes a tile of elements of `size` bytes; `words` is memory to reuse.
+pub(crate) fn pack_tile(
+    level: Level,
+    table: &EncodeTable,
+    lanes: usize,
+    size: usize,
+    tile: &Quantised,
+    stack: &mut WordStack,
+) -> Vec<u8> {
     let mut out = vec![0u8; 4];
     let mut flags = 0;
     let mut words = 0;
     if !tile.all_zero {
         flags |= CODED;
-        rans::encode(level, table, lanes, &tile.symbols, &mut out);
+        rans::encode(level, table, lanes, &tile.symbols, stack, &mut out);
         words = (out.len() - 4 - lanes * 4) / 2;
         out.extend_from_slice(&tile.low);
-        let escapes = escaped_levels(table, tile);
+        let escapes = escaped_levels(level, table, tile);
         if !escapes.is_empty() {
             let far = escapes.iter().map(|e| e.unsigned_abs()).max().unwrap_or(0);
             let code = if far < 1 << 7 { 1 } else if far < 1 << 15 { 2 } else { 3u8 };
@@ -37,20 +44,12 @@ pub(crate) fn pack_tile(level: Level, table: &EncodeTable, lanes: usize, size: u
 }
 
 /// Levels coded as escapes, in order: those that never had a symbol and those whose symbol has no slot.
-fn escaped_levels(table: &EncodeTable, tile: &Quantised) -> Vec<i32> {
-    let missing = |i: usize, n: &u64| *n > 0 && table.escapes(i as u16);
-    if !tile.counts.as_flattened().iter().enumerate().any(|(i, n)| missing(i, n)) {
-        return Vec::new();
-    }
+fn escaped_levels(level: Level, table: &EncodeTable, tile: &Quantised) -> Vec<i32> {
     let mut far = tile.escapes.iter();
-    let escaped = tile.symbols.iter().filter(|&&s| table.escapes(s));
-    escaped
-        .map(|&s| {
-            if s as u8 == crate::entropy::ESCAPE {
-                far.next().copied().unwrap_or(0) // one was pushed for each escape symbol
-            } else {
-                s as u8 as i8 as i32
-            }
-        })
-        .collect()
+    let mut out = Vec::new();
+    table.for_each_escape(level, &tile.symbols, |_, s| {
+        // One level was kept for each escape symbol.
+        out.push(if s as u8 == ESCAPE { far.next().copied().unwrap_or(0) } else { s as u8 as i8 as i32 });
+    });
+    out
 }

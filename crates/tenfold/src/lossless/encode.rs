@@ -5,12 +5,12 @@ use super::planes::split;
 use crate::blob::{Geometry, Head, Params as Codec, assemble};
 use crate::entropy::MAX_LANES;
 use crate::entropy::fit::{Counts, cost, normalise};
-use crate::entropy::rans;
+use crate::entropy::rans::{self, WordStack};
 use crate::entropy::table::{EncodeTable, Freqs};
-use crate::entropy::table_code::Alphabet;
+use crate::entropy::table_code::{self, Alphabet, Coded};
 use crate::error::Result;
 use crate::simd::Level;
-use crate::view::TensorView;
+use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 
 /// Modes of a plane within a tile.
@@ -20,6 +20,8 @@ pub(super) const CODED: u8 = 2;
 
 /// A plane is coded if that saves at least this share of its bytes: decoding takes time too.
 const WORTH: f64 = 0.004;
+/// The shortest lanes that a caller may ask for.
+const SHORTEST_LANE: u32 = 32;
 
 /// Encodes a tensor so that every bit comes back. `lane_values` of 0 chooses.
 pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers) -> Result<Vec<u8>> {
@@ -47,24 +49,52 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
     }
 
     // 2. Tables. Bytes that a sample has missed must still have a slot.
-    let tables: Vec<Option<Freqs>> = total.iter().map(|c| table(c, stride > 1)).collect();
+    let lanes = (tiles * geometry.lanes * 4) as f64 * 8.0;
+    let mut tables: Vec<Option<Freqs>> = total.iter().map(|c| table(c, n as f64, lanes, stride > 1)).collect();
     let coders: Vec<Option<EncodeTable>> =
         tables.iter().map(|t| t.as_ref().map(|t| EncodeTable::new(std::slice::from_ref(t)))).collect();
 
     // 3. Tiles.
-    let tiles = workers.map(tiles, Vec::new, |planes: &mut Vec<u8>, i| {
+    let tiles = workers.map(tiles, Scratch::default, |scratch: &mut Scratch, i| {
         let data = bytes(i);
+        let mut planes = std::mem::take(&mut scratch.planes);
         planes.resize(data.len(), 0);
-        split(level, view.dtype(), data, planes);
+        split(level, view.dtype(), data, &mut planes);
         let mut out = Vec::with_capacity(data.len() + 64);
-        for (plane, coder) in planes.chunks_exact(data.len() / size).zip(&coders) {
-            write_plane(level, coder.as_ref(), geometry.lanes, plane, &mut out);
+        let mut coded = [false; 8];
+        for (p, plane) in planes.chunks_exact(data.len() / size).enumerate() {
+            coded[p] = write_plane(level, coders[p].as_ref(), geometry.lanes, plane, scratch, &mut out);
         }
-        out
+        scratch.planes = planes;
+        (out, coded)
     });
+    // A table that no tile has used is of no use to a reader.
+    for (p, table) in tables.iter_mut().enumerate() {
+        if !tiles.iter().any(|(_, coded)| coded[p]) {
+            *table = None;
+        }
+    }
+    let tiles: Vec<Vec<u8>> = tiles.into_iter().map(|(bytes, _)| bytes).collect();
     let params = Params { geometry, tables };
     let head = Head { dtype: view.dtype(), shape: view.shape().to_vec(), params: Codec::Planes(params) };
     assemble(&head, &tiles)
+}
+
+/// Bytes that a lossless blob of `values` values never exceeds, whatever the lane length, dimensions not
+/// counted: each plane of a tile stored as it is, with its head and padding and a directory entry a tile.
+pub(crate) fn max_len(dtype: Dtype, values: usize) -> usize {
+    let size = dtype.size();
+    let tiles = geometry(values, SHORTEST_LANE).tiles(values);
+    // A table takes at most 9 bits a symbol, and is only there if it pays for more.
+    values * size + tiles * (8 + size * 7) + 64 + size * 300
+}
+
+/// Memory of a worker.
+#[derive(Default)]
+struct Scratch {
+    planes: Vec<u8>,
+    symbols: Vec<u16>,
+    words: WordStack,
 }
 
 fn geometry(values: usize, lane_values: u32) -> Geometry {
@@ -91,25 +121,34 @@ fn histogram(plane: &[u8]) -> Counts {
     counts
 }
 
-/// A table for a plane, if coding it pays.
-fn table(counts: &Counts, sampled: bool) -> Option<Freqs> {
-    let total: u64 = counts.iter().sum();
-    if total == 0 || counts.iter().filter(|&&c| c > 0).count() < 2 && !sampled {
+/// A table for a plane of `values` values, if coding it pays; `lanes` is what states take in all tiles.
+fn table(counts: &Counts, values: f64, lanes: f64, sampled: bool) -> Option<Freqs> {
+    let seen: u64 = counts.iter().sum();
+    if seen == 0 || (counts.iter().filter(|&&c| c > 0).count() < 2 && !sampled) {
         return None;
     }
-    let mut counts = *counts;
+    let mut weights = *counts;
     if sampled {
         // One slot for whatever was not seen; scaled up so that it stays the smallest.
-        counts.iter_mut().for_each(|c| *c = (*c * 64).max(1));
+        weights.iter_mut().for_each(|c| *c = (*c * 64).max(1));
     }
-    let freqs = normalise(&counts, Alphabet::bytes(LOG));
-    let header = 8.0 * 32.0;
-    let raw = counts.iter().sum::<u64>() as f64 * 8.0;
-    (cost(&counts, &freqs) + header < raw * (1.0 - WORTH)).then_some(freqs)
+    let alphabet = Alphabet::bytes(LOG);
+    let freqs = normalise(&weights, alphabet);
+    let header = table_code::write(&[Coded::Measured(freqs.clone())], alphabet).len() as f64 * 8.0;
+    let coded = cost(counts, &freqs) / seen as f64 * values + header + lanes;
+    (coded < values * 8.0 * (1.0 - WORTH)).then_some(freqs)
 }
 
-/// Writes a plane in whichever mode takes fewest bytes: a head of four bytes, content, padding.
-fn write_plane(level: Level, coder: Option<&EncodeTable>, lanes: usize, plane: &[u8], out: &mut Vec<u8>) {
+/// Writes a plane in whichever mode takes fewest bytes: a head of four bytes, content, padding. Tells
+/// whether the table was used.
+fn write_plane(
+    level: Level,
+    coder: Option<&EncodeTable>,
+    lanes: usize,
+    plane: &[u8],
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> bool {
     let head = out.len();
     out.extend_from_slice(&[0; 4]);
     let mut put_head = |out: &mut Vec<u8>, mode: u8, rest: usize| {
@@ -119,20 +158,22 @@ fn write_plane(level: Level, coder: Option<&EncodeTable>, lanes: usize, plane: &
         && rest.iter().all(|&b| b == first)
     {
         put_head(out, CONSTANT, first as usize);
-        return;
+        return false;
     }
     if let Some(coder) = coder {
-        let symbols: Vec<u16> = plane.iter().map(|&b| b as u16).collect();
-        rans::encode(level, coder, lanes, &symbols, out);
+        scratch.symbols.clear();
+        scratch.symbols.extend(plane.iter().map(|&b| b as u16));
+        rans::encode(level, coder, lanes, &scratch.symbols, &mut scratch.words, out);
         let len = out.len() - head - 4;
         if len < plane.len() {
             put_head(out, CODED, (len - lanes * 4) / 2);
             out.resize(out.len().next_multiple_of(4), 0);
-            return;
+            return true;
         }
         out.truncate(head + 4);
     }
     put_head(out, STORED, 0);
     out.extend_from_slice(plane);
     out.resize(out.len().next_multiple_of(4), 0);
+    false
 }

@@ -10,6 +10,5 @@ mod params;
 mod planes;
 
 pub(crate) use decode::{Scratch, decode_tile};
-pub(crate) use encode::encode;
+pub(crate) use encode::{encode, max_len};
 pub(crate) use params::Params;
-pub(crate) use params::max_tile_len;

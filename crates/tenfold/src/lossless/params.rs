@@ -18,11 +18,6 @@ pub(crate) struct Params {
     pub tables: Vec<Option<Freqs>>,
 }
 
-/// Bytes that a tile of `values` values of `size` bytes never exceeds.
-pub(crate) fn max_tile_len(values: usize, size: usize) -> usize {
-    size * (4 + values.next_multiple_of(4))
-}
-
 impl Params {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         self.geometry.write(out);

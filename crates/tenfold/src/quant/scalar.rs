@@ -1,10 +1,8 @@
 //! Scalar levels: nearest, or nearest but one where that saves more rate than it costs distance.
 
 use super::cost::{CLASSES, CostTable, LEVELS};
-use crate::simd::wide::{Plain, WIDTH, Wide};
-#[cfg(target_arch = "x86_64")]
-use crate::simd::wide::{Avx2, Avx512};
-use crate::simd::{Level, multiversion};
+use crate::simd::wide::{WIDTH, Wide};
+use crate::simd::{Level, multiversion, widen};
 
 type Lanes<T> = [T; WIDTH];
 
@@ -38,27 +36,8 @@ pub(crate) fn search(level: Level, costs: &CostTable, u: &[Lanes<f32>], class: &
     run(level, &from, u, class, out);
 }
 
-#[allow(unsafe_code)]
-fn run(level: Level, from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>]) {
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn avx2(from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>]) {
-        run_on::<Avx2>(from, u, class, out)
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn avx512(from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>]) {
-        run_on::<Avx512>(from, u, class, out)
-    }
-    match level {
-        Level::Plain => run_on::<Plain>(from, u, class, out),
-        // SAFETY: levels above `Plain` come from `Level::available`, which checked the features.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { avx2(from, u, class, out) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { avx512(from, u, class, out) },
-    }
+widen! {
+    fn run / run_on(from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>])
 }
 
 #[inline(always)]
@@ -67,17 +46,14 @@ fn run_on<W: Wide>(from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>],
     for (t, (u, o)) in u.iter().zip(out).enumerate() {
         let c = class.get(t).unwrap_or(&none);
         let base = W::load_i(&c.map(|c| c as i32 * LEVELS as i32));
-        let a = W::mul(W::abs(W::load(u)), W::splat(0.5));
+        let real = W::load(u);
+        let a = W::mul(W::abs(real), W::splat(0.5));
         let k = W::trunc(W::add(a, W::splat(0.5)));
         // Beyond the table nothing is gained by a smaller level.
         let near = W::min_i(k, W::splat_i(LEVELS as i32 - 1));
         let pays_from = W::gather(from, W::add_i(base, near));
         let down = W::zero_where(W::lt(pays_from, a), W::splat_i(-1));
         let k = W::max_i(W::add_i(k, down), W::splat_i(0));
-        let mut m = [0; WIDTH];
-        W::store_i(k, &mut m);
-        for l in 0..WIDTH {
-            o[l] = if u[l] < 0.0 { -m[l] } else { m[l] };
-        }
+        W::store_i(W::with_sign(k, real), o);
     }
 }

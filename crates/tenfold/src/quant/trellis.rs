@@ -6,10 +6,8 @@
 
 use super::cost::{CostTable, ENTRIES, LEVELS};
 use super::machine::Machine;
-use crate::simd::Level;
-use crate::simd::wide::{Plain, WIDTH, Wide};
-#[cfg(target_arch = "x86_64")]
-use crate::simd::wide::{Avx2, Avx512};
+use crate::simd::wide::{WIDTH, Wide};
+use crate::simd::{Level, widen};
 
 /// Values beyond this many steps are not searched but stored exactly (their level would not fit).
 pub(crate) const MAX_U: f32 = 100_000.0;
@@ -41,7 +39,8 @@ pub(crate) fn search(level: Level, search: &Search<'_>, work: &mut Workspace, ou
     let steps = search.u.len() / search.groups;
     work.candidates.resize(steps.max(work.candidates.len()), [[0; WIDTH]; 2]);
     let decisions = steps * search.machine.states() as usize;
-    work.decisions.resize(decisions.max(work.decisions.len()), 0);
+    // One entry more: a gather reads two neighbours.
+    work.decisions.resize((decisions + 1).max(work.decisions.len()), 0);
     for group in 0..search.groups {
         let mut job = Job { search, steps, group, work, out };
         match search.machine.log2_states {
@@ -73,41 +72,18 @@ impl Job<'_> {
     }
 
     fn run<const S: usize>(&mut self, level: Level) {
-        let metric = self.forward::<S>(level);
-        let mut state = [0u32; WIDTH];
+        let metric = forward::<S>(level, self);
+        let mut state = [0i32; WIDTH];
         for (lane, best) in state.iter_mut().enumerate() {
             let mut low = f32::INFINITY;
             for (s, m) in metric.iter().enumerate() {
                 if m[lane] < low {
                     low = m[lane];
-                    *best = s as u32;
+                    *best = s as i32;
                 }
             }
         }
-        self.backward::<S>(state);
-    }
-
-    #[allow(unsafe_code)]
-    fn forward<const S: usize>(&mut self, level: Level) -> Box<[Lanes<f32>; S]> {
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2")]
-        fn avx2<const S: usize>(job: &mut Job<'_>) -> Box<[Lanes<f32>; S]> {
-            job.forward_on::<Avx2, S>()
-        }
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-        fn avx512<const S: usize>(job: &mut Job<'_>) -> Box<[Lanes<f32>; S]> {
-            job.forward_on::<Avx512, S>()
-        }
-        match level {
-            Level::Plain => self.forward_on::<Plain, S>(),
-            // SAFETY: levels above `Plain` come from `Level::available`, which checked the features.
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { avx2::<S>(self) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { avx512::<S>(self) },
-        }
+        backward::<S>(level, self, &state);
     }
 
     /// Costs of the best path into every state, step by step; leaves candidates and decisions behind.
@@ -116,7 +92,7 @@ impl Job<'_> {
         // Every lane starts in state 0. A large number instead of infinity: it must survive additions.
         let mut start = [W::splat(1e30); S];
         start[0] = W::splat(0.0);
-        let (mut now, mut next) = (start, start);
+        let mut banks = [start; 2];
         let machine = self.search.machine;
         let parity = machine.on_parity as usize;
         // The top bit of the feedback is the quantiser bit itself.
@@ -132,6 +108,8 @@ impl Job<'_> {
             };
             let cost = branch::<W>(&self.search.u[row], &base, self.search.costs, &mut self.work.candidates[t]);
             let bits = &mut self.work.decisions[t * S..][..S];
+            let (first, second) = banks.split_at_mut(1);
+            let (now, next) = if t % 2 == 0 { (&first[0], &mut second[0]) } else { (&second[0], &mut first[0]) };
             for q in 0..2 {
                 let (even, odd) = (cost[2 * q], cost[2 * q + 1]);
                 for r in 0..S / 2 {
@@ -151,39 +129,50 @@ impl Job<'_> {
                     }
                 }
             }
-            std::mem::swap(&mut now, &mut next);
         }
         let mut metric = Box::new([[0.0; WIDTH]; S]);
-        for (m, v) in metric.iter_mut().zip(now) {
+        for (m, v) in metric.iter_mut().zip(banks[self.steps % 2]) {
             W::store(v, m);
         }
         metric
     }
 
     /// Follows the decisions back from the last states and writes the levels.
-    fn backward<const S: usize>(&mut self, mut state: Lanes<u32>) {
-        let top = S.trailing_zeros() - 1;
-        let (h0, h1) = (self.search.machine.on_quantiser, self.search.machine.on_parity);
+    #[inline(always)]
+    fn backward_on<W: Wide, const S: usize>(&mut self, state: &Lanes<i32>) {
+        let machine = self.search.machine;
+        let (h0, h1) = (W::splat_i(machine.on_quantiser as i32), W::splat_i(machine.on_parity as i32));
+        let (one, zero, half) = (W::splat_i(1), W::splat_i(0), W::splat_i(0xffff));
+        let top = W::splat_i(S.trailing_zeros() as i32 - 1);
+        let lane = W::load_i(&std::array::from_fn(|l| l as i32));
+        let mut s = W::load_i(state);
         for t in (0..self.steps).rev() {
             let row = self.row(t);
-            let bits: &[u16; S] = match self.work.decisions[t * S..][..S].try_into() {
-                Ok(bits) => bits,
-                Err(_) => return, // the slice has S entries
-            };
+            let word = W::gather_u16::<S>(&self.work.decisions[t * S..], s);
+            let odd = W::and_i(W::shr_each(word, lane), one);
+            let q = W::shr_each(s, top);
             let pair = &self.work.candidates[t];
-            let (u, out) = (&self.search.u[row], &mut self.out[row]);
-            for l in 0..WIDTH {
-                let s = state[l];
-                let odd = (bits[s as usize % S] as u32 >> l) & 1;
-                let q = s >> top;
-                let both = if q == 0 { pair[0][l] } else { pair[1][l] } as u32;
-                let k = ((both >> (16 * odd)) & 0xffff) as i32;
-                out[l] = if u[l] < 0.0 { -k } else { k };
-                let back = s ^ (q.wrapping_neg() & h0) ^ (odd.wrapping_neg() & h1);
-                state[l] = ((back << 1) | q) & (S as u32 - 1);
-            }
+            let both = W::pick_i(q, W::load_i(&pair[0]), W::load_i(&pair[1]));
+            let k = W::and_i(W::shr_each(both, W::shl_i::<4>(odd)), half);
+            W::store_i(W::with_sign(k, W::load(&self.search.u[row])), &mut self.out[row]);
+            let fed = W::xor_i(W::and_i(W::sub_i(zero, q), h0), W::and_i(W::sub_i(zero, odd), h1));
+            let back = W::shl_i::<1>(W::xor_i(s, fed));
+            s = W::and_i(W::or_i(back, q), W::splat_i(S as i32 - 1));
         }
     }
+}
+
+widen! { fn forward / forward_on<const S: usize>(job: &mut Job<'_>) -> Box<[Lanes<f32>; S]> }
+widen! { fn backward / backward_on<const S: usize>(job: &mut Job<'_>, state: &Lanes<i32>) }
+
+#[inline(always)]
+fn forward_on<W: Wide, const S: usize>(job: &mut Job<'_>) -> Box<[Lanes<f32>; S]> {
+    job.forward_on::<W, S>()
+}
+
+#[inline(always)]
+fn backward_on<W: Wide, const S: usize>(job: &mut Job<'_>, state: &Lanes<i32>) {
+    job.backward_on::<W, S>(state)
 }
 
 /// The nearest even and odd level of each quantiser and what they cost. Zero is tried beside the

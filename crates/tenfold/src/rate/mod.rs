@@ -1,5 +1,6 @@
 //! From a goal to a step: statistics first, then a sample, then at most a few real encodings.
 
+mod bracket;
 mod classes;
 mod sample;
 mod scan;

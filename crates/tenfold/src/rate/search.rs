@@ -4,14 +4,16 @@
 //! 4. refine step and costs on the sample; 5. quantise everything, correct the step if the goal was
 //! missed; 6. choose tables and write the tiles.
 
+use super::bracket::Bracket;
 use super::classes;
 use super::sample::Sample;
 use super::scan::{Scan, scan};
 use crate::blob::{Geometry, Head, Params as Codec, assemble};
 use crate::entropy::MAX_LANES;
 use crate::entropy::fit::{self, Counts};
+use crate::entropy::rans::WordStack;
 use crate::entropy::table::EncodeTable;
-use crate::entropy::table_code::{self, Alphabet};
+use crate::entropy::table_code::Alphabet;
 use crate::error::Result;
 use crate::levels::{self, Dequant, Plan, Quantised, Rounding, TileWork, pack_tile, quantise_tile};
 use crate::options::{Effort, EncodeOptions};
@@ -53,6 +55,9 @@ const SAMPLE: usize = 1 << 17;
 const COARSE_SAMPLE: usize = 1 << 15;
 /// Values sampled for the first guess and for classes.
 const SMALL_SAMPLE: usize = 1 << 15;
+
+/// Tensors of fewer values are written to learn their size.
+const WRITE_BELOW: usize = 1 << 17;
 
 /// Weight of a bit against squared error in steps; found by trying on Gaussian and real tensors.
 fn lambda(machine: Machine) -> f64 {
@@ -96,6 +101,16 @@ struct Trial {
     bytes: f64,
     mse: f64,
     counts: Vec<Counts>,
+}
+
+impl Trial {
+    /// What to hold against [`Job::want`].
+    fn got(&self, target: Target) -> f64 {
+        match target {
+            Target::Mse(_) => 1.0 / self.mse.max(f64::MIN_POSITIVE),
+            _ => self.bytes,
+        }
+    }
 }
 
 /// Encodes with the step that reaches the target.
@@ -276,58 +291,52 @@ impl Job<'_> {
         }
         let lambda = lambda(plan.machine);
         let coarse = self.sample.thin(COARSE_SAMPLE);
+        let want = self.want(target);
         for round in 0..10 {
             let trial = self.trial(plan, &coarse);
             plan.costs = CostTable::measured(&trial.counts, plan.low_bits, lambda);
-            let (next, off) = self.correct(plan, &trial, target, self.want(target), None);
-            if (round >= 3 && off.abs() < 0.01) || !set_step(plan, next) {
+            let off = trial.got(target) / want - 1.0;
+            let next = plan.step() * self.nudge(target, trial.got(target), want, 2.0);
+            if (round >= 3 && off.abs() < 0.01) || want == 0.0 || !set_step(plan, next) {
                 break;
             }
         }
-        let mut last = None;
-        for _ in 0..5 {
-            let trial = self.trial(plan, &self.sample);
-            let (next, off) = self.correct(plan, &trial, target, self.want(target), last);
-            last = Some((plan.step().log2(), trial.bytes));
-            if off.abs() < 0.0015 || !set_step(plan, next) {
+        let mut bracket = Bracket::default();
+        for _ in 0..8 {
+            let got = self.trial(plan, &self.sample).got(target);
+            bracket.note(plan.step(), got, want);
+            let next = bracket.next(plan.step(), want, self.nudge(target, got, want, 1.0));
+            if want == 0.0 || (got / want - 1.0).abs() < 0.0015 || !set_step(plan, next) {
                 break;
             }
         }
         self.fit_offsets(plan);
     }
 
-    /// The step to try next, and how far off the target (relatively) this one was.
-    fn correct(&self, plan: &Plan, trial: &Trial, target: Target, want: f64, last: Option<(f64, f64)>) -> (f64, f64) {
-        let step = plan.step();
-        match target {
-            Target::Bytes(_) | Target::Cap(_) => {
-                (self.step_for_rate(step, trial.bytes, want, last), trial.bytes / want - 1.0)
-            }
-            Target::Mse(mse) => (step * (mse / trial.mse).sqrt().clamp(0.25, 4.0), trial.mse / mse - 1.0),
-            _ => (step, 0.0),
-        }
-    }
-
-    /// Bytes to aim at.
+    /// What [`Trial::got`] is held against: bytes, or the reciprocal of an error, so that it falls as the
+    /// step grows; 0 where there is nothing to reach.
     fn want(&self, target: Target) -> f64 {
         match target {
-            Target::Bytes(_) => (self.payload_bits(target) / 8.0) + self.overhead(geometry(self.view.len(), self.options)),
-            Target::Cap(cap) => cap as f64 * 0.998 - 4.0,
+            Target::Bytes(_) => {
+                self.payload_bits(target) / 8.0 + self.overhead(geometry(self.view.len(), self.options))
+            }
+            Target::Cap(cap) => (cap as f64 * 0.999 - 2.0).max(1.0),
+            Target::Mse(mse) => 1.0 / (mse * 0.995),
             _ => 0.0,
         }
     }
 
-    /// Secant in (log step, bytes), starting from one bit a value for each halving.
-    fn step_for_rate(&self, step: f64, bytes: f64, want: f64, last: Option<(f64, f64)>) -> f64 {
-        let natural = -self.n() / 8.0;
-        let slope = match last {
-            Some((at, had)) if (step.log2() - at).abs() > 1e-4 => {
-                ((bytes - had) / (step.log2() - at)).clamp(natural * 1.5, natural * 0.02)
+    /// Factor to change the step by. A rate falls by a bit for each doubling, faster below two bits, where
+    /// zeros take over; `damping` says how much faster.
+    fn nudge(&self, target: Target, got: f64, want: f64, damping: f64) -> f64 {
+        match target {
+            Target::Mse(_) => (got / want).sqrt().clamp(0.25, 4.0),
+            _ => {
+                let bits = |bytes: f64| bytes * 8.0 / self.n();
+                let slope = (1.2 * damping / bits(want)).clamp(1.0, 2.5 * damping);
+                ((bits(got) - bits(want)) / slope).clamp(-2.0, 2.0).exp2()
             }
-            // Rates far below a bit react less.
-            _ => natural * (bytes * 8.0 / self.n()).clamp(0.1, 1.0),
-        };
-        step * ((want - bytes) / slope).clamp(-3.0, 3.0).exp2()
+        }
     }
 
     /// Reconstruction points at the mean of what quantises to them, where that is worth its bytes.
@@ -370,78 +379,76 @@ impl Job<'_> {
 
     /// Quantises everything, correcting the step until the target is met.
     fn finish(&self, mut plan: Plan, target: Target) -> Result<Outcome> {
-        let n = self.view.len();
-        let mut last = None;
-        let mut best: Option<Vec<u8>> = None;
-        let mut smallest: Option<usize> = None;
-        let slack = if n >= 1 << 20 { 0.003 } else { 0.01 };
-        let mut aim = self.want(target);
-        for round in 0..12 {
-            let tiles = self.workers.map(plan.geometry.tiles(n), TileWork::default, |work, i| {
-                quantise_tile(&plan, self.view, plan.geometry.tile(i, n), work)
-            });
-            let mut counts = vec![[0u64; 256]; plan.class_count() * 2];
-            tiles.iter().for_each(|t| add(&mut counts, &t.counts));
-            let step = plan.step();
-            let head = self.head(&plan, &counts);
-            let next = match target {
-                Target::Bytes(_) | Target::Cap(_) => {
-                    let bytes = self.predict(&head, &counts, &tiles);
-                    let off = bytes / aim - 1.0;
-                    let next = self.step_for_rate(step, bytes, aim, last);
-                    last = Some((step.log2(), bytes));
-                    let near = match target {
-                        Target::Cap(_) => off <= 0.0005 && (off > -0.006 || round >= 6),
-                        _ => off.abs() <= slack || round >= 4,
-                    };
-                    if near { None } else { Some(next) }
-                }
-                Target::Mse(mse) => {
-                    let got = tiles.iter().map(|t| t.squared_error).sum::<f64>() / self.n();
-                    if got <= mse && (got > mse * 0.985 || round >= 4) {
-                        None
-                    } else if round >= 8 && got > mse {
-                        return Ok(Outcome::Failed(smallest));
-                    } else {
-                        Some(step * (mse * 0.995 / got).sqrt().clamp(0.5, 2.0))
-                    }
-                }
-                Target::Step(_) | Target::Bound(_) | Target::Nmse(_) => None,
-            };
-            if next.is_none() {
-                let blob = self.write(&plan, &head, &tiles)?;
-                smallest = Some(smallest.map_or(blob.len(), |s| s.min(blob.len())));
-                let Target::Cap(cap) = target else { return Ok(Outcome::Blob(blob)) };
-                if blob.len() <= cap {
-                    return Ok(Outcome::Blob(blob));
-                }
-                // Aim lower by what was too much, and a little more.
-                aim -= (blob.len() - cap) as f64 + 2.0 + cap as f64 * 0.001;
-                best = None;
+        let slack = if self.view.len() >= 1 << 20 { 0.003 } else { 0.007 };
+        let sized = matches!(target, Target::Bytes(_) | Target::Cap(_));
+        let mut want = self.want(target);
+        let mut bracket = Bracket::default();
+        for round in 0..14 {
+            let tiles = self.quantise(&plan);
+            let head = self.head(&plan, &tiles);
+            // Small blobs are written rather than predicted: a few bytes matter, and it is quick.
+            let mut blob = None;
+            if sized && self.view.len() < WRITE_BELOW {
+                blob = Some(self.write(&plan, &head, &tiles)?);
             }
-            let next = next.unwrap_or_else(|| self.step_for_rate(step, aim * 1.002, aim, None));
-            if !set_step(&mut plan, next) {
+            let bytes = || blob.as_ref().map_or_else(|| self.predict(&head, &tiles), |b| b.len() as f64);
+            let off = match target {
+                Target::Bytes(_) | Target::Cap(_) => bytes() / want - 1.0,
+                Target::Mse(_) => (self.n() / squared_error(&tiles)) / want - 1.0,
+                _ => 0.0,
+            };
+            // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
+            let stuck = round >= 5 && bracket.width().is_some_and(|w| w < 0.002);
+            let met = match target {
+                Target::Bytes(_) => off.abs() <= slack || stuck,
+                Target::Cap(_) => off <= 0.0005 && (off > -0.006 || stuck),
+                Target::Mse(mse) => squared_error(&tiles) <= mse * self.n() && (off < 0.015 || stuck),
+                _ => true,
+            };
+            if met {
+                let blob = match blob {
+                    Some(blob) => blob,
+                    None => self.write(&plan, &head, &tiles)?,
+                };
+                match target {
+                    Target::Cap(cap) if blob.len() > cap => {
+                        // Aim lower by what was too much, and a little more.
+                        want -= (blob.len() - cap) as f64 + 2.0 + cap as f64 * 0.001;
+                        bracket = Bracket::default();
+                    }
+                    _ => return Ok(Outcome::Blob(blob)),
+                }
+            }
+            let got = want * (1.0 + off);
+            bracket.note(plan.step(), got, want);
+            let next = bracket.next(plan.step(), want, self.nudge(target, got.max(want * 1e-3), want, 1.0));
+            if want <= 0.0 || !set_step(&mut plan, next) {
                 break;
             }
         }
-        match (best, target) {
-            (Some(blob), _) => Ok(Outcome::Blob(blob)),
-            (None, Target::Cap(cap)) => self.coarsest(plan, cap),
-            _ => Ok(Outcome::Failed(smallest)),
+        match target {
+            Target::Cap(cap) => self.coarsest(plan, cap),
+            Target::Bytes(_) => {
+                let tiles = self.quantise(&plan);
+                Ok(Outcome::Blob(self.write(&plan, &self.head(&plan, &tiles), &tiles)?))
+            }
+            _ => Ok(Outcome::Failed(None)),
         }
+    }
+
+    fn quantise(&self, plan: &Plan) -> Vec<Quantised> {
+        let n = self.view.len();
+        self.workers.map(plan.geometry.tiles(n), TileWork::default, |work, i| {
+            quantise_tile(plan, self.view, plan.geometry.tile(i, n), work)
+        })
     }
 
     /// The last resort under a cap: steps doubled until it fits, or everything is zero and it does not.
     fn coarsest(&self, mut plan: Plan, cap: usize) -> Result<Outcome> {
-        let n = self.view.len();
         let mut smallest = None;
         for _ in 0..80 {
-            let tiles = self.workers.map(plan.geometry.tiles(n), TileWork::default, |work, i| {
-                quantise_tile(&plan, self.view, plan.geometry.tile(i, n), work)
-            });
-            let mut counts = vec![[0u64; 256]; plan.class_count() * 2];
-            tiles.iter().for_each(|t| add(&mut counts, &t.counts));
-            let head = self.head(&plan, &counts);
+            let tiles = self.quantise(&plan);
+            let head = self.head(&plan, &tiles);
             let blob = self.write(&plan, &head, &tiles)?;
             if blob.len() <= cap {
                 return Ok(Outcome::Blob(blob));
@@ -462,7 +469,8 @@ impl Job<'_> {
     }
 
     /// Header for a quantised tensor: its tables are chosen here.
-    fn head(&self, plan: &Plan, counts: &[Counts]) -> levels::Params {
+    fn head(&self, plan: &Plan, tiles: &[Quantised]) -> levels::Params {
+        let counts = total_counts(tiles);
         let classes = plan.class_count();
         let log = Self::table_log(classes);
         let alphabet = Alphabet::levels(log, plan.low_bits);
@@ -484,12 +492,10 @@ impl Job<'_> {
     }
 
     /// Bytes of a blob before its tiles are written.
-    fn predict(&self, head: &levels::Params, counts: &[Counts], tiles: &[Quantised]) -> f64 {
+    fn predict(&self, head: &levels::Params, tiles: &[Quantised]) -> f64 {
         let mut bytes = Vec::new();
         head.write(self.view.dtype(), &mut bytes);
-        let alphabet = head.alphabet();
-        debug_assert!(table_code::read(&table_code::write(&head.tables, alphabet), head.tables.len(), alphabet).is_ok());
-        let symbols: f64 = counts.iter().zip(&head.freqs).map(|(c, f)| fit::cost(c, f)).sum();
+        let symbols: f64 = total_counts(tiles).iter().zip(&head.freqs).map(|(c, f)| fit::cost(c, f)).sum();
         let coded = tiles.iter().filter(|t| !t.all_zero).count() as f64;
         let low = coded * head.geometry.tile_values() as f64 * head.low_bits as f64;
         let exact: usize = tiles.iter().map(|t| exact_len(t, self.view.dtype())).sum();
@@ -505,8 +511,8 @@ impl Job<'_> {
     fn write(&self, plan: &Plan, head: &levels::Params, tiles: &[Quantised]) -> Result<Vec<u8>> {
         let table = EncodeTable::new(&head.freqs);
         let size = self.view.dtype().size();
-        let bytes = self.workers.map(tiles.len(), || (), |_, i| {
-            pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i])
+        let bytes = self.workers.map(tiles.len(), WordStack::default, |stack, i| {
+            pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i], stack)
         });
         let head = Head {
             dtype: self.view.dtype(),
@@ -548,6 +554,16 @@ fn exact_len(q: &Quantised, dtype: Dtype) -> usize {
 
 fn add(total: &mut [Counts], part: &[Counts]) {
     total.as_flattened_mut().iter_mut().zip(part.as_flattened()).for_each(|(t, p)| *t += p);
+}
+
+fn total_counts(tiles: &[Quantised]) -> Vec<Counts> {
+    let mut counts = vec![[0u64; 256]; tiles.first().map_or(0, |t| t.counts.len())];
+    tiles.iter().for_each(|t| add(&mut counts, &t.counts));
+    counts
+}
+
+fn squared_error(tiles: &[Quantised]) -> f64 {
+    tiles.iter().map(|t| t.squared_error).sum()
 }
 
 fn entropy(counts: &Counts) -> f64 {

@@ -75,3 +75,34 @@ macro_rules! multiversion {
     };
 }
 pub(crate) use multiversion;
+
+/// Like [`multiversion!`] for a function that is generic over [`wide::Wide`].
+macro_rules! widen {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident / $inner:ident $(<$(const $g:ident: $gt:ty),*>)? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments, unsafe_code)]
+        $vis fn $name $(<$(const $g: $gt),*>)? (level: $crate::simd::Level, $($arg: $ty),*) $(-> $ret)? {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            fn avx2 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? {
+                $inner::<$crate::simd::wide::Avx2 $($(, $g)*)?>($($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
+            fn avx512 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? {
+                $inner::<$crate::simd::wide::Avx512 $($(, $g)*)?>($($arg),*)
+            }
+            match level {
+                $crate::simd::Level::Plain => $inner::<$crate::simd::wide::Plain $($(, $g)*)?>($($arg),*),
+                // SAFETY: a `Level` other than `Plain` only comes from `Level::available`, which has
+                // checked the features of that level on this machine.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx2 => unsafe { avx2 $(::<$($g),*>)? ($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx512 => unsafe { avx512 $(::<$($g),*>)? ($($arg),*) },
+            }
+        }
+    };
+}
+pub(crate) use widen;

@@ -50,10 +50,10 @@ const fn pack_table() -> [[u32; 8]; 256] {
 /// Codes whole steps from the last to the first.
 pub(super) fn encode(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LANES], words: &mut WordStack) {
     assert!(words.top >= symbols.len() + 8, "a symbol pushes at most one word, and eight are stored at once");
-    let most = symbols.iter().max().map_or(0, |&s| s as usize);
-    assert!(table.span.len() == table.reciprocal.len() && (symbols.is_empty() || most < table.span.len()));
-    // SAFETY: this path is only chosen where `Level::available` found the features. All gather indices
-    // are below the tables' length and there is room for the words (both asserted above).
+    let n = table.span.len();
+    assert!(n.is_power_of_two() && table.reciprocal.len() == n);
+    // SAFETY: this path is only chosen where `Level::available` found the features. Gather indices
+    // are masked to the tables' length and there is room for the words (both asserted above).
     unsafe { encode_steps(table, symbols, x, words) }
 }
 
@@ -63,6 +63,7 @@ unsafe fn encode_steps(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_L
     let spill = _mm_cvtsi32_si128(32 - table.log as i32);
     let half = _mm256_set1_epi32(0xffff);
     let one = _mm256_sll_epi32(_mm256_set1_epi32(1), log);
+    let within = _mm256_set1_epi32(table.span.len() as i32 - 1);
     // SAFETY: see `encode`; loads and stores of `x` cover exactly its 32 entries.
     unsafe {
         let mut lanes = [_mm256_setzero_si256(); 4];
@@ -73,6 +74,7 @@ unsafe fn encode_steps(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_L
         for step in symbols.chunks_exact(MAX_LANES).rev() {
             for g in [3, 2, 1, 0] {
                 let i = _mm256_cvtepu16_epi32(_mm_loadu_si128(step.as_ptr().add(8 * g).cast()));
+                let i = _mm256_and_si256(i, within);
                 let span = _mm256_i32gather_epi32::<4>(table.span.as_ptr().cast(), i);
                 let rcp = _mm256_i32gather_ps::<4>(table.reciprocal.as_ptr(), i);
                 let f = _mm256_and_si256(span, half);

@@ -11,10 +11,10 @@ use crate::error::Result;
 /// Codes whole steps from the last to the first.
 pub(super) fn encode(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LANES], words: &mut WordStack) {
     assert!(words.top >= symbols.len(), "a symbol pushes at most one word");
-    let most = symbols.iter().max().map_or(0, |&s| s as usize);
-    assert!(table.span.len() == table.reciprocal.len() && (symbols.is_empty() || most < table.span.len()));
-    // SAFETY: this path is only chosen where `Level::available` found the features. All gather indices
-    // are below the tables' length and there is room for one word a symbol (both asserted above).
+    let n = table.span.len();
+    assert!(n.is_power_of_two() && table.reciprocal.len() == n);
+    // SAFETY: this path is only chosen where `Level::available` found the features. Gather indices
+    // are masked to the tables' length and there is room for one word a symbol (both asserted above).
     unsafe { encode_steps(table, symbols, x, words) }
 }
 
@@ -23,6 +23,7 @@ unsafe fn encode_steps(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_L
     let log = _mm_cvtsi32_si128(table.log as i32);
     let spill = _mm_cvtsi32_si128(32 - table.log as i32);
     let half = _mm512_set1_epi32(0xffff);
+    let within = _mm512_set1_epi32(table.span.len() as i32 - 1);
     // SAFETY: see `encode`; loads and stores of `x` cover exactly its 32 entries.
     unsafe {
         let mut lanes = [_mm512_loadu_si512(x.as_ptr().cast()), _mm512_loadu_si512(x.as_ptr().add(16).cast())];
@@ -30,6 +31,7 @@ unsafe fn encode_steps(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_L
         for step in symbols.chunks_exact(MAX_LANES).rev() {
             for g in [1, 0] {
                 let i = _mm512_cvtepu16_epi32(_mm256_loadu_si256(step.as_ptr().add(16 * g).cast()));
+                let i = _mm512_and_si512(i, within);
                 let span = _mm512_i32gather_epi32::<4>(i, table.span.as_ptr().cast());
                 let rcp = _mm512_i32gather_ps::<4>(i, table.reciprocal.as_ptr());
                 let f = _mm512_and_si512(span, half);

@@ -28,19 +28,28 @@ pub(crate) fn max_len(lanes: usize, symbols: usize) -> usize {
 }
 
 /// Appends states and words of `symbols` (indices into the table) to `out`.
-pub(crate) fn encode(level: Level, table: &EncodeTable, lanes: usize, symbols: &[u16], out: &mut Vec<u8>) {
-    let mut words = WordStack::new(symbols.len());
+///
+/// `words` is memory to reuse.
+pub(crate) fn encode(
+    level: Level,
+    table: &EncodeTable,
+    lanes: usize,
+    symbols: &[u16],
+    words: &mut WordStack,
+    out: &mut Vec<u8>,
+) {
+    words.reset(symbols.len());
     let mut x = [START; MAX_LANES];
     let tail = symbols.len() % lanes;
     let (full, rest) = symbols.split_at(symbols.len() - tail);
-    plain::encode(table, lanes, rest, &mut x, &mut words);
+    plain::encode(table, lanes, rest, &mut x, words);
     let wide = lanes == MAX_LANES;
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 if wide => avx512::encode(table, full, &mut x, &mut words),
+        Level::Avx512 if wide => avx512::encode(table, full, &mut x, words),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 if wide => avx2::encode(table, full, &mut x, &mut words),
-        _ => plain::encode(table, lanes, full, &mut x, &mut words),
+        Level::Avx2 if wide => avx2::encode(table, full, &mut x, words),
+        _ => plain::encode(table, lanes, full, &mut x, words),
     }
     for x in &x[..lanes] {
         out.extend_from_slice(&x.to_le_bytes());
@@ -54,6 +63,7 @@ pub(crate) fn encode(level: Level, table: &EncodeTable, lanes: usize, symbols: &
 }
 
 /// Words written from the end towards the start, the order in which rANS makes them.
+#[derive(Default)]
 pub(crate) struct WordStack {
     buffer: Vec<u16>,
     top: usize,
@@ -63,9 +73,11 @@ pub(crate) struct WordStack {
 const SLACK: usize = 32;
 
 impl WordStack {
-    fn new(symbols: usize) -> Self {
-        let n = symbols + SLACK;
-        WordStack { buffer: vec![0; n], top: n }
+    /// Empties the stack and makes room for one word a symbol.
+    fn reset(&mut self, symbols: usize) {
+        let n = (symbols + SLACK).max(self.buffer.len());
+        self.buffer.resize(n, 0);
+        self.top = n;
     }
 
     fn filled(&self) -> &[u16] {

@@ -64,7 +64,7 @@ fn every_path_gives_the_plain_bytes_and_the_plain_levels() {
         let (symbols, escapes) = levels_of(&mut rng, machine, &tables, &class, lanes);
         let table = EncodeTable::new(&tables);
         let mut plain = Vec::new();
-        encode(Level::Plain, &table, lanes, &symbols, &mut plain);
+        encode(Level::Plain, &table, lanes, &symbols, &mut WordStack::default(), &mut plain);
         assert!(plain.len() <= max_len(lanes, n));
         let mut slots = Vec::new();
         slot_table(&tables, &mut slots);
@@ -73,7 +73,7 @@ fn every_path_gives_the_plain_bytes_and_the_plain_levels() {
         let mut expect = vec![0i32; n];
         for path in Level::available() {
             let mut bytes = Vec::new();
-            encode(path, &table, lanes, &symbols, &mut bytes);
+            encode(path, &table, lanes, &symbols, &mut WordStack::default(), &mut bytes);
             assert!(bytes == plain, "{path:?} writes other bytes");
             let mut out = vec![0i32; n];
             let mut d = Decoder::new(lanes, &plain, Escapes::new(&escapes, 2)).unwrap();
@@ -102,7 +102,7 @@ fn every_path_reads_low_bits_alike() {
     let symbols: Vec<u16> = (0..n).map(|_| [0u16, 1, 2, 255, 254][rng.random_range(0..5)]).collect();
     let low: Vec<u32> = (0..n).map(|_| rng.next_u32() & 31).collect();
     let mut bytes = Vec::new();
-    encode(Level::Plain, &EncodeTable::new(&tables), 32, &symbols, &mut bytes);
+    encode(Level::Plain, &EncodeTable::new(&tables), 32, &symbols, &mut WordStack::default(), &mut bytes);
     let mut slots = Vec::new();
     slot_table(&tables, &mut slots);
     let spec = DecodeSpec { slots: &slots, log: 11, machine, low_bits: 5 };
@@ -124,7 +124,7 @@ fn every_path_reads_bytes_alike() {
     let table = skewed(&mut rng, 12, &(0..=255).collect::<Vec<u8>>());
     let symbols: Vec<u16> = (0..10_000).map(|_| rng.random_range(0..200) * rng.random_range(0..2)).collect();
     let mut bytes = Vec::new();
-    encode(Level::Plain, &EncodeTable::new(std::slice::from_ref(&table)), 32, &symbols, &mut bytes);
+    encode(Level::Plain, &EncodeTable::new(std::slice::from_ref(&table)), 32, &symbols, &mut WordStack::default(), &mut bytes);
     let mut slots = Vec::new();
     slot_table(std::slice::from_ref(&table), &mut slots);
     for path in Level::available() {
