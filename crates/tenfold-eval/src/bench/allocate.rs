@@ -64,7 +64,7 @@ fn blobs(tensors: &[Named], options: &EncodeOptions, goal: Goal) -> Result<Vec<V
     tensors.iter().map(one).collect()
 }
 
-/// Regula falsi over log2(step), along which bits fall about one to one; never above the rate.
+/// Regula falsi and bisection over log2(step), along which bits fall about one to one; never above the rate.
 fn one_step(tensors: &[Named], options: &EncodeOptions, bits: f64) -> Result<Vec<Vec<u8>>> {
     let values: usize = tensors
         .iter()
@@ -75,7 +75,7 @@ fn one_step(tensors: &[Named], options: &EncodeOptions, bits: f64) -> Result<Vec
     let mut above: Option<(f64, f64)> = None;
     let mut below: Option<(f64, f64)> = None;
     let mut best: Option<Vec<Vec<u8>>> = None;
-    for _ in 0..TRIALS {
+    for trial in 0..TRIALS {
         let coded = blobs(tensors, options, Goal::Step(at.exp2()))?;
         let got = coded.iter().map(Vec::len).sum::<usize>() as f64 * 8.0 / values.max(1) as f64;
         if got > bits {
@@ -93,6 +93,8 @@ fn one_step(tensors: &[Named], options: &EncodeOptions, bits: f64) -> Result<Vec
         // Aim a little below the rate: what lies above it is of no use.
         let aim = bits * (1.0 - CLOSE / 2.0);
         at = match (above, below) {
+            // Bits jump a little where a tensor's statistics change shape; halving gets past that.
+            (Some(a), Some(b)) if trial % 3 == 2 => (a.0 + b.0) / 2.0,
             (Some(a), Some(b)) => a.0 + (a.1 - aim) / (a.1 - b.1).max(1e-9) * (b.0 - a.0),
             _ => at + (got - aim).clamp(-4.0, 4.0) * if got > bits { 1.05 } else { 1.2 },
         };

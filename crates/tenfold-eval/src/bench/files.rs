@@ -48,6 +48,7 @@ struct Subject<'a> {
 
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
     ensure!(!args.files.is_empty(), "name at least one safetensors file");
+    report.note("scalar ideal* is an estimate: order-0 entropy of the levels, no byte for tables or headers");
     for path in &args.files {
         let tensors = load::floats(path, MIN_VALUES)?;
         ensure!(
