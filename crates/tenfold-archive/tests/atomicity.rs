@@ -1,4 +1,5 @@
 //! Output appears whole or not at all, and never in place of what should be kept.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Bad files: a typed error, never a panic, and never memory for what a file only claims.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
 mod common;
 

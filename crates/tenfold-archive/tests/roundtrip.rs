@@ -1,4 +1,5 @@
 //! What goes in comes out: tensors, names, order, metadata, shards, and the files around them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Which tensors are compressed and with which goal: the default rule, globs, recipes, shared budgets.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
 mod common;
 
@@ -156,5 +157,38 @@ fn allocations_are_read_from_text() {
     assert_eq!("ramp=-0.25".parse(), Ok(Alloc::Ramp(-0.25)));
     for bad in ["", "ramp", "ramp=", "ramp=x", "ramp=inf", "steps", "equal=1"] {
         assert!(bad.parse::<Alloc>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn one_step_for_all_meets_the_average_and_gives_large_tensors_more() {
+    let scales = [0.01, 0.02, 0.05, 0.1, 0.4];
+    let model: Vec<Made> = scales
+        .iter()
+        .map(|&s| floats(&format!("w{s}"), &[128, 256], s))
+        .collect();
+    for bits in [1.5, 3.0, 5.0] {
+        let report = squeeze(
+            &model,
+            &CompressOptions::new(Goal::Bits(bits)).with_alloc(Alloc::Step),
+        )
+        .unwrap();
+        let off = report.compressed.bits_per_value / bits - 1.0;
+        assert!(
+            off.abs() < 0.01,
+            "{bits} bits asked, {} given",
+            report.compressed.bits_per_value
+        );
+        assert!(
+            report
+                .tensors
+                .iter()
+                .all(|row| row.step == report.tensors[0].step)
+        );
+        let rates: Vec<f64> = report.tensors.iter().map(|row| row.bits_per_value).collect();
+        assert!(
+            rates.windows(2).all(|pair| pair[0] <= pair[1]) && rates[0] < rates[4],
+            "{rates:?}"
+        );
     }
 }

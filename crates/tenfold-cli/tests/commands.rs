@@ -1,4 +1,5 @@
 //! Every command does what its help says.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
 mod common;
 

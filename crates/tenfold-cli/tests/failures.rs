@@ -1,4 +1,5 @@
 //! What goes wrong is told by exit code and text, and leaves no half-written output.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
 mod common;
 

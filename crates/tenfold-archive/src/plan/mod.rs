@@ -3,6 +3,7 @@
 //! The plan is made from names, dtypes and shapes alone ([`rule`], [`recipe`], [`ramp`]); only one step for
 //! all tensors ([`step`]) needs a look at their values.
 
+mod curve;
 mod options;
 mod ramp;
 mod recipe;

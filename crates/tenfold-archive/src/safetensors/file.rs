@@ -4,6 +4,7 @@
 //! an error and memory stays at one tensor. Random access goes through a memory map, made when first asked.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -78,12 +79,29 @@ impl SafetensorsFile {
 
     /// Reads the bytes of entry `index` into memory of their own.
     pub fn read(&self, index: usize) -> Result<Vec<u8>> {
+        let bytes = self.entry(index)?.bytes();
+        self.read_part(index, 0..bytes)
+    }
+
+    /// Reads some of the bytes of entry `index` into memory of their own.
+    pub fn read_part(&self, index: usize, part: Range<u64>) -> Result<Vec<u8>> {
         let entry = self.entry(index)?;
-        let len = usize::try_from(entry.bytes())
+        if part.start > part.end || part.end > entry.bytes() {
+            return Err(Error::InvalidArgument(format!(
+                "tensor {:?} has no bytes {part:?}",
+                entry.name
+            )));
+        }
+        let len = usize::try_from(part.end - part.start)
             .map_err(|_| Error::io(&self.path)(std::io::ErrorKind::OutOfMemory.into()))?;
         let mut out = buffer(len).map_err(Error::io(&self.path))?;
-        read_exact_at(&self.file, &self.path, &mut out, self.data_start + entry.begin)
-            .map_err(Error::io(&self.path))?;
+        read_exact_at(
+            &self.file,
+            &self.path,
+            &mut out,
+            self.data_start + entry.begin + part.start,
+        )
+        .map_err(Error::io(&self.path))?;
         Ok(out)
     }
 

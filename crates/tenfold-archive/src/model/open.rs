@@ -1,145 +1,41 @@
-//! An input as compressing and reading see it: tensors in shards, wherever they come from.
-//!
-//! This is the one place that tells formats apart. It opens a safetensors file, an index, a folder, or
-//! anything that implements [`Source`], and lists tensors with the types of a safetensors header, which is
-//! what gets written again.
+//! Telling formats apart, and what makes a set of shards one model.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::{Backing, Item, Layout, Model, Shard};
 use crate::error::{Error, Result};
 use crate::gguf::GgufSource;
 use crate::npy::NpySource;
-use crate::safetensors::{SafetensorsFile, ShardIndex, StoredDtype, stored_dtype};
+use crate::safetensors::{SafetensorsFile, ShardIndex, stored_dtype};
 use crate::source::Source;
 
-/// One tensor as it is stored.
-#[derive(Debug, Clone)]
-pub(crate) struct Item {
-    pub name: String,
-    pub dtype: StoredDtype,
-    pub shape: Vec<usize>,
-    pub bytes: u64,
-    /// Index of its shard.
-    pub shard: usize,
-}
-
-impl Item {
-    pub fn values(&self) -> u64 {
-        self.shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))
+/// Opens a model of any format.
+pub(super) fn open(path: &Path) -> Result<Model> {
+    let meta = std::fs::metadata(path).map_err(Error::io(path))?;
+    if meta.is_dir() {
+        return open_folder(path);
     }
-}
-
-/// One file of the model.
-#[derive(Debug)]
-pub(crate) struct Shard {
-    pub path: PathBuf,
-    pub file_name: String,
-    pub metadata: Vec<(String, String)>,
-    /// Its tensors, in the order of the header.
-    pub items: Range<usize>,
-    /// Its tensors in the order of their bytes; counted from the shard's first.
-    pub data_order: Vec<usize>,
-}
-
-/// Where the output goes: a file beside others, or a folder of files.
-#[derive(Debug)]
-pub(crate) enum Layout {
-    File,
-    Folder {
-        folder: PathBuf,
-        index: Option<ShardIndex>,
-        /// Whether everything else in the folder belongs to the model: true if the caller named the folder.
-        whole: bool,
-    },
-}
-
-enum Backing {
-    Safetensors(Vec<SafetensorsFile>),
-    Other(Box<dyn Source>),
-}
-
-/// An open model.
-pub(crate) struct Model {
-    pub path: PathBuf,
-    pub items: Vec<Item>,
-    pub shards: Vec<Shard>,
-    pub layout: Layout,
-    backing: Backing,
-}
-
-impl Model {
-    /// Opens a safetensors file, an index of shards, a folder with either, a GGUF file or an npy file.
-    pub fn open(path: &Path) -> Result<Model> {
-        let meta = std::fs::metadata(path).map_err(Error::io(path))?;
-        if meta.is_dir() {
-            return open_folder(path);
-        }
-        let mut start = Vec::new();
-        File::open(path)
-            .and_then(|f| f.take(6).read_to_end(&mut start))
-            .map_err(Error::io(path))?;
-        let extension = path
-            .extension()
-            .and_then(|e| e.to_str())
-            .unwrap_or_default()
-            .to_lowercase();
-        if start.starts_with(b"GGUF") || extension == "gguf" {
-            from_source(path, Box::new(GgufSource::open(path)?))
-        } else if start == b"\x93NUMPY" || extension == "npy" {
-            from_source(path, Box::new(NpySource::open(path)?))
-        } else if extension == "json" {
-            open_index(path, path, false)
-        } else {
-            let file = SafetensorsFile::open(path)?;
-            Ok(from_files(path, vec![file], Layout::File))
-        }
-    }
-
-    /// The bytes of a tensor as stored, in memory of their own where the format allows the choice.
-    pub fn read(&self, index: usize) -> Result<Cow<'_, [u8]>> {
-        let shard = self.item(index)?.shard;
-        match &self.backing {
-            Backing::Safetensors(files) => {
-                let within = index - self.shards[shard].items.start;
-                files[shard].read(within).map(Cow::Owned)
-            }
-            Backing::Other(source) => source.read(index),
-        }
-    }
-
-    /// The bytes of a tensor as stored, mapped: for looking at a part of them.
-    pub fn peek(&self, index: usize) -> Result<Cow<'_, [u8]>> {
-        let shard = self.item(index)?.shard;
-        match &self.backing {
-            Backing::Safetensors(files) => {
-                let within = index - self.shards[shard].items.start;
-                files[shard].mapped(within).map(Cow::Borrowed)
-            }
-            Backing::Other(source) => source.read(index),
-        }
-    }
-
-    /// Path of the file that holds a tensor.
-    pub fn path_of(&self, index: usize) -> &Path {
-        self.items
-            .get(index)
-            .map_or(&self.path, |item| &self.shards[item.shard].path)
-    }
-
-    /// Bytes of all tensors as stored.
-    pub fn bytes(&self) -> u64 {
-        self.items.iter().map(|item| item.bytes).sum()
-    }
-
-    fn item(&self, index: usize) -> Result<&Item> {
-        self.items.get(index).ok_or_else(|| {
-            Error::InvalidArgument(format!("no tensor {index}: the model has {}", self.items.len()))
-        })
+    let mut start = Vec::new();
+    File::open(path)
+        .and_then(|f| f.take(6).read_to_end(&mut start))
+        .map_err(Error::io(path))?;
+    let extension = path
+        .extension()
+        .and_then(|e| e.to_str())
+        .unwrap_or_default()
+        .to_lowercase();
+    if start.starts_with(b"GGUF") || extension == "gguf" {
+        from_source(path, Box::new(GgufSource::open(path)?))
+    } else if start == b"\x93NUMPY" || extension == "npy" {
+        from_source(path, Box::new(NpySource::open(path)?))
+    } else if extension == "json" {
+        open_index(path, path, false)
+    } else {
+        let file = SafetensorsFile::open(path)?;
+        Ok(from_files(path, vec![file], Layout::File))
     }
 }
 
