@@ -1,0 +1,126 @@
+//! Small blobs of every kind, and new checksums for damaged ones.
+
+use super::{Kind, Sample, to_bytes};
+use tenfold::{Dtype, Effort, EncodeOptions, Goal};
+
+/// Recomputes the checksums of a blob whose header or tiles were changed: of every tile that the
+/// directory reaches, and of the header. `tiles` is the number of tiles before the change.
+pub fn seal(blob: &mut [u8], tiles: usize) {
+    let Some(len) = blob.get(8..12) else { return };
+    let header = u32::from_le_bytes(len.try_into().unwrap()) as usize;
+    if header > blob.len() || header < 16 + tiles * 8 {
+        return;
+    }
+    let mut at = header;
+    for entry in (header - 4 - tiles * 8..header - 4).step_by(8) {
+        let len = u32::from_le_bytes(blob[entry..entry + 4].try_into().unwrap()) as usize;
+        let Some(tile) = blob.get(at..at.saturating_add(len)) else {
+            break;
+        };
+        let sum = crc32fast::hash(tile);
+        blob[entry + 4..entry + 8].copy_from_slice(&sum.to_le_bytes());
+        at += len;
+    }
+    let sum = crc32fast::hash(&blob[..header - 4]);
+    blob[header - 4..header].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Small blobs that between them use every part of the format, with names.
+pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
+    let lossy = |s: &Sample, bits: f64, effort: Effort, lane: u32| {
+        let options = EncodeOptions::new(Goal::Bits(bits))
+            .with_effort(effort)
+            .with_lane_values(lane);
+        let blob = tenfold::encode(&s.view(), &options).unwrap();
+        assert_eq!(tenfold::inspect(&blob).unwrap().codec, tenfold::Codec::Levels);
+        blob
+    };
+    let gauss = Sample::of(Dtype::F32, &[19, 23], Kind::Gaussian, 1);
+    let mut far = gauss.clone();
+    far.data = to_bytes(
+        Dtype::F32,
+        &Kind::Gaussian
+            .reals(437, 23, 2)
+            .iter()
+            .enumerate()
+            .map(|(i, v)| if i % 100 == 50 { v * 700.0 } else { *v })
+            .collect::<Vec<_>>(),
+    );
+    let wide: Vec<f64> = Kind::Gaussian
+        .reals(2048, 64, 3)
+        .iter()
+        .enumerate()
+        .map(|(i, v)| v * if i / 64 % 2 == 0 { 1.0 } else { 200.0 })
+        .collect();
+    let rows = Sample::new(Dtype::Bf16, &[32, 64], &wide);
+    let classes = lossy(&rows, 1.2, Effort::Balanced, 0);
+    assert!(tenfold::inspect(&classes).unwrap().classes > Some(1));
+    let low = lossy(&gauss, 11.0, Effort::Fast, 0);
+    assert!(tenfold::inspect(&low).unwrap().low_bits > Some(0));
+    let tiles = lossy(
+        &Sample::of(Dtype::F16, &[60, 11], Kind::Laplace, 4),
+        2.0,
+        Effort::Best,
+        32,
+    );
+    assert!(tenfold::inspect(&tiles).unwrap().tiles > 1);
+    let exact = Sample::of(Dtype::F32, &[300], Kind::Gaussian, 5).sprinkle(20, 6);
+    let lossless = |s: Sample| s.encode(Goal::Lossless, Effort::Fast);
+    let planes = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
+    let many = Sample::of(Dtype::Bf16, &[9, 41], Kind::Gaussian, 7);
+    vec![
+        (
+            "lossless f32",
+            lossless(Sample::of(Dtype::F32, &[3, 17], Kind::Gaussian, 8)),
+        ),
+        (
+            "lossless bf16, coded planes",
+            lossless(Sample::of(Dtype::Bf16, &[700], Kind::Gaussian, 9)),
+        ),
+        (
+            "lossless bf16, several tiles",
+            tenfold::encode(&many.view(), &planes).unwrap(),
+        ),
+        (
+            "lossless i8",
+            lossless(Sample::of(Dtype::I8, &[2, 2, 30], Kind::Gaussian, 10)),
+        ),
+        (
+            "lossless, constant",
+            lossless(Sample::of(Dtype::F64, &[64], Kind::Constant, 11)),
+        ),
+        (
+            "scalar",
+            lossless(Sample::of(Dtype::F32, &[], Kind::Gaussian, 12)),
+        ),
+        (
+            "empty",
+            lossless(Sample::of(Dtype::F32, &[4, 0], Kind::Gaussian, 13)),
+        ),
+        ("fast", lossy(&gauss, 3.0, Effort::Fast, 0)),
+        ("balanced", lossy(&gauss, 2.0, Effort::Balanced, 0)),
+        ("escapes", lossy(&far, 5.0, Effort::Balanced, 0)),
+        ("low bits", low),
+        ("classes", classes),
+        ("several tiles", tiles),
+        ("exact values", lossy(&exact, 6.0, Effort::Balanced, 0)),
+        (
+            "f64",
+            lossy(
+                &Sample::of(Dtype::F64, &[300], Kind::Laplace, 14),
+                4.0,
+                Effort::Fast,
+                0,
+            ),
+        ),
+        (
+            "f8",
+            lossy(
+                &Sample::of(Dtype::F8E4M3, &[400], Kind::Gaussian, 15),
+                2.0,
+                Effort::Balanced,
+                0,
+            ),
+        ),
+    ]
+}
