@@ -106,15 +106,16 @@ impl Frame {
         }
         let header = blob.get(..header_len).ok_or_else(|| truncated(header_len))?;
         let (body, sum) = header.split_at(header_len - 4);
-        if crc32fast::hash(body).to_le_bytes() != *sum {
+        // Fuzzers would never get past a checksum.
+        if !cfg!(fuzzing) && crc32fast::hash(body).to_le_bytes() != *sum {
             return Err(Error::Corrupt("header checksum"));
         }
         let mut r = Reader::new(&body[FIXED..]);
         let dtype = Dtype::from_id(fixed[6])
             .ok_or(Error::UnsupportedFeature { what: "dtype", id: fixed[6] as u64 })?;
         let (shape, values) = read_shape(&mut r, fixed[7] as usize, dtype, limits)?;
-        if let steps @ 1.. = r.u8()? {
-            let id = if steps > 0 { r.u8()? } else { 0 };
+        if r.u8()? > 0 {
+            let id = r.u8()?;
             return Err(Error::UnsupportedFeature { what: "preparation step", id: id as u64 });
         }
         let params = match fixed[5] {
@@ -174,7 +175,7 @@ impl Frame {
         let bytes = blob
             .get(self.offsets[i]..self.offsets[i + 1])
             .ok_or(Error::Truncated { need: self.blob_len() as u64, have: blob.len() as u64 })?;
-        if crc32fast::hash(bytes) != self.directory[i].1 {
+        if !cfg!(fuzzing) && crc32fast::hash(bytes) != self.directory[i].1 {
             return Err(Error::Corrupt("tile checksum"));
         }
         Ok(bytes)

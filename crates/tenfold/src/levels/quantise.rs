@@ -8,7 +8,7 @@ use crate::entropy::fit::Counts;
 use crate::entropy::{ESCAPE, MAX_LANES};
 use crate::quant::cost::CostTable;
 use crate::quant::machine::{Machine, grid};
-use crate::quant::trellis::{MAX_U, Search, Workspace};
+use crate::quant::trellis::{Search, Workspace};
 use crate::quant::{scalar, trellis};
 use crate::simd::wide::WIDTH;
 use crate::simd::{Level, multiversion};
@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub geometry: Geometry,
     pub rounding: Rounding,
     pub low_bits: u32,
+    /// Values beyond this many steps are stored exactly.
+    pub max_u: f32,
     pub costs: CostTable,
     pub classes: Option<ClassMap>,
     pub dequant: Dequant,
@@ -61,8 +63,9 @@ pub(crate) struct Quantised {
     pub all_zero: bool,
     /// Occurrences by table.
     pub counts: Vec<Counts>,
-    /// Squared error, if the plan asks for it.
+    /// Squared error and the values it was added up over, if the plan asks for it.
     pub squared_error: f64,
+    pub measured: usize,
 }
 
 /// Memory of a worker.
@@ -89,7 +92,7 @@ pub(crate) fn quantise_tile(plan: &Plan, view: &TensorView<'_>, tile: TileRange,
     let factor = 1.0 / plan.step();
     let flat = work.u.as_flattened_mut();
     load_scaled(plan.level, view.dtype(), data, factor, &mut flat[..tile.len]);
-    set_aside(plan.level, &mut flat[..tile.len], |at| exact.push(at, &data[at * size..][..size]));
+    set_aside(plan.level, plan.max_u, &mut flat[..tile.len], |at| exact.push(at, &data[at * size..][..size]));
     spread_lanes(flat, lanes, tile.len);
 
     // 2. Classes.
@@ -122,32 +125,32 @@ pub(crate) fn quantise_tile(plan: &Plan, view: &TensorView<'_>, tile: TileRange,
     let class = work.class.as_flattened().get(..tile.len).unwrap_or(&[]);
 
     // 4. Error, where someone wants to know it or has bounded it.
-    let mut squared_error = 0.0;
+    let mut error = (0.0, 0);
     if plan.measure || matches!(plan.rounding, Rounding::Bounded(_)) {
-        squared_error = check(plan, data, k, &mut exact);
+        error = check(plan, data, k, &mut exact);
     }
 
     // 5. Symbols.
-    symbolise(plan, k, class, exact, squared_error)
+    symbolise(plan, k, class, exact, error)
 }
 
-multiversion! { fn too_large / too_large_inner(u: &[f32]) -> bool }
+multiversion! { fn too_large / too_large_inner(u: &[f32], most: f32) -> bool }
 
 #[inline(always)]
-fn too_large_inner(u: &[f32]) -> bool {
+fn too_large_inner(u: &[f32], most: f32) -> bool {
     let mut any = false;
     for v in u {
         // Written so that NaN counts as too large.
-        any |= !(v.abs() <= MAX_U);
+        any |= !(v.abs() <= most);
     }
     any
 }
 
 /// Zeroes what is not finite or too far out, telling where.
-fn set_aside(level: Level, u: &mut [f32], mut found: impl FnMut(usize)) {
+fn set_aside(level: Level, most: f32, u: &mut [f32], mut found: impl FnMut(usize)) {
     for (i, chunk) in u.chunks_mut(1024).enumerate() {
-        if too_large(level, chunk) {
-            for (j, v) in chunk.iter_mut().enumerate().filter(|(_, v)| !(v.abs() <= MAX_U)) {
+        if too_large(level, chunk, most) {
+            for (j, v) in chunk.iter_mut().enumerate().filter(|(_, v)| !(v.abs() <= most)) {
                 found(i * 1024 + j);
                 *v = 0.0;
             }
@@ -175,13 +178,15 @@ fn gather_lanes<T: Copy>(flat: &mut [T], lanes: usize, len: usize) {
 }
 
 /// Reconstructs as a decoder will, adds up the error and, under a bound, stores exactly what exceeds it.
-fn check(plan: &Plan, data: &[u8], k: &[i32], exact: &mut Exact) -> f64 {
+/// Returns the squared error and the finite values; those stored exactly have no error.
+fn check(plan: &Plan, data: &[u8], k: &[i32], exact: &mut Exact) -> (f64, usize) {
     let size = plan.dequant.dtype.size();
     let lanes = plan.geometry.lanes;
     let mut state = [0u32; MAX_LANES];
     let mut bytes = [0u8; 256 * 8];
     let mut m = [0i32; 256];
-    let mut total = 0.0;
+    let (mut total, mut finite) = (0.0, 0);
+    let factor = 1.0 / plan.step();
     let mut held = Exact::default();
     for (c, (ks, xs)) in k.chunks(256).zip(data.chunks(256 * size)).enumerate() {
         for (i, (m, &k)) in m.iter_mut().zip(ks).enumerate() {
@@ -194,9 +199,11 @@ fn check(plan: &Plan, data: &[u8], k: &[i32], exact: &mut Exact) -> f64 {
             let v = value(plan.dequant.dtype, x);
             let e = v - value(plan.dequant.dtype, &bytes[i * size..][..size]);
             let over = matches!(plan.rounding, Rounding::Bounded(b) if !(e.abs() <= b));
+            let aside = !((v * factor).abs() <= plan.max_u as f64);
+            finite += v.is_finite() as usize;
             if over || !v.is_finite() {
                 held.push(c * 256 + i, x);
-            } else {
+            } else if !aside {
                 total += e * e;
             }
         }
@@ -204,11 +211,11 @@ fn check(plan: &Plan, data: &[u8], k: &[i32], exact: &mut Exact) -> f64 {
     if matches!(plan.rounding, Rounding::Bounded(_)) {
         *exact = held; // a superset of what was set aside before the search
     }
-    total
+    (total, finite)
 }
 
 /// Turns levels into symbols of their tables.
-fn symbolise(plan: &Plan, k: &[i32], class: &[u8], exact: Exact, squared_error: f64) -> Quantised {
+fn symbolise(plan: &Plan, k: &[i32], class: &[u8], exact: Exact, error: (f64, usize)) -> Quantised {
     let mut q = Quantised {
         symbols: vec![0; k.len()],
         low: Vec::new(),
@@ -216,7 +223,8 @@ fn symbolise(plan: &Plan, k: &[i32], class: &[u8], exact: Exact, squared_error: 
         exact,
         all_zero: false,
         counts: vec![[0; 256]; plan.class_count() * 2],
-        squared_error,
+        squared_error: error.0,
+        measured: error.1,
     };
     let lanes = plan.geometry.lanes;
     let n = plan.low_bits;

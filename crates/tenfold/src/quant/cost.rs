@@ -6,16 +6,18 @@ use crate::entropy::fit::Counts;
 pub(crate) const LEVELS: usize = 64;
 /// Most classes a tensor may have.
 pub(crate) const CLASSES: usize = crate::entropy::MAX_CLASSES;
+/// Entries of one sign.
+pub(crate) const SIGN: usize = CLASSES * 2 * LEVELS;
 /// Length of the table, a power of two.
-pub(crate) const ENTRIES: usize = CLASSES * 2 * LEVELS;
+pub(crate) const ENTRIES: usize = 2 * SIGN;
 
 /// Bits of the rarest level that the search reckons with.
 const MOST_BITS: f64 = 28.0;
 
-/// λ·bits of (class, quantiser, |level|).
+/// λ·bits of (sign, class, quantiser, |level|).
 #[derive(Clone)]
 pub(crate) struct CostTable {
-    /// Indexed by `(class · 2 + quantiser) · LEVELS + |level|`.
+    /// Indexed by `(class · 2 + quantiser) · LEVELS + |level|`, plus [`SIGN`] for negative values.
     pub bits: Box<[f32; ENTRIES]>,
 }
 
@@ -29,23 +31,40 @@ impl CostTable {
         CostTable { bits }
     }
 
-    /// Costs from counted symbols, positive and negative levels taken together. Levels with raw low
-    /// bits cost what their symbol and those bits cost.
+    /// Costs from counted symbols. Magnitudes are taken together for both signs, since a sample says
+    /// little about rare levels; the signs' shares are added where they plainly differ. Levels with raw
+    /// low bits cost what their symbol and those bits cost.
     pub(crate) fn measured(counts: &[Counts], low_bits: u32, lambda: f64) -> CostTable {
         let mut bits = Box::new([0.0; ENTRIES]);
-        for (table, counts) in bits.chunks_exact_mut(LEVELS).zip(counts) {
+        let (plus, minus) = bits.split_at_mut(SIGN);
+        let tables = plus.chunks_exact_mut(LEVELS).zip(minus.chunks_exact_mut(LEVELS));
+        for ((plus, minus), counts) in tables.zip(counts) {
             let total = counts.iter().sum::<u64>() as f64 + 1.0;
+            let [above, below] = sign_bits(counts);
             let mut last = 0.0f64;
-            for (k, b) in table.iter_mut().enumerate() {
+            for k in 0..LEVELS {
                 let of = |k: i32| counts[(k >> low_bits) as u8 as usize] as f64;
                 let both = (of(k as i32) + of(-(k as i32))) / 2.0;
-                // A small count says little: never cheaper than its neighbour towards zero by much.
+                // A small count says little: never cheaper than its neighbour towards zero.
                 let own = ((total / (both + 0.25)).log2() + low_bits as f64).min(MOST_BITS);
                 let own = if both < 8.0 { own.max(last) } else { own };
                 last = own;
-                *b = (lambda * own) as f32;
+                let (a, b) = if k == 0 { (0.0, 0.0) } else { (above, below) };
+                plus[k] = (lambda * (own + a).max(0.0)) as f32;
+                minus[k] = (lambda * (own + b).max(0.0)) as f32;
             }
         }
         CostTable { bits }
     }
+}
+
+/// Bits by which positive and negative levels differ from the mean of both.
+fn sign_bits(counts: &Counts) -> [f64; 2] {
+    let above = counts[1..128].iter().sum::<u64>() as f64;
+    let below = counts[129..].iter().sum::<u64>() as f64;
+    let sum = above + below;
+    if (above - below).abs() < 6.0 * sum.sqrt() {
+        return [0.0; 2];
+    }
+    [above, below].map(|n| (sum / 2.0 / (n + 1.0)).log2().clamp(-1.0, 12.0))
 }

@@ -4,6 +4,9 @@ use super::cost::{CLASSES, CostTable, LEVELS};
 use crate::simd::wide::{WIDTH, Wide};
 use crate::simd::{Level, multiversion, widen};
 
+/// Values beyond this many steps are stored exactly: their level would not fit.
+pub(crate) const MAX_U: f32 = 1.6e7;
+
 type Lanes<T> = [T; WIDTH];
 
 multiversion! {
@@ -20,14 +23,16 @@ fn nearest_inner(u: &[Lanes<f32>], out: &mut [Lanes<i32>]) {
     }
 }
 
+/// Entries of one sign in the threshold table.
+const HALF: usize = CLASSES * LEVELS;
 /// Length of the threshold table.
-const ENTRIES: usize = CLASSES * LEVELS;
+const ENTRIES: usize = 2 * HALF;
 
 /// Levels with a rate-distortion choice between the two nearest towards zero.
 pub(crate) fn search(level: Level, costs: &CostTable, u: &[Lanes<f32>], class: &[Lanes<u8>], out: &mut [Lanes<i32>]) {
     // Where level k starts to pay against k − 1: (u − 2k)² + R(k) = (u − 2k + 2)² + R(k − 1).
     let mut from = Box::new([0f32; ENTRIES]);
-    for c in 0..CLASSES {
+    for c in 0..2 * CLASSES {
         let bits = &costs.bits[c * 2 * LEVELS..][..LEVELS];
         for k in 1..LEVELS {
             from[c * LEVELS + k] = k as f32 - 0.5 + ((bits[k] - bits[k - 1]) / 8.0).clamp(0.0, 0.5);
@@ -47,6 +52,8 @@ fn run_on<W: Wide>(from: &[f32; ENTRIES], u: &[Lanes<f32>], class: &[Lanes<u8>],
         let c = class.get(t).unwrap_or(&none);
         let base = W::load_i(&c.map(|c| c as i32 * LEVELS as i32));
         let real = W::load(u);
+        let sign = W::splat_i(HALF as i32);
+        let base = W::add_i(base, W::sub_i(sign, W::zero_where(W::lt(real, W::splat(0.0)), sign)));
         let a = W::mul(W::abs(real), W::splat(0.5));
         let k = W::trunc(W::add(a, W::splat(0.5)));
         // Beyond the table nothing is gained by a smaller level.

@@ -4,7 +4,7 @@
 //! the same quantiser (see `machine`), so a decision is one bit, the parity of the level, and the
 //! quantiser is the top bit of the state. Everything here could change without touching a decoder.
 
-use super::cost::{CostTable, ENTRIES, LEVELS};
+use super::cost::{CostTable, ENTRIES, LEVELS, SIGN};
 use super::machine::Machine;
 use crate::simd::wide::{WIDTH, Wide};
 use crate::simd::{Level, widen};
@@ -180,9 +180,12 @@ fn backward_on<W: Wide, const S: usize>(job: &mut Job<'_>, state: &Lanes<i32>) {
 #[inline(always)]
 fn branch<W: Wide>(u: &Lanes<f32>, base: &Lanes<i32>, costs: &CostTable, found: &mut [Lanes<i32>; 2]) -> [W::F; 4] {
     let table: &[f32; ENTRIES] = &costs.bits;
-    let a = W::abs(W::load(u));
+    let real = W::load(u);
+    let a = W::abs(real);
     let t = W::mul(a, W::splat(0.25));
-    let base = [W::load_i(base), W::add_i(W::load_i(base), W::splat_i(LEVELS as i32))];
+    let sign = W::splat_i(SIGN as i32);
+    let base = W::add_i(W::load_i(base), W::sub_i(sign, W::zero_where(W::lt(real, W::splat(0.0)), sign)));
+    let base = [base, W::add_i(base, W::splat_i(LEVELS as i32))];
     let top = W::splat_i(LEVELS as i32 - 1);
     let rate = |q: usize, k: W::I| W::gather(table, W::add_i(base[q], W::min_i(k, top)));
     let apart = |m: W::I| {

@@ -7,8 +7,12 @@ use crate::entropy::class::{ClassMap, MAX_SCALE_BITS};
 const SUMS: usize = 2 << MAX_SCALE_BITS;
 /// Magnitudes told apart when statistics are compared.
 const BINS: usize = 48;
-/// Most classes that the encoder makes: their tables still fit a core's cache and a GPU's shared memory.
-const MOST: usize = 8;
+/// Most classes that the encoder makes.
+const MOST: usize = crate::entropy::MAX_CLASSES;
+/// Classes whose tables fit a core's fast cache and a GPU's shared memory with room to spare; more have
+/// to save [`DEAR`] bits a value each.
+const CHEAP: usize = 8;
+const DEAR: f64 = 0.004;
 
 type Hist = [u32; BINS];
 
@@ -41,7 +45,7 @@ pub(crate) fn fit(scan: &Scan, sample: &[(usize, f32)], step: f64, values: usize
             }
             let width = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros());
             let side = (rows.len() as u32 * width(&rows) + cols.len() as u32 * width(&cols)) as f64;
-            let (bits, thresholds) = cut(&hist, each, table_bits);
+            let (bits, thresholds) = cut(&hist, each, table_bits, DEAR * values as f64);
             if bits + side < best.0 && !thresholds.is_empty() {
                 best = (bits + side, Some(ClassMap { width: scan.width, rows, cols, thresholds }));
             }
@@ -78,7 +82,7 @@ fn entropy(h: &Hist) -> f64 {
 
 /// Merges neighbouring sums until merging further would cost more than a table; returns the bits of the
 /// whole tensor and the thresholds.
-fn cut(hist: &[Hist], each: f64, table_bits: f64) -> (f64, Vec<u8>) {
+fn cut(hist: &[Hist], each: f64, table_bits: f64, dear_bits: f64) -> (f64, Vec<u8>) {
     // (first sum, histogram, entropy), empty sums joined to their neighbour.
     let mut parts: Vec<(usize, Hist, f64)> = Vec::new();
     for (sum, h) in hist.iter().enumerate() {
@@ -99,7 +103,8 @@ fn cut(hist: &[Hist], each: f64, table_bits: f64) -> (f64, Vec<u8>) {
     };
     let mut joints: Vec<(f64, Hist, f64)> = (1..parts.len()).map(|i| try_join(&parts, i)).collect();
     while let Some((i, joint)) = joints.iter().enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0)) {
-        if joint.0 >= table_bits && parts.len() <= MOST {
+        let price = if parts.len() > CHEAP { table_bits.max(dear_bits) } else { table_bits };
+        if joint.0 >= price && parts.len() <= MOST {
             break;
         }
         parts[i] = (parts[i].0, joint.1, joint.2);

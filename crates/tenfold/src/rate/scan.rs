@@ -32,10 +32,29 @@ const BLOCK: usize = 1 << 16;
 struct Block {
     rows: Vec<f32>,
     cols: Vec<f32>,
-    finite: u64,
-    sum: f64,
-    square: f64,
+    moments: Moments,
     max: f32,
+}
+
+/// Count, mean and sum of squares about the mean: sums of plain squares would cancel where the mean is
+/// large.
+#[derive(Clone, Copy, Default)]
+struct Moments {
+    count: f64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Moments {
+    fn add(&mut self, other: Moments) {
+        let count = self.count + other.count;
+        if count > 0.0 {
+            let apart = other.mean - self.mean;
+            self.squares += other.squares + apart * apart * self.count * other.count / count;
+            self.mean += apart * other.count / count;
+            self.count = count;
+        }
+    }
 }
 
 /// Scans a tensor of floats.
@@ -50,9 +69,7 @@ pub(crate) fn scan(view: &TensorView<'_>, level: Level, workers: &Workers) -> Sc
         let mut block = Block {
             rows: Vec::with_capacity(per_block),
             cols: vec![0.0; if tabular { width } else { 0 }],
-            finite: 0,
-            sum: 0.0,
-            square: 0.0,
+            moments: Moments::default(),
             max: 0.0,
         };
         for r in b * per_block..rows.min((b + 1) * per_block) {
@@ -80,20 +97,18 @@ fn gather(blocks: Vec<Block>, n: usize, unit: f64, width: usize, tabular: bool) 
         rows: Vec::with_capacity(n.div_ceil(width)),
         cols: vec![0.0; if tabular { width } else { 0 }],
     };
-    let (mut sum, mut square) = (0.0, 0.0);
+    let mut moments = Moments::default();
     for b in blocks {
-        scan.finite += b.finite;
-        sum += b.sum;
-        square += b.square;
+        moments.add(b.moments);
         scan.max = scan.max.max(b.max as f64);
         scan.rows.extend(b.rows);
         scan.cols.iter_mut().zip(b.cols).for_each(|(c, v)| *c += v);
     }
     let rows = scan.rows.len().max(1) as f32;
     scan.cols.iter_mut().for_each(|c| *c /= rows);
-    let count = scan.finite.max(1) as f64;
-    scan.mean_square = square / count;
-    scan.variance = (scan.mean_square - (sum / count).powi(2)).max(0.0);
+    scan.finite = moments.count as u64;
+    scan.variance = moments.squares / moments.count.max(1.0);
+    scan.mean_square = scan.variance + moments.mean * moments.mean;
     scan
 }
 
@@ -102,18 +117,14 @@ multiversion! { fn add_row / add_row_inner(row: &mut [f32], block: &mut Block) }
 #[inline(always)]
 fn add_row_inner(row: &mut [f32], block: &mut Block) {
     // Sixteen sums side by side; each is short enough for f32.
-    let (mut sum, mut square, mut abs) = ([0f32; 16], [0f32; 16], [0f32; 16]);
-    let (mut max, mut bad) = ([0f32; 16], [0u32; 16]);
+    let (mut sum, mut abs, mut max, mut bad) = ([0f32; 16], [0f32; 16], [0f32; 16], [0u32; 16]);
     let mut add = |l: usize, v: &mut f32| {
-        let a = v.abs();
-        let ok = a < f32::INFINITY;
+        let ok = v.abs() < f32::INFINITY;
         *v = if ok { *v } else { 0.0 };
-        let a = if ok { a } else { 0.0 };
         bad[l] += !ok as u32;
         sum[l] += *v;
-        square[l] += *v * *v;
-        abs[l] += a;
-        max[l] = if a > max[l] { a } else { max[l] };
+        abs[l] += v.abs();
+        max[l] = if v.abs() > max[l] { v.abs() } else { max[l] };
     };
     let (chunks, rest) = row.as_chunks_mut::<16>();
     for c in chunks {
@@ -124,13 +135,29 @@ fn add_row_inner(row: &mut [f32], block: &mut Block) {
     for (l, v) in rest.iter_mut().enumerate() {
         add(l, v);
     }
+    let total = |a: &[f32; 16]| a.iter().map(|&v| v as f64).sum::<f64>();
+    let bad = bad.iter().sum::<u32>() as f64;
+    let count = row.len() as f64 - bad;
+    let mean = total(&sum) / count.max(1.0);
+
+    // The row is in the nearest cache now; a second look costs little. What was not finite is zero and
+    // would add the mean's square, which is taken off again.
+    let about = mean as f32;
+    let mut squares = [0f32; 16];
+    let (chunks, rest) = row.as_chunks::<16>();
+    for c in chunks {
+        for l in 0..16 {
+            squares[l] += (c[l] - about) * (c[l] - about);
+        }
+    }
+    let rest: f64 = rest.iter().map(|v| ((v - about) as f64).powi(2)).sum();
+    let off = about as f64 - mean;
+    let squares = total(&squares) + rest - bad * (about as f64).powi(2) - count * off * off;
+    block.moments.add(Moments { count, mean, squares: squares.max(0.0) });
+
     for (c, v) in block.cols.iter_mut().zip(row.iter()) {
         *c += v.abs();
     }
-    let total = |a: &[f32; 16]| a.iter().map(|&v| v as f64).sum::<f64>();
-    block.finite += row.len() as u64 - bad.iter().map(|&b| b as u64).sum::<u64>();
-    block.sum += total(&sum);
-    block.square += total(&square);
     block.rows.push((total(&abs) / row.len().max(1) as f64) as f32);
     block.max = max.iter().fold(block.max, |a, &b| if b > a { b } else { a });
 }

@@ -19,6 +19,7 @@ use crate::levels::{self, Dequant, Plan, Quantised, Rounding, TileWork, pack_til
 use crate::options::{Effort, EncodeOptions};
 use crate::quant::cost::CostTable;
 use crate::quant::machine::{Machine, grid};
+use crate::quant::{scalar, trellis};
 use crate::simd::Level;
 use crate::view::{Dtype, TensorView, load_scaled};
 use crate::workers::Workers;
@@ -94,6 +95,10 @@ struct Job<'a> {
     level: Level,
     scan: Scan,
     sample: Sample,
+    /// Some of the sample, in units, with positions.
+    values: Vec<(usize, f32)>,
+    /// The finest step worth trying: below it more than a few values have levels out of range.
+    finest: f64,
 }
 
 /// What a quantised tensor would take.
@@ -122,16 +127,20 @@ pub(crate) fn encode(
 ) -> Result<Outcome> {
     let level = Level::detect();
     let scan = scan(view, level, workers);
-    if scan.finite == 0 || scan.max == 0.0 || !scan.mean_square.is_normal() {
+    if !worth_quantising(&scan) {
         return Ok(Outcome::Failed(None));
     }
-    let sample = Sample::new(view.len(), SAMPLE);
-    let job = Job { view, options, workers, level, scan, sample };
+    let job = Job::new(view, options, workers, level, scan);
     let target = match target {
         Target::Nmse(v) => Target::Mse(v * job.scan.variance * job.scan.unit * job.scan.unit),
         t => t,
     };
     job.run(target)
+}
+
+/// Whether there is anything to quantise, in a range that arithmetic can bear.
+fn worth_quantising(scan: &Scan) -> bool {
+    scan.finite > 0 && scan.max > 0.0 && scan.mean_square.is_normal()
 }
 
 /// Bits a value at a step, from a sample.
@@ -140,11 +149,10 @@ pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Resu
     let level = Level::detect();
     let workers = Workers::Here;
     let scan = scan(view, level, &workers);
-    if scan.finite == 0 || scan.max == 0.0 || !scan.mean_square.is_normal() {
+    if !worth_quantising(&scan) {
         return Ok(0.0);
     }
-    let sample = Sample::new(view.len(), SAMPLE);
-    let job = Job { view, options: &options, workers: &workers, level, scan, sample };
+    let job = Job::new(view, &options, &workers, level, scan);
     let Some(mut plan) = job.plan(step) else { return Ok(0.0) };
     let mut bytes = 0.0;
     for _ in 0..2 {
@@ -155,12 +163,24 @@ pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Resu
     Ok(bytes * 8.0 / view.len() as f64)
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    fn new(view: &'a TensorView<'a>, options: &'a EncodeOptions, workers: &'a Workers, level: Level, scan: Scan) -> Self {
+        let sample = Sample::new(view.len(), SAMPLE);
+        let values = sample.load(view, level, scan.unit, SMALL_SAMPLE);
+        let mut sizes: Vec<f32> = values.iter().map(|v| v.1.abs()).collect();
+        // All but a thousandth.
+        let at = sizes.len() - 1 - sizes.len() / 1000;
+        let most = *sizes.select_nth_unstable_by(at, f32::total_cmp).1 as f64;
+        let finest = most * scan.unit / scalar::MAX_U as f64;
+        Job { view, options, workers, level, scan, sample, values, finest }
+    }
+
     fn run(&self, target: Target) -> Result<Outcome> {
         let Some(step) = self.first_step(target) else { return Ok(Outcome::Failed(None)) };
         let Some(mut plan) = self.plan(step) else { return Ok(Outcome::Failed(None)) };
         if let Target::Bound(bound) = target {
             plan.machine = Machine::SCALAR;
+            plan.max_u = scalar::MAX_U;
             plan.rounding = Rounding::Bounded(bound);
         }
         plan.measure = matches!(target, Target::Mse(_));
@@ -182,13 +202,12 @@ impl Job<'_> {
             Target::Mse(mse) => (mse * 3.0).sqrt(),
             Target::Bytes(_) | Target::Cap(_) => {
                 let want = self.payload_bits(target) / self.n();
-                let values = self.sample.load(self.view, self.level, unit, SMALL_SAMPLE);
                 let rms = self.scan.mean_square.sqrt();
                 // The entropy falls as the step grows.
                 let (mut low, mut high) = (rms * 2f64.powi(-26), self.scan.max * 2.0);
                 for _ in 0..18 {
                     let middle = (low * high).sqrt();
-                    if scalar_entropy(&values, middle) > want { low = middle } else { high = middle }
+                    if scalar_entropy(&self.values, middle) > want { low = middle } else { high = middle }
                 }
                 (low * high).sqrt() * unit
             }
@@ -217,7 +236,15 @@ impl Job<'_> {
 
     /// A plan for a step: classes, low bits, guessed costs.
     fn plan(&self, step: f64) -> Option<Plan> {
-        let machine = machine(self.options.effort);
+        let mut machine = machine(self.options.effort);
+        let mut max_u = trellis::MAX_U;
+        let in_units = step / self.scan.unit;
+        // Very fine steps: the search keeps levels in 16 bits, a scalar quantiser need not.
+        let far = self.values.iter().filter(|v| v.1.abs() as f64 > 0.7 * max_u as f64 * in_units).count();
+        if machine == Machine::SCALAR || far * 2000 > self.values.len() {
+            machine = Machine::SCALAR;
+            max_u = scalar::MAX_U;
+        }
         let dtype = self.view.dtype();
         let geometry = geometry(self.view.len(), self.options);
         let mut plan = Plan {
@@ -226,15 +253,14 @@ impl Job<'_> {
             geometry,
             rounding: Rounding::Searched,
             low_bits: 0,
+            max_u,
             costs: CostTable::guess(lambda(machine)),
             classes: None,
             dequant: dequant(dtype, step)?,
             measure: false,
         };
-        let values = self.sample.load(self.view, self.level, self.scan.unit, SMALL_SAMPLE);
-        let in_units = step / self.scan.unit;
         let table_bits = if self.view.len() < 1 << 18 { 96.0 } else { 400.0 };
-        plan.classes = classes::fit(&self.scan, &values, in_units, self.view.len(), table_bits);
+        plan.classes = classes::fit(&self.scan, &self.values, in_units, self.view.len(), table_bits);
         // Symbols hold magnitudes up to 127; leave a margin of a few deviations.
         let spread = self.scan.mean_square.sqrt() / (2.0 * in_units);
         plan.low_bits = ((spread / 12.0).log2().ceil().max(0.0) as u32).min(crate::entropy::MAX_LOW_BITS);
@@ -257,14 +283,15 @@ impl Job<'_> {
         let tiles = self.workers.map(sample.windows.len(), TileWork::default, |work, i| {
             let q = quantise_tile(&sample_plan, self.view, sample.windows[i], work);
             let exact = exact_len(&q, self.view.dtype());
-            (q.counts, q.squared_error, exact)
+            (q.counts, q.squared_error, exact, q.measured)
         });
         let mut counts = vec![[0u64; 256]; plan.class_count() * 2];
-        let (mut error, mut exact) = (0.0, 0);
-        for (c, e, x) in &tiles {
+        let (mut error, mut exact, mut finite) = (0.0, 0, 0);
+        for (c, e, x, f) in &tiles {
             add(&mut counts, c);
             error += e;
             exact += x;
+            finite += f;
         }
         let share = self.n() / sample.values as f64;
         let symbols: f64 = counts.iter().map(entropy).sum();
@@ -281,7 +308,7 @@ impl Job<'_> {
             + tables
             + classes as f64
             + exact as f64 * share;
-        Trial { bytes, mse: error / sample.values as f64, counts }
+        Trial { bytes, mse: error / finite.max(1) as f64, counts }
     }
 
     /// Finds costs and step on the sample: first both in turn, then, costs held, the step alone.
@@ -297,7 +324,7 @@ impl Job<'_> {
             plan.costs = CostTable::measured(&trial.counts, plan.low_bits, lambda);
             let off = trial.got(target) / want - 1.0;
             let next = plan.step() * self.nudge(target, trial.got(target), want, 2.0);
-            if (round >= 3 && off.abs() < 0.01) || want == 0.0 || !set_step(plan, next) {
+            if (round >= 3 && off.abs() < 0.01) || want == 0.0 || !set_step(plan, next.max(self.finest)) {
                 break;
             }
         }
@@ -306,7 +333,7 @@ impl Job<'_> {
             let got = self.trial(plan, &self.sample).got(target);
             bracket.note(plan.step(), got, want);
             let next = bracket.next(plan.step(), want, self.nudge(target, got, want, 1.0));
-            if want == 0.0 || (got / want - 1.0).abs() < 0.0015 || !set_step(plan, next) {
+            if want == 0.0 || (got / want - 1.0).abs() < 0.0015 || !set_step(plan, next.max(self.finest)) {
                 break;
             }
         }
@@ -381,9 +408,13 @@ impl Job<'_> {
     fn finish(&self, mut plan: Plan, target: Target) -> Result<Outcome> {
         let slack = if self.view.len() >= 1 << 20 { 0.003 } else { 0.007 };
         let sized = matches!(target, Target::Bytes(_) | Target::Cap(_));
+        let finite = self.scan.finite as f64;
+        // The nearest miss, should the goal stay out of reach; too much counts double.
+        let mut nearest: Option<(f64, Plan)> = None;
+        let rounds = if self.view.len() < 1 << 20 { 14 } else { 9 };
         let mut want = self.want(target);
         let mut bracket = Bracket::default();
-        for round in 0..14 {
+        for round in 0..rounds {
             let tiles = self.quantise(&plan);
             let head = self.head(&plan, &tiles);
             // Small blobs are written rather than predicted: a few bytes matter, and it is quick.
@@ -394,15 +425,16 @@ impl Job<'_> {
             let bytes = || blob.as_ref().map_or_else(|| self.predict(&head, &tiles), |b| b.len() as f64);
             let off = match target {
                 Target::Bytes(_) | Target::Cap(_) => bytes() / want - 1.0,
-                Target::Mse(_) => (self.n() / squared_error(&tiles)) / want - 1.0,
+                Target::Mse(_) => finite / squared_error(&tiles).max(f64::MIN_POSITIVE) / want - 1.0,
                 _ => 0.0,
             };
             // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
             let stuck = round >= 5 && bracket.width().is_some_and(|w| w < 0.002);
             let met = match target {
-                Target::Bytes(_) => off.abs() <= slack || stuck,
+                // No finer step helps where levels have reached their limit.
+                Target::Bytes(_) => off.abs() <= slack || (off < 0.0 && plan.step() <= self.finest * 1.001),
                 Target::Cap(_) => off <= 0.0005 && (off > -0.006 || stuck),
-                Target::Mse(mse) => squared_error(&tiles) <= mse * self.n() && (off < 0.015 || stuck),
+                Target::Mse(mse) => squared_error(&tiles) <= mse * finite && (off < 0.015 || stuck),
                 _ => true,
             };
             if met {
@@ -419,16 +451,24 @@ impl Job<'_> {
                     _ => return Ok(Outcome::Blob(blob)),
                 }
             }
+            let miss = if off > 0.0 { 2.0 * off } else { -off };
+            if nearest.as_ref().is_none_or(|(m, _)| miss < *m) {
+                nearest = Some((miss, plan.clone()));
+            }
+            if stuck && matches!(target, Target::Bytes(_)) {
+                break;
+            }
             let got = want * (1.0 + off);
             bracket.note(plan.step(), got, want);
             let next = bracket.next(plan.step(), want, self.nudge(target, got.max(want * 1e-3), want, 1.0));
-            if want <= 0.0 || !set_step(&mut plan, next) {
+            if want <= 0.0 || !set_step(&mut plan, next.max(self.finest)) {
                 break;
             }
         }
         match target {
             Target::Cap(cap) => self.coarsest(plan, cap),
             Target::Bytes(_) => {
+                let plan = nearest.map_or(plan, |(_, plan)| plan);
                 let tiles = self.quantise(&plan);
                 Ok(Outcome::Blob(self.write(&plan, &self.head(&plan, &tiles), &tiles)?))
             }
