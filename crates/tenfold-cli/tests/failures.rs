@@ -93,6 +93,33 @@ fn bad_data_and_failed_checks_are_code_3() {
     let whole = std::fs::read(bench.path("small.safetensors")).unwrap();
     std::fs::write(bench.path("small.safetensors"), &whole[..whole.len() - 1]).unwrap();
     bench.fails(3, &["verify", "small.safetensors"]);
+    let mut bent = whole;
+    let middle = bent.len() / 2;
+    bent[middle] ^= 4;
+    std::fs::write(bench.path("small.safetensors"), bent).unwrap();
+    let text = bench.fails(3, &["verify", "small.safetensors"]);
+    assert!(text.contains("layers."), "the tensor is named: {text}");
+}
+
+#[test]
+fn limits_are_code_5() {
+    let bench = Bench::new();
+    bench.fails(5, &compress(&["--max-bytes", "10"]));
+    assert_eq!(bench.list(), ["model.safetensors"]);
+    bench.ok(&compress(&["--bits", "3"]));
+    bench.fails(5, &["verify", "small.safetensors", "--max-tensor-bytes", "1000"]);
+    bench.fails(
+        5,
+        &[
+            "decompress",
+            "small.safetensors",
+            "-o",
+            "x.safetensors",
+            "--max-tensor-bytes",
+            "1000",
+        ],
+    );
+    bench.ok(&["verify", "small.safetensors", "--max-tensor-bytes", "24576"]);
 }
 
 #[test]
