@@ -39,10 +39,11 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Report> {
         What::Lossless => lossless::run(args, &mut report, out)?,
         What::Speed => speed::run(args, &mut report, out)?,
     }
-    report.print_verdicts(out)?;
+    // Kept first: a reader that closes the pipe early must not cost the report.
     if let Some(path) = &args.json {
         report.save(path)?;
     }
+    report.print_verdicts(out)?;
     Ok(report)
 }
 

@@ -108,3 +108,39 @@ pub(crate) fn finite_values(view: &TensorView<'_>) -> Result<Vec<f64>, PeerError
         .filter(|v| !v.is_empty() && v.iter().all(|x| x.is_finite()))
         .ok_or_else(|| PeerError::Unsupported("pictures need at least one value, all finite".to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{metrics, synth};
+
+    #[test]
+    fn round_trip_or_a_typed_refusal() {
+        let tensor = synth::gaussian(Dtype::Bf16, &[100, 3, 70], 0.02, 6).unwrap();
+        let view = tensor.view().unwrap();
+        for scaling in [Scaling::Tensor, Scaling::RowGroups(50)] {
+            let peer = X265 { scaling, ..X265::new(Preset::Medium, 3.0) };
+            let bytes = match peer.encode(&view) {
+                Ok(bytes) => bytes,
+                Err(PeerError::NotAvailable(what)) => return assert!(what.contains("ffmpeg")),
+                Err(e) => panic!("{e}"),
+            };
+            let bits = bytes.len() as f64 * 8.0 / view.len() as f64;
+            assert!((2.8..3.2).contains(&bits), "{bits}");
+            let back = peer.decode(&bytes).unwrap();
+            assert_eq!(back.shape, tensor.shape);
+            let f = metrics::Fidelity::between(&view, &back.view().unwrap()).unwrap();
+            assert!((0.015..0.06).contains(&f.nmse()), "{}", f.nmse());
+            // A stream cut late is concealed by ffmpeg; one cut within our fields is not.
+            assert!(peer.decode(&bytes[..20]).is_err());
+        }
+    }
+
+    #[test]
+    fn what_pictures_cannot_hold_is_refused() {
+        let peer = X265::new(Preset::Medium, 3.0);
+        let encode = |values: &[f32]| peer.encode(&TensorView::from_slice(values, &[values.len()]).unwrap());
+        assert!(matches!(encode(&[]), Err(PeerError::Unsupported(_))));
+        assert!(matches!(encode(&[1.0, f32::NAN]), Err(PeerError::Unsupported(_))));
+    }
+}
