@@ -119,7 +119,10 @@ mod tests {
         let tensor = synth::gaussian(Dtype::Bf16, &[100, 3, 70], 0.02, 6).unwrap();
         let view = tensor.view().unwrap();
         for scaling in [Scaling::Tensor, Scaling::RowGroups(50)] {
-            let peer = X265 { scaling, ..X265::new(Preset::Medium, 3.0) };
+            let peer = X265 {
+                scaling,
+                ..X265::new(Preset::Medium, 3.0)
+            };
             let bytes = match peer.encode(&view) {
                 Ok(bytes) => bytes,
                 Err(PeerError::NotAvailable(what)) => return assert!(what.contains("ffmpeg")),
