@@ -22,17 +22,13 @@ fn blob(bits: f64, effort: Effort) -> Vec<u8> {
     let normal = |_| bf16::from_f32(StandardNormal.sample(&mut rng));
     let values: Vec<bf16> = (0..VALUES).map(normal).collect();
     let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort);
-    TensorView::from_slice(&values, &SHAPE)
-        .and_then(|v| encode(&v, &options))
-        .unwrap_or_default()
+    TensorView::from_slice(&values, &SHAPE).and_then(|v| encode(&v, &options)).unwrap_or_default()
 }
 
 fn whole(bencher: Bencher, blob: &[u8]) {
     let options = DecodeOptions::default().with_threads(1);
     let mut out = vec![0u8; VALUES * 2];
-    let counted = bencher
-        .counter(BytesCount::new(out.len()))
-        .counter(ItemsCount::new(VALUES));
+    let counted = bencher.counter(BytesCount::new(out.len())).counter(ItemsCount::new(VALUES));
     counted.bench_local(|| decode_into(black_box(blob), &options, &mut out));
 }
 

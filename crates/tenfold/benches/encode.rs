@@ -21,9 +21,7 @@ fn values() -> Vec<f32> {
 }
 
 fn options(effort: Effort) -> EncodeOptions {
-    EncodeOptions::new(Goal::Bits(2.5))
-        .with_effort(effort)
-        .with_threads(1)
+    EncodeOptions::new(Goal::Bits(2.5)).with_effort(effort).with_threads(1)
 }
 
 #[divan::bench(args = [Effort::Fast, Effort::Balanced, Effort::Best], sample_count = 8)]
@@ -48,9 +46,7 @@ fn bf16_at_2_5_bits(bencher: Bencher, effort: &Effort) {
 #[divan::bench(args = [Effort::Fast, Effort::Balanced, Effort::Best], sample_count = 8)]
 fn f32_at_a_step(bencher: Bencher, effort: &Effort) {
     let values = values();
-    let options = EncodeOptions::new(Goal::Step(0.3))
-        .with_effort(*effort)
-        .with_threads(1);
+    let options = EncodeOptions::new(Goal::Step(0.3)).with_effort(*effort).with_threads(1);
     bencher.counter(ItemsCount::new(VALUES)).bench_local(|| {
         let view = TensorView::from_slice(black_box(&values), &SHAPE)?;
         encode(&view, &options)

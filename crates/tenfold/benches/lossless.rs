@@ -35,9 +35,7 @@ fn encoding<T: Element>(bencher: Bencher, values: &[T]) {
 
 fn decoding<T: Element>(bencher: Bencher, values: &[T]) {
     let options = EncodeOptions::new(Goal::Lossless);
-    let blob = TensorView::from_slice(values, &SHAPE)
-        .and_then(|v| encode(&v, &options))
-        .unwrap_or_default();
+    let blob = TensorView::from_slice(values, &SHAPE).and_then(|v| encode(&v, &options)).unwrap_or_default();
     let mut out = vec![0u8; size_of_val(values)];
     let options = DecodeOptions::default().with_threads(1);
     bencher

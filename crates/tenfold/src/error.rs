@@ -13,7 +13,9 @@ pub enum Error {
     #[error("not a tenfold blob: the magic number is missing")]
     NotABlob,
     /// The blob was written by a newer format.
-    #[error("format version {found} is not supported (this build reads version {supported}); use a newer tenfold")]
+    #[error(
+        "format version {found} is not supported (this build reads version {supported}); use a newer tenfold"
+    )]
     UnsupportedVersion {
         /// Version named in the blob.
         found: u8,

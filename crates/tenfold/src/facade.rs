@@ -72,6 +72,19 @@ pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>>
             let other = exact()?;
             Ok(if other.len() <= blob.len() { other } else { blob })
         }
+        // Much smaller than asked: no finer step was of use, as in a tensor that is mostly zero.
+        (Outcome::Blob(blob), Target::Bytes(want)) if (blob.len() as f64) < want * 0.95 => {
+            let other = exact()?;
+            Ok(if other.len() as f64 <= want { other } else { blob })
+        }
+        (Outcome::Trivial(blob), _) => {
+            let other = exact()?;
+            let blob = if other.len() <= blob.len() { other } else { blob };
+            match target {
+                Target::Cap(cap) if blob.len() > cap => Err(does_not_fit(cap, blob.len())),
+                _ => Ok(blob),
+            }
+        }
         (Outcome::Blob(blob), _) => Ok(blob),
         (Outcome::Failed(smallest), Target::Cap(cap)) => {
             let blob = exact()?;
@@ -167,7 +180,13 @@ pub fn decode_rows(blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> 
 }
 
 /// Decodes consecutive values into `out`, tile by tile.
-fn decode_range(frame: &Frame, blob: &[u8], values: Range<usize>, threads: usize, out: &mut [u8]) -> Result<()> {
+fn decode_range(
+    frame: &Frame,
+    blob: &[u8],
+    values: Range<usize>,
+    threads: usize,
+    out: &mut [u8],
+) -> Result<()> {
     if values.is_empty() {
         return Ok(());
     }
@@ -194,10 +213,22 @@ fn decode_range(frame: &Frame, blob: &[u8], values: Range<usize>, threads: usize
         Params::Levels(p) => {
             let scratch = levels::Scratch::new(level, p);
             let dequant = Dequant::of(dtype, p);
-            workers.for_pieces(pieces, || (), |_, i, out| {
-                let (tile, window) = window(first + i);
-                levels::decode_tile(&scratch, p, &dequant, tile, frame.tile(blob, first + i)?, window, out)
-            })
+            workers.for_pieces(
+                pieces,
+                || (),
+                |_, i, out| {
+                    let (tile, window) = window(first + i);
+                    levels::decode_tile(
+                        &scratch,
+                        p,
+                        &dequant,
+                        tile,
+                        frame.tile(blob, first + i)?,
+                        window,
+                        out,
+                    )
+                },
+            )
         }
         Params::Planes(p) => {
             let scratch = lossless::Scratch::new(level, p);

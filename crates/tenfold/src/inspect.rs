@@ -54,7 +54,7 @@ pub struct BlobInfo {
     pub states: Option<u32>,
     /// Classes of statistics (lossy only).
     pub classes: Option<u32>,
-    /// Raw low bits of each level (lossy only).
+    /// Raw low bits of a level, at most (lossy only).
     pub low_bits: Option<u32>,
 }
 
@@ -79,7 +79,7 @@ impl BlobInfo {
             step: lossy.map(|p| p.scale * crate::levels::UNITS as f64),
             states: lossy.map(|p| p.machine.states()),
             classes: lossy.map(|p| p.class_count() as u32),
-            low_bits: lossy.map(|p| p.low_bits),
+            low_bits: lossy.map(|p| p.low.most()),
         }
     }
 

@@ -11,18 +11,13 @@ fn no_value_is_off_by_more_than_the_bound() {
     let mut faults = Faults::default();
     let mut turn = 0;
     for dtype in FLOATS {
-        for kind in SMOOTH
-            .into_iter()
-            .chain([Kind::Sparse, Kind::Ramp, Kind::Constant])
-        {
+        for kind in SMOOTH.into_iter().chain([Kind::Sparse, Kind::Ramp, Kind::Constant]) {
             for bound in [1e4, 3.0, 0.7, 0.1, 0.01, 1e-3, 1e-5, 1e-7, 3e-9, 1e-17] {
                 turn += 1;
                 let s = Sample::of(dtype, &[37, 83], kind, turn as u64).sprinkle(500, turn as u64);
                 let blob = s.encode(Goal::MaxError(bound), EFFORTS[turn % 3]);
                 let got = max_error(&s.reals(), &to_reals(dtype, &decode(&blob).data));
-                faults.check(got <= bound, || {
-                    format!("{} {kind:?}: {got} for {bound}", s.name())
-                });
+                faults.check(got <= bound, || format!("{} {kind:?}: {got} for {bound}", s.name()));
             }
         }
     }
@@ -40,11 +35,7 @@ fn bounds_hold_over_the_whole_range_of_a_dtype() {
             let blob = s.encode(Goal::MaxError(bound), Effort::Fast);
             let got = max_error(&s.reals(), &to_reals(dtype, &decode(&blob).data));
             faults.check(got <= bound, || format!("{dtype}: {got} for {bound}"));
-            assert!(
-                blob.len() <= s.data.len() + 200,
-                "{dtype} {bound}: {} bytes",
-                blob.len()
-            );
+            assert!(blob.len() <= s.data.len() + 200, "{dtype} {bound}: {} bytes", blob.len());
         }
     }
     faults.done();
@@ -63,11 +54,7 @@ fn no_blob_exceeds_its_cap() {
     let mut faults = Faults::default();
     let mut r = Random::new(77);
     for turn in 0..3000 {
-        let n = if turn % 10 == 0 {
-            1 + r.below(20_000)
-        } else {
-            1 + r.below(3000)
-        };
+        let n = if turn % 10 == 0 { 1 + r.below(20_000) } else { 1 + r.below(3000) };
         let cols = 1 + r.below(200.min(n));
         let shape = [n / cols, cols];
         let dtype = FLOATS[r.below(6)];
@@ -76,17 +63,11 @@ fn no_blob_exceeds_its_cap() {
             s = s.sprinkle(200, turn);
         }
         let cap = (s.len() as f64 * (r.uniform() * 6.0 - 3.0).exp2() / 8.0) as usize + r.below(150);
-        let effort = if turn % 100 == 0 {
-            Effort::Best
-        } else {
-            EFFORTS[r.below(2)]
-        };
+        let effort = if turn % 100 == 0 { Effort::Best } else { EFFORTS[r.below(2)] };
         let options = EncodeOptions::new(Goal::MaxBytes(cap)).with_effort(effort);
         match tenfold::encode(&s.view(), &options) {
             Ok(blob) => {
-                faults.check(blob.len() <= cap, || {
-                    format!("{}: {} > {cap}", s.name(), blob.len())
-                });
+                faults.check(blob.len() <= cap, || format!("{}: {} > {cap}", s.name(), blob.len()));
                 assert_eq!(decode(&blob).shape, shape);
             }
             Err(Error::DoesNotFit { need, .. }) => {
@@ -96,9 +77,7 @@ fn no_blob_exceeds_its_cap() {
                 faults.check(small, || {
                     format!("{} {}: does not fit {cap}, needs {need}", s.name(), effort.name())
                 });
-                faults.check(need > cap as u64, || {
-                    format!("{}: needs {need}, has {cap}", s.name())
-                });
+                faults.check(need > cap as u64, || format!("{}: needs {need}, has {cap}", s.name()));
             }
             Err(e) => faults.check(false, || format!("{}: {e}", s.name())),
         }
@@ -110,13 +89,7 @@ fn no_blob_exceeds_its_cap() {
 fn caps_are_used() {
     let mut faults = Faults::default();
     for dtype in FLOATS {
-        for (n, bits) in [
-            (4096, 1.0),
-            (8192, 2.0),
-            (20_000, 4.0),
-            (65_536, 0.5),
-            (65_536, 3.0),
-        ] {
+        for (n, bits) in [(4096, 1.0), (8192, 2.0), (20_000, 4.0), (65_536, 0.5), (65_536, 3.0)] {
             let s = Sample::of(dtype, &[n / 64, 64], Kind::Gaussian, 1);
             let cap = (s.len() as f64 * bits / 8.0) as usize;
             for effort in [Effort::Fast, Effort::Balanced] {

@@ -14,13 +14,7 @@ fn decode(blob: &[u8]) -> tenfold::Result<tenfold::Tensor> {
 fn refused(name: &str, blob: &[u8]) -> Error {
     let options = DecodeOptions::default().with_threads(1);
     let e = decode(blob).expect_err(name);
-    assert!(
-        matches!(
-            e.kind(),
-            ErrorKind::Data | ErrorKind::Unsupported | ErrorKind::Limit
-        ),
-        "{name}: {e:?}"
-    );
+    assert!(matches!(e.kind(), ErrorKind::Data | ErrorKind::Unsupported | ErrorKind::Limit), "{name}: {e:?}");
     assert_eq!(tenfold::verify(blob, &options).expect_err(name), e);
     let _ = tenfold::inspect(blob);
     let _ = tenfold::decode_rows(blob, 0..1, &options);
@@ -44,12 +38,7 @@ fn every_truncation_is_noticed() {
     for (name, blob) in small_blobs() {
         for len in 0..blob.len() {
             let e = refused(&format!("{name}, {len} of {} bytes", blob.len()), &blob[..len]);
-            assert_eq!(
-                e.kind(),
-                ErrorKind::Data,
-                "{name}, {len} of {} bytes: {e}",
-                blob.len()
-            );
+            assert_eq!(e.kind(), ErrorKind::Data, "{name}, {len} of {} bytes: {e}", blob.len());
             if len >= 12 {
                 assert!(
                     matches!(e, Error::Truncated { have, need } if have == len as u64 && need > have),

@@ -34,9 +34,7 @@ fn header(codec: u8, dtype: Dtype, shape: &[u64], rest: &[u8]) -> Vec<u8> {
 const PLANES: [u8; 7] = [0, 5, 0x80, 0x80, 0x08, 0, 0];
 
 fn limited(max_bytes: u64) -> DecodeOptions {
-    DecodeOptions::default()
-        .with_threads(1)
-        .with_limits(Limits::default().with_max_bytes(max_bytes))
+    DecodeOptions::default().with_threads(1).with_limits(Limits::default().with_max_bytes(max_bytes))
 }
 
 #[test]
@@ -63,10 +61,7 @@ fn a_huge_claim_is_refused_before_memory_is_taken() {
                 for options in [DecodeOptions::default(), limited(u64::MAX)] {
                     let (result, taken) = peak(|| tenfold::decode(&blob, &options));
                     let e = result.unwrap_err();
-                    assert!(
-                        matches!(e.kind(), ErrorKind::Limit | ErrorKind::Data),
-                        "{shape:?}: {e}"
-                    );
+                    assert!(matches!(e.kind(), ErrorKind::Limit | ErrorKind::Data), "{shape:?}: {e}");
                     assert!(taken < 65536, "{shape:?} {dtype}: {taken} bytes");
                     let (result, taken) = peak(|| tenfold::decode_rows(&blob, 0..1, &options));
                     assert!(result.is_err() && taken < 65536);
@@ -79,11 +74,8 @@ fn a_huge_claim_is_refused_before_memory_is_taken() {
         }
     }
     // Where the shape itself is possible, the limit is what the error names.
-    let e = tenfold::decode(
-        &header(1, Dtype::F32, &[1 << 60], &PLANES),
-        &DecodeOptions::default(),
-    )
-    .unwrap_err();
+    let e =
+        tenfold::decode(&header(1, Dtype::F32, &[1 << 60], &PLANES), &DecodeOptions::default()).unwrap_err();
     assert!(
         matches!(e, Error::LimitExceeded { asked, limit, .. } if asked == 1 << 62 && limit == 64 << 30),
         "{e}"
@@ -96,32 +88,21 @@ fn the_callers_limit_is_obeyed_to_the_byte() {
         let s = Sample::of(Dtype::F32, &[100, 300], Kind::Gaussian, 1);
         let blob = s.encode(goal, Effort::Fast);
         let bytes = s.data.len() as u64;
-        assert_eq!(
-            tenfold::decode(&blob, &limited(bytes)).unwrap().data.len() as u64,
-            bytes
-        );
+        assert_eq!(tenfold::decode(&blob, &limited(bytes)).unwrap().data.len() as u64, bytes);
         for less in [bytes - 1, 1000, 0] {
             let (result, taken) = peak(|| tenfold::decode(&blob, &limited(less)));
             assert_eq!(
                 result.unwrap_err(),
-                Error::LimitExceeded {
-                    what: "a tensor size in bytes",
-                    asked: bytes,
-                    limit: less
-                }
+                Error::LimitExceeded { what: "a tensor size in bytes", asked: bytes, limit: less }
             );
             assert!(taken < 65536, "{taken}");
             let mut out = vec![0; s.data.len()];
             assert_eq!(
-                tenfold::decode_into(&blob, &limited(less), &mut out)
-                    .unwrap_err()
-                    .kind(),
+                tenfold::decode_into(&blob, &limited(less), &mut out).unwrap_err().kind(),
                 ErrorKind::Limit
             );
             assert_eq!(
-                tenfold::decode_rows(&blob, 0..1, &limited(less))
-                    .unwrap_err()
-                    .kind(),
+                tenfold::decode_rows(&blob, 0..1, &limited(less)).unwrap_err().kind(),
                 ErrorKind::Limit
             );
         }
@@ -159,10 +140,7 @@ fn the_number_of_dimensions_is_limited() {
     assert_eq!(tenfold::decode(&ones(255), &wide).unwrap().shape.len(), 255);
     limits.max_dims = 1;
     let narrow = DecodeOptions::default().with_limits(limits);
-    assert_eq!(
-        tenfold::decode(&ones(2), &narrow).unwrap_err().kind(),
-        ErrorKind::Limit
-    );
+    assert_eq!(tenfold::decode(&ones(2), &narrow).unwrap_err().kind(), ErrorKind::Limit);
     assert_eq!(tenfold::decode(&ones(1), &narrow).unwrap().shape, [1]);
     // More than a header can say is the caller's fault.
     let s = Sample::of(Dtype::F32, &[1; 256], Kind::Gaussian, 1);
@@ -180,10 +158,7 @@ fn inspection_needs_the_header_only() {
         let s = Sample::of(Dtype::Bf16, &[500, 400], Kind::Rows, 1);
         let blob = s.encode(goal, effort);
         let info = tenfold::inspect(&blob).unwrap();
-        assert_eq!(
-            (info.version, info.dtype, &info.shape[..]),
-            (1, Dtype::Bf16, &[500, 400][..])
-        );
+        assert_eq!((info.version, info.dtype, &info.shape[..]), (1, Dtype::Bf16, &[500, 400][..]));
         assert_eq!((info.values, info.blob_bytes), (200_000, blob.len() as u64));
         assert!((info.bits_per_value() - blob.len() as f64 * 8.0 / 200_000.0).abs() < 1e-12);
         assert!((info.ratio() - 400_000.0 / blob.len() as f64).abs() < 1e-12);
@@ -191,26 +166,14 @@ fn inspection_needs_the_header_only() {
         assert!(info.lanes.is_power_of_two() && info.lanes <= 32);
         let lossy = goal != Goal::Lossless;
         assert_eq!(info.step.is_some(), lossy);
-        assert_eq!(
-            info.states,
-            lossy.then_some(if effort == Effort::Balanced { 8 } else { 1 })
-        );
+        assert_eq!(info.states, lossy.then_some(if effort == Effort::Balanced { 8 } else { 1 }));
         assert_eq!(info.classes.is_some(), lossy);
         assert_eq!(info.low_bits.is_some(), lossy);
         let head = &blob[..info.header_bytes as usize];
         assert_eq!(tenfold::inspect(head).unwrap(), info);
-        assert_eq!(
-            tenfold::inspect(&head[..head.len() - 1]).unwrap_err().kind(),
-            ErrorKind::Data
-        );
+        assert_eq!(tenfold::inspect(&head[..head.len() - 1]).unwrap_err().kind(), ErrorKind::Data);
         let e = tenfold::decode(head, &DecodeOptions::default()).unwrap_err();
-        assert_eq!(
-            e,
-            Error::Truncated {
-                need: blob.len() as u64,
-                have: head.len() as u64
-            }
-        );
+        assert_eq!(e, Error::Truncated { need: blob.len() as u64, have: head.len() as u64 });
     }
 }
 
@@ -233,22 +196,13 @@ fn what_this_build_does_not_have_is_named() {
     for blob in [&lossless, &lossy] {
         for version in [0, 2, 3, 255] {
             let e = changed(blob, 4, version);
-            assert_eq!(
-                e,
-                Error::UnsupportedVersion {
-                    found: version,
-                    supported: tenfold::FORMAT_VERSION
-                }
-            );
+            assert_eq!(e, Error::UnsupportedVersion { found: version, supported: tenfold::FORMAT_VERSION });
             assert!(
                 e.to_string().contains(&format!("version {version}")) && e.to_string().contains("newer"),
                 "{e}"
             );
             // Nothing behind the version is looked at: a later format may put its checksums elsewhere.
-            assert_eq!(
-                tenfold::inspect(&[b"TNFD", &[version][..], &[7; 40]].concat()).unwrap_err(),
-                e
-            );
+            assert_eq!(tenfold::inspect(&[b"TNFD", &[version][..], &[7; 40]].concat()).unwrap_err(), e);
         }
         // Where the preparation chain starts: behind the two bytes of 700.
         for (at, value, what) in [
@@ -269,13 +223,7 @@ fn what_this_build_does_not_have_is_named() {
     }
     for states in [1, 9, 255] {
         let e = changed(&lossy, 15, states);
-        assert_eq!(
-            e,
-            Error::UnsupportedFeature {
-                what: "trellis",
-                id: states as u64
-            }
-        );
+        assert_eq!(e, Error::UnsupportedFeature { what: "trellis", id: states as u64 });
         assert_eq!(e.kind(), ErrorKind::Unsupported);
     }
 }

@@ -16,9 +16,7 @@ const LIMIT: u64 = 1 << 20;
 const TABLES: usize = 1 << 20;
 
 fn options() -> DecodeOptions {
-    DecodeOptions::default()
-        .with_threads(1)
-        .with_limits(Limits::default().with_max_bytes(LIMIT))
+    DecodeOptions::default().with_threads(1).with_limits(Limits::default().with_max_bytes(LIMIT))
 }
 
 /// Tries all ways to read a blob. Returns whether it decodes.
@@ -28,10 +26,7 @@ fn read(name: &str, blob: &[u8]) -> bool {
     let most = 3 * LIMIT as usize + TABLES + 4 * blob.len();
     assert!(taken <= most, "{name}: {taken} bytes taken, {most} allowed");
     let (info, taken) = peak(|| tenfold::inspect(blob));
-    assert!(
-        taken <= TABLES + 16 * blob.len(),
-        "{name}: inspecting takes {taken} bytes"
-    );
+    assert!(taken <= TABLES + 16 * blob.len(), "{name}: inspecting takes {taken} bytes");
     let rows = tenfold::decode_rows(blob, 0..1, &options);
     if let Ok(t) = &result {
         assert!(t.data.len() as u64 <= LIMIT);
@@ -40,10 +35,7 @@ fn read(name: &str, blob: &[u8]) -> bool {
         assert_eq!((info.dtype, &info.shape), (t.dtype, &t.shape));
         if !t.data.is_empty() {
             let row = rows.expect("what decodes has rows");
-            assert!(
-                t.data.starts_with(&row.data),
-                "{name}: a row differs from the whole"
-            );
+            assert!(t.data.starts_with(&row.data), "{name}: a row differs from the whole");
         }
     }
     result.is_ok()
@@ -83,11 +75,7 @@ fn many_bytes_may_lie_at_once() {
         for turn in 0..3000 {
             let mut bad = blob.clone();
             for _ in 0..1 + r.below(4) {
-                let at = if r.bits() & 1 == 0 {
-                    12 + r.below(header - 12)
-                } else {
-                    r.below(blob.len())
-                };
+                let at = if r.bits() & 1 == 0 { 12 + r.below(header - 12) } else { r.below(blob.len()) };
                 let value = [r.bits() as u8, 0, 0xff, 0x80, 0x7f][r.below(5)];
                 bad[at] = value;
             }

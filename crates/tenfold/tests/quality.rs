@@ -9,9 +9,7 @@ use tenfold::{Dtype, Effort, Goal};
 #[test]
 fn more_bits_never_hurt() {
     let mut faults = Faults::default();
-    let rates = [
-        0.3, 0.5, 0.8, 1.2, 1.6, 2.0, 2.5, 3.0, 4.0, 5.0, 6.5, 8.0, 10.0, 12.0,
-    ];
+    let rates = [0.3, 0.5, 0.8, 1.2, 1.6, 2.0, 2.5, 3.0, 4.0, 5.0, 6.5, 8.0, 10.0, 12.0];
     for kind in [Kind::Gaussian, Kind::HeavyTails, Kind::Rows] {
         for effort in [Effort::Fast, Effort::Balanced] {
             let s = Sample::of(Dtype::F32, &[96, 128], kind, 8);
@@ -33,11 +31,7 @@ fn gaussian_tensors_come_close_to_the_bound() {
     // 0.255 is the gap of the uniform scalar quantiser; rates that small tensors lose to headers on top.
     let mut faults = Faults::default();
     let s = Sample::of(Dtype::F32, &[256, 512], Kind::Gaussian, 1);
-    for (effort, most) in [
-        (Effort::Fast, 0.285),
-        (Effort::Balanced, 0.16),
-        (Effort::Best, 0.11),
-    ] {
+    for (effort, most) in [(Effort::Fast, 0.285), (Effort::Balanced, 0.16), (Effort::Best, 0.11)] {
         for bits in [1.5, 2.5, 4.0] {
             let (rate, nmse) = measure(&s, &s.encode(Goal::Bits(bits), effort));
             let gap = rate + 0.5 * nmse.log2();
@@ -51,10 +45,7 @@ fn gaussian_tensors_come_close_to_the_bound() {
 fn more_effort_never_hurts() {
     let mut faults = Faults::default();
     let mut samples = real_tensors();
-    samples.push((
-        "gaussian".into(),
-        Sample::of(Dtype::F32, &[200, 200], Kind::Gaussian, 2),
-    ));
+    samples.push(("gaussian".into(), Sample::of(Dtype::F32, &[200, 200], Kind::Gaussian, 2)));
     for (name, s) in samples {
         for bits in [1.0, 2.5] {
             // Error corrected to the same rate: a bit is worth a factor of four.

@@ -48,11 +48,7 @@ fn exact(sample: &Sample, options: &EncodeOptions, faults: &mut Faults) -> Vec<u
     let blob = tenfold::encode(&sample.view(), options).unwrap();
     let info = tenfold::inspect(&blob).unwrap();
     let name = sample.name();
-    assert_eq!(
-        (info.codec, info.dtype, &info.shape),
-        (Codec::Planes, sample.dtype, &sample.shape),
-        "{name}"
-    );
+    assert_eq!((info.codec, info.dtype, &info.shape), (Codec::Planes, sample.dtype, &sample.shape), "{name}");
     assert_eq!(info.blob_bytes, blob.len() as u64, "{name}");
     let size = sample.dtype.size();
     let dims = sample.shape.len();
@@ -62,9 +58,7 @@ fn exact(sample: &Sample, options: &EncodeOptions, faults: &mut Faults) -> Vec<u
         format!("{name}: {} > {} + {few}", blob.len(), sample.data.len())
     });
     let most = max_encoded_len(sample.dtype, &sample.shape).unwrap();
-    faults.check(blob.len() <= most, || {
-        format!("{name}: {} > max_encoded_len = {most}", blob.len())
-    });
+    faults.check(blob.len() <= most, || format!("{name}: {} > max_encoded_len = {most}", blob.len()));
     let back = decode(&blob);
     assert_eq!((back.dtype, &back.shape), (sample.dtype, &sample.shape), "{name}");
     assert!(back.data == sample.data, "{name}: bits differ");
@@ -81,11 +75,7 @@ fn lossless_keeps_every_bit_of_every_dtype_and_shape() {
             let kind = KINDS[(i + j) % KINDS.len()];
             exact(&Sample::noise(dtype, shape, seed), &options, &mut faults);
             exact(&Sample::of(dtype, shape, kind, seed), &options, &mut faults);
-            exact(
-                &Sample::of(dtype, shape, Kind::Gaussian, seed).sprinkle(9, seed),
-                &options,
-                &mut faults,
-            );
+            exact(&Sample::of(dtype, shape, Kind::Gaussian, seed).sprinkle(9, seed), &options, &mut faults);
         }
     }
     faults.done();
@@ -100,11 +90,7 @@ fn lossless_keeps_denormals_and_extremes() {
         for (and, or) in [(0x80u8, 0), (0xff, 0x7e), (0x81, 0)] {
             let mut s = Sample::noise(dtype, &[37, 101], and as u64);
             let size = dtype.size();
-            s.data
-                .iter_mut()
-                .skip(size - 1)
-                .step_by(size)
-                .for_each(|b| *b = *b & and | or);
+            s.data.iter_mut().skip(size - 1).step_by(size).for_each(|b| *b = *b & and | or);
             exact(&s, &options, &mut faults);
         }
     }
@@ -140,10 +126,7 @@ fn the_worst_case_size_holds_for_every_lane_length() {
                 assert!(decode(&blob).data == s.data);
                 let most = max_encoded_len(dtype, &s.shape).unwrap();
                 faults.check(blob.len() <= most, || {
-                    format!(
-                        "{dtype} [{n}], lane_values {lane_values}: {} > {most}",
-                        blob.len()
-                    )
+                    format!("{dtype} [{n}], lane_values {lane_values}: {} > {most}", blob.len())
                 });
             }
         }
@@ -157,10 +140,9 @@ fn the_worst_case_size_holds_for_every_goal() {
     for dtype in FLOATS {
         let full = dtype.size() as f64 * 8.0;
         for n in [257, 4096, 20_000] {
-            for s in [
-                Sample::noise(dtype, &[n], 5),
-                Sample::of(dtype, &[n], Kind::HeavyTails, 6).sprinkle(3, 7),
-            ] {
+            for s in
+                [Sample::noise(dtype, &[n], 5), Sample::of(dtype, &[n], Kind::HeavyTails, 6).sprinkle(3, 7)]
+            {
                 for goal in [
                     Goal::Bits(full),
                     Goal::Bits(full * 0.97),
@@ -175,12 +157,7 @@ fn the_worst_case_size_holds_for_every_goal() {
                     let blob = s.encode(goal, Effort::Fast);
                     let most = max_encoded_len(dtype, &s.shape).unwrap();
                     faults.check(blob.len() <= most, || {
-                        format!(
-                            "{} {goal:?}: {} > {most} ({} in)",
-                            s.name(),
-                            blob.len(),
-                            s.data.len()
-                        )
+                        format!("{} {goal:?}: {} > {most} ({} in)", s.name(), blob.len(), s.data.len())
                     });
                     decode(&blob);
                 }
@@ -256,17 +233,9 @@ fn bytes_and_values_do_not_depend_on_threads() {
             let plain = tenfold::decode(&one, &DecodeOptions::default().with_threads(1)).unwrap();
             for threads in [0, 2, 3, 8] {
                 let many = tenfold::encode(&s.view(), &options.clone().with_threads(threads)).unwrap();
-                assert!(
-                    many == one,
-                    "{} {goal:?}: {threads} threads change the blob",
-                    s.name()
-                );
+                assert!(many == one, "{} {goal:?}: {threads} threads change the blob", s.name());
                 let back = tenfold::decode(&one, &DecodeOptions::default().with_threads(threads)).unwrap();
-                assert!(
-                    back == plain,
-                    "{} {goal:?}: {threads} threads change the values",
-                    s.name()
-                );
+                assert!(back == plain, "{} {goal:?}: {threads} threads change the values", s.name());
             }
         }
     }
@@ -282,10 +251,7 @@ fn buffers_of_the_wrong_size_are_the_callers_fault() {
     let options = EncodeOptions::new(Goal::Lossless);
     let blob = tenfold::encode(&s.view(), &options).unwrap();
     let mut room = vec![0; blob.len()];
-    assert_eq!(
-        tenfold::encode_into(&s.view(), &options, &mut room).unwrap(),
-        blob.len()
-    );
+    assert_eq!(tenfold::encode_into(&s.view(), &options, &mut room).unwrap(), blob.len());
     let short = tenfold::encode_into(&s.view(), &options, &mut room[..blob.len() - 1]).unwrap_err();
     assert_eq!(short.kind(), ErrorKind::Caller);
     for n in [0, s.data.len() - 1, s.data.len() + 1] {
@@ -293,26 +259,13 @@ fn buffers_of_the_wrong_size_are_the_callers_fault() {
         assert_eq!(e.kind(), ErrorKind::Caller, "{n} bytes");
     }
     assert_eq!(
-        tenfold::TensorView::new(Dtype::F32, &[2, 3], &[0; 23])
-            .unwrap_err()
-            .kind(),
+        tenfold::TensorView::new(Dtype::F32, &[2, 3], &[0; 23]).unwrap_err().kind(),
         ErrorKind::Caller
     );
     let huge = [usize::MAX, 2];
-    assert_eq!(
-        tenfold::TensorView::new(Dtype::F32, &huge, &[])
-            .unwrap_err()
-            .kind(),
-        ErrorKind::Caller
-    );
-    assert_eq!(
-        max_encoded_len(Dtype::F32, &huge).unwrap_err().kind(),
-        ErrorKind::Caller
-    );
-    assert_eq!(
-        decode(&blob).to_vec::<u32>().unwrap_err().kind(),
-        ErrorKind::Caller
-    );
+    assert_eq!(tenfold::TensorView::new(Dtype::F32, &huge, &[]).unwrap_err().kind(), ErrorKind::Caller);
+    assert_eq!(max_encoded_len(Dtype::F32, &huge).unwrap_err().kind(), ErrorKind::Caller);
+    assert_eq!(decode(&blob).to_vec::<u32>().unwrap_err().kind(), ErrorKind::Caller);
 }
 
 #[test]
@@ -320,10 +273,7 @@ fn lane_lengths_that_make_no_sense_are_the_callers_fault() {
     let s = Sample::of(Dtype::F32, &[40, 40], Kind::Gaussian, 1);
     for lane_values in [1, 31, 65537, u32::MAX] {
         let options = EncodeOptions::new(Goal::Lossless).with_lane_values(lane_values);
-        assert_eq!(
-            tenfold::encode(&s.view(), &options).unwrap_err().kind(),
-            ErrorKind::Caller
-        );
+        assert_eq!(tenfold::encode(&s.view(), &options).unwrap_err().kind(), ErrorKind::Caller);
     }
 }
 

@@ -30,24 +30,12 @@ fn check(blob: &[u8], all: &Tensor, range: Range<usize>) {
 #[test]
 fn any_range_of_rows_is_a_slice_of_the_whole() {
     let mut r = Random::new(1);
-    let shapes: [&[usize]; 7] = [
-        &[400, 33],
-        &[2500, 7],
-        &[9000, 1],
-        &[3, 5000],
-        &[1, 3000],
-        &[5, 6, 7, 11],
-        &[3000],
-    ];
+    let shapes: [&[usize]; 7] =
+        [&[400, 33], &[2500, 7], &[9000, 1], &[3, 5000], &[1, 3000], &[5, 6, 7, 11], &[3000]];
     for (i, dtype) in FLOATS.into_iter().chain([Dtype::I32, Dtype::U8]).enumerate() {
         for (j, shape) in shapes.into_iter().enumerate() {
             let s = Sample::of(dtype, shape, common::KINDS[(i + j) % 5], (i + j) as u64).sprinkle(40, 3);
-            let goals = [
-                Goal::Lossless,
-                Goal::Bits(2.0),
-                Goal::Bits(6.9),
-                Goal::MaxError(0.01),
-            ];
+            let goals = [Goal::Lossless, Goal::Bits(2.0), Goal::Bits(6.9), Goal::MaxError(0.01)];
             for goal in &goals[..if dtype.is_float() { 4 } else { 1 }] {
                 let options = EncodeOptions::new(*goal).with_lane_values([32, 0, 90][(i + j) % 3]);
                 let blob = tenfold::encode(&s.view(), &options).unwrap();
@@ -68,11 +56,9 @@ fn any_range_of_rows_is_a_slice_of_the_whole() {
 
 #[test]
 fn ranges_at_the_borders_of_tiles_are_right() {
-    for (goal, effort) in [
-        (Goal::Lossless, Effort::Fast),
-        (Goal::Bits(3.0), Effort::Fast),
-        (Goal::Bits(2.0), Effort::Balanced),
-    ] {
+    for (goal, effort) in
+        [(Goal::Lossless, Effort::Fast), (Goal::Bits(3.0), Effort::Fast), (Goal::Bits(2.0), Effort::Balanced)]
+    {
         // A column wide: rows are values, so every border can be hit.
         let s = Sample::of(Dtype::Bf16, &[40_000, 1], Kind::HeavyTails, 5).sprinkle(30, 5);
         let options = EncodeOptions::new(goal).with_effort(effort).with_lane_values(64);
@@ -81,10 +67,7 @@ fn ranges_at_the_borders_of_tiles_are_right() {
         let info = tenfold::inspect(&blob).unwrap();
         assert!(info.tiles > 3);
         let tile = info.tile_values as usize;
-        for border in (tile..40_000)
-            .step_by(tile)
-            .chain([tile / 2, tile + 2048, 40_000 - 3])
-        {
+        for border in (tile..40_000).step_by(tile).chain([tile / 2, tile + 2048, 40_000 - 3]) {
             for (before, after) in [(0, 1), (1, 0), (1, 1), (tile.min(border), 2), (2, tile), (0, 0)] {
                 check(&blob, &all, border - before..(border + after).min(40_000));
             }
@@ -120,15 +103,7 @@ fn ranges_outside_the_tensor_are_the_callers_fault() {
     let s = Sample::of(Dtype::F32, &[50, 30], Kind::Gaussian, 1);
     for goal in [Goal::Lossless, Goal::Bits(2.0)] {
         let blob = s.encode(goal, Effort::Fast);
-        for range in [
-            0..51,
-            50..51,
-            51..51,
-            10..9,
-            usize::MAX..usize::MAX,
-            0..usize::MAX,
-            usize::MAX..0,
-        ] {
+        for range in [0..51, 50..51, 51..51, 10..9, usize::MAX..usize::MAX, 0..usize::MAX, usize::MAX..0] {
             let e = rows(&blob, range.clone()).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Caller, "{range:?}: {e}");
         }
@@ -137,10 +112,7 @@ fn ranges_outside_the_tensor_are_the_callers_fault() {
 
 #[test]
 fn a_row_needs_its_own_tiles_only() {
-    for (goal, effort) in [
-        (Goal::Lossless, Effort::Fast),
-        (Goal::Bits(2.0), Effort::Balanced),
-    ] {
+    for (goal, effort) in [(Goal::Lossless, Effort::Fast), (Goal::Bits(2.0), Effort::Balanced)] {
         let s = Sample::of(Dtype::F32, &[1000, 100], Kind::Gaussian, 1);
         let options = EncodeOptions::new(goal).with_effort(effort).with_lane_values(100);
         let blob = tenfold::encode(&s.view(), &options).unwrap();

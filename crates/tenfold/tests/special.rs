@@ -23,17 +23,10 @@ const GOALS: [Goal; 7] = [
 fn keeps_specials(s: &Sample, blob: &[u8]) -> bool {
     let size = s.dtype.size();
     let back = decode(blob).data;
-    s.data
-        .chunks_exact(size)
-        .zip(back.chunks_exact(size))
-        .all(|(a, b)| {
-            let finite = to_reals(s.dtype, a)[0].is_finite();
-            if finite {
-                to_reals(s.dtype, b)[0].is_finite()
-            } else {
-                a == b
-            }
-        })
+    s.data.chunks_exact(size).zip(back.chunks_exact(size)).all(|(a, b)| {
+        let finite = to_reals(s.dtype, a)[0].is_finite();
+        if finite { to_reals(s.dtype, b)[0].is_finite() } else { a == b }
+    })
 }
 
 #[test]
@@ -44,9 +37,7 @@ fn lossy_keeps_nan_and_infinities_in_place() {
             for effort in EFFORTS {
                 let s = Sample::of(dtype, &[60, 100], Kind::Gaussian, i as u64).sprinkle(100, i as u64);
                 let blob = s.encode(goal, effort);
-                faults.check(keeps_specials(&s, &blob), || {
-                    format!("{} {goal:?} {effort:?}", s.name())
-                });
+                faults.check(keeps_specials(&s, &blob), || format!("{} {goal:?} {effort:?}", s.name()));
             }
         }
     }
@@ -72,13 +63,11 @@ fn special_values_do_not_spoil_the_rest() {
                 let (special_rate, with) = measure(&s, &blob);
                 // Rates may differ by what the goal allows; a bit is worth a factor of four.
                 let fair = with * (2.0 * (special_rate - rate)).exp2();
-                faults.check(
-                    fair <= without * 1.05 || dtype == Dtype::F8E5M2 && fair <= without * 1.5,
-                    || format!("{dtype} {goal:?} {effort:?}: nmse {without:.5} became {fair:.5}"),
-                );
-                faults.check(keeps_specials(&s, &blob), || {
-                    format!("{dtype} {goal:?} {effort:?}: lost")
-                });
+                faults
+                    .check(fair <= without * 1.05 || dtype == Dtype::F8E5M2 && fair <= without * 1.5, || {
+                        format!("{dtype} {goal:?} {effort:?}: nmse {without:.5} became {fair:.5}")
+                    });
+                faults.check(keeps_specials(&s, &blob), || format!("{dtype} {goal:?} {effort:?}: lost"));
             }
         }
     }
@@ -91,11 +80,7 @@ fn tensors_of_nothing_but_one_special_value_are_tiny() {
     for dtype in FLOATS {
         let zero = vec![0; dtype.size()];
         for element in specials(dtype).into_iter().chain([zero]) {
-            let s = Sample {
-                dtype,
-                shape: vec![100, 100],
-                data: element.repeat(10_000),
-            };
+            let s = Sample { dtype, shape: vec![100, 100], data: element.repeat(10_000) };
             for goal in GOALS.into_iter().chain([Goal::Lossless]) {
                 let blob = s.encode(goal, Effort::Balanced);
                 faults.check(blob.len() <= 200, || {
@@ -118,10 +103,7 @@ fn mixtures_of_special_values_come_back() {
     for dtype in FLOATS {
         let s = Sample::of(dtype, &[40, 100], Kind::Gaussian, 1).sprinkle(1, 2);
         for goal in GOALS.into_iter().filter(|g| !matches!(g, Goal::MaxBytes(_))) {
-            assert!(
-                keeps_specials(&s, &s.encode(goal, Effort::Balanced)),
-                "{dtype} {goal:?}"
-            );
+            assert!(keeps_specials(&s, &s.encode(goal, Effort::Balanced)), "{dtype} {goal:?}");
         }
     }
 }
@@ -132,17 +114,9 @@ fn masks_stay_small() {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::F8E5M2] {
         let rows = 256;
         let infinity = to_bytes(dtype, &[f64::NEG_INFINITY]);
-        let infinity = if dtype == Dtype::F8E5M2 {
-            vec![0xfc]
-        } else {
-            infinity
-        };
+        let infinity = if dtype == Dtype::F8E5M2 { vec![0xfc] } else { infinity };
         // A causal mask and nothing else: additive masks look like this.
-        let mut s = Sample {
-            dtype,
-            shape: vec![rows, rows],
-            data: vec![0; rows * rows * dtype.size()],
-        };
+        let mut s = Sample { dtype, shape: vec![rows, rows], data: vec![0; rows * rows * dtype.size()] };
         // Scores under the same mask.
         let mut scores = Sample::of(dtype, &[rows, rows], Kind::Gaussian, 1);
         for at in (0..rows * rows).filter(|at| at % rows > at / rows) {
@@ -154,20 +128,14 @@ fn masks_stay_small() {
             let blob = s.encode(goal, Effort::Balanced);
             faults.check(keeps_specials(&s, &blob), || format!("{dtype} {goal:?}: lost"));
             let bits = blob.len() as f64 * 8.0 / s.len() as f64;
-            faults.check(bits < 0.5, || {
-                format!("{dtype} {goal:?}: mask of {bits:.3} bits a value")
-            });
+            faults.check(bits < 0.5, || format!("{dtype} {goal:?}: mask of {bits:.3} bits a value"));
         }
         // A masked value takes up to a bit, so the others have about three of the two bits a value.
         for (goal, most_bits, most_nmse) in [(Goal::Bits(2.0), 2.04, 0.02), (Goal::Nmse(0.01), 3.2, 0.01)] {
             let blob = scores.encode(goal, Effort::Balanced);
-            faults.check(keeps_specials(&scores, &blob), || {
-                format!("{dtype} {goal:?}: lost")
-            });
+            faults.check(keeps_specials(&scores, &blob), || format!("{dtype} {goal:?}: lost"));
             let (bits, nmse) = measure(&scores, &blob);
-            faults.check(bits <= most_bits, || {
-                format!("{dtype} {goal:?}: scores of {bits:.3} bits a value")
-            });
+            faults.check(bits <= most_bits, || format!("{dtype} {goal:?}: scores of {bits:.3} bits a value"));
             faults.check(nmse <= most_nmse, || format!("{dtype} {goal:?}: nmse {nmse:.5}"));
         }
     }
@@ -186,11 +154,7 @@ fn one_huge_value_does_not_spoil_the_rest() {
         (Dtype::F64, 1e-3, 1e300),
         (Dtype::F16, 1e-3, 65504.0),
     ] {
-        let mut reals: Vec<f64> = Kind::Gaussian
-            .reals(20_000, 100, 1)
-            .iter()
-            .map(|v| v * common)
-            .collect();
+        let mut reals: Vec<f64> = Kind::Gaussian.reals(20_000, 100, 1).iter().map(|v| v * common).collect();
         reals[7777] = huge;
         let s = Sample::new(dtype, &[200, 100], &reals);
         for effort in [Effort::Fast, Effort::Balanced] {
@@ -201,9 +165,7 @@ fn one_huge_value_does_not_spoil_the_rest() {
                 let (mut a, mut b) = (s.reals(), to_reals(dtype, &decode(&blob).data));
                 let kept = (a.remove(7777) - b.remove(7777)).abs() / huge.abs();
                 let name = || format!("{dtype} {huge:e} among {common:e}, {goal:?} {effort:?}");
-                faults.check(kept < 1e-3, || {
-                    format!("{}: off by a share of {kept:.1e}", name())
-                });
+                faults.check(kept < 1e-3, || format!("{}: off by a share of {kept:.1e}", name()));
                 let nmse = mse(&a, &b) / variance(&a);
                 // Four bits: 2^-8, plus what quantiser and header cost.
                 faults.check(nmse < 0.007, || format!("{}: nmse of the rest {nmse:.4}", name()));
@@ -238,15 +200,10 @@ fn small_and_large_magnitudes_are_coded_like_any_other() {
                     continue;
                 };
                 // Squares of such numbers do not fit f64: measure in their own unit.
-                let back: Vec<f64> = to_reals(dtype, &decode(&blob).data)
-                    .iter()
-                    .map(|v| v * 2f64.powi(-e))
-                    .collect();
+                let back: Vec<f64> =
+                    to_reals(dtype, &decode(&blob).data).iter().map(|v| v * 2f64.powi(-e)).collect();
                 let reals: Vec<f64> = s.reals().iter().map(|v| v * 2f64.powi(-e)).collect();
-                let (r, n) = (
-                    blob.len() as f64 * 8.0 / 8192.0,
-                    mse(&reals, &back) / variance(&reals),
-                );
+                let (r, n) = (blob.len() as f64 * 8.0 / 8192.0, mse(&reals, &back) / variance(&reals));
                 faults.check((r / rate - 1.0).abs() < 0.03 && (n / nmse - 1.0).abs() < 0.05, || {
                     format!("{dtype} times 2^{e}, {goal:?}: {r:.3} bits, nmse {n:.2e}; unscaled {rate:.3}, {nmse:.2e}")
                 });
@@ -271,9 +228,8 @@ fn results_stay_finite_at_the_ends_of_a_range() {
             // All near the end, and spread up to it.
             for near in [0.9, 0.0] {
                 let mut r = common::Random::new(3);
-                let reals: Vec<f64> = (0..6000)
-                    .map(|_| sign * top * (near + (1.0 - near) * r.uniform()))
-                    .collect();
+                let reals: Vec<f64> =
+                    (0..6000).map(|_| sign * top * (near + (1.0 - near) * r.uniform())).collect();
                 let mut s = Sample::new(dtype, &[60, 100], &reals);
                 let end = to_bytes(dtype, &[sign * top]);
                 s.data[..dtype.size()].copy_from_slice(&end);
@@ -315,11 +271,7 @@ fn denormals_survive_lossy_goals() {
             Dtype::F64 => f64::MIN_POSITIVE,
             _ => 2f64.powi(-14),
         };
-        let reals: Vec<f64> = Kind::Gaussian
-            .reals(6000, 100, 1)
-            .iter()
-            .map(|v| v * tiny * 0.2)
-            .collect();
+        let reals: Vec<f64> = Kind::Gaussian.reals(6000, 100, 1).iter().map(|v| v * tiny * 0.2).collect();
         let s = Sample::new(dtype, &[60, 100], &reals);
         let full = s.data.len() + 200;
         for goal in [
@@ -339,12 +291,8 @@ fn denormals_survive_lossy_goals() {
                 Goal::MaxBytes(_) => 0.0,
                 _ => 2.0,
             };
-            faults.check(off <= most, || {
-                format!("{dtype} {goal:?}: off by {off:.3} of the smallest normal")
-            });
-            faults.check(blob.len() <= full, || {
-                format!("{dtype} {goal:?}: {} bytes", blob.len())
-            });
+            faults.check(off <= most, || format!("{dtype} {goal:?}: off by {off:.3} of the smallest normal"));
+            faults.check(blob.len() <= full, || format!("{dtype} {goal:?}: {} bytes", blob.len()));
         }
     }
     faults.done();

@@ -127,7 +127,13 @@ impl Frame {
         Frame::with_directory(head, values, header_len, body, r.rest())
     }
 
-    fn with_directory(head: Head, values: usize, header_len: usize, body: &[u8], rest: &[u8]) -> Result<Frame> {
+    fn with_directory(
+        head: Head,
+        values: usize,
+        header_len: usize,
+        body: &[u8],
+        rest: &[u8],
+    ) -> Result<Frame> {
         let tiles = head.params.geometry().tiles(values);
         let padding = (body.len() - rest.len()).next_multiple_of(4) - (body.len() - rest.len());
         let entries = tiles

@@ -108,13 +108,6 @@ pub(crate) fn unpack(bytes: &[u8], n: u32, first: usize, out: &mut [u32]) {
     }
 }
 
-/// All of `count` packed values; none if they have no bits.
-pub(crate) fn unpack_all(bytes: &[u8], n: u32, count: usize) -> Vec<u32> {
-    let mut out = vec![0; if n > 0 { count } else { 0 }];
-    unpack(bytes, n, 0, &mut out);
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

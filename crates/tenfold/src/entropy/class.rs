@@ -3,9 +3,9 @@
 //! The expected size of a value is the scale of its row times that of its column, both kept as small
 //! logarithms; their sum picks the class. Normative: docs/format.md, 'Classes'.
 
+use super::MAX_CLASSES;
 use super::bits::unpack;
 use crate::blob::bytes::{Reader, put_varint};
-use super::MAX_CLASSES;
 use crate::error::{Error, Result};
 
 /// Most bits of a row's or column's scale.
@@ -95,7 +95,8 @@ impl ClassMap {
                 return Ok(Vec::new());
             }
             // The packed bytes are there before memory is taken: at most eight scales a byte.
-            let len = count.checked_mul(bits as usize).ok_or(Error::Corrupt("size of the class map"))?.div_ceil(8);
+            let len =
+                count.checked_mul(bits as usize).ok_or(Error::Corrupt("size of the class map"))?.div_ceil(8);
             let bytes = r.take(len)?;
             let mut out = vec![0u8; count];
             let mut chunk = [0u32; 256];
@@ -117,7 +118,8 @@ mod tests {
 
     #[test]
     fn maps_come_back_and_fill_from_anywhere() {
-        let map = ClassMap { width: 5, rows: vec![0, 9, 3, 1], cols: vec![4, 0, 1, 7, 2], thresholds: vec![3, 8] };
+        let map =
+            ClassMap { width: 5, rows: vec![0, 9, 3, 1], cols: vec![4, 0, 1, 7, 2], thresholds: vec![3, 8] };
         let mut bytes = Vec::new();
         map.write(&mut bytes);
         let back = ClassMap::read(&mut Reader::new(&bytes), 3, 18).unwrap();

@@ -8,7 +8,7 @@ use super::table_code::{Alphabet, Coded, Shape};
 pub(crate) type Counts = [u64; 256];
 
 /// Bits that an escaped level is thought to take beyond its symbol.
-const ESCAPE_BITS: f64 = 16.0;
+pub(crate) const ESCAPE_BITS: f64 = 16.0;
 
 /// Bits that these counts cost under a table; symbols without a slot escape.
 pub(crate) fn cost(counts: &Counts, freqs: &Freqs) -> f64 {
@@ -34,7 +34,7 @@ pub(crate) fn normalise(counts: &Counts, alphabet: Alphabet) -> Freqs {
         return Freqs { log: alphabet.log, of };
     }
     let mut want = *counts;
-    if alphabet.signed {
+    if alphabet.signed() {
         // A slot costs every other symbol about 1.44/2^log bits; it saves an escape's bits.
         let rare = total as f64 * 1.44 / slots as f64 / ESCAPE_BITS;
         for symbol in 0..256 {
@@ -87,10 +87,12 @@ pub(crate) fn shape(counts: &Counts, alphabet: Alphabet) -> Shape {
     for jump in [32i32, 16, 8, 4, 2, 1] {
         loop {
             let before = low;
-            for (dz, dr, db) in [(0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1), (0, 1, -1), (0, -1, 1), (1, 0, 0), (-1, 0, 0)]
+            for (dz, dr, db) in
+                [(0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1), (0, 1, -1), (0, -1, 1), (1, 0, 0), (-1, 0, 0)]
             {
                 let try_ = Shape {
-                    zero: (best.zero as i32 + dz * jump * slots as i32 / 1024).clamp(0, slots as i32 - 2) as u16,
+                    zero: (best.zero as i32 + dz * jump * slots as i32 / 1024).clamp(0, slots as i32 - 2)
+                        as u16,
                     ratio: (best.ratio as i32 + dr * jump).clamp(0, 255) as u8,
                     bend: (best.bend as i32 + db * jump).clamp(0, 255) as u8,
                 };
@@ -108,41 +110,57 @@ pub(crate) fn shape(counts: &Counts, alphabet: Alphabet) -> Shape {
     best
 }
 
-/// Picks for each table of counts the form that costs fewest bits in all, header included.
-pub(crate) fn choose(counts: &[Counts], alphabet: Alphabet) -> Vec<Coded> {
-    let header = |c: &Coded| super::table_code::write(std::slice::from_ref(c), alphabet).len() as f64 * 8.0;
-    let mut chosen = Vec::with_capacity(counts.len());
-    let mut last: Option<Freqs> = None;
-    for counts in counts {
-        let freqs = normalise(counts, alphabet);
-        let measured = Coded::Measured(freqs.clone());
-        let mut best = (cost(counts, &freqs) + header(&measured), measured, freqs);
-        if alphabet.signed {
-            let shape = shape(counts, alphabet);
-            if let Some(f) = shape.freqs(alphabet) {
-                let coded = Coded::Shaped(shape);
-                let bits = cost(counts, &f) + header(&coded);
-                if bits < best.0 {
-                    best = (bits, coded, f);
-                }
-            }
-            if let Some(f) = last.take() {
-                let bits = cost(counts, &f) + 2.0;
-                if bits < best.0 {
-                    best = (bits, Coded::Again, f);
-                }
+/// A form for one table, and the bits of both header and content.
+struct Choice {
+    coded: Coded,
+    bits: f64,
+}
+
+/// The cheaper of measured frequencies and a shape.
+fn best(counts: &Counts, alphabet: Alphabet) -> Choice {
+    let header = |c: &Coded| super::table_code::write([(c, alphabet)]).len() as f64 * 8.0;
+    let freqs = normalise(counts, alphabet);
+    let coded = Coded::Measured(freqs.clone());
+    let mut best = Choice { bits: cost(counts, &freqs) + header(&coded), coded };
+    if alphabet.signed() {
+        let shape = shape(counts, alphabet);
+        if let Some(freqs) = shape.freqs(alphabet) {
+            let coded = Coded::Shaped(shape);
+            let bits = cost(counts, &freqs) + header(&coded);
+            if bits < best.bits {
+                best = Choice { coded, bits };
             }
         }
-        last = Some(best.2);
-        chosen.push(best.1);
+    }
+    best
+}
+
+/// Picks the forms that cost fewest bits in all, header included. Tables come in groups of `group` (the
+/// quantisers of a class), which may share one.
+pub(crate) fn choose(counts: &[Counts], alphabets: &[Alphabet], group: usize) -> Vec<Coded> {
+    let mut chosen = Vec::with_capacity(counts.len());
+    for (counts, alphabets) in counts.chunks(group).zip(alphabets.chunks(group)) {
+        let own: Vec<Choice> = counts.iter().zip(alphabets).map(|(c, &a)| best(c, a)).collect();
+        let apart: f64 = own.iter().map(|c| c.bits).sum();
+        let mut sum = [0u64; 256];
+        for c in counts {
+            sum.iter_mut().zip(c).for_each(|(s, c)| *s += c);
+        }
+        let shared = best(&sum, alphabets[0]);
+        if group > 1 && shared.bits + 2.0 < apart {
+            chosen.push(shared.coded);
+            chosen.extend(std::iter::repeat_n(Coded::Again, group - 1));
+        } else {
+            chosen.extend(own.into_iter().map(|c| c.coded));
+        }
     }
     chosen
 }
 
 /// The frequencies that a reader of these tables will have.
-pub(crate) fn expand(tables: &[Coded], alphabet: Alphabet) -> Vec<Freqs> {
+pub(crate) fn expand(tables: &[Coded], alphabets: &[Alphabet]) -> Vec<Freqs> {
     let mut out: Vec<Freqs> = Vec::with_capacity(tables.len());
-    for t in tables {
+    for (t, &alphabet) in tables.iter().zip(alphabets) {
         let f = match t {
             Coded::Measured(f) => Some(f.clone()),
             Coded::Shaped(s) => s.freqs(alphabet),
@@ -172,7 +190,8 @@ mod tests {
         for sigma in [0.3, 0.8, 1.5, 4.0, 12.0] {
             let counts = bell(sigma);
             let n: u64 = counts.iter().sum();
-            let entropy: f64 = counts.iter().filter(|&&c| c > 0).map(|&c| -(c as f64) * (c as f64 / n as f64).log2()).sum();
+            let entropy: f64 =
+                counts.iter().filter(|&&c| c > 0).map(|&c| -(c as f64) * (c as f64 / n as f64).log2()).sum();
             let freqs = normalise(&counts, alphabet);
             assert!(freqs.is_complete());
             let excess = (cost(&counts, &freqs) - entropy) / n as f64;
@@ -188,7 +207,9 @@ mod tests {
         let alphabet = Alphabet::levels(12, 0);
         let large = bell(1.5);
         let small = large.map(|c| c / 2000);
-        assert!(matches!(choose(&[small], alphabet)[0], Coded::Shaped(_)));
-        assert!(matches!(choose(&[large], alphabet)[0], Coded::Measured(_)));
+        assert!(matches!(choose(&[small], &[alphabet], 1)[0], Coded::Shaped(_)));
+        assert!(matches!(choose(&[large], &[alphabet], 1)[0], Coded::Measured(_)));
+        // Two quantisers with the same statistics share a table.
+        assert_eq!(choose(&[small, small], &[alphabet; 2], 2)[1], Coded::Again);
     }
 }

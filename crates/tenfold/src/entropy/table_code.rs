@@ -3,9 +3,9 @@
 //! Large tensors carry measured frequencies; small ones carry three numbers from which both sides
 //! compute the frequencies with the same integers.
 
+use super::ESCAPE;
 use super::bits::{BitReader, BitWriter};
 use super::table::Freqs;
-use super::{ESCAPE, MAX_LOW_BITS};
 use crate::error::{Error, Result};
 
 /// How a table is stored.
@@ -30,29 +30,41 @@ pub(crate) struct Shape {
     pub bend: u8,
 }
 
-/// What tables of a blob have in common.
+/// What symbols stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Bytes.
+    Bytes,
+    /// Levels, with an escape.
+    Levels,
+    /// Levels without their raw low bits, so that symbols −1 and 0 are equally likely neighbours.
+    Halved,
+}
+
+/// The symbols of a table and the sum of their frequencies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Alphabet {
     pub log: u32,
-    /// Symbols are levels (signed, with an escape) rather than bytes.
-    pub signed: bool,
-    /// Levels have raw low bits, so that symbols −1 and 0 are equally likely neighbours.
-    pub folded: bool,
+    pub kind: Kind,
 }
 
 impl Alphabet {
     pub(crate) fn levels(log: u32, low_bits: u32) -> Self {
-        debug_assert!(low_bits <= MAX_LOW_BITS);
-        Alphabet { log, signed: true, folded: low_bits > 0 }
+        Alphabet { log, kind: if low_bits > 0 { Kind::Halved } else { Kind::Levels } }
     }
 
     pub(crate) fn bytes(log: u32) -> Self {
-        Alphabet { log, signed: false, folded: false }
+        Alphabet { log, kind: Kind::Bytes }
+    }
+
+    /// Whether symbols are signed and one of them is the escape.
+    pub(crate) fn signed(self) -> bool {
+        self.kind != Kind::Bytes
     }
 
     /// Symbol of a rank: ranks run in the order of the values.
     fn symbol(self, rank: usize) -> usize {
-        if self.signed { rank ^ 0x80 } else { rank }
+        if self.signed() { rank ^ 0x80 } else { rank }
     }
 }
 
@@ -60,7 +72,8 @@ impl Shape {
     /// The frequencies, or `None` if the numbers leave no room.
     pub(crate) fn freqs(self, alphabet: Alphabet) -> Option<Freqs> {
         let total = 1u64 << alphabet.log;
-        let zero = if alphabet.folded { 0 } else { self.zero as u64 };
+        let halved = alphabet.kind == Kind::Halved;
+        let zero = if halved { 0 } else { self.zero as u64 };
         // One slot is the escape's; both sides of zero get half of the rest.
         let side = total.checked_sub(zero + 1)? / 2;
         let mut weight = [0u64; 127];
@@ -75,7 +88,7 @@ impl Shape {
         let mut used = 1;
         for (j, w) in weight.iter().enumerate() {
             let f = (w * side + sum / 2) / sum;
-            let (above, below) = if alphabet.folded { (j, 255 - j) } else { (j + 1, 255 - j) };
+            let (above, below) = if halved { (j, 255 - j) } else { (j + 1, 255 - j) };
             of[above] = f as u16;
             of[below] = f as u16;
             used += 2 * f;
@@ -88,10 +101,10 @@ impl Shape {
     }
 }
 
-/// Writes tables; `tables` expands to the frequencies that [`read`] gives.
-pub(crate) fn write(tables: &[Coded], alphabet: Alphabet) -> Vec<u8> {
+/// Writes tables, each with its alphabet.
+pub(crate) fn write<'a>(tables: impl IntoIterator<Item = (&'a Coded, Alphabet)>) -> Vec<u8> {
     let mut w = BitWriter::default();
-    for table in tables {
+    for (table, alphabet) in tables {
         match table {
             Coded::Shaped(s) => {
                 w.put(0, 2);
@@ -101,8 +114,8 @@ pub(crate) fn write(tables: &[Coded], alphabet: Alphabet) -> Vec<u8> {
             }
             Coded::Measured(f) => {
                 w.put(1, 2);
-                let first = if alphabet.signed { 1 } else { 0 };
-                if alphabet.signed {
+                let first = if alphabet.signed() { 1 } else { 0 };
+                if alphabet.signed() {
                     w.put_gamma(f.of[ESCAPE as usize] as u32);
                 }
                 let used = |&r: &usize| f.of[alphabet.symbol(r)] > 0;
@@ -120,25 +133,25 @@ pub(crate) fn write(tables: &[Coded], alphabet: Alphabet) -> Vec<u8> {
     w.finish()
 }
 
-/// Reads `count` tables.
-pub(crate) fn read(bytes: &[u8], count: usize, alphabet: Alphabet) -> Result<Vec<Freqs>> {
+/// Reads as many tables as there are alphabets.
+pub(crate) fn read(bytes: &[u8], alphabets: &[Alphabet]) -> Result<Vec<Freqs>> {
     let mut r = BitReader::new(bytes);
-    let mut tables: Vec<Freqs> = Vec::with_capacity(count);
-    for _ in 0..count {
+    let mut tables: Vec<Freqs> = Vec::with_capacity(alphabets.len());
+    for &alphabet in alphabets {
         let table = match r.take(2)? {
-            0 if alphabet.signed => {
+            0 if alphabet.signed() => {
                 let zero = r.take(alphabet.log + 1)? as u16;
                 let shape = Shape { zero, ratio: r.take(8)? as u8, bend: r.take(8)? as u8 };
                 shape.freqs(alphabet).ok_or(Error::Corrupt("a table's shape leaves no room"))?
             }
             1 => {
                 let mut of = [0u16; 256];
-                if alphabet.signed {
+                if alphabet.signed() {
                     of[ESCAPE as usize] = r.take_gamma()? as u16;
                 }
                 let low = r.take(8)? as usize;
                 let high = low + r.take(8)? as usize;
-                if high > 255 || (alphabet.signed && low == 0) {
+                if high > 255 || (alphabet.signed() && low == 0) {
                     return Err(Error::Corrupt("a table's range of symbols"));
                 }
                 for rank in low..=high {
@@ -167,8 +180,8 @@ mod tests {
     #[test]
     fn shapes_fill_every_table_exactly() {
         for log in 8..=12 {
-            for folded in [false, true] {
-                let alphabet = Alphabet { log, signed: true, folded };
+            for kind in [Kind::Levels, Kind::Halved] {
+                let alphabet = Alphabet { log, kind };
                 let mut made = 0;
                 for zero in [0u16, 1, 100, (1 << log) - 2] {
                     for ratio in [0u8, 1, 30, 128, 200, 255] {
@@ -193,11 +206,11 @@ mod tests {
         measured.of[3] += 5;
         measured.of[0] -= 5;
         let coded = [Coded::Shaped(shape), Coded::Measured(measured.clone()), Coded::Again];
-        let bytes = write(&coded, alphabet);
-        let back = read(&bytes, 3, alphabet).unwrap();
+        let bytes = write(coded.iter().map(|c| (c, alphabet)));
+        let back = read(&bytes, &[alphabet; 3]).unwrap();
         assert_eq!(back[0], shape.freqs(alphabet).unwrap());
         assert_eq!(back[1], measured);
         assert_eq!(back[2], measured);
-        assert!(read(&bytes[..bytes.len() - 1], 3, alphabet).is_err());
+        assert!(read(&bytes[..bytes.len() - 1], &[alphabet; 3]).is_err());
     }
 }

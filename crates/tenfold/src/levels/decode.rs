@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::dequant::{CHUNK, Dequant};
 use super::exact::Exact;
+use super::low::LowReader;
 use super::params::Params;
-use crate::blob::bytes::Reader;
 use crate::blob::TileRange;
-use crate::entropy::bits::unpack;
+use crate::blob::bytes::Reader;
 use crate::entropy::rans::{DecodeSpec, Decoder, Escapes};
 use crate::entropy::table::slot_table;
 use crate::error::{Error, Result};
@@ -54,7 +54,14 @@ impl<'a> Sections<'a> {
             return Err(Error::Corrupt("a tile of zeros with content"));
         }
         let stream = if coded { Some(r.take(params.geometry.lanes * 4 + words * 2)?) } else { None };
-        let low = r.take(if coded { (count * params.low_bits as usize).div_ceil(8) } else { 0 })?;
+        let low = match coded && !params.low.none() {
+            true => {
+                let len =
+                    usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("length of the low bits"))?;
+                r.take(len)?
+            }
+            false => &[],
+        };
         let escapes = match flags >> ESCAPES_SHIFT & 3 {
             0 => Escapes::new(&[], 0),
             code => {
@@ -98,12 +105,8 @@ pub(crate) fn decode_tile(
         None => out.fill(0),
         Some(stream) => {
             let mut decoder = Decoder::new(params.geometry.lanes, stream, sections.escapes)?;
-            let spec = DecodeSpec {
-                slots: &scratch.slots,
-                log: params.log,
-                machine: params.machine,
-                low_bits: params.low_bits,
-            };
+            let spec = DecodeSpec { slots: &scratch.slots, log: params.log, machine: params.machine };
+            let mut low_bits = LowReader::new(sections.low);
             let mut m = [0i32; CHUNK];
             let mut class = [0u8; CHUNK];
             let mut low = [0u32; CHUNK];
@@ -118,11 +121,11 @@ pub(crate) fn decode_tile(
                     }
                     None => &[],
                 };
-                let low: &[u32] = if params.low_bits > 0 {
-                    unpack(sections.low, params.low_bits, at, &mut low[..n]);
-                    &low[..n]
-                } else {
+                let low: &[u32] = if params.low.none() {
                     &[]
+                } else {
+                    low_bits.read(&params.low, class, &mut low[..n]);
+                    &low[..n]
                 };
                 decoder.levels(scratch.level, &spec, class, low, &mut m[..n])?;
                 let (from, to) = (window.start.max(at), window.end.min(at + n));
@@ -139,6 +142,9 @@ pub(crate) fn decode_tile(
             }
             if window.end == tile.len {
                 decoder.finish()?;
+                if !low_bits.is_done() {
+                    return Err(Error::Corrupt("low bits left over or missing"));
+                }
             }
         }
     }

@@ -7,12 +7,14 @@
 mod decode;
 mod dequant;
 mod exact;
+mod low;
 mod pack;
 mod params;
 mod quantise;
 
 pub(crate) use decode::{Scratch, decode_tile};
 pub(crate) use dequant::Dequant;
+pub(crate) use low::LowBits;
 pub(crate) use pack::pack_tile;
 pub(crate) use params::{Params, UNITS};
 pub(crate) use quantise::{Plan, Quantised, Rounding, TileWork, quantise_tile};

@@ -24,11 +24,20 @@ pub(crate) fn pack_tile(
         flags |= CODED;
         rans::encode(level, table, lanes, &tile.symbols, stack, &mut out);
         words = (out.len() - 4 - lanes * 4) / 2;
-        out.extend_from_slice(&tile.low);
+        if let Some(low) = &tile.low {
+            put_varint(&mut out, low.len() as u64);
+            out.extend_from_slice(low);
+        }
         let escapes = escaped_levels(level, table, tile);
         if !escapes.is_empty() {
             let far = escapes.iter().map(|e| e.unsigned_abs()).max().unwrap_or(0);
-            let code = if far < 1 << 7 { 1 } else if far < 1 << 15 { 2 } else { 3u8 };
+            let code = if far < 1 << 7 {
+                1
+            } else if far < 1 << 15 {
+                2
+            } else {
+                3u8
+            };
             flags |= code << ESCAPES_SHIFT;
             put_varint(&mut out, escapes.len() as u64);
             escapes.iter().for_each(|e| out.extend_from_slice(&e.to_le_bytes()[..1 << (code - 1)]));

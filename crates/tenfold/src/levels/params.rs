@@ -2,13 +2,15 @@
 
 use crate::blob::Geometry;
 use crate::blob::bytes::{Reader, put_varint};
+use crate::entropy::MAX_LOW_BITS;
 use crate::entropy::class::ClassMap;
 use crate::entropy::table::{Freqs, LOG_RANGE};
 use crate::entropy::table_code::{self, Alphabet, Coded};
-use crate::entropy::MAX_LOW_BITS;
 use crate::error::{Error, Result};
 use crate::quant::machine::Machine;
 use crate::view::Dtype;
+
+use super::low::LowBits;
 
 /// Reconstruction units of a step: offsets and scale count in 1/64 steps.
 pub(crate) const UNITS: i32 = 64;
@@ -22,8 +24,8 @@ pub(crate) struct Params {
     pub geometry: Geometry,
     /// log2 of the sum of a table's frequencies.
     pub log: u32,
-    /// Raw low bits of each level.
-    pub low_bits: u32,
+    /// Raw low bits of the levels of each class.
+    pub low: LowBits,
     /// Value of 1/64 step. An f32 unless the dtype is f64.
     pub scale: f64,
     /// How far towards zero multiples 1, 2, … of the step are reconstructed, in 1/64 steps.
@@ -40,8 +42,9 @@ impl Params {
         self.classes.as_ref().map_or(1, ClassMap::classes)
     }
 
-    pub(crate) fn alphabet(&self) -> Alphabet {
-        Alphabet::levels(self.log, self.low_bits)
+    /// Alphabets of the stored tables.
+    pub(crate) fn alphabets(log: u32, low: &LowBits, classes: usize, per_class: usize) -> Vec<Alphabet> {
+        (0..classes as u8).flat_map(|c| vec![Alphabet::levels(log, low.of(c)); per_class]).collect()
     }
 
     /// Tables stored for each class.
@@ -53,7 +56,6 @@ impl Params {
         out.push(self.machine.log2_states);
         self.geometry.write(out);
         out.push(self.log as u8);
-        out.push(self.low_bits as u8);
         match dtype {
             Dtype::F64 => out.extend_from_slice(&self.scale.to_le_bytes()),
             _ => out.extend_from_slice(&(self.scale as f32).to_le_bytes()),
@@ -65,7 +67,10 @@ impl Params {
         if let Some(map) = &self.classes {
             map.write(out);
         }
-        let tables = table_code::write(&self.tables, self.alphabet());
+        out.extend_from_slice(self.low.as_slice(self.class_count()));
+        let per_class = Params::tables_per_class(self.machine);
+        let alphabets = Params::alphabets(self.log, &self.low, self.class_count(), per_class);
+        let tables = table_code::write(self.tables.iter().zip(alphabets));
         put_varint(out, tables.len() as u64);
         out.extend_from_slice(&tables);
     }
@@ -79,9 +84,8 @@ impl Params {
             Machine::new(states).ok_or(Error::UnsupportedFeature { what: "trellis", id: states as u64 })?;
         let geometry = Geometry::read(r)?;
         let log = r.u8()? as u32;
-        let low_bits = r.u8()? as u32;
-        if !LOG_RANGE.contains(&log) || low_bits > MAX_LOW_BITS {
-            return Err(Error::Corrupt("table size or low bits"));
+        if !LOG_RANGE.contains(&log) {
+            return Err(Error::Corrupt("size of the tables"));
         }
         let scale = match dtype {
             Dtype::F64 => f64::from_le_bytes(r.array()?),
@@ -100,12 +104,16 @@ impl Params {
             n => Some(ClassMap::read(r, n as usize, values)?),
         };
         let count = classes.as_ref().map_or(1, ClassMap::classes);
+        let low = LowBits::new(r.take(count)?);
+        if low.most() > MAX_LOW_BITS {
+            return Err(Error::Corrupt("number of low bits"));
+        }
         let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("length of the tables"))?;
         let per_class = Params::tables_per_class(machine);
-        let alphabet = Alphabet::levels(log, low_bits);
-        let stored = table_code::read(r.take(len)?, count * per_class, alphabet)?;
+        let alphabets = Params::alphabets(log, &low, count, per_class);
+        let stored = table_code::read(r.take(len)?, &alphabets)?;
         let freqs = Params::freqs_of(stored, per_class);
-        Ok(Params { machine, geometry, log, low_bits, scale, offsets, classes, tables: Vec::new(), freqs })
+        Ok(Params { machine, geometry, log, low, scale, offsets, classes, tables: Vec::new(), freqs })
     }
 
     /// A scalar quantiser stores one table a class; decoders index two.

@@ -2,6 +2,7 @@
 
 use super::dequant::Dequant;
 use super::exact::Exact;
+use super::low::LowBits;
 use crate::blob::{Geometry, TileRange};
 use crate::entropy::class::ClassMap;
 use crate::entropy::fit::Counts;
@@ -30,7 +31,9 @@ pub(crate) struct Plan {
     pub machine: Machine,
     pub geometry: Geometry,
     pub rounding: Rounding,
-    pub low_bits: u32,
+    pub low: LowBits,
+    /// Values are measured in this unit where their squares are added up.
+    pub unit: f64,
     /// Values beyond this many steps are stored exactly.
     pub max_u: f32,
     pub costs: CostTable,
@@ -38,6 +41,8 @@ pub(crate) struct Plan {
     pub dequant: Dequant,
     /// Whether to measure the error of the reconstructed values.
     pub measure: bool,
+    /// Other costs for the first so many lanes of every tile.
+    pub other: Option<(CostTable, usize)>,
 }
 
 impl Plan {
@@ -55,15 +60,15 @@ impl Plan {
 pub(crate) struct Quantised {
     /// Table · 256 + symbol.
     pub symbols: Vec<u16>,
-    /// Packed raw low bits.
-    pub low: Vec<u8>,
+    /// Packed raw low bits, if any class has them.
+    pub low: Option<Vec<u8>>,
     /// Levels without a symbol, low bits removed, in order.
     pub escapes: Vec<i32>,
     pub exact: Exact,
     pub all_zero: bool,
     /// Occurrences by table.
     pub counts: Vec<Counts>,
-    /// Squared error and the values it was added up over, if the plan asks for it.
+    /// Squared error in units², and the finite values it was added up over, if the plan asks for it.
     pub squared_error: f64,
     pub measured: usize,
 }
@@ -78,7 +83,12 @@ pub(crate) struct TileWork {
 }
 
 /// Finds the levels of a tile.
-pub(crate) fn quantise_tile(plan: &Plan, view: &TensorView<'_>, tile: TileRange, work: &mut TileWork) -> Quantised {
+pub(crate) fn quantise_tile(
+    plan: &Plan,
+    view: &TensorView<'_>,
+    tile: TileRange,
+    work: &mut TileWork,
+) -> Quantised {
     let size = view.dtype().size();
     let data = &view.data()[tile.start * size..][..tile.len * size];
     let lanes = plan.geometry.lanes;
@@ -89,9 +99,8 @@ pub(crate) fn quantise_tile(plan: &Plan, view: &TensorView<'_>, tile: TileRange,
     let mut exact = Exact::default();
 
     // 1. Values in steps, lane by lane; what no level can hold is set aside.
-    let factor = 1.0 / plan.step();
     let flat = work.u.as_flattened_mut();
-    load_scaled(plan.level, view.dtype(), data, factor, &mut flat[..tile.len]);
+    load_scaled(plan.level, view.dtype(), data, plan.step(), &mut flat[..tile.len]);
     set_aside(plan.level, plan.max_u, &mut flat[..tile.len], |at| exact.push(at, &data[at * size..][..size]));
     spread_lanes(flat, lanes, tile.len);
 
@@ -106,15 +115,15 @@ pub(crate) fn quantise_tile(plan: &Plan, view: &TensorView<'_>, tile: TileRange,
 
     // 3. Levels.
     work.k.resize(steps * groups, [0; WIDTH]);
-    let k = &mut work.k[..];
-    match plan.rounding {
-        Rounding::Bounded(_) => scalar::nearest(plan.level, &work.u, k),
-        Rounding::Searched if plan.machine == Machine::SCALAR => {
-            scalar::search(plan.level, &plan.costs, &work.u, &work.class, k)
-        }
-        Rounding::Searched => {
-            let search = Search { machine: plan.machine, costs: &plan.costs, u: &work.u, class: &work.class, groups };
-            trellis::search(plan.level, &search, &mut work.trellis, k);
+    find_levels(plan, &plan.costs, groups, work);
+    if let Some((costs, lanes)) = &plan.other {
+        let mostly = std::mem::take(&mut work.k);
+        work.k.resize(steps * groups, [0; WIDTH]);
+        find_levels(plan, costs, groups, work);
+        for (row, (k, mostly)) in work.k.iter_mut().zip(&mostly).enumerate() {
+            // Lanes of this row start at a multiple of the width.
+            let keep = lanes.saturating_sub(row % groups * WIDTH).min(WIDTH);
+            k[keep..].copy_from_slice(&mostly[keep..]);
         }
     }
     gather_lanes(work.k.as_flattened_mut(), lanes, tile.len);
@@ -132,6 +141,21 @@ pub(crate) fn quantise_tile(plan: &Plan, view: &TensorView<'_>, tile: TileRange,
 
     // 5. Symbols.
     symbolise(plan, k, class, exact, error)
+}
+
+/// Levels of the values in `work.u`.
+fn find_levels(plan: &Plan, costs: &CostTable, groups: usize, work: &mut TileWork) {
+    let k = &mut work.k[..];
+    match plan.rounding {
+        Rounding::Bounded(_) => scalar::nearest(plan.level, &work.u, k),
+        Rounding::Searched if plan.machine == Machine::SCALAR => {
+            scalar::search(plan.level, costs, &work.u, &work.class, k)
+        }
+        Rounding::Searched => {
+            let search = Search { machine: plan.machine, costs, u: &work.u, class: &work.class, groups };
+            trellis::search(plan.level, &search, &mut work.trellis, k);
+        }
+    }
 }
 
 multiversion! { fn too_large / too_large_inner(u: &[f32], most: f32) -> bool }
@@ -186,7 +210,7 @@ fn check(plan: &Plan, data: &[u8], k: &[i32], exact: &mut Exact) -> (f64, usize)
     let mut bytes = [0u8; 256 * 8];
     let mut m = [0i32; 256];
     let (mut total, mut finite) = (0.0, 0);
-    let factor = 1.0 / plan.step();
+    let step = plan.step();
     let mut held = Exact::default();
     for (c, (ks, xs)) in k.chunks(256).zip(data.chunks(256 * size)).enumerate() {
         for (i, (m, &k)) in m.iter_mut().zip(ks).enumerate() {
@@ -198,13 +222,14 @@ fn check(plan: &Plan, data: &[u8], k: &[i32], exact: &mut Exact) -> (f64, usize)
         for (i, x) in xs.chunks_exact(size).enumerate() {
             let v = value(plan.dequant.dtype, x);
             let e = v - value(plan.dequant.dtype, &bytes[i * size..][..size]);
+            let in_units = e / plan.unit;
             let over = matches!(plan.rounding, Rounding::Bounded(b) if !(e.abs() <= b));
-            let aside = !((v * factor).abs() <= plan.max_u as f64);
+            let aside = !((v / step).abs() <= plan.max_u as f64);
             finite += v.is_finite() as usize;
             if over || !v.is_finite() {
                 held.push(c * 256 + i, x);
             } else if !aside {
-                total += e * e;
+                total += in_units * in_units;
             }
         }
     }
@@ -218,7 +243,7 @@ fn check(plan: &Plan, data: &[u8], k: &[i32], exact: &mut Exact) -> (f64, usize)
 fn symbolise(plan: &Plan, k: &[i32], class: &[u8], exact: Exact, error: (f64, usize)) -> Quantised {
     let mut q = Quantised {
         symbols: vec![0; k.len()],
-        low: Vec::new(),
+        low: None,
         escapes: Vec::new(),
         exact,
         all_zero: false,
@@ -227,28 +252,29 @@ fn symbolise(plan: &Plan, k: &[i32], class: &[u8], exact: Exact, error: (f64, us
         measured: error.1,
     };
     let lanes = plan.geometry.lanes;
-    let n = plan.low_bits;
     let mut state = [0u32; MAX_LANES];
     let mut any = 0;
-    if lanes == MAX_LANES {
-        any = symbols_of_steps(plan.level, plan.machine, n, k, class, &mut state, &mut q.symbols);
+    let mut done = 0;
+    if lanes == MAX_LANES && plan.low.none() {
+        any = symbols_of_steps(plan.level, plan.machine, k, class, &mut state, &mut q.symbols);
+        done = k.len() / lanes * lanes;
     }
-    let done = if lanes == MAX_LANES { k.len() / lanes * lanes } else { 0 };
+    let low_bits = |i: usize| plan.low.of(class.get(i).copied().unwrap_or(0));
     for (i, &k) in k.iter().enumerate().skip(done) {
         let s = &mut state[i % lanes];
         let set = class.get(i).map_or(0, |&c| c as u32) * 2 + (*s & 1);
-        q.symbols[i] = (set << 8) as u16 | symbol(k >> n) as u16;
+        q.symbols[i] = (set << 8) as u16 | symbol(k >> low_bits(i)) as u16;
         *s = plan.machine.next(*s, k);
         any |= k;
     }
     q.all_zero = any == 0;
-    if n > 0 {
-        q.low = crate::entropy::bits::pack(k.iter().map(|&k| k as u32 & ((1 << n) - 1)), n);
+    if !plan.low.none() {
+        q.low = Some(plan.low.pack(k, class));
     }
     count(&q.symbols, &mut q.counts);
     if q.counts.iter().any(|c| c[ESCAPE as usize] > 0) {
-        let escaped = q.symbols.iter().zip(k).filter(|(s, _)| **s as u8 == ESCAPE);
-        q.escapes.extend(escaped.map(|(_, &k)| k >> n));
+        let escaped = q.symbols.iter().zip(k).enumerate().filter(|(_, (s, _))| **s as u8 == ESCAPE);
+        q.escapes.extend(escaped.map(|(i, (_, &k))| k >> low_bits(i)));
     }
     q
 }
@@ -261,15 +287,14 @@ fn symbol(high: i32) -> u8 {
 
 multiversion! {
     fn symbols_of_steps / symbols_of_steps_inner(
-        machine: Machine, low_bits: u32, k: &[i32], class: &[u8], state: &mut [u32; MAX_LANES], out: &mut [u16],
+        machine: Machine, k: &[i32], class: &[u8], state: &mut [u32; MAX_LANES], out: &mut [u16],
     ) -> i32
 }
 
-/// Whole steps of 32 lanes; returns all levels or-ed together.
+/// Whole steps of 32 lanes, no low bits; returns all levels or-ed together.
 #[inline(always)]
 fn symbols_of_steps_inner(
     machine: Machine,
-    low_bits: u32,
     k: &[i32],
     class: &[u8],
     state: &mut [u32; MAX_LANES],
@@ -284,8 +309,7 @@ fn symbols_of_steps_inner(
         let c = classes.get(t).unwrap_or(&none);
         for l in 0..MAX_LANES {
             let set = (c[l] as u32) << 9 | (s[l] & 1) << 8;
-            let high = k[l] >> low_bits;
-            let sym = if high.unsigned_abs() < 128 { high as u32 & 0xff } else { ESCAPE as u32 };
+            let sym = if k[l].unsigned_abs() < 128 { k[l] as u32 & 0xff } else { ESCAPE as u32 };
             o[l] = (set | sym) as u16;
             s[l] = machine.next(s[l], k[l]);
             any[l] |= k[l];

@@ -35,10 +35,9 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
         &view.data()[t.start * size..][..t.len * size]
     };
 
-    // 1. Statistics of every plane. Large tensors are sampled: a table off by a little costs little.
-    let stride = tiles.div_ceil(64).max(1);
-    let counts = workers.map(tiles.div_ceil(stride), Vec::new, |planes: &mut Vec<u8>, i| {
-        let data = bytes(i * stride);
+    // 1. Statistics of every plane. All tiles: a byte that a sample had missed would have no slot.
+    let counts = workers.map(tiles, Vec::new, |planes: &mut Vec<u8>, i| {
+        let data = bytes(i);
         planes.resize(data.len(), 0);
         split(level, view.dtype(), data, planes);
         planes.chunks_exact(data.len() / size).map(histogram).collect::<Vec<Counts>>()
@@ -48,9 +47,9 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
         total.as_flattened_mut().iter_mut().zip(part.as_flattened()).for_each(|(t, p)| *t += p);
     }
 
-    // 2. Tables. Bytes that a sample has missed must still have a slot.
+    // 2. Tables.
     let lanes = (tiles * geometry.lanes * 4) as f64 * 8.0;
-    let mut tables: Vec<Option<Freqs>> = total.iter().map(|c| table(c, n as f64, lanes, stride > 1)).collect();
+    let mut tables: Vec<Option<Freqs>> = total.iter().map(|c| table(c, lanes)).collect();
     let coders: Vec<Option<EncodeTable>> =
         tables.iter().map(|t| t.as_ref().map(|t| EncodeTable::new(std::slice::from_ref(t)))).collect();
 
@@ -121,22 +120,16 @@ fn histogram(plane: &[u8]) -> Counts {
     counts
 }
 
-/// A table for a plane of `values` values, if coding it pays; `lanes` is what states take in all tiles.
-fn table(counts: &Counts, values: f64, lanes: f64, sampled: bool) -> Option<Freqs> {
-    let seen: u64 = counts.iter().sum();
-    if seen == 0 || (counts.iter().filter(|&&c| c > 0).count() < 2 && !sampled) {
+/// A table for a plane, if coding it pays; `lanes` is what states take in all tiles, in bits.
+fn table(counts: &Counts, lanes: f64) -> Option<Freqs> {
+    let total: u64 = counts.iter().sum();
+    if counts.iter().filter(|&&c| c > 0).count() < 2 {
         return None;
     }
-    let mut weights = *counts;
-    if sampled {
-        // One slot for whatever was not seen; scaled up so that it stays the smallest.
-        weights.iter_mut().for_each(|c| *c = (*c * 64).max(1));
-    }
     let alphabet = Alphabet::bytes(LOG);
-    let freqs = normalise(&weights, alphabet);
-    let header = table_code::write(&[Coded::Measured(freqs.clone())], alphabet).len() as f64 * 8.0;
-    let coded = cost(counts, &freqs) / seen as f64 * values + header + lanes;
-    (coded < values * 8.0 * (1.0 - WORTH)).then_some(freqs)
+    let freqs = normalise(counts, alphabet);
+    let header = table_code::write([(&Coded::Measured(freqs.clone()), alphabet)]).len() as f64 * 8.0;
+    (cost(counts, &freqs) + header + lanes < total as f64 * 8.0 * (1.0 - WORTH)).then_some(freqs)
 }
 
 /// Writes a plane in whichever mode takes fewest bytes: a head of four bytes, content, padding. Tells
@@ -151,7 +144,7 @@ fn write_plane(
 ) -> bool {
     let head = out.len();
     out.extend_from_slice(&[0; 4]);
-    let mut put_head = |out: &mut Vec<u8>, mode: u8, rest: usize| {
+    let put_head = |out: &mut Vec<u8>, mode: u8, rest: usize| {
         out[head..head + 4].copy_from_slice(&(mode as u32 | (rest as u32) << 8).to_le_bytes());
     };
     if let Some((&first, rest)) = plane.split_first()

@@ -24,7 +24,7 @@ impl Params {
         let present = self.tables.iter().enumerate().map(|(i, t)| (t.is_some() as u8) << i).sum();
         out.push(present);
         let tables: Vec<Coded> = self.tables.iter().flatten().cloned().map(Coded::Measured).collect();
-        let bytes = table_code::write(&tables, Alphabet::bytes(LOG));
+        let bytes = table_code::write(tables.iter().map(|t| (t, Alphabet::bytes(LOG))));
         put_varint(out, bytes.len() as u64);
         out.extend_from_slice(&bytes);
     }
@@ -36,9 +36,11 @@ impl Params {
             return Err(Error::Corrupt("a table for a plane that does not exist"));
         }
         let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("length of the tables"))?;
-        let read = table_code::read(r.take(len)?, present.count_ones() as usize, Alphabet::bytes(LOG))?;
+        let alphabets = vec![Alphabet::bytes(LOG); present.count_ones() as usize];
+        let read = table_code::read(r.take(len)?, &alphabets)?;
         let mut read = read.into_iter();
-        let tables = (0..dtype.size()).map(|i| if present >> i & 1 == 1 { read.next() } else { None }).collect();
+        let tables =
+            (0..dtype.size()).map(|i| if present >> i & 1 == 1 { read.next() } else { None }).collect();
         Ok(Params { geometry, tables })
     }
 }

@@ -1,6 +1,7 @@
 //! What a level costs, for the encoder's choices: λ·bits by class, quantiser and magnitude.
 
 use crate::entropy::fit::Counts;
+use crate::levels::LowBits;
 
 /// Magnitudes with a cost of their own; larger ones cost as much as the last.
 pub(crate) const LEVELS: usize = 64;
@@ -34,11 +35,12 @@ impl CostTable {
     /// Costs from counted symbols. Magnitudes are taken together for both signs, since a sample says
     /// little about rare levels; the signs' shares are added where they plainly differ. Levels with raw
     /// low bits cost what their symbol and those bits cost.
-    pub(crate) fn measured(counts: &[Counts], low_bits: u32, lambda: f64) -> CostTable {
+    pub(crate) fn measured(counts: &[Counts], low: &LowBits, lambda: f64) -> CostTable {
         let mut bits = Box::new([0.0; ENTRIES]);
         let (plus, minus) = bits.split_at_mut(SIGN);
         let tables = plus.chunks_exact_mut(LEVELS).zip(minus.chunks_exact_mut(LEVELS));
-        for ((plus, minus), counts) in tables.zip(counts) {
+        for (i, ((plus, minus), counts)) in tables.zip(counts).enumerate() {
+            let low_bits = low.of(i as u8 / 2);
             let total = counts.iter().sum::<u64>() as f64 + 1.0;
             let [above, below] = sign_bits(counts);
             let mut last = 0.0f64;
@@ -55,6 +57,13 @@ impl CostTable {
             }
         }
         CostTable { bits }
+    }
+}
+
+impl CostTable {
+    /// The same costs, each times `factor`.
+    pub(crate) fn scaled(&self, factor: f64) -> CostTable {
+        CostTable { bits: Box::new(self.bits.map(|b| b * factor as f32)) }
     }
 }
 

@@ -106,10 +106,12 @@ impl Job<'_> {
                 Some(c) => c.map(|c| c as i32 * (2 * LEVELS as i32)),
                 None => classless,
             };
-            let cost = branch::<W>(&self.search.u[row], &base, self.search.costs, &mut self.work.candidates[t]);
+            let cost =
+                branch::<W>(&self.search.u[row], &base, self.search.costs, &mut self.work.candidates[t]);
             let bits = &mut self.work.decisions[t * S..][..S];
             let (first, second) = banks.split_at_mut(1);
-            let (now, next) = if t % 2 == 0 { (&first[0], &mut second[0]) } else { (&second[0], &mut first[0]) };
+            let (now, next) =
+                if t % 2 == 0 { (&first[0], &mut second[0]) } else { (&second[0], &mut first[0]) };
             for q in 0..2 {
                 let (even, odd) = (cost[2 * q], cost[2 * q + 1]);
                 for r in 0..S / 2 {
@@ -178,7 +180,12 @@ fn backward_on<W: Wide, const S: usize>(job: &mut Job<'_>, state: &Lanes<i32>) {
 /// The nearest even and odd level of each quantiser and what they cost. Zero is tried beside the
 /// nearest even level, where rate and distance disagree most.
 #[inline(always)]
-fn branch<W: Wide>(u: &Lanes<f32>, base: &Lanes<i32>, costs: &CostTable, found: &mut [Lanes<i32>; 2]) -> [W::F; 4] {
+fn branch<W: Wide>(
+    u: &Lanes<f32>,
+    base: &Lanes<i32>,
+    costs: &CostTable,
+    found: &mut [Lanes<i32>; 2],
+) -> [W::F; 4] {
     let table: &[f32; ENTRIES] = &costs.bits;
     let real = W::load(u);
     let a = W::abs(real);

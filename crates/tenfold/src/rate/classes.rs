@@ -18,7 +18,13 @@ type Hist = [u32; BINS];
 
 /// The class map that saves most bits, if one does. `sample` holds (position, value in units), `step`
 /// is in units, `values` is the length of the tensor, `table_bits` the price of another class.
-pub(crate) fn fit(scan: &Scan, sample: &[(usize, f32)], step: f64, values: usize, table_bits: f64) -> Option<ClassMap> {
+pub(crate) fn fit(
+    scan: &Scan,
+    sample: &[(usize, f32)],
+    step: f64,
+    values: usize,
+    table_bits: f64,
+) -> Option<ClassMap> {
     if sample.is_empty() {
         return None;
     }
@@ -57,11 +63,7 @@ pub(crate) fn fit(scan: &Scan, sample: &[(usize, f32)], step: f64, values: usize
 /// Exact for small magnitudes, then logarithmic.
 fn bin(a: f32) -> u8 {
     let k = a + 0.5;
-    if k < 16.0 {
-        k as u8
-    } else {
-        (16.0 + (k / 16.0).log2() * 4.0).min(BINS as f32 - 1.0) as u8
-    }
+    if k < 16.0 { k as u8 } else { (16.0 + (k / 16.0).log2() * 4.0).min(BINS as f32 - 1.0) as u8 }
 }
 
 /// Logarithms of scales as small integers, the smallest being 0.

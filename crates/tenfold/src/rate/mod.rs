@@ -2,6 +2,7 @@
 
 mod bracket;
 mod classes;
+mod low_bits;
 mod sample;
 mod scan;
 mod search;

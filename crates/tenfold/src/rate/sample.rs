@@ -45,15 +45,23 @@ impl Sample {
 
     /// At most `most` of the sampled values, in units, with where each came from; what is not finite is
     /// zero.
-    pub(crate) fn load(&self, view: &TensorView<'_>, level: Level, unit: f64, most: usize) -> Vec<(usize, f32)> {
+    pub(crate) fn load(
+        &self,
+        view: &TensorView<'_>,
+        level: Level,
+        unit: f64,
+        most: usize,
+    ) -> Vec<(usize, f32)> {
         let size = view.dtype().size();
         let stride = self.windows.len().div_ceil(most.div_ceil(WINDOW)).max(1);
         let mut out = Vec::new();
         let mut buffer = [0f32; WINDOW];
         for w in self.windows.iter().step_by(stride) {
             let buffer = &mut buffer[..w.len];
-            load_scaled(level, view.dtype(), &view.data()[w.start * size..][..w.len * size], 1.0 / unit, buffer);
-            out.extend(buffer.iter().enumerate().map(|(i, &v)| (w.start + i, if v.is_finite() { v } else { 0.0 })));
+            load_scaled(level, view.dtype(), &view.data()[w.start * size..][..w.len * size], unit, buffer);
+            out.extend(
+                buffer.iter().enumerate().map(|(i, &v)| (w.start + i, if v.is_finite() { v } else { 0.0 })),
+            );
         }
         out
     }

@@ -12,8 +12,8 @@ pub(crate) struct Scan {
     pub finite: u64,
     /// Variance about the mean, in units².
     pub variance: f64,
-    /// Mean square, in units².
-    pub mean_square: f64,
+    /// Whether every finite value is zero.
+    pub all_zero: bool,
     /// Largest magnitude, in units.
     pub max: f64,
     /// Values of a row below: columns of the tensor where that makes sense, else a run of values.
@@ -59,10 +59,21 @@ impl Moments {
 
 /// Scans a tensor of floats.
 pub(crate) fn scan(view: &TensorView<'_>, level: Level, workers: &Workers) -> Scan {
+    let wide = view.dtype() == Dtype::F64;
+    let unit = if wide { unit_of(common_magnitude(view)) } else { 1.0 };
+    let mut scan = scan_in(view, level, workers, unit);
+    scan.all_zero = scan.max == 0.0 && (!wide || common_magnitude(view) == 0.0);
+    // Squares of very large or small values leave the range of f32: look again in another unit.
+    if !wide && scan.max > 0.0 && !(1e-12..1e12).contains(&scan.max) {
+        return scan_in(view, level, workers, unit_of(scan.max));
+    }
+    scan
+}
+
+fn scan_in(view: &TensorView<'_>, level: Level, workers: &Workers, unit: f64) -> Scan {
     let n = view.len();
     let tabular = view.rows() >= 8 && (16..=BLOCK).contains(&view.cols());
     let width = if tabular { view.cols() } else { RUN };
-    let unit = if view.dtype() == Dtype::F64 { unit_of(view) } else { 1.0 };
     let rows = n.div_ceil(width);
     let per_block = (BLOCK / width).max(8);
     let blocks = workers.map(rows.div_ceil(per_block), Vec::new, |row: &mut Vec<f32>, b| {
@@ -77,7 +88,7 @@ pub(crate) fn scan(view: &TensorView<'_>, level: Level, workers: &Workers) -> Sc
             let size = view.dtype().size();
             row.clear();
             row.resize(end - start, 0.0);
-            load_scaled(level, view.dtype(), &view.data()[start * size..end * size], 1.0 / unit, row);
+            load_scaled(level, view.dtype(), &view.data()[start * size..end * size], unit, row);
             add_row(level, row, &mut block);
         }
         block
@@ -91,7 +102,7 @@ fn gather(blocks: Vec<Block>, n: usize, unit: f64, width: usize, tabular: bool) 
         unit,
         finite: 0,
         variance: 0.0,
-        mean_square: 0.0,
+        all_zero: false,
         max: 0.0,
         width,
         rows: Vec::with_capacity(n.div_ceil(width)),
@@ -108,7 +119,6 @@ fn gather(blocks: Vec<Block>, n: usize, unit: f64, width: usize, tabular: bool) 
     scan.cols.iter_mut().for_each(|c| *c /= rows);
     scan.finite = moments.count as u64;
     scan.variance = moments.squares / moments.count.max(1.0);
-    scan.mean_square = scan.variance + moments.mean * moments.mean;
     scan
 }
 
@@ -162,13 +172,22 @@ fn add_row_inner(row: &mut [f32], block: &mut Block) {
     block.max = max.iter().fold(block.max, |a, &b| if b > a { b } else { a });
 }
 
-/// A power of two near the largest finite magnitude of f64 values.
-fn unit_of(view: &TensorView<'_>) -> f64 {
-    let max = view
-        .data()
-        .chunks_exact(8)
-        .map(|b| value(Dtype::F64, b).abs())
-        .filter(|v| v.is_finite())
-        .fold(0.0, f64::max);
+/// A magnitude of f64 values that all but a few do not exceed by much: 0 if there are only zeros. Outliers
+/// beyond the range of an f32 in that unit are stored exactly.
+fn common_magnitude(view: &TensorView<'_>) -> f64 {
+    let stride = (view.len() / (1 << 16)).max(1);
+    let values = |stride: usize| {
+        let v = view.data().chunks_exact(8).step_by(stride).map(|b| value(Dtype::F64, b).abs());
+        v.filter(|v| v.is_finite() && *v > 0.0)
+    };
+    let mut some: Vec<f64> = values(stride).collect();
+    match some.len() {
+        0 => values(1).fold(0.0, f64::max),
+        n => *some.select_nth_unstable_by(n - 1 - n / 100, f64::total_cmp).1,
+    }
+}
+
+/// A power of two near a magnitude.
+fn unit_of(max: f64) -> f64 {
     if max.is_normal() { 2f64.powi(max.log2() as i32) } else { 1.0 }
 }

@@ -6,16 +6,16 @@
 
 use super::bracket::Bracket;
 use super::classes;
+use super::low_bits;
 use super::sample::Sample;
 use super::scan::{Scan, scan};
 use crate::blob::{Geometry, Head, Params as Codec, assemble};
-use crate::entropy::MAX_LANES;
 use crate::entropy::fit::{self, Counts};
 use crate::entropy::rans::WordStack;
 use crate::entropy::table::EncodeTable;
-use crate::entropy::table_code::Alphabet;
+use crate::entropy::{ESCAPE, MAX_LANES};
 use crate::error::Result;
-use crate::levels::{self, Dequant, Plan, Quantised, Rounding, TileWork, pack_tile, quantise_tile};
+use crate::levels::{self, Dequant, LowBits, Plan, Quantised, Rounding, TileWork, pack_tile, quantise_tile};
 use crate::options::{Effort, EncodeOptions};
 use crate::quant::cost::CostTable;
 use crate::quant::machine::{Machine, grid};
@@ -45,6 +45,8 @@ pub(crate) enum Target {
 pub(crate) enum Outcome {
     /// A blob that reaches the target.
     Blob(Vec<u8>),
+    /// Nothing to quantise: zeros and values stored exactly.
+    Trivial(Vec<u8>),
     /// Not reached: a quantiser cannot hold these values or the target is out of range. The smallest
     /// blob seen, in bytes, if any was made.
     Failed(Option<usize>),
@@ -127,20 +129,20 @@ pub(crate) fn encode(
 ) -> Result<Outcome> {
     let level = Level::detect();
     let scan = scan(view, level, workers);
-    if !worth_quantising(&scan) {
+    if scan.all_zero {
+        return Job::new(view, options, workers, level, scan).trivial();
+    }
+    if scan.max == 0.0 || (matches!(target, Target::Nmse(_)) && !scan.variance.is_finite()) {
         return Ok(Outcome::Failed(None));
     }
     let job = Job::new(view, options, workers, level, scan);
     let target = match target {
-        Target::Nmse(v) => Target::Mse(v * job.scan.variance * job.scan.unit * job.scan.unit),
+        // Errors are measured in the scan's units.
+        Target::Nmse(v) => Target::Mse(v * job.scan.variance),
+        Target::Mse(v) => Target::Mse(v / job.scan.unit / job.scan.unit),
         t => t,
     };
     job.run(target)
-}
-
-/// Whether there is anything to quantise, in a range that arithmetic can bear.
-fn worth_quantising(scan: &Scan) -> bool {
-    scan.finite > 0 && scan.max > 0.0 && scan.mean_square.is_normal()
 }
 
 /// Bits a value at a step, from a sample.
@@ -149,7 +151,7 @@ pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Resu
     let level = Level::detect();
     let workers = Workers::Here;
     let scan = scan(view, level, &workers);
-    if !worth_quantising(&scan) {
+    if scan.max == 0.0 {
         return Ok(0.0);
     }
     let job = Job::new(view, &options, &workers, level, scan);
@@ -158,19 +160,27 @@ pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Resu
     for _ in 0..2 {
         let t = job.trial(&plan, &job.sample);
         bytes = t.bytes;
-        plan.costs = CostTable::measured(&t.counts, plan.low_bits, lambda(plan.machine));
+        plan.costs = CostTable::measured(&t.counts, &plan.low, lambda(plan.machine));
     }
     Ok(bytes * 8.0 / view.len() as f64)
 }
 
 impl<'a> Job<'a> {
-    fn new(view: &'a TensorView<'a>, options: &'a EncodeOptions, workers: &'a Workers, level: Level, scan: Scan) -> Self {
+    fn new(
+        view: &'a TensorView<'a>,
+        options: &'a EncodeOptions,
+        workers: &'a Workers,
+        level: Level,
+        scan: Scan,
+    ) -> Self {
         let sample = Sample::new(view.len(), SAMPLE);
         let values = sample.load(view, level, scan.unit, SMALL_SAMPLE);
-        let mut sizes: Vec<f32> = values.iter().map(|v| v.1.abs()).collect();
-        // All but a thousandth.
-        let at = sizes.len() - 1 - sizes.len() / 1000;
-        let most = *sizes.select_nth_unstable_by(at, f32::total_cmp).1 as f64;
+        // All but a thousandth of what is not zero.
+        let mut sizes: Vec<f32> = values.iter().map(|v| v.1.abs()).filter(|&v| v > 0.0).collect();
+        let most = match sizes.len() {
+            0 => scan.max,
+            n => *sizes.select_nth_unstable_by(n - 1 - n / 1000, f32::total_cmp).1 as f64,
+        };
         let finest = most * scan.unit / scalar::MAX_U as f64;
         Job { view, options, workers, level, scan, sample, values, finest }
     }
@@ -188,6 +198,27 @@ impl<'a> Job<'a> {
         self.finish(plan, target)
     }
 
+    /// A blob of zeros, and of what is neither zero nor finite.
+    fn trivial(&self) -> Result<Outcome> {
+        let Some(dequant) = dequant(self.view.dtype(), 1.0) else { return Ok(Outcome::Failed(None)) };
+        let plan = Plan {
+            level: self.level,
+            machine: Machine::SCALAR,
+            geometry: geometry(self.view.len(), self.options),
+            rounding: Rounding::Searched,
+            low: LowBits::default(),
+            unit: 1.0,
+            max_u: scalar::MAX_U,
+            costs: CostTable::guess(1.0),
+            classes: None,
+            dequant,
+            measure: false,
+            other: None,
+        };
+        let full = self.encode_all(&plan, Target::Step(1.0))?;
+        Ok(Outcome::Trivial(full.into_blob(self, &plan)?))
+    }
+
     fn n(&self) -> f64 {
         self.view.len() as f64
     }
@@ -199,13 +230,12 @@ impl<'a> Job<'a> {
             Target::Step(s) => s,
             // A hair less than the bound, so that rounding in f32 does not throw values over it.
             Target::Bound(b) => b * (1.0 - 1.0 / 4096.0),
-            Target::Mse(mse) => (mse * 3.0).sqrt(),
+            Target::Mse(mse) => (mse * 3.0).sqrt() * unit,
             Target::Bytes(_) | Target::Cap(_) => {
                 let want = self.payload_bits(target) / self.n();
-                let rms = self.scan.mean_square.sqrt();
                 // The entropy falls as the step grows.
-                let (mut low, mut high) = (rms * 2f64.powi(-26), self.scan.max * 2.0);
-                for _ in 0..18 {
+                let (mut low, mut high) = (self.finest / unit, self.scan.max * 2.0);
+                for _ in 0..20 {
                     let middle = (low * high).sqrt();
                     if scalar_entropy(&self.values, middle) > want { low = middle } else { high = middle }
                 }
@@ -213,7 +243,7 @@ impl<'a> Job<'a> {
             }
             Target::Nmse(_) => return None, // turned into Mse before
         };
-        (step.is_normal() && (1.0 / step).is_normal()).then_some(step)
+        (step.is_finite() && step > 0.0).then_some(step)
     }
 
     /// Bits that the target leaves for symbols. Soft goals on tiny tensors keep at least half of them:
@@ -252,18 +282,18 @@ impl<'a> Job<'a> {
             machine,
             geometry,
             rounding: Rounding::Searched,
-            low_bits: 0,
+            low: LowBits::default(),
+            unit: self.scan.unit,
             max_u,
             costs: CostTable::guess(lambda(machine)),
             classes: None,
             dequant: dequant(dtype, step)?,
             measure: false,
+            other: None,
         };
         let table_bits = if self.view.len() < 1 << 18 { 96.0 } else { 400.0 };
         plan.classes = classes::fit(&self.scan, &self.values, in_units, self.view.len(), table_bits);
-        // Symbols hold magnitudes up to 127; leave a margin of a few deviations.
-        let spread = self.scan.mean_square.sqrt() / (2.0 * in_units);
-        plan.low_bits = ((spread / 12.0).log2().ceil().max(0.0) as u32).min(crate::entropy::MAX_LOW_BITS);
+        plan.low = low_bits::fit(&self.values, in_units, plan.classes.as_ref());
         Some(plan)
     }
 
@@ -294,8 +324,11 @@ impl<'a> Job<'a> {
             finite += f;
         }
         let share = self.n() / sample.values as f64;
-        let symbols: f64 = counts.iter().map(entropy).sum();
-        let per_value = symbols / sample.values as f64 + plan.low_bits as f64;
+        let escapes: u64 = counts.iter().map(|c| c[ESCAPE as usize]).sum();
+        let symbols: f64 = counts.iter().map(entropy).sum::<f64>()
+            + low_total(&counts, &plan.low)
+            + escapes as f64 * fit::ESCAPE_BITS;
+        let per_value = symbols / sample.values as f64;
         let tables = counts.iter().filter(|c| c.iter().any(|&n| n > 0)).count() as f64
             * if self.view.len() < 1 << 17 { 5.0 } else { 30.0 };
         let classes = plan.classes.as_ref().map_or(0, |map| {
@@ -321,12 +354,18 @@ impl<'a> Job<'a> {
         let want = self.want(target);
         for round in 0..10 {
             let trial = self.trial(plan, &coarse);
-            plan.costs = CostTable::measured(&trial.counts, plan.low_bits, lambda);
+            plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
             let off = trial.got(target) / want - 1.0;
             let next = plan.step() * self.nudge(target, trial.got(target), want, 2.0);
             if (round >= 3 && off.abs() < 0.01) || want == 0.0 || !set_step(plan, next.max(self.finest)) {
                 break;
             }
+        }
+        let low = low_bits::fit(&self.values, plan.step() / self.scan.unit, plan.classes.as_ref());
+        if low != plan.low {
+            plan.low = low;
+            let trial = self.trial(plan, &coarse);
+            plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
         }
         let mut bracket = Bracket::default();
         for _ in 0..8 {
@@ -380,15 +419,28 @@ impl<'a> Job<'a> {
         for w in self.sample.windows.iter().step_by(stride) {
             let q = quantise_tile(&sample_plan, self.view, *w, &mut work);
             let mut u = vec![0f32; w.len];
-            load_scaled(self.level, self.view.dtype(), &self.view.data()[w.start * size..][..w.len * size], 1.0 / plan.step(), &mut u);
+            load_scaled(
+                self.level,
+                self.view.dtype(),
+                &self.view.data()[w.start * size..][..w.len * size],
+                plan.step(),
+                &mut u,
+            );
             let mut state = [0u32; MAX_LANES];
-            let low = crate::entropy::bits::unpack_all(&q.low, plan.low_bits, w.len);
+            let mut class = vec![0u8; if plan.classes.is_some() { w.len } else { 0 }];
+            if let Some(map) = &plan.classes {
+                map.fill(w.start, &mut class);
+            }
             for (i, (&s, u)) in q.symbols.iter().zip(u).enumerate() {
                 let s_lane = &mut state[i % Sample::GEOMETRY.lanes];
-                let k = (s as u8 as i8 as i32) << plan.low_bits | low.get(i).map_or(0, |&l| l as i32);
+                // Magnitudes with low bits are too large to have an offset worth storing.
+                if !plan.low.none() && plan.low.of(class.get(i).copied().unwrap_or(0)) > 0 {
+                    continue;
+                }
+                let k = s as u8 as i8 as i32;
                 let m = grid(k, *s_lane & 1);
                 *s_lane = plan.machine.next(*s_lane, k);
-                if m != 0 && s as u8 != crate::entropy::ESCAPE && u.is_finite() {
+                if m != 0 && s as u8 != ESCAPE && u.is_finite() {
                     let e = m.abs() as f64 - (u * m.signum() as f32) as f64;
                     let bin = &mut sums[m.unsigned_abs().min(8) as usize];
                     *bin = (bin.0 + 1.0, bin.1 + e);
@@ -406,42 +458,26 @@ impl<'a> Job<'a> {
 
     /// Quantises everything, correcting the step until the target is met.
     fn finish(&self, mut plan: Plan, target: Target) -> Result<Outcome> {
-        let slack = if self.view.len() >= 1 << 20 { 0.003 } else { 0.007 };
-        let sized = matches!(target, Target::Bytes(_) | Target::Cap(_));
-        let finite = self.scan.finite as f64;
-        // The nearest miss, should the goal stay out of reach; too much counts double.
-        let mut nearest: Option<(f64, Plan)> = None;
-        let rounds = if self.view.len() < 1 << 20 { 14 } else { 9 };
         let mut want = self.want(target);
         let mut bracket = Bracket::default();
+        let mut nearest = Nearest::default();
+        let rounds = if self.view.len() < 1 << 20 { 12 } else { 8 };
         for round in 0..rounds {
-            let tiles = self.quantise(&plan);
-            let head = self.head(&plan, &tiles);
-            // Small blobs are written rather than predicted: a few bytes matter, and it is quick.
-            let mut blob = None;
-            if sized && self.view.len() < WRITE_BELOW {
-                blob = Some(self.write(&plan, &head, &tiles)?);
-            }
-            let bytes = || blob.as_ref().map_or_else(|| self.predict(&head, &tiles), |b| b.len() as f64);
-            let off = match target {
-                Target::Bytes(_) | Target::Cap(_) => bytes() / want - 1.0,
-                Target::Mse(_) => finite / squared_error(&tiles).max(f64::MIN_POSITIVE) / want - 1.0,
-                _ => 0.0,
-            };
+            let full = self.encode_all(&plan, target)?;
+            let off = full.got / want - 1.0;
             // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
-            let stuck = round >= 5 && bracket.width().is_some_and(|w| w < 0.002);
+            let stuck = round >= 4 && bracket.width().is_some_and(|w| w < 0.002);
             let met = match target {
                 // No finer step helps where levels have reached their limit.
-                Target::Bytes(_) => off.abs() <= slack || (off < 0.0 && plan.step() <= self.finest * 1.001),
+                Target::Bytes(_) => {
+                    off.abs() <= self.slack() || (off < 0.0 && plan.step() <= self.finest * 1.001)
+                }
                 Target::Cap(_) => off <= 0.0005 && (off > -0.006 || stuck),
-                Target::Mse(mse) => squared_error(&tiles) <= mse * finite && (off < 0.015 || stuck),
+                Target::Mse(mse) => full.error <= mse * self.scan.finite as f64 && (off < 0.015 || stuck),
                 _ => true,
             };
             if met {
-                let blob = match blob {
-                    Some(blob) => blob,
-                    None => self.write(&plan, &head, &tiles)?,
-                };
+                let blob = full.into_blob(self, &plan)?;
                 match target {
                     Target::Cap(cap) if blob.len() > cap => {
                         // Aim lower by what was too much, and a little more.
@@ -451,10 +487,7 @@ impl<'a> Job<'a> {
                     _ => return Ok(Outcome::Blob(blob)),
                 }
             }
-            let miss = if off > 0.0 { 2.0 * off } else { -off };
-            if nearest.as_ref().is_none_or(|(m, _)| miss < *m) {
-                nearest = Some((miss, plan.clone()));
-            }
+            nearest.note(off, &plan);
             if stuck && matches!(target, Target::Bytes(_)) {
                 break;
             }
@@ -467,13 +500,74 @@ impl<'a> Job<'a> {
         }
         match target {
             Target::Cap(cap) => self.coarsest(plan, cap),
-            Target::Bytes(_) => {
-                let plan = nearest.map_or(plan, |(_, plan)| plan);
-                let tiles = self.quantise(&plan);
-                Ok(Outcome::Blob(self.write(&plan, &self.head(&plan, &tiles), &tiles)?))
-            }
+            Target::Bytes(_) => self.tune_weight(nearest.plan.unwrap_or(plan), want, target),
             _ => Ok(Outcome::Failed(None)),
         }
+    }
+
+    /// Where the step alone does not reach a size, turns the weight of a bit; where that moves in jumps too,
+    /// gives some lanes one weight and the rest another.
+    fn tune_weight(&self, plan: Plan, want: f64, target: Target) -> Result<Outcome> {
+        let mut bracket = Bracket::default();
+        let mut nearest = Nearest::default();
+        let mut ends = [None, None];
+        let mut factor = 1.0f64;
+        for _ in 0..7 {
+            let mut turned = plan.clone();
+            turned.costs = plan.costs.scaled(factor);
+            let got = self.encode_all(&turned, target)?.got;
+            let off = got / want - 1.0;
+            nearest.note(off, &turned);
+            bracket.note(factor, got, want);
+            ends[(off > 0.0) as usize] = Some(turned.costs);
+            factor = bracket.next(factor, want, if off > 0.0 { 1.15 } else { 0.85 });
+            if off.abs() <= self.slack() || !(0.05..=6.0).contains(&factor) {
+                break;
+            }
+        }
+        if let (true, [Some(under), Some(over)]) = (nearest.miss > self.slack(), ends) {
+            let (mut low, mut high) = (0, plan.geometry.lanes);
+            while high - low > 1 {
+                let lanes = (low + high) / 2;
+                let mut mixed = plan.clone();
+                mixed.costs = under.clone();
+                mixed.other = Some((over.clone(), lanes));
+                let off = self.encode_all(&mixed, target)?.got / want - 1.0;
+                nearest.note(off, &mixed);
+                if off.abs() <= self.slack() {
+                    break;
+                }
+                if off > 0.0 { high = lanes } else { low = lanes }
+            }
+        }
+        let plan = nearest.plan.unwrap_or(plan);
+        let blob = self.encode_all(&plan, target)?.into_blob(self, &plan)?;
+        Ok(Outcome::Blob(blob))
+    }
+
+    /// How far off a size may be.
+    fn slack(&self) -> f64 {
+        if self.view.len() >= 1 << 20 { 0.003 } else { 0.007 }
+    }
+
+    /// Quantises everything and tells how large it is or how good.
+    fn encode_all(&self, plan: &Plan, target: Target) -> Result<Full> {
+        let tiles = self.quantise(plan);
+        let head = self.head(plan, &tiles);
+        let error = tiles.iter().map(|t| t.squared_error).sum::<f64>();
+        let mut full = Full { tiles, head, blob: None, error, got: 0.0 };
+        match target {
+            // Small blobs are written rather than predicted: a few bytes matter, and it is quick.
+            Target::Bytes(_) | Target::Cap(_) if self.view.len() < WRITE_BELOW => {
+                let blob = self.write(plan, &full.head, &full.tiles)?;
+                full.got = blob.len() as f64;
+                full.blob = Some(blob);
+            }
+            Target::Bytes(_) | Target::Cap(_) => full.got = self.predict(&full.head, &full.tiles),
+            Target::Mse(_) => full.got = self.scan.finite as f64 / error.max(f64::MIN_POSITIVE),
+            _ => {}
+        }
+        Ok(full)
     }
 
     fn quantise(&self, plan: &Plan) -> Vec<Quantised> {
@@ -495,6 +589,8 @@ impl<'a> Job<'a> {
             }
             smallest = Some(smallest.map_or(blob.len(), |s: usize| s.min(blob.len())));
             if plan.classes.take().is_some() {
+                plan.low = low_bits::fit(&self.values, plan.step() / self.scan.unit, None);
+                plan.costs = CostTable::guess(lambda(plan.machine));
                 continue;
             }
             if tiles.iter().all(|t| t.all_zero) {
@@ -513,16 +609,16 @@ impl<'a> Job<'a> {
         let counts = total_counts(tiles);
         let classes = plan.class_count();
         let log = Self::table_log(classes);
-        let alphabet = Alphabet::levels(log, plan.low_bits);
         let per_class = levels::Params::tables_per_class(plan.machine);
+        let alphabets = levels::Params::alphabets(log, &plan.low, classes, per_class);
         let stored: Vec<Counts> = counts.iter().step_by(2 / per_class).copied().collect();
-        let tables = fit::choose(&stored, alphabet);
-        let freqs = levels::Params::freqs_of(fit::expand(&tables, alphabet), per_class);
+        let tables = fit::choose(&stored, &alphabets, per_class);
+        let freqs = levels::Params::freqs_of(fit::expand(&tables, &alphabets), per_class);
         levels::Params {
             machine: plan.machine,
             geometry: plan.geometry,
             log,
-            low_bits: plan.low_bits,
+            low: plan.low,
             scale: plan.dequant.scale,
             offsets: plan.dequant.stored_offsets(),
             classes: plan.classes.clone(),
@@ -537,12 +633,14 @@ impl<'a> Job<'a> {
         head.write(self.view.dtype(), &mut bytes);
         let symbols: f64 = total_counts(tiles).iter().zip(&head.freqs).map(|(c, f)| fit::cost(c, f)).sum();
         let coded = tiles.iter().filter(|t| !t.all_zero).count() as f64;
-        let low = coded * head.geometry.tile_values() as f64 * head.low_bits as f64;
+        let low: usize =
+            tiles.iter().filter(|t| !t.all_zero).filter_map(|t| t.low.as_ref()).map(|l| l.len() + 3).sum();
         let exact: usize = tiles.iter().map(|t| exact_len(t, self.view.dtype())).sum();
         let fixed = 12.0 + 2.0 * self.view.shape().len() as f64 + 8.0;
         fixed
             + bytes.len() as f64
-            + (symbols + low.min(self.n() * head.low_bits as f64)) / 8.0
+            + symbols / 8.0
+            + low as f64
             + tiles.len() as f64 * 14.0
             + coded * head.geometry.lanes as f64 * 3.0
             + exact as f64
@@ -563,12 +661,49 @@ impl<'a> Job<'a> {
     }
 }
 
+/// A tensor quantised in full.
+struct Full {
+    tiles: Vec<Quantised>,
+    head: levels::Params,
+    /// Written already, if it is small.
+    blob: Option<Vec<u8>>,
+    error: f64,
+    /// What to hold against [`Job::want`].
+    got: f64,
+}
+
+impl Full {
+    fn into_blob(self, job: &Job<'_>, plan: &Plan) -> Result<Vec<u8>> {
+        match self.blob {
+            Some(blob) => Ok(blob),
+            None => job.write(plan, &self.head, &self.tiles),
+        }
+    }
+}
+
+/// The nearest miss, should a goal stay out of reach; too much counts double.
+#[derive(Default)]
+struct Nearest {
+    miss: f64,
+    plan: Option<Plan>,
+}
+
+impl Nearest {
+    fn note(&mut self, off: f64, plan: &Plan) {
+        let miss = if off > 0.0 { 2.0 * off } else { -off };
+        if self.plan.is_none() || miss < self.miss {
+            *self = Nearest { miss, plan: Some(plan.clone()) };
+        }
+    }
+}
+
 /// The dequantiser of a step, if the step can be stored.
 fn dequant(dtype: Dtype, step: f64) -> Option<Dequant> {
     let scale = step / 64.0;
     let stored = if dtype == Dtype::F64 { scale } else { scale as f32 as f64 };
     let ok = if dtype == Dtype::F64 { stored.is_normal() } else { (stored as f32).is_normal() };
-    (ok && (1.0 / (stored * 64.0)).is_finite()).then(|| Dequant::new(dtype, stored, &[0; 8]))
+    let factor = 1.0 / (stored * 64.0);
+    (ok && factor > 0.0 && factor.is_finite()).then(|| Dequant::new(dtype, stored, &[0; 8]))
 }
 
 /// Changes a plan's step, keeping its offsets; false if the step cannot be stored.
@@ -602,8 +737,10 @@ fn total_counts(tiles: &[Quantised]) -> Vec<Counts> {
     counts
 }
 
-fn squared_error(tiles: &[Quantised]) -> f64 {
-    tiles.iter().map(|t| t.squared_error).sum()
+/// Raw low bits of all counted levels.
+fn low_total(counts: &[Counts], low: &LowBits) -> f64 {
+    let bits = |(i, c): (usize, &Counts)| c.iter().sum::<u64>() as f64 * low.of(i as u8 / 2) as f64;
+    counts.iter().enumerate().map(bits).sum()
 }
 
 fn entropy(counts: &Counts) -> f64 {

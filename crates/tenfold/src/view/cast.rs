@@ -20,12 +20,14 @@ fn largest(dtype: Dtype) -> f32 {
     }
 }
 
-/// Reads floats times a factor, as the encoder's search takes them.
-pub(crate) fn load_scaled(level: Level, dtype: Dtype, data: &[u8], factor: f64, out: &mut [f32]) {
+/// Reads floats in a unit, as the encoder's search takes them.
+pub(crate) fn load_scaled(level: Level, dtype: Dtype, data: &[u8], unit: f64, out: &mut [f32]) {
+    let factor = 1.0 / unit;
     match dtype {
         Dtype::F64 => {
             for (o, b) in out.iter_mut().zip(data.chunks_exact(8)) {
-                *o = (f64_of(b) * factor) as f32;
+                // Divided: the factor itself may be out of range.
+                *o = (f64_of(b) / unit) as f32;
             }
         }
         Dtype::F32 => scale_f32(level, data, factor as f32, out),

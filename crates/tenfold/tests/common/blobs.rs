@@ -28,9 +28,7 @@ pub fn seal(blob: &mut [u8], tiles: usize) {
 /// Small blobs that between them use every part of the format, with names.
 pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
     let lossy = |s: &Sample, bits: f64, effort: Effort, lane: u32| {
-        let options = EncodeOptions::new(Goal::Bits(bits))
-            .with_effort(effort)
-            .with_lane_values(lane);
+        let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort).with_lane_values(lane);
         let blob = tenfold::encode(&s.view(), &options).unwrap();
         assert_eq!(tenfold::inspect(&blob).unwrap().codec, tenfold::Codec::Levels);
         blob
@@ -57,46 +55,20 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
     assert!(tenfold::inspect(&classes).unwrap().classes > Some(1));
     let low = lossy(&gauss, 11.0, Effort::Fast, 0);
     assert!(tenfold::inspect(&low).unwrap().low_bits > Some(0));
-    let tiles = lossy(
-        &Sample::of(Dtype::F16, &[60, 11], Kind::Laplace, 4),
-        2.0,
-        Effort::Best,
-        32,
-    );
+    let tiles = lossy(&Sample::of(Dtype::F16, &[60, 11], Kind::Laplace, 4), 2.0, Effort::Best, 32);
     assert!(tenfold::inspect(&tiles).unwrap().tiles > 1);
     let exact = Sample::of(Dtype::F32, &[300], Kind::Gaussian, 5).sprinkle(20, 6);
     let lossless = |s: Sample| s.encode(Goal::Lossless, Effort::Fast);
     let planes = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
     let many = Sample::of(Dtype::Bf16, &[9, 41], Kind::Gaussian, 7);
     vec![
-        (
-            "lossless f32",
-            lossless(Sample::of(Dtype::F32, &[3, 17], Kind::Gaussian, 8)),
-        ),
-        (
-            "lossless bf16, coded planes",
-            lossless(Sample::of(Dtype::Bf16, &[700], Kind::Gaussian, 9)),
-        ),
-        (
-            "lossless bf16, several tiles",
-            tenfold::encode(&many.view(), &planes).unwrap(),
-        ),
-        (
-            "lossless i8",
-            lossless(Sample::of(Dtype::I8, &[2, 2, 30], Kind::Gaussian, 10)),
-        ),
-        (
-            "lossless, constant",
-            lossless(Sample::of(Dtype::F64, &[64], Kind::Constant, 11)),
-        ),
-        (
-            "scalar",
-            lossless(Sample::of(Dtype::F32, &[], Kind::Gaussian, 12)),
-        ),
-        (
-            "empty",
-            lossless(Sample::of(Dtype::F32, &[4, 0], Kind::Gaussian, 13)),
-        ),
+        ("lossless f32", lossless(Sample::of(Dtype::F32, &[3, 17], Kind::Gaussian, 8))),
+        ("lossless bf16, coded planes", lossless(Sample::of(Dtype::Bf16, &[700], Kind::Gaussian, 9))),
+        ("lossless bf16, several tiles", tenfold::encode(&many.view(), &planes).unwrap()),
+        ("lossless i8", lossless(Sample::of(Dtype::I8, &[2, 2, 30], Kind::Gaussian, 10))),
+        ("lossless, constant", lossless(Sample::of(Dtype::F64, &[64], Kind::Constant, 11))),
+        ("scalar", lossless(Sample::of(Dtype::F32, &[], Kind::Gaussian, 12))),
+        ("empty", lossless(Sample::of(Dtype::F32, &[4, 0], Kind::Gaussian, 13))),
         ("fast", lossy(&gauss, 3.0, Effort::Fast, 0)),
         ("balanced", lossy(&gauss, 2.0, Effort::Balanced, 0)),
         ("escapes", lossy(&far, 5.0, Effort::Balanced, 0)),
@@ -104,23 +76,7 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
         ("classes", classes),
         ("several tiles", tiles),
         ("exact values", lossy(&exact, 6.0, Effort::Balanced, 0)),
-        (
-            "f64",
-            lossy(
-                &Sample::of(Dtype::F64, &[300], Kind::Laplace, 14),
-                4.0,
-                Effort::Fast,
-                0,
-            ),
-        ),
-        (
-            "f8",
-            lossy(
-                &Sample::of(Dtype::F8E4M3, &[400], Kind::Gaussian, 15),
-                2.0,
-                Effort::Balanced,
-                0,
-            ),
-        ),
+        ("f64", lossy(&Sample::of(Dtype::F64, &[300], Kind::Laplace, 14), 4.0, Effort::Fast, 0)),
+        ("f8", lossy(&Sample::of(Dtype::F8E4M3, &[400], Kind::Gaussian, 15), 2.0, Effort::Balanced, 0)),
     ]
 }

@@ -60,14 +60,8 @@ pub enum Kind {
     Shifted,
 }
 
-pub const SMOOTH: [Kind; 6] = [
-    Kind::Gaussian,
-    Kind::Laplace,
-    Kind::HeavyTails,
-    Kind::Rows,
-    Kind::Outliers,
-    Kind::Shifted,
-];
+pub const SMOOTH: [Kind; 6] =
+    [Kind::Gaussian, Kind::Laplace, Kind::HeavyTails, Kind::Rows, Kind::Outliers, Kind::Shifted];
 pub const KINDS: [Kind; 9] = [
     Kind::Gaussian,
     Kind::Laplace,
@@ -122,20 +116,12 @@ pub struct Sample {
 
 impl Sample {
     pub fn new(dtype: Dtype, shape: &[usize], reals: &[f64]) -> Self {
-        Sample {
-            dtype,
-            shape: shape.to_vec(),
-            data: to_bytes(dtype, reals),
-        }
+        Sample { dtype, shape: shape.to_vec(), data: to_bytes(dtype, reals) }
     }
 
     pub fn of(dtype: Dtype, shape: &[usize], kind: Kind, seed: u64) -> Self {
         let n = shape.iter().product();
-        Sample::new(
-            dtype,
-            shape,
-            &kind.reals(n, shape.last().copied().unwrap_or(1), seed),
-        )
+        Sample::new(dtype, shape, &kind.reals(n, shape.last().copied().unwrap_or(1), seed))
     }
 
     /// Any bytes at all (booleans stay 0 or 1).
@@ -145,11 +131,7 @@ impl Sample {
         if dtype == Dtype::Bool {
             data.iter_mut().for_each(|b| *b &= 1);
         }
-        Sample {
-            dtype,
-            shape: shape.to_vec(),
-            data,
-        }
+        Sample { dtype, shape: shape.to_vec(), data }
     }
 
     pub fn view(&self) -> TensorView<'_> {
@@ -169,8 +151,7 @@ impl Sample {
     }
 
     pub fn encode(&self, goal: Goal, effort: Effort) -> Vec<u8> {
-        self.try_encode(goal, effort)
-            .unwrap_or_else(|e| panic!("{} {goal:?} {effort:?}: {e}", self.name()))
+        self.try_encode(goal, effort).unwrap_or_else(|e| panic!("{} {goal:?} {effort:?}: {e}", self.name()))
     }
 
     pub fn name(&self) -> String {
@@ -204,11 +185,7 @@ pub fn real_tensors() -> Vec<(String, Sample)> {
                 safetensors::Dtype::BF16 => Dtype::Bf16,
                 other => panic!("{path}: {name} is {other:?}"),
             };
-            let sample = Sample {
-                dtype,
-                shape: t.shape().to_vec(),
-                data: t.data().to_vec(),
-            };
+            let sample = Sample { dtype, shape: t.shape().to_vec(), data: t.data().to_vec() };
             all.push((format!("{file}/{name}"), sample));
         }
     }

@@ -5,24 +5,14 @@ use tenfold::Dtype;
 /// Bytes of quiet and signalling NaNs with payloads, infinities where the type has them, negative zero.
 pub fn specials(dtype: Dtype) -> Vec<Vec<u8>> {
     match dtype {
-        Dtype::F64 => [
-            0x7ff8_0000_dead_beefu64,
-            0xfff0_0000_0000_0001,
-            0x7ff0 << 48,
-            0xfff0 << 48,
-            1 << 63,
-        ]
-        .map(|v| v.to_le_bytes().to_vec())
-        .to_vec(),
+        Dtype::F64 => [0x7ff8_0000_dead_beefu64, 0xfff0_0000_0000_0001, 0x7ff0 << 48, 0xfff0 << 48, 1 << 63]
+            .map(|v| v.to_le_bytes().to_vec())
+            .to_vec(),
         Dtype::F32 => [0x7fc1_2345u32, 0xff80_0001, 0x7f80_0000, 0xff80_0000, 1 << 31]
             .map(|v| v.to_le_bytes().to_vec())
             .to_vec(),
-        Dtype::F16 => [0x7e12u16, 0xfc01, 0x7c00, 0xfc00, 0x8000]
-            .map(|v| v.to_le_bytes().to_vec())
-            .to_vec(),
-        Dtype::Bf16 => [0x7fc3u16, 0xff81, 0x7f80, 0xff80, 0x8000]
-            .map(|v| v.to_le_bytes().to_vec())
-            .to_vec(),
+        Dtype::F16 => [0x7e12u16, 0xfc01, 0x7c00, 0xfc00, 0x8000].map(|v| v.to_le_bytes().to_vec()).to_vec(),
+        Dtype::Bf16 => [0x7fc3u16, 0xff81, 0x7f80, 0xff80, 0x8000].map(|v| v.to_le_bytes().to_vec()).to_vec(),
         Dtype::F8E4M3 => [0x7fu8, 0xff, 0x80].map(|v| vec![v]).to_vec(),
         Dtype::F8E5M2 => [0x7du8, 0xff, 0x7c, 0xfc, 0x80].map(|v| vec![v]).to_vec(),
         _ => vec![vec![0xff; dtype.size()]],
@@ -54,17 +44,9 @@ fn to_f8(dtype: Dtype, v: f64) -> u8 {
     let (mut low, mut high) = (0u8, top);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        if f8(dtype, middle) <= v.abs() {
-            low = middle
-        } else {
-            high = middle
-        }
+        if f8(dtype, middle) <= v.abs() { low = middle } else { high = middle }
     }
-    let near = if v.abs() - f8(dtype, low) <= f8(dtype, high) - v.abs() {
-        low
-    } else {
-        high
-    };
+    let near = if v.abs() - f8(dtype, low) <= f8(dtype, high) - v.abs() { low } else { high };
     near | if v.is_sign_negative() { 0x80 } else { 0 }
 }
 

@@ -13,14 +13,8 @@ pub use floats::{specials, to_bytes, to_reals};
 pub use measure::{Faults, max_error, measure, mse, variance};
 use tenfold::{DecodeOptions, Dtype, Effort};
 
-pub const FLOATS: [Dtype; 6] = [
-    Dtype::F64,
-    Dtype::F32,
-    Dtype::F16,
-    Dtype::Bf16,
-    Dtype::F8E4M3,
-    Dtype::F8E5M2,
-];
+pub const FLOATS: [Dtype; 6] =
+    [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::F8E4M3, Dtype::F8E5M2];
 pub const EFFORTS: [Effort; 3] = [Effort::Fast, Effort::Balanced, Effort::Best];
 
 /// Decodes with default options.

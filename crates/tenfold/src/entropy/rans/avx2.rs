@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{DecodeSpec, Decoder, START, WordStack};
+use super::{DecodeSpec, Decoder, LOW_COUNT, LOW_MASK, START, WordStack};
 use crate::entropy::table::EncodeTable;
 use crate::entropy::{ESCAPE, MAX_LANES};
 use crate::error::Result;
@@ -58,7 +58,12 @@ pub(super) fn encode(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LAN
 }
 
 #[target_feature(enable = "avx2,popcnt")]
-unsafe fn encode_steps(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LANES], words: &mut WordStack) {
+unsafe fn encode_steps(
+    table: &EncodeTable,
+    symbols: &[u16],
+    x: &mut [u32; MAX_LANES],
+    words: &mut WordStack,
+) {
     let log = _mm_cvtsi32_si128(table.log as i32);
     let spill = _mm_cvtsi32_si128(32 - table.log as i32);
     let half = _mm256_set1_epi32(0xffff);
@@ -159,7 +164,7 @@ unsafe fn level_steps(
     out: &mut [i32],
 ) -> Result<usize> {
     let log = _mm_cvtsi32_si128(spec.log as i32);
-    let low_log = _mm_cvtsi32_si128(spec.low_bits as i32);
+    let low_mask = _mm256_set1_epi32(LOW_MASK as i32);
     let mask = _mm256_set1_epi32((1 << spec.log) - 1);
     let one = _mm256_set1_epi32(1);
     let zero = _mm256_setzero_si256();
@@ -202,8 +207,8 @@ unsafe fn level_steps(
                 for g in 0..4 {
                     _mm256_storeu_si256(all.as_mut_ptr().add(8 * g).cast(), k[g]);
                 }
-                for v in all.iter_mut().filter(|v| **v == ESCAPE as i8 as i32) {
-                    match d.escapes.next(spec.low_bits) {
+                for (l, v) in all.iter_mut().enumerate().filter(|(_, v)| **v == ESCAPE as i8 as i32) {
+                    match d.escapes.next(low.get(done + l).map_or(0, |w| w >> LOW_COUNT)) {
                         Ok(high) => *v = high,
                         Err(e) => failed = Some(e),
                     }
@@ -218,7 +223,8 @@ unsafe fn level_steps(
             for g in 0..4 {
                 if !low.is_empty() {
                     let l = _mm256_loadu_si256(low.as_ptr().add(done + 8 * g).cast());
-                    k[g] = _mm256_or_si256(_mm256_sll_epi32(k[g], low_log), l);
+                    let shifted = _mm256_sllv_epi32(k[g], _mm256_srli_epi32::<{ LOW_COUNT as i32 }>(l));
+                    k[g] = _mm256_or_si256(shifted, _mm256_and_si256(l, low_mask));
                 }
                 let q = _mm256_sub_epi32(zero, _mm256_and_si256(state[g], one));
                 let odd = _mm256_sub_epi32(zero, _mm256_and_si256(k[g], one));
@@ -269,7 +275,10 @@ unsafe fn byte_steps(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8
             // The packs work within 128-bit halves: put the eight groups of four back in order.
             let packed = _mm256_packus_epi16(pair(0), pair(2));
             let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-            _mm256_storeu_si256(out.as_mut_ptr().add(done).cast(), _mm256_permutevar8x32_epi32(packed, order));
+            _mm256_storeu_si256(
+                out.as_mut_ptr().add(done).cast(),
+                _mm256_permutevar8x32_epi32(packed, order),
+            );
             for g in 0..4 {
                 taken += pop(&mut x[g], slot[g], log, d.words.as_ptr().add(2 * taken));
             }

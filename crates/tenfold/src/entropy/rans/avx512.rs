@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{DecodeSpec, Decoder, WordStack};
+use super::{DecodeSpec, Decoder, LOW_COUNT, LOW_MASK, WordStack};
 use crate::entropy::table::EncodeTable;
 use crate::entropy::{ESCAPE, MAX_LANES};
 use crate::error::Result;
@@ -19,14 +19,20 @@ pub(super) fn encode(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LAN
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
-unsafe fn encode_steps(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LANES], words: &mut WordStack) {
+unsafe fn encode_steps(
+    table: &EncodeTable,
+    symbols: &[u16],
+    x: &mut [u32; MAX_LANES],
+    words: &mut WordStack,
+) {
     let log = _mm_cvtsi32_si128(table.log as i32);
     let spill = _mm_cvtsi32_si128(32 - table.log as i32);
     let half = _mm512_set1_epi32(0xffff);
     let within = _mm512_set1_epi32(table.span.len() as i32 - 1);
     // SAFETY: see `encode`; loads and stores of `x` cover exactly its 32 entries.
     unsafe {
-        let mut lanes = [_mm512_loadu_si512(x.as_ptr().cast()), _mm512_loadu_si512(x.as_ptr().add(16).cast())];
+        let mut lanes =
+            [_mm512_loadu_si512(x.as_ptr().cast()), _mm512_loadu_si512(x.as_ptr().add(16).cast())];
         let mut top = words.buffer.as_mut_ptr().add(words.top);
         for step in symbols.chunks_exact(MAX_LANES).rev() {
             for g in [1, 0] {
@@ -112,7 +118,7 @@ unsafe fn level_steps<const CLASS: bool, const LOW: bool>(
     out: &mut [i32],
 ) -> Result<usize> {
     let log = _mm_cvtsi32_si128(spec.log as i32);
-    let low_log = _mm_cvtsi32_si128(spec.low_bits as i32);
+    let low_mask = _mm512_set1_epi32(LOW_MASK as i32);
     let mask = _mm512_set1_epi32((1 << spec.log) - 1);
     let one = _mm512_set1_epi32(1);
     let zero = _mm512_setzero_si512();
@@ -124,9 +130,12 @@ unsafe fn level_steps<const CLASS: bool, const LOW: bool>(
     // `out.len()`, `class` and `low` are as long where they are used, and words are read only while 64
     // bytes of them are left (each of the two registers reads 32, the second at most 32 further on).
     unsafe {
-        let mut x = [_mm512_loadu_si512(d.x.as_ptr().cast()), _mm512_loadu_si512(d.x.as_ptr().add(16).cast())];
-        let mut state =
-            [_mm512_loadu_si512(d.state.as_ptr().cast()), _mm512_loadu_si512(d.state.as_ptr().add(16).cast())];
+        let mut x =
+            [_mm512_loadu_si512(d.x.as_ptr().cast()), _mm512_loadu_si512(d.x.as_ptr().add(16).cast())];
+        let mut state = [
+            _mm512_loadu_si512(d.state.as_ptr().cast()),
+            _mm512_loadu_si512(d.state.as_ptr().add(16).cast()),
+        ];
         let mut failed = None;
         while done + MAX_LANES <= out.len() && d.words.len() >= 64 {
             let mut k = [zero; 2];
@@ -150,8 +159,8 @@ unsafe fn level_steps<const CLASS: bool, const LOW: bool>(
                 let mut all = [0i32; MAX_LANES];
                 _mm512_storeu_si512(all.as_mut_ptr().cast(), k[0]);
                 _mm512_storeu_si512(all.as_mut_ptr().add(16).cast(), k[1]);
-                for v in all.iter_mut().filter(|v| **v == ESCAPE as i8 as i32) {
-                    match d.escapes.next(spec.low_bits) {
+                for (l, v) in all.iter_mut().enumerate().filter(|(_, v)| **v == ESCAPE as i8 as i32) {
+                    match d.escapes.next(low.get(done + l).map_or(0, |w| w >> LOW_COUNT)) {
                         Ok(high) => *v = high,
                         Err(e) => failed = Some(e),
                     }
@@ -165,7 +174,8 @@ unsafe fn level_steps<const CLASS: bool, const LOW: bool>(
             for g in 0..2 {
                 if LOW {
                     let l = _mm512_loadu_si512(low.as_ptr().add(done + 16 * g).cast());
-                    k[g] = _mm512_or_si512(_mm512_sll_epi32(k[g], low_log), l);
+                    let shifted = _mm512_sllv_epi32(k[g], _mm512_srli_epi32::<LOW_COUNT>(l));
+                    k[g] = _mm512_or_si512(shifted, _mm512_and_si512(l, low_mask));
                 }
                 let q = _mm512_test_epi32_mask(state[g], one);
                 let odd = _mm512_test_epi32_mask(k[g], one);
@@ -201,7 +211,8 @@ unsafe fn byte_steps(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8
     let mut done = 0;
     // SAFETY: as in `level_steps`.
     unsafe {
-        let mut x = [_mm512_loadu_si512(d.x.as_ptr().cast()), _mm512_loadu_si512(d.x.as_ptr().add(16).cast())];
+        let mut x =
+            [_mm512_loadu_si512(d.x.as_ptr().cast()), _mm512_loadu_si512(d.x.as_ptr().add(16).cast())];
         while done + MAX_LANES <= out.len() && d.words.len() >= 64 {
             let mut taken = 0;
             let mut slot = [_mm512_setzero_si512(); 2];

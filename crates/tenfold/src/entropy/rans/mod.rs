@@ -4,28 +4,22 @@
 //! words of the stream in lane order. `plain` is the oracle; `avx2` and `avx512` run full steps of 32
 //! lanes and leave the rest to it.
 
-mod plain;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod plain;
 #[cfg(test)]
 mod tests;
 
-use super::{MAX_LANES, MAX_LEVEL};
 use super::table::EncodeTable;
+use super::{MAX_LANES, MAX_LEVEL};
 use crate::error::{Error, Result};
 use crate::quant::machine::Machine;
 use crate::simd::Level;
 
 /// Where states start (in the encoder) and end (in the decoder): the lower end of their range.
 pub(crate) const START: u32 = 1 << 16;
-
-/// Bytes of the stored states and the words of `symbols` symbols at most: a symbol never takes more
-/// than one word.
-pub(crate) fn max_len(lanes: usize, symbols: usize) -> usize {
-    lanes * 4 + symbols * 2
-}
 
 /// Appends states and words of `symbols` (indices into the table) to `out`.
 ///
@@ -91,8 +85,17 @@ pub(crate) struct DecodeSpec<'a> {
     pub slots: &'a [u32],
     pub log: u32,
     pub machine: Machine,
-    pub low_bits: u32,
 }
+
+/// Raw low bits of a level as decoders take them: the bits, and how many they are.
+#[inline(always)]
+pub(crate) fn low_word(bits: u32, count: u32) -> u32 {
+    bits | count << LOW_COUNT
+}
+
+/// Where [`low_word`] keeps the count.
+const LOW_COUNT: u32 = 24;
+const LOW_MASK: u32 = 0xffff;
 
 /// Where a decoder stands in a tile.
 pub(crate) struct Decoder<'a> {
@@ -154,8 +157,8 @@ impl<'a> Decoder<'a> {
         Ok(Decoder { lanes, x, state: [0; MAX_LANES], words, escapes })
     }
 
-    /// Decodes `out.len()` levels as multiples of the step. `class` and `low` hold a class and the raw low
-    /// bits of each value, or are empty. All but the last call of a tile must ask for whole steps.
+    /// Decodes `out.len()` levels as multiples of the step. `class` holds the class of each
+    /// value and `low` its [`low_word`], or they are empty. All but the last call of a tile must ask for whole steps.
     pub(crate) fn levels(
         &mut self,
         level: Level,

@@ -1,6 +1,6 @@
 //! The portable coder: any number of lanes, partial steps. The other paths are held against it.
 
-use super::{DecodeSpec, Decoder, START, WordStack};
+use super::{DecodeSpec, Decoder, LOW_COUNT, LOW_MASK, START, WordStack};
 use crate::entropy::table::EncodeTable;
 use crate::entropy::{ESCAPE, MAX_LANES};
 use crate::error::{Error, Result};
@@ -55,8 +55,10 @@ pub(super) fn levels(
         let set = class.get(i).map_or(0, |&c| c as u32) * 2 + q;
         let slot = spec.slots[((set << spec.log) + (*x & mask)) as usize];
         let symbol = pop(x, &mut d.words, slot, spec.log)?;
-        let high = if symbol == ESCAPE { d.escapes.next(spec.low_bits)? } else { symbol as i8 as i32 };
-        let k = high << spec.low_bits | low.get(i).map_or(0, |&l| l as i32);
+        let low = low.get(i).copied().unwrap_or(0);
+        let count = low >> LOW_COUNT;
+        let high = if symbol == ESCAPE { d.escapes.next(count)? } else { symbol as i8 as i32 };
+        let k = high << count | (low & LOW_MASK) as i32;
         *out = grid(k, q);
         *state = spec.machine.next(*state, k);
     }
