@@ -1,4 +1,4 @@
-# Set-up is part of every target: Rust with cargo, Python 3 and make are all that must be there.
+# Set-up is part of every target: Rust with cargo, Python 3, make and a C and C++ compiler must be there.
 
 # Seconds for each fuzz target of `make fuzz`.
 TIME ?= 600
