@@ -1,9 +1,11 @@
-# Set-up is part of every target: Rust with cargo, Python 3 and make are all that must be there.
+# Set-up is part of every target: Rust with cargo, Python 3, make and a C and C++ compiler must be there.
 
 # Seconds for each fuzz target of `make fuzz`.
 TIME ?= 600
 # Seconds for each fuzz target of `make test`.
 SMOKE ?= 15
+
+TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
 
 .PHONY: help demo test lint unit bench fuzz
 
@@ -31,8 +33,13 @@ unit: ## All tests of the workspace
 		cargo nextest run --workspace && cargo test --workspace --doc; \
 	else cargo test --workspace; fi
 
-bench: ## Benchmarks of the library; `tenfold bench` measures files
-	cargo bench --workspace
+bench: ## Measure, print each figure beside its bar, keep the reports in results/
+	cargo build --release --quiet --package tenfold-cli
+	$(TENFOLD) bench gap --json results/gap.json
+	$(TENFOLD) bench files testdata/*.safetensors --json results/files.json
+	$(TENFOLD) bench rate --quick --json results/rate.json
+	$(TENFOLD) bench lossless --json results/lossless.json
+	$(TENFOLD) bench speed --json results/speed.json
 
 fuzz: ## Each fuzz target for TIME seconds (default 600)
 	fuzz/run $(TIME)

@@ -46,3 +46,8 @@ pub use plan::{Alloc, CompressOptions, Recipe};
 pub use progress::{Progress, Silent};
 pub use report::{Report, TensorRow, Totals};
 pub use source::{Source, TensorInfo};
+
+/// Compiles and runs the README's examples with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use tenfold::Effort;
 use tenfold_archive::Alloc;
 
 use crate::exit;
@@ -25,6 +26,7 @@ pub enum Command {
     Inspect(InspectArgs),
     Verify(VerifyArgs),
     Compare(CompareArgs),
+    Bench(BenchArgs),
     Completions(CompletionsArgs),
 }
 
@@ -152,8 +154,7 @@ Examples:
   tenfold inspect small.safetensors
   tenfold inspect small.safetensors --json | jq '.tensors[] | select(.bits_per_value > 4) | .name'
 
-JSON: `tensors`, each with `name`, `file`, `dtype`, `shape`, `values`, `codec` (none, stored, lossless,
-lossy), `original_bytes`, `stored_bytes`, `bits_per_value`, `ratio`, and `step`, `states`, `classes`, `tiles`
+JSON: `tensors`, each with `name`, `file`, `dtype`, `shape`, `values`, `codec` (none, lossless, lossy), `original_bytes`, `stored_bytes`, `bits_per_value`, `ratio`, and `step`, `states`, `classes`, `tiles`
 (null where they do not apply); `compressed` and `total`, each with `tensors`, `values`, `original_bytes`,
 `stored_bytes`, `bits_per_value`, `ratio`.";
 
@@ -207,6 +208,58 @@ JSON: `tensors` and `total`, with `name`, `dtype`, `shape`, `values`, `identical
 error over the variance in A; null if that is zero), `max_error`, `cosine`, `special_mismatches` (NaN or
 infinite in one and not the same in the other); `only_in_first`, `only_in_second`, `not_comparable`.";
 
+/// Measure tenfold: rate and error, goals kept, speed, beside other coders.
+///
+/// Tables and verdicts go to standard output: `pass` or `MISS` for each figure that has a bar. A missed
+/// bar is no failure unless --check is given.
+#[derive(Debug, Args)]
+#[command(after_help = BENCH_HELP)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[arg(value_enum)]
+    pub what: BenchArg,
+    /// Safetensors files (`files` only, at least one).
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Rates in bits a value, such as 2,2.5 [default: those that have a bar].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = positive)]
+    pub bits: Vec<f64>,
+    /// Efforts, such as fast,best [default: all].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub effort: Vec<EffortArg>,
+    /// Size of made-up tensors: side of the square (gap, speed; default 4096) or number of values
+    /// (lossless: 64 Mi, rate: 4 Mi).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub size: Option<u32>,
+    /// Repetitions of which the median counts (lossless, speed).
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// Worker threads for what is not timed at a stated number of threads; 0 uses all cores.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Leave out peers that need another program (ffmpeg).
+    #[arg(long)]
+    pub no_peers: bool,
+    /// Smaller tensors and fewer cases: a first look, whose verdicts mean little.
+    #[arg(long)]
+    pub quick: bool,
+    /// Fail (exit code 3) if a bar is missed.
+    #[arg(long)]
+    pub check: bool,
+    /// Write a report with every figure, the machine, the commit and the command to a file.
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+}
+
+const BENCH_HELP: &str = "\
+Examples:
+  tenfold bench gap --quick
+  tenfold bench files model.safetensors --bits 2.5 --effort best
+  tenfold bench speed --json speed.json --check
+
+JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`), `notes`, `checks`
+(each with `what`, `value`, `bar`, `rule`, `pass`) and `rows`, whose fields depend on the bench.";
+
 /// Print a completion script for a shell.
 #[derive(Debug, Args)]
 #[command(
@@ -242,6 +295,30 @@ pub enum EffortArg {
     Balanced,
     /// Trellis of 256 states.
     Best,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchArg {
+    /// Bits above the Gaussian bound on a square N(0, 1) tensor, all bytes counted.
+    Gap,
+    /// Bits and error of real tensors, beside an ideal scalar quantiser and H.265 intra.
+    Files,
+    /// Whether bits, max-bytes and max-error are obeyed, over sizes, distributions and dtypes.
+    Rate,
+    /// Lossless ratio and speed on bf16 values of N(0, 0.02), beside zstd.
+    Lossless,
+    /// Encoding and decoding on one and two threads, beside zstd and x265 in the same run.
+    Speed,
+}
+
+impl From<EffortArg> for Effort {
+    fn from(effort: EffortArg) -> Effort {
+        match effort {
+            EffortArg::Fast => Effort::Fast,
+            EffortArg::Balanced => Effort::Balanced,
+            EffortArg::Best => Effort::Best,
+        }
+    }
 }
 
 fn positive(text: &str) -> Result<f64, String> {

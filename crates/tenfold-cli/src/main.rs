@@ -1,6 +1,6 @@
-//! The command `tenfold`: compress, decompress, inspect, verify and compare model files.
+//! The command `tenfold`: compress, decompress, inspect, verify and compare model files, and measure tenfold.
 //!
-//! This crate turns arguments into calls of `tenfold-archive` and results into tables, JSON, progress bars
+//! This crate turns arguments into calls of `tenfold-archive` and `tenfold-eval` and results into tables, JSON, progress bars
 //! and exit codes. It knows nothing of files' insides.
 
 mod args;

@@ -6,10 +6,26 @@ use serde::Serialize;
 
 /// Prints text. A reader that has seen enough (`| head`) is no failure.
 pub fn out(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e.into()),
-        _ => Ok(()),
+    Stdout.write_all(text.as_bytes())?;
+    Ok(Stdout.flush()?)
+}
+
+/// Standard output to which a closed pipe is no failure: the work behind it goes on.
+pub struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match std::io::stdout().write(bytes) {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(bytes.len()),
+            result => result,
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match std::io::stdout().flush() {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+            result => result,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use tenfold::{Effort, Goal};
 use tenfold_archive::{CompressOptions, Recipe, Report};
 
 use super::hint_force;
-use crate::args::{CompressArgs, EffortArg, GoalArgs};
+use crate::args::{CompressArgs, GoalArgs};
 use crate::exit::Usage;
 use crate::print;
 use crate::progress::Bar;
@@ -38,11 +38,7 @@ pub fn run(args: CompressArgs, quiet: bool) -> anyhow::Result<ExitCode> {
 fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     let mut options = CompressOptions::default();
     options.goal = goal(&args.goal);
-    options.effort = args.effort.map(|effort| match effort {
-        EffortArg::Fast => Effort::Fast,
-        EffortArg::Balanced => Effort::Balanced,
-        EffortArg::Best => Effort::Best,
-    });
+    options.effort = args.effort.map(Effort::from);
     options.threads = args.threads.threads;
     options.alloc = args.alloc;
     options.include = args.include.clone();

@@ -1,5 +1,6 @@
 //! One file a command; this one only dispatches.
 
+mod bench;
 mod compare;
 mod compress;
 mod decompress;
@@ -21,6 +22,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Compare(args) => compare::run(args, cli.quiet),
+        Command::Bench(args) => bench::run(args, cli.quiet),
         Command::Completions(args) => completions(args),
     }
 }

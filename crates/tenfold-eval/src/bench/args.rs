@@ -1,7 +1,6 @@
 //! What to measure, free of any command-line library.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use tenfold::Effort;
 
@@ -21,9 +20,6 @@ pub enum What {
 }
 
 impl What {
-    /// Every bench.
-    pub const ALL: [What; 5] = [What::Gap, What::Files, What::Rate, What::Lossless, What::Speed];
-
     /// Name on a command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -33,17 +29,6 @@ impl What {
             What::Lossless => "lossless",
             What::Speed => "speed",
         }
-    }
-}
-
-impl FromStr for What {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        What::ALL
-            .into_iter()
-            .find(|w| w.name() == name)
-            .ok_or_else(|| format!("there is no bench '{name}'"))
     }
 }
 

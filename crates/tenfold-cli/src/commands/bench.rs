@@ -1,0 +1,49 @@
+//! `tenfold bench`.
+
+use std::process::ExitCode;
+
+use tenfold::Effort;
+use tenfold_eval::bench::{self, What};
+
+use crate::args::{BenchArg, BenchArgs};
+use crate::exit::{self, Usage};
+use crate::print::Stdout;
+
+pub fn run(args: BenchArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+    let report = bench::run(&options(&args, quiet)?, &mut Stdout)?;
+    let missed = report.checks.iter().filter(|check| !check.pass).count();
+    if args.check && missed > 0 {
+        eprintln!("tenfold: {missed} of {} bars missed", report.checks.len());
+        return Ok(ExitCode::from(exit::DATA));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
+    let what = match args.what {
+        BenchArg::Gap => What::Gap,
+        BenchArg::Files => What::Files,
+        BenchArg::Rate => What::Rate,
+        BenchArg::Lossless => What::Lossless,
+        BenchArg::Speed => What::Speed,
+    };
+    match (what, args.files.is_empty()) {
+        (What::Files, true) => return Err(Usage("name at least one safetensors file".into()).into()),
+        (What::Files, false) | (_, true) => {}
+        (_, false) => return Err(Usage("only `bench files` takes files".into()).into()),
+    }
+    let mut options = bench::BenchArgs::new(what);
+    options.files = args.files.clone();
+    options.bits = args.bits.clone();
+    if !args.effort.is_empty() {
+        options.efforts = args.effort.iter().copied().map(Effort::from).collect();
+    }
+    options.size = args.size.map(|n| n as usize);
+    options.threads = args.threads;
+    options.repeats = args.repeats as usize;
+    options.peers = !args.no_peers;
+    options.quick = args.quick;
+    options.quiet = quiet;
+    options.json = args.json.clone();
+    Ok(options)
+}
