@@ -60,9 +60,7 @@ impl Archive {
             .collect::<Result<Vec<Option<Tags>>>>()?;
         let mut tensors = Vec::with_capacity(model.items.len());
         for item in &model.items {
-            let original = tags[item.shard]
-                .as_ref()
-                .and_then(|tags| tags.blobs.get(&item.name));
+            let original = tags[item.shard].as_ref().and_then(|tags| tags.blobs.get(&item.name));
             let (dtype, shape, bytes) = match original {
                 Some(original) => (original.dtype, &original.shape, original.bytes),
                 None => (item.dtype, &item.shape, item.bytes),
@@ -79,27 +77,12 @@ impl Archive {
                 stored_dtype: dtype,
             });
         }
-        let by_name = tensors
-            .iter()
-            .enumerate()
-            .map(|(i, t)| (t.name.clone(), i))
-            .collect();
+        let by_name = tensors.iter().enumerate().map(|(i, t)| (t.name.clone(), i)).collect();
         let mut metadata = BTreeMap::new();
         for (shard, tags) in model.shards.iter().zip(&tags) {
-            metadata.extend(
-                tags.as_ref()
-                    .map_or(&shard.metadata, |tags| &tags.metadata)
-                    .iter()
-                    .cloned(),
-            );
+            metadata.extend(tags.as_ref().map_or(&shard.metadata, |tags| &tags.metadata).iter().cloned());
         }
-        Ok(Archive {
-            model,
-            tags,
-            tensors,
-            by_name,
-            metadata,
-        })
+        Ok(Archive { model, tags, tensors, by_name, metadata })
     }
 
     /// The tensors, in the order of the file.
@@ -119,9 +102,7 @@ impl Archive {
 
     /// Bytes of all tensors before compression; at the most what a `u64` holds, if a damaged file claims more.
     pub fn bytes(&self) -> u64 {
-        self.tensors
-            .iter()
-            .fold(0, |sum, tensor| tensor.bytes.saturating_add(sum))
+        self.tensors.iter().fold(0, |sum, tensor| tensor.bytes.saturating_add(sum))
     }
 
     /// Whether the model was compressed by tenfold.
@@ -133,11 +114,7 @@ impl Archive {
     pub fn read(&self, index: usize, options: &DecodeOptions) -> Result<Tensor> {
         let (tensor, dtype) = self.known(index)?;
         let data = self.read_bytes(index, options)?;
-        Ok(Tensor {
-            dtype,
-            shape: tensor.shape.clone(),
-            data,
-        })
+        Ok(Tensor { dtype, shape: tensor.shape.clone(), data })
     }
 
     /// Reads rows of tensor `index`, seen as rows × last dimension; of a blob, only the tiles that hold them.
@@ -150,21 +127,13 @@ impl Archive {
         }
         let view = TensorView::new(dtype, &tensor.shape, &stored).map_err(Error::codec(&tensor.name))?;
         if rows.start > rows.end || rows.end > view.rows() {
-            let reason = format!(
-                "tensor {:?} has {} rows; {rows:?} was asked for",
-                tensor.name,
-                view.rows()
-            );
+            let reason = format!("tensor {:?} has {} rows; {rows:?} was asked for", tensor.name, view.rows());
             return Err(Error::InvalidArgument(reason));
         }
         // The columns of an empty tensor may be too many to multiply; there are no rows of them then.
         let width = view.cols().saturating_mul(dtype.size());
         let data = stored[rows.start * width..rows.end * width].to_vec();
-        Ok(Tensor {
-            dtype,
-            shape: vec![rows.len(), view.cols()],
-            data,
-        })
+        Ok(Tensor { dtype, shape: vec![rows.len(), view.cols()], data })
     }
 
     /// What the blob of tensor `index` says of itself; `None` for a tensor that is stored as it was.
@@ -195,9 +164,7 @@ impl Archive {
             return Ok(stored.into_owned());
         }
         self.check_blob(index, &stored)?;
-        Ok(tenfold::decode(&stored, options)
-            .map_err(Error::codec(&tensor.name))?
-            .data)
+        Ok(tenfold::decode(&stored, options).map_err(Error::codec(&tensor.name))?.data)
     }
 
     pub(crate) fn model(&self) -> &Model {

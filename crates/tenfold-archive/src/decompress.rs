@@ -61,12 +61,7 @@ fn restore_shard(
             let max_bytes = usize::try_from(tensor.bytes)
                 .map_err(|_| Error::InvalidArgument(format!("tensor {:?} is too large", tensor.name)))?;
             let (name, shape) = (tensor.name.clone(), Some(tensor.shape.clone()));
-            Ok(Slot {
-                name,
-                dtype: tensor.stored_dtype,
-                shape,
-                max_bytes,
-            })
+            Ok(Slot { name, dtype: tensor.stored_dtype, shape, max_bytes })
         })
         .collect::<Result<Vec<Slot>>>()?;
     let path = staging.path(Path::new(&shard.file_name));

@@ -67,24 +67,15 @@ impl Error {
 
     /// For `map_err` on what the system says of a path.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
-        move |source| Error::Io {
-            path: path.to_owned(),
-            source,
-        }
+        move |source| Error::Io { path: path.to_owned(), source }
     }
 
     pub(crate) fn malformed(path: &Path, reason: impl Into<String>) -> Error {
-        Error::Malformed {
-            path: path.to_owned(),
-            reason: reason.into(),
-        }
+        Error::Malformed { path: path.to_owned(), reason: reason.into() }
     }
 
     /// For `map_err` on what the codec says of a tensor.
     pub(crate) fn codec(name: &str) -> impl FnOnce(tenfold::Error) -> Error + '_ {
-        move |source| Error::Codec {
-            name: name.to_owned(),
-            source,
-        }
+        move |source| Error::Codec { name: name.to_owned(), source }
     }
 }

@@ -16,13 +16,8 @@ pub fn inspect(path: &Path) -> Result<Report> {
     let archive = Archive::open(path)?;
     let mut rows = Vec::with_capacity(archive.tensors().len());
     for (index, tensor) in archive.tensors().iter().enumerate() {
-        let mut row = TensorRow::new(
-            &tensor.name,
-            &tensor.file,
-            tensor.dtype_name.clone(),
-            &tensor.shape,
-        )
-        .with_sizes(tensor.bytes, tensor.stored_bytes);
+        let mut row = TensorRow::new(&tensor.name, &tensor.file, tensor.dtype_name.clone(), &tensor.shape)
+            .with_sizes(tensor.bytes, tensor.stored_bytes);
         if let Some(info) = archive.blob_info(index)? {
             row = row.with_blob(&info);
         }

@@ -68,11 +68,7 @@ impl TensorRow {
     pub(crate) fn with_sizes(mut self, original: u64, stored: u64) -> Self {
         self.original_bytes = original;
         self.stored_bytes = stored;
-        self.bits_per_value = if self.values == 0 {
-            0.0
-        } else {
-            stored as f64 * 8.0 / self.values as f64
-        };
+        self.bits_per_value = if self.values == 0 { 0.0 } else { stored as f64 * 8.0 / self.values as f64 };
         self.ratio = ratio(original, stored);
         self
     }
@@ -129,12 +125,7 @@ impl Report {
     pub(crate) fn new(tensors: Vec<TensorRow>) -> Self {
         let compressed = Totals::sum(tensors.iter().filter(|row| row.is_compressed()));
         let total = Totals::sum(&tensors);
-        Report {
-            tensors,
-            compressed,
-            total,
-            left_out: Vec::new(),
-        }
+        Report { tensors, compressed, total, left_out: Vec::new() }
     }
 }
 
@@ -147,11 +138,7 @@ impl Totals {
             original_bytes = original_bytes.saturating_add(row.original_bytes);
             stored_bytes = stored_bytes.saturating_add(row.stored_bytes);
         }
-        let bits_per_value = if values == 0 {
-            0.0
-        } else {
-            stored_bytes as f64 * 8.0 / values as f64
-        };
+        let bits_per_value = if values == 0 { 0.0 } else { stored_bytes as f64 * 8.0 / values as f64 };
         Totals {
             tensors,
             values,
@@ -164,9 +151,5 @@ impl Totals {
 }
 
 fn ratio(original: u64, stored: u64) -> f64 {
-    if stored == 0 {
-        1.0
-    } else {
-        original as f64 / stored as f64
-    }
+    if stored == 0 { 1.0 } else { original as f64 / stored as f64 }
 }

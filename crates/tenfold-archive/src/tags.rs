@@ -64,20 +64,14 @@ pub(crate) fn write(
     let mut tensors = serde_json::Map::new();
     for index in shard.items.clone().filter(|&index| blob(index)) {
         let item = &items[index];
-        let original = StoredOriginal {
-            dtype: item.dtype.to_string(),
-            shape: item.shape.clone(),
-        };
+        let original = StoredOriginal { dtype: item.dtype.to_string(), shape: item.shape.clone() };
         tensors.insert(item.name.clone(), serde_json::to_value(original).map_err(cannot)?);
     }
     let mut metadata = shard.metadata.clone();
     metadata.push((FORMAT.into(), VERSION.into()));
     metadata.push((TENSORS.into(), serde_json::to_string(&tensors).map_err(cannot)?));
     if !shard.data_order.iter().copied().eq(0..shard.data_order.len()) {
-        metadata.push((
-            DATA_ORDER.into(),
-            serde_json::to_string(&shard.data_order).map_err(cannot)?,
-        ));
+        metadata.push((DATA_ORDER.into(), serde_json::to_string(&shard.data_order).map_err(cannot)?));
     }
     Ok(metadata)
 }
@@ -85,13 +79,7 @@ pub(crate) fn write(
 /// Reads our keys; `None` if the shard has none.
 pub(crate) fn read(shard: &Shard, items: &[Item]) -> Result<Option<Tags>> {
     let path = &shard.path;
-    let get = |key: &str| {
-        shard
-            .metadata
-            .iter()
-            .find(|(k, _)| k == key)
-            .map(|(_, v)| v.as_str())
-    };
+    let get = |key: &str| shard.metadata.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
     let Some(version) = get(FORMAT) else {
         return Ok(None);
     };
@@ -105,10 +93,8 @@ pub(crate) fn read(shard: &Shard, items: &[Item]) -> Result<Option<Tags>> {
         |what: &str, e: serde_json::Error| Error::malformed(path, format!("{what} in the metadata: {e}"));
     let stored: UniqueMap<StoredOriginal> =
         serde_json::from_str(get(TENSORS).unwrap_or("{}")).map_err(|e| bad(TENSORS, e))?;
-    let names: HashMap<&str, &Item> = items[shard.items.clone()]
-        .iter()
-        .map(|item| (item.name.as_str(), item))
-        .collect();
+    let names: HashMap<&str, &Item> =
+        items[shard.items.clone()].iter().map(|item| (item.name.as_str(), item)).collect();
     let mut blobs = HashMap::with_capacity(stored.0.len());
     for (name, original) in stored.0 {
         let original = check_blob(path, &name, names.get(name.as_str()).copied(), original)?;
@@ -120,22 +106,10 @@ pub(crate) fn read(shard: &Shard, items: &[Item]) -> Result<Option<Tags>> {
         None => (0..count).collect(),
     };
     if !is_permutation(&data_order, count) {
-        return Err(Error::malformed(
-            path,
-            format!("{DATA_ORDER} does not list every tensor once"),
-        ));
+        return Err(Error::malformed(path, format!("{DATA_ORDER} does not list every tensor once")));
     }
-    let metadata = shard
-        .metadata
-        .iter()
-        .filter(|(key, _)| !key.starts_with(PREFIX))
-        .cloned()
-        .collect();
-    Ok(Some(Tags {
-        blobs,
-        data_order,
-        metadata,
-    }))
+    let metadata = shard.metadata.iter().filter(|(key, _)| !key.starts_with(PREFIX)).cloned().collect();
+    Ok(Some(Tags { blobs, data_order, metadata }))
 }
 
 fn check_blob(path: &Path, name: &str, item: Option<&Item>, original: StoredOriginal) -> Result<Original> {

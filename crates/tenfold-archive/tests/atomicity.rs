@@ -15,9 +15,7 @@ fn options() -> CompressOptions {
 }
 
 fn refused(input: &Path, output: &Path) -> Error {
-    compress(input, output, &options(), &Silent)
-        .err()
-        .unwrap_or_else(|| panic!("wrote {}", output.display()))
+    compress(input, output, &options(), &Silent).err().unwrap_or_else(|| panic!("wrote {}", output.display()))
 }
 
 #[test]
@@ -95,10 +93,7 @@ fn a_place_that_cannot_be_written_is_named() {
     for output in [dir.path().join("absent/b.safetensors"), a.join("b.safetensors")] {
         let error = refused(&a, &output);
         assert_eq!(error.kind(), ErrorKind::Environment, "{error}");
-        assert!(
-            error.to_string().contains(dir.path().to_str().unwrap()),
-            "{error}"
-        );
+        assert!(error.to_string().contains(dir.path().to_str().unwrap()), "{error}");
     }
 }
 
@@ -124,21 +119,14 @@ fn leftovers_of_dead_runs_go_and_those_of_live_runs_stay() {
     let dir = tempdir().unwrap();
     let (a, b) = (dir.path().join("a.safetensors"), dir.path().join("b.safetensors"));
     write_standard(&a, &small_model(), &[]);
-    let [dead, live, other] = [
-        ".b.safetensors.dead00",
-        ".b.safetensors.live00",
-        ".c.safetensors.dead00",
-    ]
-    .map(|name| {
-        let folder = dir.path().join(format!("{name}.tenfold-tmp"));
-        std::fs::create_dir_all(folder.join("payload")).unwrap();
-        std::fs::write(folder.join("lock"), "").unwrap();
-        folder
-    });
-    let lock = std::fs::File::options()
-        .write(true)
-        .open(live.join("lock"))
-        .unwrap();
+    let [dead, live, other] = [".b.safetensors.dead00", ".b.safetensors.live00", ".c.safetensors.dead00"]
+        .map(|name| {
+            let folder = dir.path().join(format!("{name}.tenfold-tmp"));
+            std::fs::create_dir_all(folder.join("payload")).unwrap();
+            std::fs::write(folder.join("lock"), "").unwrap();
+            folder
+        });
+    let lock = std::fs::File::options().write(true).open(live.join("lock")).unwrap();
     lock.lock().unwrap();
     compress(&a, &b, &options(), &Silent).unwrap();
     assert!(!dead.exists() && live.exists() && other.exists());

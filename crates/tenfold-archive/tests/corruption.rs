@@ -14,9 +14,7 @@ fn refused(header: &str, data: &[u8]) -> String {
     let dir = tempdir().unwrap();
     let path = dir.path().join("bad.safetensors");
     write_raw(&path, header, data);
-    let error = Archive::open(&path)
-        .err()
-        .unwrap_or_else(|| panic!("accepted: {header}"));
+    let error = Archive::open(&path).err().unwrap_or_else(|| panic!("accepted: {header}"));
     assert_eq!(error.kind(), ErrorKind::Data, "{error}");
     let text = error.to_string();
     assert!(text.contains("bad.safetensors"), "{text}");
@@ -24,10 +22,7 @@ fn refused(header: &str, data: &[u8]) -> String {
 }
 
 fn entry(name: &str, begin: usize, end: usize) -> String {
-    format!(
-        r#""{name}":{{"dtype":"U8","shape":[{}],"data_offsets":[{begin},{end}]}}"#,
-        end - begin
-    )
+    format!(r#""{name}":{{"dtype":"U8","shape":[{}],"data_offsets":[{begin},{end}]}}"#, end - begin)
 }
 
 #[test]
@@ -49,32 +44,17 @@ fn overlaps_holes_and_wrong_sizes_are_refused() {
     assert!(text.contains("end at byte 4"), "{text}");
     let text = refused(&format!("{{{}}}", entry("a", 0, 9)), &[0; 8]);
     assert!(text.contains("only 8 bytes"), "{text}");
-    let text = refused(
-        r#"{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}"#,
-        &[0; 8],
-    );
+    let text = refused(r#"{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}"#, &[0; 8]);
     assert!(text.contains("takes 12 bytes"), "{text}");
-    refused(
-        r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}"#,
-        &[0; 8],
-    );
-    refused(
-        r#"{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}}"#,
-        &[0; 1],
-    );
+    refused(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}"#, &[0; 8]);
+    refused(r#"{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}}"#, &[0; 1]);
 }
 
 #[test]
 fn claims_that_overflow_are_refused() {
     let huge = 1u64 << 60;
-    refused(
-        &format!(r#"{{"a":{{"dtype":"F64","shape":[{huge},{huge}],"data_offsets":[0,0]}}}}"#),
-        &[],
-    );
-    refused(
-        &format!(r#"{{"a":{{"dtype":"U8","shape":[{huge}],"data_offsets":[0,{huge}]}}}}"#),
-        &[],
-    );
+    refused(&format!(r#"{{"a":{{"dtype":"F64","shape":[{huge},{huge}],"data_offsets":[0,0]}}}}"#), &[]);
+    refused(&format!(r#"{{"a":{{"dtype":"U8","shape":[{huge}],"data_offsets":[0,{huge}]}}}}"#), &[]);
     refused(
         r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551616]}}"#,
         &[0],
@@ -113,18 +93,8 @@ fn a_header_length_beyond_file_or_format_is_refused() {
 /// A compressed file that is small enough to damage in every way.
 fn victim(dir: &TempDir) -> Vec<u8> {
     let (a, b) = (dir.path().join("a.safetensors"), dir.path().join("b.safetensors"));
-    write_standard(
-        &a,
-        &[floats("w", &[4, 6], 1.0), floats("v", &[2], 1.0)],
-        &[("k", "v")],
-    );
-    compress(
-        &a,
-        &b,
-        &CompressOptions::new(Goal::Lossless).with_include("w"),
-        &Silent,
-    )
-    .unwrap();
+    write_standard(&a, &[floats("w", &[4, 6], 1.0), floats("v", &[2], 1.0)], &[("k", "v")]);
+    compress(&a, &b, &CompressOptions::new(Goal::Lossless).with_include("w"), &Silent).unwrap();
     std::fs::read(b).unwrap()
 }
 
@@ -150,10 +120,7 @@ fn read_all(path: &Path, out: Option<&Path>) -> Result<(), Error> {
 fn every_truncation_is_an_error() {
     let dir = tempdir().unwrap();
     let whole = victim(&dir);
-    let (path, out) = (
-        dir.path().join("cut.safetensors"),
-        dir.path().join("out.safetensors"),
-    );
+    let (path, out) = (dir.path().join("cut.safetensors"), dir.path().join("out.safetensors"));
     for length in 0..whole.len() {
         std::fs::write(&path, &whole[..length]).unwrap();
         let error = read_all(&path, Some(&out)).expect_err("a truncated file was accepted");
@@ -168,10 +135,7 @@ fn every_truncation_is_an_error() {
 fn every_bit_flip_is_an_error_or_a_readable_file() {
     let dir = tempdir().unwrap();
     let whole = victim(&dir);
-    let (path, out) = (
-        dir.path().join("bent.safetensors"),
-        dir.path().join("out.safetensors"),
-    );
+    let (path, out) = (dir.path().join("bent.safetensors"), dir.path().join("out.safetensors"));
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     let mut refused = 0;
     for bit in 0..8 * whole.len() {
@@ -184,18 +148,11 @@ fn every_bit_flip_is_an_error_or_a_readable_file() {
             Err(error) => {
                 refused += 1;
                 let kind = error.kind();
-                assert!(
-                    !matches!(kind, ErrorKind::Environment | ErrorKind::Caller),
-                    "bit {bit}: {error}"
-                );
+                assert!(!matches!(kind, ErrorKind::Environment | ErrorKind::Caller), "bit {bit}: {error}");
             }
         }
     }
-    assert!(
-        refused > 4 * header,
-        "only {refused} of {} flips were noticed",
-        8 * whole.len()
-    );
+    assert!(refused > 4 * header, "only {refused} of {} flips were noticed", 8 * whole.len());
 }
 
 #[test]
@@ -205,21 +162,14 @@ fn keys_that_lie_about_blobs_are_refused() {
     let path = dir.path().join("lie.safetensors");
     let check = |from: &str, to: &str, kind: ErrorKind| {
         assert_eq!(from.len(), to.len());
-        let at = whole
-            .windows(from.len())
-            .position(|w| w == from.as_bytes())
-            .expect(from);
+        let at = whole.windows(from.len()).position(|w| w == from.as_bytes()).expect(from);
         let mut lie = whole.clone();
         lie[at..at + to.len()].copy_from_slice(to.as_bytes());
         std::fs::write(&path, lie).unwrap();
         let error = inspect(&path).expect_err(to);
         assert_eq!(error.kind(), kind, "{error}");
     };
-    check(
-        r#"tenfold.format":"1""#,
-        r#"tenfold.format":"9""#,
-        ErrorKind::Unsupported,
-    );
+    check(r#"tenfold.format":"1""#, r#"tenfold.format":"9""#, ErrorKind::Unsupported);
     check(r#"{\"w\":{\"dtype"#, r#"{\"x\":{\"dtype"#, ErrorKind::Data);
     check(r#"{\"w\":{\"dtype"#, r#"{\"v\":{\"dtype"#, ErrorKind::Data);
     check(r#"\"shape\":[4,6]"#, r#"\"shape\":[6,4]"#, ErrorKind::Data);
@@ -236,9 +186,7 @@ fn an_index_that_lies_is_refused() {
         let index = std::fs::read_to_string(model.join(name)).unwrap();
         assert!(index.contains(from));
         std::fs::write(model.join(name), index.replace(from, to)).unwrap();
-        Archive::open(&model)
-            .err()
-            .unwrap_or_else(|| panic!("accepted: {to}"))
+        Archive::open(&model).err().unwrap_or_else(|| panic!("accepted: {to}"))
     };
     let one = "\"layers.0.weight\": \"model-00001-of-00002.safetensors\"";
     let data = |error: Error| {
@@ -246,28 +194,16 @@ fn an_index_that_lies_is_refused() {
         error.to_string()
     };
     assert!(
-        data(bend(
-            one,
-            "\"layers.0.weight\": \"../model-00001-of-00002.safetensors\""
-        ))
-        .contains("plain file name")
+        data(bend(one, "\"layers.0.weight\": \"../model-00001-of-00002.safetensors\""))
+            .contains("plain file name")
     );
     data(bend(one, "\"layers.0.weight\": \"/etc/passwd\""));
     data(bend(one, "\"layers.0.weight\": \"..\""));
-    data(bend(
-        one,
-        "\"layers.0.weight\": \"model-00002-of-00002.safetensors\"",
-    ));
-    data(bend(
-        one,
-        "\"layers.7.weight\": \"model-00001-of-00002.safetensors\"",
-    ));
+    data(bend(one, "\"layers.0.weight\": \"model-00002-of-00002.safetensors\""));
+    data(bend(one, "\"layers.7.weight\": \"model-00001-of-00002.safetensors\""));
     assert!(data(bend("\"b\": ", "\"layers.0.weight\": ")).contains("occurs twice"));
     data(bend("\"weight_map\"", "\"wait_map\""));
-    assert_eq!(
-        bend(one, "\"layers.0.weight\": \"absent.safetensors\"").kind(),
-        ErrorKind::Environment
-    );
+    assert_eq!(bend(one, "\"layers.0.weight\": \"absent.safetensors\"").kind(), ErrorKind::Environment);
 }
 
 #[test]
@@ -275,11 +211,7 @@ fn one_name_in_two_shards_is_refused() {
     let dir = tempdir().unwrap();
     let model = sharded(&dir);
     let two = model.join("model-00002-of-00002.safetensors");
-    write_standard(
-        &two,
-        &[halves("layers.1.weight", &[80, 64], 0.02), floats("b", &[7], 1.0)],
-        &[],
-    );
+    write_standard(&two, &[halves("layers.1.weight", &[80, 64], 0.02), floats("b", &[7], 1.0)], &[]);
     let error = Archive::open(&model).err().unwrap();
     assert!(error.to_string().contains("\"b\" lies in"), "{error}");
 }
@@ -291,11 +223,5 @@ fn folders_that_hold_no_single_model_are_refused() {
     for name in ["a.safetensors", "b.safetensors"] {
         write_raw(&dir.path().join(name), "{}", &[]);
     }
-    assert!(
-        Archive::open(dir.path())
-            .err()
-            .unwrap()
-            .to_string()
-            .contains("2 safetensors files")
-    );
+    assert!(Archive::open(dir.path()).err().unwrap().to_string().contains("2 safetensors files"));
 }

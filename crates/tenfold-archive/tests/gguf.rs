@@ -8,9 +8,7 @@ use tenfold_archive::gguf::GgufSource;
 use tenfold_archive::{Error, Source};
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/gguf")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/gguf").join(name)
 }
 
 /// Writes GGUF byte by byte, with any number wrong.
@@ -30,12 +28,7 @@ fn string(s: &str) -> Vec<u8> {
 }
 
 fn u32_entry(key: &str, value: u32) -> Vec<u8> {
-    [
-        string(key),
-        4u32.to_le_bytes().to_vec(),
-        value.to_le_bytes().to_vec(),
-    ]
-    .concat()
+    [string(key), 4u32.to_le_bytes().to_vec(), value.to_le_bytes().to_vec()].concat()
 }
 
 fn tensor(name: &str, dims: &[u64], kind: u32, offset: u64) -> Vec<u8> {
@@ -63,16 +56,8 @@ impl Builder {
     fn bytes(&self) -> Vec<u8> {
         let mut out = self.magic.to_vec();
         out.extend(self.version.to_le_bytes());
-        out.extend(
-            self.tensor_count
-                .unwrap_or(self.tensors.len() as u64)
-                .to_le_bytes(),
-        );
-        out.extend(
-            self.metadata_count
-                .unwrap_or(self.metadata.len() as u64)
-                .to_le_bytes(),
-        );
+        out.extend(self.tensor_count.unwrap_or(self.tensors.len() as u64).to_le_bytes());
+        out.extend(self.metadata_count.unwrap_or(self.metadata.len() as u64).to_le_bytes());
         out.extend(self.metadata.concat());
         out.extend(self.tensors.concat());
         out.resize(out.len().next_multiple_of(32), 0);
@@ -117,15 +102,9 @@ fn quantised_types_agree_with_the_reference() {
         let stored = std::fs::read(data(&format!("{name}.bin"))).unwrap();
         let expected = std::fs::read(data(&format!("{name}.f32"))).unwrap();
         let rows = expected.len() as u64 / 4 / cols;
-        let source = Builder::new(&[tensor("t", &[cols, rows], kind, 0)], &stored)
-            .open()
-            .unwrap();
+        let source = Builder::new(&[tensor("t", &[cols, rows], kind, 0)], &stored).open().unwrap();
         let info = &source.tensors()[0];
-        assert_eq!(
-            (info.dtype, &info.shape),
-            (Dtype::F32, &vec![rows as usize, cols as usize]),
-            "{name}"
-        );
+        assert_eq!((info.dtype, &info.shape), (Dtype::F32, &vec![rows as usize, cols as usize]), "{name}");
         assert_eq!(info.bytes, expected.len() as u64, "{name}");
         assert!(source.read(0).unwrap() == expected, "{name}");
     }
@@ -137,9 +116,7 @@ fn large_tensors_are_expanded_in_pieces() {
     let block = std::fs::read(data("q8_0.bin")).unwrap()[..34].to_vec();
     let expected = &std::fs::read(data("q8_0.f32")).unwrap()[..128];
     let n = 70_001;
-    let source = Builder::new(&[tensor("t", &[32, n as u64], 8, 0)], &block.repeat(n))
-        .open()
-        .unwrap();
+    let source = Builder::new(&[tensor("t", &[32, n as u64], 8, 0)], &block.repeat(n)).open().unwrap();
     let got = source.read(0).unwrap();
     assert_eq!(got.len(), n * 128);
     assert!(got.chunks_exact(128).all(|c| c == expected));
@@ -148,11 +125,8 @@ fn large_tensors_are_expanded_in_pieces() {
 #[test]
 fn a_file_of_another_writer() {
     let source = GgufSource::open(data("small.gguf")).unwrap();
-    let seen: Vec<_> = source
-        .tensors()
-        .iter()
-        .map(|t| (t.name.as_str(), t.dtype, t.shape.as_slice()))
-        .collect();
+    let seen: Vec<_> =
+        source.tensors().iter().map(|t| (t.name.as_str(), t.dtype, t.shape.as_slice())).collect();
     assert_eq!(
         seen,
         [
@@ -165,9 +139,7 @@ fn a_file_of_another_writer() {
         ]
     );
     let f32s: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
-    let f16s: Vec<u8> = (0..4)
-        .flat_map(|i| half::f16::from_f32(i as f32).to_le_bytes())
-        .collect();
+    let f16s: Vec<u8> = (0..4).flat_map(|i| half::f16::from_f32(i as f32).to_le_bytes()).collect();
     let i32s: Vec<u8> = [-1i32, 2, 3, 4].iter().flat_map(|i| i.to_le_bytes()).collect();
     assert!(source.read(0).unwrap() == f32s);
     assert!(source.read(1).unwrap() == f16s);
@@ -189,9 +161,7 @@ fn a_file_of_another_writer() {
 #[test]
 fn empty_tensors_and_files() {
     assert!(Builder::new(&[], &[]).open().unwrap().tensors().is_empty());
-    let source = Builder::new(&[tensor("t", &[0, 1 << 40], 0, 0)], &[])
-        .open()
-        .unwrap();
+    let source = Builder::new(&[tensor("t", &[0, 1 << 40], 0, 0)], &[]).open().unwrap();
     assert_eq!(source.tensors()[0].shape, [1 << 40, 0]);
     assert!(source.read(0).unwrap().is_empty());
 }
@@ -223,13 +193,7 @@ fn open_kept(bytes: &[u8]) -> (tempfile::TempDir, GgufSource) {
 
 #[test]
 fn unsupported_types_are_named() {
-    for (kind, word) in [
-        (16, "IQ2_XXS"),
-        (9, "Q8_1"),
-        (4, "4"),
-        (31, "31"),
-        (u32::MAX, "4294967295"),
-    ] {
+    for (kind, word) in [(16, "IQ2_XXS"), (9, "Q8_1"), (4, "4"), (31, "31"), (u32::MAX, "4294967295")] {
         let bytes = Builder::new(&[tensor("the.name", &[256], kind, 0)], &[0; 1024]).bytes();
         let error = refusal(&bytes);
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{kind}: {error}");
@@ -256,20 +220,11 @@ fn hostile_files_are_refused() {
         b
     };
     let array = |length: u64| {
-        [
-            string("a"),
-            9u32.to_le_bytes().to_vec(),
-            0u32.to_le_bytes().to_vec(),
-            length.to_le_bytes().to_vec(),
-        ]
-        .concat()
+        [string("a"), 9u32.to_le_bytes().to_vec(), 0u32.to_le_bytes().to_vec(), length.to_le_bytes().to_vec()]
+            .concat()
     };
-    let long_string = [
-        string("a"),
-        8u32.to_le_bytes().to_vec(),
-        (1u64 << 62).to_le_bytes().to_vec(),
-    ]
-    .concat();
+    let long_string =
+        [string("a"), 8u32.to_le_bytes().to_vec(), (1u64 << 62).to_le_bytes().to_vec()].concat();
     let mut nested = string("a");
     nested.extend(9u32.to_le_bytes());
     for _ in 0..10_000 {
@@ -285,44 +240,23 @@ fn hostile_files_are_refused() {
         ("an offset past the end", one(tensor("t", &[4], 0, 1 << 20))),
         ("an offset that overflows", one(tensor("t", &[4], 0, !31))),
         ("an offset off the alignment", one(tensor("t", &[4], 0, 4))),
-        (
-            "dimensions that wrap to zero",
-            one(tensor("t", &[1 << 32, 1 << 32], 0, 0)),
-        ),
-        (
-            "dimensions that wrap to four",
-            one(tensor("t", &[(1 << 62) + 1, 4], 0, 0)),
-        ),
+        ("dimensions that wrap to zero", one(tensor("t", &[1 << 32, 1 << 32], 0, 0))),
+        ("dimensions that wrap to four", one(tensor("t", &[(1 << 62) + 1, 4], 0, 0))),
         ("bytes that overflow", one(tensor("t", &[1 << 62], 0, 0))),
         ("blocks that overflow", one(tensor("t", &[1 << 60, 8], 8, 0))),
         ("rows that are no whole blocks", one(tensor("t", &[31, 32], 8, 0))),
         ("no dimension", one(tensor("t", &[], 0, 0))),
         ("five dimensions", one(tensor("t", &[1, 1, 1, 1, 1], 0, 0))),
-        (
-            "a name that is too long",
-            one(tensor(&"n".repeat(65), &[4], 0, 0)),
-        ),
-        (
-            "a tensor name twice",
-            two(tensor("t", &[4], 0, 0), tensor("t", &[4], 0, 32)),
-        ),
-        (
-            "tensors that overlap",
-            two(tensor("a", &[16], 0, 0), tensor("b", &[4], 0, 32)),
-        ),
+        ("a name that is too long", one(tensor(&"n".repeat(65), &[4], 0, 0))),
+        ("a tensor name twice", two(tensor("t", &[4], 0, 0), tensor("t", &[4], 0, 32))),
+        ("tensors that overlap", two(tensor("a", &[16], 0, 0), tensor("b", &[4], 0, 32))),
         ("more tensors than there are", counts(Some(1_000_000), None)),
         ("2^63 tensors", counts(Some(1 << 63), None)),
         ("2^63 metadata entries", counts(None, Some(1 << 63))),
         ("alignment 0", with_metadata(&[u32_entry("general.alignment", 0)])),
         ("alignment 7", with_metadata(&[u32_entry("general.alignment", 7)])),
-        (
-            "alignment past the end",
-            with_metadata(&[u32_entry("general.alignment", 1 << 31)]),
-        ),
-        (
-            "a metadata key twice",
-            with_metadata(&[u32_entry("a.b", 1), u32_entry("a.b", 1)]),
-        ),
+        ("alignment past the end", with_metadata(&[u32_entry("general.alignment", 1 << 31)])),
+        ("a metadata key twice", with_metadata(&[u32_entry("a.b", 1), u32_entry("a.b", 1)])),
         ("a metadata array of 2^60", with_metadata(&[array(1 << 60)])),
         ("a metadata string of 2^62", with_metadata(&[long_string])),
         ("10,000 nested arrays", with_metadata(&[nested])),

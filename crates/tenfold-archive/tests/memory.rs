@@ -26,12 +26,7 @@ fn peak_memory_stays_below_the_model() {
     decompress(&b, &c, &DecodeOptions::default(), false, &Silent).unwrap();
     let peak = peak_bytes();
     println!("peak {} MiB", peak >> 20);
-    assert!(
-        peak < model * 3 / 4,
-        "peak of {} MiB for a model of {} MiB",
-        peak >> 20,
-        model >> 20
-    );
+    assert!(peak < model * 3 / 4, "peak of {} MiB for a model of {} MiB", peak >> 20, model >> 20);
 }
 
 /// Writes 16 MiB tensors, one at a time; returns the bytes of all.
@@ -57,9 +52,6 @@ fn write_model(path: &Path) -> u64 {
 
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }

@@ -8,9 +8,7 @@ use tenfold_archive::Source;
 use tenfold_archive::npy::NpySource;
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/npy")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/npy").join(name)
 }
 
 /// -5, -4, … 18 as `dtype`.
@@ -45,13 +43,8 @@ fn every_dtype_of_numpy() {
     ];
     for (name, dtype) in files {
         let source = NpySource::open(data(&format!("{name}.npy"))).unwrap();
-        let [info] = source.tensors() else {
-            panic!("{name}")
-        };
-        assert_eq!(
-            (info.name.as_str(), info.dtype, info.shape.as_slice()),
-            (name, dtype, &[2, 3, 4][..])
-        );
+        let [info] = source.tensors() else { panic!("{name}") };
+        assert_eq!((info.name.as_str(), info.dtype, info.shape.as_slice()), (name, dtype, &[2, 3, 4][..]));
         assert!(source.read(0).unwrap() == expected(dtype), "{name}");
         assert_eq!(source.read(1).unwrap_err().kind(), ErrorKind::Caller);
         assert!(source.metadata().is_empty());
@@ -107,20 +100,12 @@ fn every_wrong_length_is_refused() {
 fn shapes_that_overflow_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.npy");
-    for shape in [
-        "(4611686018427387904, 4)",
-        "(18446744073709551615,)",
-        "(1152921504606846976,)",
-    ] {
+    for shape in ["(4611686018427387904, 4)", "(18446744073709551615,)", "(1152921504606846976,)"] {
         let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n");
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
         bytes.extend((text.len() as u16).to_le_bytes());
         bytes.extend(text.as_bytes());
         std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(
-            NpySource::open(&path).err().unwrap().kind(),
-            ErrorKind::Data,
-            "{shape}"
-        );
+        assert_eq!(NpySource::open(&path).err().unwrap().kind(), ErrorKind::Data, "{shape}");
     }
 }

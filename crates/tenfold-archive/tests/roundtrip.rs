@@ -55,12 +55,7 @@ fn the_compressed_file_is_valid_safetensors_with_plain_tensors_aligned() {
                 (made.dtype, &made.shape[..], &made.data[..])
             );
             let offset = 8 + header + metadata.info(&made.name).unwrap().data_offsets.0;
-            assert_eq!(
-                offset % (made.dtype.bitsize() / 8),
-                0,
-                "{} is not aligned",
-                made.name
-            );
+            assert_eq!(offset % (made.dtype.bitsize() / 8), 0, "{} is not aligned", made.name);
         }
     }
 }
@@ -79,10 +74,7 @@ fn header_order_and_data_order_are_kept_where_they_differ() {
     let text = std::str::from_utf8(&restored[8..8 + length]).unwrap().trim_end();
     let expected = r#"{"__metadata__":{"k2":"v","k1":"w"},"z":{"dtype":"F32","shape":[64,64],"data_offsets":[6,16390]},"none":{"dtype":"F16","shape":[0,4],"data_offsets":[6,6]},"a \"q\" ü":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}"#;
     assert_eq!(text, expected);
-    assert_eq!(
-        restored[8 + length..],
-        std::fs::read(&a).unwrap()[8 + header.len()..]
-    );
+    assert_eq!(restored[8 + length..], std::fs::read(&a).unwrap()[8 + header.len()..]);
 }
 
 #[test]
@@ -97,9 +89,7 @@ fn shards_index_and_the_rest_of_the_folder_come_back() {
     assert_eq!(index["metadata"]["total_size"], report.total.stored_bytes);
     assert_eq!(index["metadata"]["note"], "kept");
     for (name, file) in index["weight_map"].as_object().unwrap() {
-        with_standard(&small.join(file.as_str().unwrap()), |tensors| {
-            assert!(tensors.tensor(name).is_ok())
-        });
+        with_standard(&small.join(file.as_str().unwrap()), |tensors| assert!(tensors.tensor(name).is_ok()));
     }
     restore(&small, &back);
     for name in list(&model).iter().filter(|name| name.contains('.')) {
@@ -109,10 +99,7 @@ fn shards_index_and_the_rest_of_the_folder_come_back() {
             "{name}"
         );
     }
-    assert_eq!(
-        std::fs::read(back.join("1_Pooling/config.json")).unwrap(),
-        b"{\"a\":1}"
-    );
+    assert_eq!(std::fs::read(back.join("1_Pooling/config.json")).unwrap(), b"{\"a\":1}");
     assert_eq!(list(dir.path()), ["back", "model", "small"]);
 }
 
@@ -121,11 +108,7 @@ fn an_index_gives_the_shards_alone_and_a_folder_may_hold_one_file() {
     let dir = tempdir().unwrap();
     let model = sharded(&dir);
     let out = dir.path().join("small");
-    squeeze(
-        &model.join("model.safetensors.index.json"),
-        &out,
-        &CompressOptions::new(Goal::Bits(4.0)),
-    );
+    squeeze(&model.join("model.safetensors.index.json"), &out, &CompressOptions::new(Goal::Bits(4.0)));
     assert_eq!(list(&out).len(), 3);
 
     let single = dir.path().join("single");
@@ -163,15 +146,9 @@ fn types_that_the_codec_does_not_have_pass_through() {
 fn scalars_vectors_and_empty_tensors_can_be_included() {
     let dir = tempdir().unwrap();
     let [a, b, c] = ["a.safetensors", "b.safetensors", "c.safetensors"].map(|n| dir.path().join(n));
-    let mut model = vec![
-        floats("scalar", &[], 1.0),
-        floats("vector", &[11], 1.0),
-        floats("empty", &[0, 5], 1.0),
-    ];
-    model.extend([
-        bytes("bool", Dtype::BOOL, &[9]),
-        bytes("int", Dtype::I16, &[3, 5]),
-    ]);
+    let mut model =
+        vec![floats("scalar", &[], 1.0), floats("vector", &[11], 1.0), floats("empty", &[0, 5], 1.0)];
+    model.extend([bytes("bool", Dtype::BOOL, &[9]), bytes("int", Dtype::I16, &[3, 5])]);
     write_standard(&a, &model, &[]);
     let report = squeeze(&a, &b, &CompressOptions::new(Goal::Lossless).with_include("*"));
     assert_eq!(report.compressed.tensors, 5);
@@ -197,11 +174,7 @@ fn the_bytes_do_not_depend_on_the_number_of_threads() {
     write_standard(&a, &small_model(), &[]);
     let outputs = [1, 2, 5].map(|threads| {
         let out = dir.path().join(format!("{threads}.safetensors"));
-        squeeze(
-            &a,
-            &out,
-            &CompressOptions::new(Goal::Bits(3.0)).with_threads(threads),
-        );
+        squeeze(&a, &out, &CompressOptions::new(Goal::Bits(3.0)).with_threads(threads));
         std::fs::read(out).unwrap()
     });
     assert!(outputs.iter().all(|bytes| *bytes == outputs[0]));
@@ -240,27 +213,14 @@ fn inspect_verify_and_compare_agree_with_what_was_done() {
     write_standard(&a, &small_model(), &[]);
     let report = squeeze(&a, &b, &CompressOptions::new(Goal::Lossless));
     let seen = inspect(&b).unwrap();
-    assert_eq!(
-        (&seen.total, &seen.compressed),
-        (&report.total, &report.compressed)
-    );
-    let names = |report: &Report| {
-        report
-            .tensors
-            .iter()
-            .map(|row| row.name.clone())
-            .collect::<Vec<_>>()
-    };
+    assert_eq!((&seen.total, &seen.compressed), (&report.total, &report.compressed));
+    let names = |report: &Report| report.tensors.iter().map(|row| row.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&seen), names(&report));
     let verified = verify(&b, &DecodeOptions::default(), &Silent).unwrap();
     assert_eq!((verified.tensors, verified.blobs), (5, 2));
     let comparison = compare(&a, &b, &DecodeOptions::default(), &Silent).unwrap();
     assert!(
-        comparison.total.identical
-            && comparison
-                .tensors
-                .iter()
-                .all(|diff| diff.identical && diff.mse == 0.0)
+        comparison.total.identical && comparison.tensors.iter().all(|diff| diff.identical && diff.mse == 0.0)
     );
 }
 
@@ -277,11 +237,7 @@ fn compare_finds_differences_and_what_is_missing() {
     model[4].name = "other".into();
     write_standard(&b, &model, &[]);
     let comparison = compare(&a, &b, &DecodeOptions::default(), &Silent).unwrap();
-    let diff = comparison
-        .tensors
-        .iter()
-        .find(|diff| diff.name == "layers.0.weight")
-        .unwrap();
+    let diff = comparison.tensors.iter().find(|diff| diff.name == "layers.0.weight").unwrap();
     assert!((diff.max_error - 2.0).abs() < 1e-6 && (diff.mse - 4.0 / 6144.0).abs() < 1e-9 && !diff.identical);
     assert_eq!(comparison.only_in_first, ["flag"]);
     assert_eq!(comparison.only_in_second, ["other"]);

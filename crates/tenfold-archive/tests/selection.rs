@@ -20,11 +20,7 @@ fn squeeze(model: &[Made], options: &CompressOptions) -> Result<Report, Error> {
 
 /// Goals by name; tensors left as they were are not there.
 fn goals(report: &Report) -> BTreeMap<String, String> {
-    report
-        .tensors
-        .iter()
-        .filter_map(|row| Some((row.name.clone(), row.goal.clone()?)))
-        .collect()
+    report.tensors.iter().filter_map(|row| Some((row.name.clone(), row.goal.clone()?))).collect()
 }
 
 #[test]
@@ -36,31 +32,17 @@ fn a_recipe_sets_goals_by_tensor() {
     std::fs::write(&path, text).unwrap();
     let options = CompressOptions::default().with_recipe(Recipe::read(&path).unwrap());
     let goals = goals(&squeeze(&small_model(), &options).unwrap());
-    let expected = [
-        ("layers.0.weight", "nmse=0.01"),
-        ("layers.1.weight", "bits=3.5000"),
-        ("norm.weight", "lossless"),
-    ];
-    assert_eq!(
-        goals,
-        expected.map(|(k, v)| (k.to_string(), v.to_string())).into()
-    );
+    let expected =
+        [("layers.0.weight", "nmse=0.01"), ("layers.1.weight", "bits=3.5000"), ("norm.weight", "lossless")];
+    assert_eq!(goals, expected.map(|(k, v)| (k.to_string(), v.to_string())).into());
 }
 
 #[test]
 fn the_command_line_s_goal_goes_before_the_default_of_a_recipe() {
     let recipe = Recipe::parse("[default]\nskip = true").unwrap();
-    let report = squeeze(
-        &small_model(),
-        &CompressOptions::default().with_recipe(recipe.clone()),
-    )
-    .unwrap();
+    let report = squeeze(&small_model(), &CompressOptions::default().with_recipe(recipe.clone())).unwrap();
     assert_eq!(report.compressed.tensors, 0);
-    let report = squeeze(
-        &small_model(),
-        &CompressOptions::new(Goal::Lossless).with_recipe(recipe),
-    )
-    .unwrap();
+    let report = squeeze(&small_model(), &CompressOptions::new(Goal::Lossless).with_recipe(recipe)).unwrap();
     assert_eq!(report.compressed.tensors, 2);
 }
 
@@ -84,10 +66,7 @@ fn a_recipe_with_a_mistake_is_refused_by_name() {
         let error = Recipe::read(&path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Caller);
         let message = error.to_string();
-        assert!(
-            message.contains("my-recipe.toml") && message.contains(part),
-            "{message}"
-        );
+        assert!(message.contains("my-recipe.toml") && message.contains(part), "{message}");
     }
 }
 
@@ -97,26 +76,16 @@ fn a_goal_is_needed_and_has_to_make_sense() {
     assert!(error.to_string().contains("no goal"), "{error}");
     let error = squeeze(&small_model(), &CompressOptions::new(Goal::Bits(-1.0))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Caller);
-    let error = squeeze(
-        &small_model(),
-        &CompressOptions::new(Goal::Lossless).with_include("["),
-    )
-    .unwrap_err();
+    let error = squeeze(&small_model(), &CompressOptions::new(Goal::Lossless).with_include("[")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Caller);
-    let error = squeeze(
-        &small_model(),
-        &CompressOptions::new(Goal::Lossless).with_alloc(Alloc::Step),
-    )
-    .unwrap_err();
+    let error =
+        squeeze(&small_model(), &CompressOptions::new(Goal::Lossless).with_alloc(Alloc::Step)).unwrap_err();
     assert!(error.to_string().contains("needs bits"), "{error}");
 }
 
 #[test]
 fn integers_are_never_lossy() {
-    let model = [
-        bytes("int", Dtype::I32, &[64, 64]),
-        floats("float", &[64, 64], 1.0),
-    ];
+    let model = [bytes("int", Dtype::I32, &[64, 64]), floats("float", &[64, 64], 1.0)];
     let report = squeeze(&model, &CompressOptions::new(Goal::Bits(2.0))).unwrap();
     assert_eq!(goals(&report).into_keys().collect::<Vec<_>>(), ["float"]);
     let report = squeeze(&model, &CompressOptions::new(Goal::Bits(2.0)).with_include("*")).unwrap();
@@ -125,15 +94,11 @@ fn integers_are_never_lossy() {
 
 #[test]
 fn a_ramp_gives_later_layers_more_and_meets_the_average() {
-    let mut model: Vec<Made> = (0..6)
-        .map(|l| floats(&format!("model.layers.{l}.w"), &[64, 64 + 16 * l], 1.0))
-        .collect();
+    let mut model: Vec<Made> =
+        (0..6).map(|l| floats(&format!("model.layers.{l}.w"), &[64, 64 + 16 * l], 1.0)).collect();
     model.push(floats("lm_head.weight", &[64, 64], 1.0));
-    let report = squeeze(
-        &model,
-        &CompressOptions::new(Goal::Bits(4.0)).with_alloc(Alloc::Ramp(0.3)),
-    )
-    .unwrap();
+    let report =
+        squeeze(&model, &CompressOptions::new(Goal::Bits(4.0)).with_alloc(Alloc::Ramp(0.3))).unwrap();
     let goals = goals(&report);
     let bits = |name: &str| goals[name].strip_prefix("bits=").unwrap().parse::<f64>().unwrap();
     assert_eq!(bits("lm_head.weight"), 4.0);
@@ -163,32 +128,14 @@ fn allocations_are_read_from_text() {
 #[test]
 fn one_step_for_all_meets_the_average_and_gives_large_tensors_more() {
     let scales = [0.01, 0.02, 0.05, 0.1, 0.4];
-    let model: Vec<Made> = scales
-        .iter()
-        .map(|&s| floats(&format!("w{s}"), &[128, 256], s))
-        .collect();
+    let model: Vec<Made> = scales.iter().map(|&s| floats(&format!("w{s}"), &[128, 256], s)).collect();
     for bits in [1.5, 3.0, 5.0] {
-        let report = squeeze(
-            &model,
-            &CompressOptions::new(Goal::Bits(bits)).with_alloc(Alloc::Step),
-        )
-        .unwrap();
+        let report =
+            squeeze(&model, &CompressOptions::new(Goal::Bits(bits)).with_alloc(Alloc::Step)).unwrap();
         let off = report.compressed.bits_per_value / bits - 1.0;
-        assert!(
-            off.abs() < 0.01,
-            "{bits} bits asked, {} given",
-            report.compressed.bits_per_value
-        );
-        assert!(
-            report
-                .tensors
-                .iter()
-                .all(|row| row.step == report.tensors[0].step)
-        );
+        assert!(off.abs() < 0.01, "{bits} bits asked, {} given", report.compressed.bits_per_value);
+        assert!(report.tensors.iter().all(|row| row.step == report.tensors[0].step));
         let rates: Vec<f64> = report.tensors.iter().map(|row| row.bits_per_value).collect();
-        assert!(
-            rates.windows(2).all(|pair| pair[0] <= pair[1]) && rates[0] < rates[4],
-            "{rates:?}"
-        );
+        assert!(rates.windows(2).all(|pair| pair[0] <= pair[1]) && rates[0] < rates[4], "{rates:?}");
     }
 }

@@ -323,11 +323,7 @@ impl From<EffortArg> for Effort {
 
 fn positive(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if value.is_finite() && value > 0.0 {
-        Ok(value)
-    } else {
-        Err("must be positive and finite".into())
-    }
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err("must be positive and finite".into()) }
 }
 
 #[cfg(test)]

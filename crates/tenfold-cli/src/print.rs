@@ -49,11 +49,7 @@ pub fn bytes(n: u64) -> String {
         value /= 1024.0;
         unit = next;
     }
-    let digits = if value < 10.0 {
-        2
-    } else {
-        usize::from(value < 100.0)
-    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
     format!("{value:.digits$} {unit}")
 }
 
@@ -67,11 +63,7 @@ pub fn shape(shape: &[usize]) -> String {
 
 /// A small or large positive number with three digits, `0` if it is zero.
 pub fn scientific(value: f64) -> String {
-    if value == 0.0 {
-        "0".into()
-    } else {
-        format!("{value:.2e}")
-    }
+    if value == 0.0 { "0".into() } else { format!("{value:.2e}") }
 }
 
 /// A value, or a dash.

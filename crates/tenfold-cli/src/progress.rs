@@ -9,11 +9,7 @@ pub struct Bar(ProgressBar);
 impl Bar {
     /// A bar for one piece of work. It hides itself where standard error is not a terminal.
     pub fn new(quiet: bool) -> Self {
-        let target = if quiet {
-            ProgressDrawTarget::hidden()
-        } else {
-            ProgressDrawTarget::stderr_with_hz(8)
-        };
+        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(8) };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         let template =
             "{wide_bar} {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {eta} left\n{msg}";

@@ -16,11 +16,7 @@ impl Table {
     /// A table with these column headings. `shorten` lets long names be cut in the middle.
     pub fn new(headings: &[&str], shorten: bool) -> Self {
         let headings = headings.iter().map(|&h| h.to_owned()).collect();
-        Table {
-            rows: vec![headings],
-            footer: Vec::new(),
-            shorten,
-        }
+        Table { rows: vec![headings], footer: Vec::new(), shorten }
     }
 
     /// Adds a row.
@@ -37,11 +33,7 @@ impl Table {
     pub fn render(mut self) -> String {
         let columns = self.rows[0].len();
         let width = |rows: &[Vec<String>], footer: &[Vec<String>], column: usize| {
-            rows.iter()
-                .chain(footer)
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
+            rows.iter().chain(footer).map(|row| row[column].chars().count()).max().unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..columns).map(|c| width(&self.rows, &self.footer, c)).collect();
         if self.shorten {

@@ -8,29 +8,14 @@ use common::Bench;
 #[test]
 fn a_model_goes_there_and_back() {
     let bench = Bench::new();
-    let text = bench.ok(&[
-        "compress",
-        "model.safetensors",
-        "-o",
-        "small.safetensors",
-        "--lossless",
-    ]);
+    let text = bench.ok(&["compress", "model.safetensors", "-o", "small.safetensors", "--lossless"]);
     assert!(text.contains("2 of 3 tensors compressed"), "{text}");
-    assert_eq!(
-        bench.ok(&["decompress", "small.safetensors", "-o", "back.safetensors"]),
-        ""
-    );
+    assert_eq!(bench.ok(&["decompress", "small.safetensors", "-o", "back.safetensors"]), "");
     let read = |name| std::fs::read(bench.path(name)).unwrap();
     assert_eq!(read("model.safetensors"), read("back.safetensors"));
     let text = bench.ok(&["verify", "small.safetensors"]);
     assert!(text.contains("2 of 3 tensors are compressed"), "{text}");
-    let text = bench.ok(&[
-        "compare",
-        "model.safetensors",
-        "small.safetensors",
-        "--fail-above",
-        "0",
-    ]);
+    let text = bench.ok(&["compare", "model.safetensors", "small.safetensors", "--fail-above", "0"]);
     assert!(text.contains("3 of 3 tensors are identical"), "{text}");
 }
 
@@ -47,14 +32,7 @@ fn every_goal_is_taken() {
         &["--lossless"],
     ];
     for goal in goals {
-        let mut args = vec![
-            "compress",
-            "model.safetensors",
-            "-o",
-            "small.safetensors",
-            "--force",
-            "--quiet",
-        ];
+        let mut args = vec!["compress", "model.safetensors", "-o", "small.safetensors", "--force", "--quiet"];
         args.extend(goal);
         assert_eq!(bench.ok(&args), "", "quiet is quiet");
     }
@@ -68,81 +46,34 @@ fn options_reach_the_plan() {
         "[default]\nbits = 3\n[[tensor]]\nmatch = '*.0.*'\nlossless = true\n",
     )
     .unwrap();
-    let base = [
-        "compress",
-        "model.safetensors",
-        "-o",
-        "small.safetensors",
-        "--json",
-        "--force",
-    ];
+    let base = ["compress", "model.safetensors", "-o", "small.safetensors", "--json", "--force"];
     let goals = |more: &[&str]| -> Vec<String> {
         let report = bench.json(&[&base[..], more].concat());
         let rows = report["tensors"].as_array().unwrap();
-        rows.iter()
-            .map(|row| row["goal"].as_str().unwrap_or("none").to_owned())
-            .collect()
+        rows.iter().map(|row| row["goal"].as_str().unwrap_or("none").to_owned()).collect()
     };
-    assert_eq!(
-        goals(&["--recipe", "recipe.toml"]),
-        ["lossless", "bits=3.0000", "none"]
-    );
-    assert_eq!(
-        goals(&["--recipe", "recipe.toml", "--bits", "5"]),
-        ["lossless", "bits=5.0000", "none"]
-    );
+    assert_eq!(goals(&["--recipe", "recipe.toml"]), ["lossless", "bits=3.0000", "none"]);
+    assert_eq!(goals(&["--recipe", "recipe.toml", "--bits", "5"]), ["lossless", "bits=5.0000", "none"]);
     assert_eq!(
         goals(&["--bits", "4", "--alloc", "ramp=1", "--effort", "fast"]),
         ["bits=3.5000", "bits=4.5000", "none"]
     );
-    let chosen = [
-        "--lossless",
-        "--include",
-        "norm*",
-        "--exclude",
-        "*.1.*",
-        "--threads",
-        "1",
-    ];
+    let chosen = ["--lossless", "--include", "norm*", "--exclude", "*.1.*", "--threads", "1"];
     assert_eq!(goals(&chosen), ["lossless", "none", "lossless"]);
 }
 
 #[test]
 fn json_has_the_documented_fields() {
     let bench = Bench::new();
-    let report = bench.json(&[
-        "compress",
-        "model.safetensors",
-        "-o",
-        "small.safetensors",
-        "--bits",
-        "4",
-        "--json",
-    ]);
+    let report =
+        bench.json(&["compress", "model.safetensors", "-o", "small.safetensors", "--bits", "4", "--json"]);
     let seen = bench.json(&["inspect", "small.safetensors", "--json"]);
     for report in [&report, &seen] {
-        for key in [
-            "tensors",
-            "values",
-            "original_bytes",
-            "stored_bytes",
-            "bits_per_value",
-            "ratio",
-        ] {
-            assert!(
-                report["total"][key].is_number() && report["compressed"][key].is_number(),
-                "{key}"
-            );
+        for key in ["tensors", "values", "original_bytes", "stored_bytes", "bits_per_value", "ratio"] {
+            assert!(report["total"][key].is_number() && report["compressed"][key].is_number(), "{key}");
         }
         let row = &report["tensors"][0];
-        for key in [
-            "values",
-            "original_bytes",
-            "stored_bytes",
-            "bits_per_value",
-            "ratio",
-            "tiles",
-        ] {
+        for key in ["values", "original_bytes", "stored_bytes", "bits_per_value", "ratio", "tiles"] {
             assert!(row[key].is_number(), "{key}");
         }
         for key in ["name", "file", "dtype", "codec"] {
@@ -157,18 +88,8 @@ fn json_has_the_documented_fields() {
     let verified = bench.json(&["verify", "small.safetensors", "--json"]);
     assert_eq!((&verified["tensors"], &verified["blobs"]), (&3.into(), &2.into()));
     let diff = bench.json(&["compare", "model.safetensors", "small.safetensors", "--json"]);
-    for key in [
-        "mse",
-        "nmse",
-        "max_error",
-        "cosine",
-        "special_mismatches",
-        "values",
-    ] {
-        assert!(
-            diff["total"][key].is_number() && diff["tensors"][0][key].is_number(),
-            "{key}"
-        );
+    for key in ["mse", "nmse", "max_error", "cosine", "special_mismatches", "values"] {
+        assert!(diff["total"][key].is_number() && diff["tensors"][0][key].is_number(), "{key}");
     }
     for key in ["only_in_first", "only_in_second", "not_comparable"] {
         assert!(diff[key].is_array(), "{key}");
@@ -178,14 +99,7 @@ fn json_has_the_documented_fields() {
 #[test]
 fn tables_line_up_and_end_in_totals() {
     let bench = Bench::new();
-    bench.ok(&[
-        "compress",
-        "model.safetensors",
-        "-o",
-        "small.safetensors",
-        "--bits",
-        "4",
-    ]);
+    bench.ok(&["compress", "model.safetensors", "-o", "small.safetensors", "--bits", "4"]);
     for (args, footers) in [
         (vec!["inspect", "small.safetensors"], 2),
         (vec!["inspect", "model.safetensors"], 2),
@@ -196,10 +110,7 @@ fn tables_line_up_and_end_in_totals() {
         assert_eq!(lines.len(), 1 + 3 + 1 + footers, "{text}");
         assert!(lines.iter().all(|line| line.chars().count() <= 120), "{text}");
         let width = lines[0].chars().count();
-        assert!(
-            lines[1..4].iter().all(|line| line.chars().count() == width),
-            "{text}"
-        );
+        assert!(lines[1..4].iter().all(|line| line.chars().count() == width), "{text}");
     }
 }
 
@@ -207,9 +118,8 @@ fn tables_line_up_and_end_in_totals() {
 fn bench_reports_and_fails_only_when_asked_to() {
     let bench = Bench::new();
     // A header alone puts so small a tensor far above the bound.
-    let args = [
-        "bench", "gap", "--size", "64", "--bits", "3,4", "--effort", "balanced", "--json", "gap.json",
-    ];
+    let args =
+        ["bench", "gap", "--size", "64", "--bits", "3,4", "--effort", "balanced", "--json", "gap.json"];
     let text = bench.ok(&args);
     assert!(text.starts_with("effort") && text.contains("MISS"), "{text}");
     let report: serde_json::Value =
@@ -229,14 +139,8 @@ fn bench_measures_files() {
     let bench = Bench::new();
     let base = ["bench", "files", "--no-peers", "--bits", "3", "--effort", "fast"];
     let text = bench.ok(&[&base[..], &["model.safetensors"]].concat());
-    assert!(
-        text.contains("layers.1.weight") && text.contains("whole file"),
-        "{text}"
-    );
-    assert!(
-        !text.contains("norm.weight"),
-        "too small to be compressed: {text}"
-    );
+    assert!(text.contains("layers.1.weight") && text.contains("whole file"), "{text}");
+    assert!(!text.contains("norm.weight"), "too small to be compressed: {text}");
     bench.fails(2, &base);
     bench.fails(2, &["bench", "gap", "model.safetensors"]);
     bench.fails(6, &[&base[..], &["absent.safetensors"]].concat());
@@ -246,10 +150,7 @@ fn bench_measures_files() {
 fn completions_come_for_every_shell() {
     let bench = Bench::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        assert!(
-            bench.ok(&["completions", shell]).contains("decompress"),
-            "{shell}"
-        );
+        assert!(bench.ok(&["completions", shell]).contains("decompress"), "{shell}");
     }
 }
 
@@ -257,15 +158,7 @@ fn completions_come_for_every_shell() {
 fn help_tells_of_exit_codes_and_shows_examples() {
     let bench = Bench::new();
     assert!(bench.ok(&["--help"]).contains("Exit codes:"));
-    for command in [
-        "compress",
-        "decompress",
-        "inspect",
-        "verify",
-        "compare",
-        "bench",
-        "completions",
-    ] {
+    for command in ["compress", "decompress", "inspect", "verify", "compare", "bench", "completions"] {
         let text = bench.ok(&[command, "--help"]);
         assert!(text.contains("Example"), "{command}");
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");

@@ -39,28 +39,10 @@ fn an_existing_output_and_the_input_itself_are_code_2() {
     let text = bench.fails(2, &compress(&["--lossless"]));
     assert!(text.contains("--force"), "{text}");
     bench.ok(&compress(&["--lossless", "--force"]));
-    let text = bench.fails(
-        2,
-        &[
-            "compress",
-            "model.safetensors",
-            "-o",
-            "./model.safetensors",
-            "--lossless",
-            "--force",
-        ],
-    );
+    let text = bench
+        .fails(2, &["compress", "model.safetensors", "-o", "./model.safetensors", "--lossless", "--force"]);
     assert!(text.contains("both input and output"), "{text}");
-    bench.fails(
-        2,
-        &[
-            "decompress",
-            "small.safetensors",
-            "-o",
-            "small.safetensors",
-            "--force",
-        ],
-    );
+    bench.fails(2, &["decompress", "small.safetensors", "-o", "small.safetensors", "--force"]);
 }
 
 #[test]
@@ -73,21 +55,8 @@ fn bad_data_and_failed_checks_are_code_3() {
     bench.fails(3, &["compare", "model.safetensors", "junk.safetensors"]);
     bench.fails(3, &["decompress", "model.safetensors", "-o", "x.safetensors"]);
     write_model(&bench.path("other.safetensors"), 1, 64, 96);
-    bench.fails(
-        3,
-        &[
-            "compare",
-            "model.safetensors",
-            "other.safetensors",
-            "--fail-above",
-            "1",
-        ],
-    );
-    assert!(
-        !bench
-            .ok(&["compare", "model.safetensors", "other.safetensors"])
-            .is_empty()
-    );
+    bench.fails(3, &["compare", "model.safetensors", "other.safetensors", "--fail-above", "1"]);
+    assert!(!bench.ok(&["compare", "model.safetensors", "other.safetensors"]).is_empty());
 
     bench.ok(&compress(&["--lossless"]));
     let whole = std::fs::read(bench.path("small.safetensors")).unwrap();
@@ -108,17 +77,7 @@ fn limits_are_code_5() {
     assert_eq!(bench.list(), ["model.safetensors"]);
     bench.ok(&compress(&["--bits", "3"]));
     bench.fails(5, &["verify", "small.safetensors", "--max-tensor-bytes", "1000"]);
-    bench.fails(
-        5,
-        &[
-            "decompress",
-            "small.safetensors",
-            "-o",
-            "x.safetensors",
-            "--max-tensor-bytes",
-            "1000",
-        ],
-    );
+    bench.fails(5, &["decompress", "small.safetensors", "-o", "x.safetensors", "--max-tensor-bytes", "1000"]);
     bench.ok(&["verify", "small.safetensors", "--max-tensor-bytes", "24576"]);
 }
 
@@ -139,16 +98,7 @@ fn a_newer_format_is_code_4() {
 fn what_the_machine_refuses_is_code_6() {
     let bench = Bench::new();
     bench.fails(6, &["inspect", "absent.safetensors"]);
-    bench.fails(
-        6,
-        &[
-            "compress",
-            "model.safetensors",
-            "-o",
-            "absent/small.safetensors",
-            "--lossless",
-        ],
-    );
+    bench.fails(6, &["compress", "model.safetensors", "-o", "absent/small.safetensors", "--lossless"]);
     bench.fails(6, &compress(&["--recipe", "absent.toml"]));
 }
 
@@ -161,21 +111,9 @@ fn an_unwritable_folder_is_named() {
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o555)).unwrap();
     // Permissions do not bind the superuser; nobody may write into /proc.
-    let locked = if std::fs::write(folder.join("probe"), "").is_err() {
-        "locked"
-    } else {
-        "/proc"
-    };
-    let text = bench.fails(
-        6,
-        &[
-            "compress",
-            "model.safetensors",
-            "-o",
-            &format!("{locked}/b.safetensors"),
-            "--lossless",
-        ],
-    );
+    let locked = if std::fs::write(folder.join("probe"), "").is_err() { "locked" } else { "/proc" };
+    let text = bench
+        .fails(6, &["compress", "model.safetensors", "-o", &format!("{locked}/b.safetensors"), "--lossless"]);
     assert!(text.contains(locked), "{text}");
 }
 
@@ -205,10 +143,8 @@ fn a_disk_that_fills_up_leaves_nothing() {
 fn a_killed_run_leaves_no_target_and_the_next_one_clears_up() {
     let bench = Bench::new();
     write_model(&bench.path("model.safetensors"), 24, 1024, 1024);
-    let mut child = bench
-        .command(&compress(&["--bits", "3", "--effort", "best", "--threads", "1"]))
-        .spawn()
-        .unwrap();
+    let mut child =
+        bench.command(&compress(&["--bits", "3", "--effort", "best", "--threads", "1"])).spawn().unwrap();
     let start = Instant::now();
     // Wait until it writes.
     while bench.list().len() == 1 && start.elapsed() < Duration::from_secs(20) {
@@ -219,11 +155,7 @@ fn a_killed_run_leaves_no_target_and_the_next_one_clears_up() {
     let killed = !child.wait().unwrap().success();
     if killed {
         assert!(!bench.path("small.safetensors").exists());
-        assert!(
-            bench.list().iter().any(|name| name.ends_with(".tenfold-tmp")),
-            "{:?}",
-            bench.list()
-        );
+        assert!(bench.list().iter().any(|name| name.ends_with(".tenfold-tmp")), "{:?}", bench.list());
     }
     write_model(&bench.path("model.safetensors"), 1, 64, 64);
     bench.ok(&compress(&["--bits", "3", "--force"]));

@@ -33,15 +33,8 @@ pub fn floats(path: &Path, min_values: usize) -> Result<Vec<Named>> {
         if !wanted || view.data().len() / dtype.size() < min_values {
             continue;
         }
-        let tensor = Tensor {
-            dtype,
-            shape: view.shape().to_vec(),
-            data: view.data().to_vec(),
-        };
-        out.push(Named {
-            name: name.to_string(),
-            tensor,
-        });
+        let tensor = Tensor { dtype, shape: view.shape().to_vec(), data: view.data().to_vec() };
+        out.push(Named { name: name.to_string(), tensor });
     }
     out.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(out)

@@ -83,11 +83,7 @@ impl Fidelity {
         }
         f.mean = if f.values == 0 { 0.0 } else { sum / f.values as f64 };
         // A second pass about the mean: Σx² − n·mean² would cancel for tensors far from zero.
-        f.deviation = original
-            .iter()
-            .filter(|x| x.is_finite())
-            .map(|x| (x - f.mean).powi(2))
-            .sum();
+        f.deviation = original.iter().filter(|x| x.is_finite()).map(|x| (x - f.mean).powi(2)).sum();
         f
     }
 
@@ -141,11 +137,7 @@ impl Fidelity {
 
     /// Mean squared error over the variance; 0 for an exact copy, infinite for an inexact constant.
     pub fn nmse(&self) -> f64 {
-        if self.squared_error == 0.0 {
-            0.0
-        } else {
-            self.squared_error / self.deviation
-        }
+        if self.squared_error == 0.0 { 0.0 } else { self.squared_error / self.deviation }
     }
 
     /// Cosine of the angle between original and decoded; 1 if both are zero.
@@ -166,11 +158,7 @@ impl Fidelity {
     }
 
     fn over_values(&self, sum: f64) -> f64 {
-        if self.values == 0 {
-            0.0
-        } else {
-            sum / self.values as f64
-        }
+        if self.values == 0 { 0.0 } else { sum / self.values as f64 }
     }
 }
 

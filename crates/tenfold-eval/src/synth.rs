@@ -74,9 +74,7 @@ fn fill(shape: Shape, scale: f32, out: &mut [f32], rng: &mut StdRng) {
     match shape {
         Shape::Gaussian => out.iter_mut().for_each(|v| *v = scale * normal(rng)),
         Shape::Shifted => out.iter_mut().for_each(|v| *v = scale * (100.0 + normal(rng))),
-        Shape::Uniform => out
-            .iter_mut()
-            .for_each(|v| *v = scale * rng.random_range(-1.0f32..1.0)),
+        Shape::Uniform => out.iter_mut().for_each(|v| *v = scale * rng.random_range(-1.0f32..1.0)),
         Shape::Laplace => out.iter_mut().for_each(|v| {
             let u: f32 = rng.random_range(-1.0f32..1.0);
             *v = -scale * u.signum() * (1.0 - u.abs()).max(f32::MIN_POSITIVE).ln();
@@ -86,11 +84,7 @@ fn fill(shape: Shape, scale: f32, out: &mut [f32], rng: &mut StdRng) {
             *v = scale * normal(rng) / (squares / 3.0).sqrt();
         }),
         Shape::Sparse => out.iter_mut().for_each(|v| {
-            *v = if rng.random_range(0..10u32) == 0 {
-                scale * normal(rng)
-            } else {
-                0.0
-            };
+            *v = if rng.random_range(0..10u32) == 0 { scale * normal(rng) } else { 0.0 };
         }),
         Shape::Stretches => {
             for stretch in out.chunks_mut(256) {
@@ -106,34 +100,20 @@ pub fn tensor(dtype: Dtype, shape: &[usize], values: &[f32]) -> Option<Tensor> {
     let data: Vec<u8> = match dtype {
         Dtype::F64 => values.iter().flat_map(|&v| f64::from(v).to_le_bytes()).collect(),
         Dtype::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        Dtype::F16 => values
-            .iter()
-            .flat_map(|&v| f16::from_f32(v).to_le_bytes())
-            .collect(),
-        Dtype::Bf16 => values
-            .iter()
-            .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
-            .collect(),
+        Dtype::F16 => values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect(),
+        Dtype::Bf16 => values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect(),
         Dtype::F8E4M3 | Dtype::F8E5M2 => {
             let rounder = F8Rounder::new(dtype)?;
             values.iter().map(|&v| rounder.round(f64::from(v))).collect()
         }
         _ => return None,
     };
-    Some(Tensor {
-        dtype,
-        shape: shape.to_vec(),
-        data,
-    })
+    Some(Tensor { dtype, shape: shape.to_vec(), data })
 }
 
 /// N(0, `scale`²) of a float dtype and a shape; `None` for integers.
 pub fn gaussian(dtype: Dtype, shape: &[usize], scale: f32, seed: u64) -> Option<Tensor> {
-    tensor(
-        dtype,
-        shape,
-        &values(Shape::Gaussian, scale, shape.iter().product(), seed),
-    )
+    tensor(dtype, shape, &values(Shape::Gaussian, scale, shape.iter().product(), seed))
 }
 
 #[cfg(test)]
@@ -156,10 +136,7 @@ mod tests {
             (Shape::Shifted, 200.0, 4.0),
         ] {
             let (m, v) = spread(shape);
-            assert!(
-                (m - mean).abs() < 0.03 && (v / var - 1.0).abs() < 0.03,
-                "{shape:?}: {m} {v}"
-            );
+            assert!((m - mean).abs() < 0.03 && (v / var - 1.0).abs() < 0.03, "{shape:?}: {m} {v}");
         }
     }
 

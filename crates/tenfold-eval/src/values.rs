@@ -38,27 +38,18 @@ impl F8Rounder {
             Dtype::F8E5M2 => f8_e5m2,
             _ => return None,
         };
-        let mut sorted: Vec<(f64, u8)> = (0..=255u8)
-            .map(|b| (decode(b), b))
-            .filter(|v| v.0.is_finite())
-            .collect();
+        let mut sorted: Vec<(f64, u8)> =
+            (0..=255u8).map(|b| (decode(b), b)).filter(|v| v.0.is_finite()).collect();
         sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
         Some(F8Rounder { sorted })
     }
 
     /// Nearest code.
     pub fn round(&self, value: f64) -> u8 {
-        let above = self
-            .sorted
-            .partition_point(|v| v.0 < value)
-            .min(self.sorted.len() - 1);
+        let above = self.sorted.partition_point(|v| v.0 < value).min(self.sorted.len() - 1);
         let below = above.saturating_sub(1);
         let (a, b) = (self.sorted[above], self.sorted[below]);
-        if (a.0 - value).abs() <= (value - b.0).abs() {
-            a.1
-        } else {
-            b.1
-        }
+        if (a.0 - value).abs() <= (value - b.0).abs() { a.1 } else { b.1 }
     }
 }
 
@@ -120,26 +111,14 @@ mod tests {
     #[test]
     fn every_float_dtype_reads_the_same_values() {
         let wanted = [0.0, 1.0, -2.5, 0.125];
-        let f8: Vec<u8> = wanted
-            .iter()
-            .map(|&v| F8Rounder::new(Dtype::F8E5M2).unwrap().round(v))
-            .collect();
+        let f8: Vec<u8> = wanted.iter().map(|&v| F8Rounder::new(Dtype::F8E5M2).unwrap().round(v)).collect();
         let view = TensorView::new(Dtype::F8E5M2, &[4], &f8).unwrap();
         assert_eq!(to_f64(&view).unwrap(), wanted);
         let h: Vec<bf16> = wanted.iter().map(|&v| bf16::from_f64(v)).collect();
-        assert_eq!(
-            to_f64(&TensorView::from_slice(&h, &[4]).unwrap()).unwrap(),
-            wanted
-        );
+        assert_eq!(to_f64(&TensorView::from_slice(&h, &[4]).unwrap()).unwrap(), wanted);
         let h: Vec<f16> = wanted.iter().map(|&v| f16::from_f64(v)).collect();
-        assert_eq!(
-            to_f64(&TensorView::from_slice(&h, &[4]).unwrap()).unwrap(),
-            wanted
-        );
-        assert_eq!(
-            to_f64(&TensorView::from_slice(&wanted, &[4]).unwrap()).unwrap(),
-            wanted
-        );
+        assert_eq!(to_f64(&TensorView::from_slice(&h, &[4]).unwrap()).unwrap(), wanted);
+        assert_eq!(to_f64(&TensorView::from_slice(&wanted, &[4]).unwrap()).unwrap(), wanted);
         assert!(to_f64(&TensorView::from_slice(&[1u8, 2], &[2]).unwrap()).is_none());
     }
 }

@@ -15,18 +15,10 @@ const BYTES: u64 = 1 << 20;
 pub fn run(input: &[u8]) {
     // Memory, where the system has it under a path; these files live for microseconds.
     let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() {
-        memory.to_owned()
-    } else {
-        std::env::temp_dir()
-    };
+    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     let folder = tempfile::tempdir_in(parent).expect("a temporary folder");
     // An index of shards is known by its name, everything else by its first bytes.
-    let name = if input.starts_with(b"{") {
-        "model.safetensors.index.json"
-    } else {
-        "model"
-    };
+    let name = if input.starts_with(b"{") { "model.safetensors.index.json" } else { "model" };
     let path = folder.path().join(name);
     std::fs::write(&path, input).expect("room for a small file");
 
@@ -41,10 +33,7 @@ pub fn run(input: &[u8]) {
 /// The data is at fault, never the machine or the caller.
 fn check_error(error: &Error) {
     let kind = error.kind();
-    assert!(
-        matches!(kind, ErrorKind::Data | ErrorKind::Unsupported | ErrorKind::Limit),
-        "{error}"
-    );
+    assert!(matches!(kind, ErrorKind::Data | ErrorKind::Unsupported | ErrorKind::Limit), "{error}");
 }
 
 fn check_source(source: Result<impl Source, Error>, input: usize) {
@@ -64,9 +53,8 @@ fn check_source(source: Result<impl Source, Error>, input: usize) {
 }
 
 fn check_archive(path: &Path, out: &Path) {
-    let options = DecodeOptions::default()
-        .with_threads(1)
-        .with_limits(Limits::default().with_max_bytes(BYTES));
+    let options =
+        DecodeOptions::default().with_threads(1).with_limits(Limits::default().with_max_bytes(BYTES));
     let archive = match Archive::open(path) {
         Ok(archive) => archive,
         // An index may name files that are not there.
@@ -79,23 +67,13 @@ fn check_archive(path: &Path, out: &Path) {
         let whole = archive.read(index, &options);
         match &whole {
             Ok(tensor) => {
-                assert_eq!(
-                    (&tensor.shape, tensor.data.len() as u64),
-                    (&info.shape, info.bytes)
-                );
-                assert!(
-                    !info.compressed || info.bytes <= BYTES,
-                    "{} bytes decoded",
-                    info.bytes
-                );
+                assert_eq!((&tensor.shape, tensor.data.len() as u64), (&info.shape, info.bytes));
+                assert!(!info.compressed || info.bytes <= BYTES, "{} bytes decoded", info.bytes);
             }
             Err(error) if info.compressed || info.dtype.is_none() => check_error(error),
             Err(error) => panic!("a plain tensor does not read: {error}"),
         }
-        assert!(
-            archive.verify(index, &options).is_ok() || whole.is_err(),
-            "verify refuses what reads"
-        );
+        assert!(archive.verify(index, &options).is_ok() || whole.is_err(), "verify refuses what reads");
         if let Err(error) = archive.blob_info(index) {
             check_error(&error);
         }

@@ -23,11 +23,7 @@ impl Case {
         let lane_values = draw.pick(&[0, 0, 0, 32, 64, 1000, 65536]);
         let content = draw.byte();
         // The search over 256 states is slow; small tensors reach all of it.
-        let most = if effort == Effort::Best {
-            most.min(1024)
-        } else {
-            most
-        };
+        let most = if effort == Effort::Best { most.min(1024) } else { most };
         let shape = shape(&mut draw, most);
         let values: usize = shape.iter().product();
         let noise = content & 1 == 1 && dtype.is_float();
@@ -47,15 +43,9 @@ impl Case {
             6 => Goal::MaxBytes((number.min(1e6) * bytes as f64 / 64.0) as usize),
             _ => Goal::Step(number),
         };
-        let options = EncodeOptions::new(goal)
-            .with_effort(effort)
-            .with_lane_values(lane_values)
-            .with_threads(1);
-        Case {
-            tensor: Tensor { dtype, shape, data },
-            options,
-            noise,
-        }
+        let options =
+            EncodeOptions::new(goal).with_effort(effort).with_lane_values(lane_values).with_threads(1);
+        Case { tensor: Tensor { dtype, shape, data }, options, noise }
     }
 }
 
@@ -84,13 +74,10 @@ fn repeat(bytes: usize, input: &[u8]) -> Vec<u8> {
 
 /// Roughly normal numbers, seeded by the input.
 fn noise(dtype: Dtype, values: usize, input: &[u8]) -> Vec<u8> {
-    let mut state = input.iter().fold(0x9e37_79b9_7f4a_7c15u64, |s, &b| {
-        (s ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
-    });
+    let mut state =
+        input.iter().fold(0x9e37_79b9_7f4a_7c15u64, |s, &b| (s ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     let mut uniform = move || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
     };
     let mut out = Vec::with_capacity(values * dtype.size());

@@ -4,9 +4,7 @@ use tenfold::Dtype;
 
 /// The elements of a float tensor.
 pub fn numbers(dtype: Dtype, data: &[u8]) -> Vec<f64> {
-    data.chunks_exact(dtype.size())
-        .map(|bytes| number(dtype, bytes))
-        .collect()
+    data.chunks_exact(dtype.size()).map(|bytes| number(dtype, bytes)).collect()
 }
 
 fn number(dtype: Dtype, bytes: &[u8]) -> f64 {

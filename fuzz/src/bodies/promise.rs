@@ -31,11 +31,7 @@ pub fn check(case: &Case, blob: &[u8]) {
 fn check_values(case: &Case, decoded: &[u8]) {
     let dtype = case.tensor.dtype;
     let (before, after) = (numbers(dtype, &case.tensor.data), numbers(dtype, decoded));
-    let elements = case
-        .tensor
-        .data
-        .chunks_exact(dtype.size())
-        .zip(decoded.chunks_exact(dtype.size()));
+    let elements = case.tensor.data.chunks_exact(dtype.size()).zip(decoded.chunks_exact(dtype.size()));
     for (i, ((&x, &y), (bits, got))) in before.iter().zip(&after).zip(elements).enumerate() {
         if x.is_finite() {
             assert!(y.is_finite(), "value {i}: {x} became {y}");
@@ -52,10 +48,7 @@ fn check_values(case: &Case, decoded: &[u8]) {
         Goal::MaxError(most) => {
             for (i, (x, y)) in finite().enumerate() {
                 // The difference of two doubles may itself be rounded up.
-                assert!(
-                    (x - y).abs() <= most * (1.0 + 1e-15),
-                    "value {i}: {x} became {y}, bound {most}"
-                );
+                assert!((x - y).abs() <= most * (1.0 + 1e-15), "value {i}: {x} became {y}, bound {most}");
             }
         }
         Goal::Mse(most) => assert!(!mse.is_finite() || mse <= most * slack, "mse {mse}, goal {most}"),
@@ -63,11 +56,7 @@ fn check_values(case: &Case, decoded: &[u8]) {
             let mean = finite().map(|(x, _)| x).sum::<f64>() / count;
             let variance = finite().map(|(x, _)| (x - mean) * (x - mean)).sum::<f64>() / count;
             let usable = variance.is_normal() && mse.is_finite() && mean.abs() < 1e6 * variance.sqrt();
-            assert!(
-                !usable || mse <= most * variance * slack,
-                "nmse {}, goal {most}",
-                mse / variance
-            );
+            assert!(!usable || mse <= most * variance * slack, "nmse {}, goal {most}", mse / variance);
         }
         _ => {}
     }
@@ -88,11 +77,7 @@ fn check_size(case: &Case, bytes: usize) {
     // rate leaves.
     if case.noise && values >= 4096 && bits >= 1.0 && case.options.lane_values == 0 {
         let got = bytes as f64 * 8.0 / values as f64;
-        assert!(
-            got <= bits * 1.02,
-            "{got} bits a value for {:?}, {values} values",
-            case.options.goal
-        );
+        assert!(got <= bits * 1.02, "{got} bits a value for {:?}, {values} values", case.options.goal);
     }
 }
 
@@ -116,8 +101,5 @@ fn check_decoders(blob: &[u8], rows: std::ops::Range<usize>, view: &TensorView<'
     let width = view.cols() * view.dtype().size();
     let part = tenfold::decode_rows(blob, rows.clone(), &options).expect("the rows exist");
     assert_eq!(part.shape, [rows.len(), view.cols()]);
-    assert!(
-        part.data == whole.data[rows.start * width..rows.end * width],
-        "rows {rows:?} differ"
-    );
+    assert!(part.data == whole.data[rows.start * width..rows.end * width], "rows {rows:?} differ");
 }

@@ -14,18 +14,12 @@ pub fn run(input: &[u8]) {
     let ways = draw.byte();
     let (from, to) = (draw.word(), draw.word());
     let case = Case::draw(draw, VALUES);
-    let view = case
-        .tensor
-        .view()
-        .expect("a case has as many bytes as its shape says");
+    let view = case.tensor.view().expect("a case has as many bytes as its shape says");
     let blob = match tenfold::encode(&view, &case.options) {
         Ok(blob) => blob,
         Err(error) => {
             // Goals that make no sense and caps that are too small; a tensor is never at fault.
-            assert!(
-                matches!(error.kind(), ErrorKind::Caller | ErrorKind::Limit),
-                "{error}"
-            );
+            assert!(matches!(error.kind(), ErrorKind::Caller | ErrorKind::Limit), "{error}");
             return;
         }
     };

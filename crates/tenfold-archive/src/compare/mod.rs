@@ -62,9 +62,7 @@ pub struct Comparison {
 pub fn compare(a: &Path, b: &Path, options: &DecodeOptions, progress: &dyn Progress) -> Result<Comparison> {
     let (first, second) = (Archive::open(a)?, Archive::open(b)?);
     let inner = options.clone().with_threads(0);
-    with_threads(options.threads, || {
-        compare_archives(&first, &second, &inner, progress)
-    })?
+    with_threads(options.threads, || compare_archives(&first, &second, &inner, progress))?
 }
 
 fn compare_archives(
@@ -107,8 +105,7 @@ fn compare_archives(
         };
         sums.differ = !same;
         total = total.merge(&sums);
-        out.tensors
-            .push(sums.finish(&tensor.name, &tensor.dtype_name, &tensor.shape));
+        out.tensors.push(sums.finish(&tensor.name, &tensor.dtype_name, &tensor.shape));
         progress.advance(tensor.bytes);
     }
     out.total = total.finish("total", "", &[]);

@@ -39,18 +39,12 @@ impl Sums {
         };
         // Gathered in order, so that the result does not depend on the number of threads.
         let parts: Vec<Sums> =
-            a.1.par_chunks(CHUNK * a.0.size())
-                .zip(b.1.par_chunks(CHUNK * b.0.size()))
-                .map(part)
-                .collect();
+            a.1.par_chunks(CHUNK * a.0.size()).zip(b.1.par_chunks(CHUNK * b.0.size())).map(part).collect();
         parts.iter().fold(Sums::default(), |sum, part| sum.merge(part))
     }
 
     fn of(x: &[f64], y: &[f64]) -> Sums {
-        let mut s = Sums {
-            values: x.len() as u64,
-            ..Sums::default()
-        };
+        let mut s = Sums { values: x.len() as u64, ..Sums::default() };
         for (&x, &y) in x.iter().zip(y) {
             if !(x.is_finite() && y.is_finite()) {
                 s.mismatches += u64::from(!(x == y || x.is_nan() && y.is_nan()));
@@ -98,11 +92,7 @@ impl Sums {
 
     pub fn finish(&self, name: &str, dtype: &str, shape: &[usize]) -> TensorDiff {
         let n = self.finite.max(1) as f64;
-        let nmse = if self.error == 0.0 {
-            0.0
-        } else {
-            self.error / self.spread
-        };
+        let nmse = if self.error == 0.0 { 0.0 } else { self.error / self.spread };
         let norms = self.xx.sqrt() * self.yy.sqrt();
         let cosine = if self.error == 0.0 {
             1.0
@@ -133,11 +123,8 @@ mod tests {
     #[test]
     fn the_figures_are_those_of_their_definition() {
         let x: Vec<f64> = (0..1000).map(|i| f64::from(i) * 0.01 + 100.0).collect();
-        let y: Vec<f64> = x
-            .iter()
-            .enumerate()
-            .map(|(i, x)| x + if i % 2 == 0 { 0.5 } else { -0.25 })
-            .collect();
+        let y: Vec<f64> =
+            x.iter().enumerate().map(|(i, x)| x + if i % 2 == 0 { 0.5 } else { -0.25 }).collect();
         let whole = Sums::of(&x, &y);
         let parts = Sums::of(&x[..300], &y[..300]).merge(&Sums::of(&x[300..], &y[300..]));
         let mean = x.iter().sum::<f64>() / 1000.0;
@@ -154,11 +141,11 @@ mod tests {
     #[test]
     fn special_values_are_equal_to_themselves_and_counted_otherwise() {
         let inf = f64::INFINITY;
-        let diff = Sums::of(
-            &[f64::NAN, inf, inf, 1.0, 2.0],
-            &[f64::NAN, inf, -inf, f64::NAN, 2.0],
-        )
-        .finish("", "", &[]);
+        let diff = Sums::of(&[f64::NAN, inf, inf, 1.0, 2.0], &[f64::NAN, inf, -inf, f64::NAN, 2.0]).finish(
+            "",
+            "",
+            &[],
+        );
         assert_eq!((diff.special_mismatches, diff.mse, diff.cosine), (2, 0.0, 1.0));
     }
 }

@@ -31,17 +31,10 @@ pub(crate) fn encode_shard(
     progress: &dyn Progress,
 ) -> Result<Vec<TensorRow>> {
     let first = shard.items.start;
-    let (blobs, plain): (Vec<usize>, Vec<usize>) = shard
-        .data_order
-        .iter()
-        .map(|&i| first + i)
-        .partition(|&i| actions[i].is_encode());
+    let (blobs, plain): (Vec<usize>, Vec<usize>) =
+        shard.data_order.iter().map(|&i| first + i).partition(|&i| actions[i].is_encode());
     let order: Vec<usize> = plain.iter().chain(&blobs).map(|&i| i - first).collect();
-    let slots = shard
-        .items
-        .clone()
-        .map(|i| slot(model, i, actions[i]))
-        .collect::<Result<Vec<_>>>()?;
+    let slots = shard.items.clone().map(|i| slot(model, i, actions[i])).collect::<Result<Vec<_>>>()?;
     let metadata = tags::write(shard, &model.items, |i| actions[i].is_encode())?;
     let path = staging.path(Path::new(&shard.file_name));
     let mut writer = ShardWriter::create(&path, &target.place(&shard.file_name), metadata, slots, &order)?;
@@ -76,10 +69,7 @@ pub(crate) fn encode_shard(
 pub(crate) fn encode_tensor(model: &Model, index: usize, action: Action) -> Result<Vec<u8>> {
     let item = &model.items[index];
     let (Action::Encode { goal, effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
-        return Err(Error::InvalidArgument(format!(
-            "tensor {:?} is not to be encoded",
-            item.name
-        )));
+        return Err(Error::InvalidArgument(format!("tensor {:?} is not to be encoded", item.name)));
     };
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
@@ -110,12 +100,7 @@ fn slot(model: &Model, index: usize, action: Action) -> Result<Slot> {
     match (action, codec_dtype(item.dtype)) {
         (Action::Encode { .. }, Some(dtype)) => {
             let max_bytes = tenfold::max_encoded_len(dtype, &item.shape).map_err(Error::codec(&item.name))?;
-            Ok(Slot {
-                name: item.name.clone(),
-                dtype: StoredDtype::U8,
-                shape: None,
-                max_bytes,
-            })
+            Ok(Slot { name: item.name.clone(), dtype: StoredDtype::U8, shape: None, max_bytes })
         }
         _ => {
             let max_bytes = usize::try_from(item.bytes)

@@ -32,10 +32,7 @@ pub fn compress(
 ) -> Result<Report> {
     let model = Model::open(input)?;
     if let Some(shard) = model.shards.iter().find(|shard| tags::is_tagged(&shard.metadata)) {
-        let reason = format!(
-            "{} is compressed already; decompress it first",
-            shard.path.display()
-        );
+        let reason = format!("{} is compressed already; decompress it first", shard.path.display());
         return Err(Error::InvalidArgument(reason));
     }
     let target = Target::check(&model, output, options.overwrite)?;
@@ -72,17 +69,12 @@ fn encode_model(
         progress.start(model.bytes());
         let mut rows = Vec::with_capacity(model.items.len());
         for shard in &model.shards {
-            rows.extend(encode::encode_shard(
-                model, shard, actions, target, staging, progress,
-            )?);
+            rows.extend(encode::encode_shard(model, shard, actions, target, staging, progress)?);
         }
         let Some(search) = &mut search else {
             return Ok(rows);
         };
-        let shared = rows
-            .iter()
-            .zip(actions.iter())
-            .filter(|(_, action)| action.is_shared());
+        let shared = rows.iter().zip(actions.iter()).filter(|(_, action)| action.is_shared());
         let bytes = shared.map(|(row, _)| row.stored_bytes).sum();
         if corrections == CORRECTIONS || !search.correct(bytes) {
             return Ok(rows);
@@ -101,15 +93,10 @@ pub(crate) fn finish(
 ) -> Result<Vec<PathBuf>> {
     let (mut names, left_out) = copy_siblings(model, &staging)?;
     names.extend(model.shards.iter().map(|shard| PathBuf::from(&shard.file_name)));
-    if let Layout::Folder {
-        index: Some(index), ..
-    } = &model.layout
-    {
+    if let Layout::Folder { index: Some(index), .. } = &model.layout {
         let name = PathBuf::from(&index.file_name);
         let label = target.place(&index.file_name);
-        let text = index
-            .to_json(stored_bytes)
-            .map_err(|e| Error::malformed(&label, e.to_string()))?;
+        let text = index.to_json(stored_bytes).map_err(|e| Error::malformed(&label, e.to_string()))?;
         std::fs::write(staging.path(&name), text).map_err(Error::io(&label))?;
         names.push(name);
     }

@@ -39,20 +39,12 @@ pub(super) struct Head {
 }
 
 pub(super) fn head(file: &File, path: &Path) -> Result<Head> {
-    let io_error = |source| Error::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let io_error = |source| Error::Io { path: path.to_owned(), source };
     let file_len = file.metadata().map_err(io_error)?.len();
-    let mut reader = Reader {
-        inner: BufReader::new(file),
-        path,
-    };
+    let mut reader = Reader { inner: BufReader::new(file), path };
 
     let header = GGUFHeader::read_from(&mut reader.inner).map_err(|e| reader.error("header", e))?;
-    header
-        .validate_comprehensive()
-        .map_err(|e| reader.error("header", e))?;
+    header.validate_comprehensive().map_err(|e| reader.error("header", e))?;
     let (metadata, alignment) = reader.metadata(header.metadata_kv_count)?;
     // No reservation from the count: a short file may claim a million tensors.
     let mut infos = Vec::new();
@@ -60,9 +52,7 @@ pub(super) fn head(file: &File, path: &Path) -> Result<Head> {
         infos.push(reader.descriptor(index)?);
     }
     let end = reader.inner.stream_position().map_err(io_error)?;
-    let data = end
-        .checked_next_multiple_of(alignment)
-        .ok_or_else(|| reader.bad("alignment overflows"))?;
+    let data = end.checked_next_multiple_of(alignment).ok_or_else(|| reader.bad("alignment overflows"))?;
 
     let mut tensors = Vec::with_capacity(infos.len());
     for info in infos {
@@ -80,10 +70,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn bad(&self, reason: impl Into<String>) -> Error {
-        Error::Malformed {
-            path: self.path.to_owned(),
-            reason: reason.into(),
-        }
+        Error::Malformed { path: self.path.to_owned(), reason: reason.into() }
     }
 
     /// Who must act: a short file is bad data, a failing disk is not.
@@ -92,10 +79,7 @@ impl Reader<'_> {
             GGUFError::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 self.bad(format!("truncated in {place}"))
             }
-            GGUFError::Io(source) => Error::Io {
-                path: self.path.to_owned(),
-                source,
-            },
+            GGUFError::Io(source) => Error::Io { path: self.path.to_owned(), source },
             GGUFError::UnexpectedEof => self.bad(format!("truncated in {place}")),
             GGUFError::UnsupportedVersion(v) => Error::Unsupported {
                 path: self.path.to_owned(),
@@ -124,9 +108,7 @@ impl Reader<'_> {
             }
         }
         // Refuses zero and anything that is not a multiple of eight.
-        let alignment = alignment
-            .tensor_alignment()
-            .map_err(|e| self.error("metadata", e))?;
+        let alignment = alignment.tensor_alignment().map_err(|e| self.error("metadata", e))?;
         Ok((kept, alignment as u64))
     }
 
@@ -183,12 +165,7 @@ fn locate(info: TensorInfo, data: u64, alignment: u64, file_len: u64) -> Result<
     let name = info.name;
     let bad = |what: &str| format!("tensor {name:?}: {what}");
     let kind = GGUFTensorType::from_u32(info.tensor_type).map_err(|e| bad(&e.to_string()))?;
-    let shape: Option<Vec<usize>> = info
-        .dimensions
-        .iter()
-        .rev()
-        .map(|&d| usize::try_from(d).ok())
-        .collect();
+    let shape: Option<Vec<usize>> = info.dimensions.iter().rev().map(|&d| usize::try_from(d).ok()).collect();
     let shape = shape.ok_or_else(|| bad("a dimension does not fit this machine"))?;
     // As in the codec, a zero anywhere makes the tensor empty, whatever the rest multiplies to.
     let values = match info.dimensions.contains(&0) {
@@ -200,37 +177,19 @@ fn locate(info: TensorInfo, data: u64, alignment: u64, file_len: u64) -> Result<
     let block_bytes = kind.block_size_bytes().unwrap_or(0) as u64;
     let innermost = info.dimensions.first().copied().unwrap_or(1);
     if block_values == 0 || block_bytes == 0 || !innermost.is_multiple_of(block_values) {
-        return Err(bad(&format!(
-            "rows of {innermost} values do not divide into blocks of {}",
-            kind.name()
-        )));
+        return Err(bad(&format!("rows of {innermost} values do not divide into blocks of {}", kind.name())));
     }
     let bytes = (values / block_values).checked_mul(block_bytes);
     let bytes = bytes.ok_or_else(|| bad("the size in bytes overflows"))?;
     if !info.offset.is_multiple_of(alignment) {
-        return Err(bad(&format!(
-            "offset {} is not a multiple of {alignment}",
-            info.offset
-        )));
+        return Err(bad(&format!("offset {} is not a multiple of {alignment}", info.offset)));
     }
     let start = data.checked_add(info.offset);
-    let range = start
-        .and_then(|at| Some((at, at.checked_add(bytes)?)))
-        .filter(|&(_, end)| end <= file_len);
+    let range = start.and_then(|at| Some((at, at.checked_add(bytes)?))).filter(|&(_, end)| end <= file_len);
     let Some((offset, _)) = range else {
-        return Err(bad(&format!(
-            "{bytes} bytes at {} lie past the end of the file",
-            info.offset
-        )));
+        return Err(bad(&format!("{bytes} bytes at {} lie past the end of the file", info.offset)));
     };
-    Ok(Descriptor {
-        shape,
-        kind,
-        values,
-        offset,
-        bytes,
-        name,
-    })
+    Ok(Descriptor { shape, kind, values, offset, bytes, name })
 }
 
 fn check_unique(tensors: &[Descriptor]) -> Result<(), String> {

@@ -43,10 +43,7 @@ impl GgufSource {
     /// Opens a file and checks its whole head: names, sizes and ranges of all tensors.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
-        let file = File::open(&path).map_err(|source| Error::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let file = File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
         let head = parse::head(&file, &path)?;
         let mut tensors = Vec::with_capacity(head.tensors.len());
         let mut stored = Vec::with_capacity(head.tensors.len());
@@ -55,13 +52,7 @@ impl GgufSource {
             tensors.push(info);
             stored.push(place);
         }
-        Ok(GgufSource {
-            path,
-            file,
-            metadata: head.metadata,
-            tensors,
-            stored,
-        })
+        Ok(GgufSource { path, file, metadata: head.metadata, tensors, stored })
     }
 
     fn fill(&self, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -73,10 +64,7 @@ impl GgufSource {
     }
 
     fn io(&self, source: std::io::Error) -> Error {
-        Error::Io {
-            path: self.path.clone(),
-            source,
-        }
+        Error::Io { path: self.path.clone(), source }
     }
 }
 
@@ -118,40 +106,22 @@ impl Source for GgufSource {
 
 /// What the rest of the crate sees of a tensor, and how to get there; an error for types that are not read.
 fn interpret(tensor: Descriptor, path: &Path) -> Result<(TensorInfo, Stored)> {
-    let unsupported = |what: String| Error::Unsupported {
-        path: path.to_owned(),
-        what,
-    };
+    let unsupported = |what: String| Error::Unsupported { path: path.to_owned(), what };
     let coding = coding(tensor.kind)
         .ok_or_else(|| unsupported(format!("tensor {:?} of type {}", tensor.name, tensor.kind.name())))?;
     let dtype = match coding {
         Coding::Plain(dtype) => dtype,
         Coding::Quantised(_) => Dtype::F32,
     };
-    let bytes = tensor
-        .values
-        .checked_mul(dtype.size() as u64)
-        .filter(|&n| isize::try_from(n).is_ok());
+    let bytes = tensor.values.checked_mul(dtype.size() as u64).filter(|&n| isize::try_from(n).is_ok());
     let (Some(bytes), Ok(stored_bytes)) = (bytes, usize::try_from(tensor.bytes)) else {
         return Err(unsupported(format!(
             "tensor {:?}, which does not fit this machine's memory",
             tensor.name
         )));
     };
-    let info = TensorInfo {
-        name: tensor.name,
-        dtype,
-        shape: tensor.shape,
-        bytes,
-    };
-    Ok((
-        info,
-        Stored {
-            offset: tensor.offset,
-            bytes: stored_bytes,
-            coding,
-        },
-    ))
+    let info = TensorInfo { name: tensor.name, dtype, shape: tensor.shape, bytes };
+    Ok((info, Stored { offset: tensor.offset, bytes: stored_bytes, coding }))
 }
 
 fn coding(kind: GGUFTensorType) -> Option<Coding> {

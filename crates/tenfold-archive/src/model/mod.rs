@@ -126,9 +126,7 @@ impl Model {
 
     /// Path of the file that holds a tensor.
     pub fn path_of(&self, index: usize) -> &Path {
-        self.items
-            .get(index)
-            .map_or(&self.path, |item| &self.shards[item.shard].path)
+        self.items.get(index).map_or(&self.path, |item| &self.shards[item.shard].path)
     }
 
     /// Bytes of all tensors as stored.

@@ -19,14 +19,8 @@ pub(super) fn open(path: &Path) -> Result<Model> {
         return open_folder(path);
     }
     let mut start = Vec::new();
-    File::open(path)
-        .and_then(|f| f.take(6).read_to_end(&mut start))
-        .map_err(Error::io(path))?;
-    let extension = path
-        .extension()
-        .and_then(|e| e.to_str())
-        .unwrap_or_default()
-        .to_lowercase();
+    File::open(path).and_then(|f| f.take(6).read_to_end(&mut start)).map_err(Error::io(path))?;
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_lowercase();
     if start.starts_with(b"GGUF") || extension == "gguf" {
         from_source(path, Box::new(GgufSource::open(path)?))
     } else if start == b"\x93NUMPY" || extension == "npy" {
@@ -61,25 +55,15 @@ fn open_folder(folder: &Path) -> Result<Model> {
         ([index], _) => open_index(folder, index, true),
         ([], [file]) => {
             let file = SafetensorsFile::open(file)?;
-            let layout = Layout::Folder {
-                folder: folder.to_owned(),
-                index: None,
-                whole: true,
-            };
+            let layout = Layout::Folder { folder: folder.to_owned(), index: None, whole: true };
             Ok(from_files(folder, vec![file], layout))
         }
         ([], []) => Err(Error::malformed(folder, "the folder holds no safetensors file")),
         ([], _) => Err(Error::malformed(
             folder,
-            format!(
-                "the folder holds {} safetensors files and no index; name one of them",
-                files.len()
-            ),
+            format!("the folder holds {} safetensors files and no index; name one of them", files.len()),
         )),
-        _ => Err(Error::malformed(
-            folder,
-            "the folder holds several indices; name one of them",
-        )),
+        _ => Err(Error::malformed(folder, "the folder holds several indices; name one of them")),
     }
 }
 
@@ -109,32 +93,14 @@ fn open_index(path: &Path, index_path: &Path, whole: bool) -> Result<Model> {
             ));
         }
     }
-    let folder = if folder.as_os_str().is_empty() {
-        PathBuf::from(".")
-    } else {
-        folder
-    };
+    let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
     // Shards may hold tensors that the index forgot; the output's index has them.
     let known: HashSet<String> = index.weight_map.iter().map(|(name, _)| name.clone()).collect();
     for (name, file) in index.shard_names().into_iter().zip(&files) {
-        let missing = file
-            .header
-            .entries
-            .iter()
-            .filter(|entry| !known.contains(&entry.name));
-        index
-            .weight_map
-            .extend(missing.map(|entry| (entry.name.clone(), name.clone())));
+        let missing = file.header.entries.iter().filter(|entry| !known.contains(&entry.name));
+        index.weight_map.extend(missing.map(|entry| (entry.name.clone(), name.clone())));
     }
-    Ok(from_files(
-        path,
-        files,
-        Layout::Folder {
-            folder,
-            index: Some(index),
-            whole,
-        },
-    ))
+    Ok(from_files(path, files, Layout::Folder { folder, index: Some(index), whole }))
 }
 
 fn from_files(path: &Path, files: Vec<SafetensorsFile>, layout: Layout) -> Model {
@@ -151,24 +117,13 @@ fn from_files(path: &Path, files: Vec<SafetensorsFile>, layout: Layout) -> Model
         }));
         shards.push(Shard {
             path: file.path.clone(),
-            file_name: file
-                .path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            file_name: file.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             metadata: file.header.metadata.clone(),
             items: first..items.len(),
             data_order: file.header.data_order(),
         });
     }
-    Model {
-        path: path.to_owned(),
-        items,
-        shards,
-        layout,
-        backing: Backing::Safetensors(files),
-    }
+    Model { path: path.to_owned(), items, shards, layout, backing: Backing::Safetensors(files) }
 }
 
 fn from_source(path: &Path, source: Box<dyn Source>) -> Result<Model> {
@@ -176,32 +131,16 @@ fn from_source(path: &Path, source: Box<dyn Source>) -> Result<Model> {
     for info in source.tensors() {
         let dtype = stored_dtype(info.dtype).ok_or_else(|| Error::Unsupported {
             path: path.to_owned(),
-            what: format!(
-                "tensor {:?}: safetensors has no type for {}",
-                info.name, info.dtype
-            ),
+            what: format!("tensor {:?}: safetensors has no type for {}", info.name, info.dtype),
         })?;
-        let item = Item {
-            name: info.name.clone(),
-            dtype,
-            shape: info.shape.clone(),
-            bytes: info.bytes,
-            shard: 0,
-        };
+        let item =
+            Item { name: info.name.clone(), dtype, shape: info.shape.clone(), bytes: info.bytes, shard: 0 };
         items.push(item);
     }
     let shard = Shard {
         path: path.to_owned(),
-        file_name: path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
-        metadata: source
-            .metadata()
-            .iter()
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect(),
+        file_name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        metadata: source.metadata().iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         items: 0..items.len(),
         data_order: (0..items.len()).collect(),
     };

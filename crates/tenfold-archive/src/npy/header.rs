@@ -50,26 +50,15 @@ pub(super) fn read(file: &File, path: &Path) -> Result<Header> {
     // Twelve bytes of preamble at most; what lies beyond is data and stays unread.
     let mut head = Vec::new();
     let read = file.take((12 + MAX_TEXT) as u64).read_to_end(&mut head);
-    read.map_err(|source: io::Error| Error::Io {
-        path: path.to_owned(),
-        source,
-    })?;
+    read.map_err(|source: io::Error| Error::Io { path: path.to_owned(), source })?;
     parse(&head).map_err(|refusal| match refusal {
-        Bad(reason) => Error::Malformed {
-            path: path.to_owned(),
-            reason,
-        },
-        Unsupported(what) => Error::Unsupported {
-            path: path.to_owned(),
-            what,
-        },
+        Bad(reason) => Error::Malformed { path: path.to_owned(), reason },
+        Unsupported(what) => Error::Unsupported { path: path.to_owned(), what },
     })
 }
 
 fn parse(head: &[u8]) -> Result<Header, Refusal> {
-    let rest = head
-        .strip_prefix(MAGIC)
-        .ok_or("not a .npy file: the magic number is missing")?;
+    let rest = head.strip_prefix(MAGIC).ok_or("not a .npy file: the magic number is missing")?;
     let (len, text) = match rest {
         [1, 0, a, b, text @ ..] => (u32::from(u16::from_le_bytes([*a, *b])), text),
         [2 | 3, 0, a, b, c, d, text @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), text),
@@ -81,12 +70,7 @@ fn parse(head: &[u8]) -> Result<Header, Refusal> {
     let data_offset = (head.len() - text.len() + len) as u64;
     let text = text.get(..len).ok_or("truncated in the header")?;
     let (descr, fortran, shape) = Literals { rest: text }.dictionary()?;
-    Ok(Header {
-        dtype: dtype(&descr)?,
-        shape,
-        fortran,
-        data_offset,
-    })
+    Ok(Header { dtype: dtype(&descr)?, shape, fortran, data_offset })
 }
 
 fn dtype(descr: &str) -> Result<Dtype, Refusal> {
@@ -105,18 +89,14 @@ fn dtype(descr: &str) -> Result<Dtype, Refusal> {
         "f4" => Dtype::F32,
         "f8" => Dtype::F64,
         "O" => {
-            return Err(Unsupported(
-                "an array of Python objects (pickled); these are never read".into(),
-            ));
+            return Err(Unsupported("an array of Python objects (pickled); these are never read".into()));
         }
         _ => return Err(Unsupported(format!("dtype {descr:?}"))),
     };
     match order {
         "<" => Ok(dtype),
         "|" if dtype.size() == 1 => Ok(dtype),
-        ">" => Err(Unsupported(format!(
-            "big-endian dtype {descr:?}; save it with .astype('<{kind}')"
-        ))),
+        ">" => Err(Unsupported(format!("big-endian dtype {descr:?}; save it with .astype('<{kind}')"))),
         _ => Err(Bad(format!("dtype {descr:?} names no byte order"))),
     }
 }
@@ -205,9 +185,7 @@ impl Literals<'_> {
             return Err("a string is missing in the header".into());
         };
         let end = rest.iter().position(|&b| b == quote || b == b'\\');
-        let end = end
-            .filter(|&i| rest[i] == quote)
-            .ok_or("a string in the header does not end")?;
+        let end = end.filter(|&i| rest[i] == quote).ok_or("a string in the header does not end")?;
         self.rest = &rest[end + 1..];
         Ok(String::from_utf8_lossy(&rest[..end]).into_owned())
     }
@@ -248,20 +226,11 @@ mod tests {
 
     #[test]
     fn reads_what_numpy_writes() {
-        let got = parse(&v1(
-            "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }      \n",
-        ))
-        .unwrap();
-        assert_eq!(
-            (got.dtype, got.fortran, got.shape),
-            (Dtype::F32, false, vec![3, 4])
-        );
-        for (text, shape) in [
-            ("()", vec![]),
-            ("(7,)", vec![7]),
-            ("(2L, 3L)", vec![2, 3]),
-            ("(0, 5)", vec![0, 5]),
-        ] {
+        let got = parse(&v1("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }      \n")).unwrap();
+        assert_eq!((got.dtype, got.fortran, got.shape), (Dtype::F32, false, vec![3, 4]));
+        for (text, shape) in
+            [("()", vec![]), ("(7,)", vec![7]), ("(2L, 3L)", vec![2, 3]), ("(0, 5)", vec![0, 5])]
+        {
             let text = format!("{{'descr': '|u1', 'fortran_order': True, 'shape': {text}}}\n");
             assert_eq!(parse(&v1(&text)).unwrap().shape, shape);
         }
@@ -305,9 +274,6 @@ mod tests {
         let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({dims})}}");
         assert!(matches!(parse(&v1(&text)), Err(Bad(_))));
         // A length field that asks for four gigabytes.
-        assert!(matches!(
-            parse(b"\x93NUMPY\x02\x00\xff\xff\xff\xff{"),
-            Err(Bad(_))
-        ));
+        assert!(matches!(parse(b"\x93NUMPY\x02\x00\xff\xff\xff\xff{"), Err(Bad(_))));
     }
 }

@@ -27,17 +27,11 @@ impl NpySource {
     /// Opens a file and checks its header against its length.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
-        let io = |source| Error::Io {
-            path: path.clone(),
-            source,
-        };
+        let io = |source| Error::Io { path: path.clone(), source };
         let file = File::open(&path).map_err(io)?;
         let file_len = file.metadata().map_err(io)?.len();
         let header = header::read(&file, &path)?;
-        let bad = |reason: String| Error::Malformed {
-            path: path.clone(),
-            reason,
-        };
+        let bad = |reason: String| Error::Malformed { path: path.clone(), reason };
 
         let size = header.dtype.size();
         let bytes = match header.shape.contains(&0) {
@@ -49,19 +43,10 @@ impl NpySource {
         let there = file_len.saturating_sub(header.data_offset);
         if there != bytes {
             let shape = &header.shape;
-            return Err(bad(format!(
-                "shape {shape:?} takes {bytes} bytes, the file has {there}"
-            )));
+            return Err(bad(format!("shape {shape:?} takes {bytes} bytes, the file has {there}")));
         }
-        let name = path
-            .file_stem()
-            .map_or_else(String::new, |s| s.to_string_lossy().into_owned());
-        let info = TensorInfo {
-            name,
-            dtype: header.dtype,
-            shape: header.shape,
-            bytes,
-        };
+        let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+        let info = TensorInfo { name, dtype: header.dtype, shape: header.shape, bytes };
         Ok(NpySource {
             file,
             tensors: vec![info],
@@ -84,14 +69,9 @@ impl Source for NpySource {
 
     fn read(&self, index: usize) -> Result<Cow<'_, [u8]>> {
         let Some(info) = self.tensors.get(index) else {
-            return Err(Error::InvalidArgument(format!(
-                "tensor {index} of a file with one"
-            )));
+            return Err(Error::InvalidArgument(format!("tensor {index} of a file with one")));
         };
-        let io = |source| Error::Io {
-            path: self.path.clone(),
-            source,
-        };
+        let io = |source| Error::Io { path: self.path.clone(), source };
         // `open` checked that this fits.
         let len = info.bytes as usize;
         let mut data = pread::buffer(len).map_err(io)?;

@@ -10,12 +10,7 @@ use crate::model::{Layout, Model};
 /// Copies everything else in the input folder. Returns the copies, relative to the folder, and what was
 /// left out: other safetensors files at the top, which are most often the same weights once more.
 pub(crate) fn copy_siblings(model: &Model, staging: &Staging) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
-    let Layout::Folder {
-        folder,
-        index,
-        whole: true,
-    } = &model.layout
-    else {
+    let Layout::Folder { folder, index, whole: true } = &model.layout else {
         return Ok(Default::default());
     };
     let (mut copied, mut left_out) = (Vec::new(), Vec::new());

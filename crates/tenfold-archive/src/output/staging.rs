@@ -30,23 +30,14 @@ impl Staging {
     pub fn new(target: &Target) -> Result<Staging> {
         let path = target.path();
         // Renaming a whole new folder is atomic; into a folder that exists, files must be moved singly.
-        let base = if matches!(target, Target::Folder(_)) && path.is_dir() {
-            path
-        } else {
-            parent(path)
-        };
+        let base = if matches!(target, Target::Folder(_)) && path.is_dir() { path } else { parent(path) };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let prefix = format!(".{name}.");
         remove_leftovers(base, &prefix);
         let (dir, lock) = make(base, &prefix).map_err(Error::io(base))?;
         let payload = dir.path().join("payload");
         fs::create_dir(&payload).map_err(Error::io(&payload))?;
-        Ok(Staging {
-            target: target.clone(),
-            payload,
-            lock,
-            dir,
-        })
+        Ok(Staging { target: target.clone(), payload, lock, dir })
     }
 
     /// Where to write a file until the commit.
@@ -85,10 +76,7 @@ impl Staging {
 fn make(base: &Path, prefix: &str) -> io::Result<(TempDir, File)> {
     let mut tries = 0;
     loop {
-        let dir = tempfile::Builder::new()
-            .prefix(prefix)
-            .suffix(SUFFIX)
-            .tempdir_in(base)?;
+        let dir = tempfile::Builder::new().prefix(prefix).suffix(SUFFIX).tempdir_in(base)?;
         let path = dir.path().join(LOCK);
         tries += 1;
         match File::create(&path) {
@@ -111,9 +99,7 @@ fn remove_leftovers(base: &Path, prefix: &str) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let random = name
-            .strip_prefix(prefix)
-            .and_then(|rest| rest.strip_suffix(SUFFIX));
+        let random = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(SUFFIX));
         if !random.is_some_and(|random| !random.is_empty() && !random.contains('.')) {
             continue;
         }

@@ -36,10 +36,7 @@ impl Target {
                 if same(&place, folder) || model.shards.iter().any(|shard| same(&place, &shard.path)) {
                     return Err(same_path(path));
                 }
-                if folder
-                    .canonicalize()
-                    .is_ok_and(|folder| place.starts_with(folder))
-                {
+                if folder.canonicalize().is_ok_and(|folder| place.starts_with(folder)) {
                     let reason = format!("{} lies inside the input folder", path.display());
                     return Err(Error::InvalidArgument(reason));
                 }
@@ -96,10 +93,7 @@ fn same(place: &Path, other: &Path) -> bool {
 }
 
 fn is_empty(folder: &Path) -> Result<bool> {
-    Ok(std::fs::read_dir(folder)
-        .map_err(Error::io(folder))?
-        .next()
-        .is_none())
+    Ok(std::fs::read_dir(folder).map_err(Error::io(folder))?.next().is_none())
 }
 
 fn same_path(path: &Path) -> Error {
@@ -107,8 +101,5 @@ fn same_path(path: &Path) -> Error {
 }
 
 fn exists(path: &Path) -> Error {
-    Error::InvalidArgument(format!(
-        "{} exists already and overwriting was not asked for",
-        path.display()
-    ))
+    Error::InvalidArgument(format!("{} exists already and overwriting was not asked for", path.display()))
 }

@@ -29,10 +29,7 @@ impl Curve {
     /// half the bits each octave: roughly what a Gaussian's entropy does.
     pub fn bits(&self, log_step: f64) -> f64 {
         let at = self.points.partition_point(|(x, _)| *x > log_step);
-        match (
-            at.checked_sub(1).and_then(|i| self.points.get(i)),
-            self.points.get(at),
-        ) {
+        match (at.checked_sub(1).and_then(|i| self.points.get(i)), self.points.get(at)) {
             (Some(&(x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x0 - log_step) / (x0 - x1),
             (Some(&(x0, y0)), None) => y0 + (x0 - log_step),
             (None, Some(&(x1, y1))) => y1 * (x1 - log_step).exp2(),
@@ -45,11 +42,7 @@ impl Curve {
 pub(super) fn crossing(mut low: f64, mut high: f64, target: f64, falling: impl Fn(f64) -> f64) -> f64 {
     for _ in 0..100 {
         let middle = (low + high) / 2.0;
-        if falling(middle) > target {
-            low = middle
-        } else {
-            high = middle
-        }
+        if falling(middle) > target { low = middle } else { high = middle }
     }
     (low + high) / 2.0
 }
@@ -69,16 +62,8 @@ pub(super) fn guess(scales: &[(f64, f64)], bits: f64) -> f64 {
     // Entropy of a Gaussian in cells of two steps: log2(rms) + log2(2πe)/2 − 1 − log2(step).
     const OFFSET: f64 = 1.05;
     let total: f64 = scales.iter().map(|(_, weight)| weight).sum();
-    let mean = |x: f64| {
-        scales
-            .iter()
-            .map(|(s, w)| w * (s - x + OFFSET).max(0.0))
-            .sum::<f64>()
-            / total
-    };
-    let ends = scales
-        .iter()
-        .fold((0.0f64, 0.0f64), |(lo, hi), (s, _)| (lo.min(*s), hi.max(*s)));
+    let mean = |x: f64| scales.iter().map(|(s, w)| w * (s - x + OFFSET).max(0.0)).sum::<f64>() / total;
+    let ends = scales.iter().fold((0.0f64, 0.0f64), |(lo, hi), (s, _)| (lo.min(*s), hi.max(*s)));
     crossing(ends.0 - 64.0, ends.1 + 64.0, bits, mean)
 }
 
@@ -86,10 +71,7 @@ pub(super) fn curve(model: &Model, index: usize, action: Action, guess: f64) -> 
     let item = &model.items[index];
     let weight = item.values() as f64;
     let (Action::Encode { effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
-        return Ok(Curve {
-            points: Vec::new(),
-            weight,
-        });
+        return Ok(Curve { points: Vec::new(), weight });
     };
     let (data, shape) = sample_rows(model, index, dtype, CURVE_VALUES)?;
     let view = TensorView::new(dtype, &shape, &data).map_err(Error::codec(&item.name))?;
@@ -100,10 +82,7 @@ pub(super) fn curve(model: &Model, index: usize, action: Action, guess: f64) -> 
         Ok((log_step, bits))
     };
     let points: Vec<(f64, f64)> = OCTAVES.par_iter().map(estimate).collect::<Result<_>>()?;
-    Ok(Curve {
-        points: rising(points),
-        weight,
-    })
+    Ok(Curve { points: rising(points), weight })
 }
 
 /// Rows spread over a tensor, enough for so many values; all of them where that is not much more.

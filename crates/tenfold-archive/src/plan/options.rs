@@ -79,10 +79,7 @@ pub struct CompressOptions {
 impl CompressOptions {
     /// Options for one goal, everything else at its default.
     pub fn new(goal: Goal) -> Self {
-        CompressOptions {
-            goal: Some(goal),
-            ..Default::default()
-        }
+        CompressOptions { goal: Some(goal), ..Default::default() }
     }
 
     /// Sets the effort.
@@ -130,9 +127,7 @@ impl CompressOptions {
     /// The treatment of tensors that no entry of the recipe matches.
     pub(crate) fn fallback(&self) -> Option<Treatment> {
         let stated = self.recipe.as_ref().and_then(|recipe| recipe.default);
-        self.goal
-            .map(Treatment::Goal)
-            .or(stated.map(|default| default.treatment))
+        self.goal.map(Treatment::Goal).or(stated.map(|default| default.treatment))
     }
 
     pub(crate) fn model_goal(&self) -> Option<Goal> {
@@ -143,11 +138,8 @@ impl CompressOptions {
     }
 
     pub(crate) fn default_effort(&self) -> Effort {
-        let stated = self
-            .recipe
-            .as_ref()
-            .and_then(|recipe| recipe.default)
-            .and_then(|default| default.effort);
+        let stated =
+            self.recipe.as_ref().and_then(|recipe| recipe.default).and_then(|default| default.effort);
         self.effort.or(stated).unwrap_or_default()
     }
 

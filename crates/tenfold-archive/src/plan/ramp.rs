@@ -22,14 +22,7 @@ pub(crate) fn apply(items: &[Item], actions: &mut [Action], slope: f64, target: 
         .filter_map(|i| {
             let most = codec_dtype(items[i].dtype).map_or(64.0, |dtype| dtype.size() as f64 * 8.0);
             let layer = f64::from(layer(&items[i].name)?);
-            Some((
-                i,
-                Point {
-                    layer,
-                    weight: items[i].values() as f64,
-                    most,
-                },
-            ))
+            Some((i, Point { layer, weight: items[i].values() as f64, most }))
         })
         .collect();
     let points: Vec<Point> = shared.iter().map(|(_, point)| *point).collect();
@@ -65,11 +58,7 @@ fn solve(points: &[Point], slope: f64, target: f64) -> f64 {
     let (mut low, mut high) = (-reach, reach);
     for _ in 0..100 {
         let middle = (low + high) / 2.0;
-        if mean(middle) < target {
-            low = middle
-        } else {
-            high = middle
-        }
+        if mean(middle) < target { low = middle } else { high = middle }
     }
     (low + high) / 2.0
 }
@@ -96,25 +85,11 @@ mod tests {
     #[test]
     fn the_average_is_met_with_and_without_clamping() {
         let points: Vec<Point> = (0..24)
-            .map(|l| Point {
-                layer: f64::from(l),
-                weight: 1e6 + 1e5 * f64::from(l % 5),
-                most: 16.0,
-            })
+            .map(|l| Point { layer: f64::from(l), weight: 1e6 + 1e5 * f64::from(l % 5), most: 16.0 })
             .collect();
-        for (slope, target) in [
-            (0.05, 3.0),
-            (-0.05, 3.0),
-            (0.5, 2.0),
-            (-1.0, 2.0),
-            (0.0, 4.0),
-            (3.0, 1.0),
-        ] {
+        for (slope, target) in [(0.05, 3.0), (-0.05, 3.0), (0.5, 2.0), (-1.0, 2.0), (0.0, 4.0), (3.0, 1.0)] {
             let base = solve(&points, slope, target);
-            assert!(
-                (mean(&points, slope, base) - target).abs() < 1e-9,
-                "slope {slope}, target {target}"
-            );
+            assert!((mean(&points, slope, base) - target).abs() < 1e-9, "slope {slope}, target {target}");
             assert!(points.iter().all(|p| p.bits(slope, base) >= MIN_BITS));
         }
     }

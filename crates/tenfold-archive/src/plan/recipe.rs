@@ -109,30 +109,17 @@ impl Recipe {
             Some(RawEntry { include: true, .. }) => return Err("[default] takes no `include`".into()),
             Some(raw) => {
                 let treatment = raw.treatment().map_err(|e| format!("[default] {e}"))?;
-                Some(Fallback {
-                    treatment,
-                    effort: raw.effort(),
-                })
+                Some(Fallback { treatment, effort: raw.effort() })
             }
             None => None,
         };
         let mut entries = Vec::with_capacity(raw.tensor.len());
         for (i, raw) in raw.tensor.iter().enumerate() {
             let place = |e: String| format!("[[tensor]] number {}: {e}", i + 1);
-            let glob = raw
-                .glob
-                .as_deref()
-                .ok_or_else(|| place("has no `match`".into()))?;
-            let matcher = Glob::new(glob)
-                .map_err(|e| place(e.to_string()))?
-                .compile_matcher();
+            let glob = raw.glob.as_deref().ok_or_else(|| place("has no `match`".into()))?;
+            let matcher = Glob::new(glob).map_err(|e| place(e.to_string()))?.compile_matcher();
             let treatment = raw.treatment().map_err(place)?;
-            entries.push(Entry {
-                matcher,
-                treatment,
-                effort: raw.effort(),
-                include: raw.include,
-            });
+            entries.push(Entry { matcher, treatment, effort: raw.effort(), include: raw.include });
         }
         Ok(Recipe { entries, default })
     }
@@ -166,11 +153,9 @@ impl RawEntry {
         treatments.extend(self.skip.then_some(Treatment::Skip));
         match treatments.as_slice() {
             [one] => Ok(*one),
-            [] => Err(
-                "states no goal: give one of bits, ratio, mse, nmse, max_error, max_bytes, \
+            [] => Err("states no goal: give one of bits, ratio, mse, nmse, max_error, max_bytes, \
                        lossless = true, or skip = true"
-                    .into(),
-            ),
+                .into()),
             _ => Err("states more than one of its goals and `skip`".into()),
         }
     }

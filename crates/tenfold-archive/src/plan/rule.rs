@@ -28,11 +28,7 @@ pub(crate) struct Rules<'a> {
 
 impl<'a> Rules<'a> {
     pub fn new(options: &'a CompressOptions) -> Result<Self> {
-        Ok(Rules {
-            options,
-            include: globs(&options.include)?,
-            exclude: globs(&options.exclude)?,
-        })
+        Ok(Rules { options, include: globs(&options.include)?, exclude: globs(&options.exclude)? })
     }
 
     pub fn action(&self, item: &Item) -> Action {
@@ -43,12 +39,8 @@ impl<'a> Rules<'a> {
             return Action::Copy;
         }
         let entries = self.options.recipe.iter().flat_map(|recipe| &recipe.entries);
-        let entry = entries
-            .into_iter()
-            .find(|entry| entry.matcher.is_match(&item.name));
-        let treatment = entry
-            .map(|entry| entry.treatment)
-            .or_else(|| self.options.fallback());
+        let entry = entries.into_iter().find(|entry| entry.matcher.is_match(&item.name));
+        let treatment = entry.map(|entry| entry.treatment).or_else(|| self.options.fallback());
         let Some(Treatment::Goal(goal)) = treatment else {
             return Action::Copy;
         };
@@ -59,18 +51,12 @@ impl<'a> Rules<'a> {
         if !included && !(worth_it && (dtype.is_float() || exact)) {
             return Action::Copy;
         }
-        let effort = entry
-            .and_then(|entry| entry.effort)
-            .unwrap_or(self.options.default_effort());
+        let effort = entry.and_then(|entry| entry.effort).unwrap_or(self.options.default_effort());
         if dtype.is_float() {
             let shared = entry.is_none() && matches!(goal, Goal::Bits(_));
             Action::Encode { goal, effort, shared }
         } else {
-            Action::Encode {
-                goal: Goal::Lossless,
-                effort,
-                shared: false,
-            }
+            Action::Encode { goal: Goal::Lossless, effort, shared: false }
         }
     }
 }
@@ -91,13 +77,7 @@ mod tests {
     use crate::safetensors::StoredDtype;
 
     fn item(name: &str, dtype: StoredDtype, shape: &[usize]) -> Item {
-        Item {
-            name: name.into(),
-            dtype,
-            shape: shape.into(),
-            bytes: 0,
-            shard: 0,
-        }
+        Item { name: name.into(), dtype, shape: shape.into(), bytes: 0, shard: 0 }
     }
 
     fn goal(options: &CompressOptions, item: &Item) -> Option<Goal> {
@@ -117,25 +97,14 @@ mod tests {
         assert_eq!(goal(&options, &item("w", StoredDtype::I32, &[64, 64])), None);
         assert_eq!(goal(&options, &item("w", StoredDtype::C64, &[64, 64])), None);
         let lossless = CompressOptions::new(Goal::Lossless);
-        assert_eq!(
-            goal(&lossless, &item("w", StoredDtype::I32, &[64, 64])),
-            Some(Goal::Lossless)
-        );
+        assert_eq!(goal(&lossless, &item("w", StoredDtype::I32, &[64, 64])), Some(Goal::Lossless));
     }
 
     #[test]
     fn include_overrides_the_rule_and_exclude_wins() {
-        let options = CompressOptions::new(Goal::Bits(3.0))
-            .with_include("*.bias")
-            .with_exclude("b.*");
-        assert_eq!(
-            goal(&options, &item("a.bias", StoredDtype::F32, &[8])),
-            Some(Goal::Bits(3.0))
-        );
-        assert_eq!(
-            goal(&options, &item("a.bias", StoredDtype::I64, &[8])),
-            Some(Goal::Lossless)
-        );
+        let options = CompressOptions::new(Goal::Bits(3.0)).with_include("*.bias").with_exclude("b.*");
+        assert_eq!(goal(&options, &item("a.bias", StoredDtype::F32, &[8])), Some(Goal::Bits(3.0)));
+        assert_eq!(goal(&options, &item("a.bias", StoredDtype::I64, &[8])), Some(Goal::Lossless));
         assert_eq!(goal(&options, &item("b.bias", StoredDtype::F32, &[8])), None);
         assert_eq!(goal(&options, &item("b.w", StoredDtype::F32, &[64, 64])), None);
     }
@@ -149,14 +118,8 @@ mod tests {
         .unwrap();
         let options = CompressOptions::default().with_recipe(recipe.clone());
         assert_eq!(goal(&options, &item("a.norm", StoredDtype::F32, &[64, 64])), None);
-        assert_eq!(
-            goal(&options, &item("b.norm", StoredDtype::F32, &[8])),
-            Some(Goal::Lossless)
-        );
-        assert_eq!(
-            goal(&options, &item("b.w", StoredDtype::F32, &[64, 64])),
-            Some(Goal::Nmse(0.01))
-        );
+        assert_eq!(goal(&options, &item("b.norm", StoredDtype::F32, &[8])), Some(Goal::Lossless));
+        assert_eq!(goal(&options, &item("b.w", StoredDtype::F32, &[64, 64])), Some(Goal::Nmse(0.01)));
         assert_eq!(goal(&options, &item("b.w", StoredDtype::F32, &[64])), None);
     }
 }

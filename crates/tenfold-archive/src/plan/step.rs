@@ -36,10 +36,7 @@ impl StepSearch {
         let shared: Vec<usize> = (0..actions.len()).filter(|&i| actions[i].is_shared()).collect();
         progress.start(shared.iter().map(|&i| model.items[i].bytes).sum());
         progress.message("estimating rates");
-        let scales = shared
-            .iter()
-            .map(|&index| scale(model, index))
-            .collect::<Result<Vec<_>>>()?;
+        let scales = shared.iter().map(|&index| scale(model, index)).collect::<Result<Vec<_>>>()?;
         let guess = guess(&scales, bits);
         let mut curves = Vec::with_capacity(shared.len());
         for &index in &shared {
@@ -47,12 +44,7 @@ impl StepSearch {
             progress.advance(model.items[index].bytes);
         }
         let target = bits * curves.iter().map(|c| c.weight).sum::<f64>();
-        let mut search = StepSearch {
-            curves,
-            target,
-            factor: 1.0,
-            log_step: guess,
-        };
+        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess };
         search.solve();
         search.probe(model, actions, &shared, progress)?;
         Ok(search)
@@ -66,10 +58,7 @@ impl StepSearch {
     /// Puts the step into the goals of the tensors that share the budget.
     pub fn apply(&self, actions: &mut [Action]) {
         for action in actions {
-            if let Action::Encode {
-                goal, shared: true, ..
-            } = action
-            {
+            if let Action::Encode { goal, shared: true, .. } = action {
                 *goal = Goal::Step(self.step());
             }
         }
@@ -141,25 +130,10 @@ mod tests {
     fn search(sigmas: &[f64], bits: f64) -> StepSearch {
         let scales: Vec<(f64, f64)> = sigmas.iter().map(|s| (s.log2(), 1e6)).collect();
         let guess = guess(&scales, bits);
-        let points = |s: f64| {
-            OCTAVES
-                .map(|o| (guess + o, real_bits(s, guess + o) / 1.03))
-                .to_vec()
-        };
-        let curves = sigmas
-            .iter()
-            .map(|&s| Curve {
-                points: rising(points(s)),
-                weight: 1e6,
-            })
-            .collect();
+        let points = |s: f64| OCTAVES.map(|o| (guess + o, real_bits(s, guess + o) / 1.03)).to_vec();
+        let curves = sigmas.iter().map(|&s| Curve { points: rising(points(s)), weight: 1e6 }).collect();
         let target = bits * 1e6 * sigmas.len() as f64;
-        let mut search = StepSearch {
-            curves,
-            target,
-            factor: 1.0,
-            log_step: guess,
-        };
+        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess };
         search.solve();
         search
     }
@@ -171,10 +145,7 @@ mod tests {
             let mut search = search(&sigmas, bits);
             let mut real = 0.0;
             for round in 0..3 {
-                real = sigmas
-                    .iter()
-                    .map(|&s| real_bits(s, search.log_step) * 1e6)
-                    .sum::<f64>();
+                real = sigmas.iter().map(|&s| real_bits(s, search.log_step) * 1e6).sum::<f64>();
                 if round == 2 || !search.correct((real / 8.0) as u64) {
                     break;
                 }
@@ -186,12 +157,7 @@ mod tests {
 
     #[test]
     fn no_shared_tensor_means_no_correction() {
-        let mut search = StepSearch {
-            curves: vec![],
-            target: 0.0,
-            factor: 1.0,
-            log_step: 0.0,
-        };
+        let mut search = StepSearch { curves: vec![], target: 0.0, factor: 1.0, log_step: 0.0 };
         search.solve();
         assert!(!search.correct(0) && search.step().is_finite());
         assert!(guess(&[], 3.0).is_finite());

@@ -39,10 +39,7 @@ impl SafetensorsFile {
         }
         let size = meta.len();
         if size < PREFIX {
-            return Err(Error::malformed(
-                path,
-                format!("{size} bytes are too few for a safetensors file"),
-            ));
+            return Err(Error::malformed(path, format!("{size} bytes are too few for a safetensors file")));
         }
         let mut prefix = [0; PREFIX as usize];
         read_exact_at(&file, path, &mut prefix, 0).map_err(Error::io(path))?;
@@ -56,10 +53,7 @@ impl SafetensorsFile {
         if header_len > size - PREFIX {
             return Err(Error::malformed(
                 path,
-                format!(
-                    "truncated: the header takes {header_len} bytes, {} follow",
-                    size - PREFIX
-                ),
+                format!("truncated: the header takes {header_len} bytes, {} follow", size - PREFIX),
             ));
         }
         // At most 100 MB: fits.
@@ -68,13 +62,7 @@ impl SafetensorsFile {
         let data_start = PREFIX + header_len;
         let header =
             Header::parse(&json, size - data_start).map_err(|reason| Error::malformed(path, reason))?;
-        Ok(SafetensorsFile {
-            path: path.to_owned(),
-            header,
-            file,
-            data_start,
-            map: OnceLock::new(),
-        })
+        Ok(SafetensorsFile { path: path.to_owned(), header, file, data_start, map: OnceLock::new() })
     }
 
     /// Reads the bytes of entry `index` into memory of their own.
@@ -87,21 +75,13 @@ impl SafetensorsFile {
     pub fn read_part(&self, index: usize, part: Range<u64>) -> Result<Vec<u8>> {
         let entry = self.entry(index)?;
         if part.start > part.end || part.end > entry.bytes() {
-            return Err(Error::InvalidArgument(format!(
-                "tensor {:?} has no bytes {part:?}",
-                entry.name
-            )));
+            return Err(Error::InvalidArgument(format!("tensor {:?} has no bytes {part:?}", entry.name)));
         }
         let len = usize::try_from(part.end - part.start)
             .map_err(|_| Error::io(&self.path)(std::io::ErrorKind::OutOfMemory.into()))?;
         let mut out = buffer(len).map_err(Error::io(&self.path))?;
-        read_exact_at(
-            &self.file,
-            &self.path,
-            &mut out,
-            self.data_start + entry.begin + part.start,
-        )
-        .map_err(Error::io(&self.path))?;
+        read_exact_at(&self.file, &self.path, &mut out, self.data_start + entry.begin + part.start)
+            .map_err(Error::io(&self.path))?;
         Ok(out)
     }
 
@@ -127,10 +107,7 @@ impl SafetensorsFile {
     }
 
     fn entry(&self, index: usize) -> Result<&Entry> {
-        self.header
-            .entries
-            .get(index)
-            .ok_or_else(|| Error::InvalidArgument(format!("no tensor {index}")))
+        self.header.entries.get(index).ok_or_else(|| Error::InvalidArgument(format!("no tensor {index}")))
     }
 }
 

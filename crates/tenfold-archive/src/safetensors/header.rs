@@ -63,17 +63,9 @@ impl Header {
 
     fn check(&self, data_len: u64) -> Result<(), String> {
         for entry in &self.entries {
-            let Entry {
-                name,
-                dtype,
-                shape,
-                begin,
-                end,
-            } = entry;
+            let Entry { name, dtype, shape, begin, end } = entry;
             if end < begin {
-                return Err(format!(
-                    "tensor {name:?} ends at {end}, before it begins at {begin}"
-                ));
+                return Err(format!("tensor {name:?} ends at {end}, before it begins at {begin}"));
             }
             let need = tensor_bytes(*dtype, shape)
                 .ok_or_else(|| format!("tensor {name:?} of shape {shape:?} has too many elements"))?;
@@ -103,9 +95,7 @@ impl Header {
             before = &entry.name;
         }
         if at != data_len {
-            return Err(format!(
-                "the tensors end at byte {at}, but {data_len} bytes follow the header"
-            ));
+            return Err(format!("the tensors end at byte {at}, but {data_len} bytes follow the header"));
         }
         Ok(())
     }
@@ -126,11 +116,7 @@ impl Serialize for Header {
         for entry in &self.entries {
             // Both fit: they were read as usize or follow from sizes in memory.
             let data_offsets = (entry.begin as usize, entry.end as usize);
-            let info = StoredInfo {
-                dtype: entry.dtype,
-                shape: entry.shape.clone(),
-                data_offsets,
-            };
+            let info = StoredInfo { dtype: entry.dtype, shape: entry.shape.clone(), data_offsets };
             map.serialize_entry(&entry.name, &info)?;
         }
         map.end()
@@ -164,21 +150,13 @@ impl<'de> Deserialize<'de> for Header {
                         return Err(duplicate(&name));
                     }
                     if name == METADATA {
-                        header.metadata = map
-                            .next_value::<Option<UniqueMap<String>>>()?
-                            .unwrap_or_default()
-                            .0;
+                        header.metadata =
+                            map.next_value::<Option<UniqueMap<String>>>()?.unwrap_or_default().0;
                         continue;
                     }
                     let info: StoredInfo = map.next_value()?;
                     let (begin, end) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
-                    header.entries.push(Entry {
-                        name,
-                        dtype: info.dtype,
-                        shape: info.shape,
-                        begin,
-                        end,
-                    });
+                    header.entries.push(Entry { name, dtype: info.dtype, shape: info.shape, begin, end });
                 }
                 Ok(header)
             }

@@ -34,10 +34,7 @@ impl ShardIndex {
     pub fn read(path: &Path) -> Result<Self> {
         let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
         if size > MAX_INDEX {
-            return Err(Error::malformed(
-                path,
-                format!("an index of {size} bytes is not plausible"),
-            ));
+            return Err(Error::malformed(path, format!("an index of {size} bytes is not plausible")));
         }
         let text = std::fs::read(path).map_err(Error::io(path))?;
         let raw: Raw = serde_json::from_slice(&text)
@@ -52,16 +49,8 @@ impl ShardIndex {
                 ));
             }
         }
-        let file_name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        Ok(ShardIndex {
-            file_name,
-            weight_map: raw.weight_map.0,
-            other: raw.other,
-        })
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(ShardIndex { file_name, weight_map: raw.weight_map.0, other: raw.other })
     }
 
     /// The shard files, sorted by name, each once.
@@ -81,11 +70,8 @@ impl ShardIndex {
                 root.insert("metadata".into(), json!({ "total_size": total_size }));
             }
         }
-        let weights: Map<String, Value> = self
-            .weight_map
-            .iter()
-            .map(|(tensor, shard)| (tensor.clone(), json!(shard)))
-            .collect();
+        let weights: Map<String, Value> =
+            self.weight_map.iter().map(|(tensor, shard)| (tensor.clone(), json!(shard))).collect();
         root.insert("weight_map".into(), Value::Object(weights));
         let mut text = serde_json::to_vec_pretty(&root)?;
         text.push(b'\n');

@@ -55,13 +55,7 @@ impl ShardWriter {
             .into_iter()
             .map(|slot| {
                 let shape = slot.shape.unwrap_or_else(|| vec![slot.max_bytes]);
-                Entry {
-                    name: slot.name,
-                    dtype: slot.dtype,
-                    shape,
-                    begin: 0,
-                    end: 0,
-                }
+                Entry { name: slot.name, dtype: slot.dtype, shape, begin: 0, end: 0 }
             })
             .collect();
         let mut header = Header { metadata, entries };
@@ -80,26 +74,14 @@ impl ShardWriter {
         }
         let file = File::create(path).map_err(Error::io(label))?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
-        out.seek(SeekFrom::Start(8 + reserved as u64))
-            .map_err(Error::io(label))?;
+        out.seek(SeekFrom::Start(8 + reserved as u64)).map_err(Error::io(label))?;
         let pending = order.iter().rev().copied().collect();
-        Ok(ShardWriter {
-            out,
-            label: label.to_owned(),
-            header,
-            pending,
-            is_blob,
-            reserved,
-            at: 0,
-        })
+        Ok(ShardWriter { out, label: label.to_owned(), header, pending, is_blob, reserved, at: 0 })
     }
 
     /// Fills the next slot.
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        let slot = self
-            .pending
-            .pop()
-            .ok_or_else(|| self.internal("more tensors than slots"))?;
+        let slot = self.pending.pop().ok_or_else(|| self.internal("more tensors than slots"))?;
         let entry = &mut self.header.entries[slot];
         let fits = if self.is_blob[slot] {
             bytes.len() as u64 <= entry.bytes()
@@ -107,12 +89,8 @@ impl ShardWriter {
             bytes.len() as u64 == entry.bytes()
         };
         if !fits {
-            let reason = format!(
-                "tensor {:?} has {} bytes, {} expected",
-                entry.name,
-                bytes.len(),
-                entry.bytes()
-            );
+            let reason =
+                format!("tensor {:?} has {} bytes, {} expected", entry.name, bytes.len(), entry.bytes());
             return Err(self.internal(&reason));
         }
         if self.is_blob[slot] {
@@ -153,7 +131,5 @@ impl ShardWriter {
 }
 
 fn json(header: &Header, label: &Path) -> Result<Vec<u8>> {
-    header
-        .to_json()
-        .map_err(|e| Error::malformed(label, format!("the header cannot be written: {e}")))
+    header.to_json().map_err(|e| Error::malformed(label, format!("the header cannot be written: {e}")))
 }

@@ -30,67 +30,39 @@ impl Noise {
 
     /// Near enough to a Gaussian: the sum of uniform numbers.
     pub fn gauss(&mut self) -> f32 {
-        (0..6)
-            .map(|_| (self.next() >> 40) as f32 / (1u64 << 24) as f32 - 0.5)
-            .sum::<f32>()
-            * 1.414
+        (0..6).map(|_| (self.next() >> 40) as f32 / (1u64 << 24) as f32 - 0.5).sum::<f32>() * 1.414
     }
 }
 
 pub fn floats(name: &str, shape: &[usize], scale: f32) -> Made {
     let mut noise = Noise::new(name.bytes().map(u64::from).sum::<u64>() + 7);
     let count: usize = shape.iter().product();
-    let data = (0..count)
-        .flat_map(|_| (noise.gauss() * scale).to_le_bytes())
-        .collect();
-    Made {
-        name: name.into(),
-        dtype: Dtype::F32,
-        shape: shape.into(),
-        data,
-    }
+    let data = (0..count).flat_map(|_| (noise.gauss() * scale).to_le_bytes()).collect();
+    Made { name: name.into(), dtype: Dtype::F32, shape: shape.into(), data }
 }
 
 pub fn halves(name: &str, shape: &[usize], scale: f32) -> Made {
     let full = floats(name, shape, scale);
     let data = full.data.chunks_exact(4).flat_map(|c| [c[2], c[3]]).collect();
-    Made {
-        dtype: Dtype::BF16,
-        data,
-        ..full
-    }
+    Made { dtype: Dtype::BF16, data, ..full }
 }
 
 pub fn bytes(name: &str, dtype: Dtype, shape: &[usize]) -> Made {
     let mut noise = Noise::new(3);
     let count = shape.iter().product::<usize>() * dtype.bitsize() / 8;
     let data = (0..count).map(|_| noise.next() as u8).collect();
-    Made {
-        name: name.into(),
-        dtype,
-        shape: shape.into(),
-        data,
-    }
+    Made { name: name.into(), dtype, shape: shape.into(), data }
 }
 
 /// A file as the `safetensors` crate writes it.
 pub fn write_standard(path: &Path, tensors: &[Made], metadata: &[(&str, &str)]) {
-    let views = tensors.iter().map(|t| {
-        (
-            &t.name,
-            TensorView::new(t.dtype, t.shape.clone(), &t.data).unwrap(),
-        )
-    });
-    let metadata: std::collections::HashMap<_, _> = metadata
-        .iter()
-        .map(|(k, v)| (k.to_string(), v.to_string()))
-        .collect();
+    let views =
+        tensors.iter().map(|t| (&t.name, TensorView::new(t.dtype, t.shape.clone(), &t.data).unwrap()));
+    let metadata: std::collections::HashMap<_, _> =
+        metadata.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let metadata = (!metadata.is_empty()).then_some(metadata);
-    std::fs::write(
-        path,
-        safetensors::serialize(views, metadata.map(|m| m.into_iter().collect())).unwrap(),
-    )
-    .unwrap();
+    std::fs::write(path, safetensors::serialize(views, metadata.map(|m| m.into_iter().collect())).unwrap())
+        .unwrap();
 }
 
 /// A file with exactly this header, then these bytes.
@@ -116,20 +88,13 @@ pub fn small_model() -> Vec<Made> {
 pub fn sharded(dir: &TempDir) -> PathBuf {
     let folder = dir.path().join("model");
     std::fs::create_dir(&folder).unwrap();
-    let (one, two) = (
-        "model-00001-of-00002.safetensors",
-        "model-00002-of-00002.safetensors",
-    );
+    let (one, two) = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors");
     write_standard(
         &folder.join(one),
         &[floats("layers.0.weight", &[64, 96], 0.05), floats("b", &[7], 1.0)],
         &[("format", "pt")],
     );
-    write_standard(
-        &folder.join(two),
-        &[halves("layers.1.weight", &[80, 64], 0.02)],
-        &[("format", "pt")],
-    );
+    write_standard(&folder.join(two), &[halves("layers.1.weight", &[80, 64], 0.02)], &[("format", "pt")]);
     let index = format!(
         "{{\n  \"metadata\": {{\n    \"total_size\": {},\n    \"note\": \"kept\"\n  }},\n  \"weight_map\": {{\n    \
          \"b\": \"{one}\",\n    \"layers.0.weight\": \"{one}\",\n    \"layers.1.weight\": \"{two}\"\n  }}\n}}\n",

@@ -12,16 +12,7 @@ use crate::print;
 use crate::progress::Bar;
 use crate::table::Table;
 
-const HEADINGS: [&str; 8] = [
-    "tensor",
-    "dtype",
-    "shape",
-    "mse",
-    "nmse",
-    "max error",
-    "cosine",
-    "specials",
-];
+const HEADINGS: [&str; 8] = ["tensor", "dtype", "shape", "mse", "nmse", "max error", "cosine", "specials"];
 
 pub fn run(args: CompareArgs, quiet: bool) -> anyhow::Result<ExitCode> {
     let bar = Bar::new(quiet);
@@ -50,18 +41,10 @@ fn failure(comparison: &Comparison, limit: f64) -> Option<String> {
         ("not comparable", &comparison.not_comparable),
     ];
     if let Some((what, names)) = missing.iter().find(|(_, names)| !names.is_empty()) {
-        return Some(format!(
-            "{} tensors are {what}, such as {:?}",
-            names.len(),
-            names[0]
-        ));
+        return Some(format!("{} tensors are {what}, such as {:?}", names.len(), names[0]));
     }
     let over = |diff: &&TensorDiff| diff.special_mismatches > 0 || diff.nmse.is_nan() || diff.nmse > limit;
-    let worst = comparison
-        .tensors
-        .iter()
-        .filter(over)
-        .max_by(|a, b| a.nmse.total_cmp(&b.nmse))?;
+    let worst = comparison.tensors.iter().filter(over).max_by(|a, b| a.nmse.total_cmp(&b.nmse))?;
     let count = comparison.tensors.iter().filter(over).count();
     Some(format!(
         "{count} tensors exceed nmse {limit}; the worst is {:?} with {:.3e}",
@@ -77,10 +60,7 @@ fn table(comparison: &Comparison) -> String {
     table.footer(cells(&comparison.total, String::new()));
     let mut text = table.render();
     let identical = comparison.tensors.iter().filter(|diff| diff.identical).count();
-    text.push_str(&format!(
-        "{identical} of {} tensors are identical\n",
-        comparison.tensors.len()
-    ));
+    text.push_str(&format!("{identical} of {} tensors are identical\n", comparison.tensors.len()));
     list(&mut text, "only in A", &comparison.only_in_first);
     list(&mut text, "only in B", &comparison.only_in_second);
     list(&mut text, "not comparable", &comparison.not_comparable);
@@ -96,11 +76,7 @@ fn cells(diff: &TensorDiff, shape: String) -> Vec<String> {
         print::scientific(diff.nmse),
         print::scientific(diff.max_error),
         format!("{:.6}", diff.cosine),
-        if diff.special_mismatches == 0 {
-            "-".into()
-        } else {
-            diff.special_mismatches.to_string()
-        },
+        if diff.special_mismatches == 0 { "-".into() } else { diff.special_mismatches.to_string() },
     ]
 }
 

@@ -21,10 +21,7 @@ pub fn run(args: CompressArgs, quiet: bool) -> anyhow::Result<ExitCode> {
     let report = hint_force(result, &args.output, args.force)?;
     if !quiet {
         for path in &report.left_out {
-            eprintln!(
-                "tenfold: note: {} is not part of the model and was left out",
-                path.display()
-            );
+            eprintln!("tenfold: note: {} is not part of the model and was left out", path.display());
         }
     }
     if args.json {

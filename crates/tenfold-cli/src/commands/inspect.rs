@@ -9,18 +9,8 @@ use crate::args::InspectArgs;
 use crate::print;
 use crate::table::Table;
 
-const HEADINGS: [&str; 10] = [
-    "tensor",
-    "dtype",
-    "shape",
-    "codec",
-    "step",
-    "states",
-    "classes",
-    "bytes",
-    "bits/value",
-    "ratio",
-];
+const HEADINGS: [&str; 10] =
+    ["tensor", "dtype", "shape", "codec", "step", "states", "classes", "bytes", "bits/value", "ratio"];
 
 pub fn run(args: InspectArgs) -> anyhow::Result<ExitCode> {
     let report = tenfold_archive::inspect(&args.input)?;
@@ -37,14 +27,8 @@ fn table(report: &Report) -> String {
     for row in &report.tensors {
         table.row(cells(row));
     }
-    table.footer(totals(
-        &format!("compressed ({})", report.compressed.tensors),
-        &report.compressed,
-    ));
-    table.footer(totals(
-        &format!("total ({})", report.total.tensors),
-        &report.total,
-    ));
+    table.footer(totals(&format!("compressed ({})", report.compressed.tensors), &report.compressed));
+    table.footer(totals(&format!("total ({})", report.total.tensors), &report.total));
     table.render()
 }
 

@@ -39,9 +39,7 @@ fn decode_options(decode: &Decode) -> DecodeOptions {
     if let Some(bytes) = decode.max_tensor_bytes {
         limits = limits.with_max_bytes(bytes);
     }
-    DecodeOptions::default()
-        .with_threads(decode.threads.threads)
-        .with_limits(limits)
+    DecodeOptions::default().with_threads(decode.threads.threads).with_limits(limits)
 }
 
 /// Adds the way out to the error for an output that exists.
@@ -53,11 +51,7 @@ fn hint_force<T>(
     let hint = !force && output.exists();
     result.map_err(|error| match error {
         tenfold_archive::Error::InvalidArgument(reason) if hint && reason.contains("exists already") => {
-            crate::exit::Usage(format!(
-                "{} exists already; --force replaces it",
-                output.display()
-            ))
-            .into()
+            crate::exit::Usage(format!("{} exists already; --force replaces it", output.display())).into()
         }
         error => error.into(),
     })

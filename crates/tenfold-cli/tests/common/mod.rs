@@ -13,9 +13,7 @@ pub struct Bench {
 impl Bench {
     /// A folder that holds a small model, `model.safetensors`.
     pub fn new() -> Self {
-        let bench = Bench {
-            dir: tempfile::tempdir().unwrap(),
-        };
+        let bench = Bench { dir: tempfile::tempdir().unwrap() };
         write_model(&bench.path("model.safetensors"), 2, 64, 96);
         bench
     }
@@ -27,10 +25,7 @@ impl Bench {
     /// The command, run inside the folder.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenfold"));
-        command
-            .args(args)
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null());
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }
 
@@ -41,11 +36,7 @@ impl Bench {
     /// Runs, expects success, returns what was printed.
     pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
-        assert!(
-            output.status.success(),
-            "{args:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -86,11 +77,7 @@ pub fn write_model(path: &Path, layers: usize, rows: usize, cols: usize) {
         header.push_str(&entry);
     };
     for layer in 0..layers {
-        entry(
-            &format!("layers.{layer}.weight"),
-            &format!("{rows},{cols}"),
-            rows * cols * 4,
-        );
+        entry(&format!("layers.{layer}.weight"), &format!("{rows},{cols}"), rows * cols * 4);
     }
     entry("norm.weight", "8", 32);
     header.push('}');

@@ -46,10 +46,7 @@ impl Allocation {
         let measure = |(named, blob): (&Named, &Vec<u8>)| {
             let back = tenfold::decode(blob, &decoding)?;
             let fidelity = Fidelity::between(&named.tensor.view()?, &back.view()?);
-            Ok(Coded {
-                bytes: blob.len(),
-                fidelity: fidelity.context("shapes differ")?,
-            })
+            Ok(Coded { bytes: blob.len(), fidelity: fidelity.context("shapes differ")? })
         };
         tensors.iter().zip(&blobs).map(measure).collect()
     }
@@ -66,10 +63,7 @@ fn blobs(tensors: &[Named], options: &EncodeOptions, goal: Goal) -> Result<Vec<V
 
 /// Regula falsi and bisection over log2(step), along which bits fall about one to one; never above the rate.
 fn one_step(tensors: &[Named], options: &EncodeOptions, bits: f64) -> Result<Vec<Vec<u8>>> {
-    let values: usize = tensors
-        .iter()
-        .map(|t| t.tensor.data.len() / t.tensor.dtype.size())
-        .sum();
+    let values: usize = tensors.iter().map(|t| t.tensor.data.len() / t.tensor.dtype.size()).sum();
     let mut at = start(tensors)? - bits;
     // Nearest points on both sides: log2(step), bits.
     let mut above: Option<(f64, f64)> = None;

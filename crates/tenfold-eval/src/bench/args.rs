@@ -84,11 +84,7 @@ impl BenchArgs {
 
     /// The stated rates, or a bench's own.
     pub(super) fn bits_or(&self, own: &[f64]) -> Vec<f64> {
-        if self.bits.is_empty() {
-            own.to_vec()
-        } else {
-            self.bits.clone()
-        }
+        if self.bits.is_empty() { own.to_vec() } else { self.bits.clone() }
     }
 }
 

@@ -38,13 +38,7 @@ pub(super) fn score() -> f64 {
             }
             total += block
                 .iter()
-                .map(|v| {
-                    if v.abs() > 300 {
-                        u64::from(v.unsigned_abs())
-                    } else {
-                        1
-                    }
-                })
+                .map(|v| if v.abs() > 300 { u64::from(v.unsigned_abs()) } else { 1 })
                 .sum::<u64>();
         }
     });

@@ -51,11 +51,7 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
     report.note("scalar ideal* is an estimate: order-0 entropy of the levels, no byte for tables or headers");
     for path in &args.files {
         let tensors = load::floats(path, MIN_VALUES)?;
-        ensure!(
-            !tensors.is_empty(),
-            "{} has no float tensor of {MIN_VALUES} values",
-            path.display()
-        );
+        ensure!(!tensors.is_empty(), "{} has no float tensor of {MIN_VALUES} values", path.display());
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
         one_file(args, &name, path, &tensors, report, out)?;
     }
@@ -75,33 +71,20 @@ fn one_file(
             to_f64(&t.tensor.view()?).with_context(|| format!("{} in {}", t.name, path.display()))?;
         Ok(ScalarIdeal::new(&values))
     };
-    let subject = Subject {
-        file: name,
-        tensors,
-        ideals: tensors.iter().map(ideal).collect::<Result<_>>()?,
-    };
+    let subject = Subject { file: name, tensors, ideals: tensors.iter().map(ideal).collect::<Result<_>>()? };
     let rates = args.bits_or(&[2.5]);
     let bar = progress::bar(rates.len() * (args.efforts.len() * 2 + 1), args.quiet);
     for bits in rates {
         let mut best_file = None;
         for &effort in &args.efforts {
             for allocation in [Allocation::Equal, Allocation::Step] {
-                bar.set_message(format!(
-                    "{name}: {}, {} at {bits} bits",
-                    effort.name(),
-                    allocation.name()
-                ));
+                bar.set_message(format!("{name}: {}, {} at {bits} bits", effort.name(), allocation.name()));
                 // The goal of the options is replaced by the allocation.
                 let options = EncodeOptions::new(tenfold::Goal::Bits(bits))
                     .with_effort(effort)
                     .with_threads(args.threads);
                 let coded = allocation.encode(tensors, &options, bits)?;
-                writeln!(
-                    out,
-                    "{name}, {}, {}, {bits} bits",
-                    effort.name(),
-                    allocation.name()
-                )?;
+                writeln!(out, "{name}, {}, {}, {bits} bits", effort.name(), allocation.name())?;
                 let total = subject.show(&coded, effort, allocation, report, out)?;
                 if (effort, allocation) == (Effort::Best, Allocation::Step) {
                     best_file = Some(total);
@@ -130,15 +113,8 @@ impl Subject<'_> {
         report: &mut Report,
         out: &mut dyn Write,
     ) -> Result<(f64, Fidelity)> {
-        let mut table = Table::new(&[
-            "tensor",
-            "values",
-            "bits",
-            "nmse",
-            "gap",
-            "scalar ideal*",
-            "ours/ideal",
-        ]);
+        let mut table =
+            Table::new(&["tensor", "values", "bits", "nmse", "gap", "scalar ideal*", "ours/ideal"]);
         let mut keep = |tensor: &str, bits: f64, f: &Fidelity, ideal: Option<f64>| -> Result<()> {
             table.row([
                 tensor.to_string(),
@@ -206,11 +182,7 @@ fn beside_x265(
     let mut table = Table::new(&["over the file", "bits", "nmse", "gap"]);
     for r in &rivals {
         let gap = crate::metrics::gap_bits(r.bits, r.nmse);
-        let cells = [
-            format!("{:.4}", r.bits),
-            format!("{:.6}", r.nmse),
-            format!("{gap:.4}"),
-        ];
+        let cells = [format!("{:.4}", r.bits), format!("{:.6}", r.nmse), format!("{gap:.4}")];
         let [bits, nmse, gap] = cells;
         table.row([r.name.clone(), bits, nmse, gap]);
         report.row(r)?;

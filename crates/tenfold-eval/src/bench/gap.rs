@@ -13,13 +13,8 @@ use crate::metrics::Fidelity;
 use crate::synth;
 
 /// Rates with bars: (bits, balanced, best).
-const BARS: [(f64, f64, f64); 5] = [
-    (1.5, 0.135, 0.075),
-    (2.0, 0.125, 0.075),
-    (2.5, 0.115, 0.075),
-    (3.0, 0.11, 0.075),
-    (4.0, 0.11, 0.075),
-];
+const BARS: [(f64, f64, f64); 5] =
+    [(1.5, 0.135, 0.075), (2.0, 0.125, 0.075), (2.5, 0.115, 0.075), (3.0, 0.11, 0.075), (4.0, 0.11, 0.075)];
 
 #[derive(Serialize)]
 struct Row {
@@ -42,15 +37,12 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
     let view = tensor.view()?;
     let rates = args.bits_or(&BARS.map(|b| b.0));
     let bar = progress::bar(rates.len() * args.efforts.len(), args.quiet);
-    let mut table = Table::new(&[
-        "effort", "asked", "bytes", "bits", "nmse", "gap", "bar", "", "encode s",
-    ]);
+    let mut table = Table::new(&["effort", "asked", "bytes", "bits", "nmse", "gap", "bar", "", "encode s"]);
     for &effort in &args.efforts {
         for &asked in &rates {
             bar.set_message(format!("{} at {asked} bits", effort.name()));
-            let options = EncodeOptions::new(Goal::Bits(asked))
-                .with_effort(effort)
-                .with_threads(args.threads);
+            let options =
+                EncodeOptions::new(Goal::Bits(asked)).with_effort(effort).with_threads(args.threads);
             let (encode_seconds, blob) = timed(|| tenfold::encode(&view, &options));
             let blob = blob?;
             let decoding = DecodeOptions::default().with_threads(args.threads);

@@ -29,11 +29,7 @@ struct Row {
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
     let values = args.size.unwrap_or(if args.quick { 1 << 20 } else { 64 << 20 });
     // Rows of 4096 as in a real layer, where the number of values allows.
-    let shape = if values.is_multiple_of(4096) {
-        vec![values / 4096, 4096]
-    } else {
-        vec![values]
-    };
+    let shape = if values.is_multiple_of(4096) { vec![values / 4096, 4096] } else { vec![values] };
     let tensor = synth::gaussian(Dtype::Bf16, &shape, 0.02, 2).context("bf16 is a float")?;
     let view = tensor.view()?;
     let all = std::thread::available_parallelism().map_or(1, usize::from);
@@ -59,20 +55,10 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
             bytes = blob.len();
             bar.inc(1);
         }
-        let row = Row::new(
-            "tenfold lossless".to_string(),
-            threads,
-            &tensor.data,
-            bytes,
-            [&encode, &decode],
-        );
+        let row = Row::new("tenfold lossless".to_string(), threads, &tensor.data, bytes, [&encode, &decode]);
         row.keep(&mut table, report)?;
         if threads == 1 {
-            report.at_least(
-                format!("lossless ratio, bf16 N(0, 0.02), {values} values"),
-                row.ratio,
-                BAR,
-            );
+            report.at_least(format!("lossless ratio, bf16 N(0, 0.02), {values} values"), row.ratio, BAR);
         }
     }
     let (mut encode, mut decode, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -82,10 +68,7 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
         let frame = frame?;
         encode.push(seconds);
         let (seconds, done) = timed(|| zstd::bulk::decompress_to_buffer(&frame, &mut buffer));
-        ensure!(
-            done? == tensor.data.len() && buffer == tensor.data,
-            "zstd came back different"
-        );
+        ensure!(done? == tensor.data.len() && buffer == tensor.data, "zstd came back different");
         decode.push(seconds);
         bytes = frame.len();
         bar.inc(1);

@@ -19,14 +19,7 @@ const TIGHT: f64 = 0.005;
 const LOOSE: f64 = 0.02;
 /// Sizes below [`LARGE`]; odd ones leave tiles and lanes unfilled.
 const SMALL_SIZES: [usize; 6] = [4096, 4099, 9973, 40_000, 65_536, 262_144];
-const DTYPES: [Dtype; 6] = [
-    Dtype::F32,
-    Dtype::Bf16,
-    Dtype::F16,
-    Dtype::F64,
-    Dtype::F8E4M3,
-    Dtype::F8E5M2,
-];
+const DTYPES: [Dtype; 6] = [Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::F64, Dtype::F8E4M3, Dtype::F8E5M2];
 const RATES: [f64; 5] = [1.0, 2.0, 2.5, 4.0, 8.0];
 /// Scale of the values: that of weights, except in 8 bits, where files carry scales apart.
 const SCALE: f32 = 0.02;
@@ -53,16 +46,8 @@ struct Case {
 
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
     let largest = args.size.unwrap_or(4 << 20).max(LARGE);
-    let large = if args.quick {
-        vec![LARGE]
-    } else {
-        vec![LARGE, 1_234_567, largest]
-    };
-    let small = if args.quick {
-        &SMALL_SIZES[..2]
-    } else {
-        &SMALL_SIZES
-    };
+    let large = if args.quick { vec![LARGE] } else { vec![LARGE, 1_234_567, largest] };
+    let small = if args.quick { &SMALL_SIZES[..2] } else { &SMALL_SIZES };
     let rates = args.bits_or(&RATES);
     let sizes: Vec<usize> = small.iter().copied().chain(large).collect();
     let bar = progress::bar(sizes.len() * Shape::ALL.len() * DTYPES.len(), args.quiet);
@@ -86,11 +71,8 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
                     if effort == Effort::Best && n > LARGE {
                         continue;
                     }
-                    let options = |goal| {
-                        EncodeOptions::new(goal)
-                            .with_effort(effort)
-                            .with_threads(args.threads)
-                    };
+                    let options =
+                        |goal| EncodeOptions::new(goal).with_effort(effort).with_threads(args.threads);
                     for &bits in rates.iter().filter(|&&b| b < dtype.size() as f64 * 8.0) {
                         rows.push(case.bits(bits, &options(Goal::Bits(bits)))?);
                     }
@@ -151,13 +133,7 @@ impl Case {
     fn max_error(&self, bound: f64, options: &EncodeOptions) -> Result<Row> {
         let (_, fidelity) = self.code(options)?;
         let share = fidelity.max_error / bound;
-        Ok(self.row(
-            format!("max_error {bound}"),
-            options,
-            share,
-            fidelity.max_error <= bound,
-            "",
-        ))
+        Ok(self.row(format!("max_error {bound}"), options, share, fidelity.max_error <= bound, ""))
     }
 
     fn code(&self, options: &EncodeOptions) -> Result<(usize, Fidelity)> {
@@ -165,10 +141,7 @@ impl Case {
         let blob = tenfold::encode(&view, options)
             .with_context(|| format!("{:?} on {} values of {}", options.goal, view.len(), view.dtype()))?;
         let back = tenfold::decode(&blob, &DecodeOptions::default().with_threads(options.threads))?;
-        Ok((
-            blob.len(),
-            Fidelity::between(&view, &back.view()?).context("shapes differ")?,
-        ))
+        Ok((blob.len(), Fidelity::between(&view, &back.view()?).context("shapes differ")?))
     }
 
     fn row(&self, goal: String, options: &EncodeOptions, figure: f64, pass: bool, why: &'static str) -> Row {
@@ -201,18 +174,8 @@ fn summarise(rows: &[Row], report: &mut Report, out: &mut dyn Write) -> Result<(
             |r| r.goal.starts_with("bits") && r.values < LARGE,
             LOOSE,
         ),
-        (
-            "max_bytes",
-            "most, share of the cap",
-            |r| r.goal.starts_with("max_bytes"),
-            1.0,
-        ),
-        (
-            "max_error",
-            "most, share of the bound",
-            |r| r.goal.starts_with("max_error"),
-            1.0,
-        ),
+        ("max_bytes", "most, share of the cap", |r| r.goal.starts_with("max_bytes"), 1.0),
+        ("max_error", "most, share of the bound", |r| r.goal.starts_with("max_error"), 1.0),
     ];
     let mut table = Table::new(&["goal", "cases", "missed", "worst", "bar"]);
     for (name, figure, belongs, bar) in groups {

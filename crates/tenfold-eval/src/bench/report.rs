@@ -28,9 +28,7 @@ impl Machine {
     pub fn here() -> Self {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
-            let line = info
-                .lines()
-                .find(|l| l.split(':').next().is_some_and(|k| k.trim() == name))?;
+            let line = info.lines().find(|l| l.split(':').next().is_some_and(|k| k.trim() == name))?;
             Some(line.split_once(':')?.1.trim().to_string())
         };
         // Hypervisors hide the model name; family and model number still tell the generation.
@@ -87,9 +85,7 @@ impl Report {
         Report {
             bench: args.what.name(),
             command: args.command.clone(),
-            date: utc(SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |d| d.as_secs())),
+            date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())),
             commit: commit(),
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
@@ -105,8 +101,7 @@ impl Report {
     }
 
     pub(super) fn row(&mut self, row: &impl Serialize) -> Result<()> {
-        self.rows
-            .push(serde_json::to_value(row).context("a row does not serialise")?);
+        self.rows.push(serde_json::to_value(row).context("a row does not serialise")?);
         Ok(())
     }
 
@@ -119,13 +114,7 @@ impl Report {
     }
 
     fn check(&mut self, what: String, value: f64, bar: f64, rule: &'static str, pass: bool) -> bool {
-        self.checks.push(Check {
-            what,
-            value,
-            bar,
-            rule,
-            pass,
-        });
+        self.checks.push(Check { what, value, bar, rule, pass });
         pass
     }
 
@@ -139,14 +128,7 @@ impl Report {
         }
         for c in &self.checks {
             let verdict = if c.pass { "pass" } else { "MISS" };
-            writeln!(
-                out,
-                "{verdict}  {}: {} ({} {})",
-                c.what,
-                number(c.value),
-                c.rule,
-                number(c.bar)
-            )?;
+            writeln!(out, "{verdict}  {}: {} ({} {})", c.what, number(c.value), c.rule, number(c.bar))?;
         }
         Ok(())
     }
@@ -174,11 +156,7 @@ pub(super) fn number(v: f64) -> String {
 
 fn commit() -> String {
     let git = |args: &[&str]| {
-        let out = Command::new("git")
-            .args(args)
-            .output()
-            .ok()
-            .filter(|o| o.status.success())?;
+        let out = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
         Some(String::from_utf8_lossy(&out.stdout).trim().to_string())
     };
     match git(&["rev-parse", "HEAD"]) {
@@ -202,12 +180,7 @@ fn utc(seconds: u64) -> String {
     let day = day_of_year - (153 * shifted + 2) / 5 + 1;
     let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
 #[cfg(test)]

@@ -66,20 +66,12 @@ fn one_dtype(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads: &[usize] = if cores > 1 { &[1, 2] } else { &[1] };
     for &effort in &args.efforts {
-        let options = EncodeOptions::new(Goal::Bits(bits))
-            .with_effort(effort)
-            .with_threads(1);
+        let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort).with_threads(1);
         let blob = tenfold::encode(&view, &options)?;
         for &threads in threads {
             let options = options.clone().with_threads(threads);
             runners.push(encode_runner(tensor, options)?);
-            runners.push(decode_runner(
-                blob.clone(),
-                tensor.data.len(),
-                effort,
-                threads,
-                view.len(),
-            ));
+            runners.push(decode_runner(blob.clone(), tensor.data.len(), effort, threads, view.len()));
         }
     }
     let rounds = args.repeats.max(1);
@@ -100,11 +92,7 @@ fn one_dtype(
     for r in &runners {
         let speed = median(&r.speeds);
         let gb_per_s = speed * dtype.size() as f64 / 1e9;
-        let cells = [
-            dtype.name().to_string(),
-            r.threads.to_string(),
-            format!("{:.2}", speed / 1e6),
-        ];
+        let cells = [dtype.name().to_string(), r.threads.to_string(), format!("{:.2}", speed / 1e6)];
         let [name, threads, values] = cells;
         table.row([r.what.clone(), name, threads, values, format!("{gb_per_s:.3}")]);
         report.row(&Row {
@@ -151,10 +139,8 @@ fn x265_runner<'a>(
     };
     Ok(match trial {
         Ok(trial) => {
-            report.note(format!(
-                "x265 medium codes {side}×{side} of the same values, {:.2} bits",
-                trial.bits
-            ));
+            report
+                .note(format!("x265 medium codes {side}×{side} of the same values, {:.2} bits", trial.bits));
             let call = move || Ok(trial.run()?);
             Runner::new("x265 medium encode".to_string(), None, 1, Box::new(call))
         }
@@ -178,12 +164,7 @@ fn encode_runner(tensor: &Tensor, options: EncodeOptions) -> Result<Runner<'_>> 
         done?;
         Ok(values as f64 / seconds)
     };
-    Ok(Runner::new(
-        format!("encode {}", effort.name()),
-        Some(effort),
-        threads,
-        Box::new(call),
-    ))
+    Ok(Runner::new(format!("encode {}", effort.name()), Some(effort), threads, Box::new(call)))
 }
 
 fn decode_runner<'a>(
@@ -200,12 +181,7 @@ fn decode_runner<'a>(
         done?;
         Ok(values as f64 / seconds)
     };
-    Runner::new(
-        format!("decode {}", effort.name()),
-        Some(effort),
-        threads,
-        Box::new(call),
-    )
+    Runner::new(format!("decode {}", effort.name()), Some(effort), threads, Box::new(call))
 }
 
 impl<'a> Runner<'a> {
@@ -215,22 +191,15 @@ impl<'a> Runner<'a> {
         threads: usize,
         call: Box<dyn FnMut() -> Result<f64> + 'a>,
     ) -> Self {
-        Runner {
-            what,
-            effort,
-            threads,
-            speeds: Vec::new(),
-            call,
-        }
+        Runner { what, effort, threads, speeds: Vec::new(), call }
     }
 }
 
 /// Ratios between medians of the same run, against the bars.
 fn verdicts(runners: &[Runner<'_>], dtype: Dtype, report: &mut Report) {
     let speed = |start: &str, effort: Option<Effort>, threads: usize| {
-        let found = runners
-            .iter()
-            .find(|r| r.what.starts_with(start) && r.effort == effort && r.threads == threads);
+        let found =
+            runners.iter().find(|r| r.what.starts_with(start) && r.effort == effort && r.threads == threads);
         found.map(|r| median(&r.speeds))
     };
     let zstd = speed("zstd", None, 1);
@@ -259,11 +228,7 @@ fn verdicts(runners: &[Runner<'_>], dtype: Dtype, report: &mut Report) {
         }
         for (what, one) in [("encode", encode), ("decode", decode)] {
             if let (Some(one), Some(two)) = (one, speed(what, e, 2)) {
-                report.at_least(
-                    format!("{what} {name}, {dtype}, two threads over one"),
-                    two / one,
-                    1.8,
-                );
+                report.at_least(format!("{what} {name}, {dtype}, two threads over one"), two / one, 1.8);
             }
         }
     }

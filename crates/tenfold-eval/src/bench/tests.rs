@@ -47,10 +47,7 @@ fn speed_says_when_the_peer_is_scaled() {
     let mut args = quick(What::Speed);
     args.size = Some(128);
     let (report, text) = run_quietly(&args);
-    assert!(
-        report.notes.iter().any(|n| n.contains("scaled by a loop")),
-        "{text}"
-    );
+    assert!(report.notes.iter().any(|n| n.contains("scaled by a loop")), "{text}");
     assert!(report.checks.iter().any(|c| c.what.contains("zstd")));
     assert!(report.checks.iter().any(|c| c.what.contains("x265")));
 }
@@ -79,12 +76,7 @@ fn files_need_a_file() {
     assert!(none.to_string().contains("at least one"));
     let mut args = quick(What::Files);
     args.files = vec![PathBuf::from("/nonexistent/x.safetensors")];
-    assert!(
-        run(&args, &mut Vec::new())
-            .unwrap_err()
-            .to_string()
-            .contains("cannot read")
-    );
+    assert!(run(&args, &mut Vec::new()).unwrap_err().to_string().contains("cannot read"));
 }
 
 #[test]

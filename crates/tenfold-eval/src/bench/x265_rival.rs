@@ -35,42 +35,20 @@ pub(super) fn over_file(
     quick: bool,
     mut tell: impl FnMut(&str),
 ) -> Result<Vec<Rival>, PeerError> {
-    let planes: Vec<Plane> = tensors
-        .iter()
-        .map(|t| Plane::new(&t.tensor.view()?))
-        .collect::<Result<_, PeerError>>()?;
-    let mut variants = vec![
-        (8, true, ""),
-        (8, true, TUNED),
-        (12, true, TUNED),
-        (8, false, TUNED),
-    ];
+    let planes: Vec<Plane> =
+        tensors.iter().map(|t| Plane::new(&t.tensor.view()?)).collect::<Result<_, PeerError>>()?;
+    let mut variants = vec![(8, true, ""), (8, true, TUNED), (12, true, TUNED), (8, false, TUNED)];
     variants.truncate(if quick { 1 } else { variants.len() });
     let mut found = Vec::new();
     for (depth, shared, extra) in variants {
         let scale = if shared { "one scale" } else { "scale by tensor" };
-        let name = format!(
-            "x265 slow, {depth}-bit, {scale}{}",
-            if extra.is_empty() { "" } else { ", tuned" }
-        );
+        let name =
+            format!("x265 slow, {depth}-bit, {scale}{}", if extra.is_empty() { "" } else { ", tuned" });
         tell(&name);
-        let scaling = if shared {
-            Scaling::Fixed(shared_scale(&planes, depth))
-        } else {
-            Scaling::Tensor
-        };
-        let settings = Settings {
-            depth,
-            extra: extra.to_string(),
-            ..Settings::new(Preset::Slow)
-        };
+        let scaling = if shared { Scaling::Fixed(shared_scale(&planes, depth)) } else { Scaling::Tensor };
+        let settings = Settings { depth, extra: extra.to_string(), ..Settings::new(Preset::Slow) };
         let result = encode_set(&planes, &settings, scaling, Target::Bits(bits))?;
-        found.push(Rival {
-            name,
-            bits: result.bits,
-            nmse: result.fidelity.nmse(),
-            qp: result.qp,
-        });
+        found.push(Rival { name, bits: result.bits, nmse: result.fidelity.nmse(), qp: result.qp });
     }
     found.sort_by(|a, b| a.nmse.total_cmp(&b.nmse));
     Ok(found)

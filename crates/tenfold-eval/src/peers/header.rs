@@ -7,10 +7,7 @@ use super::PeerError;
 /// Starts a byte string: dtype, number of dimensions, dimensions as u32.
 pub(super) fn start(view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
     let too_large = || PeerError::Unsupported(format!("the shape {:?} is too large", view.shape()));
-    let mut out = vec![
-        view.dtype().id(),
-        u8::try_from(view.shape().len()).map_err(|_| too_large())?,
-    ];
+    let mut out = vec![view.dtype().id(), u8::try_from(view.shape().len()).map_err(|_| too_large())?];
     for &d in view.shape() {
         out.extend(u32::try_from(d).map_err(|_| too_large())?.to_le_bytes());
     }
@@ -39,17 +36,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header<'_>, PeerError> {
     let values = shape
         .iter()
         .try_fold(1usize, |n, &d| n.checked_mul(d))
-        .filter(|n| {
-            n.checked_mul(dtype.size())
-                .is_some_and(|b| isize::try_from(b).is_ok())
-        })
+        .filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| isize::try_from(b).is_ok()))
         .ok_or_else(|| PeerError::Corrupt(format!("shape {shape:?}")))?;
-    Ok(Header {
-        dtype,
-        shape,
-        values,
-        rest: cursor.0,
-    })
+    Ok(Header { dtype, shape, values, rest: cursor.0 })
 }
 
 /// Takes fields off the front of a byte string.
@@ -58,10 +47,8 @@ pub(super) struct Cursor<'a>(pub &'a [u8]);
 impl<'a> Cursor<'a> {
     /// The next `n` bytes.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], PeerError> {
-        let (head, tail) = self
-            .0
-            .split_at_checked(n)
-            .ok_or_else(|| PeerError::Corrupt("truncated".to_string()))?;
+        let (head, tail) =
+            self.0.split_at_checked(n).ok_or_else(|| PeerError::Corrupt("truncated".to_string()))?;
         self.0 = tail;
         Ok(head)
     }

@@ -30,26 +30,19 @@ impl Rtn {
         if (2..=8).contains(&self.bits) && self.group > 0 {
             return Ok(());
         }
-        Err(PeerError::Unsupported(format!(
-            "{} bits in groups of {}",
-            self.bits, self.group
-        )))
+        Err(PeerError::Unsupported(format!("{} bits in groups of {}", self.bits, self.group)))
     }
 
     /// Scale and minimum of a group, before they are rounded for storage.
     fn range(&self, group: &[f64]) -> (f64, f64) {
-        let (lo, hi) = group
-            .iter()
-            .fold((0f64, 0f64), |(lo, hi), &v| (lo.min(v), hi.max(v)));
+        let (lo, hi) = group.iter().fold((0f64, 0f64), |(lo, hi), &v| (lo.min(v), hi.max(v)));
         if self.symmetric {
             // Codes −(2^(b−1) − 1) to 2^(b−1) − 1, stored from zero.
             let top = f64::from((1i32 << (self.bits - 1)) - 1);
             let scale = hi.max(-lo) / top;
             (scale, -top * scale)
         } else {
-            let (lo, hi) = group
-                .iter()
-                .fold((f64::MAX, f64::MIN), |(l, h), &v| (l.min(v), h.max(v)));
+            let (lo, hi) = group.iter().fold((f64::MAX, f64::MIN), |(l, h), &v| (l.min(v), h.max(v)));
             ((hi - lo) / self.codes(), lo)
         }
     }
@@ -62,22 +55,13 @@ impl Peer for Rtn {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            fidelity: Fidelity::Lossy,
-            rate: Rate::Fixed,
-            timed: true,
-        }
+        Abilities { fidelity: Fidelity::Lossy, rate: Rate::Fixed, timed: true }
     }
 
     fn at_bits(&self, bits: f64) -> Option<Box<dyn Peer>> {
         let side = if self.symmetric { 16.0 } else { 32.0 } / f64::from(self.group);
         let code = (bits - side).floor();
-        (2.0..=8.0).contains(&code).then(|| {
-            Box::new(Rtn {
-                bits: code as u8,
-                ..*self
-            }) as Box<dyn Peer>
-        })
+        (2.0..=8.0).contains(&code).then(|| Box::new(Rtn { bits: code as u8, ..*self }) as Box<dyn Peer>)
     }
 
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
@@ -85,10 +69,7 @@ impl Peer for Rtn {
         let values = to_f64(view)
             .filter(|v| v.iter().all(|x| x.is_finite()))
             .ok_or_else(|| PeerError::Unsupported("only finite floats can be rounded".to_string()))?;
-        let unit = values
-            .iter()
-            .fold(0f64, |m, v| m.max(v.abs()))
-            .max(f64::from(f32::MIN_POSITIVE)) as f32;
+        let unit = values.iter().fold(0f64, |m, v| m.max(v.abs())).max(f64::from(f32::MIN_POSITIVE)) as f32;
         let mut out = header::start(view)?;
         out.extend([self.bits, u8::from(self.symmetric)]);
         out.extend(self.group.to_le_bytes());
@@ -103,21 +84,15 @@ impl Peer for Rtn {
                 let s = scale16.to_f64() * f64::from(unit);
                 (s, -f64::from((1i32 << (self.bits - 1)) - 1) * s)
             } else {
-                (
-                    scale16.to_f64() * f64::from(unit),
-                    lo16.to_f64() * f64::from(unit),
-                )
+                (scale16.to_f64() * f64::from(unit), lo16.to_f64() * f64::from(unit))
             };
             out.extend(scale16.to_le_bytes());
             if !self.symmetric {
                 out.extend(lo16.to_le_bytes());
             }
             for &v in group {
-                let code = if scale > 0.0 {
-                    ((v - lo) / scale).round().clamp(0.0, self.codes())
-                } else {
-                    0.0
-                };
+                let code =
+                    if scale > 0.0 { ((v - lo) / scale).round().clamp(0.0, self.codes()) } else { 0.0 };
                 packer.push(code as u32, self.bits);
             }
         }
@@ -126,19 +101,10 @@ impl Peer for Rtn {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Tensor, PeerError> {
-        let header::Header {
-            shape,
-            values: n,
-            rest,
-            ..
-        } = header::read(bytes)?;
+        let header::Header { shape, values: n, rest, .. } = header::read(bytes)?;
         let mut cursor = Cursor(rest);
         let [bits, symmetric] = cursor.array()?;
-        let stored = Rtn {
-            bits,
-            symmetric: symmetric == 1,
-            group: u16::from_le_bytes(cursor.array()?),
-        };
+        let stored = Rtn { bits, symmetric: symmetric == 1, group: u16::from_le_bytes(cursor.array()?) };
         stored.check().map_err(|e| PeerError::Corrupt(e.to_string()))?;
         let unit = f64::from(cursor.f32()?);
         let group = usize::from(stored.group);
@@ -156,11 +122,7 @@ impl Peer for Rtn {
             let value = lo + scale * f64::from(unpack(packed, i, bits));
             data.extend((value as f32).to_le_bytes());
         }
-        Ok(Tensor {
-            dtype: Dtype::F32,
-            shape,
-            data,
-        })
+        Ok(Tensor { dtype: Dtype::F32, shape, data })
     }
 }
 
@@ -206,9 +168,8 @@ mod tests {
     #[test]
     fn packing_round_trips_at_every_width() {
         for bits in 2..=8u8 {
-            let codes: Vec<u32> = (0..1001u32)
-                .map(|i| i.wrapping_mul(2_654_435_761) >> (32 - bits))
-                .collect();
+            let codes: Vec<u32> =
+                (0..1001u32).map(|i| i.wrapping_mul(2_654_435_761) >> (32 - bits)).collect();
             let mut packer = Packer::default();
             codes.iter().for_each(|&c| packer.push(c, bits));
             let packed = packer.finish();
@@ -226,11 +187,7 @@ mod tests {
         let view = tensor.view().unwrap();
         for symmetric in [false, true] {
             for (bits, group) in [(4, 32u16), (3, 64), (8, 128)] {
-                let peer = Rtn {
-                    bits,
-                    group,
-                    symmetric,
-                };
+                let peer = Rtn { bits, group, symmetric };
                 let bytes = peer.encode(&view).unwrap();
                 let side = n / usize::from(group) * if symmetric { 2 } else { 4 };
                 assert_eq!(bytes.len(), 10 + 8 + side + n * usize::from(bits) / 8);
@@ -248,11 +205,7 @@ mod tests {
         // About 0.93–0.98 bits at 4.25 bits on Gaussian data in groups of 128.
         let tensor = synth::gaussian(Dtype::F32, &[512, 512], 1.0, 5).unwrap();
         let view = tensor.view().unwrap();
-        let peer = Rtn {
-            bits: 4,
-            group: 128,
-            symmetric: false,
-        };
+        let peer = Rtn { bits: 4, group: 128, symmetric: false };
         let bytes = peer.encode(&view).unwrap();
         let back = peer.decode(&bytes).unwrap();
         let f = metrics::Fidelity::between(&view, &back.view().unwrap()).unwrap();

@@ -61,20 +61,13 @@ impl ScalarIdeal {
                 total += f(v);
                 total
             };
-            std::iter::once(0.0)
-                .chain(sorted.iter().map(add))
-                .collect::<Vec<f64>>()
+            std::iter::once(0.0).chain(sorted.iter().map(add)).collect::<Vec<f64>>()
         };
         let (sums, squares) = (running(|v| v), running(|v| v * v));
         let n = sorted.len().max(1) as f64;
         let mean = sums[sorted.len()] / n;
         let variance = sorted.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
-        ScalarIdeal {
-            sorted,
-            sums,
-            squares,
-            variance,
-        }
+        ScalarIdeal { sorted, sums, squares, variance }
     }
 
     /// The smallest error found at no more than `bits` bits a value; `None` if there is nothing to code.
@@ -128,13 +121,7 @@ impl ScalarIdeal {
         }
         // Centroids would have to be sent, but an estimate that errs does so in the rival's favour.
         let mse = middle.min(centroid) / n;
-        Estimate {
-            bits: entropy / n,
-            mse,
-            nmse: mse / self.variance,
-            step,
-            weight,
-        }
+        Estimate { bits: entropy / n, mse, nmse: mse / self.variance, step, weight }
     }
 
     /// Cells of plain rounding; only those that hold values.
@@ -172,11 +159,7 @@ impl ScalarIdeal {
                 None => self.sorted.len(),
             };
             if end > start {
-                out.push(Cell {
-                    level: line.0,
-                    start,
-                    end,
-                });
+                out.push(Cell { level: line.0, start, end });
             }
             start = end;
         }

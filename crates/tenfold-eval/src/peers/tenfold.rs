@@ -14,9 +14,7 @@ pub struct Tenfold {
 impl Tenfold {
     /// Ours for a goal at an effort, with all cores.
     pub fn new(goal: Goal, effort: Effort) -> Self {
-        Tenfold {
-            options: EncodeOptions::new(goal).with_effort(effort),
-        }
+        Tenfold { options: EncodeOptions::new(goal).with_effort(effort) }
     }
 }
 
@@ -33,11 +31,7 @@ impl Peer for Tenfold {
             Goal::Lossless => (Fidelity::Lossless, Rate::Free),
             _ => (Fidelity::Lossy, Rate::Any),
         };
-        Abilities {
-            fidelity,
-            rate,
-            timed: true,
-        }
+        Abilities { fidelity, rate, timed: true }
     }
 
     fn at_bits(&self, bits: f64) -> Option<Box<dyn Peer>> {

@@ -17,11 +17,7 @@ impl Peer for Zstd {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            fidelity: Fidelity::Lossless,
-            rate: Rate::Free,
-            timed: true,
-        }
+        Abilities { fidelity: Fidelity::Lossless, rate: Rate::Free, timed: true }
     }
 
     fn at_bits(&self, _bits: f64) -> Option<Box<dyn Peer>> {
@@ -37,19 +33,11 @@ impl Peer for Zstd {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Tensor, PeerError> {
-        let header::Header {
-            dtype,
-            shape,
-            values,
-            rest: frame,
-        } = header::read(bytes)?;
+        let header::Header { dtype, shape, values, rest: frame } = header::read(bytes)?;
         let data = ::zstd::bulk::decompress(frame, values * dtype.size())
             .map_err(|e| PeerError::Corrupt(e.to_string()))?;
         if data.len() != values * dtype.size() {
-            return Err(PeerError::Corrupt(format!(
-                "{} bytes for the shape {shape:?}",
-                data.len()
-            )));
+            return Err(PeerError::Corrupt(format!("{} bytes for the shape {shape:?}", data.len())));
         }
         Ok(Tensor { dtype, shape, data })
     }

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 
 /// How a table is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // a blob has at most 32 of them
 pub(crate) enum Coded {
     /// Frequencies one by one.
     Measured(Freqs),

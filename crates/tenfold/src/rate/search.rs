@@ -1,8 +1,8 @@
 //! The step that reaches a goal, and the blob made with it.
 //!
-//! 1. scan the tensor; 2. guess a step from a scalar quantiser's entropy on a sample; 3. fit classes;
-//! 4. refine step and costs on the sample; 5. quantise everything, correct the step if the goal was
-//! missed; 6. choose tables and write the tiles.
+//! Scan the tensor; guess a step from a scalar quantiser's entropy on a sample; fit classes; refine step
+//! and costs on the sample; quantise everything and correct the step if the goal was missed; choose
+//! tables and write the tiles.
 
 use super::bracket::Bracket;
 use super::classes;

@@ -26,11 +26,7 @@ pub(super) fn q3(block: &[u8], out: &mut [f32]) {
     let (third, packed, scales) = (&block[..32], &block[32..96], &block[96..108]);
     let scale = half_at(block, 108);
     for (sub, values) in out.chunks_exact_mut(16).enumerate() {
-        let low = if sub < 8 {
-            scales[sub] & 15
-        } else {
-            scales[sub - 8] >> 4
-        };
+        let low = if sub < 8 { scales[sub] & 15 } else { scales[sub - 8] >> 4 };
         let high = scales[8 + sub % 4] >> (2 * (sub / 4)) & 3;
         let sub_scale = scale * (f32::from(low | high << 4) - 32.0);
         let (bytes, shift) = two_bit_place(sub);
@@ -97,10 +93,7 @@ fn scale_and_min(block: &[u8], sub: usize) -> (f32, f32) {
     let (s, m) = if sub < 4 {
         (packed[sub] & 63, packed[sub + 4] & 63)
     } else {
-        (
-            packed[sub + 4] & 15 | packed[sub - 4] >> 6 << 4,
-            packed[sub + 4] >> 4 | packed[sub] >> 6 << 4,
-        )
+        (packed[sub + 4] & 15 | packed[sub - 4] >> 6 << 4, packed[sub + 4] >> 4 | packed[sub] >> 6 << 4)
     };
     (scale * f32::from(s), min * f32::from(m))
 }

@@ -21,17 +21,13 @@ pub(super) fn q4_1(block: &[u8], out: &mut [f32]) {
 /// Scale, fifth bits (4 bytes), 32 nibbles; together offset by 16.
 pub(super) fn q5_0(block: &[u8], out: &mut [f32]) {
     let scale = half_at(block, 0);
-    nibbles(&block[6..22], fifth_bits(block, 2), out, |q| {
-        scale * (q as f32 - 16.0)
-    });
+    nibbles(&block[6..22], fifth_bits(block, 2), out, |q| scale * (q as f32 - 16.0));
 }
 
 /// Scale, minimum, fifth bits, 32 nibbles.
 pub(super) fn q5_1(block: &[u8], out: &mut [f32]) {
     let (scale, min) = (half_at(block, 0), half_at(block, 2));
-    nibbles(&block[8..24], fifth_bits(block, 4), out, |q| {
-        scale * q as f32 + min
-    });
+    nibbles(&block[8..24], fifth_bits(block, 4), out, |q| scale * q as f32 + min);
 }
 
 /// Scale, 32 signed bytes.

@@ -29,10 +29,7 @@ impl Blocks {
     pub fn expand(&self, raw: &[u8], out: &mut [u8]) {
         let mut values = [0f32; kquant::VALUES];
         let values = &mut values[..self.values];
-        for (block, room) in raw
-            .chunks_exact(self.bytes)
-            .zip(out.chunks_exact_mut(4 * self.values))
-        {
+        for (block, room) in raw.chunks_exact(self.bytes).zip(out.chunks_exact_mut(4 * self.values)) {
             (self.decode)(block, values);
             for (value, bytes) in values.iter().zip(room.chunks_exact_mut(4)) {
                 bytes.copy_from_slice(&value.to_le_bytes());
@@ -57,11 +54,7 @@ pub(super) fn blocks(kind: GGUFTensorType) -> Option<Blocks> {
         T::Q6_K => (kquant::VALUES, 210, kquant::q6),
         _ => return None,
     };
-    Some(Blocks {
-        values,
-        bytes,
-        decode,
-    })
+    Some(Blocks { values, bytes, decode })
 }
 
 /// The f16 at byte `at` of a block.

@@ -12,9 +12,7 @@ fn expand(kind: GGUFTensorType, raw: &[u8]) -> Vec<f32> {
     assert_eq!(raw.len(), blocks.bytes);
     let mut out = vec![0; 4 * blocks.values];
     blocks.expand(raw, &mut out);
-    out.chunks_exact(4)
-        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
-        .collect()
+    out.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 
 #[test]
@@ -24,10 +22,7 @@ fn layouts_agree_with_the_parser() {
             continue;
         };
         if let Some(blocks) = blocks(kind) {
-            assert_eq!(
-                (blocks.values, Some(blocks.bytes)),
-                (kind.block_size(), kind.block_size_bytes())
-            );
+            assert_eq!((blocks.values, Some(blocks.bytes)), (kind.block_size(), kind.block_size_bytes()));
         }
     }
 }
@@ -150,14 +145,8 @@ fn q6_k() {
 
 #[test]
 fn scales_that_are_no_numbers_pass_through() {
-    let got = expand(
-        GGUFTensorType::Q8_0,
-        &[[0x00, 0x7c].as_slice(), &[1; 32]].concat(),
-    );
+    let got = expand(GGUFTensorType::Q8_0, &[[0x00, 0x7c].as_slice(), &[1; 32]].concat());
     assert!(got.iter().all(|v| *v == f32::INFINITY));
-    let got = expand(
-        GGUFTensorType::Q8_0,
-        &[[0x00, 0x7e].as_slice(), &[1; 32]].concat(),
-    );
+    let got = expand(GGUFTensorType::Q8_0, &[[0x00, 0x7e].as_slice(), &[1; 32]].concat());
     assert!(got.iter().all(|v| v.is_nan()));
 }

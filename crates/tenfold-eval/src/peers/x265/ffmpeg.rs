@@ -40,11 +40,7 @@ pub struct Settings {
 impl Settings {
     /// 8-bit samples and no further parameters.
     pub fn new(preset: Preset) -> Self {
-        Settings {
-            preset,
-            depth: 8,
-            extra: String::new(),
-        }
+        Settings { preset, depth: 8, extra: String::new() }
     }
 
     /// Intra only, one thread, and nothing that trades squared error for looks: no loop filters,
@@ -79,17 +75,10 @@ fn pixel_format(depth: u8) -> Result<&'static str, PeerError> {
 pub fn probe() -> Result<(), PeerError> {
     static FOUND: OnceLock<bool> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        let out = Command::new("ffmpeg")
-            .args(["-hide_banner", "-encoders"])
-            .stdin(Stdio::null())
-            .output();
+        let out = Command::new("ffmpeg").args(["-hide_banner", "-encoders"]).stdin(Stdio::null()).output();
         out.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("libx265"))
     });
-    if *found {
-        Ok(())
-    } else {
-        Err(PeerError::NotAvailable("install ffmpeg with libx265".to_string()))
-    }
+    if *found { Ok(()) } else { Err(PeerError::NotAvailable("install ffmpeg with libx265".to_string())) }
 }
 
 /// Codes frames at a quantiser.
@@ -103,26 +92,8 @@ pub(super) fn encode(
     let format = pixel_format(settings.depth)?;
     let size = format!("{}x{}", geometry.width, geometry.height);
     let mut command = quiet();
-    command.args([
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        format,
-        "-video_size",
-        &size,
-        "-framerate",
-        "25",
-    ]);
-    command.args([
-        "-i",
-        "pipe:0",
-        "-c:v",
-        "libx265",
-        "-preset",
-        settings.preset.name(),
-        "-pix_fmt",
-        format,
-    ]);
+    command.args(["-f", "rawvideo", "-pix_fmt", format, "-video_size", &size, "-framerate", "25"]);
+    command.args(["-i", "pipe:0", "-c:v", "libx265", "-preset", settings.preset.name(), "-pix_fmt", format]);
     command.args(["-x265-params", &settings.parameters(qp), "-f", "hevc", "pipe:1"]);
     pipe(command, &pack(samples, settings.depth))
 }
@@ -163,9 +134,7 @@ fn unpack(raw: &[u8], depth: u8) -> Vec<u16> {
     if depth == 8 {
         raw.iter().map(|&b| u16::from(b)).collect()
     } else {
-        raw.chunks_exact(2)
-            .map(|c| u16::from_le_bytes([c[0], c[1]]))
-            .collect()
+        raw.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect()
     }
 }
 
@@ -173,16 +142,11 @@ fn unpack(raw: &[u8], depth: u8) -> Vec<u16> {
 /// direction must not stop the other.
 fn pipe(mut command: Command, input: &[u8]) -> Result<Vec<u8>, PeerError> {
     let failed = |e: std::io::Error| PeerError::Failed(format!("ffmpeg: {e}"));
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
     let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
-    let mut stdout = child
-        .stdout
-        .take()
-        .ok_or_else(|| PeerError::Failed("no pipe from ffmpeg".to_string()))?;
+    let mut stdout =
+        child.stdout.take().ok_or_else(|| PeerError::Failed("no pipe from ffmpeg".to_string()))?;
     let (mut out, mut log) = (Vec::new(), String::new());
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -201,9 +165,5 @@ fn pipe(mut command: Command, input: &[u8]) -> Result<Vec<u8>, PeerError> {
     })
     .map_err(failed)?;
     let status = child.wait().map_err(failed)?;
-    if status.success() {
-        Ok(out)
-    } else {
-        Err(PeerError::Failed(format!("ffmpeg: {}", log.trim())))
-    }
+    if status.success() { Ok(out) } else { Err(PeerError::Failed(format!("ffmpeg: {}", log.trim()))) }
 }

@@ -32,11 +32,7 @@ impl Geometry {
             (width, values.div_ceil(width))
         };
         let count = rows.div_ceil(MAX_HEIGHT).max(1);
-        Geometry {
-            width,
-            height: rows.div_ceil(count).max(MIN_SIDE),
-            count,
-        }
+        Geometry { width, height: rows.div_ceil(count).max(MIN_SIDE), count }
     }
 
     /// Samples of all frames.
@@ -66,14 +62,8 @@ mod tests {
 
     #[test]
     fn padding_is_small() {
-        for (rows, cols) in [
-            (2048, 384),
-            (384, 1536),
-            (1024, 576),
-            (10_000, 200),
-            (7, 100_000),
-            (1, 1 << 20),
-        ] {
+        for (rows, cols) in [(2048, 384), (384, 1536), (1024, 576), (10_000, 200), (7, 100_000), (1, 1 << 20)]
+        {
             let g = Geometry::of(rows, cols);
             let waste = g.samples() as f64 / (rows * cols) as f64 - 1.0;
             assert!((0.0..0.02).contains(&waste), "{rows}×{cols}: {g:?}");

@@ -36,11 +36,7 @@ pub struct X265 {
 impl X265 {
     /// 8-bit samples, one scale for the tensor.
     pub fn new(preset: Preset, bits: f64) -> Self {
-        X265 {
-            settings: Settings::new(preset),
-            scaling: Scaling::Tensor,
-            bits,
-        }
+        X265 { settings: Settings::new(preset), scaling: Scaling::Tensor, bits }
     }
 }
 
@@ -50,11 +46,7 @@ impl Peer for X265 {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            fidelity: Fidelity::Lossy,
-            rate: Rate::Any,
-            timed: false,
-        }
+        Abilities { fidelity: Fidelity::Lossy, rate: Rate::Any, timed: false }
     }
 
     fn probe(&self) -> Result<(), PeerError> {
@@ -68,10 +60,7 @@ impl Peer for X265 {
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         let plane = Plane::new(view)?;
         let coded = encode_set(&[plane], &self.settings, self.scaling, Target::Bits(self.bits))?;
-        let stream = coded
-            .streams
-            .first()
-            .ok_or_else(|| PeerError::Failed("no stream".to_string()))?;
+        let stream = coded.streams.first().ok_or_else(|| PeerError::Failed("no stream".to_string()))?;
         let mut out = header::start(view)?;
         out.push(self.settings.depth);
         stream.mapping.write(&mut out);
@@ -80,12 +69,7 @@ impl Peer for X265 {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Tensor, PeerError> {
-        let header::Header {
-            shape,
-            values: n,
-            rest,
-            ..
-        } = header::read(bytes)?;
+        let header::Header { shape, values: n, rest, .. } = header::read(bytes)?;
         let mut cursor = Cursor(rest);
         let [depth] = cursor.array()?;
         let mapping = Mapping::read(&mut cursor)?;
@@ -94,11 +78,7 @@ impl Peer for X265 {
         let samples = ffmpeg::decode(cursor.0, &geometry, depth)?;
         let values = mapping.to_values(&geometry.collect(&samples, n), cols, depth);
         let data = values.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect();
-        Ok(Tensor {
-            dtype: Dtype::F32,
-            shape,
-            data,
-        })
+        Ok(Tensor { dtype: Dtype::F32, shape, data })
     }
 }
 
@@ -119,10 +99,7 @@ mod tests {
         let tensor = synth::gaussian(Dtype::Bf16, &[100, 3, 70], 0.02, 6).unwrap();
         let view = tensor.view().unwrap();
         for scaling in [Scaling::Tensor, Scaling::RowGroups(50)] {
-            let peer = X265 {
-                scaling,
-                ..X265::new(Preset::Medium, 3.0)
-            };
+            let peer = X265 { scaling, ..X265::new(Preset::Medium, 3.0) };
             let bytes = match peer.encode(&view) {
                 Ok(bytes) => bytes,
                 Err(PeerError::NotAvailable(what)) => return assert!(what.contains("ffmpeg")),

@@ -39,10 +39,7 @@ impl Mapping {
             };
             (centre as f32, (scale * finer) as f32)
         });
-        Mapping {
-            group: u32::try_from(group).unwrap_or(u32::MAX),
-            parts: parts.collect(),
-        }
+        Mapping { group: u32::try_from(group).unwrap_or(u32::MAX), parts: parts.collect() }
     }
 
     /// Samples of the values, clipped to the depth.
@@ -54,9 +51,7 @@ impl Mapping {
         chunks
             .flat_map(|(chunk, &(centre, scale))| {
                 let (centre, scale) = (f64::from(centre), f64::from(scale));
-                chunk
-                    .iter()
-                    .map(move |v| ((v - centre) * scale + middle).round().clamp(0.0, top) as u16)
+                chunk.iter().map(move |v| ((v - centre) * scale + middle).round().clamp(0.0, top) as u16)
             })
             .collect()
     }
@@ -68,9 +63,7 @@ impl Mapping {
         chunks
             .flat_map(|(chunk, &(centre, scale))| {
                 let (centre, scale) = (f64::from(centre), f64::from(scale));
-                chunk
-                    .iter()
-                    .map(move |&s| (f64::from(s) - middle) / scale + centre)
+                chunk.iter().map(move |&s| (f64::from(s) - middle) / scale + centre)
             })
             .collect()
     }
@@ -92,15 +85,10 @@ impl Mapping {
     /// Reads what [`Mapping::write`] wrote.
     pub(in crate::peers) fn read(cursor: &mut Cursor<'_>) -> Result<Self, PeerError> {
         let (group, count) = (cursor.u32()?, cursor.u32()? as usize);
-        let need = count
-            .checked_mul(8)
-            .ok_or_else(|| PeerError::Corrupt("mapping".to_string()))?;
+        let need = count.checked_mul(8).ok_or_else(|| PeerError::Corrupt("mapping".to_string()))?;
         let mut fields = Cursor(cursor.take(need)?);
         let parts = (0..count).map(|_| Ok((fields.f32()?, fields.f32()?)));
-        Ok(Mapping {
-            group,
-            parts: parts.collect::<Result<_, PeerError>>()?,
-        })
+        Ok(Mapping { group, parts: parts.collect::<Result<_, PeerError>>()? })
     }
 }
 
@@ -145,10 +133,7 @@ mod tests {
     use crate::synth::{self, Shape};
 
     fn gaussian() -> Vec<f64> {
-        synth::values(Shape::Gaussian, 0.05, 1 << 16, 3)
-            .iter()
-            .map(|&v| f64::from(v) + 2.0)
-            .collect()
+        synth::values(Shape::Gaussian, 0.05, 1 << 16, 3).iter().map(|&v| f64::from(v) + 2.0).collect()
     }
 
     #[test]

@@ -28,10 +28,7 @@ pub struct Plane {
 impl Plane {
     /// Widens a tensor.
     pub fn new(view: &TensorView<'_>) -> Result<Self, PeerError> {
-        Ok(Plane {
-            values: finite_values(view)?,
-            cols: view.cols(),
-        })
+        Ok(Plane { values: finite_values(view)?, cols: view.cols() })
     }
 }
 
@@ -81,10 +78,7 @@ pub fn encode_set(
         Target::Qp(qp) => return code(planes, settings, scaling, qp, 1.0),
         Target::Bits(bits) => bits,
     };
-    let mut search = Search {
-        bits,
-        points: Vec::new(),
-    };
+    let mut search = Search { bits, points: Vec::new() };
     // A quantiser in the middle of the range, and the finest scale that clips nothing of weight.
     let (mut qp, mut finer) = (30, 1.0);
     let mut best: Option<SetResult> = None;
@@ -143,24 +137,14 @@ fn code(
         let hevc = ffmpeg::encode(&samples, &geometry, settings, qp)?;
         let back = geometry.collect(&ffmpeg::decode(&hevc, &geometry, settings.depth)?, values.len());
         let fidelity = Fidelity::of(values, &mapping.to_values(&back, cols, settings.depth));
-        Ok(Stream {
-            mapping,
-            hevc,
-            fidelity,
-        })
+        Ok(Stream { mapping, hevc, fidelity })
     };
     let streams: Vec<Stream> = planes.par_iter().map(one).collect::<Result<_, _>>()?;
     let bytes: usize = streams.iter().map(|s| s.hevc.len()).sum();
     let values: usize = planes.iter().map(|p| p.values.len()).sum();
     let mut fidelity = Fidelity::default();
     streams.iter().for_each(|s| fidelity.add_tensor(s.fidelity));
-    Ok(SetResult {
-        streams,
-        qp,
-        finer,
-        bits: bytes as f64 * 8.0 / values.max(1) as f64,
-        fidelity,
-    })
+    Ok(SetResult { streams, qp, finer, bits: bytes as f64 * 8.0 / values.max(1) as f64, fidelity })
 }
 
 #[cfg(test)]
@@ -175,10 +159,7 @@ mod tests {
             0.5 * (1.0 + (2.0 * (7.0 - coarseness)).exp2()).log2()
         };
         for bits in [0.5, 1.0, 2.85, 4.0] {
-            let mut search = Search {
-                bits,
-                points: Vec::new(),
-            };
+            let mut search = Search { bits, points: Vec::new() };
             let (mut qp, mut finer) = (30, 1.0);
             let mut best = f64::INFINITY;
             for _ in 0..TRIALS {
@@ -197,10 +178,7 @@ mod tests {
         }
         let values = |seed| {
             let v = crate::synth::values(crate::synth::Shape::Gaussian, 0.02, 128 * 128, seed);
-            Plane {
-                values: v.iter().map(|&x| f64::from(x)).collect(),
-                cols: 128,
-            }
+            Plane { values: v.iter().map(|&x| f64::from(x)).collect(), cols: 128 }
         };
         let settings = Settings::new(ffmpeg::Preset::Medium);
         let set = [values(1), values(2)];

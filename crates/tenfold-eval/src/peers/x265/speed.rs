@@ -24,21 +24,12 @@ pub struct SpeedTrial {
 impl SpeedTrial {
     /// Finds the quantiser for a rate and measures the start of the program.
     pub fn prepare(plane: &Plane, settings: &Settings, bits: f64) -> Result<Self, PeerError> {
-        let found = encode_set(
-            std::slice::from_ref(plane),
-            settings,
-            Scaling::Tensor,
-            Target::Bits(bits),
-        )?;
+        let found = encode_set(std::slice::from_ref(plane), settings, Scaling::Tensor, Target::Bits(bits))?;
         let (values, cols) = (&plane.values, plane.cols);
         let mapping = Mapping::choose(values, cols, Scaling::Tensor, settings.depth, found.finer);
         let geometry = Geometry::of(values.len() / cols.max(1), cols);
         let samples = geometry.lay_out(&mapping.to_samples(values, cols, settings.depth));
-        let tiny = Geometry {
-            width: TINY,
-            height: TINY,
-            count: 1,
-        };
+        let tiny = Geometry { width: TINY, height: TINY, count: 1 };
         let mut starts = Vec::new();
         for _ in 0..3 {
             starts.push(seconds(&vec![128; TINY * TINY], &tiny, settings, found.qp)?);

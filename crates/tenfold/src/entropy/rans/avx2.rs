@@ -127,7 +127,7 @@ pub(super) fn levels(
 ) -> Result<usize> {
     let steps = out.len() / MAX_LANES;
     let most = class.iter().max().map_or(0, |&c| c as usize);
-    assert!(spec.slots.len() >= (most + 1) * 2 << spec.log);
+    assert!(spec.slots.len() >= ((most + 1) * 2) << spec.log);
     assert!(class.is_empty() || class.len() >= steps * MAX_LANES);
     assert!(low.is_empty() || low.len() >= steps * MAX_LANES);
     // SAFETY: this path is only chosen where `Level::available` found the features; slot indices are
@@ -151,7 +151,7 @@ unsafe fn pop(x: &mut __m256i, slot: __m256i, log: __m128i, words: *const u8) ->
         _mm256_permutevar8x32_epi32(next, _mm256_loadu_si256(EXPAND[lanes].as_ptr().cast()))
     };
     *x = _mm256_blendv_epi8(v, _mm256_or_si256(_mm256_slli_epi32::<16>(v), fresh), low);
-    debug_assert!(START == 1 << 16);
+    const { assert!(START == 1 << 16) };
     lanes.count_ones() as usize
 }
 

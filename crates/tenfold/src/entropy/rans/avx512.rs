@@ -78,7 +78,7 @@ pub(super) fn levels(
 ) -> Result<usize> {
     let steps = out.len() / MAX_LANES;
     let most = class.iter().max().map_or(0, |&c| c as usize);
-    assert!(spec.slots.len() >= (most + 1) * 2 << spec.log);
+    assert!(spec.slots.len() >= ((most + 1) * 2) << spec.log);
     assert!(class.is_empty() || class.len() >= steps * MAX_LANES);
     assert!(low.is_empty() || low.len() >= steps * MAX_LANES);
     // SAFETY: this path is only chosen where `Level::available` found the features; slot indices are
