@@ -45,7 +45,10 @@ impl Dequant {
         }
         if self.dtype == Dtype::Bf16 {
             let done = bf16_rows(level, m, self.scale as f32, &self.offsets, out);
-            return self.write_rest(level, &m[done..], &mut out[done * 2..]);
+            if done < m.len() {
+                self.write_rest(level, &m[done..], &mut out[done * 2..]);
+            }
+            return;
         }
         self.write_rest(level, m, out);
     }

@@ -40,13 +40,11 @@ impl LowBits {
     }
 
     /// Packs the low bits of levels; `class` is empty where there is one class only.
-    pub(crate) fn pack(&self, k: &[i32], class: &[u8]) -> Vec<u8> {
-        let mut w = BitWriter::default();
+    pub(crate) fn pack(&self, k: &[i32], class: &[u8], w: &mut BitWriter) {
         for (i, &k) in k.iter().enumerate() {
             let n = self.of(class.get(i).copied().unwrap_or(0));
             w.put(k as u32 & ((1 << n) - 1), n);
         }
-        w.finish()
     }
 }
 
@@ -92,7 +90,9 @@ mod tests {
         let low = LowBits::new(&[0, 3, 16]);
         let class: Vec<u8> = (0..100).map(|i| (i * 7 % 3) as u8).collect();
         let k: Vec<i32> = (0..100).map(|i: i32| (i - 50).wrapping_mul(77_777)).collect();
-        let bytes = low.pack(&k, &class);
+        let mut w = BitWriter::default();
+        low.pack(&k, &class, &mut w);
+        let bytes = w.finish();
         let mut r = LowReader::new(&bytes);
         let mut out = [0u32; 100];
         r.read(&low, &class[..40], &mut out[..40]);

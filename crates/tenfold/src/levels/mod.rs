@@ -4,6 +4,7 @@
 //! `exact` puts back what is stored as it was. Encoding: `quantise` finds the levels of a tile,
 //! `pack` writes them.
 
+mod check;
 mod decode;
 mod dequant;
 mod exact;
@@ -11,6 +12,7 @@ mod low;
 mod pack;
 mod params;
 mod quantise;
+mod symbols;
 
 pub(crate) use decode::{Scratch, decode_tile};
 pub(crate) use dequant::Dequant;

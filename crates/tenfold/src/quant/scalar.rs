@@ -28,23 +28,35 @@ const HALF: usize = CLASSES * LEVELS;
 /// Length of the threshold table.
 const ENTRIES: usize = 2 * HALF;
 
+/// Where each level starts to pay against the one nearer to zero.
+pub(crate) struct Thresholds {
+    /// Indexed by class · LEVELS + |level|, plus [`HALF`] for negative values; levels are 1 apart.
+    from: Box<[f32; ENTRIES]>,
+}
+
+impl Thresholds {
+    pub(crate) fn new(costs: &CostTable) -> Self {
+        // (u − 2k)² + R(k) = (u − 2k + 2)² + R(k − 1), solved for u/2.
+        let mut from = Box::new([0f32; ENTRIES]);
+        for c in 0..2 * CLASSES {
+            let bits = &costs.bits[c * 2 * LEVELS..][..LEVELS];
+            for k in 1..LEVELS {
+                from[c * LEVELS + k] = k as f32 - 0.5 + ((bits[k] - bits[k - 1]) / 8.0).clamp(0.0, 1.0);
+            }
+        }
+        Thresholds { from }
+    }
+}
+
 /// Levels with a rate-distortion choice between the two nearest towards zero.
 pub(crate) fn search(
     level: Level,
-    costs: &CostTable,
+    thresholds: &Thresholds,
     u: &[Lanes<f32>],
     class: &[Lanes<u8>],
     out: &mut [Lanes<i32>],
 ) {
-    // Where level k starts to pay against k − 1: (u − 2k)² + R(k) = (u − 2k + 2)² + R(k − 1).
-    let mut from = Box::new([0f32; ENTRIES]);
-    for c in 0..2 * CLASSES {
-        let bits = &costs.bits[c * 2 * LEVELS..][..LEVELS];
-        for k in 1..LEVELS {
-            from[c * LEVELS + k] = k as f32 - 0.5 + ((bits[k] - bits[k - 1]) / 8.0).clamp(0.0, 1.0);
-        }
-    }
-    run(level, &from, u, class, out);
+    run(level, &thresholds.from, u, class, out);
 }
 
 widen! {

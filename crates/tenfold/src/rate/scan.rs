@@ -86,7 +86,6 @@ fn scan_in(view: &TensorView<'_>, level: Level, workers: &Workers, unit: f64) ->
         for r in b * per_block..rows.min((b + 1) * per_block) {
             let (start, end) = (r * width, n.min((r + 1) * width));
             let size = view.dtype().size();
-            row.clear();
             row.resize(end - start, 0.0);
             load_scaled(level, view.dtype(), &view.data()[start * size..end * size], unit, row);
             add_row(level, row, &mut block);

@@ -62,6 +62,9 @@ const SMALL_SAMPLE: usize = 1 << 15;
 /// Tensors of fewer values are written to learn their size.
 const WRITE_BELOW: usize = 1 << 17;
 
+/// Tensors of at least this many values are streamed at the lowest effort.
+const STREAM_FROM: usize = 1 << 20;
+
 /// Weight of a bit against squared error in steps; found by trying on Gaussian and real tensors.
 fn lambda(machine: Machine) -> f64 {
     if machine == Machine::SCALAR { 0.30 } else { 0.27 }
@@ -213,6 +216,7 @@ impl<'a> Job<'a> {
             classes: None,
             dequant,
             measure: false,
+            count: true,
             other: None,
         };
         let full = self.encode_all(&plan, Target::Step(1.0))?;
@@ -289,6 +293,7 @@ impl<'a> Job<'a> {
             classes: None,
             dequant: dequant(dtype, step)?,
             measure: false,
+            count: true,
             other: None,
         };
         let table_bits = if self.view.len() < 1 << 18 { 96.0 } else { 400.0 };
@@ -552,6 +557,9 @@ impl<'a> Job<'a> {
 
     /// Quantises everything and tells how large it is or how good.
     fn encode_all(&self, plan: &Plan, target: Target) -> Result<Full> {
+        if self.options.effort == Effort::Fast && self.view.len() >= STREAM_FROM && !plan.measure {
+            return self.encode_stream(plan);
+        }
         let tiles = self.quantise(plan);
         let head = self.head(plan, &tiles);
         let error = tiles.iter().map(|t| t.squared_error).sum::<f64>();
@@ -568,6 +576,31 @@ impl<'a> Job<'a> {
             _ => {}
         }
         Ok(full)
+    }
+
+    /// Encodes tile by tile with tables from the sample: nothing is kept between quantising and coding,
+    /// and nothing is counted. What the sample has not seen escapes.
+    fn encode_stream(&self, plan: &Plan) -> Result<Full> {
+        let mut counts = self.trial(plan, &self.sample).counts;
+        let share = (self.view.len() / self.sample.values).max(1) as u64;
+        for c in &mut counts {
+            c.iter_mut().for_each(|c| *c *= share);
+            c[ESCAPE as usize] += 1;
+        }
+        let head = self.head_of(plan, &counts);
+        let table = EncodeTable::new(&head.freqs);
+        let mut plan = plan.clone();
+        plan.count = false;
+        let (n, size) = (self.view.len(), self.view.dtype().size());
+        let tiles = self.workers.map(plan.geometry.tiles(n), Default::default, |work, i| {
+            let (quantise, stack): &mut (TileWork, WordStack) = work;
+            let tile = quantise_tile(&plan, self.view, plan.geometry.tile(i, n), quantise);
+            let bytes = pack_tile(plan.level, &table, plan.geometry.lanes, size, &tile, stack);
+            quantise.reuse(tile);
+            bytes
+        });
+        let blob = self.assemble(head.clone(), &tiles)?;
+        Ok(Full { tiles: Vec::new(), head, got: blob.len() as f64, blob: Some(blob), error: 0.0 })
     }
 
     fn quantise(&self, plan: &Plan) -> Vec<Quantised> {
@@ -606,7 +639,10 @@ impl<'a> Job<'a> {
 
     /// Header for a quantised tensor: its tables are chosen here.
     fn head(&self, plan: &Plan, tiles: &[Quantised]) -> levels::Params {
-        let counts = total_counts(tiles);
+        self.head_of(plan, &total_counts(tiles))
+    }
+
+    fn head_of(&self, plan: &Plan, counts: &[Counts]) -> levels::Params {
         let classes = plan.class_count();
         let log = Self::table_log(classes);
         let per_class = levels::Params::tables_per_class(plan.machine);
@@ -652,12 +688,12 @@ impl<'a> Job<'a> {
         let bytes = self.workers.map(tiles.len(), WordStack::default, |stack, i| {
             pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i], stack)
         });
-        let head = Head {
-            dtype: self.view.dtype(),
-            shape: self.view.shape().to_vec(),
-            params: Codec::Levels(Box::new(head.clone())),
-        };
-        assemble(&head, &bytes)
+        self.assemble(head.clone(), &bytes)
+    }
+
+    fn assemble(&self, params: levels::Params, tiles: &[Vec<u8>]) -> Result<Vec<u8>> {
+        let params = Codec::Levels(Box::new(params));
+        assemble(&Head { dtype: self.view.dtype(), shape: self.view.shape().to_vec(), params }, tiles)
     }
 }
 
