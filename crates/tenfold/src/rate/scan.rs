@@ -10,7 +10,7 @@ pub(crate) struct Scan {
     pub unit: f64,
     /// Values that are neither infinite nor NaN.
     pub finite: u64,
-    /// Variance about the mean, in units².
+    /// Variance about the mean, in units², if it was asked for.
     pub variance: f64,
     /// Whether every finite value is zero.
     pub all_zero: bool,
@@ -57,20 +57,20 @@ impl Moments {
     }
 }
 
-/// Scans a tensor of floats.
-pub(crate) fn scan(view: &TensorView<'_>, level: Level, workers: &Workers) -> Scan {
+/// Scans a tensor of floats; `variance` says whether that is asked for.
+pub(crate) fn scan(view: &TensorView<'_>, level: Level, workers: &Workers, variance: bool) -> Scan {
     let wide = view.dtype() == Dtype::F64;
     let unit = if wide { unit_of(common_magnitude(view)) } else { 1.0 };
-    let mut scan = scan_in(view, level, workers, unit);
+    let mut scan = scan_in(view, level, workers, variance, unit);
     scan.all_zero = scan.max == 0.0 && (!wide || common_magnitude(view) == 0.0);
     // Squares of very large or small values leave the range of f32: look again in another unit.
     if !wide && scan.max > 0.0 && !(1e-12..1e12).contains(&scan.max) {
-        return scan_in(view, level, workers, unit_of(scan.max));
+        return scan_in(view, level, workers, variance, unit_of(scan.max));
     }
     scan
 }
 
-fn scan_in(view: &TensorView<'_>, level: Level, workers: &Workers, unit: f64) -> Scan {
+fn scan_in(view: &TensorView<'_>, level: Level, workers: &Workers, variance: bool, unit: f64) -> Scan {
     let n = view.len();
     let tabular = view.rows() >= 8 && (16..=BLOCK).contains(&view.cols());
     let width = if tabular { view.cols() } else { RUN };
@@ -88,7 +88,7 @@ fn scan_in(view: &TensorView<'_>, level: Level, workers: &Workers, unit: f64) ->
             let size = view.dtype().size();
             row.resize(end - start, 0.0);
             load_scaled(level, view.dtype(), &view.data()[start * size..end * size], unit, row);
-            add_row(level, row, &mut block);
+            add_row(level, row, variance, &mut block);
         }
         block
     });
@@ -121,10 +121,10 @@ fn gather(blocks: Vec<Block>, n: usize, unit: f64, width: usize, tabular: bool) 
     scan
 }
 
-multiversion! { fn add_row / add_row_inner(row: &mut [f32], block: &mut Block) }
+multiversion! { fn add_row / add_row_inner(row: &mut [f32], variance: bool, block: &mut Block) }
 
 #[inline(always)]
-fn add_row_inner(row: &mut [f32], block: &mut Block) {
+fn add_row_inner(row: &mut [f32], variance: bool, block: &mut Block) {
     // Sixteen sums side by side; each is short enough for f32.
     let (mut sum, mut abs, mut max, mut bad) = ([0f32; 16], [0f32; 16], [0f32; 16], [0u32; 16]);
     let mut add = |l: usize, v: &mut f32| {
@@ -151,18 +151,21 @@ fn add_row_inner(row: &mut [f32], block: &mut Block) {
 
     // The row is in the nearest cache now; a second look costs little. What was not finite is zero and
     // would add the mean's square, which is taken off again.
-    let about = mean as f32;
-    let mut squares = [0f32; 16];
-    let (chunks, rest) = row.as_chunks::<16>();
-    for c in chunks {
-        for l in 0..16 {
-            squares[l] += (c[l] - about) * (c[l] - about);
+    let mut about_mean = 0.0;
+    if variance {
+        let about = mean as f32;
+        let mut squares = [0f32; 16];
+        let (chunks, rest) = row.as_chunks::<16>();
+        for c in chunks {
+            for l in 0..16 {
+                squares[l] += (c[l] - about) * (c[l] - about);
+            }
         }
+        let rest: f64 = rest.iter().map(|v| ((v - about) as f64).powi(2)).sum();
+        let off = about as f64 - mean;
+        about_mean = total(&squares) + rest - bad * (about as f64).powi(2) - count * off * off;
     }
-    let rest: f64 = rest.iter().map(|v| ((v - about) as f64).powi(2)).sum();
-    let off = about as f64 - mean;
-    let squares = total(&squares) + rest - bad * (about as f64).powi(2) - count * off * off;
-    block.moments.add(Moments { count, mean, squares: squares.max(0.0) });
+    block.moments.add(Moments { count, mean, squares: about_mean.max(0.0) });
 
     for (c, v) in block.cols.iter_mut().zip(row.iter()) {
         *c += v.abs();

@@ -131,7 +131,7 @@ pub(crate) fn encode(
     target: Target,
 ) -> Result<Outcome> {
     let level = Level::detect();
-    let scan = scan(view, level, workers);
+    let scan = scan(view, level, workers, matches!(target, Target::Nmse(_)));
     if scan.all_zero {
         return Job::new(view, options, workers, level, scan).trivial();
     }
@@ -153,7 +153,7 @@ pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Resu
     let options = EncodeOptions::new(crate::Goal::Step(step)).with_effort(effort);
     let level = Level::detect();
     let workers = Workers::Here;
-    let scan = scan(view, level, &workers);
+    let scan = scan(view, level, &workers, false);
     if scan.max == 0.0 {
         return Ok(0.0);
     }

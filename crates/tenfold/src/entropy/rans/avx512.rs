@@ -34,12 +34,18 @@ unsafe fn encode_steps(
         let mut lanes =
             [_mm512_loadu_si512(x.as_ptr().cast()), _mm512_loadu_si512(x.as_ptr().add(16).cast())];
         let mut top = words.buffer.as_mut_ptr().add(words.top);
+        let near = Near::new(table);
         for step in symbols.chunks_exact(MAX_LANES).rev() {
             for g in [1, 0] {
                 let i = _mm512_cvtepu16_epi32(_mm256_loadu_si256(step.as_ptr().add(16 * g).cast()));
-                let i = _mm512_and_si512(i, within);
-                let span = _mm512_i32gather_epi32::<4>(i, table.span.as_ptr().cast());
-                let rcp = _mm512_i32gather_ps::<4>(i, table.reciprocal.as_ptr());
+                let (span, rcp) = match near.as_ref().and_then(|near| near.look_up(i)) {
+                    Some(found) => found,
+                    None => {
+                        let i = _mm512_and_si512(i, within);
+                        let span = _mm512_i32gather_epi32::<4>(i, table.span.as_ptr().cast());
+                        (span, _mm512_i32gather_ps::<4>(i, table.reciprocal.as_ptr()))
+                    }
+                };
                 let f = _mm512_and_si512(span, half);
                 let start = _mm512_srli_epi32::<16>(span);
                 let x = lanes[g];
@@ -66,6 +72,64 @@ unsafe fn encode_steps(
         _mm512_storeu_si512(x.as_mut_ptr().cast(), lanes[0]);
         _mm512_storeu_si512(x.as_mut_ptr().add(16).cast(), lanes[1]);
     }
+}
+
+/// Levels −16 … 15 of two tables (the quantisers of a single class), held in registers: most symbols are
+/// found there, and a gather takes far longer.
+struct Near {
+    span: [[__m512i; 2]; 2],
+    rcp: [[__m512; 2]; 2],
+}
+
+impl Near {
+    /// `None` where there are more tables, or bytes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
+    fn new(table: &EncodeTable) -> Option<Near> {
+        if table.span.len() != 512 || table.reciprocal.len() != 512 {
+            return None;
+        }
+        let span = |set: usize, half: usize| {
+            let at: [u32; 16] = std::array::from_fn(|i| table.span[set * 256 + slot_of(16 * half + i)]);
+            // SAFETY: the array has the bytes of a register.
+            unsafe { _mm512_loadu_si512(at.as_ptr().cast()) }
+        };
+        let rcp = |set: usize, half: usize| {
+            let at: [f32; 16] = std::array::from_fn(|i| table.reciprocal[set * 256 + slot_of(16 * half + i)]);
+            // SAFETY: as above.
+            unsafe { _mm512_loadu_ps(at.as_ptr()) }
+        };
+        Some(Near {
+            span: [[span(0, 0), span(0, 1)], [span(1, 0), span(1, 1)]],
+            rcp: [[rcp(0, 0), rcp(0, 1)], [rcp(1, 0), rcp(1, 1)]],
+        })
+    }
+
+    /// Span and reciprocal of sixteen symbols, if all are near.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
+    fn look_up(&self, i: __m512i) -> Option<(__m512i, __m512)> {
+        let shifted = _mm512_add_epi32(i, _mm512_set1_epi32(16));
+        if _mm512_test_epi32_mask(shifted, _mm512_set1_epi32(0xe0)) != 0 {
+            return None;
+        }
+        // A permutation of two registers looks at the low five bits of the index only.
+        let second = _mm512_test_epi32_mask(i, _mm512_set1_epi32(0x100));
+        let span = |s: &[__m512i; 2]| _mm512_permutex2var_epi32(s[0], i, s[1]);
+        let rcp = |r: &[__m512; 2]| _mm512_permutex2var_ps(r[0], i, r[1]);
+        if second == 0 {
+            return Some((span(&self.span[0]), rcp(&self.rcp[0])));
+        }
+        Some((
+            _mm512_mask_blend_epi32(second, span(&self.span[0]), span(&self.span[1])),
+            _mm512_mask_blend_ps(second, rcp(&self.rcp[0]), rcp(&self.rcp[1])),
+        ))
+    }
+}
+
+/// Symbol whose low five bits are `five` among levels −16 … 15.
+fn slot_of(five: usize) -> usize {
+    if five < 16 { five } else { five + 224 }
 }
 
 /// Decodes whole steps while a full step's words are left; returns the values done.
