@@ -1,10 +1,97 @@
 //! From a goal to a step: statistics first, then a sample, then at most a few real encodings.
+//!
+//! `scan` looks at the whole tensor once; `job` guesses a step and makes a plan (classes, low bits, costs);
+//! `refine` settles step and costs on a sample; `finish` quantises everything and corrects the step if
+//! the goal was missed; `write` chooses tables and writes the blob.
 
 mod bracket;
 mod classes;
+mod finish;
+mod job;
 mod low_bits;
+mod refine;
 mod sample;
 mod scan;
-mod search;
+mod write;
 
-pub(crate) use search::{Outcome, Target, encode, estimate};
+use crate::error::Result;
+use crate::options::{Effort, EncodeOptions};
+use crate::quant::cost::CostTable;
+use crate::simd::Level;
+use crate::view::TensorView;
+use crate::workers::Workers;
+use job::{Job, lambda};
+use scan::scan;
+
+/// What a step must reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Target {
+    /// About this many bytes.
+    Bytes(f64),
+    /// At most this many bytes.
+    Cap(usize),
+    /// Mean squared error at most this.
+    Mse(f64),
+    /// Mean squared error over variance at most this.
+    Nmse(f64),
+    /// This step.
+    Step(f64),
+    /// No error above this.
+    Bound(f64),
+}
+
+/// How a search for a step ended.
+pub(crate) enum Outcome {
+    /// A blob that reaches the target.
+    Blob(Vec<u8>),
+    /// Nothing to quantise: zeros and values stored exactly.
+    Trivial(Vec<u8>),
+    /// Not reached: a quantiser cannot hold these values or the target is out of range. The smallest
+    /// blob seen, in bytes, if any was made.
+    Failed(Option<usize>),
+}
+
+/// Encodes with the step that reaches the target.
+pub(crate) fn encode(
+    view: &TensorView<'_>,
+    options: &EncodeOptions,
+    workers: &Workers,
+    target: Target,
+) -> Result<Outcome> {
+    let level = Level::detect();
+    let scan = scan(view, level, workers, matches!(target, Target::Nmse(_)));
+    if scan.all_zero {
+        return Job::new(view, options, workers, level, scan).trivial();
+    }
+    if scan.max == 0.0 || (matches!(target, Target::Nmse(_)) && !scan.variance.is_finite()) {
+        return Ok(Outcome::Failed(None));
+    }
+    let job = Job::new(view, options, workers, level, scan);
+    let target = match target {
+        // Errors are measured in the scan's units.
+        Target::Nmse(v) => Target::Mse(v * job.scan.variance),
+        Target::Mse(v) => Target::Mse(v / job.scan.unit / job.scan.unit),
+        t => t,
+    };
+    job.run(target)
+}
+
+/// Bits a value at a step, from a sample.
+pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
+    let options = EncodeOptions::new(crate::Goal::Step(step)).with_effort(effort);
+    let level = Level::detect();
+    let workers = Workers::Here;
+    let scan = scan(view, level, &workers, false);
+    if scan.max == 0.0 {
+        return Ok(0.0);
+    }
+    let job = Job::new(view, &options, &workers, level, scan);
+    let Some(mut plan) = job.plan(step) else { return Ok(0.0) };
+    let mut bytes = 0.0;
+    for _ in 0..2 {
+        let t = job.trial(&plan, &job.sample);
+        bytes = t.bytes;
+        plan.costs = CostTable::measured(&t.counts, &plan.low, lambda(plan.machine));
+    }
+    Ok(bytes * 8.0 / view.len() as f64)
+}

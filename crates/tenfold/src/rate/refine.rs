@@ -1,0 +1,129 @@
+//! Step, costs and reconstruction points from a sample.
+
+use super::Target;
+use super::bracket::Bracket;
+use super::job::{Job, geometry, lambda, set_step};
+use super::low_bits;
+use super::sample::Sample;
+use crate::entropy::{ESCAPE, MAX_LANES};
+use crate::levels::{Dequant, Plan, Rounding, TileWork, quantise_tile};
+use crate::quant::cost::CostTable;
+use crate::quant::machine::grid;
+use crate::view::load_scaled;
+
+/// Values sampled while costs still change.
+const COARSE_SAMPLE: usize = 1 << 15;
+
+impl Job<'_> {
+    /// Finds costs and step on the sample: first both in turn, then, costs held, the step alone.
+    pub(super) fn refine(&self, plan: &mut Plan, target: Target) {
+        if matches!(plan.rounding, Rounding::Bounded(_)) {
+            return;
+        }
+        let lambda = lambda(plan.machine);
+        let coarse = self.sample.thin(COARSE_SAMPLE);
+        let want = self.want(target);
+        for round in 0..10 {
+            let trial = self.trial(plan, &coarse);
+            plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
+            let off = trial.got(target) / want - 1.0;
+            let next = plan.step() * self.nudge(target, trial.got(target), want, 2.0);
+            if (round >= 3 && off.abs() < 0.01) || want == 0.0 || !set_step(plan, next.max(self.finest)) {
+                break;
+            }
+        }
+        let low = low_bits::fit(&self.values, plan.step() / self.scan.unit, plan.classes.as_ref());
+        if low != plan.low {
+            plan.low = low;
+            let trial = self.trial(plan, &coarse);
+            plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
+        }
+        let mut bracket = Bracket::default();
+        for _ in 0..8 {
+            let got = self.trial(plan, &self.sample).got(target);
+            bracket.note(plan.step(), got, want);
+            let next = bracket.next(plan.step(), want, self.nudge(target, got, want, 1.0));
+            if want == 0.0 || (got / want - 1.0).abs() < 0.0015 || !set_step(plan, next.max(self.finest)) {
+                break;
+            }
+        }
+        self.fit_offsets(plan);
+    }
+
+    /// What [`Trial::got`] is held against: bytes, or the reciprocal of an error, so that it falls as the
+    /// step grows; 0 where there is nothing to reach.
+    pub(super) fn want(&self, target: Target) -> f64 {
+        match target {
+            Target::Bytes(_) => {
+                self.payload_bits(target) / 8.0 + self.overhead(geometry(self.view.len(), self.options))
+            }
+            Target::Cap(cap) => (cap as f64 * 0.999 - 2.0).max(1.0),
+            Target::Mse(mse) => 1.0 / (mse * 0.995),
+            _ => 0.0,
+        }
+    }
+
+    /// Factor to change the step by. A rate falls by a bit for each doubling, faster below two bits, where
+    /// zeros take over; `damping` says how much faster.
+    pub(super) fn nudge(&self, target: Target, got: f64, want: f64, damping: f64) -> f64 {
+        match target {
+            Target::Mse(_) => (got / want).sqrt().clamp(0.25, 4.0),
+            _ => {
+                let bits = |bytes: f64| bytes * 8.0 / self.n();
+                let slope = (1.2 * damping / bits(want)).clamp(1.0, 2.5 * damping);
+                ((bits(got) - bits(want)) / slope).clamp(-2.0, 2.0).exp2()
+            }
+        }
+    }
+
+    /// Reconstruction points at the mean of what quantises to them, where that is worth its bytes.
+    pub(super) fn fit_offsets(&self, plan: &mut Plan) {
+        if self.view.len() < 1 << 14 {
+            return;
+        }
+        let mut sample_plan = plan.clone();
+        sample_plan.geometry = Sample::GEOMETRY;
+        let size = self.view.dtype().size();
+        let stride = self.sample.windows.len().div_ceil(32).max(1);
+        let mut work = TileWork::default();
+        let mut sums = [(0.0f64, 0.0f64); 9];
+        for w in self.sample.windows.iter().step_by(stride) {
+            let q = quantise_tile(&sample_plan, self.view, *w, &mut work);
+            let mut u = vec![0f32; w.len];
+            load_scaled(
+                self.level,
+                self.view.dtype(),
+                &self.view.data()[w.start * size..][..w.len * size],
+                plan.step(),
+                &mut u,
+            );
+            let mut state = [0u32; MAX_LANES];
+            let mut class = vec![0u8; if plan.classes.is_some() { w.len } else { 0 }];
+            if let Some(map) = &plan.classes {
+                map.fill(w.start, &mut class);
+            }
+            for (i, (&s, u)) in q.symbols.iter().zip(u).enumerate() {
+                let s_lane = &mut state[i % Sample::GEOMETRY.lanes];
+                // Magnitudes with low bits are too large to have an offset worth storing.
+                if !plan.low.none() && plan.low.of(class.get(i).copied().unwrap_or(0)) > 0 {
+                    continue;
+                }
+                let k = s as u8 as i8 as i32;
+                let m = grid(k, *s_lane & 1);
+                *s_lane = plan.machine.next(*s_lane, k);
+                if m != 0 && s as u8 != ESCAPE && u.is_finite() {
+                    let e = m.abs() as f64 - (u * m.signum() as f32) as f64;
+                    let bin = &mut sums[m.unsigned_abs().min(8) as usize];
+                    *bin = (bin.0 + 1.0, bin.1 + e);
+                }
+            }
+        }
+        let mut offsets = [0i8; 8];
+        for (o, (n, e)) in offsets.iter_mut().zip(&sums[1..]) {
+            if *n >= 64.0 {
+                *o = (e / n * 64.0).round().clamp(-64.0, 64.0) as i8;
+            }
+        }
+        plan.dequant = Dequant::new(plan.dequant.dtype, plan.dequant.scale, &offsets);
+    }
+}

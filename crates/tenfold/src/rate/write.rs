@@ -1,0 +1,85 @@
+//! Tables for a quantised tensor, the size it will have, and its blob.
+
+use super::job::{Job, add, exact_len};
+use crate::blob::{Head, Params as Codec, assemble};
+use crate::entropy::fit::{self, Counts};
+use crate::entropy::rans::WordStack;
+use crate::entropy::table::EncodeTable;
+use crate::error::Result;
+use crate::levels::{self, Plan, Quantised, pack_tile};
+
+impl Job<'_> {
+    /// log2 of the sum of frequencies: fewer slots where there are many tables.
+    pub(super) fn table_log(classes: usize) -> u32 {
+        match classes {
+            0..=2 => 12,
+            3..=8 => 11,
+            _ => 10,
+        }
+    }
+
+    /// Header for a quantised tensor: its tables are chosen here.
+    pub(super) fn head(&self, plan: &Plan, tiles: &[Quantised]) -> levels::Params {
+        self.head_of(plan, &total_counts(tiles))
+    }
+
+    pub(super) fn head_of(&self, plan: &Plan, counts: &[Counts]) -> levels::Params {
+        let classes = plan.class_count();
+        let log = Self::table_log(classes);
+        let per_class = levels::Params::tables_per_class(plan.machine);
+        let alphabets = levels::Params::alphabets(log, &plan.low, classes, per_class);
+        let stored: Vec<Counts> = counts.iter().step_by(2 / per_class).copied().collect();
+        let tables = fit::choose(&stored, &alphabets, per_class);
+        let freqs = levels::Params::freqs_of(fit::expand(&tables, &alphabets), per_class);
+        levels::Params {
+            machine: plan.machine,
+            geometry: plan.geometry,
+            log,
+            low: plan.low,
+            scale: plan.dequant.scale,
+            offsets: plan.dequant.stored_offsets(),
+            classes: plan.classes.clone(),
+            tables,
+            freqs,
+        }
+    }
+
+    /// Bytes of a blob before its tiles are written.
+    pub(super) fn predict(&self, head: &levels::Params, tiles: &[Quantised]) -> f64 {
+        let mut bytes = Vec::new();
+        head.write(self.view.dtype(), &mut bytes);
+        let symbols: f64 = total_counts(tiles).iter().zip(&head.freqs).map(|(c, f)| fit::cost(c, f)).sum();
+        let coded = tiles.iter().filter(|t| !t.all_zero).count() as f64;
+        let low: usize =
+            tiles.iter().filter(|t| !t.all_zero).filter_map(|t| t.low.as_ref()).map(|l| l.len() + 3).sum();
+        let exact: usize = tiles.iter().map(|t| exact_len(t, self.view.dtype())).sum();
+        let fixed = 12.0 + 2.0 * self.view.shape().len() as f64 + 8.0;
+        fixed
+            + bytes.len() as f64
+            + symbols / 8.0
+            + low as f64
+            + tiles.len() as f64 * 14.0
+            + coded * head.geometry.lanes as f64 * 3.0
+            + exact as f64
+    }
+
+    pub(super) fn write(&self, plan: &Plan, head: &levels::Params, tiles: &[Quantised]) -> Result<Vec<u8>> {
+        let table = EncodeTable::new(&head.freqs);
+        let size = self.view.dtype().size();
+        let bytes = self.workers.map(tiles.len(), WordStack::default, |stack, i| {
+            pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i], stack)
+        });
+        self.assemble(head.clone(), &bytes)
+    }
+
+    pub(super) fn assemble(&self, params: levels::Params, tiles: &[Vec<u8>]) -> Result<Vec<u8>> {
+        let params = Codec::Levels(Box::new(params));
+        assemble(&Head { dtype: self.view.dtype(), shape: self.view.shape().to_vec(), params }, tiles)
+    }
+}
+
+pub(super) fn total_counts(tiles: &[Quantised]) -> Vec<Counts> {
+    let mut counts = vec![[0u64; 256]; tiles.first().map_or(0, |t| t.counts.len())];
+    tiles.iter().for_each(|t| add(&mut counts, &t.counts));
+    counts
+}
