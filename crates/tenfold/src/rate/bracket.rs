@@ -7,15 +7,15 @@ pub(crate) struct Bracket {
     over: Option<(f64, f64)>,
     /// The smallest knob that gave too little.
     under: Option<(f64, f64)>,
-    /// Trials so far.
-    trials: i32,
+    /// The last two trials.
+    last: [Option<(f64, f64)>; 2],
 }
 
 impl Bracket {
     /// Notes a trial.
     pub(crate) fn note(&mut self, knob: f64, got: f64, want: f64) {
-        self.trials += 1;
         let point = (knob.log2(), got.max(f64::MIN_POSITIVE).ln());
+        self.last = [Some(point), self.last[0]];
         if got > want {
             self.over = Some(self.over.filter(|o| o.0 > point.0).unwrap_or(point));
         } else {
@@ -28,12 +28,22 @@ impl Bracket {
         Some((self.under?.0 - self.over?.0).abs())
     }
 
-    /// What to try next: between the two, or beyond the one known by `guess` (a factor), going further
-    /// each time.
+    /// What to try next: between the two; with one of them known, a little beyond where the last two trials
+    /// point; after the first trial, by `guess` (a factor).
     pub(crate) fn next(&self, knob: f64, want: f64, guess: f64) -> f64 {
         let (Some(a), Some(b)) = (self.over, self.under) else {
-            let further = 1.6f64.powi(self.trials - 1);
-            return knob * guess.powf(further.max(1.0)).clamp(1.0 / 64.0, 64.0);
+            let ahead = match self.last {
+                [Some(now), Some(before)] => {
+                    1.3 * (want.ln() - now.1) * (now.0 - before.0) / (now.1 - before.1)
+                }
+                _ => 0.0,
+            };
+            // At least as far as the guess, and in its direction.
+            let ahead = if ahead.is_finite() { ahead } else { 0.0 };
+            let least = guess.log2();
+            let by = if least > 0.0 { ahead.max(1.6 * least) } else { ahead.min(1.6 * least) };
+            let by = if self.last[1].is_none() { least } else { by };
+            return knob * by.clamp(-6.0, 6.0).exp2();
         };
         let at = (want.ln() - a.1) / (b.1 - a.1);
         // Stay away from the ends: a trial that moves only one of them for ever would not end.

@@ -146,7 +146,7 @@ impl Job<'_> {
 
     /// How far off a size may be.
     pub(super) fn slack(&self) -> f64 {
-        if self.view.len() >= 1 << 20 { 0.003 } else { 0.007 }
+        if self.view.len() >= 900_000 { 0.003 } else { 0.007 }
     }
 
     /// Quantises everything and tells how large it is or how good.

@@ -6,8 +6,8 @@ use super::sample::Sample;
 use super::scan::Scan;
 use super::{Outcome, Target};
 use crate::blob::Geometry;
-use crate::entropy::fit::{self, Counts};
-use crate::entropy::{ESCAPE, MAX_LANES};
+use crate::entropy::MAX_LANES;
+use crate::entropy::fit::Counts;
 use crate::error::Result;
 use crate::levels::{Dequant, LowBits, Plan, Quantised, Rounding, TileWork, quantise_tile};
 use crate::options::{Effort, EncodeOptions};
@@ -223,21 +223,19 @@ impl<'a> Job<'a> {
         let tiles = self.workers.map(sample.windows.len(), TileWork::default, |work, i| {
             let q = quantise_tile(&sample_plan, self.view, sample.windows[i], work);
             let exact = exact_len(&q, self.view.dtype());
-            (q.counts, q.squared_error, exact, q.measured)
+            (q.counts, q.squared_error, exact, q.measured, escape_bits(&q.escapes))
         });
         let mut counts = vec![[0u64; 256]; plan.class_count() * 2];
-        let (mut error, mut exact, mut finite) = (0.0, 0, 0);
-        for (c, e, x, f) in &tiles {
+        let (mut error, mut exact, mut finite, mut escapes) = (0.0, 0, 0, 0.0);
+        for (c, e, x, f, s) in &tiles {
+            escapes += s;
             add(&mut counts, c);
             error += e;
             exact += x;
             finite += f;
         }
         let share = self.n() / sample.values as f64;
-        let escapes: u64 = counts.iter().map(|c| c[ESCAPE as usize]).sum();
-        let symbols: f64 = counts.iter().map(entropy).sum::<f64>()
-            + low_total(&counts, &plan.low)
-            + escapes as f64 * fit::ESCAPE_BITS;
+        let symbols: f64 = counts.iter().map(entropy).sum::<f64>() + low_total(&counts, &plan.low) + escapes;
         let per_value = symbols / sample.values as f64;
         let tables = counts.iter().filter(|c| c.iter().any(|&n| n > 0)).count() as f64
             * if self.view.len() < 1 << 17 { 5.0 } else { 30.0 };
@@ -274,6 +272,19 @@ pub(super) fn set_step(plan: &mut Plan, step: f64) -> bool {
         }
         None => false,
     }
+}
+
+/// Bits of a tile's escaped levels.
+pub(super) fn escape_bits(escapes: &[i32]) -> f64 {
+    let far = escapes.iter().map(|e| e.unsigned_abs()).max().unwrap_or(0);
+    let width = if far < 1 << 7 {
+        8.0
+    } else if far < 1 << 15 {
+        16.0
+    } else {
+        32.0
+    };
+    escapes.len() as f64 * width
 }
 
 pub(super) fn exact_len(q: &Quantised, dtype: Dtype) -> usize {

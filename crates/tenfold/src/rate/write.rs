@@ -1,6 +1,6 @@
 //! Tables for a quantised tensor, the size it will have, and its blob.
 
-use super::job::{Job, add, exact_len};
+use super::job::{Job, add, escape_bits, exact_len};
 use crate::blob::{Head, Params as Codec, assemble};
 use crate::entropy::fit::{self, Counts};
 use crate::entropy::rans::WordStack;
@@ -52,11 +52,14 @@ impl Job<'_> {
         let coded = tiles.iter().filter(|t| !t.all_zero).count() as f64;
         let low: usize =
             tiles.iter().filter(|t| !t.all_zero).filter_map(|t| t.low.as_ref()).map(|l| l.len() + 3).sum();
+        // `cost` has reckoned with a usual width of escapes.
+        let escapes: f64 =
+            tiles.iter().map(|t| escape_bits(&t.escapes) - t.escapes.len() as f64 * fit::ESCAPE_BITS).sum();
         let exact: usize = tiles.iter().map(|t| exact_len(t, self.view.dtype())).sum();
         let fixed = 12.0 + 2.0 * self.view.shape().len() as f64 + 8.0;
         fixed
             + bytes.len() as f64
-            + symbols / 8.0
+            + (symbols + escapes) / 8.0
             + low as f64
             + tiles.len() as f64 * 14.0
             + coded * head.geometry.lanes as f64 * 3.0
