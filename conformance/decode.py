@@ -325,7 +325,7 @@ class Levels(Codec):
         require(1 <= count <= 16, "number of classes")
         self.seen = {f"states {1 << nu}", f"table log {self.log}", f"classes {count}"}
         self.seen.add("offsets " + ("none" if stored == 0 else "all" if stored == 8 else "some"))
-        self.classes = [0] * n if count == 1 else self.class_map(r, count, n, shape)
+        self.class_of = (lambda i: 0) if count == 1 else self.class_map(r, count, n, shape)
         self.low = list(r.take(count))
         require(max(self.low) <= 16, "low bits")
         self.seen.add("low bits " + ("none" if max(self.low) == 0 else
@@ -348,14 +348,19 @@ class Levels(Codec):
 
         def scales(length, bits):
             packed = Bits(r.take(up(length * bits, 8) // 8))
-            return [packed.take(bits) for _ in range(length)] if bits else [0] * length
+            return [packed.take(bits) for _ in range(length)] if bits else None
 
         rows, cols = scales(-(-n // width), row_bits), scales(width, col_bits)
         names = {(0, 0): "neither", (1, 0): "rows", (0, 1): "columns", (1, 1): "rows and columns"}
         self.seen.add("classes by " + names[row_bits > 0, col_bits > 0])
         if shape[-1:] != [width]:
             self.seen.add("classes by runs")
-        return [sum(t <= rows[i // width] + cols[i % width] for t in thresholds) for i in range(n)]
+
+        def class_of(i):
+            scale = (rows[i // width] if rows else 0) + (cols[i % width] if cols else 0)
+            return sum(t <= scale for t in thresholds)
+
+        return class_of
 
     def tile(self, r, start, count):
         head = r.u32()
@@ -392,7 +397,7 @@ class Levels(Codec):
         state = [0] * self.lanes
         out = []
         for i in range(count):
-            lane, class_ = i % self.lanes, self.classes[start + i]
+            lane, class_ = i % self.lanes, self.class_of(start + i)
             q, b = state[lane] & 1, self.low[class_]
             symbol = stream.symbol(lane, self.slots[class_][q])
             high = symbol - 256 * (symbol > 127)
