@@ -150,6 +150,9 @@ impl Frame {
         let mut at = header_len;
         offsets.push(at);
         for &(len, _) in &directory {
+            if len % 4 != 0 {
+                return Err(Error::Corrupt("a tile's length is not a multiple of four"));
+            }
             at = at.checked_add(len as usize).ok_or(Error::Corrupt("tile lengths overflow"))?;
             offsets.push(at);
         }

@@ -71,7 +71,7 @@ impl<'a> BitReader<'a> {
         let mut n = 0;
         while self.take(1)? == 0 {
             n += 1;
-            if n > 16 {
+            if n > 15 {
                 return Err(Error::Corrupt("a table entry is too large"));
             }
         }

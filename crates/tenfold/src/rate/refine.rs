@@ -28,7 +28,9 @@ impl Job<'_> {
             plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
             let off = trial.got(target) / want - 1.0;
             let next = plan.step() * self.nudge(target, trial.got(target), want, 2.0);
-            if (round >= 3 && off.abs() < 0.01) || want == 0.0 || !set_step(plan, next.max(self.finest)) {
+            // Without a goal for it the step stays, and only the costs settle.
+            let settled = want == 0.0 || off.abs() < 0.01;
+            if (round >= 3 && settled) || (want > 0.0 && !set_step(plan, next.max(self.finest))) {
                 break;
             }
         }
@@ -38,6 +40,9 @@ impl Job<'_> {
             let trial = self.trial(plan, &coarse);
             plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
         }
+        // Once more from all of the sample: rare levels are scarce in the coarse one.
+        let trial = self.trial(plan, &self.sample);
+        plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
         let mut bracket = Bracket::default();
         for _ in 0..8 {
             let got = self.trial(plan, &self.sample).got(target);

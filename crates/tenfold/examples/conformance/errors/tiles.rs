@@ -84,6 +84,14 @@ pub fn levels() -> Vec<Fault> {
                 bytes.truncate(4 + 4 * t.states.len() + 2 * t.words.len());
                 bytes.push(100);
                 bytes.extend(low);
+                bytes.resize(bytes.len().next_multiple_of(4), 0);
+                bytes
+            })
+        }),
+        data("tile_length", "multiple of four", "a tile of an odd length", || {
+            tile_bytes(with_low, |t| {
+                let mut bytes = t.bytes();
+                bytes.push(0);
                 bytes
             })
         }),
