@@ -53,9 +53,21 @@ pub(crate) struct Frame {
     offsets: Vec<usize>,
 }
 
+/// A tile's bytes with their checksum, which whoever wrote them computes while they are at hand.
+pub(crate) struct Sealed {
+    bytes: Vec<u8>,
+    crc: u32,
+}
+
+impl Sealed {
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Sealed { crc: crc32fast::hash(&bytes), bytes }
+    }
+}
+
 /// Puts a blob together from a header and its tiles.
-pub(crate) fn assemble(head: &Head, tiles: &[Vec<u8>]) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(4096 + tiles.iter().map(|t| t.len() + 8).sum::<usize>());
+pub(crate) fn assemble(head: &Head, tiles: &[Sealed]) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(4096 + tiles.iter().map(|t| t.bytes.len() + 8).sum::<usize>());
     out.extend_from_slice(&MAGIC);
     out.push(FORMAT_VERSION);
     out.push(match head.params {
@@ -75,16 +87,17 @@ pub(crate) fn assemble(head: &Head, tiles: &[Vec<u8>]) -> Result<Vec<u8>> {
     }
     out.resize(out.len().next_multiple_of(4), 0);
     for t in tiles {
-        let len = u32::try_from(t.len()).map_err(|_| Error::InvalidArgument("a tile is too large".into()))?;
+        let len =
+            u32::try_from(t.bytes.len()).map_err(|_| Error::InvalidArgument("a tile is too large".into()))?;
         out.extend_from_slice(&len.to_le_bytes());
-        out.extend_from_slice(&crc32fast::hash(t).to_le_bytes());
+        out.extend_from_slice(&t.crc.to_le_bytes());
     }
     let header_len = u32::try_from(out.len() + 4)
         .map_err(|_| Error::InvalidArgument("the header would be larger than 4 GiB".into()))?;
     out[8..12].copy_from_slice(&header_len.to_le_bytes());
     let sum = crc32fast::hash(&out);
     out.extend_from_slice(&sum.to_le_bytes());
-    tiles.iter().for_each(|t| out.extend_from_slice(t));
+    tiles.iter().for_each(|t| out.extend_from_slice(&t.bytes));
     Ok(out)
 }
 

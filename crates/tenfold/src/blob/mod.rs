@@ -4,5 +4,5 @@ pub(crate) mod bytes;
 mod header;
 mod tile;
 
-pub(crate) use header::{Frame, Head, Params, assemble};
+pub(crate) use header::{Frame, Head, Params, Sealed, assemble};
 pub(crate) use tile::{Geometry, TileRange};

@@ -2,7 +2,7 @@
 
 use super::params::{LOG, Params};
 use super::planes::split;
-use crate::blob::{Geometry, Head, Params as Codec, assemble};
+use crate::blob::{Geometry, Head, Params as Codec, Sealed, assemble};
 use crate::entropy::MAX_LANES;
 use crate::entropy::fit::{Counts, cost, normalise};
 use crate::entropy::rans::{self, WordStack};
@@ -65,7 +65,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
             coded[p] = write_plane(level, coders[p].as_ref(), geometry.lanes, plane, scratch, &mut out);
         }
         scratch.planes = planes;
-        (out, coded)
+        (Sealed::new(out), coded)
     });
     // A table that no tile has used is of no use to a reader.
     for (p, table) in tables.iter_mut().enumerate() {
@@ -73,7 +73,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
             *table = None;
         }
     }
-    let tiles: Vec<Vec<u8>> = tiles.into_iter().map(|(bytes, _)| bytes).collect();
+    let tiles: Vec<Sealed> = tiles.into_iter().map(|(tile, _)| tile).collect();
     let params = Params { geometry, tables };
     let head = Head { dtype: view.dtype(), shape: view.shape().to_vec(), params: Codec::Planes(params) };
     assemble(&head, &tiles)

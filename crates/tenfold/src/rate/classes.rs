@@ -31,6 +31,9 @@ pub(crate) fn fit(
     let each = values as f64 / sample.len() as f64;
     let spacing = (0.5 / step) as f32;
     let bins: Vec<u8> = sample.iter().map(|&(_, v)| bin(v.abs() * spacing)).collect();
+    // Divisions are dear, and every combination below needs the same ones.
+    let places: Vec<(u32, u32)> =
+        sample.iter().map(|&(at, _)| ((at / scan.width) as u32, (at % scan.width) as u32)).collect();
     let mut all = [0u32; BINS];
     bins.iter().for_each(|&b| all[b as usize] += 1);
     let whole = entropy(&all) * each;
@@ -44,13 +47,13 @@ pub(crate) fn fit(
             let rows = if use_rows { scales(&scan.rows, per_octave) } else { Vec::new() };
             let cols = if use_cols { scales(&scan.cols, per_octave) } else { Vec::new() };
             let mut hist = vec![[0u32; BINS]; SUMS];
-            for (&(at, _), &b) in sample.iter().zip(&bins) {
-                let r = rows.get(at / scan.width).copied().unwrap_or(0);
-                let c = cols.get(at % scan.width).copied().unwrap_or(0);
+            for (&(row, col), &b) in places.iter().zip(&bins) {
+                let r = rows.get(row as usize).copied().unwrap_or(0);
+                let c = cols.get(col as usize).copied().unwrap_or(0);
                 hist[(r + c) as usize][b as usize] += 1;
             }
-            let width = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros());
-            let side = (rows.len() as u32 * width(&rows) + cols.len() as u32 * width(&cols)) as f64;
+            let width = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros()) as f64;
+            let side = rows.len() as f64 * width(&rows) + cols.len() as f64 * width(&cols);
             let (bits, thresholds) = cut(&hist, each, table_bits, DEAR * values as f64);
             if bits + side < best.0 && !thresholds.is_empty() {
                 best = (bits + side, Some(ClassMap { width: scan.width, rows, cols, thresholds }));

@@ -4,6 +4,7 @@ use super::bracket::Bracket;
 use super::job::{Job, lambda, set_step};
 use super::low_bits;
 use super::{Outcome, Target};
+use crate::blob::Sealed;
 use crate::entropy::ESCAPE;
 use crate::entropy::rans::WordStack;
 use crate::entropy::table::EncodeTable;
@@ -191,7 +192,7 @@ impl Job<'_> {
             let tile = quantise_tile(&plan, self.view, plan.geometry.tile(i, n), quantise);
             let bytes = pack_tile(plan.level, &table, plan.geometry.lanes, size, &tile, stack);
             quantise.reuse(tile);
-            bytes
+            Sealed::new(bytes)
         });
         let blob = self.assemble(head.clone(), &tiles)?;
         Ok(Full { tiles: Vec::new(), head, got: blob.len() as f64, blob: Some(blob), error: 0.0 })

@@ -14,12 +14,16 @@ const ESCAPE_BITS: f64 = 28.0;
 pub(crate) fn fit(sample: &[(usize, f32)], step: f64, classes: Option<&ClassMap>) -> LowBits {
     let mut levels: Vec<Vec<i32>> = vec![Vec::new(); classes.map_or(1, ClassMap::classes)];
     let spacing = (0.5 / step) as f32;
-    let mut class = [0u8];
-    for &(at, v) in sample {
+    let mut class = Vec::new();
+    for run in sample.chunk_by(|a, b| a.0 + 1 == b.0) {
+        class.clear();
+        class.resize(run.len(), 0u8);
         if let Some(map) = classes {
-            map.fill(at, &mut class);
+            map.fill(run[0].0, &mut class);
         }
-        levels[class[0] as usize].push((v * spacing).round() as i32);
+        for (&(_, v), &c) in run.iter().zip(&class) {
+            levels[c as usize].push((v * spacing).round() as i32);
+        }
     }
     let mut bits = [0u8; MAX_CLASSES];
     for (b, levels) in bits.iter_mut().zip(&levels) {

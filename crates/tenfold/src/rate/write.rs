@@ -1,7 +1,7 @@
 //! Tables for a quantised tensor, the size it will have, and its blob.
 
 use super::job::{Job, add, escape_bits, exact_len};
-use crate::blob::{Head, Params as Codec, assemble};
+use crate::blob::{Head, Params as Codec, Sealed, assemble};
 use crate::entropy::fit::{self, Counts};
 use crate::entropy::rans::WordStack;
 use crate::entropy::table::EncodeTable;
@@ -70,12 +70,12 @@ impl Job<'_> {
         let table = EncodeTable::new(&head.freqs);
         let size = self.view.dtype().size();
         let bytes = self.workers.map(tiles.len(), WordStack::default, |stack, i| {
-            pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i], stack)
+            Sealed::new(pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i], stack))
         });
         self.assemble(head.clone(), &bytes)
     }
 
-    pub(super) fn assemble(&self, params: levels::Params, tiles: &[Vec<u8>]) -> Result<Vec<u8>> {
+    pub(super) fn assemble(&self, params: levels::Params, tiles: &[Sealed]) -> Result<Vec<u8>> {
         let params = Codec::Levels(Box::new(params));
         assemble(&Head { dtype: self.view.dtype(), shape: self.view.shape().to_vec(), params }, tiles)
     }
