@@ -1,6 +1,9 @@
 //! Running over tiles on one thread or many. Results come back in order, so the bytes of a blob never
 //! depend on how many threads there were.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
@@ -12,8 +15,11 @@ pub(crate) enum Workers {
     /// In the caller's rayon pool.
     Ambient,
     /// In a pool of our own.
-    Own(rayon::ThreadPool),
+    Own(Arc<rayon::ThreadPool>),
 }
+
+/// Pools by number of threads. They are kept: starting threads takes as long as decoding a small tensor.
+static POOLS: Mutex<BTreeMap<usize, Arc<rayon::ThreadPool>>> = Mutex::new(BTreeMap::new());
 
 impl Workers {
     /// 0 threads: the ambient pool. 1: the calling thread.
@@ -21,11 +27,19 @@ impl Workers {
         match threads {
             0 => Ok(Workers::Ambient),
             1 => Ok(Workers::Here),
-            n => rayon::ThreadPoolBuilder::new()
-                .num_threads(n)
-                .build()
-                .map(Workers::Own)
-                .map_err(|e| Error::Threads(e.to_string())),
+            n => {
+                let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(pool) = pools.get(&n) {
+                    return Ok(Workers::Own(pool.clone()));
+                }
+                let pool = rayon::ThreadPoolBuilder::new()
+                    .num_threads(n)
+                    .build()
+                    .map_err(|e| Error::Threads(e.to_string()))?;
+                let pool = Arc::new(pool);
+                pools.insert(n, pool.clone());
+                Ok(Workers::Own(pool))
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use super::sample::Sample;
 use crate::entropy::{ESCAPE, MAX_LANES};
 use crate::levels::{Dequant, Plan, Rounding, TileWork, quantise_tile};
 use crate::quant::cost::CostTable;
-use crate::quant::machine::grid;
+use crate::quant::machine::{Machine, grid};
 use crate::view::load_scaled;
 
 /// Values sampled while costs still change.
@@ -40,9 +40,11 @@ impl Job<'_> {
             let trial = self.trial(plan, &coarse);
             plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
         }
-        // Once more from all of the sample: rare levels are scarce in the coarse one.
-        let trial = self.trial(plan, &self.sample);
-        plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
+        if plan.machine != Machine::SCALAR {
+            // Once more from all of the sample: rare levels are scarce in the coarse one.
+            let trial = self.trial(plan, &self.sample);
+            plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
+        }
         let mut bracket = Bracket::default();
         for _ in 0..8 {
             let got = self.trial(plan, &self.sample).got(target);
