@@ -8,7 +8,7 @@ use crate::entropy::rans::{self, WordStack};
 use crate::entropy::table::EncodeTable;
 use crate::simd::Level;
 
-/// Writes a tile of elements of `size` bytes; `words` is memory to reuse.
+/// Writes a tile of elements of `size` bytes; `stack` is memory to reuse.
 pub(crate) fn pack_tile(
     level: Level,
     table: &EncodeTable,

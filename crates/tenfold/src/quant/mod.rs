@@ -4,3 +4,6 @@ pub(crate) mod cost;
 pub(crate) mod machine;
 pub(crate) mod scalar;
 pub(crate) mod trellis;
+
+#[cfg(test)]
+mod tests;
