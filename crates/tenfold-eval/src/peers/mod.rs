@@ -3,6 +3,7 @@
 //! A peer is a value that knows its settings, so a list of peers is a list of columns in a table.
 //! [`scalar_ideal`] is the exception: it estimates a bound and produces no bytes, so it is no [`Peer`].
 
+mod family;
 mod header;
 mod rtn;
 pub mod scalar_ideal;
@@ -15,6 +16,7 @@ use thiserror::Error;
 
 pub use self::tenfold::Tenfold;
 pub use self::zstd::Zstd;
+pub use family::{Family, Kind, families};
 pub use rtn::Rtn;
 pub use x265::X265;
 
@@ -82,6 +84,12 @@ pub trait Peer: Sync {
     /// Whether it can run on this machine; otherwise [`PeerError::NotAvailable`] with what to install.
     fn probe(&self) -> Result<(), PeerError> {
         Ok(())
+    }
+
+    /// The same coder on so many threads (0: all cores); `None` if it has no threads of its own, so that
+    /// its speed on one thread is all there is.
+    fn on_threads(&self, _threads: usize) -> Option<Box<dyn Peer>> {
+        None
     }
 
     /// The same coder aimed at another rate in bits a value; `None` if it cannot be aimed there.

@@ -34,6 +34,10 @@ impl Peer for Tenfold {
         Abilities { fidelity, rate, timed: true }
     }
 
+    fn on_threads(&self, threads: usize) -> Option<Box<dyn Peer>> {
+        Some(Box::new(Tenfold { options: self.options.clone().with_threads(threads) }))
+    }
+
     fn at_bits(&self, bits: f64) -> Option<Box<dyn Peer>> {
         let mut options = self.options.clone();
         options.goal = Goal::Bits(bits);
