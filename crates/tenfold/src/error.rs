@@ -31,8 +31,12 @@ pub enum Error {
         id: u64,
     },
     /// The blob belongs to an engine that the caller did not ask.
-    #[error("the blob holds {codec} pictures; decode it with the video engine (tenfold-video)")]
+    #[error(
+        "the blob needs codec {id}: it holds {codec} pictures; decode it with the video engine (tenfold-video)"
+    )]
     OtherEngine {
+        /// Stored number of the codec.
+        id: u8,
         /// How the values are coded.
         codec: &'static str,
     },

@@ -243,7 +243,7 @@ fn decode_range(
             })
         }
         // `open` lets none pass.
-        Params::Carried(_) => Err(Error::OtherEngine { codec: frame.codec().name() }),
+        Params::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),
     }
 }
 

@@ -121,7 +121,7 @@ impl Frame {
     /// they may be fine, but nobody here could tell.
     pub(crate) fn parse_native(blob: &[u8], limits: &Limits) -> Result<Frame> {
         Frame::parse_if(blob, limits, |id| match Codec::carried(id) {
-            Some(codec) => Err(Error::OtherEngine { codec: codec.name() }),
+            Some(codec) => Err(Error::OtherEngine { id, codec: codec.name() }),
             None => Ok(()),
         })
     }
