@@ -35,8 +35,7 @@ impl Step {
         }
     }
 
-    /// Stored number.
-    pub(crate) fn id(&self) -> u8 {
+    fn id(&self) -> u8 {
         match self {
             Step::Hadamard(_) => HADAMARD,
         }
@@ -63,13 +62,14 @@ pub(crate) fn write(steps: &[Step], out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Reads a chain; a step that this build does not know is refused by its number.
-pub(crate) fn read(r: &mut Reader<'_>) -> Result<Vec<Step>> {
+/// Reads a chain; a step that this build does not know, or not before this codec, is refused by its
+/// number.
+pub(crate) fn read(r: &mut Reader<'_>, allowed: bool) -> Result<Vec<Step>> {
     let count = r.u8()?;
     let mut steps = Vec::with_capacity(usize::from(count));
     for _ in 0..count {
         let id = r.u8()?;
-        if id != HADAMARD {
+        if id != HADAMARD || !allowed {
             return Err(Error::UnsupportedFeature { what: "preparation step", id: u64::from(id) });
         }
         let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("preparation step"))?;
