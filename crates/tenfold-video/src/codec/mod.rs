@@ -2,6 +2,13 @@
 //!
 //! One file or folder an implementation; [`Encoder`] and [`Decoder`] are all the rest knows of them.
 
+#[cfg(feature = "video")]
+mod annexb;
+#[cfg(feature = "video")]
+pub mod libav;
+#[cfg(feature = "video")]
+mod obu;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 
