@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tenfold::Effort;
+use tenfold::prepare::Hadamard;
 use tenfold_archive::Alloc;
+use tenfold_video::Scaling;
 
 use crate::exit;
 
@@ -27,6 +29,7 @@ pub enum Command {
     Verify(VerifyArgs),
     Compare(CompareArgs),
     Bench(BenchArgs),
+    Engines(EnginesArgs),
     Completions(CompletionsArgs),
 }
 
@@ -49,6 +52,11 @@ pub struct CompressArgs {
     pub output: PathBuf,
     #[command(flatten)]
     pub goal: GoalArgs,
+    /// What the values are coded as: tenfold's own codec, or pictures of a video standard.
+    #[arg(long, value_enum, default_value = "native")]
+    pub codec: CodecArg,
+    #[command(flatten)]
+    pub pictures: PictureArgs,
     /// How hard to search; decoding takes the same time whichever it was [default: balanced].
     #[arg(long, value_enum)]
     pub effort: Option<EffortArg>,
@@ -81,6 +89,7 @@ Examples:
   tenfold compress ./llama -o ./llama-small --bits 2.5 --alloc step --effort best
   tenfold compress model.gguf -o exact.safetensors --lossless
   tenfold compress model.safetensors -o small.safetensors --nmse 1e-3 --exclude 'lm_head.*'
+  tenfold compress model.safetensors -o video.safetensors --bits 2.5 --codec h265
 
 Recipe (entries are tried in order, the first match counts):
   [default]
@@ -118,6 +127,40 @@ pub struct GoalArgs {
     /// Every bit comes back.
     #[arg(long, help_heading = "Goal (exactly one)")]
     pub lossless: bool,
+    /// This quantiser of the video encoder, whatever comes out.
+    #[arg(long, value_name = "N", help_heading = "Goal (exactly one)")]
+    pub qp: Option<u32>,
+    /// The video encoder keeps every sample; values are rounded to samples only.
+    #[arg(long, help_heading = "Goal (exactly one)")]
+    pub lossless_samples: bool,
+}
+
+/// How tensors become pictures; only with a --codec other than native.
+#[derive(Debug, Args)]
+pub struct PictureArgs {
+    /// Encoder, by a name of `tenfold engines` [default: the first that runs here].
+    #[arg(long, value_name = "NAME", help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub encoder: Option<String>,
+    /// Bits of a sample: 8, 10 or 12 [default: 8, more where that cannot reach the goal].
+    #[arg(long, value_name = "N", help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub depth: Option<u8>,
+    /// Who shares a centre and a scale: tensor, rows=N (each group of N rows), columns.
+    #[arg(long, value_name = "WHO", value_parser = scaling, help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub scale: Option<Scaling>,
+    /// Rotate blocks of N columns (a power of two) first, with random signs.
+    #[arg(long, value_name = "N", value_parser = hadamard, help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub hadamard: Option<Hadamard>,
+    /// 4:2:0 with constant chroma instead of luma alone, for decoders that know no other (NVDEC).
+    #[arg(long, help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub chroma: bool,
+}
+
+impl PictureArgs {
+    /// Whether none of them was given.
+    pub fn is_empty(&self) -> bool {
+        let PictureArgs { encoder, depth, scale, hadamard, chroma } = self;
+        encoder.is_none() && depth.is_none() && scale.is_none() && hadamard.is_none() && !chroma
+    }
 }
 
 /// Restore a compressed model: names, dtypes, shapes, order, metadata and shards.
@@ -260,6 +303,21 @@ Examples:
 JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`), `notes`, `checks`
 (each with `what`, `value`, `bar`, `rule`, `pass`) and `rows`, whose fields depend on the bench.";
 
+/// List what can make and read blobs on this machine, and why something cannot.
+#[derive(Debug, Args)]
+#[command(after_help = ENGINES_HELP)]
+pub struct EnginesArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const ENGINES_HELP: &str = "\
+Example:
+  tenfold engines
+
+JSON: a list, each with `engine`, `name`, `role` (codec, encoder, decoder), `standard`, `available`, `detail`.";
+
 /// Print a completion script for a shell.
 #[derive(Debug, Args)]
 #[command(
@@ -285,6 +343,21 @@ pub struct Decode {
     /// Refuse a compressed tensor that claims to be larger than this [default: 64 GiB].
     #[arg(long, value_name = "BYTES")]
     pub max_tensor_bytes: Option<u64>,
+    /// Decoder of video blobs, by a name of `tenfold engines` [default: the first that runs here].
+    #[arg(long, value_name = "NAME")]
+    pub decoder: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CodecArg {
+    /// tenfold's own codec.
+    Native,
+    /// H.264 pictures.
+    H264,
+    /// H.265 pictures.
+    H265,
+    /// AV1 pictures.
+    Av1,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -319,6 +392,23 @@ impl From<EffortArg> for Effort {
             EffortArg::Best => Effort::Best,
         }
     }
+}
+
+fn scaling(text: &str) -> Result<Scaling, String> {
+    match (text, text.strip_prefix("rows=").and_then(|n| n.parse().ok())) {
+        ("tensor", _) => Ok(Scaling::Tensor),
+        ("columns", _) => Ok(Scaling::Columns),
+        (_, Some(rows @ 1..)) => Ok(Scaling::Rows(rows)),
+        _ => Err(format!("{text:?} is none of tensor, rows=N, columns")),
+    }
+}
+
+fn hadamard(text: &str) -> Result<Hadamard, String> {
+    let block: u32 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if !block.is_power_of_two() {
+        return Err("must be a power of two".into());
+    }
+    Hadamard::new(block.trailing_zeros() as u8, 1).map_err(|e| e.to_string())
 }
 
 fn positive(text: &str) -> Result<f64, String> {

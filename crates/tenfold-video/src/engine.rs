@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tenfold::{Codec, DecodeOptions, EncodeOptions, Engine, Result, Tensor, TensorView};
+use tenfold::{Codec, DecodeOptions, Dtype, EncodeOptions, Engine, Result, Tensor, TensorView};
 
 use crate::error::Error;
 use crate::options::VideoOptions;
@@ -51,6 +51,13 @@ impl Engine for Video {
             Some(video) => Ok(crate::encode(view, options, video)?),
             None => tenfold::encode(view, options),
         }
+    }
+
+    fn max_encoded_len(&self, dtype: Dtype, shape: &[usize]) -> Result<usize> {
+        // Samples of at most 12 bits that no codec makes much larger, centres and steps of columns, and in the
+        // worst case every value special; the rest is headers and the smallest picture.
+        let native = tenfold::max_encoded_len(dtype, shape)?;
+        Ok(native.saturating_mul(24 / dtype.size().min(8)).saturating_add(1 << 18))
     }
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {

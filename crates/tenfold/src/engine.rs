@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::error::Result;
 use crate::options::{DecodeOptions, EncodeOptions};
-use crate::view::{Tensor, TensorView};
+use crate::view::{Dtype, Tensor, TensorView};
 
 /// Something that makes and reads blobs.
 pub trait Engine: Send + Sync {
@@ -20,6 +20,11 @@ pub trait Engine: Send + Sync {
 
     /// Decodes rows of the two-dimensional view, as [`crate::decode_rows`].
     fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor>;
+
+    /// Most bytes that [`Engine::encode`] returns for a tensor of this dtype and shape.
+    fn max_encoded_len(&self, dtype: Dtype, shape: &[usize]) -> Result<usize> {
+        crate::max_encoded_len(dtype, shape)
+    }
 
     /// Checks every checksum and decodes everything, without keeping the result.
     fn verify(&self, blob: &[u8], options: &DecodeOptions) -> Result<()> {
