@@ -1,6 +1,5 @@
 //! `tenfold engines`.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -8,7 +7,6 @@ use tenfold_video::codec::Abilities;
 
 use crate::args::EnginesArgs;
 use crate::print;
-use crate::table::Table;
 
 #[derive(Serialize)]
 struct Entry {
@@ -67,23 +65,17 @@ fn abilities(a: &Abilities) -> String {
 }
 
 fn table(entries: &[Entry]) -> String {
-    let headings = ["engine", "standard", "role", "name", "here", "detail"];
-    let mut table = Table::new(&headings, std::io::stdout().is_terminal());
+    let mut text = String::new();
     for e in entries {
         let here = if e.available { "yes" } else { "no" };
-        let standard = e.standard.clone().unwrap_or_else(|| "-".into());
-        table.row(vec![
-            e.engine.into(),
-            standard,
-            e.role.into(),
-            e.name.into(),
-            here.into(),
-            e.detail.clone(),
-        ]);
+        let standard = e.standard.as_deref().unwrap_or("-");
+        let line =
+            format!("{:<6} {standard:<6} {:<8} {:<8} {here:<4} {}", e.engine, e.role, e.name, e.detail);
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
-    let mut text = table.render();
     if entries.len() == 1 {
-        text.push_str("video: this build has no codecs; build with --features video (the system's FFmpeg)\n");
+        text.push_str("video  this build has no codecs; build with --features video (the system's FFmpeg)\n");
     }
     text
 }

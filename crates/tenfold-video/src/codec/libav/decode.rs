@@ -4,7 +4,8 @@ use std::ffi::{CString, c_int};
 
 use ffmpeg_sys_next as ffi;
 
-use super::super::Format;
+use super::super::{Chroma, Format, Standard};
+use super::encode::needs;
 use super::handles::{self, Buffer, Context, Frame, Packet, check};
 use super::spec::LibavDecoder;
 use super::{device, formats};
@@ -41,10 +42,28 @@ pub(super) fn run(
     }
 }
 
-/// Whether the decoder is there; devices are really opened.
+/// Whether the decoder is there. That a library lists a hardware decoder says nothing of the machine: those
+/// decode a picture of middle gray.
 pub(super) fn probe(decoder: &LibavDecoder) -> Result<()> {
-    let format = Format { width: 256, height: 256, depth: 8, chroma: super::super::Chroma::Constant };
-    Session::open(decoder, &format).map(|_| ())
+    let format = Format { width: 256, height: 256, depth: 8, chroma: Chroma::Constant };
+    if !decoder.is_hardware() {
+        return Session::open(decoder, &format).map(|_| ());
+    }
+    let stream: &[u8] = match decoder.standard {
+        Standard::H264 => include_bytes!("probe/gray.h264"),
+        Standard::H265 => include_bytes!("probe/gray.h265"),
+        Standard::Av1 => include_bytes!("probe/gray.av1"),
+    };
+    let mut out = vec![0; format.samples()];
+    let found = run(decoder, &format, &[], &[stream], &mut out);
+    let missing = |reason: String| Error::NotAvailable { name: decoder.name.to_string(), reason };
+    found.map_err(|e| match e {
+        Error::Stream { reason, .. } | Error::NotAvailable { reason, .. } => {
+            missing(format!("{reason}; {}", needs(decoder.name)))
+        }
+        other => other,
+    })?;
+    if out.iter().all(|&s| s == 128) { Ok(()) } else { Err(missing("a test picture decodes wrongly".into())) }
 }
 
 /// An open decoder.

@@ -40,7 +40,7 @@ impl Device {
 
     fn what(self) -> &'static str {
         match self {
-            Device::Vaapi => "no VAAPI device (a GPU with a driver under /dev/dri is needed)",
+            Device::Vaapi => "no VAAPI device",
             Device::Vulkan => "no Vulkan device with video queues",
             Device::Cuda => "no CUDA device",
         }

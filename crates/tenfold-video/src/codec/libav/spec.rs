@@ -173,6 +173,13 @@ impl Encoder for LibavEncoder {
     }
 }
 
+impl LibavDecoder {
+    /// Whether it runs on an engine of its own rather than on the CPU.
+    pub fn is_hardware(&self) -> bool {
+        self.device.is_some() || matches!(self.name, "nvdec" | "qsv")
+    }
+}
+
 impl Decoder for LibavDecoder {
     fn name(&self) -> &'static str {
         self.name
