@@ -8,3 +8,5 @@ mod draw;
 mod number;
 mod promise;
 pub mod roundtrip;
+#[cfg(feature = "video")]
+pub mod video_decode;
