@@ -8,7 +8,9 @@
 //! Tensors come from files ([`load`]) or from seeded generators ([`synth`]).
 #![deny(unsafe_code)]
 
+pub mod ablation;
 pub mod bench;
+pub mod intra;
 pub mod load;
 pub mod metrics;
 pub mod peers;

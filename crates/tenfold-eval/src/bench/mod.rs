@@ -15,13 +15,14 @@ mod clock;
 mod files;
 mod gap;
 mod lossless;
-mod progress;
+pub(crate) mod progress;
 mod rate;
 mod report;
 mod speed;
-mod table;
+pub(crate) mod table;
 mod x265_rival;
 
+pub(crate) use args::default_command;
 pub use args::{BenchArgs, What};
 pub use report::{Check, Machine, Report};
 

@@ -82,9 +82,14 @@ pub struct Report {
 impl Report {
     /// An empty report of a bench on this machine.
     pub fn new(args: &BenchArgs) -> Self {
+        Report::named(args.what.name(), &args.command)
+    }
+
+    /// An empty report of any program that measures, by its name and its command line.
+    pub(crate) fn named(bench: &'static str, command: &str) -> Self {
         Report {
-            bench: args.what.name(),
-            command: args.command.clone(),
+            bench,
+            command: command.to_string(),
             date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())),
             commit: commit(),
             version: env!("CARGO_PKG_VERSION"),
@@ -100,7 +105,7 @@ impl Report {
         self.checks.iter().all(|c| c.pass)
     }
 
-    pub(super) fn row(&mut self, row: &impl Serialize) -> Result<()> {
+    pub(crate) fn row(&mut self, row: &impl Serialize) -> Result<()> {
         self.rows.push(serde_json::to_value(row).context("a row does not serialise")?);
         Ok(())
     }
@@ -118,11 +123,11 @@ impl Report {
         pass
     }
 
-    pub(super) fn note(&mut self, note: impl Into<String>) {
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    pub(super) fn print_verdicts(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn print_verdicts(&self, out: &mut dyn Write) -> io::Result<()> {
         for note in &self.notes {
             writeln!(out, "note: {note}")?;
         }

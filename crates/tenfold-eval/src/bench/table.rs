@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 /// Rows of text under headings.
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
@@ -15,7 +15,12 @@ impl Table {
 
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+        self.cells(cells.into());
+    }
+
+    /// Adds a row of however many cells there are headings.
+    pub fn cells(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
     }
 
     /// Prints all rows.
