@@ -5,6 +5,7 @@ mod compare;
 mod compress;
 mod decompress;
 mod inspect;
+mod race;
 mod verify;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Compare(args) => compare::run(args, cli.quiet),
         Command::Bench(args) => bench::run(args, cli.quiet),
+        Command::Race(args) => race::run(args, cli.quiet),
         Command::Completions(args) => completions(args),
     }
 }

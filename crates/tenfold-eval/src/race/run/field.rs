@@ -94,7 +94,7 @@ fn runners<'a>(family: &'a Family, rates: &[f64]) -> Vec<Runner<'a>> {
 }
 
 /// What sort of coder, in a word.
-pub(crate) fn kind_name(kind: Kind) -> &'static str {
+fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Ours => "ours",
         Kind::Video => "video",

@@ -10,7 +10,6 @@ mod row;
 mod state;
 
 pub(crate) use engine::{Outcome, race};
-pub(crate) use field::kind_name;
 pub(crate) use heat::{Heat, SIDE};
 pub(crate) use inputs::Input;
 pub use field::{Absent, Entrant};
