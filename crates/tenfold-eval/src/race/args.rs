@@ -101,6 +101,12 @@ impl RaceArgs {
         self.table_rates().into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(2.5)
     }
 
+    /// Bits up to which curves are drawn: codes of 8 bits lie far out and would squeeze everything else to
+    /// one side.
+    pub(crate) fn drawn_bits(&self) -> f64 {
+        self.table_rates().last().copied().unwrap_or(4.0) + 1.1
+    }
+
     pub(crate) fn value_limit(&self) -> Option<usize> {
         self.max_values.or(self.quick.then_some(QUICK_VALUES))
     }

@@ -40,7 +40,12 @@ pub struct GapTable {
 }
 
 /// A table for each kind there is.
-pub(crate) fn gap_tables(inputs: &[Input], entrants: &[Entrant], rows: &[Row], rates: &[f64]) -> Vec<GapTable> {
+pub(crate) fn gap_tables(
+    inputs: &[Input],
+    entrants: &[Entrant],
+    rows: &[Row],
+    rates: &[f64],
+) -> Vec<GapTable> {
     let mut out = Vec::new();
     for kind in TensorKind::ALL {
         let members: Vec<usize> = (0..inputs.len()).filter(|&i| inputs[i].kind == kind).collect();

@@ -47,8 +47,7 @@ pub struct Losses {
 /// Compares every measured point of lossy coders that are not ours with our curve at the same bits.
 pub(crate) fn losses(entrants: &[Entrant], rows: &[Row]) -> Losses {
     let ours = entrants.iter().find(|e| e.ours && e.id == OURS);
-    let mut out =
-        Losses { ours: ours.map(|e| e.title.clone()), compared: 0, outside: 0, found: Vec::new() };
+    let mut out = Losses { ours: ours.map(|e| e.title.clone()), compared: 0, outside: 0, found: Vec::new() };
     let Some(ours) = ours else {
         return out;
     };
@@ -91,7 +90,9 @@ impl Losses {
         };
         match (self.compared, self.found.len()) {
             (0, _) => format!("No point of another lossy coder could be held against {ours}.{outside}"),
-            (n, 0) => format!("{ours} loses nowhere: it has the least error at each of the {n} points of other lossy coders.{outside}"),
+            (n, 0) => format!(
+                "{ours} loses nowhere: it has the least error at each of the {n} points of other lossy coders.{outside}"
+            ),
             (n, lost) => format!("{ours} loses at {lost} of {n} points of other lossy coders.{outside}"),
         }
     }

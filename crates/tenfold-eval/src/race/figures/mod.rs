@@ -8,14 +8,14 @@ mod mean;
 mod shown;
 
 pub(crate) use curve::{Curve, curve};
+pub use equal::{EqualCell, EqualRow, EqualTable};
 pub(crate) use equal::{equal_error, means};
 pub(crate) use gaps::gap_tables;
+pub use gaps::{GapCell, GapRow, GapTable};
 pub(crate) use losses::losses;
+pub use losses::{Loss, Losses};
 pub(crate) use mean::{Point, kinds, points};
 pub(crate) use shown::{Style, styles};
-pub use equal::{EqualCell, EqualRow, EqualTable};
-pub use gaps::{GapCell, GapRow, GapTable};
-pub use losses::{Losses, Loss};
 
 use super::run::Row;
 
@@ -23,3 +23,6 @@ use super::run::Row;
 pub(crate) fn of<'a>(rows: &'a [Row], input: usize, family: &'a str) -> impl Iterator<Item = &'a Row> {
     rows.iter().filter(move |r| r.input == input && r.family == family)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 // The curves: one chart, the reader chooses tensors, axis and coders.
 
-const chart = { kind: null, tensor: -1, axis: 'nmse', shown: new Set() };
+const chart = { kind: null, tensor: -1, axis: 'gap', wide: false, shown: new Set() };
 const AXES = {
   nmse: { label: 'NMSE', log: true, name: 'NMSE (mean squared error / variance)' },
   gap: { label: 'Gap', log: false, name: 'bits above the Gaussian bound' },
@@ -22,7 +22,7 @@ function drawChart() {
   const box = byId('chart'), axis = AXES[chart.axis];
   const width = Math.max(300, Math.min(1040, box.clientWidth || 640)), phone = width < 520;
   const height = phone ? 330 : 440, left = 58, right = 14, top = 26, bottom = 42;
-  const points = chartPoints().filter(p => chart.shown.has(p.family));
+  const points = chartPoints().filter(p => chart.shown.has(p.family) && (chart.wide || p.bits <= DATA.limit));
   const up = p => axis.log ? Math.log10(p[chart.axis]) : p[chart.axis];
   const spread = (values, least) => {
     const low = Math.min(...values), high = Math.max(...values), margin = Math.max((high - low) * 0.06, least);
@@ -143,6 +143,7 @@ function chooseKind(kind) {
 function curves() {
   DATA.families.forEach((family, i) => { if (family.shown) chart.shown.add(i); });
   tabs('axes', Object.entries(AXES).map(([id, a]) => [id, a.label]), chart.axis, id => { chart.axis = id; drawChart(); });
+  tabs('widths', [[false, `to ${fixed(DATA.limit, 0)} bits`], [true, 'all rates']], false, wide => { chart.wide = wide; drawChart(); });
   byId('tensor').addEventListener('change', event => { chart.tensor = Number(event.target.value); drawChart(); });
   const kinds = DATA.kinds.map(k => [k.kind, KINDS[k.kind]]);
   tabs('kinds', kinds, kinds[0][0], chooseKind);

@@ -31,8 +31,8 @@ function paint(picture, stops, position, label) {
   return canvas;
 }
 
-const scaleBar = (stops, low, middle, high) => make('div', { class: 'scale' },
-  make('i', { style: `background:${gradient(stops)}` }), make('div', {}, make('span', {}, low), make('span', {}, middle), make('span', {}, high)));
+const scaleBar = (stops, name, low, high) => make('div', { class: 'scale' },
+  make('p', {}, name), make('i', { style: `background:${gradient(stops)}` }), make('div', {}, make('span', {}, low), make('span', {}, high)));
 
 /** Ends of the scale that all coders of a tensor share: all cells but the outermost hundredth on each side. */
 function errorRange(tensor) {
@@ -60,9 +60,9 @@ function heat(number) {
     paint(tensor.picture, TWO_SIDED, b => (b - 1) / 254, `Heat-map of ${tensor.name}`),
     make('figcaption', {}, make('b', {}, tensor.name), make('span', {}, `${tensor.dtype}, ${tensor.shape.join(' × ')}, σ ${short(tensor.std)}`)));
   const sigma = byte => `${short(2 ** octave(byte))} σ`;
-  fill('heat-own', own, make('div', {},
-    scaleBar(TWO_SIDED, `−${short(tensor.scale)}`, 'mean of a cell', `+${short(tensor.scale)}`), make('p', {}),
-    tensor.errors.length ? scaleBar(RISING, sigma(low), 'error of a cell', sigma(high)) : null));
+  fill('heat-own', own, make('div', { class: 'scales' },
+    scaleBar(TWO_SIDED, 'Tensor: cell’s mean, less the tensor’s', `−${short(tensor.scale)}`, `+${short(tensor.scale)}`),
+    tensor.errors.length ? scaleBar(RISING, 'Coders: root mean square error', sigma(low), sigma(high)) : null));
   fill('heat', ...tensor.errors.map(error => {
     const family = DATA.families[error.family];
     const place = byte => byte ? (byte - low) / (high - low) : 0;

@@ -43,8 +43,15 @@ pub(crate) fn race(args: &RaceArgs, families: &[Family]) -> Result<Outcome> {
     let origin = Origin::here(args);
     let commit = origin.commit.clone();
     let mut state = State::open(&args.out, origin, args)?;
-    let mut outcome =
-        Outcome { inputs: Vec::new(), entrants, absent, rows: Vec::new(), pictures: Vec::new(), kept: 0, commit };
+    let mut outcome = Outcome {
+        inputs: Vec::new(),
+        entrants,
+        absent,
+        rows: Vec::new(),
+        pictures: Vec::new(),
+        kept: 0,
+        commit,
+    };
     let bar = progress::bar(inputs.len() * runners.len(), args.quiet);
     for (number, input) in inputs.iter().enumerate() {
         for runner in &runners {

@@ -57,7 +57,11 @@ impl Heat {
 }
 
 fn error_byte(power: f64) -> u8 {
-    if power > 0.0 { ((power.log2() / 2.0 - FLOOR) * 255.0 / OCTAVES).round().clamp(1.0, 255.0) as u8 } else { 0 }
+    if power > 0.0 {
+        ((power.log2() / 2.0 - FLOOR) * 255.0 / OCTAVES).round().clamp(1.0, 255.0) as u8
+    } else {
+        0
+    }
 }
 
 fn error_power(byte: u8) -> f64 {

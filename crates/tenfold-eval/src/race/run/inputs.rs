@@ -59,8 +59,9 @@ pub(crate) fn load(args: &RaceArgs) -> Result<Vec<Input>> {
     }
     if out.is_empty() {
         let files = args.files.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
-        let message =
-            format!("no tensor to race in {files}: floats with two dimensions and {MIN_VALUES} values, or --tensors");
+        let message = format!(
+            "no tensor to race in {files}: floats with two dimensions and {MIN_VALUES} values, or --tensors"
+        );
         return Err(RaceError::Usage(message).into());
     }
     Ok(out)
@@ -82,7 +83,8 @@ fn as_data(error: anyhow::Error) -> anyhow::Error {
 }
 
 fn label(path: &Path, all: &[PathBuf]) -> String {
-    let stem = |p: &Path| p.file_stem().map_or_else(|| p.display().to_string(), |s| s.to_string_lossy().into());
+    let stem =
+        |p: &Path| p.file_stem().map_or_else(|| p.display().to_string(), |s| s.to_string_lossy().into());
     let own: String = stem(path);
     let shared = all.iter().filter(|p| stem(p) == own).count() > 1;
     if shared { path.display().to_string() } else { own }
@@ -129,7 +131,8 @@ mod tests {
 
     #[test]
     fn labels_are_short_while_they_tell_files_apart() {
-        let all = [PathBuf::from("a/model.safetensors"), "b/model.safetensors".into(), "kv.safetensors".into()];
+        let all =
+            [PathBuf::from("a/model.safetensors"), "b/model.safetensors".into(), "kv.safetensors".into()];
         assert_eq!(label(&all[0], &all), "a/model.safetensors");
         assert_eq!(label(&all[2], &all), "kv");
     }

@@ -60,11 +60,7 @@ fn attempt(
         if let Some(several) = several {
             let (encode, bytes) = repeated(runs, || several.encode(&view))?;
             let (decode, _) = repeated(runs, || several.decode(&bytes))?;
-            speeds.push(Speed {
-                threads: timing.threads,
-                encode: values / encode,
-                decode: values / decode,
-            });
+            speeds.push(Speed { threads: timing.threads, encode: values / encode, decode: values / decode });
         }
     }
     let fidelity = judge(peer, &view, tensor, &decoded)?;
@@ -148,8 +144,7 @@ mod tests {
             self.0.to_string()
         }
         fn abilities(&self) -> Abilities {
-            let fidelity =
-                if self.0 == "liar" { peers::Fidelity::Lossless } else { peers::Fidelity::Lossy };
+            let fidelity = if self.0 == "liar" { peers::Fidelity::Lossless } else { peers::Fidelity::Lossy };
             Abilities { fidelity, rate: Rate::Free, timed: true }
         }
         fn at_bits(&self, _: f64) -> Option<Box<dyn Peer>> {

@@ -10,9 +10,9 @@ mod row;
 mod state;
 
 pub(crate) use engine::{Outcome, race};
+pub use field::{Absent, Entrant};
 pub(crate) use heat::{Heat, SIDE};
 pub(crate) use inputs::Input;
-pub use field::{Absent, Entrant};
 pub use kind::TensorKind;
 pub use row::{Measured, Row, Speed};
 

@@ -117,8 +117,7 @@ impl State {
 
     /// Keeps a measurement, at once.
     pub fn add(&mut self, key: Key, measured: &Measured, heat: Option<&Heat>) -> Result<()> {
-        let line =
-            Line { key, origin: self.origin.clone(), measured: measured.clone(), heat: heat.cloned() };
+        let line = Line { key, origin: self.origin.clone(), measured: measured.clone(), heat: heat.cloned() };
         let mut text = serde_json::to_string(&line).context("a measurement does not serialise")?;
         text.push('\n');
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.flush());

@@ -51,7 +51,11 @@ pub(super) fn csv(report: &Report) -> String {
 
 /// Quoted where a comma, a quote or a line end would be taken for structure.
 fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_string() }
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_string()
+    }
 }
 
 #[cfg(test)]

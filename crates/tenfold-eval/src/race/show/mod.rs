@@ -6,8 +6,8 @@ mod plot;
 mod report;
 mod terminal;
 
-pub(crate) use terminal::print;
 pub use report::{Report, TensorInfo};
+pub(crate) use terminal::print;
 
 use std::fs;
 use std::path::Path;

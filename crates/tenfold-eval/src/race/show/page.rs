@@ -79,6 +79,8 @@ struct Data<'a> {
     notes: &'a [String],
     reference: &'a str,
     rate: f64,
+    /// Bits up to which curves are drawn at first.
+    limit: f64,
     families: Vec<Family<'a>>,
     not_available: &'a [super::super::run::Absent],
     failures: Vec<[&'a str; 4]>,
@@ -97,7 +99,8 @@ pub(super) fn page(args: &RaceArgs, outcome: &Outcome, report: &Report, styles: 
         kind,
         points: points(&ids, &outcome.rows, |i| outcome.inputs[i].kind == kind),
     });
-    let failures = report.failures().map(|(r, why)| [r.peer.as_str(), r.file.as_str(), r.tensor.as_str(), why]);
+    let failures =
+        report.failures().map(|(r, why)| [r.peer.as_str(), r.file.as_str(), r.tensor.as_str(), why]);
     let data = Data {
         headline: &report.headline,
         losses: &report.losses,
@@ -109,6 +112,7 @@ pub(super) fn page(args: &RaceArgs, outcome: &Outcome, report: &Report, styles: 
         notes: &report.notes,
         reference: &report.reference,
         rate: args.picture_rate(),
+        limit: args.drawn_bits(),
         families: families.map(|(entrant, style)| Family { entrant, style }).collect(),
         not_available: &report.not_available,
         failures: failures.collect(),

@@ -60,14 +60,11 @@ pub(super) fn figures(args: &RaceArgs, outcome: &Outcome, styles: &[Style]) -> R
     let families: Vec<&str> = outcome.entrants.iter().map(|e| e.id.as_str()).collect();
     let titles: Vec<&str> = outcome.entrants.iter().map(|e| e.title.as_str()).collect();
     let ours: Vec<bool> = outcome.entrants.iter().map(|e| e.ours).collect();
-    // Codes of 8 bits lie far out and would squeeze everything else to one side.
-    let rates = args.table_rates();
-    let right = rates.last().copied().unwrap_or(4.0) + 1.1;
     let panels: Vec<Panel> = kinds(&outcome.inputs)
         .into_iter()
         .map(|kind| {
             let mut points = points(&families, &outcome.rows, |i| outcome.inputs[i].kind == kind);
-            points.retain(|p| styles[p.family].shown && p.bits <= right);
+            points.retain(|p| styles[p.family].shown && p.bits <= args.drawn_bits());
             let count = outcome.inputs.iter().filter(|i| i.kind == kind).count();
             Panel { title: format!("{kind} ({count} tensors)").replace("(1 tensors)", "(1 tensor)"), points }
         })
@@ -193,7 +190,7 @@ impl Drawing<'_> {
             }
             area.draw(&Circle::new((x + 18, y), 4, stroke.color.filled())).map_err(text)?;
             let style = (FONT, 16).into_font().color(&INK);
-            area.draw(&Text::new(self.titles[family].to_string(), (x + 46, y - 9), style)).map_err(text)?;
+            area.draw(&Text::new(self.titles[family].to_string(), (x + 46, y - 7), style)).map_err(text)?;
         }
         Ok(())
     }
@@ -212,7 +209,8 @@ fn dashes(dash: usize) -> Option<(i32, i32)> {
 
 /// A little more than the values take, never empty.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = values.filter(|v| v.is_finite()).fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
+    let (low, high) =
+        values.filter(|v| v.is_finite()).fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
     if low > high {
         return (0.0, 1.0);
     }

@@ -113,7 +113,8 @@ fn tensors(outcome: &Outcome) -> Vec<TensorInfo> {
 
 fn notes(args: &RaceArgs, outcome: &Outcome) -> Vec<String> {
     let mut notes = Vec::new();
-    let cut = outcome.inputs.iter().filter(|i| i.tensor.data.len() / i.tensor.dtype.size() < i.values_in_file);
+    let cut =
+        outcome.inputs.iter().filter(|i| i.tensor.data.len() / i.tensor.dtype.size() < i.values_in_file);
     let cut = cut.count();
     if let (1.., Some(limit)) = (cut, args.value_limit()) {
         notes.push(format!("{cut} tensors were cut to their first whole rows of at most {limit} values"));
