@@ -30,6 +30,7 @@ pub enum Command {
     Compare(CompareArgs),
     Bench(BenchArgs),
     Engines(EnginesArgs),
+    Race(RaceArgs),
     Completions(CompletionsArgs),
 }
 
@@ -318,6 +319,70 @@ Example:
 
 JSON: a list, each with `engine`, `name`, `role` (codec, encoder, decoder), `standard`, `available`, `detail`.";
 
+/// Race tenfold against every other coder on the same tensors.
+///
+/// Each chosen peer codes and decodes each chosen tensor at each rate. Tables go to standard output; the folder
+/// OUT gets race.html (one page, works offline), race.json, race.csv and the curves as SVG and PNG. What was
+/// measured is kept there too: a race that was stopped goes on where it was.
+#[derive(Debug, Args)]
+#[command(after_help = RACE_HELP)]
+pub struct RaceArgs {
+    /// Safetensors files.
+    #[arg(value_name = "FILE", required_unless_present = "list")]
+    pub files: Vec<PathBuf>,
+    /// Peers by id, such as best,x265,rtn-* [default: all].
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',')]
+    pub peers: Vec<String>,
+    /// Tensors by name (repeatable) [default: floats with two dimensions and 4096 values].
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
+    pub tensors: Vec<String>,
+    /// Rates in bits a value [default: 1.5,2,2.5,3,4, and a few around them that only support the curves].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = positive)]
+    pub rates: Vec<f64>,
+    /// What the tensors are [default: guessed from names].
+    #[arg(long, value_enum)]
+    pub kind: Option<KindArg>,
+    /// Cut each tensor to its first whole rows of at most so many values.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_values: Option<u32>,
+    /// Timed runs of which the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// No speeds: every peer runs once.
+    #[arg(long)]
+    pub no_speed: bool,
+    /// What 'all threads' is; 0 uses all cores.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Peer that the others are held against.
+    #[arg(long, value_name = "ID", default_value = "x265")]
+    pub reference: String,
+    /// Folder for the output.
+    #[arg(long, value_name = "DIR", default_value = "race")]
+    pub out: PathBuf,
+    /// Two rates and the first 65536 values of each tensor: a first look, whose figures mean little.
+    #[arg(long)]
+    pub quick: bool,
+    /// Measure everything again, whatever OUT holds.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Keep what another build of this version measured of peers that are not ours.
+    #[arg(long, conflicts_with = "fresh")]
+    pub keep_peers: bool,
+    /// List the peers and whether they can run here.
+    #[arg(long)]
+    pub list: bool,
+}
+
+const RACE_HELP: &str = "\
+Examples:
+  tenfold race weights.safetensors kv.safetensors --out race
+  tenfold race model.safetensors --peers best,x265 --tensors '*.mlp.*' --max-values 1000000
+  tenfold race --list
+
+JSON: `command`, `date`, `commit`, `version`, `machine`, `headline`, `notes`, `reference`, `losses`, `families`,
+`not_available`, `tensors`, `equal_error`, `gaps` and `rows`, a row a measurement (`failure` if there is none).";
+
 /// Print a completion script for a shell.
 #[derive(Debug, Args)]
 #[command(
@@ -368,6 +433,15 @@ pub enum EffortArg {
     Balanced,
     /// Trellis of 256 states.
     Best,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum KindArg {
+    Weights,
+    Kv,
+    Activations,
+    Gradients,
+    Other,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -8,5 +8,3 @@ mod draw;
 mod number;
 mod promise;
 pub mod roundtrip;
-#[cfg(feature = "video")]
-pub mod video_decode;

@@ -6,6 +6,7 @@ mod compress;
 mod decompress;
 mod engines;
 mod inspect;
+mod race;
 mod verify;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Compare(args) => compare::run(args, cli.quiet),
         Command::Engines(args) => engines::run(args),
         Command::Bench(args) => bench::run(args, cli.quiet),
+        Command::Race(args) => race::run(args, cli.quiet),
         Command::Completions(args) => completions(args),
     }
 }

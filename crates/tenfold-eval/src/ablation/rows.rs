@@ -100,10 +100,15 @@ fn print(
     let cell = |bits: Option<f64>| bits.map_or("-".to_string(), |b| format!("{b:.3}"));
     for (subject, points) in subjects.iter().zip(points) {
         let bits = points.iter().map(|p| cell(p.map(|p| p.bits(subject))));
-        table.cells([short(&subject.name), subject.arrangement.text()].into_iter().chain(bits).collect());
+        table.row(
+            [short(&subject.name), subject.arrangement.text()]
+                .into_iter()
+                .chain(bits)
+                .collect::<Vec<String>>(),
+        );
     }
     let all = means(subjects, points, cases.len()).into_iter().map(cell);
-    table.cells(["all values".to_string(), String::new()].into_iter().chain(all).collect());
+    table.row(["all values".to_string(), String::new()].into_iter().chain(all).collect::<Vec<String>>());
     table.print(out)?;
     Ok(())
 }

@@ -10,14 +10,14 @@
 //! | `speed` | encoding and decoding, beside zstd and H.265 in the same run |
 
 mod allocate;
-mod args;
-mod clock;
+pub(crate) mod args;
+pub(crate) mod clock;
 mod files;
 mod gap;
 mod lossless;
 pub(crate) mod progress;
 mod rate;
-mod report;
+pub(crate) mod report;
 mod speed;
 pub(crate) mod table;
 mod x265_rival;

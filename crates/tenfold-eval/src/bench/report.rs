@@ -90,7 +90,7 @@ impl Report {
         Report {
             bench,
             command: command.to_string(),
-            date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())),
+            date: now(),
             commit: commit(),
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
@@ -149,7 +149,7 @@ impl Report {
 }
 
 /// Four significant digits or so.
-pub(super) fn number(v: f64) -> String {
+pub(crate) fn number(v: f64) -> String {
     match v.abs() {
         a if a >= 1000.0 => format!("{v:.0}"),
         a if a >= 10.0 => format!("{v:.1}"),
@@ -159,7 +159,8 @@ pub(super) fn number(v: f64) -> String {
     }
 }
 
-fn commit() -> String {
+/// Commit of the working folder, and whether files differ from it.
+pub(crate) fn commit() -> String {
     let git = |args: &[&str]| {
         let out = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
         Some(String::from_utf8_lossy(&out.stdout).trim().to_string())
@@ -171,6 +172,11 @@ fn commit() -> String {
         },
         None => "unknown".to_string(),
     }
+}
+
+/// This moment, UTC.
+pub(crate) fn now() -> String {
+    utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }
 
 /// Seconds since 1970 as `YYYY-MM-DDThh:mm:ssZ`.

@@ -14,13 +14,8 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.cells(cells.into());
-    }
-
-    /// Adds a row of however many cells there are headings.
-    pub fn cells(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+    pub fn row(&mut self, cells: impl Into<Vec<String>>) {
+        self.rows.push(cells.into());
     }
 
     /// Prints all rows.

@@ -64,6 +64,12 @@ pub struct Family {
 }
 
 impl Family {
+    /// A family of a test's own.
+    #[cfg(test)]
+    pub(crate) const fn new(id: &'static str, title: &'static str, kind: Kind, members: Members) -> Self {
+        Family { id, title, kind, members }
+    }
+
     /// The points of the curve: coders that can be aimed give one for each rate asked for (bits a
     /// value), those with fixed rates all they have, lossless ones a single point.
     pub fn members(&self, rates: &[f64]) -> Vec<Box<dyn Peer>> {
