@@ -2,6 +2,9 @@
 //!
 //! One file or folder an implementation; [`Encoder`] and [`Decoder`] are all the rest knows of them.
 
+#[cfg(feature = "av1")]
+pub mod av1;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 
