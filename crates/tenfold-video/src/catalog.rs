@@ -17,6 +17,8 @@ pub fn encoders() -> Vec<&'static dyn Encoder> {
     let mut all: Vec<&'static dyn Encoder> = Vec::new();
     #[cfg(feature = "video")]
     all.extend(crate::codec::libav::encoders().iter().map(|e| e as &dyn Encoder));
+    #[cfg(feature = "av1")]
+    all.push(&crate::codec::av1::Rav1e);
     all
 }
 
@@ -26,6 +28,8 @@ pub fn decoders() -> Vec<&'static dyn Decoder> {
     let mut all: Vec<&'static dyn Decoder> = Vec::new();
     #[cfg(feature = "video")]
     all.extend(crate::codec::libav::decoders().iter().map(|d| d as &dyn Decoder));
+    #[cfg(feature = "av1")]
+    all.push(&crate::codec::av1::Rav1d);
     all
 }
 

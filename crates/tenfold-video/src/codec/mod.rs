@@ -8,6 +8,8 @@ mod annexb;
 pub mod libav;
 #[cfg(feature = "video")]
 mod obu;
+#[cfg(feature = "av1")]
+pub mod av1;
 
 use std::fmt;
 use std::ops::RangeInclusive;
