@@ -47,13 +47,14 @@ pub fn run(args: &AblationArgs, out: &mut dyn Write) -> Result<Report> {
         let measured = one_file(args, &source)?;
         rows::keep(&source, &measured, &mut report, out)?;
         if let Some(dir) = &args.pictures {
+            let mut files = 0;
             for (subject, points) in source.tensors.iter().zip(&measured.tensors) {
                 // The last of the order is all stages of a still picture.
                 if let Some(point) = &points[ORDER.len() - 1] {
-                    let files = pictures::draw(subject, point, dir)?;
-                    report.note(format!("{}: {} pictures in {}", subject.name, files.len(), dir.display()));
+                    files += pictures::draw(subject, point, dir)?.len();
                 }
             }
+            report.note(format!("{}: {files} pictures in {}", source.name, dir.display()));
         }
     }
     // Kept first: a reader that closes the pipe early must not cost the report.
