@@ -25,7 +25,7 @@ use rayon::prelude::*;
 
 use crate::bench::{Report, progress};
 use cases::{Case, INTER, ORDER, WITHOUT};
-use measure::Point;
+use measure::{Goal, Point};
 use source::{Source, Subject};
 
 /// Measures the tensors of all files, prints tables, and writes report and pictures where the arguments say.
@@ -79,7 +79,7 @@ fn one_file(args: &AblationArgs, source: &Source) -> Result<Measured> {
     let all = |subjects: &[Subject], cases: &[Case]| -> Result<Vec<Vec<Option<Point>>>> {
         let one = |subject: &Subject, case: &Case| {
             bar.set_message(format!("{}: {}", subject.name, case.name));
-            let point = measure::measure(subject, *case, args.nmse)
+            let point = measure::measure(subject, *case, Goal::of(args))
                 .with_context(|| format!("{}, {}", subject.name, case.name));
             bar.inc(1);
             point
