@@ -7,7 +7,7 @@ SMOKE ?= 15
 
 TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
 
-.PHONY: help demo test lint unit bench fuzz
+.PHONY: help demo test lint unit bench race fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ bench: ## Measure, print each figure beside its bar, keep the reports in results
 	$(TENFOLD) bench rate --quick --json results/rate.json
 	$(TENFOLD) bench lossless --json results/lossless.json
 	$(TENFOLD) bench speed --json results/speed.json
+
+race: ## Every coder on the tensors of the repository; tables, plots and a page in results/race/
+	cargo build --release --quiet --package tenfold-cli
+	$(TENFOLD) race testdata/*.safetensors --out results/race
 
 fuzz: ## Each fuzz target for TIME seconds (default 600)
 	fuzz/run $(TIME)

@@ -5,3 +5,6 @@
 pub mod bodies;
 pub mod guard;
 pub mod seeds;
+// Beside the others because the main workspace, which replays those, builds without codec libraries.
+#[cfg(feature = "video")]
+pub mod video_decode;

@@ -16,6 +16,7 @@ pub fn write_if_asked(target: &str) {
     let seeds = match target {
         "blob_decode" => blobs(),
         "archive_read" => files(),
+        "video_decode" => golden(),
         // Which ways to check, and which rows.
         "roundtrip" => decisions(&[&[1, 3, 0, 9, 0]]),
         // Nothing changed, two bytes changed, the end cut off.
@@ -56,6 +57,15 @@ fn blobs() -> Vec<Vec<u8>> {
         }
     }
     out
+}
+
+/// The golden vectors of picture blobs, good and forged.
+fn golden() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/video");
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "tnfd")).collect();
+    paths.sort();
+    paths.iter().filter_map(|p| std::fs::read(p).ok()).filter(|b| b.len() <= 8192).collect()
 }
 
 fn element(dtype: Dtype, i: usize) -> Vec<u8> {

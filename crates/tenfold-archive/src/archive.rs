@@ -9,6 +9,7 @@ use std::path::Path;
 
 use tenfold::{BlobInfo, DecodeOptions, Dtype, Tensor, TensorView};
 
+use crate::engine::SharedEngine;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::safetensors::{StoredDtype, codec_dtype, dtype_name};
@@ -47,6 +48,7 @@ pub struct Archive {
     tensors: Vec<ArchiveTensor>,
     by_name: HashMap<String, usize>,
     metadata: BTreeMap<String, String>,
+    engine: SharedEngine,
 }
 
 impl Archive {
@@ -82,7 +84,13 @@ impl Archive {
         for (shard, tags) in model.shards.iter().zip(&tags) {
             metadata.extend(tags.as_ref().map_or(&shard.metadata, |tags| &tags.metadata).iter().cloned());
         }
-        Ok(Archive { model, tags, tensors, by_name, metadata })
+        Ok(Archive { model, tags, tensors, by_name, metadata, engine: SharedEngine::default() })
+    }
+
+    /// Sets what reads the blobs; the CPU unless told otherwise.
+    pub fn with_engine(mut self, engine: SharedEngine) -> Self {
+        self.engine = engine;
+        self
     }
 
     /// The tensors, in the order of the file.
@@ -123,7 +131,7 @@ impl Archive {
         let stored = self.model.peek(index)?;
         if tensor.compressed {
             self.check_blob(index, &stored)?;
-            return tenfold::decode_rows(&stored, rows, options).map_err(Error::codec(&tensor.name));
+            return self.engine.decode_rows(&stored, rows, options).map_err(Error::codec(&tensor.name));
         }
         let view = TensorView::new(dtype, &tensor.shape, &stored).map_err(Error::codec(&tensor.name))?;
         if rows.start > rows.end || rows.end > view.rows() {
@@ -151,7 +159,7 @@ impl Archive {
         let stored = self.model.read(index)?;
         if tensor.compressed {
             self.check_blob(index, &stored)?;
-            tenfold::verify(&stored, options).map_err(Error::codec(&tensor.name))?;
+            self.engine.verify(&stored, options).map_err(Error::codec(&tensor.name))?;
         }
         Ok(())
     }
@@ -164,7 +172,7 @@ impl Archive {
             return Ok(stored.into_owned());
         }
         self.check_blob(index, &stored)?;
-        Ok(tenfold::decode(&stored, options).map_err(Error::codec(&tensor.name))?.data)
+        Ok(self.engine.decode(&stored, options).map_err(Error::codec(&tensor.name))?.data)
     }
 
     pub(crate) fn model(&self) -> &Model {

@@ -7,6 +7,7 @@ use tenfold::DecodeOptions;
 
 use crate::archive::Archive;
 use crate::compress::{batches, finish, with_threads};
+use crate::engine::ReadOptions;
 use crate::error::{Error, Result};
 use crate::model::Shard;
 use crate::output::{Staging, Target};
@@ -18,19 +19,20 @@ use crate::safetensors::{ShardWriter, Slot};
 pub fn decompress(
     input: &Path,
     output: &Path,
-    options: &DecodeOptions,
+    options: impl Into<ReadOptions>,
     overwrite: bool,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let archive = Archive::open(input)?;
+    let options = options.into();
+    let archive = Archive::open(input)?.with_engine(options.engine.clone());
     if !archive.is_compressed() {
         return Err(Error::malformed(input, "not compressed with tenfold"));
     }
     let target = Target::check(archive.model(), output, overwrite)?;
     let staging = Staging::new(&target)?;
     // The pool is set once, here; the codec then uses it.
-    let inner = options.clone().with_threads(0);
-    with_threads(options.threads, || {
+    let inner = options.inner();
+    with_threads(options.decode.threads, || {
         progress.start(archive.bytes());
         let mut bytes = 0u64;
         for number in 0..archive.model().shards.len() {

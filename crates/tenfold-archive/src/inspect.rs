@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use rayon::prelude::*;
-use tenfold::DecodeOptions;
 
 use crate::archive::Archive;
 use crate::compress::{batches, with_threads};
+use crate::engine::ReadOptions;
 use crate::error::Result;
 use crate::progress::Progress;
 use crate::report::{Report, TensorRow};
@@ -41,12 +41,13 @@ pub struct Verified {
 }
 
 /// Checks every checksum of a model and decodes every blob. The first fault ends it with an error.
-pub fn verify(path: &Path, options: &DecodeOptions, progress: &dyn Progress) -> Result<Verified> {
-    let archive = Archive::open(path)?;
+pub fn verify(path: &Path, options: impl Into<ReadOptions>, progress: &dyn Progress) -> Result<Verified> {
+    let options = options.into();
+    let archive = Archive::open(path)?.with_engine(options.engine.clone());
     let tensors = archive.tensors();
     let indices: Vec<usize> = (0..tensors.len()).collect();
-    let inner = options.clone().with_threads(0);
-    with_threads(options.threads, || -> Result<()> {
+    let inner = options.inner();
+    with_threads(options.decode.threads, || -> Result<()> {
         progress.start(archive.bytes());
         for batch in batches(&indices, |i| tensors[i].bytes) {
             progress.message(&tensors[batch.start].name);

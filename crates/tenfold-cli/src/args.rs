@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tenfold::Effort;
+use tenfold::prepare::Hadamard;
 use tenfold_archive::Alloc;
+use tenfold_video::Scaling;
 
 use crate::exit;
 
@@ -27,6 +29,8 @@ pub enum Command {
     Verify(VerifyArgs),
     Compare(CompareArgs),
     Bench(BenchArgs),
+    Engines(EnginesArgs),
+    Race(RaceArgs),
     Completions(CompletionsArgs),
 }
 
@@ -49,6 +53,11 @@ pub struct CompressArgs {
     pub output: PathBuf,
     #[command(flatten)]
     pub goal: GoalArgs,
+    /// What the values are coded as: tenfold's own codec, or pictures of a video standard.
+    #[arg(long, value_enum, default_value = "native")]
+    pub codec: CodecArg,
+    #[command(flatten)]
+    pub pictures: PictureArgs,
     /// How hard to search; decoding takes the same time whichever it was [default: balanced].
     #[arg(long, value_enum)]
     pub effort: Option<EffortArg>,
@@ -81,6 +90,7 @@ Examples:
   tenfold compress ./llama -o ./llama-small --bits 2.5 --alloc step --effort best
   tenfold compress model.gguf -o exact.safetensors --lossless
   tenfold compress model.safetensors -o small.safetensors --nmse 1e-3 --exclude 'lm_head.*'
+  tenfold compress model.safetensors -o video.safetensors --bits 2.5 --codec h265
 
 Recipe (entries are tried in order, the first match counts):
   [default]
@@ -118,6 +128,40 @@ pub struct GoalArgs {
     /// Every bit comes back.
     #[arg(long, help_heading = "Goal (exactly one)")]
     pub lossless: bool,
+    /// This quantiser of the video encoder, whatever comes out.
+    #[arg(long, value_name = "N", help_heading = "Goal (exactly one)")]
+    pub qp: Option<u32>,
+    /// The video encoder keeps every sample; values are rounded to samples only.
+    #[arg(long, help_heading = "Goal (exactly one)")]
+    pub lossless_samples: bool,
+}
+
+/// How tensors become pictures; only with a --codec other than native.
+#[derive(Debug, Args)]
+pub struct PictureArgs {
+    /// Encoder, by a name of `tenfold engines` [default: the first that runs here].
+    #[arg(long, value_name = "NAME", help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub encoder: Option<String>,
+    /// Bits of a sample: 8, 10 or 12 [default: 8, more where that cannot reach the goal].
+    #[arg(long, value_name = "N", help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub depth: Option<u8>,
+    /// Who shares a centre and a scale: tensor, rows=N (each group of N rows), columns.
+    #[arg(long, value_name = "WHO", value_parser = scaling, help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub scale: Option<Scaling>,
+    /// Rotate blocks of N columns (a power of two) first, with random signs.
+    #[arg(long, value_name = "N", value_parser = hadamard, help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub hadamard: Option<Hadamard>,
+    /// 4:2:0 with constant chroma instead of luma alone, for decoders that know no other (NVDEC).
+    #[arg(long, help_heading = "Pictures (--codec h264, h265 or av1)")]
+    pub chroma: bool,
+}
+
+impl PictureArgs {
+    /// Whether none of them was given.
+    pub fn is_empty(&self) -> bool {
+        let PictureArgs { encoder, depth, scale, hadamard, chroma } = self;
+        encoder.is_none() && depth.is_none() && scale.is_none() && hadamard.is_none() && !chroma
+    }
 }
 
 /// Restore a compressed model: names, dtypes, shapes, order, metadata and shards.
@@ -260,6 +304,85 @@ Examples:
 JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`), `notes`, `checks`
 (each with `what`, `value`, `bar`, `rule`, `pass`) and `rows`, whose fields depend on the bench.";
 
+/// List what can make and read blobs on this machine, and why something cannot.
+#[derive(Debug, Args)]
+#[command(after_help = ENGINES_HELP)]
+pub struct EnginesArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const ENGINES_HELP: &str = "\
+Example:
+  tenfold engines
+
+JSON: a list, each with `engine`, `name`, `role` (codec, encoder, decoder), `standard`, `available`, `detail`.";
+
+/// Race tenfold against every other coder on the same tensors.
+///
+/// Each chosen peer codes and decodes each chosen tensor at each rate. Tables go to standard output; the folder
+/// OUT gets race.html (one page, works offline), race.json, race.csv and the curves as SVG and PNG. What was
+/// measured is kept there too: a race that was stopped goes on where it was.
+#[derive(Debug, Args)]
+#[command(after_help = RACE_HELP)]
+pub struct RaceArgs {
+    /// Safetensors files.
+    #[arg(value_name = "FILE", required_unless_present = "list")]
+    pub files: Vec<PathBuf>,
+    /// Peers by id, such as best,x265,rtn-* [default: all].
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',')]
+    pub peers: Vec<String>,
+    /// Tensors by name (repeatable) [default: floats with two dimensions and 4096 values].
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
+    pub tensors: Vec<String>,
+    /// Rates in bits a value [default: 1.5,2,2.5,3,4, and a few around them that only support the curves].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = positive)]
+    pub rates: Vec<f64>,
+    /// What the tensors are [default: guessed from names].
+    #[arg(long, value_enum)]
+    pub kind: Option<KindArg>,
+    /// Cut each tensor to its first whole rows of at most so many values.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_values: Option<u32>,
+    /// Timed runs of which the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// No speeds: every peer runs once.
+    #[arg(long)]
+    pub no_speed: bool,
+    /// What 'all threads' is; 0 uses all cores.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Peer that the others are held against.
+    #[arg(long, value_name = "ID", default_value = "x265")]
+    pub reference: String,
+    /// Folder for the output.
+    #[arg(long, value_name = "DIR", default_value = "race")]
+    pub out: PathBuf,
+    /// Two rates and the first 65536 values of each tensor: a first look, whose figures mean little.
+    #[arg(long)]
+    pub quick: bool,
+    /// Measure everything again, whatever OUT holds.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Keep what another build of this version measured of peers that are not ours.
+    #[arg(long, conflicts_with = "fresh")]
+    pub keep_peers: bool,
+    /// List the peers and whether they can run here.
+    #[arg(long)]
+    pub list: bool,
+}
+
+const RACE_HELP: &str = "\
+Examples:
+  tenfold race weights.safetensors kv.safetensors --out race
+  tenfold race model.safetensors --peers best,x265 --tensors '*.mlp.*' --max-values 1000000
+  tenfold race --list
+
+JSON: `command`, `date`, `commit`, `version`, `machine`, `headline`, `notes`, `reference`, `losses`, `families`,
+`not_available`, `tensors`, `equal_error`, `gaps` and `rows`, a row a measurement (`failure` if there is none).";
+
 /// Print a completion script for a shell.
 #[derive(Debug, Args)]
 #[command(
@@ -285,6 +408,21 @@ pub struct Decode {
     /// Refuse a compressed tensor that claims to be larger than this [default: 64 GiB].
     #[arg(long, value_name = "BYTES")]
     pub max_tensor_bytes: Option<u64>,
+    /// Decoder of video blobs, by a name of `tenfold engines` [default: the first that runs here].
+    #[arg(long, value_name = "NAME")]
+    pub decoder: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CodecArg {
+    /// tenfold's own codec.
+    Native,
+    /// H.264 pictures.
+    H264,
+    /// H.265 pictures.
+    H265,
+    /// AV1 pictures.
+    Av1,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -295,6 +433,15 @@ pub enum EffortArg {
     Balanced,
     /// Trellis of 256 states.
     Best,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum KindArg {
+    Weights,
+    Kv,
+    Activations,
+    Gradients,
+    Other,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -319,6 +466,23 @@ impl From<EffortArg> for Effort {
             EffortArg::Best => Effort::Best,
         }
     }
+}
+
+fn scaling(text: &str) -> Result<Scaling, String> {
+    match (text, text.strip_prefix("rows=").and_then(|n| n.parse().ok())) {
+        ("tensor", _) => Ok(Scaling::Tensor),
+        ("columns", _) => Ok(Scaling::Columns),
+        (_, Some(rows @ 1..)) => Ok(Scaling::Rows(rows)),
+        _ => Err(format!("{text:?} is none of tensor, rows=N, columns")),
+    }
+}
+
+fn hadamard(text: &str) -> Result<Hadamard, String> {
+    let block: u32 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if !block.is_power_of_two() {
+        return Err("must be a power of two".into());
+    }
+    Hadamard::new(block.trailing_zeros() as u8, 1).map_err(|e| e.to_string())
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -4,13 +4,17 @@
 //! - [`peers`]: other coders, one file each, that produce real bytes and decode them again.
 //! - [`bench`]: each figure the project states about itself, as a function that prints a table and
 //!   returns a [`bench::Report`] to keep as JSON under `results/`.
+//! - [`race`]: all peers on the same tensors, as tables, plots and a page.
 //!
 //! Tensors come from files ([`load`]) or from seeded generators ([`synth`]).
 #![deny(unsafe_code)]
 
+pub mod ablation;
 pub mod bench;
+pub mod intra;
 pub mod load;
 pub mod metrics;
 pub mod peers;
+pub mod race;
 pub mod synth;
 pub mod values;

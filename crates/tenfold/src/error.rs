@@ -30,6 +30,24 @@ pub enum Error {
         /// Its stored number.
         id: u64,
     },
+    /// The blob belongs to an engine that the caller did not ask.
+    #[error(
+        "the blob needs codec {id}: it holds {codec} pictures; decode it with the video engine (tenfold-video)"
+    )]
+    OtherEngine {
+        /// Stored number of the codec.
+        id: u8,
+        /// How the values are coded.
+        codec: &'static str,
+    },
+    /// An engine other than this crate's own says why not.
+    #[error("{reason}")]
+    Engine {
+        /// Who must act.
+        kind: ErrorKind,
+        /// What it said.
+        reason: String,
+    },
     /// The blob ends before its content does.
     #[error("the blob is truncated: {need} bytes needed, {have} there")]
     Truncated {
@@ -101,7 +119,10 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NotABlob | Error::Truncated { .. } | Error::Corrupt(_) => ErrorKind::Data,
-            Error::UnsupportedVersion { .. } | Error::UnsupportedFeature { .. } => ErrorKind::Unsupported,
+            Error::UnsupportedVersion { .. }
+            | Error::UnsupportedFeature { .. }
+            | Error::OtherEngine { .. } => ErrorKind::Unsupported,
+            Error::Engine { kind, .. } => *kind,
             Error::LimitExceeded { .. } | Error::DoesNotFit { .. } => ErrorKind::Limit,
             Error::InvalidArgument(_) | Error::BufferTooSmall { .. } => ErrorKind::Caller,
             Error::Threads(_) => ErrorKind::Environment,

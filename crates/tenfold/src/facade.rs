@@ -128,10 +128,16 @@ pub fn max_encoded_len(dtype: Dtype, shape: &[usize]) -> Result<usize> {
     Ok(lossless::max_len(dtype, bytes / dtype.size()) + 10 * shape.len())
 }
 
+/// Reads the header of a blob that this crate decodes itself.
+fn open(blob: &[u8], options: &DecodeOptions) -> Result<Frame> {
+    let frame = Frame::parse_native(blob, &options.limits)?;
+    frame.check_len(blob)?;
+    Ok(frame)
+}
+
 /// Decodes a blob into a new tensor.
 pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
-    let frame = Frame::parse(blob, &options.limits)?;
-    frame.check_len(blob)?;
+    let frame = open(blob, options)?;
     let size = frame.head.dtype.size();
     let mut data = vec![0u8; frame.values * size];
     decode_range(&frame, blob, 0..frame.values, options.threads, &mut data)?;
@@ -140,8 +146,7 @@ pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
 
 /// Decodes into the caller's buffer, which must have exactly the bytes of the tensor.
 pub fn decode_into(blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Result<()> {
-    let frame = Frame::parse(blob, &options.limits)?;
-    frame.check_len(blob)?;
+    let frame = open(blob, options)?;
     let need = frame.values * frame.head.dtype.size();
     if out.len() != need {
         return Err(Error::BufferTooSmall { need: need as u64, have: out.len() as u64 });
@@ -162,8 +167,7 @@ pub fn decode_into(blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Resu
 /// # Ok::<(), tenfold::Error>(())
 /// ```
 pub fn decode_rows(blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
-    let frame = Frame::parse(blob, &options.limits)?;
-    frame.check_len(blob)?;
+    let frame = open(blob, options)?;
     let cols = frame.head.shape.last().copied().unwrap_or(1);
     let all = rows_of(&frame.head.shape);
     if rows.start > rows.end || rows.end > all {
@@ -238,6 +242,8 @@ fn decode_range(
                 lossless::decode_tile(&scratch, p, dtype, tile, bytes, window, planes, out)
             })
         }
+        // `open` lets none pass.
+        Params::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),
     }
 }
 

@@ -12,6 +12,12 @@ pub enum Codec {
     Planes,
     /// Quantised levels.
     Levels,
+    /// Pictures coded as H.264.
+    H264,
+    /// Pictures coded as H.265.
+    H265,
+    /// Pictures coded as AV1.
+    Av1,
 }
 
 impl Codec {
@@ -20,6 +26,24 @@ impl Codec {
         match self {
             Codec::Planes => "lossless",
             Codec::Levels => "lossy",
+            Codec::H264 => "H.264",
+            Codec::H265 => "H.265",
+            Codec::Av1 => "AV1",
+        }
+    }
+
+    /// The codec of a stored number, if it is one that lives outside this crate.
+    pub(crate) fn carried(id: u8) -> Option<Codec> {
+        [Codec::H264, Codec::H265, Codec::Av1].into_iter().find(|c| c.id() == Some(id))
+    }
+
+    /// Stored number of a codec that lives outside this crate.
+    pub(crate) fn id(self) -> Option<u8> {
+        match self {
+            Codec::Planes | Codec::Levels => None,
+            Codec::H264 => Some(16),
+            Codec::H265 => Some(17),
+            Codec::Av1 => Some(18),
         }
     }
 }
@@ -44,6 +68,8 @@ pub struct BlobInfo {
     pub header_bytes: u64,
     /// Independent tiles.
     pub tiles: u64,
+    /// Preparation steps, as [`crate::prepare::Step`] tells them.
+    pub steps: Vec<crate::prepare::Step>,
     /// Lanes of a tile.
     pub lanes: u32,
     /// Values of a full tile.
@@ -63,17 +89,18 @@ impl BlobInfo {
         let geometry = frame.head.params.geometry();
         let lossy = match &frame.head.params {
             Params::Levels(p) => Some(p),
-            Params::Planes(_) => None,
+            Params::Planes(_) | Params::Carried(_) => None,
         };
         BlobInfo {
             version: FORMAT_VERSION,
-            codec: if lossy.is_some() { Codec::Levels } else { Codec::Planes },
+            codec: frame.codec(),
             dtype: frame.head.dtype,
             shape: frame.head.shape.clone(),
             values: frame.values as u64,
             blob_bytes: frame.blob_len() as u64,
             header_bytes: frame.header_len as u64,
             tiles: frame.tiles() as u64,
+            steps: frame.head.steps.clone(),
             lanes: geometry.lanes as u32,
             tile_values: geometry.tile_values() as u64,
             step: lossy.map(|p| p.scale * crate::levels::UNITS as f64),

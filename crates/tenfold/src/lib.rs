@@ -16,6 +16,8 @@
 #![deny(unsafe_code)]
 
 mod blob;
+pub mod carry;
+mod engine;
 mod entropy;
 mod error;
 mod facade;
@@ -23,12 +25,14 @@ mod inspect;
 mod levels;
 mod lossless;
 mod options;
+pub mod prepare;
 mod quant;
 mod rate;
 mod simd;
 mod view;
 mod workers;
 
+pub use engine::{Cpu, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use facade::{
     decode, decode_into, decode_rows, encode, encode_into, estimate_bits, inspect, max_encoded_len, verify,

@@ -93,7 +93,7 @@ impl EncodeOptions {
     }
 
     /// Checks the goal's number once, before any work.
-    pub(crate) fn validate(&self) -> Result<()> {
+    pub fn validate(&self) -> Result<()> {
         let positive = |name: &str, v: f64| {
             if v.is_finite() && v > 0.0 {
                 Ok(())

@@ -9,6 +9,7 @@ use tenfold::DecodeOptions;
 
 use crate::archive::Archive;
 use crate::compress::with_threads;
+use crate::engine::ReadOptions;
 use crate::error::Result;
 use crate::progress::Progress;
 
@@ -59,10 +60,17 @@ pub struct Comparison {
 }
 
 /// Compares two models of any formats that [`compress`](crate::compress) reads, compressed or not.
-pub fn compare(a: &Path, b: &Path, options: &DecodeOptions, progress: &dyn Progress) -> Result<Comparison> {
-    let (first, second) = (Archive::open(a)?, Archive::open(b)?);
-    let inner = options.clone().with_threads(0);
-    with_threads(options.threads, || compare_archives(&first, &second, &inner, progress))?
+pub fn compare(
+    a: &Path,
+    b: &Path,
+    options: impl Into<ReadOptions>,
+    progress: &dyn Progress,
+) -> Result<Comparison> {
+    let options = options.into();
+    let open = |path| Ok::<_, crate::Error>(Archive::open(path)?.with_engine(options.engine.clone()));
+    let (first, second) = (open(a)?, open(b)?);
+    let inner = options.inner();
+    with_threads(options.decode.threads, || compare_archives(&first, &second, &inner, progress))?
 }
 
 fn compare_archives(

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use rayon::prelude::*;
-use tenfold::{EncodeOptions, Goal, TensorView};
+use tenfold::{EncodeOptions, Engine, Goal, TensorView};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, Shard};
@@ -23,6 +23,7 @@ const BATCH_BYTES: u64 = 64 << 20;
 
 /// Writes a shard into the staging folder. Rows come back in the order of the header.
 pub(crate) fn encode_shard(
+    engine: &dyn Engine,
     model: &Model,
     shard: &Shard,
     actions: &[Action],
@@ -34,7 +35,8 @@ pub(crate) fn encode_shard(
     let (blobs, plain): (Vec<usize>, Vec<usize>) =
         shard.data_order.iter().map(|&i| first + i).partition(|&i| actions[i].is_encode());
     let order: Vec<usize> = plain.iter().chain(&blobs).map(|&i| i - first).collect();
-    let slots = shard.items.clone().map(|i| slot(model, i, actions[i])).collect::<Result<Vec<_>>>()?;
+    let slots =
+        shard.items.clone().map(|i| slot(engine, model, i, actions[i])).collect::<Result<Vec<_>>>()?;
     let metadata = tags::write(shard, &model.items, |i| actions[i].is_encode())?;
     let path = staging.path(Path::new(&shard.file_name));
     let mut writer = ShardWriter::create(&path, &target.place(&shard.file_name), metadata, slots, &order)?;
@@ -48,7 +50,7 @@ pub(crate) fn encode_shard(
         let batch = &blobs[batch];
         progress.message(&model.items[batch[0]].name);
         let encode = |&index: &usize| {
-            let blob = encode_tensor(model, index, actions[index])?;
+            let blob = encode_tensor(engine, model, index, actions[index])?;
             progress.advance(model.items[index].bytes);
             Ok(blob)
         };
@@ -66,7 +68,12 @@ pub(crate) fn encode_shard(
 }
 
 /// Encodes one tensor as its action says.
-pub(crate) fn encode_tensor(model: &Model, index: usize, action: Action) -> Result<Vec<u8>> {
+pub(crate) fn encode_tensor(
+    engine: &dyn Engine,
+    model: &Model,
+    index: usize,
+    action: Action,
+) -> Result<Vec<u8>> {
     let item = &model.items[index];
     let (Action::Encode { goal, effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
         return Err(Error::InvalidArgument(format!("tensor {:?} is not to be encoded", item.name)));
@@ -74,7 +81,7 @@ pub(crate) fn encode_tensor(model: &Model, index: usize, action: Action) -> Resu
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
     let options = EncodeOptions::new(goal).with_effort(effort);
-    tenfold::encode(&view, &options).map_err(Error::codec(&item.name))
+    engine.encode(&view, &options).map_err(Error::codec(&item.name))
 }
 
 /// Splits a list into runs to work on together: one large tensor, or small ones up to a common size.
@@ -95,11 +102,11 @@ pub(crate) fn batches(indices: &[usize], bytes: impl Fn(usize) -> u64) -> Vec<Ra
     out
 }
 
-fn slot(model: &Model, index: usize, action: Action) -> Result<Slot> {
+fn slot(engine: &dyn Engine, model: &Model, index: usize, action: Action) -> Result<Slot> {
     let item = &model.items[index];
     match (action, codec_dtype(item.dtype)) {
         (Action::Encode { .. }, Some(dtype)) => {
-            let max_bytes = tenfold::max_encoded_len(dtype, &item.shape).map_err(Error::codec(&item.name))?;
+            let max_bytes = engine.max_encoded_len(dtype, &item.shape).map_err(Error::codec(&item.name))?;
             Ok(Slot { name: item.name.clone(), dtype: StoredDtype::U8, shape: None, max_bytes })
         }
         _ => {

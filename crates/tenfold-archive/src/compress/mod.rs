@@ -69,7 +69,15 @@ fn encode_model(
         progress.start(model.bytes());
         let mut rows = Vec::with_capacity(model.items.len());
         for shard in &model.shards {
-            rows.extend(encode::encode_shard(model, shard, actions, target, staging, progress)?);
+            rows.extend(encode::encode_shard(
+                &*options.engine,
+                model,
+                shard,
+                actions,
+                target,
+                staging,
+                progress,
+            )?);
         }
         let Some(search) = &mut search else {
             return Ok(rows);

@@ -8,4 +8,5 @@ mod dequant;
 mod parse;
 mod source;
 
+pub use dequant::Blocks;
 pub use source::GgufSource;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use tenfold::{Effort, Goal};
 
 use super::recipe::{Recipe, Treatment};
+use crate::engine::SharedEngine;
 use crate::error::{Error, Result};
 
 /// How a model-wide number of bits a value is shared among the tensors.
@@ -74,6 +75,8 @@ pub struct CompressOptions {
     pub recipe: Option<Recipe>,
     /// Whether an existing output may be replaced. Default: no.
     pub overwrite: bool,
+    /// What makes the blobs. Default: the CPU.
+    pub engine: SharedEngine,
 }
 
 impl CompressOptions {
@@ -115,6 +118,12 @@ impl CompressOptions {
     /// Sets the recipe.
     pub fn with_recipe(mut self, recipe: Recipe) -> Self {
         self.recipe = Some(recipe);
+        self
+    }
+
+    /// Sets what makes the blobs.
+    pub fn with_engine(mut self, engine: SharedEngine) -> Self {
+        self.engine = engine;
         self
     }
 

@@ -101,7 +101,7 @@ impl StepSearch {
         self.apply(&mut done);
         progress.message("checking the estimate");
         for (k, &index) in shared.iter().enumerate().skip(stride / 2).step_by(stride) {
-            let blob = crate::compress::encode_tensor(model, index, done[index])?;
+            let blob = crate::compress::encode_tensor(&tenfold::Cpu, model, index, done[index])?;
             real += blob.len() as f64 * 8.0;
             estimated += self.curves[k].weight * self.curves[k].bits(self.log_step);
             values += model.items[index].values();

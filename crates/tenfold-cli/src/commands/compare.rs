@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tenfold_archive::{Comparison, TensorDiff};
 
-use super::decode_options;
+use super::read_options;
 use crate::args::CompareArgs;
 use crate::exit;
 use crate::print;
@@ -16,8 +16,7 @@ const HEADINGS: [&str; 8] = ["tensor", "dtype", "shape", "mse", "nmse", "max err
 
 pub fn run(args: CompareArgs, quiet: bool) -> anyhow::Result<ExitCode> {
     let bar = Bar::new(quiet);
-    let comparison =
-        tenfold_archive::compare(&args.first, &args.second, &decode_options(&args.decode), &bar)?;
+    let comparison = tenfold_archive::compare(&args.first, &args.second, read_options(&args.decode), &bar)?;
     drop(bar);
     if args.json {
         print::json(&comparison)?;

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use tenfold::{Effort, Goal};
-use tenfold_archive::{CompressOptions, Recipe, Report};
+use tenfold_archive::{CompressOptions, Recipe, Report, SharedEngine};
+use tenfold_video::{Chroma, Quality, Standard, Video, VideoOptions};
 
 use super::hint_force;
-use crate::args::{CompressArgs, GoalArgs};
+use crate::args::{CodecArg, CompressArgs, GoalArgs};
 use crate::exit::Usage;
 use crate::print;
 use crate::progress::Bar;
@@ -42,12 +43,40 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     options.exclude = args.exclude.clone();
     options.recipe = args.recipe.as_deref().map(Recipe::read).transpose()?;
     options.overwrite = args.force;
+    options.engine = engine(args)?;
     if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {
         let message = "state one goal: --bits, --ratio, --mse, --nmse, --max-error, --max-bytes or --lossless \
-                       (or a --recipe with a [default])";
+                       (or a --recipe with a [default]; or, for pictures, --qp or --lossless-samples)";
         return Err(Usage(message.into()).into());
     }
     Ok(options)
+}
+
+/// The engine that the codec asks for.
+fn engine(args: &CompressArgs) -> anyhow::Result<SharedEngine> {
+    let fixed = args.goal.qp.is_some() || args.goal.lossless_samples;
+    let standard = match args.codec {
+        CodecArg::Native if fixed || !args.pictures.is_empty() => {
+            let message = "--qp, --lossless-samples, --encoder, --depth, --scale, --hadamard and --chroma are about \
+                           pictures: choose --codec h264, h265 or av1";
+            return Err(Usage(message.into()).into());
+        }
+        CodecArg::Native => return Ok(SharedEngine::default()),
+        CodecArg::H264 => Standard::H264,
+        CodecArg::H265 => Standard::H265,
+        CodecArg::Av1 => Standard::Av1,
+    };
+    let mut video = VideoOptions::new(standard);
+    video.encoder = args.pictures.encoder.clone();
+    video.depth = args.pictures.depth;
+    video.scaling = args.pictures.scale.unwrap_or_default();
+    video.hadamard = args.pictures.hadamard;
+    video.chroma = args.pictures.chroma.then_some(Chroma::Constant);
+    video.quality = match args.goal.qp {
+        Some(qp) => Some(Quality::Qp(qp)),
+        None => args.goal.lossless_samples.then_some(Quality::Lossless),
+    };
+    Ok(SharedEngine::new(Video::new(video)))
 }
 
 fn goal(args: &GoalArgs) -> Option<Goal> {
@@ -59,6 +88,8 @@ fn goal(args: &GoalArgs) -> Option<Goal> {
         args.max_error.map(Goal::MaxError),
         args.max_bytes.map(Goal::MaxBytes),
         args.lossless.then_some(Goal::Lossless),
+        // A fixed quantiser stands instead of a goal: any size will do.
+        (args.qp.is_some() || args.lossless_samples).then_some(Goal::MaxBytes(usize::MAX)),
     ];
     goals.into_iter().flatten().next()
 }

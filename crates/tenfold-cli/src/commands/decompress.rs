@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use super::{decode_options, hint_force};
+use super::{hint_force, read_options};
 use crate::args::DecompressArgs;
 use crate::progress::Bar;
 
 pub fn run(args: DecompressArgs, quiet: bool) -> anyhow::Result<ExitCode> {
     let bar = Bar::new(quiet);
-    let options = decode_options(&args.decode);
-    let result = tenfold_archive::decompress(&args.input, &args.output, &options, args.force, &bar);
+    let options = read_options(&args.decode);
+    let result = tenfold_archive::decompress(&args.input, &args.output, options, args.force, &bar);
     drop(bar);
     hint_force(result, &args.output, args.force)?;
     Ok(ExitCode::SUCCESS)

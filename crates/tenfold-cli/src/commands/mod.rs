@@ -4,13 +4,17 @@ mod bench;
 mod compare;
 mod compress;
 mod decompress;
+mod engines;
 mod inspect;
+mod race;
 mod verify;
 
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use tenfold::{DecodeOptions, Limits};
+use tenfold_archive::{ReadOptions, SharedEngine};
+use tenfold_video::Video;
 
 use crate::args::{Cli, Command, CompletionsArgs, Decode};
 
@@ -22,7 +26,9 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Compare(args) => compare::run(args, cli.quiet),
+        Command::Engines(args) => engines::run(args),
         Command::Bench(args) => bench::run(args, cli.quiet),
+        Command::Race(args) => race::run(args, cli.quiet),
         Command::Completions(args) => completions(args),
     }
 }
@@ -34,12 +40,18 @@ fn completions(args: CompletionsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn decode_options(decode: &Decode) -> DecodeOptions {
+/// Options for reading: every engine of this build reads every blob it can.
+fn read_options(decode: &Decode) -> ReadOptions {
     let mut limits = Limits::default();
     if let Some(bytes) = decode.max_tensor_bytes {
         limits = limits.with_max_bytes(bytes);
     }
-    DecodeOptions::default().with_threads(decode.threads.threads).with_limits(limits)
+    let mut engine = Video::reader();
+    if let Some(name) = &decode.decoder {
+        engine = engine.with_decoder(name);
+    }
+    let options = DecodeOptions::default().with_threads(decode.threads.threads).with_limits(limits);
+    ReadOptions::from(&options).with_engine(SharedEngine::new(engine))
 }
 
 /// Adds the way out to the error for an output that exists.

@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use super::decode_options;
+use super::read_options;
 use crate::args::VerifyArgs;
 use crate::print;
 use crate::progress::Bar;
 
 pub fn run(args: VerifyArgs, quiet: bool) -> anyhow::Result<ExitCode> {
     let bar = Bar::new(quiet);
-    let verified = tenfold_archive::verify(&args.input, &decode_options(&args.decode), &bar)?;
+    let verified = tenfold_archive::verify(&args.input, read_options(&args.decode), &bar)?;
     drop(bar);
     if args.json {
         print::json(&verified)?;

@@ -89,7 +89,7 @@ impl BenchArgs {
 }
 
 /// The process's arguments, the program by its bare name: where it was installed is nobody's concern.
-fn default_command() -> String {
+pub(crate) fn default_command() -> String {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut() {
         *program = program.rsplit(['/', '\\']).next().unwrap_or_default().to_string();

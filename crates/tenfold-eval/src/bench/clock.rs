@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 /// Seconds that a call takes, and what it returns.
-pub(super) fn timed<T>(call: impl FnOnce() -> T) -> (f64, T) {
+pub(crate) fn timed<T>(call: impl FnOnce() -> T) -> (f64, T) {
     let start = Instant::now();
     let result = call();
     (start.elapsed().as_secs_f64(), result)

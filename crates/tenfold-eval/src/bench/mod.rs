@@ -10,18 +10,19 @@
 //! | `speed` | encoding and decoding, beside zstd and H.265 in the same run |
 
 mod allocate;
-mod args;
-mod clock;
+pub(crate) mod args;
+pub(crate) mod clock;
 mod files;
 mod gap;
 mod lossless;
-mod progress;
+pub(crate) mod progress;
 mod rate;
-mod report;
+pub(crate) mod report;
 mod speed;
-mod table;
+pub(crate) mod table;
 mod x265_rival;
 
+pub(crate) use args::default_command;
 pub use args::{BenchArgs, What};
 pub use report::{Check, Machine, Report};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar over `steps` steps.
-pub(super) fn bar(steps: usize, quiet: bool) -> ProgressBar {
+pub(crate) fn bar(steps: usize, quiet: bool) -> ProgressBar {
     if quiet {
         return ProgressBar::hidden();
     }

@@ -82,10 +82,15 @@ pub struct Report {
 impl Report {
     /// An empty report of a bench on this machine.
     pub fn new(args: &BenchArgs) -> Self {
+        Report::named(args.what.name(), &args.command)
+    }
+
+    /// An empty report of any program that measures, by its name and its command line.
+    pub(crate) fn named(bench: &'static str, command: &str) -> Self {
         Report {
-            bench: args.what.name(),
-            command: args.command.clone(),
-            date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())),
+            bench,
+            command: command.to_string(),
+            date: now(),
             commit: commit(),
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
@@ -100,7 +105,7 @@ impl Report {
         self.checks.iter().all(|c| c.pass)
     }
 
-    pub(super) fn row(&mut self, row: &impl Serialize) -> Result<()> {
+    pub(crate) fn row(&mut self, row: &impl Serialize) -> Result<()> {
         self.rows.push(serde_json::to_value(row).context("a row does not serialise")?);
         Ok(())
     }
@@ -118,11 +123,11 @@ impl Report {
         pass
     }
 
-    pub(super) fn note(&mut self, note: impl Into<String>) {
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    pub(super) fn print_verdicts(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn print_verdicts(&self, out: &mut dyn Write) -> io::Result<()> {
         for note in &self.notes {
             writeln!(out, "note: {note}")?;
         }
@@ -144,7 +149,7 @@ impl Report {
 }
 
 /// Four significant digits or so.
-pub(super) fn number(v: f64) -> String {
+pub(crate) fn number(v: f64) -> String {
     match v.abs() {
         a if a >= 1000.0 => format!("{v:.0}"),
         a if a >= 10.0 => format!("{v:.1}"),
@@ -154,7 +159,8 @@ pub(super) fn number(v: f64) -> String {
     }
 }
 
-fn commit() -> String {
+/// Commit of the working folder, and whether files differ from it.
+pub(crate) fn commit() -> String {
     let git = |args: &[&str]| {
         let out = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
         Some(String::from_utf8_lossy(&out.stdout).trim().to_string())
@@ -166,6 +172,11 @@ fn commit() -> String {
         },
         None => "unknown".to_string(),
     }
+}
+
+/// This moment, UTC.
+pub(crate) fn now() -> String {
+    utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }
 
 /// Seconds since 1970 as `YYYY-MM-DDThh:mm:ssZ`.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 /// Rows of text under headings.
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
@@ -14,7 +14,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+    pub fn row(&mut self, cells: impl Into<Vec<String>>) {
         self.rows.push(cells.into());
     }
 

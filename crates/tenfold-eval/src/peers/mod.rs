@@ -3,21 +3,33 @@
 //! A peer is a value that knows its settings, so a list of peers is a list of columns in a table.
 //! [`scalar_ideal`] is the exception: it estimates a bound and produces no bytes, so it is no [`Peer`].
 
+mod bits;
+mod coders;
+mod combined;
 mod family;
+mod gguf;
 mod header;
-mod rtn;
+mod lossless;
+mod plain;
+mod quantise;
 pub mod scalar_ideal;
+mod scientific;
 mod tenfold;
+#[cfg(test)]
+mod tests;
 pub mod x265;
-mod zstd;
 
 use ::tenfold::{Tensor, TensorView};
 use thiserror::Error;
 
 pub use self::tenfold::Tenfold;
-pub use self::zstd::Zstd;
-pub use family::{Family, Kind, families};
-pub use rtn::Rtn;
+pub use coders::Coder;
+pub use combined::Combined;
+pub use family::{Family, Kind, UnknownFamily, families, find};
+pub use gguf::Gguf;
+pub use lossless::{Lz4, Pco, SplitZstd, ZipNn, Zstd};
+pub use quantise::{Lloyd, MxFormat, Nf4, Quantiser, Rtn};
+pub use scientific::{Sz3, Zfp, ZfpMode};
 pub use x265::X265;
 
 /// Why a peer gave no answer.

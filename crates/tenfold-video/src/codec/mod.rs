@@ -2,6 +2,12 @@
 //!
 //! One file or folder an implementation; [`Encoder`] and [`Decoder`] are all the rest knows of them.
 
+#[cfg(feature = "video")]
+mod annexb;
+#[cfg(feature = "video")]
+pub mod libav;
+#[cfg(feature = "video")]
+mod obu;
 #[cfg(feature = "av1")]
 pub mod av1;
 

@@ -6,8 +6,11 @@
 use super::bytes::{Reader, put_varint};
 use super::tile::Geometry;
 use crate::FORMAT_VERSION;
+use crate::carry;
 use crate::error::{Error, Result};
+use crate::inspect::Codec;
 use crate::options::Limits;
+use crate::prepare::{self, Step};
 use crate::view::{Dtype, byte_len};
 use crate::{levels, lossless};
 
@@ -22,6 +25,8 @@ const CODEC_LEVELS: u8 = 2;
 pub(crate) struct Head {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
+    /// What was done to the values before the codec saw them, in that order.
+    pub steps: Vec<Step>,
     pub params: Params,
 }
 
@@ -30,6 +35,8 @@ pub(crate) struct Head {
 pub(crate) enum Params {
     Planes(lossless::Params),
     Levels(Box<levels::Params>),
+    /// Of a codec that lives outside this crate.
+    Carried(carry::Params),
 }
 
 impl Params {
@@ -37,6 +44,7 @@ impl Params {
         match self {
             Params::Planes(p) => p.geometry,
             Params::Levels(p) => p.geometry,
+            Params::Carried(p) => p.geometry,
         }
     }
 }
@@ -70,9 +78,10 @@ pub(crate) fn assemble(head: &Head, tiles: &[Sealed]) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(4096 + tiles.iter().map(|t| t.bytes.len() + 8).sum::<usize>());
     out.extend_from_slice(&MAGIC);
     out.push(FORMAT_VERSION);
-    out.push(match head.params {
+    out.push(match &head.params {
         Params::Planes(_) => CODEC_PLANES,
         Params::Levels(_) => CODEC_LEVELS,
+        Params::Carried(p) => p.id,
     });
     out.push(head.dtype.id());
     let dims = u8::try_from(head.shape.len())
@@ -80,10 +89,11 @@ pub(crate) fn assemble(head: &Head, tiles: &[Sealed]) -> Result<Vec<u8>> {
     out.push(dims);
     out.extend_from_slice(&[0; 4]);
     head.shape.iter().for_each(|&d| put_varint(&mut out, d as u64));
-    out.push(0); // no preparation steps
+    prepare::write(&head.steps, &mut out)?;
     match &head.params {
         Params::Planes(p) => p.write(&mut out),
         Params::Levels(p) => p.write(head.dtype, &mut out),
+        Params::Carried(p) => p.write(&mut out),
     }
     out.resize(out.len().next_multiple_of(4), 0);
     for t in tiles {
@@ -104,6 +114,19 @@ pub(crate) fn assemble(head: &Head, tiles: &[Sealed]) -> Result<Vec<u8>> {
 impl Frame {
     /// Reads a header; the tiles need not be there.
     pub(crate) fn parse(blob: &[u8], limits: &Limits) -> Result<Frame> {
+        Frame::parse_if(blob, limits, |_| Ok(()))
+    }
+
+    /// Reads a header of a codec of this crate. Others are refused before their parameters are looked at:
+    /// they may be fine, but nobody here could tell.
+    pub(crate) fn parse_native(blob: &[u8], limits: &Limits) -> Result<Frame> {
+        Frame::parse_if(blob, limits, |id| match Codec::carried(id) {
+            Some(codec) => Err(Error::OtherEngine { id, codec: codec.name() }),
+            None => Ok(()),
+        })
+    }
+
+    fn parse_if(blob: &[u8], limits: &Limits, accept: impl Fn(u8) -> Result<()>) -> Result<Frame> {
         let known = blob.len().min(MAGIC.len());
         if blob[..known] != MAGIC[..known] || blob.is_empty() {
             return Err(Error::NotABlob);
@@ -123,20 +146,20 @@ impl Frame {
         if !cfg!(fuzzing) && crc32fast::hash(body).to_le_bytes() != *sum {
             return Err(Error::Corrupt("header checksum"));
         }
+        accept(fixed[5])?;
         let mut r = Reader::new(&body[FIXED..]);
         let dtype = Dtype::from_id(fixed[6])
             .ok_or(Error::UnsupportedFeature { what: "dtype", id: fixed[6] as u64 })?;
         let (shape, values) = read_shape(&mut r, fixed[7] as usize, dtype, limits)?;
-        if r.u8()? > 0 {
-            let id = r.u8()?;
-            return Err(Error::UnsupportedFeature { what: "preparation step", id: id as u64 });
-        }
+        // The codecs of this crate take no steps yet.
+        let steps = prepare::read(&mut r, carry::is_carried(fixed[5]))?;
         let params = match fixed[5] {
             CODEC_PLANES => Params::Planes(lossless::Params::read(&mut r, dtype)?),
             CODEC_LEVELS => Params::Levels(Box::new(levels::Params::read(&mut r, dtype, values)?)),
+            id if carry::is_carried(id) => Params::Carried(carry::Params::read(&mut r, id)?),
             id => return Err(Error::UnsupportedFeature { what: "codec", id: id as u64 }),
         };
-        let head = Head { dtype, shape, params };
+        let head = Head { dtype, shape, steps, params };
         Frame::with_directory(head, values, header_len, body, r.rest())
     }
 
@@ -170,6 +193,16 @@ impl Frame {
             offsets.push(at);
         }
         Ok(Frame { head, values, header_len, directory, offsets })
+    }
+
+    /// How the values are coded.
+    pub(crate) fn codec(&self) -> Codec {
+        match &self.head.params {
+            Params::Planes(_) => Codec::Planes,
+            Params::Levels(_) => Codec::Levels,
+            // `carry` reads no other numbers.
+            Params::Carried(p) => Codec::carried(p.id).unwrap_or(Codec::Planes),
+        }
     }
 
     /// Bytes of the whole blob.

@@ -75,7 +75,12 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
     }
     let tiles: Vec<Sealed> = tiles.into_iter().map(|(tile, _)| tile).collect();
     let params = Params { geometry, tables };
-    let head = Head { dtype: view.dtype(), shape: view.shape().to_vec(), params: Codec::Planes(params) };
+    let head = Head {
+        dtype: view.dtype(),
+        shape: view.shape().to_vec(),
+        steps: Vec::new(),
+        params: Codec::Planes(params),
+    };
     assemble(&head, &tiles)
 }
 

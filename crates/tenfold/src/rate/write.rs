@@ -77,7 +77,8 @@ impl Job<'_> {
 
     pub(super) fn assemble(&self, params: levels::Params, tiles: &[Sealed]) -> Result<Vec<u8>> {
         let params = Codec::Levels(Box::new(params));
-        assemble(&Head { dtype: self.view.dtype(), shape: self.view.shape().to_vec(), params }, tiles)
+        let (dtype, shape) = (self.view.dtype(), self.view.shape().to_vec());
+        assemble(&Head { dtype, shape, steps: Vec::new(), params }, tiles)
     }
 }
 

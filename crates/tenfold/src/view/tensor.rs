@@ -1,7 +1,9 @@
 //! Borrowed and owned tensors.
 
 use super::Dtype;
+use super::cast::{store, store_f64, value};
 use crate::error::{Error, Result};
+use crate::simd::Level;
 
 /// A borrowed tensor: dtype, shape and little-endian bytes in row-major order.
 ///
@@ -75,6 +77,18 @@ impl<'a> TensorView<'a> {
         self.data.is_empty()
     }
 
+    /// All values as f64; `None` if the dtype is not a float.
+    ///
+    /// ```
+    /// let view = tenfold::TensorView::from_slice(&[1.5f32, -2.0], &[2])?;
+    /// assert_eq!(view.to_f64(), Some(vec![1.5, -2.0]));
+    /// # Ok::<(), tenfold::Error>(())
+    /// ```
+    pub fn to_f64(&self) -> Option<Vec<f64>> {
+        let floats = self.dtype.is_float();
+        floats.then(|| self.data.chunks_exact(self.dtype.size()).map(|b| value(self.dtype, b)).collect())
+    }
+
     /// Columns of the two-dimensional view: the last dimension, 1 for a scalar.
     pub fn cols(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)
@@ -101,6 +115,23 @@ impl Tensor {
     /// Borrows the tensor.
     pub fn view(&self) -> Result<TensorView<'_>> {
         TensorView::new(self.dtype, &self.shape, &self.data)
+    }
+
+    /// A tensor from real numbers, rounded to the nearest element (by way of f32, except for f64) and kept
+    /// finite; an error if the dtype is not a float or the number of values is not the shape's.
+    pub fn from_f64(dtype: Dtype, shape: &[usize], values: &[f64]) -> Result<Tensor> {
+        let size = byte_len(dtype, shape).filter(|&n| n / dtype.size() == values.len() && dtype.is_float());
+        let size = size.ok_or_else(|| {
+            Error::InvalidArgument(format!("{} values as {dtype} of shape {shape:?}", values.len()))
+        })?;
+        let mut data = vec![0; size];
+        if dtype == Dtype::F64 {
+            store_f64(values, &mut data);
+        } else {
+            let narrow: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+            store(Level::detect(), dtype, &narrow, &mut data);
+        }
+        Ok(Tensor { dtype, shape: shape.to_vec(), data })
     }
 
     /// The values as a vector of `T`; an error if `T` is not the dtype.

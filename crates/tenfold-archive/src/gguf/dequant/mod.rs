@@ -15,7 +15,7 @@ type Decode = fn(&[u8], &mut [f32]);
 
 /// How one quantised type is stored.
 #[derive(Clone, Copy)]
-pub(super) struct Blocks {
+pub struct Blocks {
     /// Values of a block.
     pub values: usize,
     /// Bytes of a block.
@@ -25,6 +25,11 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
+    /// The layout of a type by its number in a file; `None` for types that are not read.
+    pub fn of_type(number: u32) -> Option<Self> {
+        GGUFTensorType::from_u32(number).ok().and_then(blocks)
+    }
+
     /// Expands whole blocks into little-endian f32. `out` has four bytes for each value of `raw`.
     pub fn expand(&self, raw: &[u8], out: &mut [u8]) {
         let mut values = [0f32; kquant::VALUES];

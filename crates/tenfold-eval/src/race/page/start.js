@@ -1,0 +1,12 @@
+// Draws the page. One part that fails must not cost the others.
+for (const part of [theme, about, verdict, equal, curves, heatMaps, speeds, absent, how]) {
+  try {
+    part();
+  } catch (error) {
+    errors.push(`${part.name}: ${error}`);
+    document.documentElement.dataset.errors = errors.join(' | ');
+  }
+}
+// Wider than the window means that a phone would scroll sideways.
+drawn('overflow', Math.max(0, document.documentElement.scrollWidth - innerWidth));
+document.documentElement.dataset.done = 'yes';

@@ -1,0 +1,88 @@
+//! H.264 and H.265 byte streams (Annex B): cut into units, and sorted into what a picture needs and
+//! what is stored once.
+//!
+//! Supplemental messages are dropped: they name the encoder, and nothing in a blob may.
+
+use super::Standard;
+
+/// What a unit is to a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// VPS, SPS, PPS.
+    ParameterSet,
+    /// A slice of a picture.
+    Slice,
+    /// Delimiters, messages, filler.
+    Other,
+}
+
+/// Sorts a unit by its first byte.
+pub(super) fn kind(standard: Standard, unit: &[u8]) -> Unit {
+    let Some(&first) = unit.first() else { return Unit::Other };
+    match standard {
+        Standard::H264 => match first & 31 {
+            1..=5 => Unit::Slice,
+            7 | 8 => Unit::ParameterSet,
+            _ => Unit::Other,
+        },
+        _ => match first >> 1 & 63 {
+            0..=31 => Unit::Slice,
+            32..=34 => Unit::ParameterSet,
+            _ => Unit::Other,
+        },
+    }
+}
+
+/// The units of a byte stream, without start codes. Bytes before the first start code belong to none.
+pub(super) fn units(stream: &[u8]) -> Vec<&[u8]> {
+    let mut starts = Vec::new();
+    let mut i = 0;
+    while i + 3 <= stream.len() {
+        if stream[i..i + 3] == [0, 0, 1] {
+            starts.push(i);
+            i += 3;
+        } else {
+            i += 1;
+        }
+    }
+    let ends = starts.iter().skip(1).copied().chain([stream.len()]);
+    starts.iter().zip(ends).map(|(&a, b)| trim(&stream[a + 3..b])).collect()
+}
+
+/// A unit never ends in zero bytes: they belong to the next start code.
+fn trim(unit: &[u8]) -> &[u8] {
+    let len = unit.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
+    &unit[..len]
+}
+
+/// Puts a unit behind a start code.
+pub(super) fn push(out: &mut Vec<u8>, unit: &[u8]) {
+    out.extend_from_slice(&[0, 0, 1]);
+    out.extend_from_slice(unit);
+}
+
+/// Those units of a stream that are of one kind, with start codes.
+pub(super) fn only(standard: Standard, stream: &[u8], wanted: Unit) -> Vec<u8> {
+    let mut out = Vec::with_capacity(stream.len());
+    units(stream).into_iter().filter(|u| kind(standard, u) == wanted).for_each(|u| push(&mut out, u));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_cut_and_sorted() {
+        let stream =
+            [&[0, 0, 0, 1, 0x67, 7][..], &[0, 0, 1, 0x68], &[0, 0, 1, 6, 9], &[0, 0, 1, 0x65, 1, 2, 0, 0]];
+        let stream = stream.concat();
+        assert_eq!(units(&stream), [&[0x67, 7][..], &[0x68], &[6, 9], &[0x65, 1, 2]]);
+        let sets = only(Standard::H264, &stream, Unit::ParameterSet);
+        assert_eq!(sets, [0, 0, 1, 0x67, 7, 0, 0, 1, 0x68]);
+        assert_eq!(only(Standard::H264, &stream, Unit::Slice), [0, 0, 1, 0x65, 1, 2]);
+        assert_eq!(kind(Standard::H265, &[0x42, 1]), Unit::ParameterSet);
+        assert_eq!(kind(Standard::H265, &[0x4e, 1]), Unit::Other);
+        assert!(units(&[0, 0]).is_empty() && units(&[]).is_empty());
+    }
+}

@@ -1,0 +1,145 @@
+//! From a blob to a tensor: pictures, samples, values, preparation undone.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+use tenfold::carry::Opened;
+use tenfold::{Codec, DecodeOptions, Tensor};
+
+use crate::catalog;
+use crate::codec::{Decoder, Standard};
+use crate::error::{Error, Result};
+use crate::params::{Meaning, Params};
+use crate::threads;
+
+/// Decodes a blob of pictures into a new tensor with the first decoder that runs here.
+pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
+    decode_with(blob, options, None)
+}
+
+/// Decodes with a decoder chosen by name, as [`crate::decoders`] lists them.
+pub fn decode_with(blob: &[u8], options: &DecodeOptions, decoder: Option<&str>) -> Result<Tensor> {
+    let job = Job::open(blob, options, decoder)?;
+    let shape = job.opened.parcel.shape.clone();
+    let data = threads::within(options.threads, || job.elements(0..job.opened.parcel.values()))?;
+    Ok(Tensor { dtype: job.opened.parcel.dtype, shape, data })
+}
+
+/// Decodes rows of the two-dimensional view; only the pictures that hold them are decoded.
+pub fn decode_rows(blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
+    rows_with(blob, rows, options, None)
+}
+
+pub(crate) fn rows_with(
+    blob: &[u8],
+    rows: Range<usize>,
+    options: &DecodeOptions,
+    decoder: Option<&str>,
+) -> Result<Tensor> {
+    let job = Job::open(blob, options, decoder)?;
+    let (cols, values) = (job.cols(), job.opened.parcel.values());
+    let all = job.opened.parcel.shape.split_last().map_or(1, |(_, outer)| outer.iter().product());
+    if rows.start > rows.end || rows.end > all {
+        let reason = format!("rows {}..{} of a tensor with {all} rows", rows.start, rows.end);
+        return Err(tenfold::Error::InvalidArgument(reason).into());
+    }
+    let range = (rows.start * cols).min(values)..(rows.end * cols).min(values);
+    let data = threads::within(options.threads, || job.elements(range))?;
+    Ok(Tensor { dtype: job.opened.parcel.dtype, shape: vec![rows.len(), cols], data })
+}
+
+/// Checksum of a picture's samples, each as two bytes.
+pub(crate) fn check_of(samples: &[u16]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut bytes = [0u8; 4096];
+    for part in samples.chunks(bytes.len() / 2) {
+        bytes.as_chunks_mut::<2>().0.iter_mut().zip(part).for_each(|(b, s)| *b = s.to_le_bytes());
+        hasher.update(&bytes[..part.len() * 2]);
+    }
+    hasher.finalize()
+}
+
+struct Job<'a> {
+    opened: Opened<'a>,
+    params: Params,
+    decoder: &'static dyn Decoder,
+    standard: Standard,
+}
+
+impl<'a> Job<'a> {
+    fn open(blob: &'a [u8], options: &DecodeOptions, decoder: Option<&str>) -> Result<Self> {
+        let opened = Opened::read(blob, &options.limits)?;
+        let standard = match opened.parcel.codec {
+            Codec::H264 => Standard::H264,
+            Codec::Av1 => Standard::Av1,
+            _ => Standard::H265,
+        };
+        let params = Params::read(&opened.parcel)?;
+        let decoder = catalog::decoder(standard, decoder)?;
+        Ok(Job { opened, params, decoder, standard })
+    }
+
+    fn cols(&self) -> usize {
+        self.opened.parcel.shape.last().copied().unwrap_or(1)
+    }
+
+    /// Elements of consecutive values; with preparation steps, of whole rows.
+    fn elements(&self, range: Range<usize>) -> Result<Vec<u8>> {
+        let samples = self.samples(&range)?;
+        let parcel = &self.opened.parcel;
+        let mapping = match &self.params.meaning {
+            Meaning::Bytes => return Ok(samples.iter().map(|&s| s as u8).collect()),
+            Meaning::Mapped(mapping) => mapping,
+        };
+        let mut values = vec![0.0; range.len()];
+        mapping.to_values(&samples, range.start, self.cols(), self.params.format.depth, &mut values);
+        parcel.steps.iter().rev().for_each(|step| step.inverse(&mut values, self.cols()));
+        let mut data = Tensor::from_f64(parcel.dtype, &[values.len()], &values)?.data;
+        let size = parcel.dtype.size();
+        for (at, element) in self.params.specials.iter().filter(|s| range.contains(&s.0)) {
+            let at = (at - range.start) * size;
+            data[at..at + size].copy_from_slice(element);
+        }
+        Ok(data)
+    }
+
+    /// Samples of consecutive values.
+    fn samples(&self, range: &Range<usize>) -> Result<Vec<u16>> {
+        let mut out = vec![0u16; range.len()];
+        if range.is_empty() {
+            return Ok(out);
+        }
+        let picture = self.params.format.samples();
+        let first = range.start / picture;
+        // The part of each picture that lies within the range, and where it goes.
+        let mut pieces = Vec::new();
+        let mut rest = &mut out[..];
+        for i in first..=(range.end - 1) / picture {
+            let from = range.start.max(i * picture) - i * picture;
+            let to = range.end.min((i + 1) * picture) - i * picture;
+            let (piece, later) = rest.split_at_mut(to - from);
+            pieces.push((i, from, piece));
+            rest = later;
+        }
+        pieces.into_par_iter().try_for_each_init(Vec::new, |buffer, (i, from, piece)| {
+            buffer.resize(picture, 0);
+            self.picture(i, buffer)?;
+            piece.copy_from_slice(&buffer[from..from + piece.len()]);
+            Ok::<(), Error>(())
+        })?;
+        Ok(out)
+    }
+
+    /// One picture, held against its checksum.
+    fn picture(&self, i: usize, out: &mut [u16]) -> Result<()> {
+        let tile = self.opened.tile(i)?;
+        let (check, stream) =
+            tile.split_first_chunk::<4>().ok_or(tenfold::Error::Corrupt("a tile without a picture"))?;
+        self.decoder.decode(&self.params.format, &self.params.parameter_sets, &[stream], out)?;
+        if check_of(out) != u32::from_le_bytes(*check) {
+            let reason = format!("picture {i} decodes to other samples than were written");
+            return Err(Error::Stream { standard: self.standard, reason });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! One tensor at one sample depth: trials of a quantiser and a scale, and what is kept of them.
+
+use rayon::prelude::*;
+use tenfold::Effort;
+
+use super::search::{self, Found};
+use super::subject::Subject;
+use super::target::{Target, fineness};
+use crate::catalog;
+use crate::codec::{Abilities, Chroma, Encoder, Format, Quality, Settings};
+use crate::decode::check_of;
+use crate::error::{Error, Result};
+use crate::frames::Layout;
+use crate::samples::Mapping;
+
+/// Up to this many samples a trial codes all pictures; beyond, the first trials take a few.
+const SMALL: usize = 1 << 21;
+
+/// Coded pictures, ready for the blob.
+#[derive(Debug, Clone)]
+pub(super) struct Tiles {
+    pub parameter_sets: Vec<u8>,
+    /// Checksum of the samples, then the coded picture.
+    pub pictures: Vec<Vec<u8>>,
+}
+
+pub(super) struct Job<'a> {
+    pub encoder: &'a dyn Encoder,
+    pub subject: &'a Subject<'a>,
+    pub layout: Layout,
+    pub depth: u8,
+    pub chroma: Chroma,
+    pub effort: Effort,
+}
+
+/// What a trial found of the pictures it coded.
+struct Trial {
+    tiles: Tiles,
+    squared: f64,
+    largest: f64,
+    values: usize,
+}
+
+impl Job<'_> {
+    pub(super) fn format(&self) -> Format {
+        let Layout { width, height, .. } = self.layout;
+        Format { width, height, depth: self.depth, chroma: self.chroma }
+    }
+
+    fn cols(&self) -> usize {
+        self.subject.view.cols()
+    }
+
+    /// Finds a quantiser and a scale that meet the target.
+    pub(super) fn reach(&self, target: &Target, abilities: &Abilities) -> Result<Found> {
+        let clips = !matches!(target, Target::MaxError(_));
+        let scaling = self.subject.scaling;
+        let mapping = Mapping::choose(&self.subject.values, self.cols(), scaling, self.depth, clips);
+        if self.subject.values.is_empty() {
+            return Ok(Found::Reached(mapping, Tiles { parameter_sets: Vec::new(), pictures: Vec::new() }));
+        }
+        let all: Vec<usize> = (0..self.layout.count).collect();
+        if let Target::Fixed(quality) = *target {
+            let trial = self.code(quality, &mapping, &all)?;
+            return Ok(Found::Reached(mapping, trial.tiles));
+        }
+        let few: Vec<usize> = if self.layout.samples() <= SMALL {
+            all.clone()
+        } else {
+            vec![self.layout.count / 4, self.layout.count * 3 / 4]
+        };
+        let wanted = target.wanted();
+        let number = |qp: u32, x: f64, pictures: &[usize]| -> Result<(f64, Trial)> {
+            let trial = self.code(Quality::Qp(qp), &mapping.coarser(x.exp2()), pictures)?;
+            Ok((self.number(target, &trial), trial))
+        };
+        let found = search::quantiser(abilities.qp.clone(), wanted, |qp| number(qp, 0.0, &few).map(|t| t.0))?;
+        let (qp, first) = match found {
+            Ok(found) => found,
+            Err(reached) => return Ok(Found::TooCoarse { reached }),
+        };
+        let off = target.tolerance();
+        let tolerance = match target {
+            Target::Cap(_) => -off..=0.0,
+            _ if target.is_error() => 0.0..=off,
+            _ => -off..=off,
+        };
+        let guess = (first - wanted).max(0.0);
+        let sampled = few.len() < all.len();
+        let (mut known, mut guess) = (Some((0.0, first)), guess);
+        if sampled {
+            let points =
+                search::factor(known, guess, wanted, tolerance.clone(), |x| Ok(number(qp, x, &few)?.0))?;
+            guess = points.last().map_or(guess, |p| p.0);
+            known = None;
+        }
+        let mut kept: Vec<(f64, f64, Tiles)> = Vec::new();
+        search::factor(known, guess, wanted, tolerance, |x| {
+            let (y, trial) = number(qp, x, &all)?;
+            kept.push((x, y, trial.tiles));
+            Ok(y)
+        })?;
+        self.pick(target, qp, &mapping, kept)
+    }
+
+    /// The best of the whole trials.
+    fn pick(
+        &self,
+        target: &Target,
+        qp: u32,
+        mapping: &Mapping,
+        kept: Vec<(f64, f64, Tiles)>,
+    ) -> Result<Found> {
+        let wanted = target.wanted();
+        let fits = |y: f64| match target {
+            Target::Cap(_) => y <= wanted,
+            _ => !target.is_error() || y >= wanted,
+        };
+        let smallest = kept.iter().map(|k| k.1).fold(f64::INFINITY, f64::min);
+        let best = kept
+            .into_iter()
+            .filter(|k| fits(k.1))
+            .min_by(|a, b| (a.1 - wanted).abs().total_cmp(&(b.1 - wanted).abs()));
+        match (best, target) {
+            (Some((x, _, tiles)), _) => Ok(Found::Reached(mapping.coarser(x.exp2()), tiles)),
+            (None, Target::Cap(bits)) => {
+                let bytes = |bits: f64| (bits * self.subject.values.len() as f64 / 8.0) as u64;
+                Err(tenfold::Error::DoesNotFit { cap: bytes(*bits), need: bytes(smallest) }.into())
+            }
+            // The quantiser alone was fine enough on the pictures that the first trials took.
+            (None, _) => {
+                let all: Vec<usize> = (0..self.layout.count).collect();
+                let trial = self.code(Quality::Qp(qp), mapping, &all)?;
+                match self.number(target, &trial) {
+                    y if fits(y) => Ok(Found::Reached(mapping.clone(), trial.tiles)),
+                    reached => Ok(Found::TooCoarse { reached }),
+                }
+            }
+        }
+    }
+
+    /// What a trial reached, in the target's terms.
+    fn number(&self, target: &Target, trial: &Trial) -> f64 {
+        match target {
+            Target::Mse(_) => fineness((trial.squared / trial.values.max(1) as f64).sqrt()),
+            Target::MaxError(_) => fineness(trial.largest),
+            _ => {
+                let pictures: usize = trial.tiles.pictures.iter().map(|p| p.len() + 14).sum();
+                let all = pictures as f64 / trial.values.max(1) as f64 * self.subject.values.len() as f64;
+                let header = 64 + trial.tiles.parameter_sets.len() + self.subject.side_bytes();
+                (all + header as f64) * 8.0 / self.subject.values.len() as f64
+            }
+        }
+    }
+
+    /// Codes some of the pictures, in parallel, and decodes them again: the error counts from what a decoder
+    /// gives, and the checksum is of that.
+    fn code(&self, quality: Quality, mapping: &Mapping, pictures: &[usize]) -> Result<Trial> {
+        let format = self.format();
+        let settings = Settings { format, quality, effort: self.effort, inter: false };
+        let decoder = catalog::decoder(self.encoder.standard(), None)?;
+        let one = |&i: &usize| -> Result<(Vec<u8>, Vec<u8>, f64, f64, usize)> {
+            let start = i * self.layout.picture();
+            let values =
+                &self.subject.values[start..self.subject.values.len().min(start + self.layout.picture())];
+            let samples = self.samples(mapping, values, start);
+            let picture = self.layout.cut(&samples, 0, 1 << (self.depth - 1));
+            let coded = self.encoder.encode(&settings, &[&picture])?;
+            let [stream] = &coded.pictures[..] else {
+                return Err(self.failed("it gave another number of pictures".into()));
+            };
+            let mut back = vec![0; format.samples()];
+            decoder.decode(&format, &coded.parameter_sets, &[stream], &mut back)?;
+            if quality == Quality::Lossless && back != picture {
+                return Err(self.failed("samples changed in lossless mode".into()));
+            }
+            let mut decoded = vec![0.0; values.len()];
+            self.values(mapping, &back[..values.len()], start, &mut decoded);
+            let errors = || values.iter().zip(&decoded).map(|(a, b)| (a - b).abs());
+            let squared = errors().map(|e| e * e).sum();
+            let largest = errors().fold(0.0, f64::max);
+            let mut tile = check_of(&back).to_le_bytes().to_vec();
+            tile.extend_from_slice(stream);
+            Ok((coded.parameter_sets, tile, squared, largest, values.len()))
+        };
+        let coded: Vec<_> = pictures.par_iter().map(one).collect::<Result<_>>()?;
+        let parameter_sets = coded.first().map(|c| c.0.clone()).unwrap_or_default();
+        if coded.iter().any(|c| c.0 != parameter_sets) {
+            return Err(self.failed("parameter sets differ between pictures".into()));
+        }
+        Ok(Trial {
+            squared: coded.iter().map(|c| c.2).sum(),
+            largest: coded.iter().map(|c| c.3).fold(0.0, f64::max),
+            values: coded.iter().map(|c| c.4).sum(),
+            tiles: Tiles { parameter_sets, pictures: coded.into_iter().map(|c| c.1).collect() },
+        })
+    }
+
+    fn samples(&self, mapping: &Mapping, values: &[f64], first: usize) -> Vec<u16> {
+        if self.subject.bytes {
+            return values.iter().map(|&v| v as u16).collect();
+        }
+        mapping.to_samples(values, first, self.cols(), self.depth)
+    }
+
+    fn values(&self, mapping: &Mapping, samples: &[u16], first: usize, out: &mut [f64]) {
+        if self.subject.bytes {
+            out.iter_mut().zip(samples).for_each(|(o, &s)| *o = f64::from(s));
+        } else {
+            mapping.to_values(samples, first, self.cols(), self.depth, out);
+        }
+    }
+
+    fn failed(&self, reason: String) -> Error {
+        Error::Codec { name: self.encoder.name().to_string(), reason }
+    }
+}

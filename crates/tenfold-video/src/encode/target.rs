@@ -1,0 +1,112 @@
+//! A goal as a number that falls as the quantiser gets coarser.
+//!
+//! Rates are bits a value. Errors are −log2 of the root of the mean square (or of the largest), which moves
+//! like bits: one for each halving of the step.
+
+use tenfold::{Error, Goal, TensorView};
+
+use crate::codec::Quality;
+
+/// What the search must reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Target {
+    /// No search.
+    Fixed(Quality),
+    /// Bits a value, as near as can be.
+    Bits(f64),
+    /// At most so many bits a value.
+    Cap(f64),
+    /// Mean squared error at most this.
+    Mse(f64),
+    /// Largest error at most this.
+    MaxError(f64),
+}
+
+impl Target {
+    pub(super) fn of(
+        view: &TensorView<'_>,
+        goal: Goal,
+        quality: Option<Quality>,
+        bytes: bool,
+    ) -> Result<Target, Error> {
+        if let Some(quality) = quality {
+            return Ok(Target::Fixed(quality));
+        }
+        let unfit = |why: &str| Error::InvalidArgument(why.to_string());
+        if bytes && goal != Goal::Lossless {
+            return Err(unfit("integer tensors are only kept exactly; use Goal::Lossless"));
+        }
+        let n = view.len().max(1) as f64;
+        Ok(match goal {
+            Goal::Bits(bits) => Target::Bits(bits),
+            Goal::Ratio(ratio) => Target::Bits(view.dtype().size() as f64 * 8.0 / ratio),
+            Goal::MaxBytes(cap) => Target::Cap(cap as f64 * 8.0 / n),
+            Goal::Mse(mse) => Target::Mse(mse),
+            Goal::Nmse(nmse) => Target::Mse(nmse * variance(&view.to_f64().unwrap_or_default())),
+            Goal::MaxError(error) => Target::MaxError(error),
+            Goal::Lossless if bytes => Target::Fixed(Quality::Lossless),
+            Goal::Lossless => {
+                return Err(unfit(
+                    "pictures keep samples exactly, not real numbers; use the native codec, or ask for \
+                     lossless samples",
+                ));
+            }
+            _ => return Err(unfit("a step is the native codec's; pictures take a quantiser instead")),
+        })
+    }
+
+    /// The number to reach.
+    pub(super) fn wanted(&self) -> f64 {
+        match *self {
+            Target::Fixed(_) => 0.0,
+            Target::Bits(bits) | Target::Cap(bits) => bits,
+            // A hair below: elements are rounded after the search.
+            Target::Mse(mse) => fineness((mse * 0.995).sqrt()),
+            Target::MaxError(error) => fineness(error * 0.995),
+        }
+    }
+
+    /// Whether the goal is about error.
+    pub(super) fn is_error(&self) -> bool {
+        matches!(self, Target::Mse(_) | Target::MaxError(_))
+    }
+
+    /// How far a trial may stay from the number wanted.
+    pub(super) fn tolerance(&self) -> f64 {
+        match *self {
+            Target::Bits(bits) | Target::Cap(bits) => bits * 0.004,
+            _ => 0.01,
+        }
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Target::Fixed(_) => "a fixed quantiser".into(),
+            Target::Bits(_) | Target::Cap(_) => self.text_of(self.wanted()),
+            Target::Mse(mse) => format!("a mean squared error of {mse:.3e}"),
+            Target::MaxError(error) => format!("a largest error of {error:.3e}"),
+        }
+    }
+
+    /// For people: what a trial reached.
+    pub(super) fn text_of(&self, reached: f64) -> String {
+        match self {
+            Target::Mse(_) => format!("{:.3e}", (-2.0 * reached).exp2()),
+            Target::MaxError(_) => format!("{:.3e}", (-reached).exp2()),
+            _ => format!("{reached:.3} bits a value"),
+        }
+    }
+}
+
+/// −log2 of an error; errors of nothing count as very small ones.
+pub(super) fn fineness(error: f64) -> f64 {
+    -error.max(1e-300).log2()
+}
+
+fn variance(values: &[f64]) -> f64 {
+    let finite = || values.iter().filter(|v| v.is_finite());
+    let n = finite().count().max(1) as f64;
+    let mean = finite().sum::<f64>() / n;
+    finite().map(|v| (v - mean).powi(2)).sum::<f64>() / n
+}

@@ -1,0 +1,6 @@
+//! Real values as picture samples and back.
+
+mod clip;
+mod mapping;
+
+pub use mapping::{Mapping, Scaling};

@@ -1,0 +1,209 @@
+//! Blobs whose tiles belong to a codec outside this crate: the same header, shape, dtype, preparation
+//! chain, directory and checksums around bytes that only that codec understands.
+//!
+//! Normative: docs/format.md, 'Carried codecs'.
+
+use crate::blob::bytes::{Reader, put_varint};
+use crate::blob::{self, Frame, Geometry, Head, Sealed};
+use crate::error::{Error, Result};
+use crate::inspect::Codec;
+use crate::options::Limits;
+use crate::prepare::Step;
+use crate::view::{Dtype, byte_len};
+
+/// Most values of a carried tile.
+const MAX_TILE: u64 = 1 << 28;
+
+/// Whether a codec number is one of those that are only carried.
+pub(crate) fn is_carried(id: u8) -> bool {
+    Codec::carried(id).is_some()
+}
+
+/// Stored parameters.
+#[derive(Debug, Clone)]
+pub(crate) struct Params {
+    pub id: u8,
+    /// One lane: what a tile does inside is not ours to know.
+    pub geometry: Geometry,
+    pub content: Vec<u8>,
+}
+
+impl Params {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.geometry.steps as u64);
+        put_varint(out, self.content.len() as u64);
+        out.extend_from_slice(&self.content);
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>, id: u8) -> Result<Params> {
+        let steps = r.varint()?;
+        if steps == 0 || steps > MAX_TILE {
+            return Err(Error::Corrupt("tile geometry"));
+        }
+        let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("parameters of the codec"))?;
+        let content = r.take(len)?.to_vec();
+        Ok(Params { id, geometry: Geometry { lanes: 1, steps: steps as usize }, content })
+    }
+}
+
+/// A tensor as another codec coded it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parcel {
+    /// Which codec; one of the carried ones.
+    pub codec: Codec,
+    /// Element type of the tensor.
+    pub dtype: Dtype,
+    /// Shape of the tensor.
+    pub shape: Vec<usize>,
+    /// What was done to the values before the codec saw them, in that order.
+    pub steps: Vec<Step>,
+    /// Values of a full tile; the last tile holds what is left.
+    pub tile_values: usize,
+    /// Parameters of the codec.
+    pub params: Vec<u8>,
+}
+
+impl Parcel {
+    /// Values of the tensor.
+    pub fn values(&self) -> usize {
+        byte_len(self.dtype, &self.shape).map_or(0, |n| n / self.dtype.size())
+    }
+
+    /// Tiles of the tensor.
+    pub fn tiles(&self) -> usize {
+        self.values().div_ceil(self.tile_values.max(1))
+    }
+
+    /// Wraps the tiles in a blob.
+    pub fn write(self, tiles: Vec<Vec<u8>>) -> Result<Vec<u8>> {
+        let id =
+            self.codec.id().filter(|&id| is_carried(id)).ok_or_else(|| {
+                Error::InvalidArgument(format!("{} is not a carried codec", self.codec.name()))
+            })?;
+        if self.tile_values == 0 || self.tile_values as u64 > MAX_TILE || tiles.len() != self.tiles() {
+            return Err(Error::InvalidArgument(format!(
+                "{} tiles of {} values for {} values",
+                tiles.len(),
+                self.tile_values,
+                self.values()
+            )));
+        }
+        let sealed: Vec<Sealed> = tiles
+            .into_iter()
+            .map(|tile| {
+                let mut bytes = Vec::with_capacity(tile.len() + 16);
+                put_varint(&mut bytes, tile.len() as u64);
+                bytes.extend_from_slice(&tile);
+                bytes.resize(bytes.len().next_multiple_of(4), 0);
+                Sealed::new(bytes)
+            })
+            .collect();
+        let geometry = Geometry { lanes: 1, steps: self.tile_values };
+        let params = blob::Params::Carried(Params { id, geometry, content: self.params });
+        blob::assemble(&Head { dtype: self.dtype, shape: self.shape, steps: self.steps, params }, &sealed)
+    }
+}
+
+/// A blob of a carried codec, its header checked.
+pub struct Opened<'a> {
+    /// What the header says.
+    pub parcel: Parcel,
+    frame: Frame,
+    blob: &'a [u8],
+}
+
+impl<'a> Opened<'a> {
+    /// Reads the header of a blob of a carried codec.
+    pub fn read(blob: &'a [u8], limits: &Limits) -> Result<Self> {
+        let frame = Frame::parse(blob, limits)?;
+        frame.check_len(blob)?;
+        let codec = frame.codec();
+        let blob::Params::Carried(params) = &frame.head.params else {
+            return Err(Error::InvalidArgument(format!("{} is not a carried codec", codec.name())));
+        };
+        let parcel = Parcel {
+            codec,
+            dtype: frame.head.dtype,
+            shape: frame.head.shape.clone(),
+            steps: frame.head.steps.clone(),
+            tile_values: params.geometry.steps,
+            params: params.content.clone(),
+        };
+        Ok(Opened { parcel, frame, blob })
+    }
+
+    /// The bytes of tile `i`, their checksum verified.
+    pub fn tile(&self, i: usize) -> Result<&'a [u8]> {
+        if i >= self.frame.tiles() {
+            return Err(Error::InvalidArgument(format!("tile {i} of {}", self.frame.tiles())));
+        }
+        let mut r = Reader::new(self.frame.tile(self.blob, i)?);
+        let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("a tile's length"))?;
+        let bytes = r.take(len)?;
+        match r.rest() {
+            rest if rest.len() < 4 && rest.iter().all(|&b| b == 0) => Ok(bytes),
+            _ => Err(Error::Corrupt("bytes left over at a tile's end")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prepare::Hadamard;
+
+    fn parcel() -> Parcel {
+        Parcel {
+            codec: Codec::H265,
+            dtype: Dtype::F32,
+            shape: vec![5, 7],
+            steps: vec![Step::Hadamard(Hadamard::new(2, 9).unwrap())],
+            tile_values: 14,
+            params: vec![1, 2, 3],
+        }
+    }
+
+    #[test]
+    fn parcels_come_back() {
+        let tiles = vec![vec![9u8; 5], vec![], vec![1, 2, 3]];
+        let blob = parcel().write(tiles.clone()).unwrap();
+        let opened = Opened::read(&blob, &Limits::default()).unwrap();
+        assert_eq!(opened.parcel, parcel());
+        for (i, t) in tiles.iter().enumerate() {
+            assert_eq!(opened.tile(i).unwrap(), t);
+        }
+        assert!(opened.tile(3).is_err());
+        let info = crate::inspect(&blob).unwrap();
+        assert_eq!((info.codec, info.tiles, info.tile_values, info.step), (Codec::H265, 3, 14, None));
+        assert!(parcel().write(tiles[..2].to_vec()).is_err());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let blob = parcel().write(vec![vec![9u8; 5], vec![], vec![1, 2, 3]]).unwrap();
+        let read = |b: &[u8]| {
+            let opened = Opened::read(b, &Limits::default())?;
+            (0..opened.parcel.tiles()).map(|i| opened.tile(i).map(<[u8]>::to_vec)).collect::<Result<Vec<_>>>()
+        };
+        assert!(read(&blob).is_ok());
+        for i in 0..blob.len() * 8 {
+            let mut bad = blob.clone();
+            bad[i / 8] ^= 1 << (i % 8);
+            assert!(read(&bad).is_err(), "bit {i}");
+            assert!(read(&blob[..i / 8]).is_err(), "cut at {}", i / 8);
+        }
+    }
+
+    #[test]
+    fn native_decoding_says_where_to_go() {
+        let blob = parcel().write(vec![vec![], vec![], vec![]]).unwrap();
+        let err = crate::decode(&blob, &Default::default()).unwrap_err();
+        assert_eq!(err.kind(), crate::ErrorKind::Unsupported);
+        assert!(err.to_string().contains("H.265"), "{err}");
+        let native = crate::encode(
+            &crate::TensorView::from_slice(&[1u8], &[1]).unwrap(),
+            &crate::EncodeOptions::new(crate::Goal::Lossless),
+        );
+        assert!(Opened::read(&native.unwrap(), &Limits::default()).is_err());
+    }
+}
