@@ -167,3 +167,34 @@ fn from(error: tenfold_video::Error) -> PeerError {
         _ => PeerError::Failed(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics;
+    use crate::synth;
+    use tenfold::Dtype;
+
+    #[test]
+    fn a_rate_is_met_and_the_coder_is_timed_alone_or_the_feature_is_named() {
+        let tensor = synth::gaussian(Dtype::Bf16, &[100, 3, 70], 0.02, 6).unwrap();
+        let view = tensor.view().unwrap();
+        let peer = Video::new("x264", Standard::H264, Effort::Fast, 3.0);
+        assert!(peer.settled(&view).unwrap().is_none(), "nothing was searched for yet");
+        if let Err(e) = peer.probe() {
+            assert!(e.to_string().contains("feature `video`"), "{e}");
+            return assert!(matches!(peer.encode(&view), Err(PeerError::NotAvailable(_))));
+        }
+        let bytes = peer.encode(&view).unwrap();
+        let bits = bytes.len() as f64 * 8.0 / view.len() as f64;
+        assert!((2.94..3.06).contains(&bits), "{bits}");
+        let back = peer.decode(&bytes).unwrap();
+        let f = metrics::Fidelity::between(&view, &back.view().unwrap()).unwrap();
+        assert!((0.015..0.08).contains(&f.nmse()), "{}", f.nmse());
+        let alone = peer.settled(&view).unwrap().unwrap();
+        let stream = alone.encode(&view).unwrap();
+        assert!(stream.len() as f64 > 0.8 * bytes.len() as f64, "{} {}", stream.len(), bytes.len());
+        let ints = TensorView::from_slice(&[1i32], &[1]).unwrap();
+        assert!(matches!(peer.encode(&ints), Err(PeerError::Unsupported(_))));
+    }
+}
