@@ -5,9 +5,12 @@ TIME ?= 600
 # Seconds for each fuzz target of `make test`.
 SMOKE ?= 15
 
+# Video codecs come with the system's libavcodec, where there is one.
+VIDEO = $(shell pkg-config --exists libavcodec libavutil 2>/dev/null && echo --features tenfold-cli/video)
+
 TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
 
-.PHONY: help demo test lint unit bench race fuzz
+.PHONY: help demo test setup lint unit bench race fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,25 +19,31 @@ demo: ## Compress real tensors, look inside, measure the error, unpack
 	cargo build --release --quiet --package tenfold-cli
 	@scripts/demo.sh
 
-test: lint unit ## Lints, all tests, and a short run of each fuzz target
+test: setup ## Installs what tests need; lints, all tests, and a short run of each fuzz target
+	@$(MAKE) --no-print-directory lint unit
 	fuzz/run $(SMOKE)
+
+setup: ## Installs libavcodec's headers and a browser, if they are missing
+	@scripts/setup.sh
 
 lint: ## Formatting and clippy, where the toolchain has them
 	@if cargo fmt --version >/dev/null 2>&1; then \
 		echo "cargo fmt --all --check"; cargo fmt --all --check; \
 	else echo "lint: rustfmt is not installed, skipped"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
-		echo "cargo clippy --workspace --all-targets -- -D warnings"; \
-		cargo clippy --workspace --all-targets --quiet -- -D warnings; \
+		echo "cargo clippy --workspace --all-targets $(VIDEO) -- -D warnings"; \
+		cargo clippy --workspace --all-targets $(VIDEO) --quiet -- -D warnings; \
 	else echo "lint: clippy is not installed, skipped"; fi
 
 unit: ## All tests of the workspace
+	@[ -n "$(VIDEO)" ] || echo "unit: no libavcodec: the feature video is not tested"
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		cargo nextest run --workspace && cargo test --workspace --doc; \
-	else cargo test --workspace; fi
+		cargo nextest run --workspace $(VIDEO) && cargo test --workspace $(VIDEO) --doc; \
+	else cargo test --workspace $(VIDEO); fi
+	cargo test --quiet --package tenfold-video --test without
 
 bench: ## Measure, print each figure beside its bar, keep the reports in results/
-	cargo build --release --quiet --package tenfold-cli
+	cargo build --release --quiet --package tenfold-cli $(VIDEO)
 	$(TENFOLD) bench gap --json results/gap.json
 	$(TENFOLD) bench files testdata/*.safetensors --json results/files.json
 	$(TENFOLD) bench rate --quick --json results/rate.json
@@ -42,7 +51,7 @@ bench: ## Measure, print each figure beside its bar, keep the reports in results
 	$(TENFOLD) bench speed --json results/speed.json
 
 race: ## Every coder on the tensors of the repository; tables, plots and a page in results/race/
-	cargo build --release --quiet --package tenfold-cli
+	cargo build --release --quiet --package tenfold-cli $(VIDEO)
 	$(TENFOLD) race testdata/*.safetensors --out results/race
 
 fuzz: ## Each fuzz target for TIME seconds (default 600)

@@ -29,6 +29,7 @@ pub enum Command {
     Verify(VerifyArgs),
     Compare(CompareArgs),
     Bench(BenchArgs),
+    Eval(EvalArgs),
     Engines(EnginesArgs),
     Race(RaceArgs),
     Completions(CompletionsArgs),
@@ -281,7 +282,7 @@ pub struct BenchArgs {
     /// Worker threads for what is not timed at a stated number of threads; 0 uses all cores.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
-    /// Leave out peers that need another program (ffmpeg).
+    /// Leave out the video codecs.
     #[arg(long)]
     pub no_peers: bool,
     /// Smaller tensors and fewer cases: a first look, whose verdicts mean little.
@@ -303,6 +304,55 @@ Examples:
 
 JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`), `notes`, `checks`
 (each with `what`, `value`, `bar`, `rule`, `pass`) and `rows`, whose fields depend on the bench.";
+
+/// Study what the stages of a video codec do on tensors.
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    #[command(subcommand)]
+    pub what: EvalCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum EvalCommand {
+    Ablation(AblationArgs),
+}
+
+/// Switch the stages of a video codec on one by one, at one and the same error.
+///
+/// Samples as they are, quantisation with codes of fixed length, entropy coding, transform, prediction,
+/// inter-frame prediction; and all stages less one. Bits a value, every byte counted, every stream decoded.
+#[derive(Debug, Args)]
+#[command(after_help = ABLATION_HELP)]
+pub struct AblationArgs {
+    /// Safetensors files.
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Only tensors whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Error at which all are compared: squared error over variance.
+    #[arg(long, value_name = "X", default_value_t = 0.03, value_parser = positive)]
+    pub nmse: f64,
+    /// Bits of a sample, 8 to 12.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub depth: u8,
+    /// Values of a tensor that are measured, whole rows from the first on [default: 131072].
+    #[arg(long, value_name = "N")]
+    pub size: Option<usize>,
+    /// Small parts of few tensors: a first look.
+    #[arg(long)]
+    pub quick: bool,
+    /// Draw blocks, their prediction, residual and coefficients as PNG files into this folder.
+    #[arg(long, value_name = "DIR")]
+    pub pictures: Option<PathBuf>,
+    /// Write a report with every figure, the machine, the commit and the command to a file.
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+}
+
+const ABLATION_HELP: &str = "\
+Example:
+  tenfold eval ablation testdata/weights.safetensors --pictures pictures";
 
 /// List what can make and read blobs on this machine, and why something cannot.
 #[derive(Debug, Args)]

@@ -53,16 +53,16 @@ fn number(dom: &str, name: &str) -> usize {
     counted(dom, name).parse().unwrap()
 }
 
-/// Adds a file `kv.safetensors` whose only tensor, 128 × 64 values, has a hostile name.
+/// Adds a file `kv.safetensors` whose only tensor, 128 × 32 values, has a hostile name.
 fn write_hostile(bench: &Bench) {
-    let entry = serde_json::json!({ "dtype": "F32", "shape": [128, 64], "data_offsets": [0, 32768] });
+    let entry = serde_json::json!({ "dtype": "F32", "shape": [128, 32], "data_offsets": [0, 16384] });
     let mut header = serde_json::json!({ HOSTILE: entry }).to_string();
-    while header.len() % 8 != 0 {
+    while !header.len().is_multiple_of(8) {
         header.push(' ');
     }
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
-    bytes.extend((0..8192u32).flat_map(|i| ((f64::from(i) * 1.7).sin() as f32).to_le_bytes()));
+    bytes.extend((0..4096u32).flat_map(|i| ((f64::from(i) * 1.7).sin() as f32).to_le_bytes()));
     std::fs::write(bench.path("kv.safetensors"), bytes).unwrap();
 }
 
@@ -111,6 +111,43 @@ fn the_page_draws_itself() {
     // The hostile name is text and nothing else.
     assert!(dom.contains("&lt;/script&gt;&lt;img src=x"), "the name is shown");
     assert!(!dom.contains("<img"), "and not obeyed");
+}
+
+/// What a reader does: hide a coder, look at another axis, kind, tensor and direction, switch the theme. After
+/// each, what the page counts is noted.
+const READER: &str = "<script>
+const root = document.documentElement, seen = [];
+const press = selector => document.querySelector(selector).click();
+const note = () => seen.push([root.dataset.curves, root.dataset.points, root.dataset.cells, root.dataset.theme].join(' '));
+press('#legend .keys button'); note();
+press('#legend .keys button'); press('#axes button:nth-child(1)'); press('#kinds button:nth-child(2)'); note();
+const tensor = document.getElementById('heat-tensor');
+tensor.value = '2'; tensor.dispatchEvent(new Event('change')); note();
+press('#ways button:nth-child(2)'); press('#theme'); note();
+press('#legend h3 button:nth-of-type(2)'); note();
+root.dataset.seen = seen.join(', ');
+</script></body>";
+
+#[test]
+fn the_page_obeys_its_reader() {
+    let bench = Bench::new();
+    small_race(&bench);
+    let page = std::fs::read_to_string(bench.path("race/race.html")).unwrap();
+    let read = bench.path("race/read.html");
+    std::fs::write(&read, page.replace("</body>", READER)).unwrap();
+    let dom = open(&read, "#theme=light", &["--dump-dom"]);
+    assert_eq!(counted(&dom, "errors"), "");
+    // Three pictures each: of a tensor of 64 × 96 values, then of one of 128 × 32.
+    let (cells, other) = (3 * 64 * 96, 3 * 96 * 32);
+    let expected = [
+        format!("1 2 {cells} light"),
+        format!("2 4 {cells} light"),
+        format!("2 4 {other} light"),
+        format!("2 4 {other} dark"),
+        format!("0 0 {other} dark"),
+    ];
+    assert_eq!(counted(&dom, "seen"), expected.join(", "));
+    assert!(dom.contains("NMSE (mean squared error / variance)"), "the axis that was chosen");
 }
 
 /// Colours of a picture and its mean brightness, 0 to 255.

@@ -27,6 +27,9 @@ pub struct VideoOptions {
     pub scaling: Scaling,
     /// Rotation before values become samples. Default: none.
     pub hadamard: Option<Hadamard>,
+    /// Size of a sample step in values, the same for all parts. Default: chosen for each by squared error.
+    /// The same step and quantiser for several tensors spread one distortion over all.
+    pub sample_step: Option<f64>,
     /// A fixed quantiser, or samples kept exactly, instead of the goal. Default: the goal decides.
     pub quality: Option<Quality>,
 }
@@ -41,6 +44,7 @@ impl VideoOptions {
             chroma: None,
             scaling: Scaling::default(),
             hadamard: None,
+            sample_step: None,
             quality: None,
         }
     }
@@ -72,6 +76,12 @@ impl VideoOptions {
     /// Rotates first.
     pub fn with_hadamard(mut self, hadamard: Hadamard) -> Self {
         self.hadamard = Some(hadamard);
+        self
+    }
+
+    /// Fixes the size of a sample step.
+    pub fn with_sample_step(mut self, step: f64) -> Self {
+        self.sample_step = Some(step);
         self
     }
 

@@ -5,6 +5,7 @@ mod compare;
 mod compress;
 mod decompress;
 mod engines;
+mod eval;
 mod inspect;
 mod race;
 mod verify;
@@ -26,6 +27,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Compare(args) => compare::run(args, cli.quiet),
+        Command::Eval(args) => eval::run(args, cli.quiet),
         Command::Engines(args) => engines::run(args),
         Command::Bench(args) => bench::run(args, cli.quiet),
         Command::Race(args) => race::run(args, cli.quiet),

@@ -25,7 +25,7 @@ use rayon::prelude::*;
 
 use crate::bench::{Report, progress};
 use cases::{Case, INTER, ORDER, WITHOUT};
-use measure::Point;
+use measure::{Goal, Point};
 use source::{Source, Subject};
 
 /// Measures the tensors of all files, prints tables, and writes report and pictures where the arguments say.
@@ -47,13 +47,14 @@ pub fn run(args: &AblationArgs, out: &mut dyn Write) -> Result<Report> {
         let measured = one_file(args, &source)?;
         rows::keep(&source, &measured, &mut report, out)?;
         if let Some(dir) = &args.pictures {
+            let mut files = 0;
             for (subject, points) in source.tensors.iter().zip(&measured.tensors) {
                 // The last of the order is all stages of a still picture.
                 if let Some(point) = &points[ORDER.len() - 1] {
-                    let files = pictures::draw(subject, point, dir)?;
-                    report.note(format!("{}: {} pictures in {}", subject.name, files.len(), dir.display()));
+                    files += pictures::draw(subject, point, dir)?.len();
                 }
             }
+            report.note(format!("{}: {files} pictures in {}", source.name, dir.display()));
         }
     }
     // Kept first: a reader that closes the pipe early must not cost the report.
@@ -78,7 +79,7 @@ fn one_file(args: &AblationArgs, source: &Source) -> Result<Measured> {
     let all = |subjects: &[Subject], cases: &[Case]| -> Result<Vec<Vec<Option<Point>>>> {
         let one = |subject: &Subject, case: &Case| {
             bar.set_message(format!("{}: {}", subject.name, case.name));
-            let point = measure::measure(subject, *case, args.nmse)
+            let point = measure::measure(subject, *case, Goal::of(args))
                 .with_context(|| format!("{}, {}", subject.name, case.name));
             bar.inc(1);
             point

@@ -64,9 +64,7 @@ pub(super) fn keep(
             words.push(format!("inter-frame {:+.3} ({what})", inter - alone));
         }
     }
-    let sentence = format!("{}: {}", source.name, words.join(", "));
-    writeln!(out, "{sentence}\n")?;
-    report.note(sentence);
+    report.note(format!("{}: {}", source.name, words.join(", ")));
     Ok(())
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Subject {
     /// Name of the tensor, or of the sequence.
     pub name: String,
     pub arrangement: Arrangement,
+    /// Shape of the tensor, before anything was left away.
+    shape: Vec<usize>,
     /// One, or one a picture.
     pub parts: Vec<Part>,
     pub pictures: Vec<Picture>,
@@ -118,8 +120,9 @@ fn whole(named: &Named, args: &AblationArgs) -> Result<Result<Subject, &'static 
     let mapping = Mapping::choose(&values, args.depth);
     let samples = values.iter().map(|&v| mapping.sample(v)).collect();
     let pictures = vec![Picture::new(width, height, args.depth, samples)?];
-    let (name, arrangement) = (named.name.clone(), Arrangement::Whole);
-    Ok(Ok(Subject { name, arrangement, parts: vec![Part { values, mapping }], pictures }))
+    let (name, shape, parts) =
+        (named.name.clone(), named.tensor.shape.clone(), vec![Part { values, mapping }]);
+    Ok(Ok(Subject { name, arrangement: Arrangement::Whole, shape, parts, pictures }))
 }
 
 /// The same tensor as bands of rows, if it has enough of them.
@@ -140,11 +143,9 @@ fn bands(tensor: &Subject) -> Result<Option<Subject>> {
 /// such tensors, those of one shape.
 fn in_sequence(tensors: &[Subject], most: usize) -> Result<Vec<Subject>> {
     let grouped = |key: &dyn Fn(&Subject) -> String| {
-        let mut groups: BTreeMap<(String, usize, usize), Vec<&Subject>> = BTreeMap::new();
+        let mut groups: BTreeMap<(String, &[usize]), Vec<&Subject>> = BTreeMap::new();
         for tensor in tensors {
-            if let [picture] = &tensor.pictures[..] {
-                groups.entry((key(tensor), picture.width(), picture.height())).or_default().push(tensor);
-            }
+            groups.entry((key(tensor), &tensor.shape)).or_default().push(tensor);
         }
         groups.into_values().filter(|g| g.len() > 1).collect::<Vec<_>>()
     };
@@ -157,6 +158,7 @@ fn in_sequence(tensors: &[Subject], most: usize) -> Result<Vec<Subject>> {
         Subject {
             name: group.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", "),
             arrangement: Arrangement::Tensors(group.len()),
+            shape: group.first().map_or_else(Vec::new, |t| t.shape.clone()),
             parts: group.iter().flat_map(|t| t.parts.clone()).collect(),
             pictures: group.iter().flat_map(|t| t.pictures.clone()).collect(),
         }

@@ -51,7 +51,7 @@ pub struct BenchArgs {
     pub threads: usize,
     /// Repetitions of which the median counts. Default: 5.
     pub repeats: usize,
-    /// Whether to run peers that need another program (ffmpeg). Default: true.
+    /// Whether to run the video codecs. Default: true.
     pub peers: bool,
     /// Smaller tensors and fewer cases, for a look or a test. Default: false. Verdicts then mean little.
     pub quick: bool,

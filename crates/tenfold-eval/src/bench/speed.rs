@@ -9,12 +9,13 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, Tensor, TensorView};
 
-use super::clock::{self, timed};
+use super::clock::timed;
 use super::table::Table;
 use super::{BenchArgs, Report, progress};
 use crate::metrics::median;
-use crate::peers::x265::{Plane, Preset, Settings, SpeedTrial};
+use crate::peers::{Peer, Video};
 use crate::synth;
+use tenfold_video::Standard;
 
 /// Rows and columns of the part that the slow peer codes.
 const CROP: usize = 512;
@@ -60,8 +61,8 @@ fn one_dtype(
     let (dtype, view) = (tensor.dtype, tensor.view()?);
     let frame = zstd::bulk::compress(&tensor.data, 3)?;
     let mut runners = vec![zstd_runner(&frame, tensor.data.len(), view.len())];
-    if dtype == Dtype::Bf16 {
-        runners.push(x265_runner(args, &view, bits, report)?);
+    if dtype == Dtype::Bf16 && args.peers {
+        runners.extend(x265_runner(&view, bits, report)?);
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads: &[usize] = if cores > 1 { &[1, 2] } else { &[1] };
@@ -120,39 +121,35 @@ fn zstd_runner(frame: &[u8], bytes: usize, values: usize) -> Runner<'_> {
     Runner::new("zstd -3 decompress".to_string(), None, 1, Box::new(call))
 }
 
-/// The H.265 encoder on a part of the values or, without ffmpeg, what it would do on this machine.
-fn x265_runner<'a>(
-    args: &BenchArgs,
-    view: &TensorView<'_>,
-    bits: f64,
-    report: &mut Report,
-) -> Result<Runner<'a>> {
+/// The H.265 encoder on a part of the values; none, with a note why, where this build or machine has none.
+fn x265_runner<'a>(view: &TensorView<'_>, bits: f64, report: &mut Report) -> Result<Option<Runner<'a>>> {
     let side = CROP.min(view.rows()).min(view.cols());
     let size = view.dtype().size();
     let rows = view.data().chunks_exact(view.cols() * size).take(side);
     let data: Vec<u8> = rows.flat_map(|row| &row[..side * size]).copied().collect();
-    let plane = Plane::new(&TensorView::new(view.dtype(), &[side, side], &data)?)?;
-    let trial = if args.peers {
-        SpeedTrial::prepare(&plane, &Settings::new(Preset::Medium), bits).map_err(|e| e.to_string())
-    } else {
-        Err("switched off".to_string())
+    let shape = [side, side];
+    let part = TensorView::new(view.dtype(), &shape, &data)?;
+    let peer = Video::new("x265", Standard::H265, Effort::Balanced, bits);
+    let alone = peer.on_threads(1).context("a video codec has threads")?;
+    let settled = alone.encode(&part).and_then(|blob| Ok((blob.len(), alone.settled(&part)?)));
+    let (bytes, alone) = match settled {
+        Ok((bytes, Some(alone))) => (bytes, alone),
+        Ok((_, None)) => return Ok(None),
+        Err(e) => {
+            report.note(format!("x265: {e}"));
+            return Ok(None);
+        }
     };
-    Ok(match trial {
-        Ok(trial) => {
-            report
-                .note(format!("x265 medium codes {side}×{side} of the same values, {:.2} bits", trial.bits));
-            let call = move || Ok(trial.run()?);
-            Runner::new("x265 medium encode".to_string(), None, 1, Box::new(call))
-        }
-        Err(why) => {
-            report.note(format!(
-                "x265: {why}; its speed is taken as {:.1} M values/s scaled by a loop timed in this run",
-                clock::REFERENCE_SPEED / 1e6
-            ));
-            let call = || Ok(clock::REFERENCE_SPEED * clock::score() / clock::REFERENCE_SCORE);
-            Runner::new("x265 medium encode (scaled)".to_string(), None, 1, Box::new(call))
-        }
-    })
+    let reached = bytes as f64 * 8.0 / part.len() as f64;
+    report.note(format!("x265 medium codes {side}×{side} of the same values, {reached:.2} bits"));
+    let (values, dtype, data) = (part.len(), view.dtype(), data.clone());
+    let call = move || {
+        let part = TensorView::new(dtype, &shape, &data)?;
+        let (seconds, done) = timed(|| alone.encode(&part));
+        done?;
+        Ok(values as f64 / seconds)
+    };
+    Ok(Some(Runner::new("x265 medium encode".to_string(), None, 1, Box::new(call))))
 }
 
 fn encode_runner(tensor: &Tensor, options: EncodeOptions) -> Result<Runner<'_>> {

@@ -3,9 +3,10 @@
 use super::bins::{Bins, tree};
 use super::cabac::Context;
 use super::error::IntraError;
-use super::levels::{self, FixedCode, Form, LevelContexts};
+use super::levels::{self, FixedCode, LevelContexts};
 use super::motion::REACH;
 use super::predict::{DC, MODES, PLANAR, VERTICAL};
+use super::scan::Form;
 use super::settings::Stages;
 
 /// Where the prediction of a block comes from.

@@ -106,12 +106,16 @@ impl Frame {
         }
     }
 
+    /// The j-th row of a block within the frame.
+    pub fn row(&self, place: Place, j: usize) -> &[u16] {
+        &self.samples[(place.y + j) * self.width + place.x..][..place.side()]
+    }
+
     /// Copies a block out.
     pub fn block(&self, place: Place, out: &mut [i32]) {
         let n = place.side();
         for (j, row) in out[..n * n].chunks_exact_mut(n).enumerate() {
-            let start = (place.y + j) * self.width + place.x;
-            for (to, from) in row.iter_mut().zip(&self.samples[start..start + n]) {
+            for (to, from) in row.iter_mut().zip(self.row(place, j)) {
                 *to = i32::from(*from);
             }
         }

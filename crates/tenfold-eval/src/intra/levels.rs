@@ -1,141 +1,18 @@
 //! How the levels of a block are described.
 //!
 //! With entropy coding: a flag for a block with any level, one for each group of 4 by 4, then each level as
-//! a unary count with models up to [`UNARY`] and an exponential Golomb code beyond, and a sign. From the
-//! last position to the first along diagonals, so that the levels to the right and below are known and say
-//! which model to use. Without: each level in the same number of bits.
-
-use std::sync::LazyLock;
+//! a unary count with models up to [`UNARY`] and an exponential Golomb code beyond, and a sign, in the order
+//! and with the models of `scan`. Without: each level in the same number of bits.
 
 use super::bins::{Bins, golomb, golomb_bits};
 use super::cabac::Context;
 use super::error::IntraError;
+use super::scan::{CLASSES, Form, Known, Model, Position, ZONES, positions};
 
 /// Largest magnitude of a level.
 pub(super) const MAX_LEVEL: u32 = 32_767;
 /// Magnitudes that the models describe; larger ones continue in Golomb codes.
 const UNARY: usize = 14;
-/// What the neighbours say: ten sizes, and no neighbours at all.
-const CLASSES: usize = 11;
-/// Where in the block: the mean, the lowest frequencies, the rest.
-const ZONES: usize = 3;
-/// Side of the padded array of magnitudes: two more than the largest block.
-const STRIDE: usize = 34;
-
-/// Positions of a block in coding order, group after group; 16 positions are a group.
-static ORDERS: LazyLock<[Vec<Position>; 4]> = LazyLock::new(|| [2, 3, 4, 5].map(order));
-
-/// A position of a block.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Position {
-    pub x: u8,
-    pub y: u8,
-    /// Number of neighbours to the right and below that exist.
-    neighbours: u8,
-}
-
-fn order(log2: u32) -> Vec<Position> {
-    let n = 1usize << log2;
-    let diagonal = |side: usize| {
-        let mut all: Vec<(usize, usize)> = (0..side * side).map(|i| (i % side, i / side)).collect();
-        all.sort_by_key(|&(x, y)| std::cmp::Reverse((x + y, y)));
-        all
-    };
-    let position = |x: usize, y: usize| {
-        let (right, below) = ((n - 1 - x).min(2), (n - 1 - y).min(2));
-        let neighbours = (right + below + usize::from(right > 0 && below > 0)) as u8;
-        Position { x: x as u8, y: y as u8, neighbours }
-    };
-    let inner = diagonal(4);
-    let groups = diagonal(n / 4);
-    groups
-        .iter()
-        .flat_map(|&(gx, gy)| inner.iter().map(move |&(x, y)| position(4 * gx + x, 4 * gy + y)))
-        .collect()
-}
-
-/// Positions of a block of this size in coding order.
-pub(super) fn positions(log2: u32) -> &'static [Position] {
-    &ORDERS[log2 as usize - 2]
-}
-
-/// Side and meaning of a block of levels.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
-    pub log2: u32,
-    pub transform: bool,
-}
-
-/// Magnitudes coded so far, with a border of zeros.
-pub(super) struct Known {
-    sizes: [u16; STRIDE * STRIDE],
-    /// Which groups have a level, with a border.
-    groups: [bool; 81],
-}
-
-impl Known {
-    pub fn new() -> Self {
-        Known { sizes: [0; STRIDE * STRIDE], groups: [false; 81] }
-    }
-
-    pub fn set(&mut self, p: Position, size: u32) {
-        self.sizes[usize::from(p.y) * STRIDE + usize::from(p.x)] = size as u16;
-    }
-
-    /// Model for the group that starts at a position, by the groups to the right and below.
-    pub fn group_class(&self, p: Position) -> usize {
-        let at = usize::from(p.y / 4) * 9 + usize::from(p.x / 4);
-        usize::from(self.groups[at + 1]) + usize::from(self.groups[at + 9])
-    }
-
-    pub fn set_group(&mut self, p: Position, any: bool) {
-        self.groups[usize::from(p.y / 4) * 9 + usize::from(p.x / 4)] = any;
-    }
-
-    /// Zone, class and order of the Golomb code at a position.
-    pub fn model(&self, p: Position, form: Form) -> Model {
-        let at = usize::from(p.y) * STRIDE + usize::from(p.x);
-        let size = |i: usize| u32::from(self.sizes[at + i]);
-        let sum = size(1) + size(2) + size(STRIDE) + size(2 * STRIDE) + size(STRIDE + 1);
-        let (class, order) = match p.neighbours {
-            0 => (CLASSES - 1, 0),
-            // As if there were five of them.
-            n => {
-                let sum = 5 * sum / u32::from(n);
-                (class_of(sum), (sum / 20 + 1).ilog2())
-            }
-        };
-        let zone = match p.x + p.y {
-            _ if !form.transform => 2,
-            0 => 0,
-            1..=3 => 1,
-            _ => 2,
-        };
-        Model { zone, class, order }
-    }
-}
-
-fn class_of(sum: u32) -> usize {
-    match sum {
-        0..=2 => sum as usize,
-        3..=4 => 3,
-        5..=6 => 4,
-        7..=9 => 5,
-        10..=14 => 6,
-        15..=22 => 7,
-        23..=36 => 8,
-        _ => 9,
-    }
-}
-
-/// How one level is coded.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Model {
-    zone: usize,
-    class: usize,
-    order: u32,
-}
-
 /// All models of levels.
 #[derive(Clone)]
 pub(super) struct LevelContexts {
@@ -295,9 +172,9 @@ mod tests {
     fn blocks(seed: u64) -> Vec<(Form, Vec<i32>)> {
         let mut rng = StdRng::seed_from_u64(seed);
         let one = |i: u32, rng: &mut StdRng| {
-            let form = Form { log2: 2 + i % 4, transform: i % 3 == 0 };
+            let form = Form { log2: 2 + i % 4, transform: i.is_multiple_of(3) };
             let largest = [0, 1, 3, 40, MAX_LEVEL as i32][i as usize % 5];
-            let sparse = i % 2 == 0;
+            let sparse = i.is_multiple_of(2);
             let mut level = || {
                 let zero = sparse && rng.random_range(0..20) > 0;
                 if zero { 0 } else { rng.random_range(-largest..=largest) }
@@ -340,24 +217,6 @@ mod tests {
                 one_level(&mut counter, &mut contexts.size[zone][class], order, level).unwrap();
                 let said = costs.level(model, level.unsigned_abs());
                 assert!((counter.bits - said).abs() < 1e-3, "{level}: {said} for {}", counter.bits);
-            }
-        }
-    }
-
-    #[test]
-    fn every_position_comes_once_and_after_its_neighbours() {
-        for log2 in 2..=5 {
-            let n = 1usize << log2;
-            let mut turn = vec![usize::MAX; n * n];
-            for (i, p) in positions(log2).iter().enumerate() {
-                turn[usize::from(p.y) * n + usize::from(p.x)] = i;
-            }
-            assert!(turn.iter().all(|&t| t < n * n));
-            for (i, p) in positions(log2).iter().enumerate() {
-                for (dx, dy) in [(1, 0), (2, 0), (0, 1), (0, 2), (1, 1)] {
-                    let (x, y) = (usize::from(p.x) + dx, usize::from(p.y) + dy);
-                    assert!(x >= n || y >= n || turn[y * n + x] < i);
-                }
             }
         }
     }

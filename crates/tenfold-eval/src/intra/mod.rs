@@ -12,7 +12,7 @@
 //! | `transform` | integer DCT of 4, 8, 16, 32 |
 //! | `quantise` | continuous step, levels by rounding or by rate and distortion |
 //! | `cabac`, `bits` | the two ways a binary decision becomes bytes, behind [`bins`] |
-//! | `levels`, `block` | which decisions describe levels and blocks, for encoder and decoder alike |
+//! | `scan`, `levels`, `block` | which decisions describe levels and blocks, for encoder and decoder alike |
 //! | `frame` | what of a picture is decoded, and how a block is added to it |
 //! | `search` | the encoder's choice by rate and distortion |
 //! | `coder` | the walk over blocks that encoder and decoder share |
@@ -31,6 +31,7 @@ mod motion;
 mod picture;
 mod predict;
 mod quantise;
+mod scan;
 mod search;
 mod settings;
 mod stream;

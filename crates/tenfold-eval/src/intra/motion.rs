@@ -19,22 +19,33 @@ pub(super) fn predict(previous: &Frame, place: Place, (dx, dy): (i8, i8), out: &
     }
 }
 
-/// The displacement within reach of least absolute difference, short ones first among equals.
+/// The displacement within reach of least absolute difference, short ones first among equals. Displacements
+/// that leave the picture are not looked at.
 pub(super) fn search(previous: &Frame, place: Place, original: &[i32]) -> (i8, i8) {
-    let n = place.side();
-    let mut block = [0i32; super::transform::MAX_AREA];
     let mut best = (u32::MAX, 0, (0, 0));
     for dy in -REACH..=REACH {
         for dx in -REACH..=REACH {
-            predict(previous, place, (dx, dy), &mut block);
-            let difference: u32 = original.iter().zip(&block[..n * n]).map(|(a, b)| a.abs_diff(*b)).sum();
-            let length = dx.unsigned_abs() + dy.unsigned_abs();
-            if (difference, length) < (best.0, best.1) {
-                best = (difference, length, (dx, dy));
+            let moved = |v: usize, d: i8| v.checked_add_signed(isize::from(d));
+            let Some((x, y)) = moved(place.x, dx).zip(moved(place.y, dy)) else { continue };
+            let there = Place { x, y, ..place };
+            if previous.holds(there) {
+                let found = (difference(previous, there, original), dx.unsigned_abs() + dy.unsigned_abs());
+                if found < (best.0, best.1) {
+                    best = (found.0, found.1, (dx, dy));
+                }
             }
         }
     }
     best.2
+}
+
+fn difference(previous: &Frame, place: Place, original: &[i32]) -> u32 {
+    let rows = original.chunks_exact(place.side()).enumerate();
+    let row = |(j, row): (usize, &[i32])| {
+        let there = previous.row(place, j);
+        row.iter().zip(there).map(|(a, &b)| a.abs_diff(i32::from(b))).sum::<u32>()
+    };
+    rows.map(row).sum()
 }
 
 #[cfg(test)]
@@ -44,7 +55,7 @@ mod tests {
     #[test]
     fn a_shift_is_found() {
         let value = |x: usize, y: usize| ((x * x * 31 + y * y * 17 + x * y * 7) % 251) as u16;
-        let frame = Frame::of(40, 40, 8, |x, y| value(x, y));
+        let frame = Frame::of(40, 40, 8, value);
         let place = Place { x: 12, y: 16, log2: 3 };
         for (dx, dy) in [(0, 0), (3, -5), (-7, 7)] {
             let shifted = |v: usize, d: i8| v.checked_add_signed(isize::from(d)).unwrap();

@@ -5,7 +5,7 @@
 //! with a precision of 1/32 sample. H.265's smoothing of the neighbours is there; its extra filters along
 //! the edges of DC, horizontal and vertical blocks are not.
 
-use super::transform::{MAX_AREA, MAX_SIDE};
+use super::transform::MAX_SIDE;
 
 /// Prediction modes.
 pub(super) const MODES: u8 = 35;
@@ -110,19 +110,17 @@ impl References {
                 main[n - i as usize] = other(((i * inverse + 128) >> 8) as usize);
             }
         }
-        let mut rows = [0i32; MAX_AREA];
-        for (y, row) in rows[..n * n].chunks_exact_mut(n).enumerate() {
+        for y in 0..n {
             let shift = (y as i32 + 1) * angle;
             let (whole, part) = (shift >> 5, shift & 31);
             let start = (n as i32 + 1 + whole) as usize;
-            // With no part to interpolate the sample beyond the last may lie outside the line.
-            for (x, to) in row.iter_mut().enumerate() {
+            for x in 0..n {
                 let a = main[start + x];
-                *to = if part == 0 { a } else { ((32 - part) * a + part * main[start + x + 1] + 16) >> 5 };
+                // With no part to interpolate the sample beyond the last may lie outside the line.
+                let value =
+                    if part == 0 { a } else { ((32 - part) * a + part * main[start + x + 1] + 16) >> 5 };
+                out[if from_top { y * n + x } else { x * n + y }] = value;
             }
-        }
-        for (i, to) in out[..n * n].iter_mut().enumerate() {
-            *to = if from_top { rows[i] } else { rows[i % n * n + i / n] };
         }
     }
 }

@@ -4,7 +4,8 @@
 //! same, otherwise the choice of least squared error plus price times bits, greedy in coding order, which
 //! is what makes the dead zone around zero as wide as it should be.
 
-use super::levels::{Form, Known, LevelCosts, MAX_LEVEL, positions};
+use super::levels::{LevelCosts, MAX_LEVEL};
+use super::scan::{Form, Known, positions};
 use super::transform::{LIMIT, fraction};
 
 /// A quantiser step in 1/256 sample.
@@ -39,7 +40,7 @@ impl Step {
 
     /// The coefficient of a level, at the fraction of its block size.
     pub fn dequantise(self, level: i32, log2: u32) -> i32 {
-        let scaled = i64::from(level) * i64::from(self.0) << fraction(log2);
+        let scaled = (i64::from(level) * i64::from(self.0)) << fraction(log2);
         ((scaled + 128) >> 8).clamp(i64::from(-LIMIT), i64::from(LIMIT)) as i32
     }
 

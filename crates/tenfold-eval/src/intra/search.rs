@@ -7,10 +7,11 @@ use super::bins::Counter;
 use super::block::{Kind, Node, Place, Syntax};
 use super::error::IntraError;
 use super::frame::{Frame, add_residual};
-use super::levels::{Form, LevelCosts};
+use super::levels::LevelCosts;
 use super::motion;
 use super::predict::{DC, MODES, PLANAR};
 use super::quantise::{self, Step};
+use super::scan::Form;
 use super::settings::Settings;
 use super::transform::{self, MAX_AREA};
 

@@ -42,19 +42,18 @@ fn bits(encoded: &Encoded) -> f64 {
 #[test]
 fn every_combination_decodes_to_what_the_encoder_says() {
     for stages in combinations() {
-        for (depth, step) in [(8, 12.0), (8, 0.7), (12, 90.5)] {
-            // Sizes that are no multiple of anything, two pictures.
-            let inputs = [
-                vec![noise(45, 38, depth, 1), noise(45, 38, depth, 2)],
-                vec![smooth(45, 38, depth, 0), smooth(45, 38, depth, 3)],
-            ];
-            for pictures in inputs {
-                let encoded = encode(&pictures, &Settings::new(stages, step)).unwrap();
-                assert_eq!(decode(&encoded.bytes).unwrap(), encoded.decoded, "{stages:?}");
-                let error = mse(&pictures, &encoded.decoded);
-                // A uniform quantiser errs by step²/12; a dead zone and rounding to samples add to that.
-                assert!(error < step * step / 5.0 + 0.5, "{stages:?}, step {step}: {error}");
-            }
+        // Sizes that are no multiple of anything, two pictures.
+        let inputs = [
+            (12.0, [noise(45, 38, 8, 1), noise(45, 38, 8, 2)]),
+            (0.7, [smooth(30, 38, 8, 0), smooth(30, 38, 8, 3)]),
+            (90.5, [smooth(45, 38, 12, 0), smooth(45, 38, 12, 3)]),
+        ];
+        for (step, pictures) in inputs {
+            let encoded = encode(&pictures, &Settings::new(stages, step)).unwrap();
+            assert_eq!(decode(&encoded.bytes).unwrap(), encoded.decoded, "{stages:?}");
+            let error = mse(&pictures, &encoded.decoded);
+            // A uniform quantiser errs by step²/12; a dead zone and rounding to samples add to that.
+            assert!(error < step * step / 5.0 + 0.5, "{stages:?}, step {step}: {error}");
         }
     }
 }
@@ -144,7 +143,7 @@ fn damage_behind_a_fitting_checksum_stays_harmless() {
         let pictures = [noise(36, 20, 8, 3), noise(36, 20, 8, 4)];
         let bytes = encode(&pictures, &Settings::new(stages, 40.0)).unwrap().bytes;
         let (header, payload) = Header::read(&bytes).unwrap();
-        for i in (0..8 * payload.len()).step_by(11) {
+        for i in (0..8 * payload.len()).step_by(31) {
             let mut bad = payload.to_vec();
             bad[i / 8] ^= 1 << (i % 8);
             if let Ok(pictures) = decode(&header.write(&bad)) {

@@ -17,7 +17,7 @@ mod scientific;
 mod tenfold;
 #[cfg(test)]
 mod tests;
-pub mod x265;
+mod video;
 
 use ::tenfold::{Tensor, TensorView};
 use thiserror::Error;
@@ -30,7 +30,7 @@ pub use gguf::Gguf;
 pub use lossless::{Lz4, Pco, SplitZstd, ZipNn, Zstd};
 pub use quantise::{Lloyd, MxFormat, Nf4, Quantiser, Rtn};
 pub use scientific::{Sz3, Zfp, ZfpMode};
-pub use x265::X265;
+pub use video::Video;
 
 /// Why a peer gave no answer.
 #[derive(Debug, Error)]
@@ -102,6 +102,12 @@ pub trait Peer: Sync {
     /// its speed on one thread is all there is.
     fn on_threads(&self, _threads: usize) -> Option<Box<dyn Peer>> {
         None
+    }
+
+    /// After [`Peer::encode`]: the coder alone with what it searched for known, where that search is ours and
+    /// not part of the coder. Its encoding speed is taken with this; `None` if the peer itself will do.
+    fn settled(&self, _view: &TensorView<'_>) -> Result<Option<Box<dyn Peer>>, PeerError> {
+        Ok(None)
     }
 
     /// The same coder aimed at another rate in bits a value; `None` if it cannot be aimed there.

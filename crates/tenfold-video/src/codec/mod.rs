@@ -4,12 +4,12 @@
 
 #[cfg(feature = "video")]
 mod annexb;
+#[cfg(feature = "av1")]
+pub mod av1;
 #[cfg(feature = "video")]
 pub mod libav;
 #[cfg(feature = "video")]
 mod obu;
-#[cfg(feature = "av1")]
-pub mod av1;
 
 use std::fmt;
 use std::ops::RangeInclusive;

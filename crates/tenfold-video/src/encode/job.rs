@@ -3,11 +3,12 @@
 use rayon::prelude::*;
 use tenfold::Effort;
 
+use super::plan::Plan;
 use super::search::{self, Found};
 use super::subject::Subject;
 use super::target::{Target, fineness};
 use crate::catalog;
-use crate::codec::{Abilities, Chroma, Encoder, Format, Quality, Settings};
+use crate::codec::{Format, Quality, Settings};
 use crate::decode::check_of;
 use crate::error::{Error, Result};
 use crate::frames::Layout;
@@ -25,11 +26,9 @@ pub(super) struct Tiles {
 }
 
 pub(super) struct Job<'a> {
-    pub encoder: &'a dyn Encoder,
+    pub plan: &'a Plan,
     pub subject: &'a Subject<'a>,
-    pub layout: Layout,
     pub depth: u8,
-    pub chroma: Chroma,
     pub effort: Effort,
 }
 
@@ -43,38 +42,62 @@ struct Trial {
 
 impl Job<'_> {
     pub(super) fn format(&self) -> Format {
-        let Layout { width, height, .. } = self.layout;
-        Format { width, height, depth: self.depth, chroma: self.chroma }
+        let Layout { width, height, .. } = self.plan.layout;
+        Format { width, height, depth: self.depth, chroma: self.plan.chroma }
     }
 
     fn cols(&self) -> usize {
         self.subject.view.cols()
     }
 
-    /// Finds a quantiser and a scale that meet the target.
-    pub(super) fn reach(&self, target: &Target, abilities: &Abilities) -> Result<Found> {
-        let clips = !matches!(target, Target::MaxError(_));
-        let scaling = self.subject.scaling;
-        let mapping = Mapping::choose(&self.subject.values, self.cols(), scaling, self.depth, clips);
-        if self.subject.values.is_empty() {
-            return Ok(Found::Reached(mapping, Tiles { parameter_sets: Vec::new(), pictures: Vec::new() }));
+    /// How values become samples before any search.
+    pub(super) fn mapping(&self, clips: bool) -> Mapping {
+        let Subject { values, scaling, sample_step, .. } = self.subject;
+        let mapping = Mapping::choose(values, self.cols(), *scaling, self.depth, clips);
+        match sample_step {
+            Some(step) => mapping.with_step(*step),
+            None => mapping,
         }
-        let all: Vec<usize> = (0..self.layout.count).collect();
+    }
+
+    /// Values of picture `i`.
+    fn part(&self, i: usize) -> &[f64] {
+        let (start, values) = (i * self.plan.layout.picture(), &self.subject.values);
+        &values[start.min(values.len())..values.len().min(start + self.plan.layout.picture())]
+    }
+
+    /// Samples of picture `i`.
+    pub(super) fn picture(&self, mapping: &Mapping, i: usize) -> Vec<u16> {
+        let samples = self.samples(mapping, self.part(i), i * self.plan.layout.picture());
+        self.plan.layout.cut(&samples, 0, 1 << (self.depth - 1))
+    }
+
+    /// Finds a quantiser and a scale that meet the target.
+    pub(super) fn reach(&self, target: &Target) -> Result<Found> {
+        let mapping = self.mapping(!matches!(target, Target::MaxError(_)));
+        if self.subject.values.is_empty() {
+            let tiles = Tiles { parameter_sets: Vec::new(), pictures: Vec::new() };
+            return Ok(Found::Reached { mapping, quality: Quality::Lossless, tiles });
+        }
+        let all: Vec<usize> = (0..self.plan.layout.count).collect();
         if let Target::Fixed(quality) = *target {
             let trial = self.code(quality, &mapping, &all)?;
-            return Ok(Found::Reached(mapping, trial.tiles));
+            return Ok(Found::Reached { mapping, quality, tiles: trial.tiles });
         }
-        let few: Vec<usize> = if self.layout.samples() <= SMALL {
+        let few: Vec<usize> = if self.plan.layout.samples() <= SMALL {
             all.clone()
         } else {
-            vec![self.layout.count / 4, self.layout.count * 3 / 4]
+            vec![self.plan.layout.count / 4, self.plan.layout.count * 3 / 4]
         };
         let wanted = target.wanted();
         let number = |qp: u32, x: f64, pictures: &[usize]| -> Result<(f64, Trial)> {
-            let trial = self.code(Quality::Qp(qp), &mapping.coarser(x.exp2()), pictures)?;
-            Ok((self.number(target, &trial), trial))
+            let mapping = mapping.coarser(x.exp2());
+            let trial = self.code(Quality::Qp(qp), &mapping, pictures)?;
+            Ok((self.number(target, &mapping, &trial)?, trial))
         };
-        let found = search::quantiser(abilities.qp.clone(), wanted, |qp| number(qp, 0.0, &few).map(|t| t.0))?;
+        let found = search::quantiser(self.plan.abilities.qp.clone(), wanted, |qp| {
+            number(qp, 0.0, &few).map(|t| t.0)
+        })?;
         let (qp, first) = match found {
             Ok(found) => found,
             Err(reached) => return Ok(Found::TooCoarse { reached }),
@@ -121,18 +144,19 @@ impl Job<'_> {
             .into_iter()
             .filter(|k| fits(k.1))
             .min_by(|a, b| (a.1 - wanted).abs().total_cmp(&(b.1 - wanted).abs()));
+        let found = |mapping, tiles| Found::Reached { mapping, quality: Quality::Qp(qp), tiles };
         match (best, target) {
-            (Some((x, _, tiles)), _) => Ok(Found::Reached(mapping.coarser(x.exp2()), tiles)),
+            (Some((x, _, tiles)), _) => Ok(found(mapping.coarser(x.exp2()), tiles)),
             (None, Target::Cap(bits)) => {
                 let bytes = |bits: f64| (bits * self.subject.values.len() as f64 / 8.0) as u64;
                 Err(tenfold::Error::DoesNotFit { cap: bytes(*bits), need: bytes(smallest) }.into())
             }
             // The quantiser alone was fine enough on the pictures that the first trials took.
             (None, _) => {
-                let all: Vec<usize> = (0..self.layout.count).collect();
+                let all: Vec<usize> = (0..self.plan.layout.count).collect();
                 let trial = self.code(Quality::Qp(qp), mapping, &all)?;
-                match self.number(target, &trial) {
-                    y if fits(y) => Ok(Found::Reached(mapping.clone(), trial.tiles)),
+                match self.number(target, mapping, &trial)? {
+                    y if fits(y) => Ok(found(mapping.clone(), trial.tiles)),
                     reached => Ok(Found::TooCoarse { reached }),
                 }
             }
@@ -140,17 +164,24 @@ impl Job<'_> {
     }
 
     /// What a trial reached, in the target's terms.
-    fn number(&self, target: &Target, trial: &Trial) -> f64 {
-        match target {
+    fn number(&self, target: &Target, mapping: &Mapping, trial: &Trial) -> Result<f64> {
+        Ok(match target {
             Target::Mse(_) => fineness((trial.squared / trial.values.max(1) as f64).sqrt()),
             Target::MaxError(_) => fineness(trial.largest),
             _ => {
-                let pictures: usize = trial.tiles.pictures.iter().map(|p| p.len() + 14).sum();
-                let all = pictures as f64 / trial.values.max(1) as f64 * self.subject.values.len() as f64;
-                let header = 64 + trial.tiles.parameter_sets.len() + self.subject.side_bytes();
-                (all + header as f64) * 8.0 / self.subject.values.len() as f64
+                let (n, part) = (self.subject.values.len() as f64, trial.values as f64);
+                let whole = trial.values == self.subject.values.len();
+                let bytes = if whole {
+                    super::write(self, mapping, trial.tiles.clone())?.len() as f64
+                } else {
+                    // Directory, length and padding of a tile take about 14 bytes.
+                    let pictures: usize = trial.tiles.pictures.iter().map(|p| p.len() + 14).sum();
+                    let header = 64 + trial.tiles.parameter_sets.len() + self.subject.side_bytes();
+                    header as f64 + pictures as f64 * n / part
+                };
+                bytes * 8.0 / n
             }
-        }
+        })
     }
 
     /// Codes some of the pictures, in parallel, and decodes them again: the error counts from what a decoder
@@ -158,14 +189,11 @@ impl Job<'_> {
     fn code(&self, quality: Quality, mapping: &Mapping, pictures: &[usize]) -> Result<Trial> {
         let format = self.format();
         let settings = Settings { format, quality, effort: self.effort, inter: false };
-        let decoder = catalog::decoder(self.encoder.standard(), None)?;
+        let decoder = catalog::decoder(self.plan.encoder.standard(), None)?;
         let one = |&i: &usize| -> Result<(Vec<u8>, Vec<u8>, f64, f64, usize)> {
-            let start = i * self.layout.picture();
-            let values =
-                &self.subject.values[start..self.subject.values.len().min(start + self.layout.picture())];
-            let samples = self.samples(mapping, values, start);
-            let picture = self.layout.cut(&samples, 0, 1 << (self.depth - 1));
-            let coded = self.encoder.encode(&settings, &[&picture])?;
+            let (start, values) = (i * self.plan.layout.picture(), self.part(i));
+            let picture = self.picture(mapping, i);
+            let coded = self.plan.encoder.encode(&settings, &[&picture])?;
             let [stream] = &coded.pictures[..] else {
                 return Err(self.failed("it gave another number of pictures".into()));
             };
@@ -212,6 +240,6 @@ impl Job<'_> {
     }
 
     fn failed(&self, reason: String) -> Error {
-        Error::Codec { name: self.encoder.name().to_string(), reason }
+        Error::Codec { name: self.plan.encoder.name().to_string(), reason }
     }
 }

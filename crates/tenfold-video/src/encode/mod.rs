@@ -1,6 +1,7 @@
 //! From a tensor to a blob: prepare, lay out, map to samples, find the quantiser, write.
 
 mod job;
+mod plan;
 mod search;
 mod subject;
 mod target;
@@ -10,12 +11,11 @@ use tenfold::prepare::Step;
 use tenfold::{EncodeOptions, TensorView};
 
 use self::job::{Job, Tiles};
+use self::plan::Plan;
 use self::subject::Subject;
 use self::target::Target;
-use crate::catalog;
-use crate::codec::{Encoder, Quality, Standard};
-use crate::error::{Error, Result};
-use crate::frames::{Layout, Sides};
+use crate::codec::{Format, Quality, Standard};
+use crate::error::Result;
 use crate::options::VideoOptions;
 use crate::params::{Meaning, Params};
 use crate::samples::Mapping;
@@ -27,49 +27,85 @@ use crate::threads;
 /// exactly are tensors of one-byte elements; of others only the samples, with
 /// [`VideoOptions::with_quality`].
 pub fn encode(view: &TensorView<'_>, options: &EncodeOptions, video: &VideoOptions) -> Result<Vec<u8>> {
-    options.validate()?;
-    let encoder = catalog::encoder(video.standard, video.encoder.as_deref())?;
-    threads::within(options.threads, || encode_with(encoder, view, options, video))
+    encode_told(view, options, video).map(|encoded| encoded.blob)
 }
 
-fn encode_with(
-    encoder: &dyn Encoder,
-    view: &TensorView<'_>,
+/// A blob, and what the search for it settled on.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Encoded {
+    /// The blob.
+    pub blob: Vec<u8>,
+    /// The quantiser.
+    pub quality: Quality,
+    /// Samples that hold no value, over the number of values.
+    pub padding: f64,
+}
+
+/// Encodes as [`encode`] does, and tells what was found.
+pub fn encode_told(view: &TensorView<'_>, options: &EncodeOptions, video: &VideoOptions) -> Result<Encoded> {
+    options.validate()?;
+    if video.sample_step.is_some_and(|s| !s.is_normal() || s < 0.0) {
+        return Err(
+            tenfold::Error::InvalidArgument("a sample step must be positive and finite".into()).into()
+        );
+    }
+    let plan = Plan::new(view, video)?;
+    threads::within(options.threads, || {
+        let subject = Subject::new(view, video)?;
+        encode_planned(&plan, &subject, options, video)
+    })
+}
+
+fn encode_planned(
+    plan: &Plan,
+    subject: &Subject<'_>,
     options: &EncodeOptions,
     video: &VideoOptions,
-) -> Result<Vec<u8>> {
-    let abilities = encoder.abilities()?;
-    let refuse = |reason: String| Error::Refused { name: encoder.name().to_string(), reason };
-    let chroma = video.chroma.or(abilities.chroma.first().copied());
-    let chroma =
-        chroma.filter(|c| abilities.chroma.contains(c)).ok_or_else(|| refuse("this chroma".into()))?;
-    let depths: Vec<u8> = match video.depth {
-        Some(depth) if abilities.depths.contains(&depth) => vec![depth],
-        Some(depth) => {
-            return Err(refuse(format!("{depth}-bit samples; it has {:?}", abilities.depths)));
-        }
-        None => abilities.depths.clone(),
-    };
-    let subject = Subject::new(view, video)?;
-    let target = Target::of(view, options.goal, video.quality, subject.bytes)?;
-    if target == Target::Fixed(Quality::Lossless) && !abilities.lossless {
-        return Err(refuse("lossless coding".into()));
+) -> Result<Encoded> {
+    let target = Target::of(subject.view, options.goal, video.quality, subject.bytes)?;
+    if target == Target::Fixed(Quality::Lossless) && !plan.abilities.lossless {
+        return Err(plan.refuse("lossless coding".into()));
     }
-    let layout = Layout::of(view.rows(), view.cols(), Sides::of(&abilities, chroma));
     let mut closest = None;
-    for depth in depths {
-        let job = Job { encoder, subject: &subject, layout, depth, chroma, effort: options.effort };
-        match job.reach(&target, &abilities)? {
-            search::Found::Reached(mapping, tiles) => return write(&job, video, &mapping, tiles),
+    for &depth in &plan.depths {
+        let job = Job { plan, subject, depth, effort: options.effort };
+        match job.reach(&target)? {
+            search::Found::Reached { mapping, quality, tiles } => {
+                let padding = plan.layout.padding(subject.view.len().max(1));
+                let blob = write(&job, &mapping, tiles)?;
+                return Ok(Encoded { blob, quality, padding });
+            }
             search::Found::TooCoarse { reached, .. } => closest = Some((depth, reached)),
         }
     }
     let (depth, reached) = closest.unwrap_or((0, 0.0));
-    Err(refuse(format!("{}: {depth}-bit samples reach {}", target.text(), target.text_of(reached))))
+    Err(plan.refuse(format!("{}: {depth}-bit samples reach {}", target.text(), target.text_of(reached))))
+}
+
+/// The pictures that a tensor becomes before any codec sees them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pictures {
+    /// Size and kind of each.
+    pub format: Format,
+    /// Samples of each, in row order.
+    pub samples: Vec<Vec<u16>>,
+}
+
+/// Makes the pictures of a tensor, clipped by squared error, for the encoder that the options choose.
+pub fn pictures(view: &TensorView<'_>, video: &VideoOptions) -> Result<Pictures> {
+    let plan = Plan::new(view, video)?;
+    let subject = Subject::new(view, video)?;
+    let depth = plan.depths[0];
+    let job = Job { plan: &plan, subject: &subject, depth, effort: Default::default() };
+    let mapping = job.mapping(true);
+    let samples = (0..plan.layout.count).map(|i| job.picture(&mapping, i)).collect();
+    Ok(Pictures { format: job.format(), samples })
 }
 
 /// Puts the blob together.
-fn write(job: &Job<'_>, video: &VideoOptions, mapping: &Mapping, tiles: Tiles) -> Result<Vec<u8>> {
+fn write(job: &Job<'_>, mapping: &Mapping, tiles: Tiles) -> Result<Vec<u8>> {
     let subject = job.subject;
     let params = Params {
         format: job.format(),
@@ -78,7 +114,7 @@ fn write(job: &Job<'_>, video: &VideoOptions, mapping: &Mapping, tiles: Tiles) -
         parameter_sets: tiles.parameter_sets,
     };
     let parcel = Parcel {
-        codec: match video.standard {
+        codec: match job.plan.encoder.standard() {
             Standard::H264 => tenfold::Codec::H264,
             Standard::H265 => tenfold::Codec::H265,
             Standard::Av1 => tenfold::Codec::Av1,
@@ -86,7 +122,7 @@ fn write(job: &Job<'_>, video: &VideoOptions, mapping: &Mapping, tiles: Tiles) -
         dtype: subject.view.dtype(),
         shape: subject.view.shape().to_vec(),
         steps: subject.steps.iter().cloned().map(Step::Hadamard).collect(),
-        tile_values: job.layout.picture(),
+        tile_values: job.plan.layout.picture(),
         params: params.write(),
     };
     Ok(parcel.write(tiles.pictures)?)

@@ -14,6 +14,8 @@ pub(super) struct Subject<'a> {
     pub specials: Vec<(usize, Vec<u8>)>,
     pub steps: Vec<Hadamard>,
     pub scaling: Scaling,
+    /// Size of a sample step, where the caller fixes it.
+    pub sample_step: Option<f64>,
     /// Whether samples are the bytes of the elements.
     pub bytes: bool,
 }
@@ -29,7 +31,15 @@ impl<'a> Subject<'a> {
             }
             let values = view.data().iter().map(|&b| f64::from(b)).collect();
             let (specials, steps) = (Vec::new(), Vec::new());
-            return Ok(Subject { view, values, specials, steps, scaling: Scaling::Tensor, bytes: true });
+            return Ok(Subject {
+                view,
+                values,
+                specials,
+                steps,
+                scaling: Scaling::Tensor,
+                sample_step: None,
+                bytes: true,
+            });
         };
         let size = view.dtype().size();
         let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
@@ -45,7 +55,7 @@ impl<'a> Subject<'a> {
             Scaling::Rows(group) => Scaling::Rows(group.clamp(1, view.rows().max(1))),
             other => other,
         };
-        Ok(Subject { view, values, specials, steps, scaling, bytes: false })
+        Ok(Subject { view, values, specials, steps, scaling, sample_step: video.sample_step, bytes: false })
     }
 
     /// Bytes of parts and specials in the header, about.

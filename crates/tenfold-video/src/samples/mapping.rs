@@ -92,6 +92,12 @@ impl Mapping {
         Mapping { unit: self.unit * factor, ..self.clone() }
     }
 
+    /// The same with one size of step for all parts.
+    pub fn with_step(&self, step: f64) -> Self {
+        let parts = self.parts.iter().map(|&(centre, _)| (centre, bf16::ONE)).collect();
+        Mapping { unit: step, parts, ..self.clone() }
+    }
+
     /// Centre and step of the part that holds value `i`.
     fn of(&self, i: usize, cols: usize) -> (f64, f64) {
         match self.parts.get(self.scaling.part(i, cols)) {

@@ -50,14 +50,15 @@ impl Canvas {
         }
     }
 
-    /// A straight line between two points.
-    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: Colour) {
+    /// A straight line between two points, so many pixels wide.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), width: usize, colour: Colour) {
         let steps = (to.0 - from.0).abs().max((to.1 - from.1).abs()).ceil().max(1.0);
         for i in 0..=steps as usize {
             let t = i as f64 / steps;
             let (x, y) = (from.0 + t * (to.0 - from.0), from.1 + t * (to.1 - from.1));
             if x >= 0.0 && y >= 0.0 {
-                self.set(x.round() as usize, y.round() as usize, colour);
+                let corner = |v: f64| (v.round() as usize).saturating_sub(width / 2);
+                self.fill((corner(x), corner(y)), (width, width), colour);
             }
         }
     }
@@ -133,7 +134,7 @@ mod tests {
     fn drawing_outside_is_harmless() {
         let mut canvas = Canvas::new(4, 3, PAPER);
         canvas.text((2, 2), 2, "xyz");
-        canvas.line((-5.0, -5.0), (50.0, 50.0), INK);
+        canvas.line((-5.0, -5.0), (50.0, 50.0), 1, INK);
         canvas.paste((3, 2), &Canvas::new(9, 9, INK));
         assert_eq!(canvas.pixels[11], INK);
         assert_eq!(canvas.pixels[3], PAPER);

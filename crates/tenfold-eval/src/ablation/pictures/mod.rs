@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use super::args::AblationArgs;
 use super::cases::ORDER;
-use super::measure::{Point, measure};
+use super::measure::{Goal, Point, measure};
 use super::source::{Source, Subject};
 use crate::intra::{self, Settings, Stages};
 use canvas::{Canvas, PAPER, text_width};
@@ -29,7 +29,7 @@ pub fn pictures(path: &Path, dir: &Path, args: &AblationArgs) -> Result<Vec<Path
     args.validate()?;
     let mut files = Vec::new();
     for subject in &Source::load(path, args)?.tensors {
-        if let Some(point) = measure(subject, ORDER[ORDER.len() - 1], args.nmse)? {
+        if let Some(point) = measure(subject, ORDER[ORDER.len() - 1], Goal::of(args))? {
             files.extend(draw(subject, &point, dir)?);
         }
     }

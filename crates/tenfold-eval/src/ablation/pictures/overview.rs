@@ -13,7 +13,7 @@ const FLAT: Colour = [20, 150, 60];
 
 /// What the marks mean.
 pub(super) const LEGEND: &str =
-    "blocks in blue; orange line: direction of prediction, green cross: planar, green square: DC";
+    "blue: blocks - orange: direction of prediction - green cross: planar - green square: DC";
 
 /// Draws the upper left of a picture.
 pub(super) fn draw(picture: &Picture, blocks: &[Block]) -> Canvas {
@@ -52,11 +52,12 @@ fn mark(out: &mut Canvas, block: &Block) {
     let centre = |start: usize| (start * SCALE) as f64 + (block.side * SCALE) as f64 / 2.0;
     let (x, y) = (centre(block.x), centre(block.y));
     let reach = (block.side * SCALE) as f64 * 0.3;
+    let width = if block.side > 4 { 3 } else { 2 };
     match block.kind {
         Kind::Intra(0) => {
             let r = reach / 2.0;
-            out.line((x - r, y), (x + r, y), FLAT);
-            out.line((x, y - r), (x, y + r), FLAT);
+            out.line((x - r, y), (x + r, y), width, FLAT);
+            out.line((x, y - r), (x, y + r), width, FLAT);
         }
         Kind::Intra(1) | Kind::Middle => {
             let size = (block.side * SCALE / 8).max(2);
@@ -68,11 +69,11 @@ fn mark(out: &mut Canvas, block: &Block) {
             let (dx, dy) =
                 if mode < 18.0 { (-1.0, (10.0 - mode) / 8.0) } else { ((mode - 26.0) / 8.0, -1.0) };
             let scale = reach / f64::hypot(dx, dy);
-            out.line((x - dx * scale, y - dy * scale), (x + dx * scale, y + dy * scale), DIRECTION);
+            out.line((x - dx * scale, y - dy * scale), (x + dx * scale, y + dy * scale), width, DIRECTION);
         }
         Kind::Inter(dx, dy) => {
             let to = (x + f64::from(dx) * SCALE as f64, y + f64::from(dy) * SCALE as f64);
-            out.line((x, y), to, DIRECTION);
+            out.line((x, y), to, width, DIRECTION);
         }
     }
 }

@@ -21,23 +21,23 @@ pub(super) struct Tile {
     colours: Vec<Colour>,
 }
 
-/// Blocks worth looking at with a title and a short name: the one whose prediction is best, and a typical
-/// one. Blocks of 8 and more are taken if there are any: a dozen samples show nothing.
+/// Blocks worth looking at with a title and a short name: the one whose prediction leaves the least of it,
+/// and a typical one. Blocks of 8 and more that are not flat are taken if there are any: the rest shows nothing.
 pub(super) fn choose<'a>(
     original: &Picture,
     predicted: &Picture,
     blocks: &'a [Block],
 ) -> Vec<(&'static str, &'static str, &'a Block)> {
     let inside = |b: &&Block| b.x + b.side <= original.width() && b.y + b.side <= original.height();
-    let large: Vec<&Block> = blocks.iter().filter(inside).filter(|b| b.side >= 8).collect();
+    let spread = |b: &Block| variance(Anatomy::new(original, predicted, b).samples.iter().copied());
+    let flat = variance(original.samples().iter().map(|&s| i32::from(s))) / 4.0;
+    let telling = |b: &&Block| b.side >= 8 && spread(b) > flat;
+    let large: Vec<&Block> = blocks.iter().filter(inside).filter(telling).collect();
     let some: Vec<&Block> = if large.is_empty() { blocks.iter().filter(inside).collect() } else { large };
     let left = |b: &Block| {
-        let a = Anatomy::new(original, predicted, b);
-        let n = a.samples.len() as f64;
-        let mean = a.samples.iter().sum::<i32>() as f64 / n;
-        let spread: f64 = a.samples.iter().map(|&s| (f64::from(s) - mean).powi(2)).sum();
-        let residual: f64 = a.residual().iter().map(|&r| f64::from(r).powi(2)).sum();
-        residual / spread.max(1.0)
+        let residual = Anatomy::new(original, predicted, b).residual();
+        let energy: f64 = residual.iter().map(|&r| f64::from(r).powi(2)).sum();
+        energy / (spread(b) * residual.len() as f64).max(1.0)
     };
     let mut ranked: Vec<(f64, &Block)> = some.into_iter().map(|b| (left(b), b)).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -45,6 +45,12 @@ pub(super) fn choose<'a>(
     let titled =
         [("best predicted block", "best", pick(0)), ("typical block", "typical", pick(ranked.len() / 2))];
     titled.into_iter().filter_map(|(title, name, block)| Some((title, name, block?))).collect()
+}
+
+fn variance(samples: impl Iterator<Item = i32> + Clone) -> f64 {
+    let n = samples.clone().count().max(1) as f64;
+    let mean = samples.clone().map(f64::from).sum::<f64>() / n;
+    samples.map(|s| (f64::from(s) - mean).powi(2)).sum::<f64>() / n
 }
 
 impl<'a> Anatomy<'a> {

@@ -7,6 +7,7 @@ mod lossless;
 mod ours;
 mod quantiser;
 mod scientific;
+mod video;
 
 use std::sync::LazyLock;
 
@@ -84,8 +85,9 @@ type Row = (&'static str, &'static str, Members);
 /// members' [`Peer::probe`] says why.
 pub fn families() -> &'static [Family] {
     static ALL: LazyLock<Vec<Family>> = LazyLock::new(|| {
-        let tables: [(Kind, &[Row]); 5] = [
+        let tables: [(Kind, &[Row]); 6] = [
             (Kind::Ours, ours::ROWS),
+            (Kind::Video, video::ROWS),
             (Kind::Quantiser, quantiser::ROWS),
             (Kind::Entropy, entropy::ROWS),
             (Kind::Scientific, scientific::ROWS),

@@ -87,7 +87,8 @@ fn line(entrant: &Entrant, inputs: &[usize], rows: &[Row], rates: &[f64], refere
     }
 }
 
-/// Bits of the family and of the reference at the error that the reference has at a rate.
+/// Bits of the family and of the reference at the error that the reference has at a rate. Where another
+/// setting of the reference reaches that error with fewer bits, it is those that count.
 fn at_rate(
     rows: &[Row],
     input: usize,
@@ -97,11 +98,11 @@ fn at_rate(
     family: &Curve,
 ) -> Option<(f64, f64)> {
     let mut aimed = of(rows, input, reference).filter(|r| r.target == Some(rate));
-    let point = match aimed.find_map(|r| r.measured.as_ref()) {
-        Some(m) => (m.bits, m.nmse?.ln()),
-        None => (rate, theirs.ln_nmse_at(rate)?),
+    let ln = match aimed.find_map(|r| r.measured.as_ref()) {
+        Some(m) => m.nmse?.ln(),
+        None => theirs.ln_nmse_at(rate)?,
     };
-    Some((family.bits_at(point.1)?, point.0))
+    Some((family.bits_at(ln)?, theirs.bits_at(ln)?))
 }
 
 fn mean_of(pairs: &[(f64, f64)]) -> Option<EqualCell> {

@@ -30,8 +30,9 @@ function drawChart() {
   };
   const [x0, x1] = spread(points.map(p => p.bits), 0.1);
   const heights = points.map(up);
-  // The bound belongs into the picture of the gap.
-  const [y0, y1] = spread(chart.axis === 'gap' && points.length ? [...heights, 0] : heights, 0.03);
+  // The bound belongs into the picture of the gap, with room for its name below.
+  const bound = chart.axis === 'gap' && points.length ? [0, -0.05 * Math.max(0, ...heights)] : [];
+  const [y0, y1] = spread([...heights, ...bound], 0.03);
   const px = v => left + (v - x0) / (x1 - x0) * (width - left - right);
   const py = v => height - bottom - (v - y0) / (y1 - y0) * (height - top - bottom);
   const svg = make('svg', {
@@ -115,9 +116,9 @@ function drawLegend() {
 
 function legendKey(number) {
   const family = DATA.families[number];
-  const sample = make('svg', { width: 26, height: 10, 'aria-hidden': 'true' },
-    make('line', { x1: 1, x2: 25, y1: 5, y2: 5, stroke: colour(number), 'stroke-width': family.ours ? 3.2 : 2, 'stroke-dasharray': DASHES[family.dash] }),
-    make('circle', { cx: 13, cy: 5, r: 3.4, fill: colour(number) }));
+  const sample = make('svg', { width: 34, height: 10, 'aria-hidden': 'true' },
+    make('line', { x1: 1, x2: 33, y1: 5, y2: 5, stroke: colour(number), 'stroke-width': family.ours ? 3.2 : 2, 'stroke-dasharray': DASHES[family.dash] }),
+    family.dash ? null : make('circle', { cx: 17, cy: 5, r: 3.4, fill: colour(number) }));
   return make('button', {
     type: 'button', class: family.ours ? 'ours' : null, 'aria-pressed': String(chart.shown.has(number)),
     onclick: event => {
@@ -149,6 +150,12 @@ function curves() {
   tabs('kinds', kinds, kinds[0][0], chooseKind);
   drawLegend();
   chooseKind(kinds[0][0]);
-  let waiting;
-  addEventListener('resize', () => { clearTimeout(waiting); waiting = setTimeout(drawChart, 120); });
+  // Drawn for its width, so that text keeps its size on a phone.
+  let width = byId('chart').clientWidth;
+  new ResizeObserver(() => {
+    if (byId('chart').clientWidth === width) return;
+    width = byId('chart').clientWidth;
+    drawChart();
+    fits();
+  }).observe(byId('chart'));
 }

@@ -13,6 +13,9 @@ const byId = id => document.getElementById(id);
 // What was drawn, counted where it is drawn, for the test that looks at the page from outside.
 const drawn = (what, count) => { document.documentElement.dataset[what] = String(count); };
 
+/** What is wider than the window makes a phone scroll sideways. */
+const fits = () => drawn('overflow', Math.max(0, document.documentElement.scrollWidth - document.documentElement.clientWidth));
+
 /** An element with attributes and children; strings become text. */
 function make(tag, attributes = {}, ...children) {
   const svg = ['svg', 'g', 'path', 'line', 'circle', 'rect', 'text'].includes(tag);

@@ -7,6 +7,5 @@ for (const part of [theme, about, verdict, equal, curves, heatMaps, speeds, abse
     document.documentElement.dataset.errors = errors.join(' | ');
   }
 }
-// Wider than the window means that a phone would scroll sideways.
-drawn('overflow', Math.max(0, document.documentElement.scrollWidth - innerWidth));
+fits();
 document.documentElement.dataset.done = 'yes';

@@ -10,11 +10,16 @@ function about() {
 function verdict() {
   const lost = DATA.losses.found;
   byId('verdict').classList.toggle('lost', lost.length > 0 || !DATA.losses.ours);
-  const lines = lost.map(loss => make('li', {},
-    `${loss.file} / ${loss.tensor}: ${loss.peer} at ${bits(loss.bits)}, NMSE ${short(loss.nmse)} against ours ${short(loss.ours)}`));
+  const groups = new Map();
+  for (const loss of lost) {
+    const who = `${loss.file} / ${loss.tensor}: ${loss.peer}`;
+    const point = `${bits(loss.bits)} (error ${fixed(100 * (1 - loss.nmse / loss.ours), 1)} % below ours)`;
+    groups.set(who, [...(groups.get(who) || []), point]);
+  }
+  const lines = [...groups].map(([who, points]) => make('li', {}, make('b', {}, who), ` at ${points.join(', ')}`));
   fill('verdict', make('p', {}, DATA.headline),
-    lost.length ? make('details', { open: lost.length <= 6 }, make('summary', {}, 'Where'), make('ul', {}, ...lines)) : null);
-  drawn('losses', lines.length);
+    lost.length ? make('details', { open: lines.length <= 12 ? '' : null }, make('summary', {}, 'Where'), make('ul', {}, ...lines)) : null);
+  drawn('losses', lost.length);
 }
 
 /** A table: heading cells, then rows of [family id, title, cells]. A cell is a text or an element. */

@@ -71,7 +71,7 @@ fn error_power(byte: u8) -> f64 {
 /// Ends of at most `side` stretches of `n` positions, as equal as can be.
 fn bounds(n: usize, side: usize) -> Vec<usize> {
     let parts = n.min(side);
-    (0..=parts).map(|i| if parts == 0 { 0 } else { i * n / parts }).collect()
+    (0..=parts).map(|i| i * n / parts.max(1)).collect()
 }
 
 /// Sums what `each` makes of the finite values of every cell and finishes it with their number.

@@ -50,7 +50,7 @@ fn attempt(
     let single = peer.on_threads(1);
     let single = single.as_deref().unwrap_or(peer);
     let runs = timing.map_or(1, |t| t.runs + 1);
-    let (encode, bytes) = repeated(runs, || single.encode(&view))?;
+    let (encode, bytes) = encoded(single, &view, runs)?;
     let (decode, decoded) = repeated(runs, || single.decode(&bytes))?;
     let values = view.len() as f64;
     let mut speeds = Vec::new();
@@ -58,7 +58,7 @@ fn attempt(
         speeds.push(Speed { threads: 1, encode: values / encode, decode: values / decode });
         let several = peer.on_threads(timing.threads).filter(|_| timing.threads > 1);
         if let Some(several) = several {
-            let (encode, bytes) = repeated(runs, || several.encode(&view))?;
+            let (encode, bytes) = encoded(&*several, &view, runs)?;
             let (decode, _) = repeated(runs, || several.decode(&bytes))?;
             speeds.push(Speed { threads: timing.threads, encode: values / encode, decode: values / decode });
         }
@@ -67,6 +67,18 @@ fn attempt(
     let measured = figures(&fidelity, bytes.len(), values, speeds);
     let heat = picture.then(|| error_picture(&view, &decoded, fidelity.variance().sqrt())).flatten();
     Ok((measured, heat))
+}
+
+/// Median seconds of encoding, and the bytes. Where the search for a rate is not the coder's own work, it is
+/// done once and the coder is timed without it.
+fn encoded(peer: &dyn Peer, view: &TensorView<'_>, runs: usize) -> Result<(f64, Vec<u8>), PeerError> {
+    let (seconds, bytes) = timed(|| peer.encode(view));
+    let bytes = bytes?;
+    match peer.settled(view)?.filter(|_| runs > 1) {
+        Some(alone) => Ok((repeated(runs, || alone.encode(view))?.0, bytes)),
+        None if runs > 1 && seconds < PATIENCE => repeated(runs - 1, || peer.encode(view)),
+        None => Ok((seconds.max(1e-9), bytes)),
+    }
 }
 
 /// Median seconds of up to `runs` calls and what the last one returned. The first call warms caches and

@@ -21,7 +21,8 @@ use super::run::Outcome;
 /// Writes `race.json`, `race.csv`, the plots and `race.html`.
 pub(crate) fn write_files(args: &RaceArgs, outcome: &Outcome, report: &Report) -> Result<()> {
     let families: Vec<&str> = outcome.entrants.iter().map(|e| e.id.as_str()).collect();
-    let all = points(&families, &outcome.rows, |_| true);
+    let mut all = points(&families, &outcome.rows, |_| true);
+    all.retain(|p| p.bits <= args.drawn_bits());
     let styles = styles(&outcome.entrants, &all, &args.reference);
     let json = serde_json::to_string_pretty(report).context("the report does not serialise")?;
     keep(&args.out.join("race.json"), (json + "\n").as_bytes())?;

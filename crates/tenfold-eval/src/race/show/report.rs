@@ -117,7 +117,7 @@ fn notes(args: &RaceArgs, outcome: &Outcome) -> Vec<String> {
         outcome.inputs.iter().filter(|i| i.tensor.data.len() / i.tensor.dtype.size() < i.values_in_file);
     let cut = cut.count();
     if let (1.., Some(limit)) = (cut, args.value_limit()) {
-        notes.push(format!("{cut} tensors were cut to their first whole rows of at most {limit} values"));
+        notes.push(format!("tensors cut to their first whole rows of at most {limit} values: {cut}"));
     }
     if args.quick {
         notes.push("a quick run: a first look, whose figures mean little".to_string());
