@@ -1,16 +1,17 @@
-//! Decoding with `rav1d`.
+//! Decoding with `rav1d`: what is checked before the library sees a byte.
 //!
-//! The library sees a stream only after its units have been walked and its sequence header has been found
-//! to speak of pictures of the blob's format: then the largest frame it may allocate is known.
+//! Its units have been walked and its sequence header has been found to speak of pictures of the blob's
+//! format: then the largest frame the library may allocate is known.
 
-use re_rav1d::{Decoder as Library, PixelLayout, PlanarImageComponent, Settings};
-
-use super::stream_error;
-use super::units::{Sequence, Units, kind};
-use crate::codec::{Chroma, Decoder, Format, Standard};
+use super::sequence::Sequence;
+use super::units::{Units, kind};
+use super::{library, stream_error};
+use crate::codec::{Decoder, Format, Standard};
 use crate::error::{Error, Result};
 
-const NAME: &str = "rav1d";
+pub(super) const NAME: &str = "rav1d";
+/// As many as the library's own limit of a frame can say.
+const MAX_SAMPLES: usize = u32::MAX as usize;
 
 /// The decoder `rav1d`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,7 +27,7 @@ impl Decoder for Rav1d {
     }
 
     fn probe(&self) -> Result<()> {
-        Ok(())
+        library::probe()
     }
 
     fn decode(
@@ -37,22 +38,16 @@ impl Decoder for Rav1d {
         out: &mut [u16],
     ) -> Result<()> {
         // 1. The sizes, before anything is allocated for them.
-        let samples = format.width.checked_mul(format.height);
-        let limit = samples.and_then(|s| u32::try_from(s).ok()).filter(|&s| s > 0);
-        let limit = limit.ok_or_else(|| refused("pictures of this size"))?;
-        if pictures.len().checked_mul(limit as usize) != Some(out.len()) {
+        let samples = format.width.checked_mul(format.height).filter(|s| (1..=MAX_SAMPLES).contains(s));
+        let samples = samples.ok_or_else(|| refused("pictures of this size"))?;
+        if pictures.len().checked_mul(samples) != Some(out.len()) {
             return Err(refused("room for another number of pictures"));
         }
         // 2. What the stream says of itself.
         check_header(format, parameter_sets)?;
         pictures.iter().try_for_each(|p| check_picture(p))?;
         // 3. The pictures.
-        let mut library = open(limit)?;
-        for (i, (picture, out)) in pictures.iter().zip(out.chunks_exact_mut(limit as usize)).enumerate() {
-            let header: &[u8] = if i == 0 { parameter_sets } else { &[] };
-            decode_picture(&mut library, format, [header, picture].concat(), out)?;
-        }
-        Ok(())
+        library::decode(format, parameter_sets, pictures, out)
     }
 }
 
@@ -81,47 +76,4 @@ fn check_picture(picture: &[u8]) -> Result<()> {
         }
     }
     if frames == 1 { Ok(()) } else { Err(stream_error(format!("{frames} frames in place of a picture"))) }
-}
-
-fn open(limit: u32) -> Result<Library> {
-    let mut settings = Settings::new();
-    settings.set_n_threads(1);
-    settings.set_max_frame_delay(1);
-    settings.set_apply_grain(false);
-    settings.set_strict_std_compliance(true);
-    settings.set_frame_size_limit(limit);
-    Library::with_settings(&settings).map_err(|e| Error::Codec { name: NAME.into(), reason: e.to_string() })
-}
-
-fn decode_picture(library: &mut Library, format: &Format, data: Vec<u8>, out: &mut [u16]) -> Result<()> {
-    library.send_data(data, None, None, None).map_err(|e| stream_error(e.to_string()))?;
-    let picture = library.get_picture().map_err(|e| match e.is_again() {
-        true => stream_error("a picture is incomplete"),
-        false => stream_error(e.to_string()),
-    })?;
-    let layout = match format.chroma {
-        Chroma::None => PixelLayout::I400,
-        Chroma::Constant => PixelLayout::I420,
-    };
-    let size = (picture.width() as usize, picture.height() as usize);
-    if size != (format.width, format.height)
-        || picture.bit_depth() != usize::from(format.depth)
-        || picture.pixel_layout() != layout
-    {
-        return Err(stream_error("a picture is not of the size, depth or layout its header says"));
-    }
-    let stride = picture.stride(PlanarImageComponent::Y) as usize;
-    let plane = picture.plane(PlanarImageComponent::Y);
-    for (row, out) in plane.chunks(stride).zip(out.chunks_exact_mut(format.width)) {
-        if format.depth == 8 {
-            out.iter_mut().zip(row).for_each(|(to, &from)| *to = u16::from(from));
-        } else {
-            let (row, _) = row.as_chunks::<2>();
-            out.iter_mut().zip(row).for_each(|(to, &from)| *to = u16::from_ne_bytes(from));
-        }
-    }
-    match library.get_picture() {
-        Err(e) if e.is_again() => Ok(()),
-        _ => Err(stream_error("more comes after a picture")),
-    }
 }

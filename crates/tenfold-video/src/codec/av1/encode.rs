@@ -80,24 +80,26 @@ fn configure(settings: &Settings) -> Result<Config> {
         Quality::Lossless => return Err(refused("it has no lossless mode")),
     };
 
-    let mut enc = EncoderConfig::default();
-    enc.width = width;
-    enc.height = height;
-    enc.bit_depth = usize::from(depth);
-    enc.chroma_sampling = match chroma {
-        Chroma::None => ChromaSampling::Cs400,
-        Chroma::Constant => ChromaSampling::Cs420,
+    let mut config = EncoderConfig {
+        width,
+        height,
+        bit_depth: usize::from(depth),
+        chroma_sampling: match chroma {
+            Chroma::None => ChromaSampling::Cs400,
+            Chroma::Constant => ChromaSampling::Cs420,
+        },
+        pixel_range: PixelRange::Full,
+        quantizer: qp as usize,
+        tune: Tune::Psnr,
+        low_latency: true,
+        // A still's header is the shortest, and its bytes do not depend on its place in a sequence.
+        still_picture: !settings.inter,
+        speed_settings: search(settings.effort),
+        ..EncoderConfig::default()
     };
-    enc.pixel_range = PixelRange::Full;
-    enc.quantizer = qp as usize;
-    enc.tune = Tune::Psnr;
-    enc.low_latency = true;
-    // A still's header is the shortest, and its bytes do not depend on its place in a sequence.
-    enc.still_picture = !settings.inter;
     // Nothing but the first picture is a key frame where prediction is on.
-    enc.set_key_frame_interval(0, 0);
-    enc.speed_settings = search(settings.effort);
-    Ok(Config::new().with_encoder_config(enc).with_threads(1))
+    config.set_key_frame_interval(0, 0);
+    Ok(Config::new().with_encoder_config(config).with_threads(1))
 }
 
 /// What is searched. On noise the library's own presets from 10 down to 6 give the same bits at a third of

@@ -1,11 +1,18 @@
 //! AV1 by `rav1e` and `rav1d`: permissive, and nothing but cargo needed to build them.
 //!
-//! Pictures are coded as stills, so that each decodes alone with the sequence header; [`units`] takes
-//! streams apart.
+//! Pictures are coded as stills, so that each decodes alone with the sequence header; `units` takes
+//! streams apart, `sequence` reads their headers.
 
 mod decode;
 mod encode;
+#[cfg(not(feature = "video"))]
+mod library;
+#[cfg(feature = "video")]
+#[path = "left_out.rs"]
+mod library;
+mod sequence;
 #[cfg(test)]
+#[cfg(not(feature = "video"))]
 mod tests;
 mod units;
 
