@@ -10,7 +10,7 @@ use rav1e::prelude::{
 };
 use tenfold::Effort;
 
-use super::units::{Units, kind};
+use crate::codec::stream::obu::{Units, kind};
 use crate::codec::{Abilities, Chroma, Coded, Encoder, Format, Quality, Settings, Standard};
 use crate::error::{Error, Result};
 
