@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    quiet_libraries();
     let args = args::Cli::parse();
     match commands::run(args) {
         Ok(code) => code,
@@ -22,5 +23,14 @@ fn main() -> ExitCode {
             eprintln!("tenfold: {}", exit::text(&error));
             exit::code(&error)
         }
+    }
+}
+
+/// SVT-AV1 tells its settings on standard error whenever it is opened, and only the environment stops it.
+#[allow(unsafe_code)]
+fn quiet_libraries() {
+    if std::env::var_os("SVT_LOG").is_none() {
+        // SAFETY: the first thing this process does; there is no other thread that could read the environment.
+        unsafe { std::env::set_var("SVT_LOG", "1") };
     }
 }

@@ -10,7 +10,7 @@ pub(super) struct Subject<'a> {
     pub view: &'a TensorView<'a>,
     /// Finite values after the preparation steps; the bytes themselves for a tensor of bytes.
     pub values: Vec<f64>,
-    /// Positions and elements of values that are not finite.
+    /// Positions and elements of values that no sample should stand for.
     pub specials: Vec<(usize, Vec<u8>)>,
     pub steps: Vec<Hadamard>,
     pub scaling: Scaling,
@@ -42,10 +42,9 @@ impl<'a> Subject<'a> {
             });
         };
         let size = view.dtype().size();
-        let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-        let mean = finite.iter().sum::<f64>() / finite.len().max(1) as f64;
+        let (mean, reach) = reach(&values);
         let mut specials = Vec::new();
-        for (i, v) in values.iter_mut().enumerate().filter(|(_, v)| !v.is_finite()) {
+        for (i, v) in values.iter_mut().enumerate().filter(|(_, v)| !((**v - mean).abs() <= reach)) {
             specials.push((i, view.data()[i * size..(i + 1) * size].to_vec()));
             *v = mean;
         }
@@ -62,5 +61,54 @@ impl<'a> Subject<'a> {
     pub(super) fn side_bytes(&self) -> usize {
         let parts = 4 * self.scaling.parts(self.view.rows(), self.view.cols());
         parts + self.specials.len() * (2 + self.view.dtype().size())
+    }
+}
+
+/// Values beyond this many times the distance that all but one in a thousand keep are left to themselves.
+const FAR: f64 = 4.0;
+
+/// Where most values are, and how far from there a sample should reach. NaN and infinities are beyond, and so are
+/// the few outliers of activations, hundreds of standard deviations away: in the range of samples they would leave
+/// no room for all others.
+fn reach(values: &[f64]) -> (f64, f64) {
+    let mut finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    if finite.is_empty() {
+        return (0.0, 0.0);
+    }
+    let rank = finite.len() / 2;
+    let middle = *finite.select_nth_unstable_by(rank, f64::total_cmp).1;
+    finite.iter_mut().for_each(|v| *v = (*v - middle).abs());
+    let rank = finite.len() - 1 - finite.len() / 1000;
+    let usual = *finite.select_nth_unstable_by(rank, f64::total_cmp).1;
+    // Where nearly all values are one and the same, the others are what the tensor is about.
+    (middle, if usual > 0.0 { FAR * usual } else { f64::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Standard;
+
+    fn specials(values: &[f32]) -> Vec<usize> {
+        let shape = [values.len()];
+        let view = TensorView::from_slice(values, &shape).unwrap();
+        let subject = Subject::new(&view, &VideoOptions::new(Standard::H265)).unwrap();
+        assert!(subject.values.iter().all(|v| v.is_finite()));
+        subject.specials.iter().map(|s| s.0).collect()
+    }
+
+    #[test]
+    fn only_what_is_far_beyond_all_others_stands_apart() {
+        let mut values: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.7).sin()).collect();
+        assert!(specials(&values).is_empty());
+        (values[7], values[9000], values[9001]) = (300.0, -4.5, f32::NAN);
+        assert_eq!(specials(&values), [7, 9000, 9001]);
+        values[9000] = 3.5;
+        assert_eq!(specials(&values), [7, 9001]);
+        let mut sparse = vec![0.0; 10_000];
+        (sparse[3], sparse[4]) = (1.0, f32::INFINITY);
+        assert_eq!(specials(&sparse), [4]);
+        assert!(specials(&[]).is_empty() && specials(&[5.0]).is_empty());
+        assert_eq!(specials(&[f32::NAN; 3]), [0, 1, 2]);
     }
 }
