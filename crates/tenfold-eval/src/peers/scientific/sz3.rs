@@ -76,7 +76,7 @@ mod library {
             return Err(PeerError::Unsupported(format!("sz3 on {} values, {tolerance} σ", values.len())));
         }
         let singles: Vec<f32> = values.iter().map(|&v| v as f32).collect();
-        let mut builder = DimensionedData::<f32, &[f32]>::build(&singles);
+        let mut builder = DimensionedData::<f32, Vec<f32>>::build(&singles);
         for d in folded(view.shape()) {
             builder = builder.dim(d).map_err(failed)?;
         }
