@@ -11,7 +11,7 @@
 //! | `motion` | prediction from the previous picture |
 //! | `transform` | integer DCT of 4, 8, 16, 32 |
 //! | `quantise` | continuous step, levels by rounding or by rate and distortion |
-//! | `cabac`, `bits` | the two ways a binary decision becomes bytes, behind [`bins`] |
+//! | `cabac`, `bits` | the two ways a binary decision becomes bytes, behind `bins` |
 //! | `scan`, `levels`, `block` | which decisions describe levels and blocks, for encoder and decoder alike |
 //! | `frame` | what of a picture is decoded, and how a block is added to it |
 //! | `search` | the encoder's choice by rate and distortion |
