@@ -71,7 +71,7 @@ fn check_picture(picture: &[u8]) -> Result<()> {
     for unit in Units::new(picture) {
         match unit?.kind {
             kind::FRAME | kind::FRAME_HEADER => frames += 1,
-            kind::TILE_GROUP | kind::METADATA | kind::REDUNDANT_FRAME_HEADER | kind::PADDING => {}
+            kind::TILE_GROUP => {}
             other => return Err(stream_error(format!("a picture has a unit of type {other}"))),
         }
     }
