@@ -4,6 +4,7 @@ use re_rav1d::{Decoder, PixelLayout, PlanarImageComponent, Settings};
 
 use super::decode::NAME;
 use super::stream_error;
+use crate::codec::stream::obu::Units;
 use crate::codec::{Chroma, Format};
 use crate::error::{Error, Result};
 
@@ -18,6 +19,9 @@ pub(super) fn decode(format: &Format, header: &[u8], pictures: &[&[u8]], out: &m
     for (picture, out) in pictures.iter().zip(out.chunks_exact_mut(format.samples())) {
         decode_picture(&mut decoder, format, [header, picture].concat(), out)?;
         header = &[];
+        if Units::new(picture).nth(1).is_some() {
+            check_end(&mut decoder)?;
+        }
     }
     Ok(())
 }
@@ -59,6 +63,12 @@ fn decode_picture(decoder: &mut Decoder, format: &Format, data: Vec<u8>, out: &m
             out.iter_mut().zip(row).for_each(|(to, &from)| *to = u16::from_ne_bytes(from));
         }
     }
+    Ok(())
+}
+
+/// Whether a picture of several units ends with its last tile. One of a single unit, as `rav1e` writes it,
+/// has nothing to ask for, and the library leaves 48 bytes unfreed each time it is asked.
+fn check_end(decoder: &mut Decoder) -> Result<()> {
     match decoder.get_picture() {
         Err(e) if e.is_again() => Ok(()),
         _ => Err(stream_error("more comes after a picture")),

@@ -174,6 +174,7 @@ fn missing_extra_and_misplaced_units_are_corrupt() {
     is_stream(decode(&format, &sets, &[[&good[..], good].concat()]));
     is_stream(decode(&format, &sets, &[[&sets[..], good].concat()]));
     is_stream(decode(&format, &sets, &[[&good[..], &[0]].concat()]));
+    is_stream(decode(&format, &sets, &[[&good[..], &[kind::TILE_GROUP << 3 | 2, 1, 0]].concat()]));
     is_stream(decode(&format, &sets, &[vec![0xff; 100]]));
     let mut short = vec![0; format.samples() - 1];
     is_refused(Rav1d.decode(&format, &sets, &[good], &mut short));

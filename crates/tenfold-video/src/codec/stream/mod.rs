@@ -69,7 +69,7 @@ fn check_av1(format: &Format, parameter_sets: &[u8], pictures: &[&[u8]]) -> Resu
         for unit in Units::new(picture) {
             match unit?.kind {
                 kind::FRAME | kind::FRAME_HEADER => frames += 1,
-                kind::TILE_GROUP | kind::METADATA | kind::REDUNDANT_FRAME_HEADER | kind::PADDING => {}
+                kind::TILE_GROUP => {}
                 other => return Err(format!("a picture has a unit of type {other}")),
             }
         }
