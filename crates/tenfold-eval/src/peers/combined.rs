@@ -46,7 +46,7 @@ impl Peer for Combined {
         self.quantiser.check()?;
         let values = plain::finite(view)?;
         let mut out = header::start(view)?;
-        let q = self.quantiser.quantise(values, plain::row_len(view.shape()));
+        let q = self.quantiser.quantise(values, plain::row_len(view.shape()))?;
         let codes = self.coder.encode(&q.codes, self.quantiser.width())?;
         let len = u32::try_from(codes.len())
             .map_err(|_| PeerError::Unsupported(format!("{} bytes of codes", codes.len())))?;

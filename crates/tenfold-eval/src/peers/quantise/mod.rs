@@ -97,20 +97,20 @@ impl Quantiser {
     }
 
     /// Quantises rows of `row` values. The settings have passed [`Quantiser::check`].
-    pub(super) fn quantise(&self, mut values: Vec<f64>, row: usize) -> Codes {
-        match self {
+    pub(super) fn quantise(&self, mut values: Vec<f64>, row: usize) -> Result<Codes, PeerError> {
+        Ok(match self {
             Quantiser::Rtn(q) => q.quantise(&values),
             Quantiser::Nf4(q) => q.quantise(&values),
             Quantiser::Mx(q) => q.quantise(&values),
             Quantiser::HadamardRtn(q) => {
-                hadamard::forward(&mut values, row, 1);
+                hadamard::forward(&mut values, row, 1)?;
                 q.quantise(&values)
             }
             Quantiser::HadamardLloyd(q) => {
-                hadamard::forward(&mut values, row, 2);
+                hadamard::forward(&mut values, row, 2)?;
                 q.quantise(&values, row)
             }
-        }
+        })
     }
 
     /// Bytes of side values for `n` values in rows of `row`.
@@ -131,12 +131,12 @@ impl Quantiser {
             Quantiser::Mx(q) => Ok(q.restore(codes, side)),
             Quantiser::HadamardRtn(q) => {
                 let mut values = q.restore(codes, side)?;
-                hadamard::inverse(&mut values, row, 1);
+                hadamard::inverse(&mut values, row, 1)?;
                 Ok(values)
             }
             Quantiser::HadamardLloyd(q) => {
                 let mut values = q.restore(codes, side, row)?;
-                hadamard::inverse(&mut values, row, 2);
+                hadamard::inverse(&mut values, row, 2)?;
                 Ok(values)
             }
         }
