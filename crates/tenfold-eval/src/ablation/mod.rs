@@ -46,6 +46,7 @@ pub fn run(args: &AblationArgs, out: &mut dyn Write) -> Result<Report> {
         ensure!(!source.tensors.is_empty(), "{} has no tensor to measure", path.display());
         let measured = one_file(args, &source)?;
         rows::keep(&source, &measured, &mut report, out)?;
+        out_of_reach(args, &source, &measured, &mut report);
         if let Some(dir) = &args.pictures {
             let mut files = 0;
             for (subject, points) in source.tensors.iter().zip(&measured.tensors) {
@@ -63,6 +64,19 @@ pub fn run(args: &AblationArgs, out: &mut dyn Write) -> Result<Report> {
     }
     report.print_verdicts(out)?;
     Ok(report)
+}
+
+/// Says which tensors their samples alone spoil: outliers leave too few of them for the rest.
+fn out_of_reach(args: &AblationArgs, source: &Source, measured: &Measured, report: &mut Report) {
+    for (subject, points) in source.tensors.iter().zip(&measured.tensors) {
+        // The first of the order are the samples as they are.
+        if let Some(Some(alone)) = points.first().filter(|_| points.contains(&None)) {
+            report.note(format!(
+                "{}: out of reach in some cases; samples of {} bits alone err by an nmse of {:.4}, more bits may help",
+                subject.name, args.depth, alone.nmse
+            ));
+        }
+    }
 }
 
 /// Points of all cases, in the order of [`ORDER`] and [`WITHOUT`] for tensors, of [`INTER`] for sequences.

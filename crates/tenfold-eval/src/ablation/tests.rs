@@ -107,6 +107,20 @@ fn sequences_of_layers_and_bands_are_found() {
 }
 
 #[test]
+fn an_error_below_that_of_the_samples_is_out_of_reach() {
+    let mut args = quick("gradients.safetensors");
+    args.only = Some("step20.h".to_string());
+    args.size = Some(4096);
+    args.nmse = 1e-9;
+    let mut out = Vec::new();
+    let report = run(&args, &mut out).unwrap();
+    let reached: Vec<&serde_json::Value> = report.rows.iter().filter(|r| !r["bits"].is_null()).collect();
+    assert!(reached.iter().all(|r| r["case"] == "samples"), "{reached:?}");
+    assert!(report.notes.iter().any(|n| n.contains("out of reach")), "{:?}", report.notes);
+    assert!(String::from_utf8(out).unwrap().contains("  -  "));
+}
+
+#[test]
 fn bad_arguments_are_refused() {
     let message = |args: &AblationArgs| run(args, &mut Vec::new()).unwrap_err().to_string();
     assert!(message(&AblationArgs::new(vec![])).contains("at least one"));

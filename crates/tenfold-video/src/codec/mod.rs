@@ -2,14 +2,12 @@
 //!
 //! One file or folder an implementation; [`Encoder`] and [`Decoder`] are all the rest knows of them.
 
-#[cfg(feature = "video")]
-mod annexb;
 #[cfg(feature = "av1")]
 pub mod av1;
 #[cfg(feature = "video")]
 pub mod libav;
-#[cfg(feature = "video")]
-mod obu;
+#[cfg(any(feature = "av1", feature = "video"))]
+mod stream;
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -63,11 +63,11 @@ pub(super) fn decode(bytes: &[u8], n: usize, width: u8) -> Result<Vec<u8>, PeerE
     if n == 0 {
         return if bytes.is_empty() { Ok(Vec::new()) } else { Err(corrupt("codes for no symbols")) };
     }
-    if n > (bytes.len() + AHEAD).saturating_mul(8 * SYMBOLS_A_BIT) {
+    if n > bytes.len().saturating_mul(8 * SYMBOLS_A_BIT) {
         return Err(corrupt("truncated"));
     }
     let mut models = vec![Model::EVEN; 1 << width];
-    let mut reader = Reader { code: 0, range: u32::MAX, bytes, past: 0 };
+    let mut reader = Reader { code: 0, range: u32::MAX, bytes, short: false };
     (0..AHEAD).for_each(|_| reader.shift());
     let mut out = Vec::with_capacity(n);
     for _ in 0..n {
@@ -76,7 +76,7 @@ pub(super) fn decode(bytes: &[u8], n: usize, width: u8) -> Result<Vec<u8>, PeerE
             let bit = reader.bit(&mut models[node]);
             node = node << 1 | usize::from(bit);
         }
-        if reader.past > AHEAD {
+        if reader.short {
             return Err(corrupt("truncated"));
         }
         out.push(node as u8); // the leading one falls off at eight bits
@@ -130,15 +130,9 @@ impl Writer {
     }
 
     fn finish(mut self) -> Vec<u8> {
-        // The number in the interval with the most zeros at its end, which need not be written.
-        let high = self.low + u64::from(self.range) - 1;
-        let zeros = (0..32).rev().find(|z| high >> z << z >= self.low).unwrap_or(0);
-        self.low = high >> zeros << zeros;
-        (0..5).for_each(|_| self.shift());
-        // No more than the decoder reads ahead, so that it can tell a truncated string.
-        let zeros =
-            self.out.iter().rev().take(AHEAD.min(self.out.len() - 1)).take_while(|b| **b == 0).count();
-        self.out.truncate(self.out.len() - zeros);
+        // All four bytes of the interval's bottom and the one held back. A shorter number in the interval
+        // would do, but then a decoder could not tell that bytes are missing.
+        (0..=AHEAD).for_each(|_| self.shift());
         self.out
     }
 }
@@ -147,8 +141,8 @@ struct Reader<'a> {
     code: u32,
     range: u32,
     bytes: &'a [u8],
-    /// Zeros read after the end.
-    past: usize,
+    /// Whether bytes were missing.
+    short: bool,
 }
 
 impl Reader<'_> {
@@ -176,7 +170,7 @@ impl Reader<'_> {
                 first
             }
             None => {
-                self.past += 1;
+                self.short = true;
                 0
             }
         };

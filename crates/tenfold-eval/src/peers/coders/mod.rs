@@ -23,7 +23,7 @@ pub enum Coder {
     Lz4,
     /// An adaptive binary arithmetic coder over the bits of a symbol.
     Cabac,
-    /// zstd at level 9.
+    /// zstd at level 16.
     Zstd,
 }
 

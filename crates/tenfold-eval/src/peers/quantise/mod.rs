@@ -36,7 +36,7 @@ pub enum Quantiser {
     Mx(MxFormat),
     /// Signed Hadamard transform of the rows, then round to nearest.
     HadamardRtn(Rtn),
-    /// Signed Hadamard transform of the rows, then the Lloyd–Max levels of a Gaussian.
+    /// Signed Hadamard transform of the rows, twice, then the Lloyd–Max levels of a Gaussian.
     HadamardLloyd(Lloyd),
 }
 
@@ -103,11 +103,11 @@ impl Quantiser {
             Quantiser::Nf4(q) => q.quantise(&values),
             Quantiser::Mx(q) => q.quantise(&values),
             Quantiser::HadamardRtn(q) => {
-                hadamard::forward(&mut values, row);
+                hadamard::forward(&mut values, row, 1);
                 q.quantise(&values)
             }
             Quantiser::HadamardLloyd(q) => {
-                hadamard::forward(&mut values, row);
+                hadamard::forward(&mut values, row, 2);
                 q.quantise(&values, row)
             }
         }
@@ -131,12 +131,12 @@ impl Quantiser {
             Quantiser::Mx(q) => Ok(q.restore(codes, side)),
             Quantiser::HadamardRtn(q) => {
                 let mut values = q.restore(codes, side)?;
-                hadamard::inverse(&mut values, row);
+                hadamard::inverse(&mut values, row, 1);
                 Ok(values)
             }
             Quantiser::HadamardLloyd(q) => {
                 let mut values = q.restore(codes, side, row)?;
-                hadamard::inverse(&mut values, row);
+                hadamard::inverse(&mut values, row, 2);
                 Ok(values)
             }
         }

@@ -18,22 +18,22 @@ const RATES: [f64; 3] = [2.0, 3.0, 5.0];
 /// Families that can run here and are quick to call, with their members.
 fn everybody() -> Vec<(&'static Family, Vec<Box<dyn Peer>>)> {
     let members = |f: &'static Family| (f, f.members(&RATES));
-    let usable = |p: &Box<dyn Peer>| p.probe().is_ok() && p.abilities().timed;
+    let usable = |p: &dyn Peer| p.probe().is_ok() && p.abilities().timed;
     let quick = families().iter().filter(|f| f.kind != Kind::Video);
-    quick.map(members).filter(|(_, m)| m.iter().all(usable)).collect()
+    quick.map(members).filter(|(_, m)| m.iter().all(|p| usable(&**p))).collect()
 }
 
 /// The first rows of a tensor of each file in `testdata/`.
-fn real_tensors() -> Vec<Tensor> {
+fn real_tensors() -> Vec<(&'static str, Tensor)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
     let files = ["weights", "kv", "activations", "gradients"];
-    let first = |name: &str| {
+    let first = |name: &'static str| {
         let path = folder.join(format!("{name}.safetensors"));
         let mut tensor = load::floats(&path, 0).unwrap().swap_remove(0).tensor;
         let row = tensor.shape[1];
         tensor.shape[0] = 32;
         tensor.data.truncate(32 * row * tensor.dtype.size());
-        tensor
+        (name, tensor)
     };
     files.map(first).into()
 }

@@ -3,10 +3,8 @@
 //! Its units have been walked and its sequence header has been found to speak of pictures of the blob's
 //! format: then the largest frame the library may allocate is known.
 
-use super::sequence::Sequence;
-use super::units::{Units, kind};
-use super::{library, stream_error};
-use crate::codec::{Decoder, Format, Standard};
+use super::library;
+use crate::codec::{Decoder, Format, Standard, stream};
 use crate::error::{Error, Result};
 
 pub(super) const NAME: &str = "rav1d";
@@ -44,8 +42,7 @@ impl Decoder for Rav1d {
             return Err(refused("room for another number of pictures"));
         }
         // 2. What the stream says of itself.
-        check_header(format, parameter_sets)?;
-        pictures.iter().try_for_each(|p| check_picture(p))?;
+        stream::check(Standard::Av1, format, parameter_sets, pictures)?;
         // 3. The pictures.
         library::decode(format, parameter_sets, pictures, out)
     }
@@ -53,27 +50,4 @@ impl Decoder for Rav1d {
 
 fn refused(reason: &str) -> Error {
     Error::Refused { name: NAME.into(), reason: reason.into() }
-}
-
-/// One sequence header, of the format, and nothing else.
-fn check_header(format: &Format, parameter_sets: &[u8]) -> Result<()> {
-    let mut units = Units::new(parameter_sets);
-    let unit = units.next().ok_or_else(|| stream_error("the sequence header is missing"))??;
-    if unit.kind != kind::SEQUENCE_HEADER || units.next().is_some() {
-        return Err(stream_error("the parameter sets are not one sequence header"));
-    }
-    Sequence::parse(unit.payload)?.check(format)
-}
-
-/// Units of a frame alone: a second sequence header would bring its own frame size.
-fn check_picture(picture: &[u8]) -> Result<()> {
-    let mut frames = 0;
-    for unit in Units::new(picture) {
-        match unit?.kind {
-            kind::FRAME | kind::FRAME_HEADER => frames += 1,
-            kind::TILE_GROUP => {}
-            other => return Err(stream_error(format!("a picture has a unit of type {other}"))),
-        }
-    }
-    if frames == 1 { Ok(()) } else { Err(stream_error(format!("{frames} frames in place of a picture"))) }
 }

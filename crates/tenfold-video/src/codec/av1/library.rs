@@ -4,7 +4,7 @@ use re_rav1d::{Decoder, PixelLayout, PlanarImageComponent, Settings};
 
 use super::decode::NAME;
 use super::stream_error;
-use super::units::Units;
+use crate::codec::stream::obu::Units;
 use crate::codec::{Chroma, Format};
 use crate::error::{Error, Result};
 

@@ -1,7 +1,6 @@
 //! AV1 by `rav1e` and `rav1d`: permissive, and nothing but cargo needed to build them.
 //!
-//! Pictures are coded as stills, so that each decodes alone with the sequence header; `units` takes
-//! streams apart, `sequence` reads their headers.
+//! Pictures are coded as stills, so that each decodes alone with the sequence header.
 
 mod decode;
 mod encode;
@@ -10,11 +9,9 @@ mod library;
 #[cfg(feature = "video")]
 #[path = "left_out.rs"]
 mod library;
-mod sequence;
 #[cfg(test)]
 #[cfg(not(feature = "video"))]
 mod tests;
-mod units;
 
 pub use decode::Rav1d;
 pub use encode::Rav1e;

@@ -6,9 +6,9 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Normal};
 use tenfold::Effort;
 
-use super::units::{Units, kind};
 use super::{Rav1d, Rav1e};
 use crate::Error;
+use crate::codec::stream::obu::{Units, kind};
 use crate::codec::{Chroma, Coded, Decoder, Encoder, Format, Quality, Settings};
 
 fn gray(width: usize, height: usize, depth: u8) -> Format {

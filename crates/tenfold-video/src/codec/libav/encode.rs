@@ -4,7 +4,9 @@ use std::ffi::c_int;
 
 use ffmpeg_sys_next as ffi;
 
-use super::super::{Chroma, Coded, Format, Quality, Settings, Standard, annexb, obu};
+use super::super::stream::obu::kind;
+use super::super::stream::{annexb, obu};
+use super::super::{Chroma, Coded, Format, Quality, Settings, Standard};
 use super::handles::{Buffer, Context, Packet, check};
 use super::options;
 use super::spec::LibavEncoder;
@@ -61,11 +63,11 @@ pub(super) fn needs(name: &str) -> &'static str {
 /// Parameter sets apart, everything that is neither them nor a picture gone.
 fn sort(standard: Standard, extradata: &[u8], packets: Vec<Vec<u8>>) -> Result<Coded, String> {
     let sets_of = |stream: &[u8]| match standard {
-        Standard::Av1 => obu::only(stream, obu::Unit::Sequence),
+        Standard::Av1 => obu::only(stream, &[kind::SEQUENCE_HEADER]),
         _ => Ok(annexb::only(standard, stream, annexb::Unit::ParameterSet)),
     };
     let pictures_of = |stream: &[u8]| match standard {
-        Standard::Av1 => obu::only(stream, obu::Unit::Frame),
+        Standard::Av1 => obu::only(stream, &[kind::FRAME_HEADER, kind::TILE_GROUP, kind::FRAME]),
         _ => Ok(annexb::only(standard, stream, annexb::Unit::Slice)),
     };
     let mut parameter_sets = match standard {

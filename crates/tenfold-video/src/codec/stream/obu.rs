@@ -1,21 +1,22 @@
 //! Open bitstream units (AV1 specification, 5.3): the framing of a stream. The encoder's output is cut with
 //! it, and what a decoder is about to be fed is checked with it.
 
-use super::stream_error;
-use crate::error::Result;
-
 /// Types of units.
-pub(super) mod kind {
+pub(in crate::codec) mod kind {
     pub const SEQUENCE_HEADER: u8 = 1;
+    #[cfg(any(test, feature = "av1"))]
     pub const TEMPORAL_DELIMITER: u8 = 2;
     pub const FRAME_HEADER: u8 = 3;
     pub const TILE_GROUP: u8 = 4;
+    pub const METADATA: u8 = 5;
     pub const FRAME: u8 = 6;
+    pub const REDUNDANT_FRAME_HEADER: u8 = 7;
+    pub const PADDING: u8 = 15;
 }
 
 /// One unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unit<'a> {
+pub(in crate::codec) struct Unit<'a> {
     pub kind: u8,
     /// All of it, header included.
     pub whole: &'a [u8],
@@ -23,7 +24,7 @@ pub(super) struct Unit<'a> {
 }
 
 /// Walks units that each carry their size; ends after the first that does not fit.
-pub(super) struct Units<'a> {
+pub(in crate::codec) struct Units<'a> {
     rest: &'a [u8],
 }
 
@@ -32,27 +33,27 @@ impl<'a> Units<'a> {
         Units { rest: data }
     }
 
-    fn unit(&self) -> Result<(Unit<'a>, &'a [u8])> {
+    fn unit(&self) -> Result<(Unit<'a>, &'a [u8]), String> {
         let data = self.rest;
-        let first = *data.first().ok_or_else(|| stream_error("a unit is missing"))?;
+        let first = *data.first().ok_or_else(|| "a unit is missing".to_string())?;
         if first & 0x81 != 0 {
-            return Err(stream_error("a unit's header has reserved bits set"));
+            return Err("a unit's header has reserved bits set".to_string());
         }
         if first & 0x02 == 0 {
-            return Err(stream_error("a unit does not say its size"));
+            return Err("a unit does not say its size".to_string());
         }
         let at = if first & 0x04 != 0 { 2 } else { 1 };
         let (size, bytes) = leb128(data.get(at..).unwrap_or_default())?;
         let start = at + bytes;
         let end = start.checked_add(size).filter(|&e| e <= data.len());
-        let end = end.ok_or_else(|| stream_error("a unit is longer than its picture"))?;
+        let end = end.ok_or_else(|| "a unit is longer than its picture".to_string())?;
         let unit = Unit { kind: first >> 3 & 15, whole: &data[..end], payload: &data[start..end] };
         Ok((unit, &data[end..]))
     }
 }
 
 impl<'a> Iterator for Units<'a> {
-    type Item = Result<Unit<'a>>;
+    type Item = Result<Unit<'a>, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -72,7 +73,7 @@ impl<'a> Iterator for Units<'a> {
 }
 
 /// A number of seven bits a byte, the least significant first; the number and the bytes it took.
-fn leb128(data: &[u8]) -> Result<(usize, usize)> {
+fn leb128(data: &[u8]) -> Result<(usize, usize), String> {
     let mut value = 0u64;
     for (i, &byte) in data.iter().take(8).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * i);
@@ -80,11 +81,23 @@ fn leb128(data: &[u8]) -> Result<(usize, usize)> {
             // The specification allows no larger size.
             return match u32::try_from(value) {
                 Ok(v) => Ok((v as usize, i + 1)),
-                Err(_) => Err(stream_error("a unit's size is out of range")),
+                Err(_) => Err("a unit's size is out of range".to_string()),
             };
         }
     }
-    Err(stream_error("a unit's size is cut off"))
+    Err("a unit's size is cut off".to_string())
+}
+
+/// Those units of a stream that are of one of these types.
+pub(in crate::codec) fn only(stream: &[u8], wanted: &[u8]) -> Result<Vec<u8>, String> {
+    let mut out = Vec::with_capacity(stream.len());
+    for unit in Units::new(stream) {
+        let unit = unit?;
+        if wanted.contains(&unit.kind) {
+            out.extend_from_slice(unit.whole);
+        }
+    }
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -97,7 +110,7 @@ mod tests {
         let data = [0x12, 0, 0x7a, 3, 1, 2, 3, 0x7e, 0, 0x81, 0x80, 0, 9];
         let units: Vec<_> = Units::new(&data).map(Result::unwrap).collect();
         let kinds: Vec<_> = units.iter().map(|u| u.kind).collect();
-        assert_eq!(kinds, [kind::TEMPORAL_DELIMITER, 15, 15]);
+        assert_eq!(kinds, [kind::TEMPORAL_DELIMITER, kind::PADDING, kind::PADDING]);
         assert_eq!(units[1].payload, [1, 2, 3]);
         assert_eq!(units[2].payload, [9]);
         assert_eq!(units.iter().map(|u| u.whole.len()).sum::<usize>(), data.len());

@@ -1,24 +1,14 @@
 //! The fields of a sequence header (AV1 specification, 5.5) that say how large its pictures are and of what
 //! kind, read before any decoder sees them.
 
-use super::stream_error;
-use crate::codec::{Chroma, Format};
-use crate::error::Result;
+use super::Said;
+use super::bits::Bits;
+use crate::codec::Chroma;
 
-/// What a sequence header says of its pictures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sequence {
-    pub width: usize,
-    pub height: usize,
-    pub depth: u8,
-    /// Nothing for layouts this crate has no use for: 4:2:2 and 4:4:4.
-    pub chroma: Option<Chroma>,
-}
-
-impl Sequence {
+impl Said {
     /// Reads a sequence header's payload.
-    pub fn parse(payload: &[u8]) -> Result<Self> {
-        let mut bits = Bits { data: payload, at: 0 };
+    pub(super) fn of_sequence(payload: &[u8]) -> Result<Said, String> {
+        let mut bits = Bits::new(payload);
         let profile = bits.take(3)?;
         bits.skip(1)?; // still_picture
         let reduced = bits.flag()?;
@@ -40,27 +30,11 @@ impl Sequence {
         }
         bits.skip(3)?; // superres, cdef, restoration
         let (depth, chroma) = colour(&mut bits, profile)?;
-        Ok(Sequence { width, height, depth, chroma })
-    }
-
-    /// Whether pictures of this sequence are what the blob says.
-    pub fn check(&self, format: &Format) -> Result<()> {
-        if (self.width, self.height) != (format.width, format.height) {
-            let said = format!("{} × {}", self.width, self.height);
-            let want = format!("{} × {}", format.width, format.height);
-            return Err(stream_error(format!("its pictures are {said}, not {want}")));
-        }
-        if self.depth != format.depth {
-            return Err(stream_error(format!("it has {} bits, not {}", self.depth, format.depth)));
-        }
-        if self.chroma != Some(format.chroma) {
-            return Err(stream_error("its chroma layout is another"));
-        }
-        Ok(())
+        Ok(Said { width, height, depth, chroma })
     }
 }
 
-fn operating_points(bits: &mut Bits<'_>) -> Result<()> {
+fn operating_points(bits: &mut Bits<'_>) -> Result<(), String> {
     let mut delay_bits = None;
     if bits.flag()? {
         bits.skip(32 + 32)?; // display tick, time scale
@@ -76,7 +50,7 @@ fn operating_points(bits: &mut Bits<'_>) -> Result<()> {
     for _ in 0..=bits.take(5)? {
         // With layers a temporal unit is several pictures, and which of them is shown is a choice.
         if bits.take(12)? != 0 {
-            return Err(stream_error("it has scalability layers"));
+            return Err("it has scalability layers".to_string());
         }
         if bits.take(5)? > 7 {
             bits.skip(1)?; // tier
@@ -93,7 +67,7 @@ fn operating_points(bits: &mut Bits<'_>) -> Result<()> {
     Ok(())
 }
 
-fn inter_tools(bits: &mut Bits<'_>) -> Result<()> {
+fn inter_tools(bits: &mut Bits<'_>) -> Result<(), String> {
     bits.skip(4)?; // interintra, masked, warped, dual filter
     let order_hint = bits.flag()?;
     if order_hint {
@@ -110,9 +84,9 @@ fn inter_tools(bits: &mut Bits<'_>) -> Result<()> {
 }
 
 /// Depth and layout.
-fn colour(bits: &mut Bits<'_>, profile: u32) -> Result<(u8, Option<Chroma>)> {
+fn colour(bits: &mut Bits<'_>, profile: u32) -> Result<(u8, Option<Chroma>), String> {
     if profile > 2 {
-        return Err(stream_error("its profile is unknown"));
+        return Err("its profile is unknown".to_string());
     }
     let depth = match bits.flag()? {
         false => 8,
@@ -134,43 +108,6 @@ fn colour(bits: &mut Bits<'_>, profile: u32) -> Result<(u8, Option<Chroma>)> {
         _ => false,
     };
     Ok((depth, half.then_some(Chroma::Constant)))
-}
-
-/// Bits, the most significant of a byte first.
-struct Bits<'a> {
-    data: &'a [u8],
-    at: usize,
-}
-
-impl Bits<'_> {
-    /// At most 32 bits.
-    fn take(&mut self, n: u32) -> Result<u32> {
-        let mut value = 0;
-        for _ in 0..n {
-            let byte = self.data.get(self.at / 8).ok_or_else(|| stream_error("its header is cut off"))?;
-            value = value << 1 | u32::from(byte >> (7 - self.at % 8) & 1);
-            self.at += 1;
-        }
-        Ok(value)
-    }
-
-    fn flag(&mut self) -> Result<bool> {
-        Ok(self.take(1)? == 1)
-    }
-
-    fn skip(&mut self, n: u32) -> Result<()> {
-        (0..n).try_for_each(|_| self.take(1).map(drop))
-    }
-
-    /// A number as long as the zeros before it.
-    fn skip_uvlc(&mut self) -> Result<()> {
-        let mut zeros = 0;
-        while !self.flag()? {
-            zeros += 1;
-        }
-        // From 32 zeros on the number is a fixed one and no bits follow.
-        if zeros < 32 { self.skip(zeros) } else { Ok(()) }
-    }
 }
 
 #[cfg(test)]
@@ -238,8 +175,8 @@ mod tests {
 
     #[test]
     fn long_headers_are_read() {
-        let of = |depth, chroma| Sequence { width: 1920, height: 800, depth, chroma };
-        let cases: [(&[(u32, u64)], Sequence); 6] = [
+        let of = |depth, chroma| Said { width: 1920, height: 800, depth, chroma };
+        let cases: [(&[(u32, u64)], Said); 6] = [
             (&[(1, 0), (1, 1)], of(8, Some(Chroma::None))),
             (&[(2, 0b10), (1, 1)], of(10, Some(Chroma::None))),
             (&[(2, 0b11), (1, 0), (1, 0), (1, 1), (2, 0b11)], of(12, Some(Chroma::Constant))),
@@ -248,26 +185,10 @@ mod tests {
             (&[(2, 0b11), (1, 0), (1, 1), (24, 0x01_0d_00)], of(12, None)),
         ];
         for (colour, want) in cases {
-            assert_eq!(Sequence::parse(&long(0, colour)).unwrap(), want);
+            assert_eq!(Said::of_sequence(&long(0, colour)).unwrap(), want);
         }
-        assert!(Sequence::parse(&long(0x101, cases[0].0)).is_err(), "layers");
+        assert!(Said::of_sequence(&long(0x101, cases[0].0)).is_err(), "layers");
         let whole = long(0, cases[2].0);
-        assert!((0..whole.len()).all(|n| Sequence::parse(&whole[..n]).is_err()));
-    }
-
-    #[test]
-    fn any_difference_from_the_format_is_an_error() {
-        let format = Format { width: 64, height: 48, depth: 8, chroma: Chroma::None };
-        let sequence = Sequence { width: 64, height: 48, depth: 8, chroma: Some(Chroma::None) };
-        sequence.check(&format).unwrap();
-        for other in [
-            Sequence { width: 65536, ..sequence },
-            Sequence { height: 47, ..sequence },
-            Sequence { depth: 12, ..sequence },
-            Sequence { chroma: Some(Chroma::Constant), ..sequence },
-            Sequence { chroma: None, ..sequence },
-        ] {
-            assert!(other.check(&format).is_err(), "{other:?}");
-        }
+        assert!((0..whole.len()).all(|n| Said::of_sequence(&whole[..n]).is_err()));
     }
 }

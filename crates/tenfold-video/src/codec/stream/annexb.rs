@@ -3,11 +3,11 @@
 //!
 //! Supplemental messages are dropped: they name the encoder, and nothing in a blob may.
 
-use super::Standard;
+use crate::codec::Standard;
 
 /// What a unit is to a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(in crate::codec) enum Unit {
     /// VPS, SPS, PPS.
     ParameterSet,
     /// A slice of a picture.
@@ -17,7 +17,7 @@ pub(super) enum Unit {
 }
 
 /// Sorts a unit by its first byte.
-pub(super) fn kind(standard: Standard, unit: &[u8]) -> Unit {
+pub(in crate::codec) fn kind(standard: Standard, unit: &[u8]) -> Unit {
     let Some(&first) = unit.first() else { return Unit::Other };
     match standard {
         Standard::H264 => match first & 31 {
@@ -34,7 +34,7 @@ pub(super) fn kind(standard: Standard, unit: &[u8]) -> Unit {
 }
 
 /// The units of a byte stream, without start codes. Bytes before the first start code belong to none.
-pub(super) fn units(stream: &[u8]) -> Vec<&[u8]> {
+pub(in crate::codec) fn units(stream: &[u8]) -> Vec<&[u8]> {
     let mut starts = Vec::new();
     let mut i = 0;
     while i + 3 <= stream.len() {
@@ -56,13 +56,13 @@ fn trim(unit: &[u8]) -> &[u8] {
 }
 
 /// Puts a unit behind a start code.
-pub(super) fn push(out: &mut Vec<u8>, unit: &[u8]) {
+pub(in crate::codec) fn push(out: &mut Vec<u8>, unit: &[u8]) {
     out.extend_from_slice(&[0, 0, 1]);
     out.extend_from_slice(unit);
 }
 
 /// Those units of a stream that are of one kind, with start codes.
-pub(super) fn only(standard: Standard, stream: &[u8], wanted: Unit) -> Vec<u8> {
+pub(in crate::codec) fn only(standard: Standard, stream: &[u8], wanted: Unit) -> Vec<u8> {
     let mut out = Vec::with_capacity(stream.len());
     units(stream).into_iter().filter(|u| kind(standard, u) == wanted).for_each(|u| push(&mut out, u));
     out
