@@ -200,7 +200,7 @@ fn fill<T: Pixel>(mut frame: Frame<T>, format: &Format, samples: &[u16]) -> Fram
 fn cut(packet: &[u8], header: &mut Vec<u8>) -> Result<Vec<u8>> {
     let mut picture = Vec::with_capacity(packet.len());
     for unit in Units::new(packet) {
-        let unit = unit?;
+        let unit = unit.map_err(failed)?;
         match unit.kind {
             kind::TEMPORAL_DELIMITER => {}
             kind::SEQUENCE_HEADER if header.is_empty() => header.extend_from_slice(unit.whole),
