@@ -41,6 +41,7 @@ unit: ## All tests of the workspace
 		cargo nextest run --workspace $(VIDEO) && cargo test --workspace $(VIDEO) --doc; \
 	else cargo test --workspace $(VIDEO); fi
 	cargo test --quiet --package tenfold-video --test without
+	cargo test --quiet --package tenfold-video --features av1
 
 bench: ## Measure, print each figure beside its bar, keep the reports in results/
 	cargo build --release --quiet --package tenfold-cli $(VIDEO)

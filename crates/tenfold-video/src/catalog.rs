@@ -13,24 +13,24 @@ fn features(standard: Standard) -> &'static str {
 
 /// Every encoder of this build, whether or not this machine can run it; the preferred first.
 pub fn encoders() -> Vec<&'static dyn Encoder> {
-    #[allow(unused_mut)]
-    let mut all: Vec<&'static dyn Encoder> = Vec::new();
-    #[cfg(feature = "video")]
-    all.extend(crate::codec::libav::encoders().iter().map(|e| e as &dyn Encoder));
-    #[cfg(feature = "av1")]
-    all.push(&crate::codec::av1::Rav1e);
-    all
+    let routes: &[&[&'static dyn Encoder]] = &[
+        #[cfg(feature = "video")]
+        &crate::codec::libav::encoders().iter().map(|e| e as &dyn Encoder).collect::<Vec<_>>(),
+        #[cfg(feature = "av1")]
+        &[&crate::codec::av1::Rav1e],
+    ];
+    routes.concat()
 }
 
 /// Every decoder of this build, whether or not this machine can run it; the preferred first.
 pub fn decoders() -> Vec<&'static dyn Decoder> {
-    #[allow(unused_mut)]
-    let mut all: Vec<&'static dyn Decoder> = Vec::new();
-    #[cfg(feature = "video")]
-    all.extend(crate::codec::libav::decoders().iter().map(|d| d as &dyn Decoder));
-    #[cfg(feature = "av1")]
-    all.push(&crate::codec::av1::Rav1d);
-    all
+    let routes: &[&[&'static dyn Decoder]] = &[
+        #[cfg(feature = "video")]
+        &crate::codec::libav::decoders().iter().map(|d| d as &dyn Decoder).collect::<Vec<_>>(),
+        #[cfg(feature = "av1")]
+        &[&crate::codec::av1::Rav1d],
+    ];
+    routes.concat()
 }
 
 /// The encoder of a name, or the first that runs here.

@@ -4,11 +4,11 @@ use rayon::prelude::*;
 use tenfold::Effort;
 
 use super::plan::Plan;
-use super::search::{self, Found};
+use super::search::{self, Found, Rung};
 use super::subject::Subject;
 use super::target::{Target, fineness};
 use crate::catalog;
-use crate::codec::{Format, Quality, Settings};
+use crate::codec::{Decoder, Format, Quality, Settings};
 use crate::decode::check_of;
 use crate::error::{Error, Result};
 use crate::frames::Layout;
@@ -35,6 +35,15 @@ pub(super) struct Job<'a> {
 /// What a trial found of the pictures it coded.
 struct Trial {
     tiles: Tiles,
+    squared: f64,
+    largest: f64,
+    values: usize,
+}
+
+/// One picture, coded.
+struct One {
+    parameter_sets: Vec<u8>,
+    tile: Vec<u8>,
     squared: f64,
     largest: f64,
     values: usize,
@@ -99,8 +108,8 @@ impl Job<'_> {
             number(qp, 0.0, &few).map(|t| t.0)
         })?;
         let (qp, first) = match found {
-            Ok(found) => found,
-            Err(reached) => return Ok(Found::TooCoarse { reached }),
+            Rung::Fine(qp, number) => (qp, number),
+            Rung::None(reached) => return Ok(Found::TooCoarse { reached }),
         };
         let off = target.tolerance();
         let tolerance = match target {
@@ -190,37 +199,49 @@ impl Job<'_> {
         let format = self.format();
         let settings = Settings { format, quality, effort: self.effort, inter: false };
         let decoder = catalog::decoder(self.plan.encoder.standard(), None)?;
-        let one = |&i: &usize| -> Result<(Vec<u8>, Vec<u8>, f64, f64, usize)> {
-            let (start, values) = (i * self.plan.layout.picture(), self.part(i));
-            let picture = self.picture(mapping, i);
-            let coded = self.plan.encoder.encode(&settings, &[&picture])?;
-            let [stream] = &coded.pictures[..] else {
-                return Err(self.failed("it gave another number of pictures".into()));
-            };
-            let mut back = vec![0; format.samples()];
-            decoder.decode(&format, &coded.parameter_sets, &[stream], &mut back)?;
-            if quality == Quality::Lossless && back != picture {
-                return Err(self.failed("samples changed in lossless mode".into()));
-            }
-            let mut decoded = vec![0.0; values.len()];
-            self.values(mapping, &back[..values.len()], start, &mut decoded);
-            let errors = || values.iter().zip(&decoded).map(|(a, b)| (a - b).abs());
-            let squared = errors().map(|e| e * e).sum();
-            let largest = errors().fold(0.0, f64::max);
-            let mut tile = check_of(&back).to_le_bytes().to_vec();
-            tile.extend_from_slice(stream);
-            Ok((coded.parameter_sets, tile, squared, largest, values.len()))
-        };
-        let coded: Vec<_> = pictures.par_iter().map(one).collect::<Result<_>>()?;
-        let parameter_sets = coded.first().map(|c| c.0.clone()).unwrap_or_default();
-        if coded.iter().any(|c| c.0 != parameter_sets) {
+        let one = |&i: &usize| self.code_one(i, &settings, mapping, decoder);
+        let coded: Vec<One> = pictures.par_iter().map(one).collect::<Result<_>>()?;
+        let parameter_sets = coded.first().map(|c| c.parameter_sets.clone()).unwrap_or_default();
+        if coded.iter().any(|c| c.parameter_sets != parameter_sets) {
             return Err(self.failed("parameter sets differ between pictures".into()));
         }
         Ok(Trial {
-            squared: coded.iter().map(|c| c.2).sum(),
-            largest: coded.iter().map(|c| c.3).fold(0.0, f64::max),
-            values: coded.iter().map(|c| c.4).sum(),
-            tiles: Tiles { parameter_sets, pictures: coded.into_iter().map(|c| c.1).collect() },
+            squared: coded.iter().map(|c| c.squared).sum(),
+            largest: coded.iter().map(|c| c.largest).fold(0.0, f64::max),
+            values: coded.iter().map(|c| c.values).sum(),
+            tiles: Tiles { parameter_sets, pictures: coded.into_iter().map(|c| c.tile).collect() },
+        })
+    }
+
+    fn code_one(
+        &self,
+        i: usize,
+        settings: &Settings,
+        mapping: &Mapping,
+        decoder: &dyn Decoder,
+    ) -> Result<One> {
+        let (start, values) = (i * self.plan.layout.picture(), self.part(i));
+        let picture = self.picture(mapping, i);
+        let coded = self.plan.encoder.encode(settings, &[&picture])?;
+        let [stream] = &coded.pictures[..] else {
+            return Err(self.failed("it gave another number of pictures".into()));
+        };
+        let mut back = vec![0; settings.format.samples()];
+        decoder.decode(&settings.format, &coded.parameter_sets, &[stream], &mut back)?;
+        if settings.quality == Quality::Lossless && back != picture {
+            return Err(self.failed("samples changed in lossless mode".into()));
+        }
+        let mut decoded = vec![0.0; values.len()];
+        self.values(mapping, &back[..values.len()], start, &mut decoded);
+        let errors = || values.iter().zip(&decoded).map(|(a, b)| (a - b).abs());
+        let mut tile = check_of(&back).to_le_bytes().to_vec();
+        tile.extend_from_slice(stream);
+        Ok(One {
+            squared: errors().map(|e| e * e).sum(),
+            largest: errors().fold(0.0, f64::max),
+            values: values.len(),
+            parameter_sets: coded.parameter_sets,
+            tile,
         })
     }
 

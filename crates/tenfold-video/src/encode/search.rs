@@ -31,17 +31,26 @@ pub(super) enum Found {
 /// Trials of the second search.
 const TRIALS: usize = 9;
 
-/// The coarsest quantiser whose number is at least `wanted`, with its number; `Err` in the inner result is
-/// the number of the finest one where that is not enough.
+/// What a search over whole quantisers came to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Rung {
+    /// The coarsest quantiser that is fine enough, and its number.
+    Fine(u32, f64),
+    /// Not even the finest is; its number.
+    None(f64),
+}
+
+/// The coarsest quantiser whose number is at least `wanted`.
 pub(super) fn quantiser(
     range: RangeInclusive<u32>,
     wanted: f64,
     mut trial: impl FnMut(u32) -> Result<f64>,
-) -> Result<std::result::Result<(u32, f64), f64>> {
+) -> Result<Rung> {
     let (finest, coarsest) = (i64::from(*range.start()), i64::from(*range.end()));
     // About eight bits lie between the ends of any codec's range.
     let slope = 8.0 / (coarsest - finest).max(1) as f64;
-    let (mut fine, mut coarse): (Option<(i64, f64)>, Option<(i64, f64)>) = (None, None);
+    let mut fine: Option<(i64, f64)> = None;
+    let mut coarse: Option<(i64, f64)> = None;
     let mut qp = (finest + coarsest) / 2;
     loop {
         let got = trial(qp as u32)?;
@@ -51,16 +60,16 @@ pub(super) fn quantiser(
             coarse = Some((qp, got));
         }
         qp = match (fine, coarse) {
-            (Some(f), Some(c)) if c.0 - f.0 <= 1 => return Ok(Ok((f.0 as u32, f.1))),
+            (Some(f), Some(c)) if c.0 - f.0 <= 1 => return Ok(Rung::Fine(f.0 as u32, f.1)),
             (Some(f), Some(c)) => {
                 let share = (f.1 - wanted) / (f.1 - c.1).max(1e-9);
                 (f.0 + (share * (c.0 - f.0) as f64) as i64).clamp(f.0 + 1, c.0 - 1)
             }
-            (Some(f), None) if f.0 == coarsest => return Ok(Ok((f.0 as u32, f.1))),
+            (Some(f), None) if f.0 == coarsest => return Ok(Rung::Fine(f.0 as u32, f.1)),
             (Some(f), None) => (f.0 + 1 + ((f.1 - wanted) / slope) as i64).min(coarsest),
-            (None, Some(c)) if c.0 == finest => return Ok(Err(c.1)),
+            (None, Some(c)) if c.0 == finest => return Ok(Rung::None(c.1)),
             (None, Some(c)) => (c.0 - 1 - ((wanted - c.1) / slope) as i64).max(finest),
-            (None, None) => return Ok(Err(got)),
+            (None, None) => return Ok(Rung::None(got)),
         };
     }
 }
@@ -126,7 +135,7 @@ mod tests {
                     trials += 1;
                     Ok(bits(f64::from(qp) / per_bit))
                 });
-                let (qp, got) = found.unwrap().unwrap();
+                let Rung::Fine(qp, got) = found.unwrap() else { panic!("{wanted} is within reach") };
                 assert!(got >= wanted && (qp == *range.end() || bits(f64::from(qp + 1) / per_bit) < wanted));
                 assert!(trials <= 9, "{trials}");
                 let points = factor(Some((0.0, got)), 0.05, wanted, -0.01 * wanted..=0.01 * wanted, |x| {
@@ -141,6 +150,6 @@ mod tests {
     #[test]
     fn out_of_reach_is_said() {
         let found = quantiser(0..=51, 9.0, |qp| Ok(bits(f64::from(qp) / 6.0))).unwrap();
-        assert!(found.is_err_and(|best| (best - 6.0).abs() < 0.01));
+        assert!(matches!(found, Rung::None(best) if (best - 6.0).abs() < 0.01));
     }
 }

@@ -4,8 +4,10 @@
 //! A library then never gets a stream of other pictures than the blob promises, nor one that changes its mind
 //! half-way.
 
+#[cfg_attr(not(feature = "video"), allow(dead_code))] // cutting is for what libavcodec writes
 pub(super) mod annexb;
 mod bits;
+#[cfg_attr(not(feature = "video"), allow(dead_code))]
 pub(super) mod obu;
 mod sequence;
 mod sps;

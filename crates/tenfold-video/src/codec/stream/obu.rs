@@ -8,10 +8,7 @@ pub(in crate::codec) mod kind {
     pub const TEMPORAL_DELIMITER: u8 = 2;
     pub const FRAME_HEADER: u8 = 3;
     pub const TILE_GROUP: u8 = 4;
-    pub const METADATA: u8 = 5;
     pub const FRAME: u8 = 6;
-    pub const REDUNDANT_FRAME_HEADER: u8 = 7;
-    pub const PADDING: u8 = 15;
 }
 
 /// One unit.
@@ -110,7 +107,7 @@ mod tests {
         let data = [0x12, 0, 0x7a, 3, 1, 2, 3, 0x7e, 0, 0x81, 0x80, 0, 9];
         let units: Vec<_> = Units::new(&data).map(Result::unwrap).collect();
         let kinds: Vec<_> = units.iter().map(|u| u.kind).collect();
-        assert_eq!(kinds, [kind::TEMPORAL_DELIMITER, kind::PADDING, kind::PADDING]);
+        assert_eq!(kinds, [kind::TEMPORAL_DELIMITER, 15, 15]);
         assert_eq!(units[1].payload, [1, 2, 3]);
         assert_eq!(units[2].payload, [9]);
         assert_eq!(units.iter().map(|u| u.whole.len()).sum::<usize>(), data.len());

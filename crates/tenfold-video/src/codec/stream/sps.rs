@@ -65,7 +65,8 @@ impl Said {
             0 => drop(bits.ue()?),
             1 => {
                 bits.skip(1)?;
-                (bits.se()?, bits.se()?);
+                bits.se()?;
+                bits.se()?;
                 for _ in 0..bits.ue()?.min(255) {
                     bits.se()?;
                 }
