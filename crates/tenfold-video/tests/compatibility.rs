@@ -1,4 +1,5 @@
 //! Golden vectors: what was once written decodes to the same bits for ever, what was once refused still is.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 #![cfg(feature = "video")]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
 //! Damaged blobs, and blobs whose checksums are right but whose pictures are not what they say.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 #![cfg(feature = "video")]
 
 mod common;

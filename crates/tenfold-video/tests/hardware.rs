@@ -1,4 +1,5 @@
 //! Hardware codecs, where there are any: the same samples as software, or a skip that says why.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 #![cfg(feature = "video")]
 
 mod common;

@@ -1,4 +1,5 @@
 //! Whatever goes in comes back with its shape, its dtype, its specials and a small error.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 #![cfg(feature = "video")]
 
 mod common;

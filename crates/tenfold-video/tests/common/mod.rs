@@ -1,5 +1,5 @@
 //! Tensors for the tests, and how far they are when they come back.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used)] // each test uses some of it
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
