@@ -85,6 +85,7 @@ impl Peer for Video {
         if view.is_empty() || !view.dtype().is_float() {
             return Err(PeerError::Unsupported("pictures need at least one float".to_string()));
         }
+        self.probe()?;
         let options =
             EncodeOptions::new(Goal::Bits(self.bits)).with_effort(self.effort).with_threads(self.threads);
         let encoded = tenfold_video::encode_told(view, &options, &self.options()).map_err(from)?;

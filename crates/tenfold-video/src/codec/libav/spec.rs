@@ -38,8 +38,12 @@ const fn software(
     max_qp: u32,
     lossless: bool,
 ) -> LibavEncoder {
-    // x265 wants a whole coding unit; the others are content with less.
-    let min_side = if matches!(standard, Standard::H265) { 32 } else { 16 };
+    // x265 wants a whole coding unit, SVT-AV1 a whole superblock; the others are content with less.
+    let min_side = match (standard, lossless) {
+        (Standard::H265, _) => 32,
+        (Standard::Av1, false) => 64,
+        _ => 16,
+    };
     LibavEncoder { name, standard, library, device: None, max_qp, min_side, max_side: 8192, lossless }
 }
 
@@ -116,7 +120,7 @@ pub fn decoders() -> &'static [LibavDecoder] {
 impl LibavEncoder {
     /// Whether it runs on an engine of its own rather than on the CPU.
     pub fn is_hardware(&self) -> bool {
-        self.min_side > 32
+        self.min_side > 64
     }
 
     fn refuse<T>(&self, reason: String) -> Result<T> {
