@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use tenfold::Effort;
 
 use super::plan::Plan;
-use super::search::{self, Found, Rung};
+use super::search::{self, Rung};
 use super::subject::Subject;
 use super::target::{Target, fineness};
 use crate::catalog;
@@ -30,6 +30,24 @@ pub(super) struct Job<'a> {
     pub subject: &'a Subject<'a>,
     pub depth: u8,
     pub effort: Effort,
+}
+
+/// What a search came to.
+pub(super) enum Found {
+    /// Mapping and coded pictures that meet the target.
+    Reached {
+        /// How values became samples.
+        mapping: Mapping,
+        /// The quantiser.
+        quality: Quality,
+        /// The pictures.
+        tiles: Tiles,
+    },
+    /// Even the finest quantiser stays below the target.
+    TooCoarse {
+        /// What it reached.
+        reached: f64,
+    },
 }
 
 /// What a trial found of the pictures it coded.

@@ -10,7 +10,7 @@ use tenfold::carry::Parcel;
 use tenfold::prepare::Step;
 use tenfold::{EncodeOptions, TensorView};
 
-use self::job::{Job, Tiles};
+use self::job::{Found, Job, Tiles};
 use self::plan::Plan;
 use self::subject::Subject;
 use self::target::Target;
@@ -71,12 +71,12 @@ fn encode_planned(
     for &depth in &plan.depths {
         let job = Job { plan, subject, depth, effort: options.effort };
         match job.reach(&target)? {
-            search::Found::Reached { mapping, quality, tiles } => {
+            Found::Reached { mapping, quality, tiles } => {
                 let padding = plan.layout.padding(subject.view.len().max(1));
                 let blob = write(&job, &mapping, tiles)?;
                 return Ok(Encoded { blob, quality, padding });
             }
-            search::Found::TooCoarse { reached, .. } => closest = Some((depth, reached)),
+            Found::TooCoarse { reached, .. } => closest = Some((depth, reached)),
         }
     }
     let (depth, reached) = closest.unwrap_or((0, 0.0));

@@ -5,28 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::job::Tiles;
-use crate::codec::Quality;
 use crate::error::Result;
-use crate::samples::Mapping;
-
-/// What a search came to.
-pub(super) enum Found {
-    /// Mapping and coded pictures that meet the target.
-    Reached {
-        /// How values became samples.
-        mapping: Mapping,
-        /// The quantiser.
-        quality: Quality,
-        /// The pictures.
-        tiles: Tiles,
-    },
-    /// Even the finest quantiser stays below the target.
-    TooCoarse {
-        /// What it reached.
-        reached: f64,
-    },
-}
 
 /// Trials of the second search.
 const TRIALS: usize = 9;

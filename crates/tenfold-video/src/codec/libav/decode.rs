@@ -5,9 +5,8 @@ use std::ffi::{CString, c_int};
 use ffmpeg_sys_next as ffi;
 
 use super::super::{Chroma, Format, Standard, stream};
-use super::encode::needs;
 use super::handles::{self, Buffer, Context, Frame, Packet, check};
-use super::spec::LibavDecoder;
+use super::spec::{LibavDecoder, needs};
 use super::{device, formats};
 use crate::error::{Error, Result};
 

@@ -9,7 +9,7 @@ use super::super::stream::{annexb, obu};
 use super::super::{Chroma, Coded, Format, Quality, Settings, Standard};
 use super::handles::{Buffer, Context, Packet, check};
 use super::options;
-use super::spec::LibavEncoder;
+use super::spec::{self, LibavEncoder};
 use super::{device, formats};
 use crate::error::{Error, Result};
 
@@ -42,22 +42,10 @@ pub(super) fn probe(encoder: &LibavEncoder, depth: u8, chroma: Chroma) -> Result
     let samples = vec![1u16 << (depth - 1); format.samples()];
     run(encoder, &settings, &[&samples]).map(|_| ()).map_err(|e| match e {
         Error::Codec { name, reason } | Error::NotAvailable { name, reason } => {
-            Error::NotAvailable { reason: format!("{reason}; {}", needs(encoder.name)), name }
+            Error::NotAvailable { reason: format!("{reason}; {}", spec::needs(encoder.name)), name }
         }
         other => other,
     })
-}
-
-/// What a hardware codec needs of a machine.
-pub(super) fn needs(name: &str) -> &'static str {
-    match name {
-        "nvenc" => "it needs an NVIDIA GPU with an encoder (data-centre GPUs have none) and its driver",
-        "nvdec" | "cuda" => "it needs an NVIDIA GPU and its driver",
-        "qsv" => "it needs an Intel GPU and its media driver",
-        "amf" => "it needs an AMD GPU and the AMF runtime",
-        "vaapi" => "it needs a GPU with a VAAPI driver and access to /dev/dri",
-        _ => "it needs a GPU whose Vulkan driver has video queues",
-    }
 }
 
 /// Parameter sets apart, everything that is neither them nor a picture gone.

@@ -5,6 +5,7 @@
 //! this folder holds `unsafe`.
 #![allow(unsafe_code)]
 
+mod adapter;
 mod decode;
 mod device;
 mod encode;
