@@ -1,0 +1,119 @@
+//! The command line's grammar and help texts.
+
+mod compress;
+mod measure;
+mod models;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tenfold::Effort;
+
+use crate::exit;
+
+pub use compress::{CodecArg, CompressArgs, GoalArgs};
+pub use measure::{AblationArgs, BenchArg, BenchArgs, EvalArgs, EvalCommand, KindArg, RaceArgs};
+pub use models::{CompareArgs, DecompressArgs, InspectArgs, VerifyArgs};
+
+/// Compress the tensors of large models, from lossless down to less than one bit a value.
+#[derive(Debug, Parser)]
+#[command(name = "tenfold", version, max_term_width = 100, after_help = exit::HELP)]
+pub struct Cli {
+    /// No progress bar, no summary; errors are still told.
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Compress(CompressArgs),
+    Decompress(DecompressArgs),
+    Inspect(InspectArgs),
+    Verify(VerifyArgs),
+    Compare(CompareArgs),
+    Bench(BenchArgs),
+    Eval(EvalArgs),
+    Engines(EnginesArgs),
+    Race(RaceArgs),
+    Completions(CompletionsArgs),
+}
+
+/// List what can make and read blobs on this machine, and why something cannot.
+#[derive(Debug, Args)]
+#[command(after_help = ENGINES_HELP)]
+pub struct EnginesArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const ENGINES_HELP: &str = "\
+Example:
+  tenfold engines
+
+JSON: a list, each with `engine`, `name`, `role` (codec, encoder, decoder), `standard`, `available`, `detail`.";
+
+/// Print a completion script for a shell.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  tenfold completions bash > ~/.local/share/bash-completion/completions/tenfold"
+)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct Threads {
+    /// Worker threads; 0 uses all cores. The output does not depend on it.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct Decode {
+    #[command(flatten)]
+    pub threads: Threads,
+    /// Refuse a compressed tensor that claims to be larger than this [default: 64 GiB].
+    #[arg(long, value_name = "BYTES")]
+    pub max_tensor_bytes: Option<u64>,
+    /// Decoder of video blobs, by a name of `tenfold engines` [default: the first that runs here].
+    #[arg(long, value_name = "NAME")]
+    pub decoder: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum EffortArg {
+    /// Scalar quantiser.
+    Fast,
+    /// Trellis of 8 states.
+    Balanced,
+    /// Trellis of 256 states.
+    Best,
+}
+
+impl From<EffortArg> for Effort {
+    fn from(effort: EffortArg) -> Effort {
+        match effort {
+            EffortArg::Fast => Effort::Fast,
+            EffortArg::Balanced => Effort::Balanced,
+            EffortArg::Best => Effort::Best,
+        }
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err("must be positive and finite".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,95 @@
+//! Commands on model files that exist: decompress, inspect, verify, compare.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Decode;
+
+/// Restore a compressed model: names, dtypes, shapes, order, metadata and shards.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  tenfold decompress small.safetensors -o model.safetensors")]
+pub struct DecompressArgs {
+    /// Compressed model: a file, an index of shards or a folder.
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// Output: a file, or a folder if IN is a folder or an index.
+    #[arg(long, short, value_name = "OUT")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub decode: Decode,
+    /// Replace OUT if it exists.
+    #[arg(long, short)]
+    pub force: bool,
+}
+
+/// List what is inside a model file: tensors, how they are stored, sizes and rates.
+#[derive(Debug, Args)]
+#[command(after_help = INSPECT_HELP)]
+pub struct InspectArgs {
+    /// Model, compressed or not.
+    #[arg(value_name = "FILE")]
+    pub input: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const INSPECT_HELP: &str = "\
+Examples:
+  tenfold inspect small.safetensors
+  tenfold inspect small.safetensors --json | jq '.tensors[] | select(.bits_per_value > 4) | .name'
+
+JSON: `tensors`, each with `name`, `file`, `dtype`, `shape`, `values`, `codec` (none, lossless, lossy), `original_bytes`, `stored_bytes`, `bits_per_value`, `ratio`, and `step`, `states`, `classes`, `tiles`
+(null where they do not apply); `compressed` and `total`, each with `tensors`, `values`, `original_bytes`,
+`stored_bytes`, `bits_per_value`, `ratio`.";
+
+/// Check a model file: all checksums, and a full decode of every compressed tensor.
+#[derive(Debug, Args)]
+#[command(after_help = VERIFY_HELP)]
+pub struct VerifyArgs {
+    /// Compressed model.
+    #[arg(value_name = "FILE")]
+    pub input: PathBuf,
+    #[command(flatten)]
+    pub decode: Decode,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const VERIFY_HELP: &str = "\
+Example:
+  tenfold verify small.safetensors && echo fine
+
+Tensors that are stored as they were have no checksum; they are read, no more.
+JSON: `tensors`, `blobs`, `stored_bytes`, `original_bytes`. A fault is told on standard error, exit code 3.";
+
+/// Measure how far two models differ, tensor by tensor. Either may be compressed.
+#[derive(Debug, Args)]
+#[command(after_help = COMPARE_HELP)]
+pub struct CompareArgs {
+    /// The original.
+    #[arg(value_name = "A")]
+    pub first: PathBuf,
+    /// The model to judge.
+    #[arg(value_name = "B")]
+    pub second: PathBuf,
+    /// Fail (exit code 3) if any tensor's nmse exceeds this, or if the models do not hold the same tensors.
+    #[arg(long, value_name = "NMSE")]
+    pub fail_above: Option<f64>,
+    #[command(flatten)]
+    pub decode: Decode,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const COMPARE_HELP: &str = "\
+Examples:
+  tenfold compare model.safetensors small.safetensors
+  tenfold compare model.safetensors small.safetensors --fail-above 0.01
+
+JSON: `tensors` and `total`, with `name`, `dtype`, `shape`, `values`, `identical`, `mse`, `nmse` (mean squared
+error over the variance in A; null if that is zero), `max_error`, `cosine`, `special_mismatches` (NaN or
+infinite in one and not the same in the other); `only_in_first`, `only_in_second`, `not_comparable`.";
