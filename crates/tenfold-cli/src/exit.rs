@@ -48,6 +48,8 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
         of_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold::Error>() {
         of_kind(error.kind())
+    } else if error.is::<tenfold_eval::load::Malformed>() {
+        DATA
     } else if error.is::<std::io::Error>() {
         ENVIRONMENT
     } else {

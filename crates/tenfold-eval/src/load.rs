@@ -8,6 +8,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use safetensors::SafeTensors;
 use tenfold::{Dtype, Tensor};
+use thiserror::Error;
+
+/// A file that is not what it should be.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct Malformed(pub String);
 
 /// A tensor and its name.
 #[derive(Debug, Clone)]
@@ -22,8 +28,8 @@ pub struct Named {
 /// names.
 pub fn floats(path: &Path, min_values: usize) -> Result<Vec<Named>> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let parsed =
-        SafeTensors::deserialize(&bytes).with_context(|| format!("{} is not safetensors", path.display()))?;
+    let parsed = SafeTensors::deserialize(&bytes)
+        .map_err(|e| Malformed(format!("{} is not safetensors: {e}", path.display())))?;
     let mut out = Vec::new();
     for (name, view) in parsed.iter() {
         let Some(dtype) = dtype_of(view.dtype()) else {

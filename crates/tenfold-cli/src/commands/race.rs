@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use tenfold_eval::load::Malformed;
 use tenfold_eval::peers::families;
 use tenfold_eval::race::{self, RaceError, TensorKind};
 
 use crate::args::{KindArg, RaceArgs};
-use crate::exit::{self, Usage};
+use crate::exit::Usage;
 use crate::print::{self, Stdout};
 
 pub fn run(args: RaceArgs, quiet: bool) -> anyhow::Result<ExitCode> {
@@ -18,10 +19,7 @@ pub fn run(args: RaceArgs, quiet: bool) -> anyhow::Result<ExitCode> {
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(error) => match error.downcast_ref::<RaceError>() {
             Some(RaceError::Usage(reason)) => Err(Usage(reason.clone()).into()),
-            Some(RaceError::Data(reason)) => {
-                eprintln!("tenfold: {reason}");
-                Ok(ExitCode::from(exit::DATA))
-            }
+            Some(RaceError::Data(reason)) => Err(Malformed(reason.clone()).into()),
             _ => Err(error),
         },
     }

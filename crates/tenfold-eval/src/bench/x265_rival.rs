@@ -61,7 +61,12 @@ pub(super) fn over_file(
 /// depth have room enough for the tensors of a file.
 fn one_step(tensors: &[Named], depth: u8, bits: f64) -> Result<(f64, Fidelity), PeerError> {
     let views: Vec<TensorView<'_>> = tensors.iter().map(|t| t.tensor.view()).collect::<Result<_, _>>()?;
-    let spread = views.iter().filter_map(|v| v.to_f64()).map(|v| variance(&v)).fold(0.0, f64::max).sqrt();
+    let spread = views
+        .iter()
+        .filter_map(|v| v.to_f64())
+        .map(|v| Fidelity::of(&v, &v).variance())
+        .fold(0.0, f64::max)
+        .sqrt();
     // About six standard deviations of the widest tensor on either side of the middle.
     let mut step = 12.0 * spread / f64::from(1u32 << depth);
     let mut qp = 28.0f64;
@@ -112,10 +117,4 @@ fn code(tensors: &[Named], goal: Goal, video: &VideoOptions) -> Result<(f64, Fid
     coded.iter().for_each(|c| total.add_tensor(c.1));
     let bytes: usize = coded.iter().map(|c| c.0).sum();
     Ok((bytes as f64 * 8.0 / (total.values + total.specials).max(1) as f64, total))
-}
-
-fn variance(values: &[f64]) -> f64 {
-    let n = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n
 }

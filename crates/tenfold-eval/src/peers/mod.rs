@@ -111,7 +111,9 @@ pub trait Peer: Sync {
     }
 
     /// The same coder aimed at another rate in bits a value; `None` if it cannot be aimed there.
-    fn at_bits(&self, bits: f64) -> Option<Box<dyn Peer>>;
+    fn at_bits(&self, _bits: f64) -> Option<Box<dyn Peer>> {
+        None
+    }
 
     /// Codes a tensor. All that [`Peer::decode`] needs is in the bytes, so their number is the cost.
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError>;

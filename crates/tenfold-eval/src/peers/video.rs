@@ -115,10 +115,6 @@ impl Peer for Settled {
         self.search.abilities()
     }
 
-    fn at_bits(&self, _bits: f64) -> Option<Box<dyn Peer>> {
-        None
-    }
-
     /// The coded pictures; there is no blob around them.
     fn encode(&self, _view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         let search = &self.search;

@@ -41,9 +41,6 @@ impl Peer for Counting {
     fn abilities(&self) -> Abilities {
         FIXED
     }
-    fn at_bits(&self, _: f64) -> Option<Box<dyn Peer>> {
-        None
-    }
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         self.0.fetch_add(1, SeqCst);
         ROUNDING.encode(view)
@@ -63,9 +60,6 @@ impl Peer for Broken {
     fn probe(&self) -> Result<(), PeerError> {
         if self.0 { Err(PeerError::NotAvailable("install libbroken".into())) } else { Ok(()) }
     }
-    fn at_bits(&self, _: f64) -> Option<Box<dyn Peer>> {
-        None
-    }
     fn encode(&self, _: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         Err(PeerError::Failed("out of order".into()))
     }
@@ -80,9 +74,6 @@ impl Peer for Cheat {
     }
     fn abilities(&self) -> Abilities {
         FIXED
-    }
-    fn at_bits(&self, _: f64) -> Option<Box<dyn Peer>> {
-        None
     }
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         let fine = rounding(8);

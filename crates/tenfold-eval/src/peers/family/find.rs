@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{Family, Kind, families};
+use super::{Family, Kind};
 
 /// A name that selects nobody.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -16,21 +16,20 @@ pub struct UnknownFamily {
     pub kinds: String,
 }
 
-/// Families by id, by kind ([`Kind::name`]), by a pattern with `*` for any characters, or by several of
-/// these with commas between. They come in the order of [`families`], each once.
-pub fn find(pattern: &str) -> Result<Vec<&'static Family>, UnknownFamily> {
-    let names: Vec<&str> = pattern.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
+/// Those of the families that any of the names selects: an id, a kind ([`Kind::name`]), or a pattern with `*`
+/// for any characters. They come in the order of the list, each once; a name that selects nobody is an error.
+pub fn find<'a>(families: &'a [Family], names: &[impl AsRef<str>]) -> Result<Vec<&'a Family>, UnknownFamily> {
+    let names: Vec<&str> = names.iter().map(|n| n.as_ref().trim()).collect();
     let selects = |name: &str, f: &Family| name == f.kind.name() || matches(name, f.id);
-    let lost = names.iter().find(|name| !families().iter().any(|f| selects(name, f)));
-    if let Some(name) = lost.or(if names.is_empty() { Some(&"") } else { None }) {
-        let known: Vec<&str> = families().iter().map(|f| f.id).collect();
+    if let Some(lost) = names.iter().find(|name| !families.iter().any(|f| selects(name, f))) {
+        let known: Vec<&str> = families.iter().map(|f| f.id).collect();
         return Err(UnknownFamily {
-            name: (*name).to_string(),
+            name: (*lost).to_string(),
             known: known.join(", "),
             kinds: Kind::ALL.map(Kind::name).join(", "),
         });
     }
-    Ok(families().iter().filter(|f| names.iter().any(|name| selects(name, f))).collect())
+    Ok(families.iter().filter(|f| names.iter().any(|name| selects(name, f))).collect())
 }
 
 /// Whether a pattern with stars covers a whole text.
@@ -48,9 +47,14 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers::families;
+
+    fn found(pattern: &str) -> Result<Vec<&'static Family>, UnknownFamily> {
+        find(families(), &pattern.split(',').collect::<Vec<_>>())
+    }
 
     fn ids(pattern: &str) -> Vec<&'static str> {
-        find(pattern).unwrap().iter().map(|f| f.id).collect()
+        found(pattern).unwrap().iter().map(|f| f.id).collect()
     }
 
     #[test]
@@ -66,7 +70,7 @@ mod tests {
     #[test]
     fn unknown_names_are_answered_with_what_there_is() {
         for bad in ["nobody", "rtn-*9", "", "nf4,nobody", "nf"] {
-            let e = find(bad).err().unwrap();
+            let e = found(bad).err().unwrap();
             assert!(e.known.contains("mxfp-huffman") && e.to_string().contains("quantiser"), "{bad}: {e}");
         }
     }

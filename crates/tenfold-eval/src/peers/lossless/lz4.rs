@@ -20,10 +20,6 @@ impl Peer for Lz4 {
         lossless(true)
     }
 
-    fn at_bits(&self, _bits: f64) -> Option<Box<dyn Peer>> {
-        None
-    }
-
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         let mut out = header::start(view)?;
         out.extend(lz4_flex::block::compress(view.data()));

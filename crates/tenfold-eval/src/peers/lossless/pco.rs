@@ -27,10 +27,6 @@ impl Peer for Pco {
         lossless(true)
     }
 
-    fn at_bits(&self, _bits: f64) -> Option<Box<dyn Peer>> {
-        None
-    }
-
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         let mut out = header::start(view)?;
         let data = view.data();

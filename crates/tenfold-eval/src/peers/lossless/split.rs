@@ -24,10 +24,6 @@ impl Peer for SplitZstd {
         lossless(true)
     }
 
-    fn at_bits(&self, _bits: f64) -> Option<Box<dyn Peer>> {
-        None
-    }
-
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         let failed = |e: String| PeerError::Failed(e);
         let mut out = header::start(view)?;

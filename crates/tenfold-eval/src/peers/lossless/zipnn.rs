@@ -46,10 +46,6 @@ impl Peer for ZipNn {
         Err(PeerError::NotAvailable(why.to_string()))
     }
 
-    fn at_bits(&self, _bits: f64) -> Option<Box<dyn Peer>> {
-        None
-    }
-
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         self.probe()?;
         let dtype =

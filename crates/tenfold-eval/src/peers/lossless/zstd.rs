@@ -22,10 +22,6 @@ impl Peer for Zstd {
         lossless(true)
     }
 
-    fn at_bits(&self, _bits: f64) -> Option<Box<dyn Peer>> {
-        None
-    }
-
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         let mut out = header::start(view)?;
         let frame =

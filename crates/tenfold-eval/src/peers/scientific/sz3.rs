@@ -29,10 +29,6 @@ impl Peer for Sz3 {
         Err(missing())
     }
 
-    fn at_bits(&self, _bits: f64) -> Option<Box<dyn Peer>> {
-        None
-    }
-
     #[cfg(feature = "scientific")]
     fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
         library::encode(view, self.tolerance)

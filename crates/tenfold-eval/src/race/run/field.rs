@@ -1,11 +1,9 @@
 //! The field: which families run, with which members, and who is absent and why.
 
 use anyhow::Result;
-use globset::Glob;
 use serde::Serialize;
 
-use super::inputs::globs;
-use crate::peers::{Family, Kind, Peer, Rate};
+use crate::peers::{Family, Kind, Peer, Rate, find};
 use crate::race::{RaceArgs, RaceError};
 
 /// A family that was chosen.
@@ -46,22 +44,18 @@ pub(crate) struct Field<'a> {
     pub absent: Vec<Absent>,
 }
 
-/// Chooses by globs over ids and asks everybody whether they can run.
+/// Chooses as [`find`] does, everybody if nobody is named, and asks each whether it can run.
 pub(crate) fn choose<'a>(args: &RaceArgs, families: &'a [Family]) -> Result<Field<'a>> {
-    let wanted = globs(&args.peers)?;
-    for pattern in &args.peers {
-        let glob = Glob::new(pattern).map_err(|e| RaceError::Usage(e.to_string()))?.compile_matcher();
-        if !families.iter().any(|f| glob.is_match(f.id)) {
-            let ids = families.iter().map(|f| f.id).collect::<Vec<_>>().join(", ");
-            return Err(RaceError::Usage(format!("no peer is called {pattern:?}; there are {ids}")).into());
-        }
-    }
+    let chosen = match args.peers[..] {
+        [] => families.iter().collect(),
+        _ => find(families, &args.peers).map_err(|e| RaceError::Usage(e.to_string()))?,
+    };
     let mut field = Field { runners: Vec::new(), entrants: Vec::new(), absent: Vec::new() };
-    for family in families.iter().filter(|f| args.peers.is_empty() || wanted.is_match(f.id)) {
+    for family in chosen {
         let entrant = Entrant {
             id: family.id.to_string(),
             title: family.title.to_string(),
-            kind: kind_name(family.kind),
+            kind: family.kind.name(),
             ours: family.kind == Kind::Ours,
         };
         let runners = runners(family, &args.aimed_rates(entrant.ours));
@@ -91,18 +85,6 @@ fn runners<'a>(family: &'a Family, rates: &[f64]) -> Vec<Runner<'a>> {
     let fixed = family.members(rates).into_iter().filter(|p| !aimed(p.as_ref()));
     out.extend(fixed.map(|peer| Runner { family, peer, target: None }));
     out
-}
-
-/// What sort of coder, in a word.
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Ours => "ours",
-        Kind::Video => "video",
-        Kind::Quantiser => "quantiser",
-        Kind::Entropy => "entropy",
-        Kind::Scientific => "scientific",
-        Kind::Lossless => "lossless",
-    }
 }
 
 #[cfg(test)]

@@ -159,9 +159,6 @@ mod tests {
             let fidelity = if self.0 == "liar" { peers::Fidelity::Lossless } else { peers::Fidelity::Lossy };
             Abilities { fidelity, rate: Rate::Free, timed: true }
         }
-        fn at_bits(&self, _: f64) -> Option<Box<dyn Peer>> {
-            None
-        }
         fn encode(&self, view: &TensorView<'_>) -> Result<Vec<u8>, PeerError> {
             assert!(self.0 != "panics", "at the disco");
             Zstd { level: 1 }.encode(view)
