@@ -16,5 +16,6 @@ pub mod load;
 pub mod metrics;
 pub mod peers;
 pub mod race;
+mod range;
 pub mod synth;
 pub mod values;

@@ -37,15 +37,16 @@ pub(crate) fn rows_with(
     decoder: Option<&str>,
 ) -> Result<Tensor> {
     let job = Job::open(blob, options, decoder)?;
-    let (cols, values) = (job.cols(), job.opened.parcel.values());
-    let all = job.opened.parcel.shape.split_last().map_or(1, |(_, outer)| outer.iter().product());
+    let parcel = &job.opened.parcel;
+    let (cols, values, all) = (parcel.cols(), parcel.values(), parcel.rows());
     if rows.start > rows.end || rows.end > all {
         let reason = format!("rows {}..{} of a tensor with {all} rows", rows.start, rows.end);
         return Err(tenfold::Error::InvalidArgument(reason).into());
     }
-    let range = (rows.start * cols).min(values)..(rows.end * cols).min(values);
+    // The columns of an empty tensor may be too many to multiply.
+    let range = rows.start.saturating_mul(cols).min(values)..rows.end.saturating_mul(cols).min(values);
     let data = threads::within(options.threads, || job.elements(range))?;
-    Ok(Tensor { dtype: job.opened.parcel.dtype, shape: vec![rows.len(), cols], data })
+    Ok(Tensor { dtype: parcel.dtype, shape: vec![rows.len(), cols], data })
 }
 
 /// Checksum of a picture's samples, each as two bytes.
@@ -79,10 +80,6 @@ impl<'a> Job<'a> {
         Ok(Job { opened, params, decoder, standard })
     }
 
-    fn cols(&self) -> usize {
-        self.opened.parcel.shape.last().copied().unwrap_or(1)
-    }
-
     /// Elements of consecutive values; with preparation steps, of whole rows.
     fn elements(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let samples = self.samples(&range)?;
@@ -92,8 +89,14 @@ impl<'a> Job<'a> {
             Meaning::Mapped(mapping) => mapping,
         };
         let mut values = vec![0.0; range.len()];
-        mapping.to_values(&samples, range.start, self.cols(), self.params.format.depth, &mut values);
-        parcel.steps.iter().rev().for_each(|step| step.inverse(&mut values, self.cols()));
+        mapping.to_values(
+            &samples,
+            range.start,
+            self.opened.parcel.cols(),
+            self.params.format.depth,
+            &mut values,
+        );
+        parcel.steps.iter().rev().for_each(|step| step.inverse(&mut values, self.opened.parcel.cols()));
         let mut data = Tensor::from_f64(parcel.dtype, &[values.len()], &values)?.data;
         let size = parcel.dtype.size();
         for (at, element) in self.params.specials.iter().filter(|s| range.contains(&s.0)) {

@@ -4,7 +4,7 @@
 //! Normative: docs/format.md, 'Pictures'.
 
 use half::bf16;
-use tenfold::carry::Parcel;
+use tenfold::carry::{Parcel, Reader, put_varint};
 use tenfold::{Dtype, Error};
 
 use crate::codec::{Chroma, Format};
@@ -32,14 +32,6 @@ pub(crate) struct Params {
     /// Positions of values that are NaN or infinite, with their element as stored.
     pub specials: Vec<(usize, Vec<u8>)>,
     pub parameter_sets: Vec<u8>,
-}
-
-fn put_varint(out: &mut Vec<u8>, mut v: u64) {
-    while v >= 0x80 {
-        out.push(v as u8 | 0x80);
-        v >>= 7;
-    }
-    out.push(v as u8);
 }
 
 impl Params {
@@ -79,113 +71,85 @@ impl Params {
 
     /// Reads the parameters of a parcel and holds them against its shape.
     pub(crate) fn read(parcel: &Parcel) -> Result<Params, Error> {
-        let mut r = Reader(&parcel.params);
+        let mut r = Reader::new(&parcel.params);
         let [depth, chroma] = r.array()?;
         let chroma = match chroma {
             0 => Chroma::None,
             1 => Chroma::Constant,
             _ => return Err(Error::Corrupt("kind of picture")),
         };
-        let (width, height) = (r.side()?, r.side()?);
+        let (width, height) = (side(&mut r)?, side(&mut r)?);
         let format = Format { width, height, depth, chroma };
         let values = parcel.values();
         let fits = width * height == parcel.tile_values;
         if ![8, 10, 12].contains(&depth) || !fits || width * height > FREE_SAMPLES.max(2 * values) {
             return Err(Error::Corrupt("format of the pictures"));
         }
-        let meaning = r.meaning(parcel)?;
+        let meaning = meaning(&mut r, parcel)?;
         if meaning == Meaning::Bytes && depth != 8 {
             return Err(Error::Corrupt("bytes as samples of another depth"));
         }
-        let specials = r.specials(values, parcel.dtype)?;
-        Ok(Params { format, meaning, specials, parameter_sets: r.0.to_vec() })
+        let specials = specials(&mut r, values, parcel.dtype)?;
+        Ok(Params { format, meaning, specials, parameter_sets: r.rest().to_vec() })
     }
 }
 
-/// A cursor that never reads past the end.
-struct Reader<'a>(&'a [u8]);
+const SHORT: Error = Error::Corrupt("the parameters of the pictures");
 
-const SHORT: Error = Error::Corrupt("the parameters of the pictures end early");
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, n: usize) -> Result<&'a [u8], Error> {
-        let (head, rest) = self.0.split_at_checked(n).ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(head)
+fn side(r: &mut Reader<'_>) -> Result<usize, Error> {
+    match r.varint()? {
+        side @ 1..=MAX_SIDE => Ok(side as usize),
+        _ => Err(Error::Corrupt("side of a picture")),
     }
+}
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(*head)
-    }
+fn real(r: &mut Reader<'_>) -> Result<f64, Error> {
+    let v = f64::from_le_bytes(r.array()?);
+    if v.is_finite() { Ok(v) } else { Err(Error::Corrupt("scale of the samples")) }
+}
 
-    fn varint(&mut self) -> Result<u64, Error> {
-        let mut v = 0u64;
-        for shift in (0..63).step_by(7) {
-            let [b] = self.array()?;
-            v |= u64::from(b & 0x7f) << shift;
-            if b < 0x80 {
-                return if b == 0 && shift > 0 { Err(SHORT) } else { Ok(v) };
-            }
+fn meaning(r: &mut Reader<'_>, parcel: &Parcel) -> Result<Meaning, Error> {
+    let cols = parcel.cols();
+    // An empty tensor may have rows without number; it has no parts of them.
+    let rows = parcel.values() / cols.max(1);
+    let scaling = match r.array()? {
+        [0] => Scaling::Tensor,
+        [1] => {
+            let group = usize::try_from(r.varint()?).unwrap_or(usize::MAX);
+            Scaling::Rows(Some(group).filter(|g| (1..=rows.max(1)).contains(g)).ok_or(SHORT)?)
         }
-        Err(SHORT)
+        [2] => Scaling::Columns,
+        [3] if parcel.dtype.size() == 1 => return Ok(Meaning::Bytes),
+        _ => return Err(Error::Corrupt("meaning of the samples")),
+    };
+    if !parcel.dtype.is_float() {
+        return Err(Error::Corrupt("integers as scaled samples"));
     }
+    let (base, unit) = (real(r)?, real(r)?);
+    let count = scaling.parts(rows, cols);
+    let bytes = r.take(count.checked_mul(4).ok_or(SHORT)?)?;
+    let part = |b: &[u8]| (bf16::from_le_bytes([b[0], b[1]]), bf16::from_le_bytes([b[2], b[3]]));
+    let parts: Vec<(bf16, bf16)> = bytes.chunks_exact(4).map(part).collect();
+    if unit <= 0.0 || parts.iter().any(|(c, s)| !c.is_finite() || !s.is_finite() || s.to_f64() <= 0.0) {
+        return Err(Error::Corrupt("scale of the samples"));
+    }
+    Ok(Meaning::Mapped(Mapping { scaling, base, unit, parts }))
+}
 
-    fn side(&mut self) -> Result<usize, Error> {
-        match self.varint()? {
-            side @ 1..=MAX_SIDE => Ok(side as usize),
-            _ => Err(Error::Corrupt("side of a picture")),
-        }
+fn specials(r: &mut Reader<'_>, values: usize, dtype: Dtype) -> Result<Vec<(usize, Vec<u8>)>, Error> {
+    let count = r.varint()?;
+    // Each takes at least its gap and its element.
+    if count > (r.rest().len() / (1 + dtype.size())) as u64 {
+        return Err(SHORT);
     }
-
-    fn real(&mut self) -> Result<f64, Error> {
-        let v = f64::from_le_bytes(self.array()?);
-        if v.is_finite() { Ok(v) } else { Err(Error::Corrupt("scale of the samples")) }
+    let mut specials = Vec::with_capacity(count as usize);
+    let mut at = 0usize;
+    for i in 0..count {
+        let gap = usize::try_from(r.varint()?).unwrap_or(usize::MAX);
+        at = at.checked_add(gap).filter(|&a| a < values && (gap > 0 || i == 0)).ok_or(SHORT)?;
+        specials.push((at, r.take(dtype.size())?.to_vec()));
     }
-
-    fn meaning(&mut self, parcel: &Parcel) -> Result<Meaning, Error> {
-        let cols = parcel.shape.last().copied().unwrap_or(1);
-        let rows = parcel.values() / cols.max(1);
-        let scaling = match self.array()? {
-            [0] => Scaling::Tensor,
-            [1] => {
-                let group = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
-                Scaling::Rows(Some(group).filter(|g| (1..=rows.max(1)).contains(g)).ok_or(SHORT)?)
-            }
-            [2] => Scaling::Columns,
-            [3] if parcel.dtype.size() == 1 => return Ok(Meaning::Bytes),
-            _ => return Err(Error::Corrupt("meaning of the samples")),
-        };
-        if !parcel.dtype.is_float() {
-            return Err(Error::Corrupt("integers as scaled samples"));
-        }
-        let (base, unit) = (self.real()?, self.real()?);
-        let count = scaling.parts(rows, cols);
-        let bytes = self.take(count.checked_mul(4).ok_or(SHORT)?)?;
-        let part = |b: &[u8]| (bf16::from_le_bytes([b[0], b[1]]), bf16::from_le_bytes([b[2], b[3]]));
-        let parts: Vec<(bf16, bf16)> = bytes.chunks_exact(4).map(part).collect();
-        if unit <= 0.0 || parts.iter().any(|(c, s)| !c.is_finite() || !s.is_finite() || s.to_f64() <= 0.0) {
-            return Err(Error::Corrupt("scale of the samples"));
-        }
-        Ok(Meaning::Mapped(Mapping { scaling, base, unit, parts }))
-    }
-
-    fn specials(&mut self, values: usize, dtype: Dtype) -> Result<Vec<(usize, Vec<u8>)>, Error> {
-        let count = self.varint()?;
-        // Each takes at least its gap and its element.
-        if count > (self.0.len() / (1 + dtype.size())) as u64 {
-            return Err(SHORT);
-        }
-        let mut specials = Vec::with_capacity(count as usize);
-        let mut at = 0usize;
-        for i in 0..count {
-            let gap = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
-            at = at.checked_add(gap).filter(|&a| a < values && (gap > 0 || i == 0)).ok_or(SHORT)?;
-            specials.push((at, self.take(dtype.size())?.to_vec()));
-        }
-        Ok(specials)
-    }
+    Ok(specials)
 }
 
 #[cfg(test)]

@@ -101,6 +101,19 @@ fn streams_of_another_size_or_standard_are_refused() {
 }
 
 #[test]
+fn shapes_too_large_to_multiply_are_empty_or_refused() {
+    let opened = blob(Standard::H264);
+    let mut parcel = Opened::read(&opened, &Limits::default()).unwrap().parcel;
+    parcel.shape = vec![1 << 40, 1 << 40, 0];
+    let forged = parcel.clone().write(vec![]).unwrap();
+    let options = DecodeOptions::default();
+    assert_eq!(tenfold_video::decode(&forged, &options).unwrap().data, []);
+    assert_eq!(tenfold_video::decode_rows(&forged, 5..7, &options).unwrap().shape, [2, 0]);
+    parcel.shape = vec![1 << 40, 1 << 40];
+    assert!(parcel.write(vec![]).and_then(|b| Ok(kind(&b))).map_or(true, |k| k.is_some()));
+}
+
+#[test]
 fn limits_come_before_memory() {
     let good = blob(Standard::H264);
     let options = DecodeOptions::default().with_limits(Limits::default().with_max_bytes(100));

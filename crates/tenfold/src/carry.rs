@@ -3,13 +3,14 @@
 //!
 //! Normative: docs/format.md, 'Carried codecs'.
 
-use crate::blob::bytes::{Reader, put_varint};
+pub use crate::blob::bytes::{Reader, put_varint};
+
 use crate::blob::{self, Frame, Geometry, Head, Sealed};
 use crate::error::{Error, Result};
 use crate::inspect::Codec;
 use crate::options::Limits;
 use crate::prepare::Step;
-use crate::view::{Dtype, byte_len};
+use crate::view::{Dtype, byte_len, rows_of};
 
 /// Most values of a carried tile.
 const MAX_TILE: u64 = 1 << 28;
@@ -67,6 +68,16 @@ impl Parcel {
     /// Values of the tensor.
     pub fn values(&self) -> usize {
         byte_len(self.dtype, &self.shape).map_or(0, |n| n / self.dtype.size())
+    }
+
+    /// Columns of the two-dimensional view, as [`crate::TensorView::cols`].
+    pub fn cols(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// Rows of the two-dimensional view, as [`crate::TensorView::rows`].
+    pub fn rows(&self) -> usize {
+        rows_of(&self.shape)
     }
 
     /// Tiles of the tensor.

@@ -1,16 +1,15 @@
 //! Adaptive binary arithmetic coding.
 //!
-//! Where H.265's coder approximates with tables of 128 states, this one multiplies: a 32-bit range, split in
-//! proportion to a 15-bit probability, bytes out of the top with carries resolved late. Each model mixes a
+//! Where H.265's coder approximates with tables of 128 states, this one multiplies: the range ([`crate::range`])
+//! is split in proportion to a 15-bit probability. Each model mixes a
 //! quick and a slow estimate, both quicker while the model is young.
 
 use super::bins::Bins;
 use super::error::IntraError;
+use crate::range::{AHEAD, Reader, Writer};
 
 /// Bits of a probability.
 const BITS: u32 = 15;
-/// Below this the range is scaled up by a byte.
-const SMALLEST_RANGE: u32 = 1 << 24;
 /// How slowly the two estimates of a model follow, as shifts.
 const RATES: [u8; 2] = [5, 8];
 
@@ -37,6 +36,11 @@ impl Context {
         (sum >> (ESTIMATE_BITS + 1 - BITS)).clamp(16, (1 << BITS) - 16)
     }
 
+    /// The part of an interval that stands for a one.
+    fn bound(&self, range: u32) -> u32 {
+        (range >> BITS) * self.ones()
+    }
+
     fn adapt(&mut self, bit: bool) {
         for (estimate, slowest) in self.estimates.iter_mut().zip(RATES) {
             // The n-th decision moves a young model by about 1/(n + 1): its estimate is then the mean.
@@ -58,167 +62,81 @@ impl Context {
 }
 
 /// Turns decisions into bytes.
+#[derive(Default)]
 pub(super) struct Encoder {
-    low: u64,
-    range: u32,
-    /// The last byte that a carry may still change, and how many 0xff follow it.
-    held: Option<u8>,
-    full: usize,
-    bytes: Vec<u8>,
-}
-
-impl Default for Encoder {
-    fn default() -> Self {
-        Encoder { low: 0, range: u32::MAX, held: None, full: 0, bytes: Vec::new() }
-    }
+    interval: Writer,
 }
 
 impl Encoder {
-    /// Moves the top byte of `low` out.
-    fn shift(&mut self) {
-        let top = (self.low >> 24) as u16;
-        if top == 0xff {
-            self.full += 1;
-        } else {
-            let carry = (top >> 8) as u8;
-            if let Some(held) = self.held {
-                self.bytes.push(held.wrapping_add(carry));
-                self.bytes.extend(std::iter::repeat_n(0xffu8.wrapping_add(carry), self.full));
-                self.full = 0;
-            } else {
-                // Nothing held: no carry can come, as low starts at zero and below one.
-                self.bytes.extend(std::iter::repeat_n(0xff, self.full));
-                self.full = 0;
-            }
-            self.held = Some(top as u8);
-        }
-        self.low = (self.low << 8) & 0xffff_ffff;
-    }
-
-    fn normalise(&mut self) {
-        while self.range < SMALLEST_RANGE {
-            self.range <<= 8;
-            self.shift();
-        }
-    }
-
     /// The bytes. Zeros among the last four are left away: the decoder reads zeros past the end.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub fn finish(self) -> Vec<u8> {
+        let mut interval = self.interval;
         // The number in [low, low + range) with the most zeros at its end.
-        let mut low = self.low;
         for zeros in (0..32).rev() {
-            let rounded = (self.low + (1 << zeros) - 1) >> zeros << zeros;
-            if rounded < self.low + u64::from(self.range) {
-                low = rounded;
+            let rounded = (interval.low + (1 << zeros) - 1) >> zeros << zeros;
+            if rounded < interval.low + u64::from(interval.range) {
+                interval.low = rounded;
                 break;
             }
         }
-        self.low = low;
-        for _ in 0..5 {
-            self.shift();
-        }
-        for _ in 0..4 {
-            if self.bytes.last() == Some(&0) {
-                self.bytes.pop();
+        (0..=AHEAD).for_each(|_| interval.shift());
+        for _ in 0..AHEAD {
+            if interval.bytes.last() == Some(&0) {
+                interval.bytes.pop();
             }
         }
-        self.bytes
+        interval.bytes
     }
 }
 
 impl Bins for Encoder {
     fn bit(&mut self, context: &mut Context, bit: bool) -> Result<bool, IntraError> {
-        let bound = (self.range >> BITS) * context.ones();
-        if bit {
-            self.range = bound;
-        } else {
-            self.low += u64::from(bound);
-            self.range -= bound;
-        }
+        self.interval.keep(bit, context.bound(self.interval.range));
         context.adapt(bit);
-        self.normalise();
         Ok(bit)
     }
 
     fn raw(&mut self, value: u32, bits: u32) -> Result<u32, IntraError> {
-        for i in (0..bits).rev() {
-            self.range >>= 1;
-            if value >> i & 1 == 1 {
-                self.low += u64::from(self.range);
-            }
-            self.normalise();
-        }
+        (0..bits).rev().for_each(|i| self.interval.half(value >> i & 1 == 1));
         Ok(value)
     }
 }
 
 /// Reads what [`Encoder`] wrote.
 pub(super) struct Decoder<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    code: u32,
-    range: u32,
+    interval: Reader<'a>,
 }
 
 impl<'a> Decoder<'a> {
     /// A decoder at the first decision.
     pub fn new(bytes: &'a [u8]) -> Self {
-        let mut decoder = Decoder { bytes, at: 0, code: 0, range: u32::MAX };
-        for _ in 0..4 {
-            decoder.code = decoder.code << 8 | decoder.next();
-        }
-        decoder
+        Decoder { interval: Reader::new(bytes) }
     }
 
-    fn next(&mut self) -> u32 {
-        let byte = self.bytes.get(self.at).copied().unwrap_or(0);
-        self.at += 1;
-        u32::from(byte)
-    }
-
-    fn normalise(&mut self) -> Result<(), IntraError> {
-        while self.range < SMALLEST_RANGE {
-            // The four bytes in `code` may be zeros that the encoder left away; more were never there.
-            if self.at >= self.bytes.len() + 4 {
-                return Err(IntraError::Truncated);
-            }
-            self.range <<= 8;
-            self.code = self.code << 8 | self.next();
-        }
-        Ok(())
+    /// The four bytes held ahead may be zeros that the encoder left away; more were never there.
+    fn check(&self) -> Result<(), IntraError> {
+        if self.interval.missing > AHEAD { Err(IntraError::Truncated) } else { Ok(()) }
     }
 
     /// Checks that every byte was needed.
     pub fn finish(self) -> Result<(), IntraError> {
-        if self.at >= self.bytes.len() { Ok(()) } else { Err(IntraError::Corrupt("bytes left over")) }
+        if self.interval.is_empty() { Ok(()) } else { Err(IntraError::Corrupt("bytes left over")) }
     }
 }
 
 impl Bins for Decoder<'_> {
     fn bit(&mut self, context: &mut Context, _: bool) -> Result<bool, IntraError> {
-        let bound = (self.range >> BITS) * context.ones();
-        let bit = self.code < bound;
-        if bit {
-            self.range = bound;
-        } else {
-            self.code -= bound;
-            self.range -= bound;
-        }
+        let bit = self.interval.kept_below(context.bound(self.interval.range));
         context.adapt(bit);
-        self.normalise()?;
+        self.check()?;
         Ok(bit)
     }
 
     fn raw(&mut self, _: u32, bits: u32) -> Result<u32, IntraError> {
         let mut value = 0;
         for _ in 0..bits {
-            self.range >>= 1;
-            let bit = self.code >= self.range;
-            if bit {
-                self.code -= self.range;
-            }
-            value = value << 1 | u32::from(bit);
-            self.normalise()?;
+            value = value << 1 | u32::from(self.interval.kept_upper());
+            self.check()?;
         }
         Ok(value)
     }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 
 /// Appends an unsigned integer in groups of seven bits, lowest first.
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut v: u64) {
+pub fn put_varint(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
         v >>= 7;
@@ -13,16 +13,18 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut v: u64) {
 
 /// A cursor that never reads past the end.
 #[derive(Clone)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// Starts at the first byte.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes }
     }
 
-    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8]> {
+    /// The next `n` bytes.
+    pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         let (head, rest) = self
             .rest
             .split_at_checked(n)
@@ -31,7 +33,8 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let (head, rest) = self
             .rest
             .split_first_chunk()
@@ -40,16 +43,19 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8> {
+    /// The next byte.
+    pub fn u8(&mut self) -> Result<u8> {
         self.array().map(|[b]| b)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32> {
+    /// The next four bytes as a number.
+    pub fn u32(&mut self) -> Result<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Shortest form only: a final group of zero is refused, so a value has one spelling.
-    pub(crate) fn varint(&mut self) -> Result<u64> {
+    /// What [`put_varint`] wrote. Shortest form only: a final group of zero is refused, so a value has one
+    /// spelling.
+    pub fn varint(&mut self) -> Result<u64> {
         let mut v = 0u64;
         for shift in (0..64).step_by(7) {
             let b = self.u8()?;
@@ -64,7 +70,8 @@ impl<'a> Reader<'a> {
         Err(Error::Corrupt("a variable-length integer is malformed"))
     }
 
-    pub(crate) fn rest(&self) -> &'a [u8] {
+    /// What was not taken yet.
+    pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 }

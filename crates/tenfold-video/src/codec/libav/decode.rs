@@ -26,18 +26,6 @@ pub(super) fn run(
         return Err(broken(format!("{} samples for {} pictures", out.len(), pictures.len())));
     }
     stream::check(decoder.standard, format, parameter_sets, pictures)?;
-    decode(decoder, format, parameter_sets, pictures, out)
-}
-
-/// The same without a look at what the stream says of itself.
-fn decode(
-    decoder: &LibavDecoder,
-    format: &Format,
-    parameter_sets: &[u8],
-    pictures: &[&[u8]],
-    out: &mut [u16],
-) -> Result<()> {
-    let broken = |reason: String| Error::Stream { standard: decoder.standard, reason };
     let mut session = Session::open(decoder, format)?;
     let mut rooms = out.chunks_exact_mut(format.samples().max(1));
     for (i, picture) in pictures.iter().enumerate() {
@@ -67,8 +55,9 @@ pub(super) fn probe(decoder: &LibavDecoder) -> Result<()> {
         Standard::Av1 => include_bytes!("probe/gray.av1"),
     };
     let mut out = vec![0; format.samples()];
-    let found = decode(decoder, &format, &[], &[stream], &mut out);
     let missing = |reason: String| Error::NotAvailable { name: decoder.name.to_string(), reason };
+    let (sets, picture) = stream::split(decoder.standard, stream).map_err(missing)?;
+    let found = run(decoder, &format, &sets, &[&picture], &mut out);
     found.map_err(|e| match e {
         Error::Stream { reason, .. } | Error::NotAvailable { reason, .. } => {
             missing(format!("{reason}; {}", needs(decoder.name)))

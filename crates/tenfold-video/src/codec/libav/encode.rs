@@ -4,9 +4,7 @@ use std::ffi::c_int;
 
 use ffmpeg_sys_next as ffi;
 
-use super::super::stream::obu::kind;
-use super::super::stream::{annexb, obu};
-use super::super::{Chroma, Coded, Format, Quality, Settings, Standard};
+use super::super::{Chroma, Coded, Format, Quality, Settings, Standard, stream};
 use super::handles::{Buffer, Context, Packet, check};
 use super::options;
 use super::spec::{self, LibavEncoder};
@@ -50,29 +48,21 @@ pub(super) fn probe(encoder: &LibavEncoder, depth: u8, chroma: Chroma) -> Result
 
 /// Parameter sets apart, everything that is neither them nor a picture gone.
 fn sort(standard: Standard, extradata: &[u8], packets: Vec<Vec<u8>>) -> Result<Coded, String> {
-    let sets_of = |stream: &[u8]| match standard {
-        Standard::Av1 => obu::only(stream, &[kind::SEQUENCE_HEADER]),
-        _ => Ok(annexb::only(standard, stream, annexb::Unit::ParameterSet)),
-    };
-    let pictures_of = |stream: &[u8]| match standard {
-        Standard::Av1 => obu::only(stream, &[kind::FRAME_HEADER, kind::TILE_GROUP, kind::FRAME]),
-        _ => Ok(annexb::only(standard, stream, annexb::Unit::Slice)),
-    };
     let mut parameter_sets = match standard {
         // Extradata has a box of its own around the sequence header in some libraries; every picture that
         // stands alone repeats it anyway.
         Standard::Av1 => Vec::new(),
-        _ => sets_of(extradata)?,
+        _ => stream::split(standard, extradata)?.0,
     };
     let mut pictures = Vec::with_capacity(packets.len());
     for packet in &packets {
-        let sets = sets_of(packet)?;
+        let (sets, picture) = stream::split(standard, packet)?;
         if parameter_sets.is_empty() {
             parameter_sets = sets;
         } else if !sets.is_empty() && sets != parameter_sets {
             return Err("the parameter sets changed between pictures".to_string());
         }
-        pictures.push(pictures_of(packet)?);
+        pictures.push(picture);
     }
     if parameter_sets.is_empty() && !packets.is_empty() {
         return Err("no parameter sets in the stream".to_string());

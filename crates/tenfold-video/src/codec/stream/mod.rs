@@ -43,6 +43,21 @@ impl Said {
     }
 }
 
+/// Parameter sets and what is of a picture, apart; everything that is neither is gone.
+#[cfg(feature = "video")]
+pub(super) fn split(standard: Standard, stream: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+    Ok(match standard {
+        Standard::Av1 => (
+            obu::only(stream, &[kind::SEQUENCE_HEADER])?,
+            obu::only(stream, &[kind::FRAME_HEADER, kind::TILE_GROUP, kind::FRAME])?,
+        ),
+        _ => (
+            annexb::only(standard, stream, annexb::Unit::ParameterSet),
+            annexb::only(standard, stream, annexb::Unit::Slice),
+        ),
+    })
+}
+
 /// Holds parameter sets and pictures against the format.
 pub(super) fn check(
     standard: Standard,
