@@ -21,6 +21,7 @@ mod engine;
 mod entropy;
 mod error;
 mod facade;
+pub mod format;
 mod inspect;
 mod levels;
 mod lossless;

@@ -14,11 +14,14 @@ use crate::prepare::{self, Step};
 use crate::view::{Dtype, byte_len};
 use crate::{levels, lossless};
 
-const MAGIC: [u8; 4] = *b"TNFD";
+/// First bytes of a blob.
+pub const MAGIC: [u8; 4] = *b"TNFD";
 /// Magic, version, codec, dtype, dimensions, header length.
-const FIXED: usize = 12;
-const CODEC_PLANES: u8 = 1;
-const CODEC_LEVELS: u8 = 2;
+pub const FIXED: usize = 12;
+/// Stored number of the lossless codec.
+pub const CODEC_PLANES: u8 = 1;
+/// Stored number of the lossy codec.
+pub const CODEC_LEVELS: u8 = 2;
 
 /// What a header says before the directory.
 #[derive(Debug, Clone)]

@@ -4,5 +4,7 @@ pub(crate) mod bytes;
 mod header;
 mod tile;
 
+pub use header::{CODEC_LEVELS, CODEC_PLANES, FIXED, MAGIC};
 pub(crate) use header::{Frame, Head, Params, Sealed, assemble};
+pub use tile::MAX_TILE;
 pub(crate) use tile::{Geometry, TileRange};

@@ -5,7 +5,7 @@ use crate::entropy::MAX_LANES;
 use crate::error::{Error, Result};
 
 /// Most values of a tile.
-pub(crate) const MAX_TILE: usize = 1 << 22;
+pub const MAX_TILE: usize = 1 << 22;
 
 /// Tiles are runs of `lanes · steps` consecutive values; the last may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

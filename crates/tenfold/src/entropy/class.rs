@@ -9,7 +9,7 @@ use crate::blob::bytes::{Reader, put_varint};
 use crate::error::{Error, Result};
 
 /// Most bits of a row's or column's scale.
-pub(crate) const MAX_SCALE_BITS: u32 = 6;
+pub const MAX_SCALE_BITS: u32 = 6;
 
 /// Which class each value has.
 #[derive(Debug, Clone, PartialEq, Eq)]

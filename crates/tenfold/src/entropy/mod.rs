@@ -11,12 +11,12 @@ pub(crate) mod table;
 pub(crate) mod table_code;
 
 /// Most lanes of a tile: one a thread of a GPU warp.
-pub(crate) const MAX_LANES: usize = 32;
+pub const MAX_LANES: usize = 32;
 /// Symbol that stands for a level outside the table; as a level it would be −128.
-pub(crate) const ESCAPE: u8 = 0x80;
+pub const ESCAPE: u8 = 0x80;
 /// Most classes of statistics.
-pub(crate) const MAX_CLASSES: usize = 16;
+pub const MAX_CLASSES: usize = 16;
 /// Largest magnitude of a level.
-pub(crate) const MAX_LEVEL: i32 = (1 << 23) - 1;
+pub const MAX_LEVEL: i32 = (1 << 23) - 1;
 /// Most raw low bits of a level.
-pub(crate) const MAX_LOW_BITS: u32 = 16;
+pub const MAX_LOW_BITS: u32 = 16;

@@ -4,7 +4,7 @@ use super::ESCAPE;
 use crate::simd::{Level, multiversion};
 
 /// Smallest and largest log2 of the sum of a table's frequencies.
-pub(crate) const LOG_RANGE: std::ops::RangeInclusive<u32> = 8..=12;
+pub const LOG_RANGE: std::ops::RangeInclusive<u32> = 8..=12;
 
 /// Frequencies of the 256 symbols; they add up to 2^log.
 #[derive(Debug, Clone, PartialEq, Eq)]

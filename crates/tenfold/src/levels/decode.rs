@@ -27,10 +27,12 @@ impl Scratch {
     }
 }
 
-/// Flags in a tile's first byte.
-pub(super) const CODED: u8 = 1;
-pub(super) const ESCAPES_SHIFT: u8 = 1;
-pub(super) const EXACT: u8 = 1 << 3;
+/// Flag of a tile: it has a stream.
+pub const CODED: u8 = 1;
+/// Where the flags keep the width of escapes.
+pub const ESCAPES_SHIFT: u8 = 1;
+/// Flag of a tile: some values are stored exactly.
+pub const EXACT: u8 = 1 << 3;
 
 /// The sections of a tile.
 struct Sections<'a> {

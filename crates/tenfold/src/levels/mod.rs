@@ -14,9 +14,11 @@ mod params;
 mod quantise;
 mod symbols;
 
+pub use decode::{CODED, ESCAPES_SHIFT, EXACT};
 pub(crate) use decode::{Scratch, decode_tile};
 pub(crate) use dequant::Dequant;
 pub(crate) use low::LowBits;
 pub(crate) use pack::pack_tile;
-pub(crate) use params::{Params, UNITS};
+pub(crate) use params::Params;
+pub use params::{OFFSETS, UNITS};
 pub(crate) use quantise::{Plan, Quantised, Rounding, TileWork, quantise_tile};

@@ -13,9 +13,9 @@ use crate::view::Dtype;
 use super::low::LowBits;
 
 /// Reconstruction units of a step: offsets and scale count in 1/64 steps.
-pub(crate) const UNITS: i32 = 64;
+pub const UNITS: i32 = 64;
 /// Magnitudes with a reconstruction offset of their own; larger ones share the last.
-pub(crate) const OFFSETS: usize = 8;
+pub const OFFSETS: usize = 8;
 
 /// Parameters of a lossy blob.
 #[derive(Debug, Clone)]

@@ -13,10 +13,12 @@ use crate::simd::Level;
 use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 
-/// Modes of a plane within a tile.
-pub(super) const CONSTANT: u8 = 0;
-pub(super) const STORED: u8 = 1;
-pub(super) const CODED: u8 = 2;
+/// Mode of a plane within a tile: one value throughout.
+pub const CONSTANT: u8 = 0;
+/// Mode: the bytes as they are.
+pub const STORED: u8 = 1;
+/// Mode: a stream.
+pub const CODED: u8 = 2;
 
 /// A plane is coded if that saves at least this share of its bytes: decoding takes time too.
 const WORTH: f64 = 0.004;

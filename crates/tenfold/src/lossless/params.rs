@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::view::Dtype;
 
 /// log2 of the sum of a table's frequencies.
-pub(crate) const LOG: u32 = 12;
+pub const LOG: u32 = 12;
 
 /// Parameters of a lossless blob.
 #[derive(Debug, Clone)]

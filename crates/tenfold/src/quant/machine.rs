@@ -17,7 +17,7 @@ pub(crate) struct Machine {
 }
 
 /// Ungerboeck's one-dimensional codes: (ν, h0, h1), parity-check polynomials.
-const CODES: [(u8, u32, u32); 7] = [
+pub const CODES: [(u8, u32, u32); 7] = [
     (2, 0o5, 0o2),
     (3, 0o13, 0o04),
     (4, 0o23, 0o04),

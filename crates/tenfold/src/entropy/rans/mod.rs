@@ -19,7 +19,7 @@ use crate::quant::machine::Machine;
 use crate::simd::Level;
 
 /// Where states start (in the encoder) and end (in the decoder): the lower end of their range.
-pub(crate) const START: u32 = 1 << 16;
+pub const START: u32 = 1 << 16;
 
 /// Appends states and words of `symbols` (indices into the table) to `out`.
 ///
