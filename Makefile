@@ -10,7 +10,7 @@ VIDEO = $(shell pkg-config --exists libavcodec libavutil 2>/dev/null && echo --f
 
 TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
 
-.PHONY: help demo test setup lint unit bench race fuzz
+.PHONY: help demo test setup lint unit bench race fuzz ptx
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,3 +57,9 @@ race: ## Every coder on the tensors of the repository; tables, plots and a page 
 
 fuzz: ## Each fuzz target for TIME seconds (default 600)
 	fuzz/run $(TIME)
+
+ptx: ## Compiles the CUDA kernels again (needs no CUDA, no GPU)
+	@cd crates/tenfold-cuda && for f in kernels/*.cu; do touch ptx/$$(basename $$f .cu).ptx; done
+	cargo run --quiet --package tenfold-cuda --example constants >target/format.h
+	mv target/format.h crates/tenfold-cuda/kernels/format.h
+	scripts/ptx.py

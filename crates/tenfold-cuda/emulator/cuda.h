@@ -4,7 +4,7 @@
 // A kernel that leaves a lane behind in such an operation stops with a message; on a GPU it would hang or worse.
 #pragma once
 
-#include <cmath>
+#include <math.h>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -17,7 +17,7 @@
 #define __forceinline__ inline
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __constant__ static const
 // A block's threads are fibers of one thread, and blocks run one after the other.
 #define __shared__ static thread_local
@@ -155,14 +155,8 @@ inline float __int2float_rn(int v) { return float(v); }
 inline float __uint2float_rn(unsigned v) { return float(v); }
 inline double __int2double_rn(int v) { return double(v); }
 inline int __float2int_rz(float v) { return int(v); }
-inline int __float2int_rn(float v) { return int(std::nearbyint(v)); }
+inline int __float2int_rn(float v) { return int(nearbyint(v)); }
 inline float __double2float_rn(double v) { return float(v); }
-using std::exp2f;
-using std::fabs;
-using std::fabsf;
-using std::fmaf;
-using std::log2f;
-using std::sqrtf;
 
 template <class A, class B> auto min(A a, B b) { return a < b ? a : b; }
 template <class A, class B> auto max(A a, B b) { return a > b ? a : b; }

@@ -1,1 +1,20 @@
-//! x
+//! The CUDA engine: the blobs of [`tenfold`], made and read on a GPU at the speed of its memory.
+
+#[doc(hidden)]
+pub mod constants;
+mod decode;
+mod device;
+mod driver;
+mod engine;
+mod error;
+mod memory;
+mod ptx;
+mod status;
+
+pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
+pub use device::{Device, DeviceSlice};
+pub use driver::{Properties, Stream};
+pub use engine::CudaEngine;
+pub use error::{Error, Result};
+pub use memory::{Buffer, Pinned};
+pub use status::{Code, Status};

@@ -2,7 +2,7 @@
 
 use crate::FORMAT_VERSION;
 use crate::blob::{Frame, Params};
-use crate::view::Dtype;
+use crate::view::{Dtype, rows_of};
 
 /// How the values of a blob are coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -108,6 +108,11 @@ impl BlobInfo {
             classes: lossy.map(|p| p.class_count() as u32),
             low_bits: lossy.map(|p| p.low.most()),
         }
+    }
+
+    /// Rows of the two-dimensional view: the product of all dimensions but the last.
+    pub fn rows(&self) -> u64 {
+        rows_of(&self.shape) as u64
     }
 
     /// Bits a value, every byte counted; 0 for an empty tensor.

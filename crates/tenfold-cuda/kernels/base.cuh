@@ -1,0 +1,72 @@
+// What every kernel uses: numbers, a few types, warps, and the structures that launch code fills in.
+#pragma once
+
+#include "format.h"
+
+// OUTLINE: for what is called from many places and need not be quick.
+#ifdef TENFOLD_EMULATOR
+#define OUTLINE static
+#else
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#define OUTLINE static __device__ __noinline__
+#endif
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define DEVICE static __device__ __forceinline__
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+#define ALL_LANES 0xffffffffu
+
+DEVICE u32 lane_of() { return threadIdx.x & 31; }
+DEVICE u32 warp_of() { return threadIdx.x >> 5; }
+
+// What is left of a call on one blob.
+struct Status {
+    u32 code, detail;
+    u64 size;
+};
+
+// The first trouble is the one that counts.
+DEVICE void report(Status *status, u32 code, u32 detail = 0, u64 size = 0) {
+    if (atomicCAS(&status->code, 0u, code) == 0u) {
+        status->detail = detail;
+        status->size = size;
+    }
+}
+
+template <class T> DEVICE T warp_sum(T v) {
+    for (int by = 16; by > 0; by >>= 1) v += __shfl_xor_sync(ALL_LANES, v, by);
+    return v;
+}
+
+DEVICE u32 warp_xor(u32 v) {
+    for (int by = 16; by > 0; by >>= 1) v ^= __shfl_xor_sync(ALL_LANES, v, by);
+    return v;
+}
+
+// Sum of the lanes before this one.
+template <class T> DEVICE T warp_before(T v) {
+    T sum = v;
+    for (u32 by = 1; by < 32; by <<= 1) {
+        const T other = __shfl_up_sync(ALL_LANES, sum, by);
+        if (lane_of() >= by) sum += other;
+    }
+    return sum - v;
+}
+
+DEVICE u32 size_of(u32 dtype) {
+    switch (dtype) {
+    case DTYPE_BOOL: case DTYPE_U8: case DTYPE_I8: case DTYPE_F8_E4M3: case DTYPE_F8_E5M2: return 1;
+    case DTYPE_U16: case DTYPE_I16: case DTYPE_F16: case DTYPE_BF16: return 2;
+    case DTYPE_U32: case DTYPE_I32: case DTYPE_F32: return 4;
+    case DTYPE_U64: case DTYPE_I64: case DTYPE_F64: return 8;
+    default: return 0;
+    }
+}
+
+DEVICE bool is_float(u32 dtype) { return dtype >= DTYPE_F8_E4M3; }

@@ -1,0 +1,97 @@
+// A blob on the device: what its header says, as `blob_open` leaves it for the kernels that decode.
+#pragma once
+
+#include "base.cuh"
+
+// One blob to decode. Filled in by the launch code or by the caller.
+struct Item {
+    u64 blob, blob_len;
+    u64 out, out_len;
+    // Values wanted; a count of ~0 means all from `first` on.
+    u64 first, count;
+    // Where this blob's part of the workspace is, and how long.
+    u64 work, work_len;
+    // Dtype of the output.
+    u32 dtype;
+    // The first block that works on this blob, in kernels that give a blob several.
+    u32 block0;
+};
+
+static_assert(sizeof(Item) == ITEM_BYTES, "as the launch code has it");
+
+#define TABLES (2 * MAX_CLASSES)
+// Tiles whose lengths are added up together.
+#define RUN 64
+
+// What a header says. Offsets count from the blob's start.
+struct Desc {
+    u32 codec, dtype;
+    u64 values, header_len;
+    u32 lanes, steps;
+    u64 tile_values, tiles, directory;
+    // The values wanted, and the tiles that hold them.
+    u64 first, end, first_tile, end_tile;
+    // Levels.
+    u32 nu, on_quantiser, on_parity, log;
+    double scale;
+    i32 offsets[16];
+    u32 classes, tables_per_class;
+    u64 width, rows_at, rows_len, cols_at, cols_len;
+    u32 row_bits, col_bits;
+    u8 class_of_sum[2 << MAX_SCALE_BITS];
+    u8 low[MAX_CLASSES];
+    u32 any_low;
+    // Planes: which have a table.
+    u32 coded;
+    // Tables that there are, and log2 of their slots.
+    u32 tables, table_log;
+};
+
+// A blob's part of the workspace.
+struct Work {
+    Desc desc;
+    // First slot of each symbol.
+    u16 start[TABLES][256];
+    // Where each run of tiles starts, counted from the blob's start; one more for the end.
+    u64 runs[1];
+};
+
+static_assert(sizeof(Work) <= WORK_BYTES, "as the launch code reckons");
+
+DEVICE Work *work_of(const Item &item) { return (Work *)item.work; }
+
+// The item that a block works on, and which of its blocks this is.
+struct Place {
+    u32 item, part, parts;
+};
+
+DEVICE Place place_of(const Item *items, u32 count, u32 blocks) {
+    u32 low = 0, high = count;
+    while (high - low > 1) {
+        const u32 middle = (low + high) / 2;
+        if (items[middle].block0 <= blockIdx.x) low = middle;
+        else high = middle;
+    }
+    const u32 first = items[low].block0;
+    const u32 next = low + 1 < count ? items[low + 1].block0 : blocks;
+    return Place{low, blockIdx.x - first, next - first};
+}
+
+// Where a tile lies. All lanes of a warp take part.
+struct TileAt {
+    const u8 *bytes;
+    u32 len, crc;
+};
+
+DEVICE TileAt tile_at(const Item &item, const Work *work, u64 tile) {
+    const u8 *blob = (const u8 *)item.blob;
+    const uint2 *directory = (const uint2 *)(blob + work->desc.directory);
+    const u64 run = tile / RUN;
+    const u32 before = (u32)(tile % RUN), lane = lane_of();
+    u64 sum = 0;
+    const u32 *lengths = (const u32 *)directory;
+    if (lane < before) sum += lengths[2 * (run * RUN + lane)];
+    if (lane + 32 < before) sum += lengths[2 * (run * RUN + lane + 32)];
+    sum = warp_sum(sum) + work->runs[run];
+    return TileAt{blob + sum, lengths[2 * tile], lengths[2 * tile + 1]};
+}

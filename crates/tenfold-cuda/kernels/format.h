@@ -1,0 +1,103 @@
+// Made by `make ptx` from the Rust definition of the format; do not edit.
+#pragma once
+
+#define MAGIC 1145458260
+#define FORMAT_VERSION 1
+#define FIXED 12
+#define CODEC_PLANES 1
+#define CODEC_LEVELS 2
+#define MAX_TILE 4194304
+#define MAX_LANES 32
+#define LANES_LOG 5
+#define MAX_CLASSES 16
+#define MAX_LEVEL 8388607
+#define MAX_LOW_BITS 16
+#define MAX_SCALE_BITS 6
+#define ESCAPE 128
+#define START 65536
+#define LOG_LEAST 8
+#define LOG_MOST 12
+#define PLANE_LOG 12
+#define TILE_CODED 1
+#define TILE_ESCAPES_SHIFT 1
+#define TILE_EXACT 8
+#define PLANE_CONSTANT 0
+#define PLANE_STORED 1
+#define PLANE_CODED 2
+#define ITEM_BYTES 72
+#define ITEMS_PER_LAUNCH 56
+#define WORK_BYTES 17408
+#define OFFSETS 8
+#define UNITS 64
+#define DTYPE_BOOL 0
+#define DTYPE_U8 1
+#define DTYPE_I8 2
+#define DTYPE_U16 3
+#define DTYPE_I16 4
+#define DTYPE_U32 5
+#define DTYPE_I32 6
+#define DTYPE_U64 7
+#define DTYPE_I64 8
+#define DTYPE_F8_E4M3 16
+#define DTYPE_F8_E5M2 17
+#define DTYPE_F16 18
+#define DTYPE_BF16 19
+#define DTYPE_F32 20
+#define DTYPE_F64 21
+#define STATUS_OK 0
+#define STATUS_NOT_A_BLOB 1
+#define STATUS_VERSION 2
+#define STATUS_DTYPE 3
+#define STATUS_CODEC 4
+#define STATUS_STEP 5
+#define STATUS_TRELLIS 6
+#define STATUS_OTHER_ENGINE 7
+#define STATUS_TRUNCATED 8
+#define STATUS_BYTES 9
+#define STATUS_DIMS 10
+#define STATUS_BUFFER 11
+#define STATUS_OUTPUT_DTYPE 12
+#define STATUS_ROWS 13
+#define STATUS_DOES_NOT_FIT 14
+#define STATUS_WORKSPACE 15
+#define STATUS_ALIGNMENT 16
+#define STATUS_HEADER_CHECKSUM 32
+#define STATUS_HEADER_LENGTH 33
+#define STATUS_FIELD 34
+#define STATUS_VARINT 35
+#define STATUS_SHAPE 36
+#define STATUS_GEOMETRY 37
+#define STATUS_LEVELS 38
+#define STATUS_TABLE_SIZE 39
+#define STATUS_SCALE 40
+#define STATUS_OFFSETS_COUNT 41
+#define STATUS_CLASSES 42
+#define STATUS_WIDTH 43
+#define STATUS_SCALE_BITS 44
+#define STATUS_THRESHOLDS 45
+#define STATUS_LOW_BITS 46
+#define STATUS_TABLES 47
+#define STATUS_PLANE 48
+#define STATUS_DIRECTORY 49
+#define STATUS_TILE_LENGTH 50
+#define STATUS_BYTES_AFTER 51
+#define STATUS_TILE_CHECKSUM 52
+#define STATUS_TILE_FLAGS 53
+#define STATUS_TILE_ZEROS 54
+#define STATUS_STATE 55
+#define STATUS_WORDS 56
+#define STATUS_ESCAPES 57
+#define STATUS_LEVEL 58
+#define STATUS_LOW_LEFT 59
+#define STATUS_EXACT_RUN 60
+#define STATUS_TILE_LEFT 61
+#define STATUS_PLANE_MODE 62
+#define STATUS_PADDING 63
+
+// Feedback of the trellis by log2 of its states: on the quantiser, on the parity; 0 where there is none.
+#define TRELLIS_QUANTISER {0, 0, 2, 5, 9, 18, 33, 78, 166}
+#define TRELLIS_PARITY {0, 0, 1, 2, 2, 4, 10, 43, 121}
+
+// CRC-32: the polynomial, and x to the power of 32·n for n = 0 … 32.
+#define CRC_POLYNOMIAL 0xedb88320u
+#define CRC_POWERS {0x80000000u, 0xedb88320u, 0xb1e6b092u, 0x6655004fu, 0xa06a2517u, 0xba8ccbe8u, 0x32b39da3u, 0xad2a31b3u, 0xed627daeu, 0x78ed02d5u, 0xa700e96au, 0xba1aca03u, 0x15141c31u, 0x1ed8f66eu, 0xd95efd26u, 0xe3720acbu, 0x88d14467u, 0xaa2215eau, 0x329ecc11u, 0x5705a9cau, 0x4721589fu, 0xe3ab4f2au, 0xc0b95347u, 0xc65a272cu, 0xe5b592b8u, 0x6f8346e1u, 0xd777606eu, 0xebe7e356u, 0x6325605cu, 0xf5449b3fu, 0xcc3374u, 0xa53ff440u, 0xd7bbfe6au}

@@ -1,0 +1,440 @@
+// Levels: tiles of quantised values to elements, a warp a tile. The twin of `levels/decode.rs` and `levels/dequant.rs`.
+
+#include "blob.cuh"
+#include "floats.cuh"
+#include "rans.cuh"
+
+// Sums of two scales.
+#define SUMS (2 << MAX_SCALE_BITS)
+
+struct LevelsArgs {
+    const Item *items;
+    Status *status;
+    u32 count, blocks;
+    // Dynamic shared memory of a block.
+    u32 shared;
+};
+
+// What the tiles of a blob have in common, in shared memory or near it.
+template <class E> struct Common {
+    const u32 *slots;
+    const E *lut;
+    // First slot of each sum's class.
+    const u32 *base;
+    // Scale of each column.
+    const u8 *cols;
+    u16 *ring;
+    bool has_slots, has_cols;
+};
+
+DEVICE i32 sign_of(i32 v) { return (v > 0) - (v < 0); }
+
+// Multiple of the step, then its place in 1/64 steps.
+DEVICE i32 units_of(const i32 *offsets, i32 k, u32 q) {
+    const i32 m = 2 * k - (i32)q * sign_of(k);
+    const i32 a = m < 0 ? -m : m;
+    return UNITS * m - sign_of(m) * offsets[a < OFFSETS ? a : OFFSETS];
+}
+
+DEVICE u64 element_f64(double scale, i32 units) {
+    const double y = __dmul_rn(__int2double_rn(units), scale);
+    const u64 b = (u64)__double_as_longlong(y), most = 0x7fefffffffffffffull;
+    const u64 a = b & 0x7fffffffffffffffull;
+    return (b & ~0x7fffffffffffffffull) | (a < most ? a : most);
+}
+
+template <class E> DEVICE E element(u32 dtype, double scale, i32 units) {
+    if (sizeof(E) == 8) return (E)element_f64(scale, units);
+    return (E)element_of(dtype, __fmul_rn(__int2float_rn(units), (float)scale));
+}
+
+// Scale number `i` of a packed list.
+DEVICE u32 scale_at(const u8 *list, u64 len, u32 bits, u64 i) {
+    if (bits == 0) return 0;
+    const u64 bit = i * bits, at = bit >> 3;
+    u32 v = at < len ? list[at] : 0;
+    if (at + 1 < len) v |= (u32)list[at + 1] << 8;
+    return v >> (bit & 7) & ((1u << bits) - 1);
+}
+
+// Bytes of a tile, all lanes alike.
+struct Bytes {
+    const u8 *base;
+    u64 at, end;
+    u32 code;
+};
+
+OUTLINE u32 bytes_next(Bytes &b) {
+    if (b.at >= b.end) {
+        b.code = b.code ? b.code : STATUS_FIELD;
+        return 0;
+    }
+    return b.base[b.at++];
+}
+
+OUTLINE u64 bytes_varint(Bytes &b) {
+    u64 v = 0;
+    for (u32 shift = 0; shift < 64; shift += 7) {
+        const u32 c = bytes_next(b);
+        if (b.code) return 0;
+        if ((shift == 63 && c > 1) || (shift > 0 && c == 0)) break;
+        v |= (u64)(c & 0x7f) << shift;
+        if (c < 0x80) return v;
+    }
+    b.code = b.code ? b.code : STATUS_VARINT;
+    return 0;
+}
+
+DEVICE u64 bytes_take(Bytes &b, u64 n) {
+    const u64 at = b.at;
+    if (n > b.end - b.at) b.code = b.code ? b.code : STATUS_FIELD;
+    else b.at += n;
+    return at;
+}
+
+// Only padding to a multiple of four may follow.
+DEVICE void bytes_end(Bytes &b) {
+    u32 any = b.end - b.at > 3;
+    for (u64 i = b.at; i < b.end && !any; ++i) any |= b.base[i];
+    if (any && !b.code) b.code = STATUS_TILE_LEFT;
+}
+
+// One tile: where its values go and what its bytes are.
+struct Tile {
+    const u8 *bytes;
+    u32 len;
+    // First value, number of values, and those wanted.
+    u64 start;
+    u32 values, from, to;
+    bool coded, exact;
+    u32 words, escapes, escape_width;
+    u64 low_at, low_len, escapes_at, exact_at;
+};
+
+DEVICE u32 tile_read(const Desc *d, Tile &t) {
+    Bytes b = {t.bytes, 0, t.len, 0};
+    if (t.len < 4) return STATUS_FIELD;
+    const u32 head = *(const u32 *)t.bytes;
+    b.at = 4;
+    const u32 flags = head & 255, code = flags >> TILE_ESCAPES_SHIFT & 3;
+    t.words = head >> 8;
+    t.coded = flags & TILE_CODED;
+    t.exact = flags & TILE_EXACT;
+    if (flags >> 4) return STATUS_TILE_FLAGS;
+    if (!t.coded && (code || t.words)) return STATUS_TILE_ZEROS;
+    if (t.coded) bytes_take(b, d->lanes * 4 + (u64)t.words * 2);
+    t.low_len = 0;
+    t.low_at = 0;
+    if (t.coded && d->any_low) {
+        t.low_len = bytes_varint(b);
+        t.low_at = bytes_take(b, t.low_len);
+    }
+    t.escapes = 0;
+    t.escape_width = 0;
+    t.escapes_at = 0;
+    if (code) {
+        t.escape_width = 1u << (code - 1);
+        const u64 n = bytes_varint(b);
+        if (b.code) return b.code;
+        if (n > t.values) return STATUS_ESCAPES;
+        t.escapes = (u32)n;
+        t.escapes_at = bytes_take(b, n * t.escape_width);
+    }
+    t.exact_at = b.at;
+    if (!t.exact) bytes_end(b);
+    return b.code;
+}
+
+// Where a warp stands in a tile.
+struct Coder {
+    Words words;
+    // State of rANS and of the trellis.
+    u32 x, s;
+    // Escapes taken, bits of `low` taken; trouble of this lane.
+    u32 escapes, bad;
+    u64 low;
+};
+
+// The high part of a level that has no symbol, where `mine`. All lanes take part.
+OUTLINE i32 escape_next(const Tile &t, Coder &c, bool mine, u32 low_bits, i32 otherwise) {
+    const u32 who = __ballot_sync(ALL_LANES, mine);
+    const u32 i = c.escapes + (u32)__popc(who & ((1u << lane_of()) - 1));
+    c.escapes += (u32)__popc(who);
+    if (!mine) return otherwise;
+    if (i >= t.escapes) {
+        c.bad = STATUS_ESCAPES;
+        return 0;
+    }
+    const u8 *at = t.bytes + t.escapes_at + (u64)i * t.escape_width;
+    u32 v = at[0];
+    if (t.escape_width == 1) v = (u32)(i32)(signed char)v;
+    else {
+        v |= (u32)at[1] << 8;
+        if (t.escape_width == 2) v = (u32)(i32)(short)v;
+        else v |= (u32)at[2] << 16 | (u32)at[3] << 24;
+    }
+    const i32 high = (i32)v;
+    const u32 size = high < 0 ? 0u - (u32)high : (u32)high;
+    if (size > (u32)MAX_LEVEL >> low_bits) {
+        c.bad = STATUS_LEVEL;
+        return 0;
+    }
+    return high;
+}
+
+// Raw bits of this lane's level. All lanes take part.
+DEVICE u32 low_next(const Tile &t, Coder &c, u32 bits) {
+    const u32 before = warp_before(bits);
+    const u64 at = c.low + before, byte = at >> 3;
+    c.low += __shfl_sync(ALL_LANES, before + bits, 31);
+    u32 v = 0;
+    for (u32 i = 0; i < 3; ++i)
+        if (byte + i < t.low_len) v |= (u32)t.bytes[t.low_at + byte + i] << (8 * i);
+    return v >> (at & 7) & ((1u << bits) - 1);
+}
+
+DEVICE u32 next_state(const Desc *d, u32 s, i32 k) {
+    return (s >> 1) ^ (s & 1 ? d->on_quantiser : 0) ^ (k & 1 ? d->on_parity : 0);
+}
+
+// Any blob, any window, from step `from` on: one value at a time, everything looked up where it lies.
+template <class E>
+DEVICE void steps_plain(const Item &item, const Work *work, const Common<E> &common, const Tile &t, Coder &c, u32 step) {
+    const Desc *d = &work->desc;
+    const u32 lanes = d->lanes, lane = lane_of();
+    const u8 *blob = (const u8 *)item.blob;
+    E *out = (E *)item.out;
+    for (; (u64)step * lanes < t.to; ++step) {
+        const u32 i = step * lanes + lane;
+        const bool active = lane < lanes && i < t.values;
+        u32 cls = 0;
+        if (d->classes > 1 && active) {
+            const u64 at = t.start + i, row = at / d->width, col = at - row * d->width;
+            cls = d->class_of_sum[scale_at(blob + d->rows_at, d->rows_len, d->row_bits, row) +
+                                  scale_at(blob + d->cols_at, d->cols_len, d->col_bits, col)];
+        }
+        const u32 q = c.s & 1, set = cls * d->tables_per_class + q;
+        u32 slot = 0;
+        if (active) {
+            const u32 at = c.x & ((1u << d->log) - 1);
+            slot = common.has_slots ? common.slots[(set << d->log) + at] : slot_find(work->start[set], d->log, at);
+            c.x = pop(c.x, slot, d->log);
+        }
+        c.x = fill_up(c.words, c.x, active);
+        words_refill(c.words);
+        const u32 bits = active ? d->low[cls] : 0;
+        i32 k = (i32)slot >> 24;
+        const bool escaped = active && (slot >> 24) == ESCAPE;
+        if (__any_sync(ALL_LANES, escaped)) k = escape_next(t, c, escaped, bits, k);
+        if (d->any_low) k = (i32)((u32)k << bits | low_next(t, c, bits));
+        if (active) {
+            c.s = next_state(d, c.s, k);
+            if (i >= t.from && i < t.to)
+                out[t.start + i - d->first] = element<E>(item.dtype, d->scale, units_of(d->offsets, k, q));
+        }
+    }
+}
+
+// Whole steps of 32 lanes without low bits, four at a time; returns how many were done.
+template <class E, bool CLASSES>
+DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &common, const Tile &t, Coder &c) {
+    const Desc *d = &work->desc;
+    const u32 lane = lane_of(), log = d->log, mask = (1u << log) - 1;
+    const u32 on_quantiser = d->on_quantiser, on_parity = d->on_parity;
+    const u32 width = (u32)d->width, row_bits = d->row_bits;
+    const bool by_column = d->col_bits > 0;
+    const u8 *rows = (const u8 *)item.blob + d->rows_at;
+    const u64 rows_len = d->rows_len;
+    const u32 *slots = common.slots;
+    const E *lut = common.lut;
+    E *out = (E *)item.out + (t.start - d->first) + lane;
+    u64 row = 0;
+    u32 col = 0, scale = 0, next_scale = 0;
+    if (CLASSES) {
+        row = (t.start + lane) / width;
+        col = (u32)((t.start + lane) - row * width);
+        scale = scale_at(rows, rows_len, row_bits, row);
+        next_scale = scale_at(rows, rows_len, row_bits, row + 1);
+    }
+    u32 x = c.x, s = c.s;
+    Words w = c.words;
+    const u32 steps = t.values / 128 * 4;
+    for (u32 step = 0; step < steps; step += 4) {
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            u32 base = 0;
+            if (CLASSES) {
+                base = common.base[scale + (by_column ? common.cols[col] : 0)];
+                col += 32;
+                if (col >= width) {
+                    col -= width;
+                    ++row;
+                    scale = next_scale;
+                    next_scale = scale_at(rows, rows_len, row_bits, row + 1);
+                }
+            }
+            const u32 q = s & 1;
+            const u32 slot = slots[base + (q << log) + (x & mask)];
+            x = fill_up(w, pop(x, slot, log));
+            i32 k = (i32)slot >> 24;
+            E v = lut[q << 8 | slot >> 24];
+            const bool escaped = slot >> 24 == ESCAPE;
+            if (__any_sync(ALL_LANES, escaped)) {
+                k = escape_next(t, c, escaped, 0, k);
+                if (escaped) v = element<E>(item.dtype, d->scale, units_of(d->offsets, k, q));
+            }
+            s = (s >> 1) ^ (q ? on_quantiser : 0) ^ (k & 1 ? on_parity : 0);
+            out[j * 32] = v;
+        }
+        out += 128;
+        words_refill(w);
+    }
+    c.x = x;
+    c.s = s;
+    c.words = w;
+    return steps;
+}
+
+// Values stored as they were, over what the levels gave.
+template <class E> DEVICE u32 put_exact(const Item &item, const Desc *d, const Tile &t) {
+    Bytes b = {t.bytes, t.exact_at, t.len, 0};
+    const u32 size = size_of(d->dtype);
+    E *out = (E *)item.out;
+    const u64 runs = bytes_varint(b);
+    u64 end = 0;
+    for (u64 r = 0; r < runs && !b.code; ++r) {
+        const u64 gap = bytes_varint(b), len = bytes_varint(b);
+        u64 bits = 0;
+        for (u32 i = 0; i < size; ++i) bits |= (u64)bytes_next(b) << (8 * i);
+        if (b.code) break;
+        const u64 room = t.values - end;
+        if (len == 0 || gap > room || len > room - gap) return STATUS_EXACT_RUN;
+        const u64 start = end + gap;
+        end = start + len;
+        const E v = sizeof(E) == 8 ? (E)bits : (E)convert(d->dtype, item.dtype, (u32)bits);
+        for (u64 i = max(start, (u64)t.from) + lane_of(); i < min(end, (u64)t.to); i += 32) out[t.start + i - d->first] = v;
+    }
+    if (!b.code) bytes_end(b);
+    return b.code;
+}
+
+template <class E> DEVICE void decode_tile(const Item &item, const Work *work, const Common<E> &common, u64 number, Status *status) {
+    const Desc *d = &work->desc;
+    const u32 lane = lane_of();
+    const TileAt at = tile_at(item, work, number);
+    Tile t;
+    t.bytes = at.bytes;
+    t.len = at.len;
+    t.start = number * d->tile_values;
+    t.values = (u32)min(d->tile_values, d->values - t.start);
+    t.from = (u32)(max(d->first, t.start) - t.start);
+    t.to = (u32)(min(d->end, t.start + t.values) - t.start);
+    u32 code = tile_read(d, t);
+    if (code) {
+        if (lane == 0) report(status, code);
+        return;
+    }
+    if (!t.coded) {
+        E *out = (E *)item.out + (t.start - d->first);
+        for (u32 i = t.from + lane; i < t.to; i += 32) out[i] = 0;
+    } else {
+        Coder c;
+        c.x = lane < d->lanes ? *(const u32 *)(t.bytes + 4 + 4 * lane) : START;
+        c.s = 0;
+        c.escapes = 0;
+        c.low = 0;
+        c.bad = c.x < START ? STATUS_STATE : 0;
+        c.words = words_open(common.ring, (u64)t.bytes + 4 + 4 * d->lanes, item.blob + item.blob_len);
+        if (__any_sync(ALL_LANES, c.bad)) {
+            if (c.bad) report(status, c.bad);
+            return;
+        }
+        u32 step = 0;
+        const bool whole = t.from == 0 && t.to == t.values && d->lanes == 32 && !d->any_low && common.has_slots;
+        if (whole && d->classes == 1) step = steps_fast<E, false>(item, work, common, t, c);
+        else if (whole && common.has_cols) step = steps_fast<E, true>(item, work, common, t, c);
+        steps_plain<E>(item, work, common, t, c, step);
+        if (t.to == t.values) {
+            if (c.x != START || words_taken(c.words) != t.words) c.bad = c.bad ? c.bad : STATUS_WORDS;
+            if (c.escapes != t.escapes) c.bad = c.bad ? c.bad : STATUS_ESCAPES;
+            if ((c.low + 7) / 8 != t.low_len) c.bad = c.bad ? c.bad : STATUS_LOW_LEFT;
+        }
+        if (c.bad) report(status, c.bad);
+    }
+    if (t.exact) {
+        __syncwarp();
+        code = put_exact<E>(item, d, t);
+        if (code && lane == 0) report(status, code);
+    }
+    __syncwarp();
+}
+
+// One or more blocks a blob, tiles dealt to warps so that few tiles are spread over many blocks.
+template <class E> DEVICE void decode_blob(const LevelsArgs &a, unsigned char *memory, u32 *stop) {
+    const Place place = place_of(a.items, a.count, a.blocks);
+    Status *status = a.status + place.item;
+    const Item item = a.items[place.item];
+    const Work *work = work_of(item);
+    const Desc *d = &work->desc;
+    const u32 warps = blockDim.x / 32;
+    if (threadIdx.x == 0)
+        *stop = status->code != 0 || d->codec != CODEC_LEVELS || size_of(item.dtype) != sizeof(E) ||
+                d->first_tile + place.part >= d->end_tile;
+    __syncthreads();
+    if (*stop) return;
+
+    // Shared memory: rings, look-up tables, slots, columns; the last two if there is room.
+    u32 used = warps * RING_BYTES;
+    E *lut = (E *)(memory + used);
+    used += 512 * sizeof(E);
+    u32 *base = (u32 *)(memory + used);
+    used += SUMS * 4;
+    u32 *slots = (u32 *)(memory + used);
+    const u32 slots_len = d->tables << d->log;
+    Common<E> common;
+    common.has_slots = (u64)used + (u64)slots_len * 4 <= a.shared;
+    if (common.has_slots) used += slots_len * 4;
+    u8 *cols = memory + used;
+    const bool room = d->col_bits == 0 || (u64)used + d->width <= a.shared;
+    common.has_cols = common.has_slots && d->classes > 1 && d->width >= 32 && d->width < (1u << 30) && room;
+    for (u32 i = threadIdx.x; i < 512; i += blockDim.x) {
+        const i32 k = (i32)(signed char)(i & 255);
+        lut[i] = element<E>(item.dtype, d->scale, units_of(d->offsets, k, i >> 8));
+    }
+    for (u32 i = threadIdx.x; i < SUMS; i += blockDim.x) base[i] = (u32)d->class_of_sum[i] * d->tables_per_class << d->log;
+    if (common.has_slots)
+        for (u32 t = 0; t < d->tables; ++t) slots_fill(slots + (t << d->log), work->start[t], d->log);
+    if (common.has_cols && d->col_bits)
+        for (u32 i = threadIdx.x; i < d->width; i += blockDim.x)
+            cols[i] = (u8)scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, i);
+    __syncthreads();
+    common.slots = slots;
+    common.lut = lut;
+    common.base = base;
+    common.cols = cols;
+    common.ring = (u16 *)(memory + warp_of() * RING_BYTES);
+    const u64 stride = (u64)place.parts * warps;
+    for (u64 t = d->first_tile + (u64)warp_of() * place.parts + place.part; t < d->end_tile; t += stride)
+        decode_tile<E>(item, work, common, t, status);
+}
+
+KERNEL(1024) levels_decode_1(const LevelsArgs a) {
+    DYNAMIC_SHARED(memory);
+    __shared__ u32 stop;
+    decode_blob<u8>(a, memory, &stop);
+}
+KERNEL(1024) levels_decode_2(const LevelsArgs a) {
+    DYNAMIC_SHARED(memory);
+    __shared__ u32 stop;
+    decode_blob<u16>(a, memory, &stop);
+}
+KERNEL(1024) levels_decode_4(const LevelsArgs a) {
+    DYNAMIC_SHARED(memory);
+    __shared__ u32 stop;
+    decode_blob<u32>(a, memory, &stop);
+}
+KERNEL(1024) levels_decode_8(const LevelsArgs a) {
+    DYNAMIC_SHARED(memory);
+    __shared__ u32 stop;
+    decode_blob<u64>(a, memory, &stop);
+}

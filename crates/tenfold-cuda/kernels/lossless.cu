@@ -1,0 +1,174 @@
+// Lossless tiles: byte planes back to elements, a warp a tile. The twin of `lossless/decode.rs`.
+
+#include "blob.cuh"
+#include "rans.cuh"
+
+struct PlanesArgs {
+    const Item *items;
+    Status *status;
+    u32 count, blocks;
+    // Dynamic shared memory of a block.
+    u32 shared;
+};
+
+// One plane of a tile: how it is stored, and where a coder stands in it.
+struct Plane {
+    u32 mode, value;
+    const u8 *bytes;
+    // Its table in shared memory, or null; and its table's number.
+    const u32 *slots;
+    u32 table, words, x;
+    Words stream;
+};
+
+// A byte of the plane, for value `i` of the tile. All lanes of the warp take part.
+DEVICE u32 plane_next(Plane &p, const Work *work, u32 i, bool active) {
+    if (p.mode == PLANE_CONSTANT) return p.value;
+    if (p.mode == PLANE_STORED) return active ? (u32)__ldg(p.bytes + i) : 0;
+    u32 slot = 0;
+    if (active) {
+        const u32 at = p.x & ((1u << PLANE_LOG) - 1);
+        slot = p.slots ? p.slots[at] : slot_find(work->start[p.table], PLANE_LOG, at);
+        p.x = pop(p.x, slot, PLANE_LOG);
+    }
+    p.x = fill_up(p.stream, p.x, active);
+    return slot >> 24;
+}
+
+// Reads how a tile's planes are stored. Returns a status.
+template <u32 P>
+DEVICE u32 planes_read(const Item &item, const Desc *d, const TileAt &tile, u32 values, Plane *planes, const u32 *slots, u16 *rings) {
+    u64 at = 0;
+    u32 tables = 0;
+#pragma unroll
+    for (u32 p = 0; p < P; ++p) {
+        const bool table = d->coded >> p & 1;
+        if (at + 4 > tile.len) return STATUS_FIELD;
+        const u32 head = *(const u32 *)(tile.bytes + at), rest = head >> 8;
+        at += 4;
+        planes[p].mode = head & 255;
+        planes[p].value = rest;
+        planes[p].bytes = tile.bytes + at;
+        planes[p].words = rest;
+        planes[p].table = tables;
+        planes[p].slots = slots ? slots + (tables << PLANE_LOG) : nullptr;
+        u64 len = 0;
+        if ((head & 255) == PLANE_CONSTANT && rest < 256) len = 0;
+        else if ((head & 255) == PLANE_STORED && rest == 0) len = values;
+        else if ((head & 255) == PLANE_CODED && table) len = d->lanes * 4 + (u64)rest * 2;
+        else return STATUS_PLANE_MODE;
+        const u64 padded = (len + 3) & ~3ull;
+        if (at + padded > tile.len) return STATUS_FIELD;
+        for (u64 i = len; i < padded; ++i)
+            if (tile.bytes[at + i]) return STATUS_PADDING;
+        if (planes[p].mode == PLANE_CODED) {
+            const u32 lane = lane_of();
+            planes[p].x = lane < d->lanes ? *(const u32 *)(tile.bytes + at + 4 * lane) : START;
+            planes[p].stream = words_open(rings + tables * RING, (u64)tile.bytes + at + 4 * d->lanes, item.blob + item.blob_len);
+            if (__any_sync(ALL_LANES, planes[p].x < START)) return STATUS_STATE;
+        }
+        tables += table;
+        at += padded;
+    }
+    return at == tile.len ? 0 : STATUS_TILE_LEFT;
+}
+
+template <class E, u32 P> DEVICE E planes_element(Plane *planes, const Work *work, u32 i, bool active, bool rotate) {
+    E v = 0;
+#pragma unroll
+    for (u32 p = 0; p < P; ++p) v |= (E)((E)plane_next(planes[p], work, i, active) << (8 * p));
+    return rotate ? (E)(v >> 1 | v << (8 * P - 1)) : v;
+}
+
+template <class E> DEVICE void decode_planes_tile(const Item &item, const Work *work, const u32 *slots, u16 *rings, u64 number, Status *status) {
+    const u32 P = sizeof(E);
+    const Desc *d = &work->desc;
+    const u32 lane = lane_of(), lanes = d->lanes;
+    const TileAt tile = tile_at(item, work, number);
+    const u64 start = number * d->tile_values;
+    const u32 values = (u32)min(d->tile_values, d->values - start);
+    const u32 from = (u32)(max(d->first, start) - start), to = (u32)(min(d->end, start + values) - start);
+    Plane planes[P];
+    const u32 code = planes_read<P>(item, d, tile, values, planes, slots, rings);
+    if (code) {
+        if (lane == 0) report(status, code);
+        return;
+    }
+    const bool rotate = is_float(d->dtype);
+    E *out = (E *)item.out;
+    u32 step = 0;
+    if (from == 0 && to == values && lanes == 32 && slots) {
+        E *at = out + (start - d->first) + lane;
+        for (; step < values / 128 * 4; step += 4) {
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j)
+                at[j * 32] = planes_element<E, P>(planes, work, (step + j) * 32 + lane, true, rotate);
+            at += 128;
+#pragma unroll
+            for (u32 p = 0; p < P; ++p)
+                if (planes[p].mode == PLANE_CODED) words_refill(planes[p].stream);
+        }
+    }
+    for (; (u64)step * lanes < to; ++step) {
+        const u32 i = step * lanes + lane;
+        const bool active = lane < lanes && i < values;
+        const E v = planes_element<E, P>(planes, work, i, active, rotate);
+        if (active && i >= from && i < to) out[start + i - d->first] = v;
+#pragma unroll
+        for (u32 p = 0; p < P; ++p)
+            if (planes[p].mode == PLANE_CODED) words_refill(planes[p].stream);
+    }
+    if (to != values) return;
+#pragma unroll
+    for (u32 p = 0; p < P; ++p)
+        if (planes[p].mode == PLANE_CODED && (planes[p].x != START || words_taken(planes[p].stream) != planes[p].words))
+            report(status, STATUS_WORDS);
+}
+
+template <class E> DEVICE void decode_planes(const PlanesArgs &a, unsigned char *memory, u32 *stop) {
+    const Place place = place_of(a.items, a.count, a.blocks);
+    Status *status = a.status + place.item;
+    const Item item = a.items[place.item];
+    const Work *work = work_of(item);
+    const Desc *d = &work->desc;
+    if (threadIdx.x == 0)
+        *stop = status->code != 0 || d->codec != CODEC_PLANES || size_of(item.dtype) != sizeof(E) ||
+                d->first_tile + place.part >= d->end_tile;
+    __syncthreads();
+    if (*stop) return;
+
+    // Shared memory: tables if they fit beside the rings of one warp; then rings for as many warps as there is room.
+    const u32 ring = max(1u, d->tables) * RING_BYTES, tables = (d->tables << PLANE_LOG) * 4;
+    u32 *slots = (u64)tables + ring <= a.shared ? (u32 *)memory : nullptr;
+    const u32 used = slots ? tables : 0;
+    const u32 warps = min(blockDim.x / 32, (a.shared - used) / ring);
+    if (slots)
+        for (u32 t = 0; t < d->tables; ++t) slots_fill(slots + (t << PLANE_LOG), work->start[t], PLANE_LOG);
+    __syncthreads();
+    if (warp_of() >= warps) return;
+    u16 *rings = (u16 *)(memory + used + warp_of() * ring);
+    const u64 stride = (u64)place.parts * warps;
+    for (u64 t = d->first_tile + (u64)warp_of() * place.parts + place.part; t < d->end_tile; t += stride)
+        decode_planes_tile<E>(item, work, slots, rings, t, status);
+}
+
+KERNEL(1024) lossless_decode_1(const PlanesArgs a) {
+    DYNAMIC_SHARED(memory);
+    __shared__ u32 stop;
+    decode_planes<u8>(a, memory, &stop);
+}
+KERNEL(1024) lossless_decode_2(const PlanesArgs a) {
+    DYNAMIC_SHARED(memory);
+    __shared__ u32 stop;
+    decode_planes<u16>(a, memory, &stop);
+}
+KERNEL(1024) lossless_decode_4(const PlanesArgs a) {
+    DYNAMIC_SHARED(memory);
+    __shared__ u32 stop;
+    decode_planes<u32>(a, memory, &stop);
+}
+KERNEL(1024) lossless_decode_8(const PlanesArgs a) {
+    DYNAMIC_SHARED(memory);
+    __shared__ u32 stop;
+    decode_planes<u64>(a, memory, &stop);
+}

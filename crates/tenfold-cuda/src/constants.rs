@@ -1,0 +1,115 @@
+//! The C header that gives kernels the numbers of the format. `make ptx` writes it; a test holds it against this.
+
+use std::fmt::Write;
+
+use tenfold::{Dtype, FORMAT_VERSION, format};
+
+use crate::status;
+
+/// Bytes of what a kernel is told of one blob.
+pub(crate) const ITEM_BYTES: usize = 72;
+/// Blobs that fit the arguments of one launch.
+pub(crate) const ITEMS_PER_LAUNCH: usize = 56;
+/// Bytes of workspace for the header and tables of one blob.
+pub(crate) const WORK_BYTES: usize = 17 << 10;
+
+/// Lowest coefficients of the CRC's polynomial first, in one bit string from the top.
+const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
+
+/// Product of two polynomials modulo the CRC's, both with their lowest coefficient in the top bit.
+fn multiply(a: u32, b: u32) -> u32 {
+    let (mut a, mut product) = (a, 0);
+    for bit in (0..32).rev() {
+        product ^= if b >> bit & 1 == 1 { a } else { 0 };
+        a = (a >> 1) ^ if a & 1 == 1 { CRC_POLYNOMIAL } else { 0 };
+    }
+    product
+}
+
+/// x to the power of 32·n.
+fn x_to_words(n: usize) -> u32 {
+    let mut word = 1u32 << 31;
+    for _ in 0..32 {
+        word = multiply(word, 1 << 30);
+    }
+    (0..n).fold(1 << 31, |p, _| multiply(p, word))
+}
+
+/// The header's text.
+pub fn header() -> String {
+    let mut out = String::from(
+        "// Made by `make ptx` from the Rust definition of the format; do not edit.\n#pragma once\n\n",
+    );
+    let mut put = |name: &str, v: i64| {
+        let _ = writeln!(out, "#define {name} {v}");
+    };
+    put("MAGIC", u32::from_le_bytes(format::MAGIC) as i64);
+    put("FORMAT_VERSION", FORMAT_VERSION as i64);
+    put("FIXED", format::FIXED as i64);
+    put("CODEC_PLANES", format::CODEC_PLANES as i64);
+    put("CODEC_LEVELS", format::CODEC_LEVELS as i64);
+    put("MAX_TILE", format::MAX_TILE as i64);
+    put("MAX_LANES", format::MAX_LANES as i64);
+    put("LANES_LOG", format::MAX_LANES.ilog2() as i64);
+    put("MAX_CLASSES", format::MAX_CLASSES as i64);
+    put("MAX_LEVEL", format::MAX_LEVEL as i64);
+    put("MAX_LOW_BITS", format::MAX_LOW_BITS as i64);
+    put("MAX_SCALE_BITS", format::MAX_SCALE_BITS as i64);
+    put("ESCAPE", format::ESCAPE as i64);
+    put("START", format::START as i64);
+    put("LOG_LEAST", *format::LOG_RANGE.start() as i64);
+    put("LOG_MOST", *format::LOG_RANGE.end() as i64);
+    put("PLANE_LOG", format::PLANE_LOG as i64);
+    put("TILE_CODED", format::CODED as i64);
+    put("TILE_ESCAPES_SHIFT", format::ESCAPES_SHIFT as i64);
+    put("TILE_EXACT", format::EXACT as i64);
+    put("PLANE_CONSTANT", format::PLANE_CONSTANT as i64);
+    put("PLANE_STORED", format::PLANE_STORED as i64);
+    put("PLANE_CODED", format::PLANE_CODED as i64);
+    put("ITEM_BYTES", ITEM_BYTES as i64);
+    put("ITEMS_PER_LAUNCH", ITEMS_PER_LAUNCH as i64);
+    put("WORK_BYTES", WORK_BYTES as i64);
+    put("OFFSETS", format::OFFSETS as i64);
+    put("UNITS", format::UNITS as i64);
+    for dtype in Dtype::ALL {
+        put(&format!("DTYPE_{}", dtype.name().to_uppercase()), dtype.id() as i64);
+    }
+    for (code, name, _) in status::CODES {
+        put(&format!("STATUS_{name}"), *code as i64);
+    }
+    out.push_str("\n// Feedback of the trellis by log2 of its states: on the quantiser, on the parity; 0 where there is none.\n");
+    for (name, part) in [("TRELLIS_QUANTISER", 0), ("TRELLIS_PARITY", 1)] {
+        let of = |nu: u8| {
+            let code = format::TRELLIS_CODES.iter().find(|c| c.0 == nu);
+            code.map_or(0, |c| [c.1, c.2][part] >> 1).to_string()
+        };
+        let list: Vec<String> = (0..=8).map(of).collect();
+        let _ = writeln!(out, "#define {name} {{{}}}", list.join(", "));
+    }
+    out.push_str("\n// CRC-32: the polynomial, and x to the power of 32·n for n = 0 … 32.\n");
+    let _ = writeln!(out, "#define CRC_POLYNOMIAL {CRC_POLYNOMIAL:#x}u");
+    let powers: Vec<String> = (0..=32).map(|n| format!("{:#x}u", x_to_words(n))).collect();
+    let _ = writeln!(out, "#define CRC_POWERS {{{}}}", powers.join(", "));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_have_the_numbers_of_the_format() {
+        assert_eq!(include_str!("../kernels/format.h"), header(), "run `make ptx`");
+    }
+
+    #[test]
+    fn powers_advance_a_checksum_by_words() {
+        // Zeros after a message multiply its remainder by a power of x.
+        let mut crc = 0x1234_5678u32;
+        let whole = multiply(crc, x_to_words(3));
+        for _ in 0..96 {
+            crc = (crc >> 1) ^ if crc & 1 == 1 { CRC_POLYNOMIAL } else { 0 };
+        }
+        assert_eq!(whole, crc);
+    }
+}

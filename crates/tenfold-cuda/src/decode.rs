@@ -1,0 +1,264 @@
+//! Blobs on a device to tensors on it.
+//!
+//! A call queues a few kernels on the caller's stream and returns: headers are read and checked on the device,
+//! then tiles are decoded, a warp each. What came of it lies in a [`Status`] a blob, on the device too.
+
+use tenfold::{Dtype, Limits};
+
+use crate::constants::{ITEM_BYTES, ITEMS_PER_LAUNCH, WORK_BYTES};
+use crate::device::{Device, DeviceSlice};
+use crate::driver::{Shape, Stream};
+use crate::error::{Error, Result};
+use crate::status::Status;
+
+/// Tiles whose lengths are added up together; each takes eight bytes of a directory.
+const RUN: usize = 64;
+/// The fewest values of a warp's tile that a grid is laid out for.
+const TILE: u64 = 32 * 1024;
+/// Shared memory that a block needs to keep the two tables of a blob without classes beside its rings.
+const LEAST_SHARED: u32 = 40 << 10;
+
+/// One blob to decode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DecodeRequest {
+    /// The blob, at an address that is a multiple of 16.
+    pub blob: DeviceSlice,
+    /// Where the elements go: exactly the bytes of what is asked for.
+    pub out: DeviceSlice,
+    /// Dtype of the output: the blob's own, or for a lossy blob of f32 or less any of f32, f16, bf16 and f8.
+    pub dtype: Dtype,
+    /// First value wanted, and how many; `None` for all from there on.
+    pub values: (u64, Option<u64>),
+}
+
+impl DecodeRequest {
+    /// A whole blob.
+    pub fn new(blob: DeviceSlice, out: DeviceSlice, dtype: Dtype) -> Self {
+        DecodeRequest { blob, out, dtype, values: (0, None) }
+    }
+
+    /// Only some values, in row-major order.
+    pub fn with_values(mut self, first: u64, count: u64) -> Self {
+        self.values = (first, Some(count));
+        self
+    }
+}
+
+/// How to decode on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DecodeSettings {
+    /// What a blob may ask for.
+    pub limits: Limits,
+    /// Whether to check the checksums of tiles. Default: true. Headers are always checked, and no blob makes a
+    /// kernel leave its memory.
+    pub checksums: bool,
+}
+
+impl Default for DecodeSettings {
+    fn default() -> Self {
+        DecodeSettings { limits: Limits::default(), checksums: true }
+    }
+}
+
+impl DecodeSettings {
+    /// Sets whether to check the checksums of tiles.
+    pub fn with_checksums(mut self, checksums: bool) -> Self {
+        self.checksums = checksums;
+        self
+    }
+
+    /// Sets the limits.
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+/// As the kernels have it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Item {
+    blob: u64,
+    blob_len: u64,
+    out: u64,
+    out_len: u64,
+    first: u64,
+    count: u64,
+    work: u64,
+    work_len: u64,
+    dtype: u32,
+    block0: u32,
+}
+
+#[repr(C)]
+struct PlaceArgs {
+    items: [Item; ITEMS_PER_LAUNCH],
+    to: u64,
+    status: u64,
+    first: u32,
+    count: u32,
+}
+
+#[repr(C)]
+struct OpenArgs {
+    items: u64,
+    status: u64,
+    max_bytes: u64,
+    count: u32,
+    max_dims: u32,
+}
+
+#[repr(C)]
+struct CheckArgs {
+    items: u64,
+    status: u64,
+    count: u32,
+    blocks: u32,
+}
+
+#[repr(C)]
+struct TilesArgs {
+    items: u64,
+    status: u64,
+    count: u32,
+    blocks: u32,
+    shared: u32,
+}
+
+/// Bytes of workspace that one blob takes beside its item.
+fn work_len(blob: usize) -> usize {
+    (WORK_BYTES + (blob / 8 / RUN + 2) * 8).next_multiple_of(16)
+}
+
+/// Bytes of workspace that [`decode`] needs for these blobs.
+pub fn decode_workspace_len(requests: &[DecodeRequest]) -> usize {
+    (requests.len() * ITEM_BYTES).next_multiple_of(16) + requests.iter().map(|r| work_len(r.blob.len)).sum::<usize>()
+}
+
+/// Queues the decoding of blobs that lie on the device. Nothing is allocated, and nobody waits.
+///
+/// `status` has room for one [`Status`] a blob. An error here means that nothing or only part was queued; what is
+/// wrong with a blob is in its status.
+///
+/// # Safety
+/// All memory is memory of this device, is as long as it says, does not overlap, and is neither freed nor used
+/// otherwise until the stream has passed this call.
+pub unsafe fn decode(
+    device: &Device,
+    requests: &[DecodeRequest],
+    settings: &DecodeSettings,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    if requests.is_empty() {
+        return Ok(());
+    }
+    let count = u32::try_from(requests.len())
+        .map_err(|_| Error::InvalidArgument("more blobs than a launch can take".into()))?;
+    let status = status.part(0, requests.len() * size_of::<Status>())?;
+    let workspace = workspace.part(0, decode_workspace_len(requests))?;
+    if workspace.address % 16 != 0 || status.address % 8 != 0 {
+        return Err(Error::InvalidArgument(
+            "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
+        ));
+    }
+    let grid = Grid::new(device, requests);
+
+    // 1. The list of blobs, through the launch's own arguments: no copy from the host has to be waited for.
+    let mut at = workspace.address + (requests.len() * ITEM_BYTES).next_multiple_of(16) as u64;
+    for (chunk, requests) in requests.chunks(ITEMS_PER_LAUNCH).enumerate() {
+        let first = chunk * ITEMS_PER_LAUNCH;
+        let mut args = PlaceArgs {
+            items: [Item::default(); ITEMS_PER_LAUNCH],
+            to: workspace.address,
+            status: status.address,
+            first: first as u32,
+            count: requests.len() as u32,
+        };
+        for (i, (item, r)) in args.items.iter_mut().zip(requests).enumerate() {
+            let work_len = work_len(r.blob.len) as u64;
+            *item = Item {
+                blob: r.blob.address,
+                blob_len: r.blob.len as u64,
+                out: r.out.address,
+                out_len: r.out.len as u64,
+                first: r.values.0,
+                count: r.values.1.unwrap_or(u64::MAX),
+                work: at,
+                work_len,
+                dtype: r.dtype.id() as u32,
+                block0: grid.first_block[first + i],
+            };
+            at += work_len;
+        }
+        // SAFETY: the caller vouches for the memory, whose sizes were checked above.
+        unsafe { device.launch("blob_place", Shape { grid: 1, block: 64, shared: 0 }, &args, stream)? };
+    }
+
+    // 2. Headers.
+    let (items, max_dims) = (workspace.address, settings.limits.max_dims.min(255) as u32);
+    let args = OpenArgs { items, status: status.address, max_bytes: settings.limits.max_bytes, count, max_dims };
+    // SAFETY: as above.
+    unsafe { device.launch("blob_open", Shape { grid: count, block: 256, shared: 0 }, &args, stream)? };
+
+    // 3. Checksums.
+    if settings.checksums {
+        let args = CheckArgs { items, status: status.address, count, blocks: grid.blocks };
+        // SAFETY: as above.
+        unsafe { device.launch("blob_check", Shape { grid: grid.blocks, block: 256, shared: 0 }, &args, stream)? };
+    }
+
+    // 4. Tiles, by the size of an element. Which codec a blob has only the device knows: both kernels are queued,
+    // and the one that has nothing to do ends at once.
+    let args = TilesArgs { items, status: status.address, count, blocks: grid.blocks, shared: grid.shape.shared };
+    for size in [1, 2, 4, 8] {
+        let of_size = |r: &&DecodeRequest| r.dtype.size() == size;
+        let Some(_) = requests.iter().find(of_size) else { continue };
+        let [levels, planes] = match size {
+            1 => ["levels_decode_1", "lossless_decode_1"],
+            2 => ["levels_decode_2", "lossless_decode_2"],
+            4 => ["levels_decode_4", "lossless_decode_4"],
+            _ => ["levels_decode_8", "lossless_decode_8"],
+        };
+        let floats = requests.iter().filter(of_size).any(|r| r.dtype.is_float());
+        if floats {
+            // SAFETY: as above.
+            unsafe { device.launch(levels, grid.shape, &args, stream)? };
+        }
+        // SAFETY: as above.
+        unsafe { device.launch(planes, grid.shape, &args, stream)? };
+    }
+    Ok(())
+}
+
+/// How tiles are dealt to blocks: as many blocks as the device runs at once, shared among the blobs by size.
+struct Grid {
+    shape: Shape,
+    blocks: u32,
+    first_block: Vec<u32>,
+}
+
+impl Grid {
+    fn new(device: &Device, requests: &[DecodeRequest]) -> Grid {
+        let properties = device.properties();
+        let tiles = |r: &DecodeRequest| (r.out.len as u64 / r.dtype.size() as u64).div_ceil(TILE).max(1);
+        let total: u64 = requests.iter().map(tiles).sum();
+        // Blocks as wide as the blobs are large on average, and as many of them as fill a multiprocessor.
+        let mean = (total / requests.len() as u64).max(1).next_power_of_two().min(32) as u32;
+        let most = properties.shared_per_block.saturating_sub(1 << 10);
+        let per_multiprocessor = (32 / mean).clamp(1, (most / LEAST_SHARED).max(1));
+        let shared = (most / per_multiprocessor) & !15;
+        let at_once = (properties.multiprocessors * per_multiprocessor) as u64;
+        let mut first_block = Vec::with_capacity(requests.len());
+        let mut blocks = 0u32;
+        for r in requests {
+            first_block.push(blocks);
+            let share = (at_once * tiles(r)).div_ceil(total).clamp(1, tiles(r));
+            blocks += u32::try_from(share).unwrap_or(1);
+        }
+        Grid { shape: Shape { grid: blocks, block: 32 * mean, shared }, blocks, first_block }
+    }
+}

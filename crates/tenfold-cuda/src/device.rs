@@ -1,0 +1,88 @@
+//! A device: the way to everything in this crate.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::driver::{Cuda, Driver, Properties, Shape, Stream, count};
+use crate::error::{Error, Result};
+
+/// A CUDA device with tenfold's kernels. Cheap to clone.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) driver: Arc<dyn Driver>,
+}
+
+/// Memory of a device that someone else owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceSlice {
+    /// Address on the device.
+    pub address: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl DeviceSlice {
+    /// Memory at an address.
+    pub fn new(address: u64, len: usize) -> Self {
+        DeviceSlice { address, len }
+    }
+
+    /// A part of it.
+    pub(crate) fn part(self, at: usize, len: usize) -> Result<DeviceSlice> {
+        if at.checked_add(len).is_none_or(|end| end > self.len) {
+            let (have, need) = (self.len, at.saturating_add(len));
+            return Err(Error::InvalidArgument(format!("{need} bytes of device memory are needed, {have} given")));
+        }
+        Ok(DeviceSlice { address: self.address + at as u64, len })
+    }
+}
+
+impl Device {
+    /// Opens a device by its number. Fails with [`Error::NoDevice`] where there is no driver or no such device.
+    pub fn open(ordinal: u32) -> Result<Device> {
+        Ok(Device { driver: Arc::new(Cuda::open(ordinal)?) })
+    }
+
+    /// How many devices there are.
+    pub fn count() -> Result<u32> {
+        count()
+    }
+
+    /// A device that is none: kernels run on the CPU, slowly and carefully. For tests.
+    #[cfg(feature = "emulator")]
+    pub fn emulated(memory: u64) -> Device {
+        Device { driver: Arc::new(crate::driver::Emulated::new(memory)) }
+    }
+
+    /// What the device is like.
+    pub fn properties(&self) -> &Properties {
+        self.driver.properties()
+    }
+
+    /// Waits until a stream's work is done.
+    pub fn synchronize(&self, stream: Stream) -> Result<()> {
+        self.driver.synchronize(stream)
+    }
+
+    /// Queues a kernel that takes `args`.
+    ///
+    /// # Safety
+    /// Addresses in `args` are good for what the kernel does with them.
+    pub(crate) unsafe fn launch<T>(
+        &self,
+        kernel: &'static str,
+        shape: Shape,
+        args: &T,
+        stream: Stream,
+    ) -> Result<()> {
+        let args: *const T = args;
+        // SAFETY: the caller's; the driver reads the arguments before it returns.
+        unsafe { self.driver.launch(kernel, shape, args.cast_mut().cast::<c_void>(), stream) }
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Device").field(self.properties()).finish()
+    }
+}

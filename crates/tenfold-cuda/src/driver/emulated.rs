@@ -1,0 +1,193 @@
+//! The emulator: kernels run on this thread, memory is the process's own, streams do everything at once.
+//!
+//! Device memory ends where a page ends that nobody may touch, so that a kernel which reads or writes past an
+//! allocation stops the process instead of passing a test.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_uint, c_void};
+use std::sync::Mutex;
+
+use super::{Driver, Event, Properties, Shape, Stream};
+use crate::error::{Error, Result};
+
+unsafe extern "C" {
+    fn tenfold_emulate(
+        name: *const c_char,
+        grid: c_uint,
+        threads: c_uint,
+        shared: c_uint,
+        params: *mut *mut c_void,
+    ) -> *const c_char;
+}
+
+/// A device that is none.
+pub(crate) struct Emulated {
+    properties: Properties,
+    /// Where each allocation's pages start and how many bytes they are.
+    maps: Mutex<HashMap<u64, (usize, usize)>>,
+    memory: u64,
+}
+
+const PAGE: usize = 4096;
+
+impl Emulated {
+    /// A device with so much memory.
+    pub(crate) fn new(memory: u64) -> Emulated {
+        let properties = Properties {
+            name: "emulator".into(),
+            capability: (7, 5),
+            multiprocessors: 2,
+            shared_per_block: 227 << 10,
+            memory,
+        };
+        Emulated { properties, maps: Mutex::default(), memory }
+    }
+
+    fn taken(&self) -> u64 {
+        let maps = self.maps.lock().unwrap_or_else(|e| e.into_inner());
+        maps.values().map(|m| m.1 as u64).sum()
+    }
+}
+
+impl Drop for Emulated {
+    fn drop(&mut self) {
+        let maps = self.maps.get_mut().unwrap_or_else(|e| e.into_inner());
+        for (_, (start, len)) in maps.drain() {
+            // SAFETY: mapped by `alloc` and not unmapped since.
+            unsafe { libc::munmap(start as *mut c_void, len) };
+        }
+    }
+}
+
+impl Driver for Emulated {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        Ok(self.memory.saturating_sub(self.taken()))
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64> {
+        let asked = Error::OutOfMemory { asked: bytes as u64 };
+        if bytes as u64 > self.free_memory()? {
+            return Err(asked);
+        }
+        let body = bytes.max(1).next_multiple_of(PAGE);
+        // SAFETY: a fresh private mapping; the last page is taken away again below.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                body + PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(asked);
+        }
+        // SAFETY: within the mapping.
+        unsafe {
+            libc::mprotect(start.cast::<u8>().add(body).cast(), PAGE, libc::PROT_NONE);
+            // What a kernel does not write should look like nothing it could have meant.
+            std::ptr::write_bytes(start.cast::<u8>(), 0xcd, body);
+        }
+        let address = (start as usize + body - bytes.next_multiple_of(16)) as u64;
+        let mut maps = self.maps.lock().unwrap_or_else(|e| e.into_inner());
+        maps.insert(address, (start as usize, body + PAGE));
+        Ok(address)
+    }
+
+    unsafe fn free(&self, address: u64) {
+        let mut maps = self.maps.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((start, len)) = maps.remove(&address) {
+            // SAFETY: mapped by `alloc`.
+            unsafe { libc::munmap(start as *mut c_void, len) };
+        }
+    }
+
+    fn alloc_host(&self, bytes: usize) -> Result<*mut u8> {
+        self.alloc(bytes).map(|a| a as *mut u8)
+    }
+
+    unsafe fn free_host(&self, address: *mut u8) {
+        // SAFETY: see the trait.
+        unsafe { self.free(address as u64) }
+    }
+
+    unsafe fn copy_in(&self, to: u64, from: *const u8, bytes: usize, _: Stream) -> Result<()> {
+        // SAFETY: see the trait; device addresses are host addresses here.
+        unsafe { std::ptr::copy(from, to as *mut u8, bytes) };
+        Ok(())
+    }
+
+    unsafe fn copy_out(&self, to: *mut u8, from: u64, bytes: usize, _: Stream) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { std::ptr::copy(from as *const u8, to, bytes) };
+        Ok(())
+    }
+
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize, _: Stream) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+        Ok(())
+    }
+
+    unsafe fn fill(&self, to: u64, byte: u8, bytes: usize, _: Stream) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { std::ptr::write_bytes(to as *mut u8, byte, bytes) };
+        Ok(())
+    }
+
+    unsafe fn launch(&self, kernel: &'static str, shape: Shape, args: *mut c_void, _: Stream) -> Result<()> {
+        let failed = |reason: String| Error::Driver { what: kernel, reason };
+        if shape.shared > self.properties.shared_per_block {
+            return Err(failed(format!("{} bytes of shared memory", shape.shared)));
+        }
+        let name = CString::new(kernel).map_err(|_| failed("a name with a zero byte".into()))?;
+        let mut params = [args];
+        // SAFETY: the kernel of that name takes one structure by value, which `args` points at.
+        let answer = unsafe {
+            tenfold_emulate(name.as_ptr(), shape.grid, shape.block, shape.shared, params.as_mut_ptr())
+        };
+        if answer.is_null() {
+            return Ok(());
+        }
+        // SAFETY: a constant string.
+        Err(failed(unsafe { CStr::from_ptr(answer) }.to_string_lossy().into_owned()))
+    }
+
+    fn stream(&self) -> Result<Stream> {
+        Ok(Stream::DEFAULT)
+    }
+
+    unsafe fn destroy_stream(&self, _: Stream) {}
+
+    fn synchronize(&self, _: Stream) -> Result<()> {
+        Ok(())
+    }
+
+    fn event(&self, _: bool) -> Result<Event> {
+        Ok(Event(std::ptr::null_mut()))
+    }
+
+    unsafe fn destroy_event(&self, _: Event) {}
+
+    fn record(&self, _: Event, _: Stream) -> Result<()> {
+        Ok(())
+    }
+
+    fn wait(&self, _: Stream, _: Event) -> Result<()> {
+        Ok(())
+    }
+
+    fn wait_here(&self, _: Event) -> Result<()> {
+        Ok(())
+    }
+
+    fn elapsed(&self, _: Event, _: Event) -> Result<f32> {
+        Ok(0.0)
+    }
+}

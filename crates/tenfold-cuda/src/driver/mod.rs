@@ -1,0 +1,92 @@
+//! What launches kernels and moves bytes: the CUDA driver, loaded at run time, or the emulator of tests.
+
+mod cuda;
+#[cfg(feature = "emulator")]
+mod emulated;
+
+use std::ffi::c_void;
+
+use crate::error::Result;
+
+pub(crate) use cuda::{Cuda, count};
+#[cfg(feature = "emulator")]
+pub(crate) use emulated::Emulated;
+
+/// A CUDA stream of the caller's: a `CUstream` or `cudaStream_t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream(pub *mut c_void);
+
+// SAFETY: a handle; the driver's functions that take it may be called from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// The default stream of the device.
+    pub const DEFAULT: Stream = Stream(std::ptr::null_mut());
+}
+
+/// A point in a stream's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Event(pub *mut c_void);
+
+/// What a device is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Properties {
+    /// Name for people.
+    pub name: String,
+    /// Compute capability.
+    pub capability: (u32, u32),
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Shared memory that a block may take, in bytes.
+    pub shared_per_block: u32,
+    /// Memory of the device, in bytes.
+    pub memory: u64,
+}
+
+/// How a kernel is launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Blocks.
+    pub grid: u32,
+    /// Threads of a block.
+    pub block: u32,
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared: u32,
+}
+
+/// The few things that the engine needs of a device. Copies, fills and launches are queued on a stream and return
+/// at once.
+///
+/// # Safety
+/// Callers pass addresses that this driver allocated, or that the caller of the crate vouches for, with sizes
+/// within them, and host memory that lives until the stream has passed the copy.
+pub(crate) trait Driver: Send + Sync {
+    fn properties(&self) -> &Properties;
+    /// Free memory, in bytes.
+    fn free_memory(&self) -> Result<u64>;
+    fn alloc(&self, bytes: usize) -> Result<u64>;
+    unsafe fn free(&self, address: u64);
+    /// Host memory that the device reads and writes by itself.
+    fn alloc_host(&self, bytes: usize) -> Result<*mut u8>;
+    unsafe fn free_host(&self, address: *mut u8);
+    unsafe fn copy_in(&self, to: u64, from: *const u8, bytes: usize, stream: Stream) -> Result<()>;
+    unsafe fn copy_out(&self, to: *mut u8, from: u64, bytes: usize, stream: Stream) -> Result<()>;
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<()>;
+    unsafe fn fill(&self, to: u64, byte: u8, bytes: usize, stream: Stream) -> Result<()>;
+    unsafe fn launch(&self, kernel: &'static str, shape: Shape, args: *mut c_void, stream: Stream) -> Result<()>;
+    fn stream(&self) -> Result<Stream>;
+    unsafe fn destroy_stream(&self, stream: Stream);
+    fn synchronize(&self, stream: Stream) -> Result<()>;
+    /// `timed` events can be asked how far apart they are.
+    fn event(&self, timed: bool) -> Result<Event>;
+    unsafe fn destroy_event(&self, event: Event);
+    fn record(&self, event: Event, stream: Stream) -> Result<()>;
+    /// Makes a stream wait for an event.
+    fn wait(&self, stream: Stream, event: Event) -> Result<()>;
+    fn wait_here(&self, event: Event) -> Result<()>;
+    /// Milliseconds between two events that have happened.
+    fn elapsed(&self, from: Event, to: Event) -> Result<f32>;
+}

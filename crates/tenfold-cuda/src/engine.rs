@@ -1,0 +1,136 @@
+//! The owned form: host tensors and host blobs, one call, behind [`tenfold::Engine`].
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
+
+use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Tensor, TensorView};
+
+use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
+use crate::device::{Device, DeviceSlice};
+use crate::driver::Stream;
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+use crate::status::Status;
+
+/// A device behind the interface of every engine. Keeps the memory of its last call for the next.
+pub struct CudaEngine {
+    device: Device,
+    stream: OwnedStream,
+    memory: Mutex<Memory>,
+}
+
+/// A stream that is destroyed with its owner.
+struct OwnedStream {
+    device: Device,
+    stream: Stream,
+}
+
+impl Drop for OwnedStream {
+    fn drop(&mut self) {
+        // SAFETY: made by the engine that owns it.
+        unsafe { self.device.driver.destroy_stream(self.stream) }
+    }
+}
+
+/// Device memory by what it is for.
+#[derive(Default)]
+struct Memory {
+    blob: Option<Buffer>,
+    tensor: Option<Buffer>,
+    workspace: Option<Buffer>,
+    status: Option<Buffer>,
+}
+
+/// At least `len` bytes, the same as last time where they suffice.
+fn room(device: &Device, slot: &mut Option<Buffer>, len: usize) -> Result<DeviceSlice> {
+    if slot.as_ref().is_none_or(|b| b.slice().len < len) {
+        // The old piece goes first: both together may not fit.
+        *slot = None;
+        *slot = Some(Buffer::new(device, len.next_multiple_of(1 << 16))?);
+    }
+    let buffer = slot.as_ref().ok_or(Error::OutOfMemory { asked: len as u64 })?;
+    buffer.slice().part(0, len)
+}
+
+impl CudaEngine {
+    /// Opens a device by its number.
+    pub fn open(ordinal: u32) -> Result<CudaEngine> {
+        CudaEngine::new(Device::open(ordinal)?)
+    }
+
+    /// An engine on a device.
+    pub fn new(device: Device) -> Result<CudaEngine> {
+        let stream = OwnedStream { device: device.clone(), stream: device.driver.stream()? };
+        Ok(CudaEngine { device, stream, memory: Mutex::default() })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Decodes `count` values from `first` on.
+    fn values(&self, blob: &[u8], info: &BlobInfo, first: u64, count: u64, options: &DecodeOptions) -> Result<Vec<u8>> {
+        let stream = self.stream.stream;
+        let driver = &self.device.driver;
+        let mut memory = self.memory();
+        let len = usize::try_from(count * info.dtype.size() as u64)
+            .map_err(|_| Error::InvalidArgument("more bytes than there are addresses".into()))?;
+        let on_device = room(&self.device, &mut memory.blob, blob.len())?;
+        let out = room(&self.device, &mut memory.tensor, len)?;
+        let status = room(&self.device, &mut memory.status, size_of::<Status>())?;
+        let requests = [DecodeRequest::new(on_device, out, info.dtype).with_values(first, count)];
+        let workspace = room(&self.device, &mut memory.workspace, decode_workspace_len(&requests))?;
+        let settings = DecodeSettings::default().with_limits(options.limits.clone());
+        let mut data = vec![0u8; len];
+        let mut said = [0u8; size_of::<Status>()];
+        // SAFETY: the memory is ours and locked; the host's side outlives the wait at the end.
+        unsafe {
+            driver.copy_in(on_device.address, blob.as_ptr(), blob.len(), stream)?;
+            decode(&self.device, &requests, &settings, status, workspace, stream)?;
+            driver.copy_out(said.as_mut_ptr(), status.address, said.len(), stream)?;
+            driver.copy_out(data.as_mut_ptr(), out.address, len, stream)?;
+        }
+        driver.synchronize(stream)?;
+        Status::from_bytes(said).check_for(blob.len(), &options.limits)?;
+        Ok(data)
+    }
+}
+
+impl Engine for CudaEngine {
+    fn name(&self) -> String {
+        format!("cuda ({})", self.device.properties().name)
+    }
+
+    fn encode(&self, _view: &TensorView<'_>, _options: &EncodeOptions) -> tenfold::Result<Vec<u8>> {
+        Err(tenfold::Error::Engine {
+            kind: tenfold::ErrorKind::Unsupported,
+            reason: "the CUDA engine does not encode yet".into(),
+        })
+    }
+
+    fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {
+        let info = tenfold::inspect(blob)?;
+        options.limits.allows(&info)?;
+        let data = self.values(blob, &info, 0, info.values, options)?;
+        Ok(Tensor { dtype: info.dtype, shape: info.shape, data })
+    }
+
+    fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> tenfold::Result<Tensor> {
+        let info = tenfold::inspect(blob)?;
+        options.limits.allows(&info)?;
+        let cols = info.shape.last().copied().unwrap_or(1);
+        let all = info.rows();
+        if rows.start > rows.end || rows.end as u64 > all {
+            let (start, end) = (rows.start, rows.end);
+            return Err(tenfold::Error::InvalidArgument(format!("rows {start}..{end} of a tensor with {all} rows")));
+        }
+        let at = |row: usize| (row as u64).saturating_mul(cols as u64).min(info.values);
+        let data = self.values(blob, &info, at(rows.start), at(rows.end) - at(rows.start), options)?;
+        Ok(Tensor { dtype: info.dtype, shape: vec![rows.len(), cols], data })
+    }
+}

@@ -1,0 +1,108 @@
+//! Memory that this crate owns: on a device, or pinned on the host.
+
+use crate::device::{Device, DeviceSlice};
+use crate::driver::Stream;
+use crate::error::{Error, Result};
+
+/// Device memory, freed when dropped.
+pub struct Buffer {
+    device: Device,
+    slice: DeviceSlice,
+}
+
+impl Buffer {
+    /// Takes memory of a device.
+    pub fn new(device: &Device, len: usize) -> Result<Buffer> {
+        let address = device.driver.alloc(len)?;
+        Ok(Buffer { device: device.clone(), slice: DeviceSlice { address, len } })
+    }
+
+    /// A copy of bytes of the host.
+    pub fn from_slice(device: &Device, bytes: &[u8]) -> Result<Buffer> {
+        let buffer = Buffer::new(device, bytes.len())?;
+        buffer.write(bytes, Stream::DEFAULT)?;
+        Ok(buffer)
+    }
+
+    /// Where it is.
+    pub fn slice(&self) -> DeviceSlice {
+        self.slice
+    }
+
+    /// Copies bytes to its start and waits for that.
+    pub fn write(&self, bytes: &[u8], stream: Stream) -> Result<()> {
+        let to = self.slice.part(0, bytes.len())?;
+        // SAFETY: `to` is ours and as long; `bytes` outlives the wait.
+        unsafe { self.device.driver.copy_in(to.address, bytes.as_ptr(), bytes.len(), stream)? };
+        self.device.driver.synchronize(stream)
+    }
+
+    /// Copies bytes from its start, once the stream has come so far.
+    pub fn read(&self, out: &mut [u8], stream: Stream) -> Result<()> {
+        let from = self.slice.part(0, out.len())?;
+        // SAFETY: `from` is ours and as long; `out` outlives the wait.
+        unsafe { self.device.driver.copy_out(out.as_mut_ptr(), from.address, out.len(), stream)? };
+        self.device.driver.synchronize(stream)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: taken in `new`; nobody else frees it. The driver waits for work that uses it.
+        unsafe { self.device.driver.free(self.slice.address) }
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Buffer").field(&self.slice).finish()
+    }
+}
+
+/// Host memory that a device copies from and to by itself, freed when dropped.
+pub struct Pinned {
+    device: Device,
+    address: *mut u8,
+    len: usize,
+}
+
+// SAFETY: owns its memory, like a boxed slice.
+unsafe impl Send for Pinned {}
+// SAFETY: as above.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// Takes pinned memory; its content means nothing yet.
+    pub fn new(device: &Device, len: usize) -> Result<Pinned> {
+        let address = device.driver.alloc_host(len)?;
+        if address.is_null() {
+            return Err(Error::Driver { what: "taking pinned memory", reason: "no address came back".into() });
+        }
+        // SAFETY: fresh memory of that many bytes.
+        unsafe { std::ptr::write_bytes(address, 0, len) };
+        Ok(Pinned { device: device.clone(), address, len })
+    }
+}
+
+impl std::ops::Deref for Pinned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: ours, initialised in `new`.
+        unsafe { std::slice::from_raw_parts(self.address, self.len) }
+    }
+}
+
+impl std::ops::DerefMut for Pinned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.len) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: taken in `new`.
+        unsafe { self.device.driver.free_host(self.address) }
+    }
+}

@@ -1,0 +1,74 @@
+//! Damaged blobs: a device refuses what the CPU refuses, and what the CPU takes it decodes alike.
+
+use tenfold::DecodeOptions;
+
+use crate::Case;
+use crate::common::{seal, small_blobs};
+use crate::device::Subject;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        ("flipped bits".into(), flips),
+        ("flipped bits behind fresh checksums".into(), sealed_flips),
+        ("truncations".into(), truncations),
+    ]
+}
+
+/// Compares what both make of some bytes, the device without the host's help.
+fn compare(subject: &Subject, name: &str, bytes: &[u8]) {
+    let wanted = tenfold::decode(bytes, &DecodeOptions::default());
+    let (dtype, len) = match tenfold::inspect(bytes) {
+        Ok(i) if i.values < 1 << 22 => (i.dtype, i.values as usize * i.dtype.size()),
+        _ => (tenfold::Dtype::F32, 64),
+    };
+    let found = subject.decode_raw(bytes, dtype, 0, None, len);
+    match (wanted, found) {
+        (Ok(w), Ok(f)) => assert!(w.data == f, "{name}: other bytes"),
+        (Err(w), Err(f)) => {
+            // A tensor too large to make is refused by its size here and by the output's there.
+            let large = matches!(w, tenfold::Error::LimitExceeded { .. });
+            assert!(large || w.kind() == f.kind(), "{name}: {f}, not {w}");
+        }
+        (w, f) => panic!("{name}: {:?}, not {:?}", f.map(|_| ()), w.map(|_| ())),
+    }
+}
+
+fn flips(subject: &Subject) {
+    for (name, blob) in small_blobs() {
+        let stride = (blob.len() / 40).max(1);
+        for at in (0..blob.len()).step_by(stride) {
+            let mut bytes = blob.clone();
+            bytes[at] ^= 1 << (at % 8);
+            compare(subject, &format!("{name}: bit of byte {at}"), &bytes);
+        }
+    }
+}
+
+fn sealed_flips(subject: &Subject) {
+    for (name, blob) in small_blobs() {
+        let tiles = tenfold::inspect(&blob).unwrap().tiles as usize;
+        let header = tenfold::inspect(&blob).unwrap().header_bytes as usize;
+        // Every byte of the header counts; the tiles' by the dozen.
+        let stride = (blob.len() / 150).max(1);
+        for at in (12..header).chain((header..blob.len()).step_by(stride)) {
+            for bit in [at % 8, (at + 5) % 8] {
+                let mut bytes = blob.clone();
+                bytes[at] ^= 1 << bit;
+                seal(&mut bytes, tiles);
+                compare(subject, &format!("{name}: bit {bit} of byte {at}, sealed"), &bytes);
+            }
+        }
+    }
+}
+
+fn truncations(subject: &Subject) {
+    for (name, blob) in small_blobs() {
+        let stride = (blob.len() / 30).max(1);
+        for len in (0..blob.len()).step_by(stride) {
+            compare(subject, &format!("{name}: {len} bytes"), &blob[..len]);
+        }
+        let mut longer = blob.clone();
+        longer.extend([0; 4]);
+        compare(subject, &format!("{name}: four bytes more"), &longer);
+    }
+}

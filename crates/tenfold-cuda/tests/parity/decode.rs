@@ -1,0 +1,115 @@
+//! Random tensors of every dtype, rate and effort, encoded on the CPU.
+
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Goal};
+
+use crate::Case;
+use crate::common::{Kind, Sample};
+use crate::device::Subject;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        ("lossy blobs decode to the same bits".into(), lossy),
+        ("lossless blobs decode to the same bits".into(), lossless),
+        ("windows of values".into(), windows),
+        ("other dtypes than the blob's".into(), converted),
+        ("real tensors".into(), real),
+    ]
+}
+
+const FLOATS: [Dtype; 6] =
+    [Dtype::F8E4M3, Dtype::F8E5M2, Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64];
+
+fn same(subject: &Subject, blob: &[u8], what: &str) {
+    let wanted = tenfold::decode(blob, &DecodeOptions::default()).unwrap();
+    let found = subject.engine().decode(blob, &DecodeOptions::default());
+    let found = found.unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!((found.dtype, &found.shape), (wanted.dtype, &wanted.shape), "{what}");
+    if found.data != wanted.data {
+        let at = found.data.iter().zip(&wanted.data).position(|(a, b)| a != b).unwrap();
+        panic!("{what}: byte {at} of {} differs", wanted.data.len());
+    }
+}
+
+fn lossy(subject: &Subject) {
+    let shapes: &[&[usize]] = &[&[1, 300], &[37, 129], &[100, 384], &[3, 5, 1111], &[70_001]];
+    let kinds = [Kind::Gaussian, Kind::Laplace, Kind::Rows];
+    let mut seed = 0;
+    for dtype in FLOATS {
+        for (s, shape) in shapes.iter().enumerate() {
+            for effort in [Effort::Fast, Effort::Balanced, Effort::Best] {
+                seed += 1;
+                let bits = [0.7, 1.5, 2.5, 4.0, 7.0, 12.0][seed as usize % 6];
+                let kind = kinds[(s + seed as usize) % kinds.len()];
+                let sample = Sample::of(dtype, shape, kind, seed);
+                let sample = if seed % 4 == 0 { sample.sprinkle(997, seed) } else { sample };
+                let lane = [0, 32, 256][seed as usize % 3];
+                let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort).with_lane_values(lane);
+                let blob = tenfold::encode(&sample.view(), &options).unwrap();
+                same(subject, &blob, &format!("{dtype} {shape:?} {kind:?} {bits} bits {effort:?} lanes of {lane}"));
+            }
+        }
+    }
+}
+
+fn lossless(subject: &Subject) {
+    for (seed, dtype) in Dtype::ALL.into_iter().enumerate() {
+        for shape in [&[9usize][..], &[64, 100], &[40_003]] {
+            for lane in [0, 32] {
+                let sample = match dtype.is_float() {
+                    true => Sample::of(dtype, shape, Kind::Gaussian, seed as u64).sprinkle(50, 1),
+                    false => Sample::noise(dtype, shape, seed as u64),
+                };
+                let options = EncodeOptions::new(Goal::Lossless).with_lane_values(lane);
+                let blob = tenfold::encode(&sample.view(), &options).unwrap();
+                same(subject, &blob, &format!("{dtype} {shape:?} lanes of {lane}"));
+            }
+        }
+    }
+}
+
+fn windows(subject: &Subject) {
+    let sample = Sample::of(Dtype::Bf16, &[300, 77], Kind::Rows, 3);
+    for goal in [Goal::Bits(2.0), Goal::Bits(9.0), Goal::Lossless] {
+        let options = EncodeOptions::new(goal).with_lane_values(64);
+        let blob = tenfold::encode(&sample.view(), &options).unwrap();
+        let all = tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data;
+        for (first, count) in [(0, 1), (5, 100), (2047, 3), (2048, 2048), (23_000, 100), (23_100, 0), (0, 23_100)] {
+            let found = subject.decode_raw(&blob, Dtype::Bf16, first, Some(count), count as usize * 2).unwrap();
+            let at = first as usize * 2;
+            assert!(found == all[at..at + count as usize * 2], "{goal:?}: {count} values from {first}");
+        }
+        assert!(subject.decode_raw(&blob, Dtype::Bf16, 23_000, Some(101), 202).is_err());
+        assert!(subject.decode_raw(&blob, Dtype::Bf16, 0, None, 100).is_err());
+        assert!(subject.decode_raw(&blob, Dtype::I16, 0, None, 46_200).is_err());
+    }
+}
+
+/// A lossy blob of one dtype decodes to another as if it had been made for that.
+fn converted(subject: &Subject) {
+    let sample = Sample::of(Dtype::F32, &[50, 100], Kind::Laplace, 4).sprinkle(331, 5);
+    let blob = tenfold::encode(&sample.view(), &EncodeOptions::new(Goal::Bits(3.0))).unwrap();
+    let reals = tenfold::decode(&blob, &DecodeOptions::default()).unwrap();
+    let reals: Vec<f64> = reals.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect();
+    for dtype in [Dtype::F16, Dtype::Bf16, Dtype::F8E4M3, Dtype::F8E5M2] {
+        let size = dtype.size();
+        let found = subject.decode_raw(&blob, dtype, 0, None, 5000 * size).unwrap();
+        let wanted = Sample::new(dtype, &[50, 100], &reals).data;
+        for ((f, w), real) in found.chunks(size).zip(wanted.chunks(size)).zip(&reals) {
+            // What is not finite has more than one form.
+            assert!(f == w || !real.is_finite(), "{dtype}: {real} became {f:?}, not {w:?}");
+        }
+    }
+}
+
+fn real(subject: &Subject) {
+    for (name, sample) in crate::common::real_tensors() {
+        for (effort, goal) in [
+            (Effort::Balanced, Goal::Bits(2.5)),
+            (Effort::Fast, Goal::Bits(4.0)),
+            (Effort::Balanced, Goal::Lossless),
+        ] {
+            let blob = sample.encode(goal, effort);
+            same(subject, &blob, &format!("{name} {goal:?} {effort:?}"));
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! One set of cases for every engine: what the CPU writes, a device reads to the same bits, and refuses where the
+//! CPU does; what a device writes, the CPU reads.
+//!
+//! Each case runs on the emulator, where that is built in, and on the first CUDA device. Without one, those cases
+//! are counted as ignored.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../../../tenfold/tests/common/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod common;
+mod corruption;
+mod decode;
+mod device;
+mod golden;
+
+use libtest_mimic::{Arguments, Trial};
+
+use device::Subject;
+
+/// A case: its name, and what it does with a device.
+type Case = (String, fn(&Subject));
+
+fn main() {
+    let args = Arguments::from_args();
+    let cases: Vec<Case> = [golden::cases(), decode::cases(), corruption::cases()].concat();
+    let mut trials = Vec::new();
+    for subject in device::subjects() {
+        if let Err(why) = &subject.open() {
+            eprintln!("{}: skipped: {why}", subject.name());
+        }
+        for (name, case) in &cases {
+            let (subject, case) = (subject.clone(), *case);
+            let missing = subject.open().is_err();
+            let trial = Trial::test(format!("{}::{name}", subject.name()), move || {
+                case(&subject);
+                Ok(())
+            });
+            trials.push(trial.with_ignored_flag(missing));
+        }
+    }
+    libtest_mimic::run(&args, trials).exit();
+}

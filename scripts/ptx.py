@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Compiles the CUDA kernels to PTX, or checks that the PTX in the repository is what they compile to.
+
+    scripts/ptx.py           writes crates/tenfold-cuda/ptx/*.ptx
+    scripts/ptx.py --check   compiles again, compares, and assembles for every architecture
+
+The compiler is pinned in crates/tenfold-cuda/requirements.txt and lives in a virtual environment under the target
+folder; no CUDA need be installed. PTX is made for the oldest architecture and runs on all later ones.
+"""
+
+import argparse
+import ctypes
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CRATE = os.path.join(ROOT, "crates", "tenfold-cuda")
+KERNELS = os.path.join(CRATE, "kernels")
+PTX = os.path.join(CRATE, "ptx")
+OLDEST = "compute_75"
+ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+
+
+def tools():
+    """The virtual environment with the pinned compiler and assembler, made if it is not there."""
+    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+    venv = os.path.join(target, "cuda-tools")
+    wanted = open(os.path.join(CRATE, "requirements.txt")).read()
+    stamp = os.path.join(venv, "installed.txt")
+    if not os.path.exists(stamp) or open(stamp).read() != wanted:
+        print("ptx: installing the pinned compiler", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
+        pip = [os.path.join(venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run(pip + ["-r", os.path.join(CRATE, "requirements.txt")], check=True)
+        with open(stamp, "w") as f:
+            f.write(wanted)
+    found = lambda pattern: sorted(glob.glob(os.path.join(venv, "**", pattern), recursive=True))[0]
+    return found("libnvrtc.so.12"), found("ptxas")
+
+
+class Compiler:
+    """NVRTC through its C interface."""
+
+    def __init__(self, library):
+        self.lib = ctypes.CDLL(library)
+
+    def call(self, name, *args):
+        code = getattr(self.lib, name)(*args)
+        if code != 0:
+            self.lib.nvrtcGetErrorString.restype = ctypes.c_char_p
+            raise RuntimeError(f"{name}: {self.lib.nvrtcGetErrorString(code).decode()}")
+
+    def text(self, what, program):
+        size = ctypes.c_size_t()
+        self.call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        self.call(f"nvrtcGet{what}", program, buffer)
+        return buffer.value.decode()
+
+    def compile(self, path):
+        program = ctypes.c_void_p()
+        source = open(path, "rb").read()
+        name = os.path.basename(path).encode()
+        self.call("nvrtcCreateProgram", ctypes.byref(program), source, name, 0, None, None)
+        options = [f"--gpu-architecture={OLDEST}", "--std=c++17", f"--include-path={KERNELS}", "--fmad=false"]
+        options = (ctypes.c_char_p * len(options))(*[o.encode() for o in options])
+        code = self.lib.nvrtcCompileProgram(program, len(options), options)
+        log = self.text("ProgramLog", program)
+        if code != 0:
+            sys.exit(f"{path}:\n{log}")
+        return self.text("PTX", program)
+
+
+def kernels():
+    return sorted(glob.glob(os.path.join(KERNELS, "*.cu")))
+
+
+def ptx_of(path):
+    return os.path.join(PTX, os.path.splitext(os.path.basename(path))[0] + ".ptx")
+
+
+def write(compiler):
+    os.makedirs(PTX, exist_ok=True)
+    made = set()
+    for path in kernels():
+        text = compiler.compile(path)
+        made.add(ptx_of(path))
+        with open(ptx_of(path), "w") as f:
+            f.write(text)
+        print(f"{os.path.relpath(ptx_of(path), ROOT)}: {len(text)} bytes")
+    for old in set(glob.glob(os.path.join(PTX, "*.ptx"))) - made:
+        os.remove(old)
+
+
+def check(compiler, ptxas, resources):
+    stale = [p for p in kernels() if not os.path.exists(ptx_of(p)) or compiler.compile(p) != open(ptx_of(p)).read()]
+    spare = set(glob.glob(os.path.join(PTX, "*.ptx"))) - {ptx_of(p) for p in kernels()}
+    if stale or spare:
+        names = [os.path.basename(p) for p in stale + sorted(spare)]
+        sys.exit(f"ptx: not current: {', '.join(names)}; run `make ptx`")
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted(glob.glob(os.path.join(PTX, "*.ptx"))):
+            for arch in ARCHITECTURES:
+                command = [ptxas, f"-arch={arch}", path, "-o", os.path.join(folder, "out.cubin")]
+                done = subprocess.run(command + (["-v"] if resources else []), capture_output=True, text=True)
+                if done.returncode != 0:
+                    sys.exit(f"{os.path.basename(path)} for {arch}:\n{done.stderr}")
+                if resources:
+                    print(f"{os.path.basename(path)} for {arch}:\n{done.stderr}")
+    print(f"ptx: {len(kernels())} modules are current and assemble for {', '.join(ARCHITECTURES)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare instead of writing, and assemble")
+    parser.add_argument("--resources", action="store_true", help="with --check: what each kernel takes")
+    args = parser.parse_args()
+    library, ptxas = tools()
+    compiler = Compiler(library)
+    check(compiler, ptxas, args.resources) if args.check else write(compiler)
+
+
+if __name__ == "__main__":
+    main()
