@@ -416,7 +416,6 @@ DEVICE bool read_start(Reader &r, const Item &item, Work *work, const OpenArgs &
 
 // Checks what the caller wants against what there is.
 DEVICE void place_output(const Item &item, Desc *d, Status *status) {
-    const u32 size = size_of(d->dtype);
     const bool same = item.dtype == d->dtype;
     const bool converted = d->codec == CODEC_LEVELS && is_float(item.dtype) && size_of(item.dtype) <= 4 &&
                            d->dtype != DTYPE_F64;
@@ -425,7 +424,6 @@ DEVICE void place_output(const Item &item, Desc *d, Status *status) {
     const u64 rest = d->values - item.first;
     const u64 count = item.count == ~0ull ? rest : item.count;
     if (count > rest) return report(status, STATUS_ROWS, 0, d->values);
-    (void)size;
     if (count * size_of(item.dtype) != item.out_len)
         return report(status, STATUS_BUFFER, 0, count * size_of(item.dtype));
     d->first = item.first;
@@ -528,7 +526,6 @@ KERNEL(256) blob_open(const OpenArgs a) {
         }
         if (lane == 0) {
             if (r.code) report(status, r.code);
-            else if (status->code == 0) place_output(item, d, status);
             failed = status->code;
         }
     }
@@ -564,6 +561,7 @@ KERNEL(256) blob_open(const OpenArgs a) {
             if (failed) report(status, failed);
             else if (at > item.blob_len) report(status, STATUS_TRUNCATED, 0, at);
             else if (at < item.blob_len) report(status, STATUS_BYTES_AFTER);
+            else place_output(item, d, status);
         }
     }
 }

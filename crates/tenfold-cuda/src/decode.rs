@@ -134,7 +134,8 @@ fn work_len(blob: usize) -> usize {
 
 /// Bytes of workspace that [`decode`] needs for these blobs.
 pub fn decode_workspace_len(requests: &[DecodeRequest]) -> usize {
-    (requests.len() * ITEM_BYTES).next_multiple_of(16) + requests.iter().map(|r| work_len(r.blob.len)).sum::<usize>()
+    (requests.len() * ITEM_BYTES).next_multiple_of(16)
+        + requests.iter().map(|r| work_len(r.blob.len)).sum::<usize>()
 }
 
 /// Queues the decoding of blobs that lie on the device. Nothing is allocated, and nobody waits.
@@ -200,7 +201,8 @@ pub unsafe fn decode(
 
     // 2. Headers.
     let (items, max_dims) = (workspace.address, settings.limits.max_dims.min(255) as u32);
-    let args = OpenArgs { items, status: status.address, max_bytes: settings.limits.max_bytes, count, max_dims };
+    let args =
+        OpenArgs { items, status: status.address, max_bytes: settings.limits.max_bytes, count, max_dims };
     // SAFETY: as above.
     unsafe { device.launch("blob_open", Shape { grid: count, block: 256, shared: 0 }, &args, stream)? };
 
@@ -208,12 +210,15 @@ pub unsafe fn decode(
     if settings.checksums {
         let args = CheckArgs { items, status: status.address, count, blocks: grid.blocks };
         // SAFETY: as above.
-        unsafe { device.launch("blob_check", Shape { grid: grid.blocks, block: 256, shared: 0 }, &args, stream)? };
+        unsafe {
+            device.launch("blob_check", Shape { grid: grid.blocks, block: 256, shared: 0 }, &args, stream)?
+        };
     }
 
     // 4. Tiles, by the size of an element. Which codec a blob has only the device knows: both kernels are queued,
     // and the one that has nothing to do ends at once.
-    let args = TilesArgs { items, status: status.address, count, blocks: grid.blocks, shared: grid.shape.shared };
+    let args =
+        TilesArgs { items, status: status.address, count, blocks: grid.blocks, shared: grid.shape.shared };
     for size in [1, 2, 4, 8] {
         let of_size = |r: &&DecodeRequest| r.dtype.size() == size;
         let Some(_) = requests.iter().find(of_size) else { continue };

@@ -31,7 +31,9 @@ impl DeviceSlice {
     pub(crate) fn part(self, at: usize, len: usize) -> Result<DeviceSlice> {
         if at.checked_add(len).is_none_or(|end| end > self.len) {
             let (have, need) = (self.len, at.saturating_add(len));
-            return Err(Error::InvalidArgument(format!("{need} bytes of device memory are needed, {have} given")));
+            return Err(Error::InvalidArgument(format!(
+                "{need} bytes of device memory are needed, {have} given"
+            )));
         }
         Ok(DeviceSlice { address: self.address + at as u64, len })
     }

@@ -74,7 +74,14 @@ impl CudaEngine {
     }
 
     /// Decodes `count` values from `first` on.
-    fn values(&self, blob: &[u8], info: &BlobInfo, first: u64, count: u64, options: &DecodeOptions) -> Result<Vec<u8>> {
+    fn values(
+        &self,
+        blob: &[u8],
+        info: &BlobInfo,
+        first: u64,
+        count: u64,
+        options: &DecodeOptions,
+    ) -> Result<Vec<u8>> {
         let stream = self.stream.stream;
         let driver = &self.device.driver;
         let mut memory = self.memory();
@@ -114,20 +121,25 @@ impl Engine for CudaEngine {
     }
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {
-        let info = tenfold::inspect(blob)?;
-        options.limits.allows(&info)?;
+        let info = tenfold::inspect_native(blob, &options.limits)?;
         let data = self.values(blob, &info, 0, info.values, options)?;
         Ok(Tensor { dtype: info.dtype, shape: info.shape, data })
     }
 
-    fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> tenfold::Result<Tensor> {
-        let info = tenfold::inspect(blob)?;
-        options.limits.allows(&info)?;
+    fn decode_rows(
+        &self,
+        blob: &[u8],
+        rows: Range<usize>,
+        options: &DecodeOptions,
+    ) -> tenfold::Result<Tensor> {
+        let info = tenfold::inspect_native(blob, &options.limits)?;
         let cols = info.shape.last().copied().unwrap_or(1);
         let all = info.rows();
         if rows.start > rows.end || rows.end as u64 > all {
             let (start, end) = (rows.start, rows.end);
-            return Err(tenfold::Error::InvalidArgument(format!("rows {start}..{end} of a tensor with {all} rows")));
+            return Err(tenfold::Error::InvalidArgument(format!(
+                "rows {start}..{end} of a tensor with {all} rows"
+            )));
         }
         let at = |row: usize| (row as u64).saturating_mul(cols as u64).min(info.values);
         let data = self.values(blob, &info, at(rows.start), at(rows.end) - at(rows.start), options)?;

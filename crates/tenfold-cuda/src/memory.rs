@@ -76,7 +76,10 @@ impl Pinned {
     pub fn new(device: &Device, len: usize) -> Result<Pinned> {
         let address = device.driver.alloc_host(len)?;
         if address.is_null() {
-            return Err(Error::Driver { what: "taking pinned memory", reason: "no address came back".into() });
+            return Err(Error::Driver {
+                what: "taking pinned memory",
+                reason: "no address came back".into(),
+            });
         }
         // SAFETY: fresh memory of that many bytes.
         unsafe { std::ptr::write_bytes(address, 0, len) };

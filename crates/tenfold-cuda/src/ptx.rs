@@ -3,13 +3,13 @@
 /// PTX of each stage, by the stem of its source.
 pub(crate) const MODULES: &[(&str, &str)] = &[
     ("blob", include_str!("../ptx/blob.ptx")),
-    ("levels", include_str!("../ptx/levels.ptx")),
-    ("lossless", include_str!("../ptx/lossless.ptx")),
+    ("levels_decode", include_str!("../ptx/levels_decode.ptx")),
+    ("lossless_decode", include_str!("../ptx/lossless_decode.ptx")),
 ];
 
-/// The module that has a kernel: its name starts with the stage's.
+/// The module that has a kernel: the kernel's name starts with the module's.
 pub(crate) fn module_of(kernel: &str) -> Option<&'static str> {
-    MODULES.iter().find(|(stem, _)| kernel.split('_').next() == Some(stem)).map(|m| m.1)
+    MODULES.iter().find(|(stem, _)| kernel.starts_with(stem)).map(|m| m.1)
 }
 
 /// Names of the kernels in a module.

@@ -155,22 +155,19 @@ impl Status {
         Err(match code {
             Code::Ok => return Ok(()),
             Code::NotABlob => Error::NotABlob,
-            Code::Version => {
-                Error::UnsupportedVersion { found: detail as u8, supported: FORMAT_VERSION }
-            }
+            Code::Version => Error::UnsupportedVersion { found: detail as u8, supported: FORMAT_VERSION },
             Code::Dtype => unsupported("dtype"),
             Code::Codec => unsupported("codec"),
             Code::Step => unsupported("preparation step"),
             Code::Trellis => unsupported("trellis"),
             Code::OtherEngine => Error::OtherEngine {
                 id: detail as u8,
-                codec: [Codec::H264, Codec::H265, Codec::Av1][(detail as usize).wrapping_sub(16).min(2)].name(),
+                codec: [Codec::H264, Codec::H265, Codec::Av1][(detail as usize).wrapping_sub(16).min(2)]
+                    .name(),
             },
             // How many bytes there are is the caller's to know.
             Code::Truncated => Error::Truncated { need: size, have: 0 },
-            Code::Bytes => {
-                Error::LimitExceeded { what: "a tensor size in bytes", asked: size, limit: 0 }
-            }
+            Code::Bytes => Error::LimitExceeded { what: "a tensor size in bytes", asked: size, limit: 0 },
             Code::Dims => {
                 Error::LimitExceeded { what: "a number of dimensions", asked: detail as u64, limit: size }
             }
@@ -181,9 +178,9 @@ impl Status {
             Code::Rows => Error::InvalidArgument("rows beyond the end of the tensor".into()),
             Code::DoesNotFit => Error::DoesNotFit { cap: 0, need: size },
             Code::Workspace => Error::InvalidArgument("the workspace is too small for this blob".into()),
-            Code::Alignment => {
-                Error::InvalidArgument("blobs and outputs on a device must start at a multiple of 16 bytes".into())
-            }
+            Code::Alignment => Error::InvalidArgument(
+                "blobs and outputs on a device must start at a multiple of 16 bytes".into(),
+            ),
             _ => Error::Corrupt(reason),
         })
     }

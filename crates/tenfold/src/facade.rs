@@ -254,6 +254,12 @@ pub fn inspect(blob: &[u8]) -> Result<BlobInfo> {
     Ok(BlobInfo::of(&Frame::parse(blob, &limits)?))
 }
 
+/// Reads the header of a blob that must be one of this crate's own codecs and keep within limits, as decoders do
+/// first; the tiles need not be there.
+pub fn inspect_native(blob: &[u8], limits: &Limits) -> Result<BlobInfo> {
+    Ok(BlobInfo::of(&Frame::parse_native(blob, limits)?))
+}
+
 /// Checks every checksum and decodes everything, without keeping the result.
 pub fn verify(blob: &[u8], options: &DecodeOptions) -> Result<()> {
     decode(blob, options).map(|_| ())

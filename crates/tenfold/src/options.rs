@@ -1,7 +1,6 @@
 //! What callers ask for: a goal, an effort, threads, limits.
 
 use crate::error::{Error, Result};
-use crate::inspect::BlobInfo;
 
 /// What the encoder must reach. One goal a call; the codec finds the step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -166,18 +165,5 @@ impl Limits {
     pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = max_bytes;
         self
-    }
-
-    /// Refuses what a blob says of itself where it is more than this.
-    pub fn allows(&self, info: &BlobInfo) -> Result<()> {
-        let bytes = info.values.saturating_mul(info.dtype.size() as u64);
-        let limits = [
-            ("a number of dimensions", info.shape.len() as u64, self.max_dims as u64),
-            ("a tensor size in bytes", bytes, self.max_bytes),
-        ];
-        match limits.into_iter().find(|&(_, asked, limit)| asked > limit) {
-            Some((what, asked, limit)) => Err(Error::LimitExceeded { what, asked, limit }),
-            None => Ok(()),
-        }
     }
 }

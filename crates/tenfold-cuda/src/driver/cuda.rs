@@ -112,7 +112,8 @@ impl Cuda {
             multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             shared_per_block: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
             // SAFETY: `device` came from the driver.
-            memory: check("asking for the device's memory", unsafe { result::device::total_mem(device) })? as u64,
+            memory: check("asking for the device's memory", unsafe { result::device::total_mem(device) })?
+                as u64,
         };
         // SAFETY: as above; released in `drop`.
         let context = check("opening the device", unsafe { result::primary_ctx::retain(device) })?;
@@ -131,8 +132,10 @@ impl Cuda {
         if let Some(&f) = known.found.get(kernel) {
             return Ok(f);
         }
-        let image = ptx::module_of(kernel)
-            .ok_or_else(|| Error::Driver { what: "loading a kernel", reason: format!("there is no {kernel}") })?;
+        let image = ptx::module_of(kernel).ok_or_else(|| Error::Driver {
+            what: "loading a kernel",
+            reason: format!("there is no {kernel}"),
+        })?;
         let text = CString::new(image)
             .map_err(|_| Error::Driver { what: "loading kernels", reason: "PTX with a zero byte".into() })?;
         // SAFETY: a string of PTX that ends with a zero byte.
@@ -269,7 +272,13 @@ impl Driver for Cuda {
         check("filling device memory", unsafe { result::memset_d8_async(to, byte, bytes, cu(stream)) })
     }
 
-    unsafe fn launch(&self, kernel: &'static str, shape: Shape, args: *mut c_void, stream: Stream) -> Result<()> {
+    unsafe fn launch(
+        &self,
+        kernel: &'static str,
+        shape: Shape,
+        args: *mut c_void,
+        stream: Stream,
+    ) -> Result<()> {
         self.enter()?;
         let f = self.function(kernel)?;
         let mut params = [args];

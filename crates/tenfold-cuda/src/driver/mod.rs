@@ -76,7 +76,13 @@ pub(crate) trait Driver: Send + Sync {
     unsafe fn copy_out(&self, to: *mut u8, from: u64, bytes: usize, stream: Stream) -> Result<()>;
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<()>;
     unsafe fn fill(&self, to: u64, byte: u8, bytes: usize, stream: Stream) -> Result<()>;
-    unsafe fn launch(&self, kernel: &'static str, shape: Shape, args: *mut c_void, stream: Stream) -> Result<()>;
+    unsafe fn launch(
+        &self,
+        kernel: &'static str,
+        shape: Shape,
+        args: *mut c_void,
+        stream: Stream,
+    ) -> Result<()>;
     fn stream(&self) -> Result<Stream>;
     unsafe fn destroy_stream(&self, stream: Stream);
     fn synchronize(&self, stream: Stream) -> Result<()>;

@@ -16,8 +16,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-const FLOATS: [Dtype; 6] =
-    [Dtype::F8E4M3, Dtype::F8E5M2, Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64];
+const FLOATS: [Dtype; 6] = [Dtype::F8E4M3, Dtype::F8E5M2, Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64];
 
 fn same(subject: &Subject, blob: &[u8], what: &str) {
     let wanted = tenfold::decode(blob, &DecodeOptions::default()).unwrap();
@@ -45,7 +44,11 @@ fn lossy(subject: &Subject) {
                 let lane = [0, 32, 256][seed as usize % 3];
                 let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort).with_lane_values(lane);
                 let blob = tenfold::encode(&sample.view(), &options).unwrap();
-                same(subject, &blob, &format!("{dtype} {shape:?} {kind:?} {bits} bits {effort:?} lanes of {lane}"));
+                same(
+                    subject,
+                    &blob,
+                    &format!("{dtype} {shape:?} {kind:?} {bits} bits {effort:?} lanes of {lane}"),
+                );
             }
         }
     }
@@ -73,8 +76,11 @@ fn windows(subject: &Subject) {
         let options = EncodeOptions::new(goal).with_lane_values(64);
         let blob = tenfold::encode(&sample.view(), &options).unwrap();
         let all = tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data;
-        for (first, count) in [(0, 1), (5, 100), (2047, 3), (2048, 2048), (23_000, 100), (23_100, 0), (0, 23_100)] {
-            let found = subject.decode_raw(&blob, Dtype::Bf16, first, Some(count), count as usize * 2).unwrap();
+        for (first, count) in
+            [(0, 1), (5, 100), (2047, 3), (2048, 2048), (23_000, 100), (23_100, 0), (0, 23_100)]
+        {
+            let found =
+                subject.decode_raw(&blob, Dtype::Bf16, first, Some(count), count as usize * 2).unwrap();
             let at = first as usize * 2;
             assert!(found == all[at..at + count as usize * 2], "{goal:?}: {count} values from {first}");
         }

@@ -51,7 +51,14 @@ impl Subject {
     }
 
     /// Decodes `count` values of a blob as the device alone sees it: no header is read on the host.
-    pub fn decode_raw(&self, blob: &[u8], dtype: Dtype, first: u64, count: Option<u64>, len: usize) -> tenfold::Result<Vec<u8>> {
+    pub fn decode_raw(
+        &self,
+        blob: &[u8],
+        dtype: Dtype,
+        first: u64,
+        count: Option<u64>,
+        len: usize,
+    ) -> tenfold::Result<Vec<u8>> {
         let device = self.device();
         let on_device = Buffer::from_slice(device, blob).unwrap();
         let out = Buffer::from_slice(device, &vec![0xa5; len]).unwrap();
@@ -62,7 +69,8 @@ impl Subject {
         let settings = DecodeSettings::default().with_limits(DecodeOptions::default().limits);
         // SAFETY: all of it is ours and lives to the end of this function.
         unsafe {
-            decode(device, &[request], &settings, status.slice(), workspace.slice(), Stream::DEFAULT).unwrap();
+            decode(device, &[request], &settings, status.slice(), workspace.slice(), Stream::DEFAULT)
+                .unwrap();
         }
         let mut said = [0; 16];
         status.read(&mut said, Stream::DEFAULT).unwrap();

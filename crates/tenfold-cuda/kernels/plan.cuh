@@ -1,0 +1,76 @@
+// What a lossy encoder knows and decides of one tensor, on the device. The twin of `levels::Plan` and `rate::Job`.
+//
+// `rate_*` kernels decide (step, classes, low bits, costs, offsets); `levels_*` kernels quantise and write what was
+// decided. They meet here alone: the host queues them in a fixed order and never looks.
+#pragma once
+
+#include "base.cuh"
+
+// What must be reached.
+#define GOAL_BYTES 0
+#define GOAL_CAP 1
+#define GOAL_MSE 2
+#define GOAL_NMSE 3
+#define GOAL_STEP 4
+#define GOAL_BOUND 5
+
+// Magnitudes with a cost of their own; larger ones cost as much as the last.
+#define COST_LEVELS 64
+// Entries of one sign: class, quantiser, magnitude.
+#define COST_SIGN (MAX_CLASSES * 2 * COST_LEVELS)
+
+// The tensor and the goal, given by the host.
+struct Job {
+    u64 data;
+    // Elements, in row-major order; values of a row of the tensor.
+    u64 values, cols;
+    u32 dtype;
+    u32 goal;
+    // Bytes, mean squared error, step or bound, as the goal says.
+    double target;
+    // log2 of the trellis's states; 0 for a scalar quantiser.
+    u32 nu;
+    u32 lanes, steps;
+    u64 tile_values, tiles;
+    // The blob: where it goes, and how many bytes there is room for.
+    u64 out, out_len;
+    u32 dims;
+    u64 shape[16];
+};
+
+// What is decided. `rate_*` writes it, `levels_*` reads it.
+struct Plan {
+    // Machine in use: `job.nu`, or 0 where the trellis cannot hold the values or the goal is a bound.
+    u32 nu, on_quantiser, on_parity;
+    // Value of 1/64 step as the header stores it (an f32 unless the dtype is f64), and the step.
+    double scale, step;
+    // 1/step, by which values are multiplied (f64: divided by the step).
+    float factor;
+    // Values beyond this many steps are stored exactly.
+    float max_u;
+    // Weight of a bit.
+    float lambda;
+    // 1: to the nearest level, every value checked against `bound`, misses stored exactly.
+    u32 bounded;
+    double bound;
+    i32 offsets[16];
+    // Class map; `width` is 1 and `classes` 1 where there is none. Scales are one byte each.
+    u32 classes, row_bits, col_bits, any_low;
+    u64 width, rows;
+    u64 row_scale, col_scale;
+    u8 thresholds[MAX_CLASSES];
+    u8 class_of_sum[2 << MAX_SCALE_BITS];
+    u8 low[MAX_CLASSES];
+    // log2 of the sum of a table's frequencies.
+    u32 log;
+    // λ·bits by sign (positive first), class, quantiser and magnitude.
+    float cost[2 * COST_SIGN];
+    // Nothing to quantise: zeros and what is stored exactly.
+    u32 trivial;
+    // 1 once a full pass has met the goal or no further one will: later passes do nothing.
+    u32 done;
+    // What the last pass over the whole tensor gave: `levels_*` writes it, `rate_*` judges it.
+    u64 bytes;
+    double squared_error;
+    u64 finite;
+};
