@@ -39,6 +39,33 @@ DEVICE void report(Status *status, u32 code, u32 detail = 0, u64 size = 0) {
     }
 }
 
+// Shared memory by its own short addresses, where a hot loop reckons with them; the emulator has none.
+#ifdef TENFOLD_EMULATOR
+typedef u64 SharedAt;
+DEVICE SharedAt shared_at(const void *p) { return (u64)p; }
+DEVICE u32 shared_u8(SharedAt at) { return *(const u8 *)at; }
+DEVICE u32 shared_u16(SharedAt at) { return *(const u16 *)at; }
+DEVICE u32 shared_u32(SharedAt at) { return *(const u32 *)at; }
+#else
+typedef u32 SharedAt;
+DEVICE SharedAt shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+DEVICE u32 shared_u8(SharedAt at) {
+    u32 v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+DEVICE u32 shared_u16(SharedAt at) {
+    u32 v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+DEVICE u32 shared_u32(SharedAt at) {
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+#endif
+
 template <class T> DEVICE T warp_sum(T v) {
     for (int by = 16; by > 0; by >>= 1) v += __shfl_xor_sync(ALL_LANES, v, by);
     return v;

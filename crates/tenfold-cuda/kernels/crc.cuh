@@ -6,41 +6,34 @@
 
 #define CRC_TABLE_WORDS 1024
 
+#ifdef TENFOLD_EMULATOR
+#define CRC_STORED static const u32
+#else
+#define CRC_STORED static __device__ const u32
+#endif
+CRC_STORED crc_table[CRC_TABLE_WORDS] = CRC_TABLE;
+CRC_STORED crc_powers[33] = CRC_POWERS;
+CRC_STORED crc_parts[16] = CRC_PARTS;
+CRC_STORED crc_sixteens[16] = CRC_SIXTEENS;
+
 // Product modulo the CRC's polynomial; lowest coefficients in the top bits.
 OUTLINE u32 crc_multiply(u32 a, u32 b) {
     u32 product = 0;
-#pragma unroll 4
+#pragma unroll
     for (int bit = 31; bit >= 0; --bit) {
-        product ^= b >> bit & 1 ? a : 0;
-        a = (a >> 1) ^ (a & 1 ? CRC_POLYNOMIAL : 0);
+        product ^= (0u - (b >> bit & 1)) & a;
+        a = (a >> 1) ^ ((0u - (a & 1)) & CRC_POLYNOMIAL);
     }
     return product;
 }
 
-// Fills a block's table; the caller synchronises.
+// Copies the table to a block's shared memory; the caller synchronises.
 DEVICE void crc_fill(u32 *table) {
-    const u32 powers[33] = CRC_POWERS;
-    for (u32 i = threadIdx.x; i < CRC_TABLE_WORDS; i += blockDim.x)
-        table[i] = crc_multiply((i & 255) << (8 * (i >> 8)), powers[32]);
+    for (u32 i = threadIdx.x; i < CRC_TABLE_WORDS; i += blockDim.x) table[i] = crc_table[i];
 }
 
 DEVICE u32 crc_advance(const u32 *table, u32 v) {
     return table[v & 255] ^ table[256 + (v >> 8 & 255)] ^ table[512 + (v >> 16 & 255)] ^ table[768 + (v >> 24)];
-}
-
-// x to the power of 32·n, n = 1 … 32, without an array that would live in memory.
-OUTLINE u32 crc_power(u32 n) {
-    const u32 powers[33] = CRC_POWERS;
-    u32 p = 0;
-#pragma unroll
-    for (u32 i = 0; i <= 32; ++i) p = i == n ? powers[i] : p;
-    return p;
-}
-
-// v times x to the power of 32·words.
-DEVICE u32 crc_shift(const u32 *table, u32 v, u64 words) {
-    for (; words >= 32; words -= 32) v = crc_advance(table, v);
-    return words ? crc_multiply(v, crc_power((u32)words)) : v;
 }
 
 // Checksum of `words` words; all lanes of a warp take part and get it.
@@ -65,6 +58,25 @@ DEVICE u32 crc_warp(const u32 *table, const u32 *at, u64 words) {
     }
     for (; j < words; j += 32) acc = crc_advance(table, acc) ^ at[j];
     // The last word that this lane took is `j − 32`.
-    if (lane < words) acc = crc_multiply(acc, crc_power((u32)(words - (j - 32))));
+    if (lane < words) acc = crc_multiply(acc, crc_powers[words - (j - 32)]);
     return ~warp_xor(acc);
+}
+
+// Share of warp `warp` of `warps` in the checksum of a longer message; the shares' exclusive-or is the sum. Parts are
+// counted from the end, so that what follows each is known beforehand.
+DEVICE u32 crc_share(const u32 *table, const u32 *at, u64 words, u32 warp, u32 warps) {
+    const u64 parts = (words + CRC_PART - 1) / CRC_PART;
+    u32 sum = 0;
+    for (u64 part = warp; part < parts; part += warps) {
+        const u64 end = words - part * CRC_PART, begin = end > CRC_PART ? end - CRC_PART : 0;
+        u32 mine = crc_warp(table, at + begin, end - begin);
+        mine = crc_multiply(mine, crc_parts[part & 15]);
+        for (u64 left = part >> 4; left > 0;) {
+            const u64 by = left < 16 ? left : 15;
+            mine = crc_multiply(mine, crc_sixteens[by]);
+            left -= by;
+        }
+        sum ^= mine;
+    }
+    return sum;
 }

@@ -65,8 +65,11 @@ DEVICE void words_refill(Words &w) {
 
 DEVICE u32 words_taken(const Words &w) { return w.at - w.skew; }
 
-// A slot as tables in shared memory have it: offset within the symbol, frequency − 1, symbol.
-DEVICE u32 slot_of(u32 offset, u32 frequency, u32 symbol) { return offset | (frequency - 1) << 12 | symbol << 24; }
+// A slot as tables in shared memory have it, so that a decoder needs few steps to take it apart: frequency − 1 in
+// bits 0–11, the symbol in 12–19, the offset within the symbol above.
+DEVICE u32 slot_of(u32 offset, u32 frequency, u32 symbol) { return (frequency - 1) | symbol << 12 | offset << 20; }
+DEVICE u32 slot_symbol(u32 slot) { return slot >> 12 & 255; }
+DEVICE i32 slot_level(u32 slot) { return (i32)(slot << 12) >> 24; }
 
 // The slot's word found by halving, for tables that have no room in shared memory.
 DEVICE u32 slot_find(const u16 *start, u32 log, u32 slot) {
@@ -81,13 +84,20 @@ DEVICE u32 slot_find(const u16 *start, u32 log, u32 slot) {
     return slot_of(slot - start[low], end - start[low], low);
 }
 
-// Fills a table of 2^log slots; all threads of a block take part, and synchronise after.
-DEVICE void slots_fill(u32 *slots, const u16 *start, u32 log) {
-    for (u32 i = threadIdx.x; i < 1u << log; i += blockDim.x) slots[i] = slot_find(start, log, i);
+// Fills a table of 2^log slots; all threads of a block take part, and synchronise after. `near` is room for 256
+// numbers in shared memory.
+DEVICE void slots_fill(u32 *slots, const u16 *start, u32 log, u16 *near) {
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < 128; i += blockDim.x) ((u32 *)near)[i] = ((const u32 *)start)[i];
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < 1u << log; i += blockDim.x) slots[i] = slot_find(near, log, i);
 }
 
 // Takes a symbol's slot off a state, before the state is filled up again.
-DEVICE u32 pop(u32 x, u32 slot, u32 log) { return ((slot >> 12 & 0xfff) + 1) * (x >> log) + (slot & 0xfff); }
+DEVICE u32 pop(u32 x, u32 slot, u32 log) {
+    const u32 high = x >> log;
+    return (slot & 0xfff) * high + high + (slot >> 20);
+}
 
 // Fills up the states of lanes that run low, in lane order. All lanes of the warp take part.
 DEVICE u32 fill_up(Words &w, u32 x, bool active = true) {

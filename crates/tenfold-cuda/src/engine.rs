@@ -90,7 +90,8 @@ impl CudaEngine {
         let on_device = room(&self.device, &mut memory.blob, blob.len())?;
         let out = room(&self.device, &mut memory.tensor, len)?;
         let status = room(&self.device, &mut memory.status, size_of::<Status>())?;
-        let requests = [DecodeRequest::new(on_device, out, info.dtype).with_values(first, count)];
+        let requests =
+            [DecodeRequest::new(on_device, out, info.dtype).with_values(first, count).with_codec(info.codec)];
         let workspace = room(&self.device, &mut memory.workspace, decode_workspace_len(&requests))?;
         let settings = DecodeSettings::default().with_limits(options.limits.clone());
         let mut data = vec![0u8; len];
