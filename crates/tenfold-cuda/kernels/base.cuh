@@ -66,6 +66,16 @@ DEVICE u32 shared_u32(SharedAt at) {
 }
 #endif
 
+// A store to the device's memory, said to be one: the compiler would have to ask otherwise.
+#ifdef TENFOLD_EMULATOR
+template <class T> DEVICE void global_put(T *p, T v) { *p = v; }
+#else
+DEVICE void global_put(u8 *p, u8 v) { asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"((u32)v) : "memory"); }
+DEVICE void global_put(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }
+DEVICE void global_put(u32 *p, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE void global_put(u64 *p, u64 v) { asm volatile("st.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+#endif
+
 template <class T> DEVICE T warp_sum(T v) {
     for (int by = 16; by > 0; by >>= 1) v += __shfl_xor_sync(ALL_LANES, v, by);
     return v;

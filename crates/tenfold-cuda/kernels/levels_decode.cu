@@ -278,10 +278,10 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
 
     u32 x = c.x, s = __brev(c.s);
     Words w = c.words;
-    // Bytes taken rather than words.
-    u32 at = w.at * 2;
     for (; step < end; step += 4) {
-        const u32 x_before = x, s_before = s, at_before = at;
+        const u32 x_before = x, s_before = s;
+        const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
+        SharedAt at = from;
         u32 escaped = 0;
         bool crossed = false;
 #pragma unroll
@@ -296,33 +296,31 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
                 scale = over ? next_scale : scale;
             }
             const u32 q = (u32)((i32)s >> 31);
-            const u32 slot = shared_u32(table + (i32)((x << 2 & mask) | (q & ~(mask | 3))));
+            const u32 slot = shared_u32((x << 2 & mask) | (table + (i32)(q & ~(mask | 3))));
             const u32 high = x >> log;
             x = (slot & 0xfff) * high + high + (slot >> 20);
             const bool low = x < START;
             const u32 who = __ballot_sync(ALL_LANES, low);
-            const u32 word = shared_u16(ring | ((at + 2 * (u32)__popc(who & below)) & (RING_BYTES - 1)));
+            const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
             at += 2 * (u32)__popc(who);
             x = low ? x << 16 | word : x;
             const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
             escaped |= sizeof(E) < 4 ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
             s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);
-            out[j * 32] = (E)v;
+            global_put(out + j * 32, (E)v);
         }
         if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
             x = x_before;
             s = s_before;
-            at = at_before;
             break;
         }
         out += 128;
-        w.at = at / 2;
+        w.at += (u32)(at - from) / 2;
         words_refill(w);
         if (CLASSES && __any_sync(ALL_LANES, crossed)) {
             if (crossed) next_scale = base + 4 * scale_at(rows, rows_len, row_bits, ++row + 1);
         }
     }
-    w.at = at / 2;
     c.x = x;
     c.s = __brev(s);
     c.words = w;
@@ -426,25 +424,23 @@ template <class E> DEVICE void decode_blob(const LevelsArgs &a, unsigned char *m
     __syncthreads();
     if (*stop) return;
 
-    // Shared memory: rings, each at a multiple of its size, look-up tables, slots, columns; the last two if there is
+    // Shared memory: rings, look-up tables, slots at a multiple of a table's size, columns; the last two if there is
     // room.
-    const u32 skip = (u32)(-(u64)shared_at(memory) & (RING_BYTES - 1));
-    memory += skip;
-    const u32 shared = a.shared - skip;
-    u32 used = warps * RING_BYTES;
+    u32 used = warps * RING_ROOM;
     u32 *lut = (u32 *)(memory + used);
     used += 512 * 4;
     u32 *base = (u32 *)(memory + used);
     used += SUMS * 4;
     u16 *near = (u16 *)(memory + used);
     used += 256 * 2;
+    used += (u32)(-((u64)shared_at(memory) + used) & ((4ull << d->log) - 1));
     u32 *slots = (u32 *)(memory + used);
     const u32 slots_len = d->tables << d->log;
     Common<E> common;
-    common.has_slots = (u64)used + (u64)slots_len * 4 <= shared;
+    common.has_slots = (u64)used + (u64)slots_len * 4 <= a.shared;
     if (common.has_slots) used += slots_len * 4;
     u8 *cols = memory + used;
-    const bool room = d->col_bits == 0 || (u64)used + d->width <= shared;
+    const bool room = d->col_bits == 0 || (u64)used + d->width <= a.shared;
     // Four steps may lead into the next row, but not beyond.
     common.has_cols = common.has_slots && d->classes > 1 && d->width >= 128 && d->width < (1u << 30) && room;
     for (u32 i = threadIdx.x; i < 512; i += blockDim.x) {
@@ -468,7 +464,7 @@ template <class E> DEVICE void decode_blob(const LevelsArgs &a, unsigned char *m
     common.lut = lut;
     common.base = base;
     common.cols = cols;
-    common.ring = (u16 *)(memory + warp_of() * RING_BYTES);
+    common.ring = (u16 *)(memory + warp_of() * RING_ROOM);
     const u64 stride = (u64)place.parts * warps;
     for (u64 t = d->first_tile + (u64)warp_of() * place.parts + place.part; t < d->end_tile; t += stride)
         decode_tile<E>(item, work, common, t, status);

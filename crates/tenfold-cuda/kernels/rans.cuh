@@ -3,10 +3,13 @@
 
 #include "base.cuh"
 
-// Words of a warp's ring; it holds two chunks, the third is on its way.
+// Words of a warp's ring; it holds two chunks, the third is on its way. Its first words stand behind its end once
+// more, so that four steps never have to think of the end.
 #define RING 512
 #define CHUNK (RING / 2)
+#define MIRROR 128
 #define RING_BYTES (RING * 2)
+#define RING_ROOM ((RING + MIRROR) * 2)
 
 // Where a warp stands in a stream of words. The same in all lanes but for `next`.
 struct Words {
@@ -33,6 +36,7 @@ DEVICE uint4 words_fetch(const Words &w, u32 chunk) {
 
 DEVICE void words_put(const Words &w, u32 chunk, uint4 v) {
     *(uint4 *)(w.ring + (chunk & 1) * CHUNK + lane_of() * 8) = v;
+    if ((chunk & 1) == 0 && lane_of() * 8 < MIRROR) *(uint4 *)(w.ring + RING + lane_of() * 8) = v;
 }
 
 // Starts at `at`, a multiple of four; `limit` is one too.
@@ -52,15 +56,18 @@ DEVICE Words words_open(u16 *ring, u64 at, u64 limit) {
     return w;
 }
 
+// Puts the next chunk in the place of the first, and sends for another.
+DEVICE void words_turn(Words &w) {
+    __syncwarp();
+    words_put(w, w.chunk + 2, w.next);
+    __syncwarp();
+    ++w.chunk;
+    w.next = words_fetch(w, w.chunk + 2);
+}
+
 // To be called once for every CHUNK words that may have been taken.
 DEVICE void words_refill(Words &w) {
-    if (w.at / CHUNK > w.chunk) {
-        __syncwarp();
-        words_put(w, w.chunk + 2, w.next);
-        __syncwarp();
-        ++w.chunk;
-        w.next = words_fetch(w, w.chunk + 2);
-    }
+    if (w.at / CHUNK > w.chunk) words_turn(w);
 }
 
 DEVICE u32 words_taken(const Words &w) { return w.at - w.skew; }

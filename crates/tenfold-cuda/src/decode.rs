@@ -16,7 +16,7 @@ const RUN: usize = 64;
 /// The fewest values of a warp's tile that a grid is laid out for.
 const TILE: u64 = 32 * 1024;
 /// Shared memory that a block needs to keep the two tables of a blob without classes beside its rings.
-const LEAST_SHARED: u32 = 40 << 10;
+const LEAST_SHARED: u32 = 56 << 10;
 
 /// One blob to decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,7 +291,7 @@ impl Grid {
         let mut blocks = 0u32;
         for r in requests {
             first_block.push(blocks);
-            let share = (at_once * tiles(r)).div_ceil(total).clamp(1, tiles(r));
+            let share = (at_once * tiles(r) / total).clamp(1, tiles(r));
             blocks += u32::try_from(share).unwrap_or(1);
         }
         Grid { shape: Shape { grid: blocks, block: 32 * mean, shared }, blocks, first_block }
