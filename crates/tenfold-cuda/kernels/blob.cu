@@ -159,6 +159,33 @@ DEVICE void shaped(Reader &r, Bits &b, u32 log, bool halved, u32 *freq, u64 *wei
     __syncwarp();
 }
 
+// `count` codes, the frequencies of ranks `low`, …; a rank is turned into a symbol by `flip`. Every lane reads the code
+// that would start at its own bit; the warp then only has to go from one start to the next.
+DEVICE void gammas(Reader &r, Bits &b, u32 low, u32 count, u32 flip, u32 *freq) {
+    const u32 lane = lane_of();
+    for (u32 done = 0; done < count;) {
+        const u32 byte = (u32)(b.at >> 3);
+        if (byte - r.window > WINDOW - 12) {
+            r.at = byte;
+            reader_fetch(r);
+        }
+        const u32 bit = (u32)(b.at - ((u64)r.window << 3)) + lane;
+        const u32 *words = (const u32 *)r.bytes + (bit >> 5);
+        const u32 next = __funnelshift_r(words[0], words[1], bit & 31);
+        const u32 n = (u32)__ffs((i32)next) - 1;
+        const u32 len = n > 15 ? 0 : 2 * n + 1;
+        u32 mine = 256, at = 0;
+        do {
+            if (lane == at) mine = done;
+            const u32 by = __shfl_sync(ALL_LANES, len, (i32)at);
+            if (by == 0) return reader_fail(r, STATUS_TABLES);
+            at += by;
+        } while (++done < count && at < 32);
+        if (mine < 256) freq[(low + mine) ^ flip] = (1u << n) + (next >> (n + 1) & ((1u << n) - 1)) - 1;
+        if (!bits_skip(r, b, at)) return;
+    }
+}
+
 // A table of counted frequencies.
 DEVICE void measured(Reader &r, Bits &b, bool levels, u32 *freq) {
     __syncwarp();
@@ -169,10 +196,7 @@ DEVICE void measured(Reader &r, Bits &b, bool levels, u32 *freq) {
     const u32 low = bits_take(r, b, 8), high = low + bits_take(r, b, 8);
     if (r.code) return;
     if (high > 255 || (levels && low == 0)) return reader_fail(r, STATUS_TABLES);
-    for (u32 rank = low; rank <= high && r.code == 0; ++rank) {
-        const u32 f = bits_gamma(r, b) & 0xffff;
-        if (lane_of() == 0) freq[levels ? rank ^ 0x80 : rank] = f;
-    }
+    gammas(r, b, low, high + 1 - low, levels ? 0x80 : 0, freq);
     if (levels && lane_of() == 0) freq[ESCAPE] = escape;
     __syncwarp();
 }
