@@ -10,10 +10,10 @@
 struct Assembly {
     Status *status;
     // The header up to the padding before the directory, zeros after it up to a multiple of four; and its bytes.
-    const u32 *staged;
-    const u64 *staged_len;
+    u32 *staged;
+    u64 *staged_len;
     // Bytes of each tile, a multiple of four.
-    const u32 *lengths;
+    u32 *lengths;
     // Where each tile starts, counted from the blob's start: made by `assemble_layout`.
     u64 *offsets;
     u64 tiles;

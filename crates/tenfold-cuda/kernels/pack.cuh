@@ -6,8 +6,7 @@
 
 #include "base.cuh"
 
-// Words of a warp's ring, which holds two chunks: one that fills, one that is about to leave.
-#define PACK_RING 512
+// A warp's ring holds two chunks: one that fills, one that is about to leave.
 #define PACK_RING_BYTES (PACK_RING * 2)
 #define PACK_CHUNK (PACK_RING / 2)
 // Steps that may be pushed between two calls of `pack_flush`: a step has a word a lane at most.
@@ -93,18 +92,17 @@ DEVICE void pack_close(Pack &p) {
     while (p.done > p.top) pack_leave(p);
 }
 
-// Copies `words` words that start at any word of a slot to an address that is a multiple of four; an odd last one is
-// followed by a zero. The word before the first and the one after the last can be read. All lanes of a warp take part.
-DEVICE void pack_copy(u32 *to, const u16 *from, u32 words) {
-    const u32 pairs = (words + 1) / 2;
-    const u32 *pair = (const u32 *)((u64)from & ~3ull);
+// Words 2·i and 2·i + 1 of a stream that starts at any word of a slot; a zero after an odd last one.
+DEVICE u32 pack_pair(const u16 *from, u32 words, u32 i) {
+    const u32 *pair = (const u32 *)((u64)from & ~3ull) + i;
+    const bool single = 2 * i + 1 == words;
     const u32 shift = (u64)from & 2 ? 16 : 0;
-    for (u32 i = lane_of(); i < pairs; i += 32) {
-        const bool last = i + 1 == pairs;
-        const bool odd = last && (words & 1);
-        // The second half lies in the next pair, which is there unless this is the odd last word.
-        const u32 low = pair[i], high = shift && !odd ? pair[i + 1] : 0;
-        const u32 v = __funnelshift_r(low, high, shift);
-        to[i] = odd ? v & 0xffff : v;
-    }
+    // The second word may lie in the next pair, which is not there after the last.
+    const u32 v = __funnelshift_r(__ldg(pair), shift && !single ? __ldg(pair + 1) : 0, shift);
+    return single ? v & 0xffff : v;
+}
+
+// Copies a stream's words to an address that is a multiple of four. All lanes of a warp take part.
+DEVICE void pack_copy(u32 *to, const u16 *from, u32 words) {
+    for (u32 i = lane_of(); i < (words + 1) / 2; i += 32) to[i] = pack_pair(from, words, i);
 }
