@@ -20,11 +20,17 @@ DEVICE void running_fill(u32 *tables) {
     }
 }
 
-// Takes the next word into a lane's sum; `tables` is the block's, from the lane's number on.
+// Takes the next word into a lane's sum.
 DEVICE u32 running_next(const u32 *tables, u32 sum, u32 word) {
+    const u8 *bytes = (const u8 *)tables;
+    const u32 lane = lane_of() * 4;
     u32 v = word;
+    // A row of 32 words is 128 bytes: the nibble moves to bits 7 to 10.
 #pragma unroll
-    for (u32 n = 0; n < 8; ++n) v ^= tables[n * 512 + (sum >> (4 * n) & 15) * 32];
+    for (u32 n = 0; n < 8; ++n) {
+        const u32 row = n < 2 ? sum << (7 - 4 * n) : sum >> (4 * n - 7);
+        v ^= *(const u32 *)(bytes + n * 2048 + ((row & 0x780) | lane));
+    }
     return v;
 }
 

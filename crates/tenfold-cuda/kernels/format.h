@@ -30,6 +30,7 @@
 #define MAX_DIMS 16
 #define PACK_RING 512
 #define COUNT_BYTES 65536
+#define SAMPLE_EVERY 64
 #define OFFSETS 8
 #define UNITS 64
 #define DTYPE_BOOL 0

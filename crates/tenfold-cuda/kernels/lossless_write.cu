@@ -107,7 +107,7 @@ template <class E> DEVICE void write_planes(const LosslessArgs &a, u32 *tables) 
     __syncthreads();
     const u64 stride = (u64)gridDim.x * (blockDim.x / 32);
     for (u64 t = (u64)warp_of() * gridDim.x + blockIdx.x; t < a.assembly.tiles; t += stride)
-        write_planes_tile<E>(a, tables + lane_of(), t);
+        write_planes_tile<E>(a, tables, t);
 }
 
 KERNEL(256) lossless_write_1(const LosslessArgs a) {

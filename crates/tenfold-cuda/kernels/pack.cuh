@@ -61,14 +61,13 @@ DEVICE void pack_push(Pack &p, uint2 entry, u32 log, bool active = true) {
         p.ring[(p.top + (u32)__popc(who & ((1u << lane_of()) - 1))) & (PACK_RING - 1)] = (u16)p.x;
         p.x >>= 16;
     }
-    // The factor is 2^32/f or up to one less, and a state is below 2^32: the quotient is exact or one too small.
-    u32 quotient = __umulhi(p.x, entry.y);
-    u32 rest = p.x - quotient * f;
-    if (rest >= f) {
-        rest -= f;
-        ++quotient;
-    }
-    if (active) p.x = (quotient << log) + rest + (entry.x >> 16);
+    // The factor is 2^32/f or up to one less, and a state is below 2^32: the quotient is exact or one too small. With
+    // r = x − q·f the state becomes q·2^log + r + start, that is x + q·(2^log − f) + start.
+    const u32 other = (1u << log) - f, quotient = __umulhi(p.x, entry.y);
+    u32 x = p.x + quotient * other;
+    // Where this sum does not fit 32 bits, f is 2^log and there is nothing to correct.
+    if (p.x >= quotient * f + f) x += other;
+    if (active) p.x = x + (entry.x >> 16);
 }
 
 DEVICE void pack_leave(Pack &p) {

@@ -8,6 +8,16 @@ template <class E> DEVICE E split_element(E v, bool rotate) {
     return rotate ? (E)(v << 1 | v >> (8 * sizeof(E) - 1)) : v;
 }
 
+// The same with the bits to rotate by as a number, which takes fewer instructions: the low bytes are the element's
+// planes, those above it mean nothing.
+DEVICE u32 split_wide(u8 v, u32 by) { return v * 0x101u >> (8 - by); }
+DEVICE u32 split_wide(u16 v, u32 by) { return v * 0x10001u >> (16 - by); }
+DEVICE u32 split_wide(u32 v, u32 by) { return __funnelshift_l(v, v, by); }
+DEVICE u64 split_wide(u64 v, u32 by) {
+    const u32 low = (u32)v, high = (u32)(v >> 32);
+    return (u64)__funnelshift_l(low, high, by) << 32 | __funnelshift_l(high, low, by);
+}
+
 // The same for the elements of P bytes in a word, or for P = 8 in a pair of words.
 template <u32 P> DEVICE void split_words(u32 &a, u32 &b, bool rotate) {
     if (!rotate) return;
@@ -32,9 +42,6 @@ template <u32 P> DEVICE uint4 split_vector(uint4 v, bool rotate) {
     split_words<P>(v.z, v.w, rotate);
     return v;
 }
-
-// The plane of byte `k` of word `j`, in words of elements of P bytes.
-template <u32 P> DEVICE u32 split_plane_of(u32 j, u32 k) { return (j * 4 + k) % P; }
 
 // Four elements of P bytes, as they are in memory.
 template <u32 P> struct Quad {

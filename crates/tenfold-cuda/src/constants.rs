@@ -18,6 +18,8 @@ pub(crate) const MAX_DIMS: usize = 16;
 pub(crate) const PACK_RING: usize = 512;
 /// Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
 pub(crate) const COUNT_BYTES: usize = 64 << 10;
+/// Of so many bytes of a large tensor one is looked at before all are counted.
+pub(crate) const SAMPLE_EVERY: usize = 64;
 
 /// Lowest coefficients of the CRC's polynomial first, in one bit string from the top.
 const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
@@ -78,6 +80,7 @@ pub fn header() -> String {
     put("MAX_DIMS", MAX_DIMS as i64);
     put("PACK_RING", PACK_RING as i64);
     put("COUNT_BYTES", COUNT_BYTES as i64);
+    put("SAMPLE_EVERY", SAMPLE_EVERY as i64);
     put("OFFSETS", format::OFFSETS as i64);
     put("UNITS", format::UNITS as i64);
     for dtype in Dtype::ALL {

@@ -5,6 +5,7 @@ pub(crate) const MODULES: &[(&str, &str)] = &[
     ("assemble", include_str!("../ptx/assemble.ptx")),
     ("blob", include_str!("../ptx/blob.ptx")),
     ("levels_decode", include_str!("../ptx/levels_decode.ptx")),
+    ("lossless_count", include_str!("../ptx/lossless_count.ptx")),
     ("lossless_decode", include_str!("../ptx/lossless_decode.ptx")),
     ("lossless_encode", include_str!("../ptx/lossless_encode.ptx")),
     ("lossless_write", include_str!("../ptx/lossless_write.ptx")),
