@@ -54,6 +54,10 @@ KERNEL(256) lossless_encode_tables(const LosslessArgs a) {
     }
 }
 
+DEVICE uint2 entry_at(const uint2 *entries, u32 p, u32 offset) {
+    return *(const uint2 *)((const u8 *)entries + p * (256 * sizeof(uint2)) + offset);
+}
+
 // Codes the planes of a tile that have a table, and says how each plane of it is to be written. A warp a tile.
 template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 coded, const uint2 *entries, u16 *rings, u64 tile) {
     const u32 P = sizeof(E), batch = P == 8 ? PACK_STEPS / 2 : PACK_STEPS;
@@ -62,9 +66,10 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
     const u32 values = (u32)min(a.tile_values, a.values - start);
     const E *data = (const E *)a.data + start;
     const u32 rotate = is_float(a.dtype) ? 1 : 0;
-    const E first = data[0];
+    typedef typename Wide<E>::type Value;
+    const Value first = data[0];
     // Bits in which values differ from the first; planes whose slot has room left.
-    E differs = 0;
+    Value differs = 0;
     u32 live = coded;
     Pack packs[P];
 #pragma unroll
@@ -78,20 +83,19 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
     for (u32 step = (values + lanes - 1) / lanes; step-- > batches * batch;) {
         const u32 i = step * lanes + lane;
         const bool active = lane < lanes && i < values;
-        const E v = active ? data[i] : first;
-        differs |= (E)(v ^ first);
-        const auto wide = split_wide(v, rotate);
+        const Value v = active ? data[i] : first;
+        differs |= v ^ first;
 #pragma unroll
         for (u32 p = 0; p < P; ++p) {
             if (live >> p & 1) {
-                pack_push(packs[p], entries[p * 256 + (u32)(wide >> (8 * p) & 255)], PLANE_LOG, active);
+                pack_push(packs[p], entry_at(entries, p, split_offset<E>(v, p, rotate)), PLANE_LOG, active);
                 if (!pack_flush(packs[p])) live &= ~(1u << p);
             }
         }
     }
 
     // 2. All others, a batch at a time; the next one is on its way meanwhile.
-    E next[batch];
+    Value next[batch];
     const E *at = data + (u64)batches * (batch * 32) + lane;
     if (batches > 0) {
 #pragma unroll
@@ -99,11 +103,11 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
     }
     for (u32 b = batches; b-- > 0;) {
         at -= batch * 32;
-        decltype(split_wide(first, rotate)) now[batch];
+        Value now[batch];
 #pragma unroll
         for (u32 j = 0; j < batch; ++j) {
-            differs |= (E)(next[j] ^ first);
-            now[j] = split_wide(next[j], rotate);
+            now[j] = next[j];
+            differs |= now[j] ^ first;
         }
         if (b > 0) {
 #pragma unroll
@@ -114,22 +118,21 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
             if (live >> p & 1) {
 #pragma unroll
                 for (u32 j = batch; j-- > 0;)
-                    pack_push(packs[p], entries[p * 256 + (u32)(now[j] >> (8 * p) & 255)], PLANE_LOG);
+                    pack_push(packs[p], entry_at(entries, p, split_offset<E>(now[j], p, rotate)), PLANE_LOG);
                 if (!pack_flush(packs[p])) live &= ~(1u << p);
             }
         }
     }
 
     // 3. Whichever form takes fewest bytes.
-    for (int by = 16; by > 0; by >>= 1) differs |= (E)__shfl_xor_sync(ALL_LANES, (u64)differs, by);
-    const auto bits = split_wide(differs, rotate), value = split_wide(first, rotate);
+    for (int by = 16; by > 0; by >>= 1) differs |= __shfl_xor_sync(ALL_LANES, differs, by);
     u32 len = 0;
 #pragma unroll
     for (u32 p = 0; p < P; ++p) {
         u32 head = PLANE_STORED, content = values;
         const u32 words = a.slot_words - packs[p].top;
-        if ((bits >> (8 * p) & 255) == 0) {
-            head = PLANE_CONSTANT | (u32)(value >> (8 * p) & 255) << 8;
+        if (split_offset<E>(differs, p, rotate) == 0) {
+            head = PLANE_CONSTANT | split_offset<E>(first, p, rotate) / 8 << 8;
             content = 0;
         } else if ((live >> p & 1) && lanes * 4 + words * 2 < values) {
             pack_close(packs[p]);

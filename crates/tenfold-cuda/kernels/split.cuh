@@ -8,14 +8,22 @@ template <class E> DEVICE E split_element(E v, bool rotate) {
     return rotate ? (E)(v << 1 | v >> (8 * sizeof(E) - 1)) : v;
 }
 
-// The same with the bits to rotate by as a number, which takes fewer instructions: the low bytes are the element's
-// planes, those above it mean nothing.
-DEVICE u32 split_wide(u8 v, u32 by) { return v * 0x101u >> (8 - by); }
-DEVICE u32 split_wide(u16 v, u32 by) { return v * 0x10001u >> (16 - by); }
-DEVICE u32 split_wide(u32 v, u32 by) { return __funnelshift_l(v, v, by); }
-DEVICE u64 split_wide(u64 v, u32 by) {
-    const u32 low = (u32)v, high = (u32)(v >> 32);
-    return (u64)__funnelshift_l(low, high, by) << 32 | __funnelshift_l(high, low, by);
+// What an element is kept in.
+template <class E> struct Wide {
+    typedef u32 type;
+};
+template <> struct Wide<u64> {
+    typedef u64 type;
+};
+
+// Eight times the byte of plane p, as an index of tables of eight bytes an entry; `by` is 1 for floats and 0 for
+// others. Rotates no more than is needed.
+template <class E> DEVICE u32 split_offset(typename Wide<E>::type v, u32 p, u32 by) {
+    const u32 bits = 8 * sizeof(E), mask = 255 << 3;
+    if (p > 0) return (u32)(v >> (8 * p - 3 - by)) & mask;
+    if constexpr (sizeof(E) == 8) return __funnelshift_l((u32)(v >> 32), (u32)v, 3 + by) & mask;
+    else if constexpr (sizeof(E) == 4) return __funnelshift_l(v, v, 3 + by) & mask;
+    else return (v | v << bits) >> (bits - 3 - by) & mask;
 }
 
 // The same for the elements of P bytes in a word, or for P = 8 in a pair of words.
@@ -91,22 +99,25 @@ template <class E> DEVICE Quad<sizeof(E)> quad_gather(const E *at, u32 count) {
     return q;
 }
 
+// Rotates four elements; those of two bytes `quad_plane` rotates when it has only half of them left.
 template <u32 P> DEVICE void quad_split(Quad<P> &q, bool rotate) {
     if constexpr (P == 1) {
         u32 none = 0;
         split_words<P>(q.w[0], none, rotate);
-    } else {
+    } else if constexpr (P > 2) {
 #pragma unroll
         for (u32 i = 0; i < P; i += 2) split_words<P>(q.w[i], q.w[i + 1], rotate);
     }
 }
 
-// Four bytes of plane p.
-template <u32 P> DEVICE u32 quad_plane(const Quad<P> &q, u32 p) {
+// Four bytes of plane p of elements that `quad_split` has seen.
+template <u32 P> DEVICE u32 quad_plane(const Quad<P> &q, u32 p, bool rotate) {
     if constexpr (P == 1) {
         return q.w[0];
     } else if constexpr (P == 2) {
-        return __byte_perm(q.w[0], q.w[1], p == 0 ? 0x6420 : 0x7531);
+        const u32 mine = __byte_perm(q.w[0], q.w[1], p == 0 ? 0x6420 : 0x7531);
+        const u32 other = __byte_perm(q.w[0], q.w[1], p == 0 ? 0x7531 : 0x6420);
+        return rotate ? (mine << 1 & 0xfefefefe) | (other >> 7 & 0x01010101) : mine;
     } else {
         // Words that hold byte p of the four elements.
         const u32 by = P / 4, in = p / 4, pick = (p & 3) | ((p & 3) + 4) << 4;
