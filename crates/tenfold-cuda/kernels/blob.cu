@@ -523,7 +523,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     if (failed) return;
 
     // 2. The header's checksum, a share by each warp.
-    const u32 share = crc_share(s.crc, (const u32 *)blob, d->header_len / 4 - 1, warp, 8);
+    const u32 share = crc_share(crc_open(s.crc), (const u32 *)blob, d->header_len / 4 - 1, warp, 8);
     if (lane == 0) sums[warp] = share;
     __syncthreads();
 
@@ -617,10 +617,11 @@ KERNEL(1024) blob_check(const CheckArgs a) {
     if (status->code) return;
     const Item item = a.items[place.item];
     const Work *work = work_of(item);
+    const Crc crc = crc_open(table);
     const u64 stride = (u64)place.parts * (blockDim.x / 32);
     for (u64 t = work->desc.first_tile + warp_of() * place.parts + place.part; t < work->desc.end_tile; t += stride) {
         const TileAt tile = tile_at(item, work, t);
-        const u32 sum = crc_warp(table, (const u32 *)tile.bytes, tile.len / 4);
+        const u32 sum = crc_warp(crc, (const u32 *)tile.bytes, tile.len / 4);
         if (sum != tile.crc && lane_of() == 0) report(status, STATUS_TILE_CHECKSUM);
     }
 }

@@ -1,17 +1,18 @@
 // CRC-32 by a warp. Lane l takes words l, l + 32, …, so that a warp reads whole lines; its sum is advanced by 32
-// words with four look-ups, and at the end by what is left to the end of the message.
+// words with eight look-ups, and at the end by what is left to the end of the message. Tables are of four bits, and
+// there is one for each lane, so that no two lanes want the same bank.
 #pragma once
 
 #include "base.cuh"
 
-#define CRC_TABLE_WORDS 1024
+#define CRC_TABLE_WORDS (8 * 16 * 32)
 
 #ifdef TENFOLD_EMULATOR
 #define CRC_STORED static const u32
 #else
 #define CRC_STORED static __device__ const u32
 #endif
-CRC_STORED crc_table[CRC_TABLE_WORDS] = CRC_TABLE;
+CRC_STORED crc_nibbles[128] = CRC_NIBBLES;
 CRC_STORED crc_powers[33] = CRC_POWERS;
 CRC_STORED crc_parts[16] = CRC_PARTS;
 CRC_STORED crc_sixteens[16] = CRC_SIXTEENS;
@@ -27,17 +28,38 @@ OUTLINE u32 crc_multiply(u32 a, u32 b) {
     return product;
 }
 
-// Copies the table to a block's shared memory; the caller synchronises.
-DEVICE void crc_fill(u32 *table) {
-    for (u32 i = threadIdx.x; i < CRC_TABLE_WORDS; i += blockDim.x) table[i] = crc_table[i];
+// Fills a block's tables; the caller synchronises.
+DEVICE void crc_fill(u32 *tables) {
+    for (u32 i = threadIdx.x; i < CRC_TABLE_WORDS; i += blockDim.x) tables[i] = crc_nibbles[i >> 5];
 }
 
-DEVICE u32 crc_advance(const u32 *table, u32 v) {
-    return table[v & 255] ^ table[256 + (v >> 8 & 255)] ^ table[512 + (v >> 16 & 255)] ^ table[768 + (v >> 24)];
+// A block's tables, and where the lane's column is in a row of them.
+struct Crc {
+    const u8 *tables;
+    u32 column;
+};
+
+// All lanes of a warp take part.
+DEVICE Crc crc_open(const u32 *tables) {
+    // A compiler that knew the column's bits would put tables together with it instead of with the address, at the
+    // price of an instruction each.
+    return Crc{(const u8 *)tables, __shfl_sync(ALL_LANES, lane_of() * 4, (int)lane_of())};
+}
+
+// Takes the next word into a lane's sum.
+DEVICE u32 crc_next(const Crc &c, u32 sum, u32 word) {
+    u32 v = word;
+    // A row of 32 words is 128 bytes: the nibble moves to bits 7 to 10.
+#pragma unroll
+    for (u32 n = 0; n < 8; ++n) {
+        const u32 row = n < 2 ? sum << (7 - 4 * n) : sum >> (4 * n - 7);
+        v ^= *(const u32 *)(c.tables + ((row & 0x780) | c.column) + n * 2048);
+    }
+    return v;
 }
 
 // Checksum of `words` words; all lanes of a warp take part and get it.
-DEVICE u32 crc_warp(const u32 *table, const u32 *at, u64 words) {
+DEVICE u32 crc_warp(const Crc &c, const u32 *at, u64 words) {
     if (words == 0) return 0;
     const u32 lane = lane_of();
     u32 acc = 0;
@@ -50,13 +72,10 @@ DEVICE u32 crc_warp(const u32 *table, const u32 *at, u64 words) {
         j += 32;
     }
     for (; j + 96 < words; j += 128) {
-        const u32 a = at[j], b = at[j + 32], c = at[j + 64], d = at[j + 96];
-        acc = crc_advance(table, acc) ^ a;
-        acc = crc_advance(table, acc) ^ b;
-        acc = crc_advance(table, acc) ^ c;
-        acc = crc_advance(table, acc) ^ d;
+        const u32 w0 = at[j], w1 = at[j + 32], w2 = at[j + 64], w3 = at[j + 96];
+        acc = crc_next(c, crc_next(c, crc_next(c, crc_next(c, acc, w0), w1), w2), w3);
     }
-    for (; j < words; j += 32) acc = crc_advance(table, acc) ^ at[j];
+    for (; j < words; j += 32) acc = crc_next(c, acc, at[j]);
     // The last word that this lane took is `j − 32`.
     if (lane < words) acc = crc_multiply(acc, crc_powers[words - (j - 32)]);
     return ~warp_xor(acc);
@@ -64,12 +83,12 @@ DEVICE u32 crc_warp(const u32 *table, const u32 *at, u64 words) {
 
 // Share of warp `warp` of `warps` in the checksum of a longer message; the shares' exclusive-or is the sum. Parts are
 // counted from the end, so that what follows each is known beforehand.
-DEVICE u32 crc_share(const u32 *table, const u32 *at, u64 words, u32 warp, u32 warps) {
+DEVICE u32 crc_share(const Crc &c, const u32 *at, u64 words, u32 warp, u32 warps) {
     const u64 parts = (words + CRC_PART - 1) / CRC_PART;
     u32 sum = 0;
     for (u64 part = warp; part < parts; part += warps) {
         const u64 end = words - part * CRC_PART, begin = end > CRC_PART ? end - CRC_PART : 0;
-        u32 mine = crc_warp(table, at + begin, end - begin);
+        u32 mine = crc_warp(c, at + begin, end - begin);
         mine = crc_multiply(mine, crc_parts[part & 15]);
         for (u64 left = part >> 4; left > 0;) {
             const u64 by = left < 16 ? left : 15;

@@ -12,6 +12,14 @@ pub(crate) const ITEM_BYTES: usize = 80;
 pub(crate) const ITEMS_PER_LAUNCH: usize = 50;
 /// Bytes of workspace for the header and tables of one blob.
 pub(crate) const WORK_BYTES: usize = 17 << 10;
+/// Most dimensions of a tensor that a device encodes: what readers take by default.
+pub(crate) const MAX_DIMS: usize = 16;
+/// Words of a coder's ring in shared memory; half of them leave it at a time.
+pub(crate) const PACK_RING: usize = 512;
+/// Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
+pub(crate) const COUNT_BYTES: usize = 64 << 10;
+/// Of so many bytes of a large tensor one is looked at before all are counted.
+pub(crate) const SAMPLE_EVERY: usize = 64;
 
 /// Lowest coefficients of the CRC's polynomial first, in one bit string from the top.
 const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
@@ -78,6 +86,10 @@ pub fn header() -> String {
     put("ITEM_BYTES", ITEM_BYTES as i64);
     put("ITEMS_PER_LAUNCH", ITEMS_PER_LAUNCH as i64);
     put("WORK_BYTES", WORK_BYTES as i64);
+    put("MAX_DIMS", MAX_DIMS as i64);
+    put("PACK_RING", PACK_RING as i64);
+    put("COUNT_BYTES", COUNT_BYTES as i64);
+    put("SAMPLE_EVERY", SAMPLE_EVERY as i64);
     put("OFFSETS", format::OFFSETS as i64);
     put("UNITS", format::UNITS as i64);
     for dtype in Dtype::ALL {
@@ -96,7 +108,7 @@ pub fn header() -> String {
         let _ = writeln!(out, "#define {name} {{{}}}", list.join(", "));
     }
     out.push_str("\n// CRC-32: the polynomial; x to the power of 32·n for n = 0 … 32; to that of 32·CRC_PART·n for n = 0 … 15, and\n");
-    out.push_str("// of sixteen times that; products of x to the power of 32·32 with each byte of a word.\n");
+    out.push_str("// of sixteen times that; products of x to the power of 32·32 with each half of a byte.\n");
     let _ = writeln!(out, "#define CRC_POLYNOMIAL {CRC_POLYNOMIAL:#x}u");
     let _ = writeln!(out, "#define CRC_PART {CRC_PART}");
     let mut list = |name: &str, numbers: Vec<u32>| {
@@ -107,7 +119,9 @@ pub fn header() -> String {
     list("CRC_PARTS", (0..16).map(|n| x_to_words(n * CRC_PART)).collect());
     list("CRC_SIXTEENS", (0..16).map(|n| x_to_words(n * 16 * CRC_PART)).collect());
     let row = x_to_words(32);
-    list("CRC_TABLE", (0..1024).map(|i| multiply((i & 255) << (8 * (i >> 8)), row)).collect());
+    list("CRC_NIBBLES", (0..128).map(|i| multiply((i & 15) << (4 * (i >> 4)), row)).collect());
+    // And x to the power of 32·2^n for n = 0 … 31.
+    list("CRC_DOUBLINGS", (0..32).map(|n| x_to_words(1 << n)).collect());
     out
 }
 
