@@ -7,29 +7,16 @@ use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Tensor, TensorView
 
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
-use crate::driver::Stream;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::status::Status;
+use crate::stream::OwnedStream;
 
 /// A device behind the interface of every engine. Keeps the memory of its last call for the next.
 pub struct CudaEngine {
     device: Device,
     stream: OwnedStream,
     memory: Mutex<Memory>,
-}
-
-/// A stream that is destroyed with its owner.
-struct OwnedStream {
-    device: Device,
-    stream: Stream,
-}
-
-impl Drop for OwnedStream {
-    fn drop(&mut self) {
-        // SAFETY: made by the engine that owns it.
-        unsafe { self.device.driver.destroy_stream(self.stream) }
-    }
 }
 
 /// Device memory by what it is for.
@@ -60,7 +47,7 @@ impl CudaEngine {
 
     /// An engine on a device.
     pub fn new(device: Device) -> Result<CudaEngine> {
-        let stream = OwnedStream { device: device.clone(), stream: device.driver.stream()? };
+        let stream = OwnedStream::new(&device)?;
         Ok(CudaEngine { device, stream, memory: Mutex::default() })
     }
 
@@ -82,7 +69,7 @@ impl CudaEngine {
         count: u64,
         options: &DecodeOptions,
     ) -> Result<Vec<u8>> {
-        let stream = self.stream.stream;
+        let stream = self.stream.stream();
         let driver = &self.device.driver;
         let mut memory = self.memory();
         let len = usize::try_from(count * info.dtype.size() as u64)

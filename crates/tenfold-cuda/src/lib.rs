@@ -10,6 +10,8 @@ mod error;
 mod memory;
 mod ptx;
 mod status;
+mod stream;
+mod timing;
 
 pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 pub use device::{Device, DeviceSlice};
@@ -18,3 +20,5 @@ pub use engine::CudaEngine;
 pub use error::{Error, Result};
 pub use memory::{Buffer, Pinned};
 pub use status::{Code, Status};
+pub use stream::OwnedStream;
+pub use timing::Timer;
