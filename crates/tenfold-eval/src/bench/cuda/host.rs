@@ -1,0 +1,64 @@
+//! Blobs in pinned host memory to tensors on the device, copies and decoding side by side: a model's layers, one
+//! after the other, from where a server keeps them.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use tenfold::{Dtype, Effort, Goal};
+use tenfold_cuda::Pinned;
+
+use super::decode::{self, Subject};
+use super::rig::{Pipeline, Rig, Times};
+use super::show::{Figure, Figures};
+use crate::bench::BenchArgs;
+
+/// Streams: one copies, the others decode or are about to.
+const STREAMS: usize = 3;
+/// Share of the slower of link and decoder that must be reached.
+const SHARE: f64 = 0.85;
+
+/// Sends `size` values in blobs of `part` values. `link` is the speed of a plain copy in GB/s.
+pub(super) fn measure(
+    rig: &Rig,
+    size: usize,
+    part: usize,
+    bits: f64,
+    link: f64,
+    args: &BenchArgs,
+    figures: &mut Figures<'_>,
+) -> Result<()> {
+    let subject = Subject::gaussian(part, Goal::Bits(bits), Effort::Balanced, args.threads)?;
+    let count = size.div_ceil(subject.values).max(1);
+    let alone = decode::measure(rig, &subject)?;
+    let rate = subject.bytes() as f64 / 1e6 / alone.median();
+
+    // A place of its own for each blob: none comes from the host's cache.
+    let room = subject.blob.len().next_multiple_of(256);
+    let mut pinned = Pinned::new(&rig.device, room * count)?;
+    pinned.chunks_exact_mut(room).for_each(|p| p[..subject.blob.len()].copy_from_slice(&subject.blob));
+    let blobs: Vec<&[u8]> = pinned.chunks_exact(room).map(|p| &p[..subject.blob.len()]).collect();
+    let pipeline = Pipeline::new(rig, STREAMS, count, subject.blob.len(), Dtype::Bf16, subject.bytes())?;
+    let mut times = Vec::new();
+    for round in 0..=rig.repeats {
+        let start = Instant::now();
+        pipeline.run(&blobs)?;
+        // The first round warms up.
+        if round > 0 {
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    pipeline.check(&subject.once)?;
+
+    let what = format!("{} blobs from pinned host memory", count);
+    let mut all = super::show::About::from(&subject);
+    all.values = subject.values * count;
+    let gb_s = figures.keep(Figure { what: &what, subject: all, times: Times(times), least: None })?;
+    figures.note(format!("{what} are timed by the host's clock, from the first call to the last tensor"));
+    let bar = SHARE * (link * subject.ratio()).min(rate);
+    figures.at_least(
+        format!("{what}, GB/s of bf16; bar is {SHARE} of the slower of link × ratio and decoding"),
+        gb_s,
+        bar,
+    );
+    Ok(())
+}
