@@ -69,7 +69,7 @@ impl CudaEngine {
         count: u64,
         options: &DecodeOptions,
     ) -> Result<Vec<u8>> {
-        let stream = self.stream.stream();
+        let stream = self.stream.stream;
         let driver = &self.device.driver;
         let mut memory = self.memory();
         let len = usize::try_from(count * info.dtype.size() as u64)

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct OwnedStream {
     device: Device,
-    stream: Stream,
+    pub(crate) stream: Stream,
 }
 
 impl OwnedStream {

@@ -14,7 +14,7 @@ pub(super) fn repeat(blob: &[u8], times: usize) -> Result<Vec<u8>> {
     let info = tenfold::inspect_native(blob, &DecodeOptions::default().limits)?;
     ensure!(times > 0 && !info.shape.is_empty(), "there is nothing to stack");
     ensure!(
-        info.values > 0 && info.values % info.tile_values == 0,
+        info.values > 0 && info.values.is_multiple_of(info.tile_values),
         "{} values are no whole tiles of {}",
         info.values,
         info.tile_values
