@@ -4,32 +4,28 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use tenfold::{Dtype, Effort, Goal};
+use tenfold::Dtype;
 use tenfold_cuda::Pinned;
 
 use super::decode::{self, Subject};
 use super::rig::{Pipeline, Rig, Times};
-use super::show::{Figure, Figures};
-use crate::bench::BenchArgs;
+use super::show::{About, Figure, Figures};
 
 /// Streams: one copies, the others decode or are about to.
 const STREAMS: usize = 3;
 /// Share of the slower of link and decoder that must be reached.
 const SHARE: f64 = 0.85;
 
-/// Sends `size` values in blobs of `part` values. `link` is the speed of a plain copy in GB/s.
+/// Sends at least `values` values, in copies of one blob. `link` is the speed of a plain copy in GB/s.
 pub(super) fn measure(
     rig: &Rig,
-    size: usize,
-    part: usize,
-    bits: f64,
+    subject: &Subject,
+    values: usize,
     link: f64,
-    args: &BenchArgs,
     figures: &mut Figures<'_>,
 ) -> Result<()> {
-    let subject = Subject::gaussian(part, Goal::Bits(bits), Effort::Balanced, args.threads)?;
-    let count = size.div_ceil(subject.values).max(1);
-    let alone = decode::measure(rig, &subject)?;
+    let count = values.div_ceil(subject.values).max(1);
+    let alone = decode::measure(rig, subject)?;
     let rate = subject.bytes() as f64 / 1e6 / alone.median();
 
     // A place of its own for each blob: none comes from the host's cache.
@@ -49,8 +45,8 @@ pub(super) fn measure(
     }
     pipeline.check(&subject.once)?;
 
-    let what = format!("{} blobs from pinned host memory", count);
-    let mut all = super::show::About::from(&subject);
+    let what = format!("{count} blobs from pinned host memory");
+    let mut all = About::from(subject);
     all.values = subject.values * count;
     let gb_s = figures.keep(Figure { what: &what, subject: all, times: Times(times), least: None })?;
     figures.note(format!("{what} are timed by the host's clock, from the first call to the last tensor"));

@@ -6,6 +6,7 @@
 
 mod copies;
 mod decode;
+mod encode;
 mod host;
 mod real;
 mod repeat;
@@ -15,12 +16,14 @@ mod show;
 use std::io::Write;
 
 use anyhow::Result;
+use indicatif::ProgressBar;
 use tenfold::{Effort, Goal};
 use tenfold_cuda::{Device, Error};
 
 use super::{BenchArgs, Report, progress};
 use crate::load;
 use decode::Subject;
+use encode::Case;
 use rig::Rig;
 use show::{Figure, Figures};
 
@@ -28,15 +31,18 @@ use show::{Figure, Figures};
 const SIZES: [usize; 3] = [512 << 20, 64 << 20, 16 << 20];
 /// The rate whose speed is stated.
 const BITS: f64 = 2.5;
-/// GB/s at those sizes and that rate.
+/// GB/s of decoding at those sizes and that rate.
 const DECODE: [f64; 3] = [1200.0, 700.0, 300.0];
 /// What tables by class may cost: real tensors decode at this share of the speed of plain ones, or more.
 const CLASSES: f64 = 0.8;
-/// GB/s and ratio of lossless decoding, at the largest size.
-const LOSSLESS: (f64, f64) = (1200.0, 1.5);
+/// GB/s of lossless decoding and encoding at the largest size, and the ratio.
+const LOSSLESS: (f64, f64, f64) = (1200.0, 700.0, 1.5);
+/// GB/s of encoding with 8 states at the two larger sizes.
+const BALANCED: [f64; 2] = [120.0, 60.0];
+/// GB/s of encoding without a trellis at the largest size.
+const FAST: f64 = 400.0;
 /// Tensors of a file that are measured, the largest ones.
 const TENSORS: usize = 3;
-
 /// Bytes that calls rotate over: several times the largest cache of any device.
 const ROTATE: usize = 512 << 20;
 
@@ -47,77 +53,135 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
 
 /// Measures on a device, whichever that is.
 fn measure(rig: &Rig, args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
-    let own = if args.quick { &SIZES[2..] } else { &SIZES[..] };
-    let sizes = if args.sizes.is_empty() { own.to_vec() } else { args.sizes.clone() };
-    let rates = args.bits_or(&[BITS]);
     report.machine.device = Some(describe(&rig.device));
-    let bar = progress::bar(0, args.quiet);
-    let mut figures = Figures::new(report);
-
-    // 1. What the machine can do without us.
-    bar.set_message("copies");
-    let copies = copies::measure(rig, if args.quick { 64 << 20 } else { 1 << 30 }, &mut figures)?;
-
-    // 2. Decoding of made-up tensors.
-    for &size in &sizes {
-        for &bits in &rates {
-            for &effort in args.efforts.iter().filter(|&&e| e != Effort::Fast) {
-                bar.set_message(format!("decoding {size} values at {bits} bits"));
-                let subject = Subject::gaussian(size, Goal::Bits(bits), effort, args.threads)?;
-                let least = at_stated(size, bits).map(|i| DECODE[i]);
-                decoded(rig, &subject, least, &mut figures)?;
-            }
-        }
-        bar.set_message(format!("decoding {size} values, lossless"));
-        let subject = Subject::gaussian(size, Goal::Lossless, Effort::Balanced, args.threads)?;
-        let stated = size == SIZES[0];
-        decoded(rig, &subject, stated.then_some(LOSSLESS.0), &mut figures)?;
-        if stated {
-            figures.at_least(
-                format!("lossless ratio, bf16 N(0, 0.02), {size} values"),
-                subject.ratio(),
-                LOSSLESS.1,
-            );
-        }
-    }
-
-    // 3. Decoding of real tensors, with their classes.
-    for path in &args.files {
-        for named in real::largest(load::floats(path, real::LEAST)?, TENSORS) {
-            for (&size, &bits) in sizes.iter().flat_map(|s| rates.iter().map(move |b| (s, b))) {
-                bar.set_message(format!("decoding {}", named.name));
-                let subject = real::subject(&named, size, bits, args.threads)?;
-                let least = at_stated(size, bits).map(|i| CLASSES * DECODE[i]);
-                decoded(rig, &subject, least, &mut figures)?;
-            }
-        }
-    }
-
-    // 4. Blobs that lie on the host.
-    bar.set_message("blobs on the host");
-    let (largest, part) =
-        (sizes.iter().copied().max().unwrap_or(0), sizes.iter().copied().min().unwrap_or(0));
-    host::measure(rig, largest, part, rates[0], copies.link, args, &mut figures)?;
-
-    bar.finish_and_clear();
-    figures.print(out)?;
-    Ok(())
+    let mut run = Run::new(rig, args, report);
+    let copied = if args.quick { 64 << 20 } else { 1 << 30 };
+    run.step("copies");
+    let copies = copies::measure(rig, copied, &mut run.figures)?;
+    run.decode_gaussian()?;
+    run.decode_real()?;
+    run.encode()?;
+    run.send_from_host(copies.link)?;
+    run.bar.finish_and_clear();
+    run.figures.print(out)
 }
 
-/// Measures and keeps one decoding. A device too small for it is no failure.
-fn decoded(rig: &Rig, subject: &Subject, least: Option<f64>, figures: &mut Figures<'_>) -> Result<()> {
-    match decode::measure(rig, subject) {
-        Ok(times) => {
-            let figure = Figure { what: "decode", subject: subject.into(), times, least };
-            figures.keep(figure).map(|_| ())
-        }
-        Err(error) => match error.downcast_ref::<Error>() {
-            Some(Error::OutOfMemory { .. }) => {
-                figures.note(format!("{}, {} values: left out: {error}", subject.name, subject.values));
-                Ok(())
+/// One run of the bench.
+struct Run<'a> {
+    rig: &'a Rig,
+    args: &'a BenchArgs,
+    sizes: Vec<usize>,
+    rates: Vec<f64>,
+    bar: ProgressBar,
+    figures: Figures<'a>,
+}
+
+impl<'a> Run<'a> {
+    fn new(rig: &'a Rig, args: &'a BenchArgs, report: &'a mut Report) -> Run<'a> {
+        let own = if args.quick { &SIZES[2..] } else { &SIZES[..] };
+        let sizes = if args.sizes.is_empty() { own.to_vec() } else { args.sizes.clone() };
+        let rates = args.bits_or(&[BITS]);
+        let coded = rates.len() * args.efforts.len() * 2 + 2;
+        let real = args.files.len() * TENSORS * rates.len();
+        let bar = progress::bar(2 + sizes.len() * (coded + real), args.quiet);
+        Run { rig, args, sizes, rates, bar, figures: Figures::new(report) }
+    }
+
+    fn step(&self, what: &str) {
+        self.bar.inc(1);
+        self.bar.set_message(what.to_string());
+    }
+
+    /// Each size with each rate.
+    fn cases(&self) -> Vec<(usize, f64)> {
+        self.sizes.iter().flat_map(|&size| self.rates.iter().map(move |&bits| (size, bits))).collect()
+    }
+
+    fn decode_gaussian(&mut self) -> Result<()> {
+        let threads = self.args.threads;
+        for (size, bits) in self.cases() {
+            // What a decoder does for a scalar quantiser it does for a trellis too, and one exclusive-or more.
+            for &effort in self.args.efforts.iter().filter(|&&e| e != Effort::Fast) {
+                self.step(&format!("decoding {size} values at {bits} bits"));
+                let subject = Subject::gaussian(size, Goal::Bits(bits), effort, threads)?;
+                self.decode(&subject, at_stated(size, bits).map(|i| DECODE[i]))?;
             }
-            _ => Err(error),
-        },
+        }
+        for size in self.sizes.clone() {
+            self.step(&format!("decoding {size} values, lossless"));
+            let subject = Subject::gaussian(size, Goal::Lossless, Effort::Balanced, threads)?;
+            let stated = size == SIZES[0];
+            self.decode(&subject, stated.then_some(LOSSLESS.0))?;
+            if stated {
+                let what = format!("lossless ratio, bf16 N(0, 0.02), {size} values");
+                self.figures.at_least(what, subject.ratio(), LOSSLESS.2);
+            }
+        }
+        Ok(())
+    }
+
+    fn decode_real(&mut self) -> Result<()> {
+        for path in &self.args.files {
+            for named in real::largest(load::floats(path, real::LEAST)?, TENSORS) {
+                for (size, bits) in self.cases() {
+                    self.step(&format!("decoding {}", named.name));
+                    let subject = real::subject(&named, size, bits, self.args.threads)?;
+                    self.decode(&subject, at_stated(size, bits).map(|i| CLASSES * DECODE[i]))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures and keeps one decoding. A device too small for it is no failure.
+    fn decode(&mut self, subject: &Subject, least: Option<f64>) -> Result<()> {
+        match decode::measure(self.rig, subject) {
+            Ok(times) => {
+                let figure = Figure { what: "decode", subject: subject.into(), times, least };
+                self.figures.keep(figure).map(|_| ())
+            }
+            Err(error) => match error.downcast_ref::<Error>() {
+                Some(Error::OutOfMemory { .. }) => {
+                    let Subject { name, values, .. } = subject;
+                    self.figures.note(format!("decode, {name}, {values} values: left out: {error}"));
+                    Ok(())
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn encode(&mut self) -> Result<()> {
+        let mut cases = Vec::new();
+        for (size, bits) in self.cases() {
+            for &effort in &self.args.efforts {
+                let least = at_stated(size, bits).and_then(|i| match effort {
+                    Effort::Fast => (i == 0).then_some(FAST),
+                    Effort::Balanced => BALANCED.get(i).copied(),
+                    Effort::Best => None,
+                });
+                cases.push(Case { size, goal: Goal::Bits(bits), effort, least });
+            }
+        }
+        for &size in &self.sizes {
+            let least = (size == SIZES[0]).then_some(LOSSLESS.1);
+            cases.push(Case { size, goal: Goal::Lossless, effort: Effort::Balanced, least });
+        }
+        for case in cases {
+            self.step(&format!("{}, {} values", case.name(), case.size));
+            encode::measure(self.rig, &case, self.args.threads, &mut self.figures)?;
+        }
+        Ok(())
+    }
+
+    /// The largest tensor in blobs of the smallest: layers of a model, one after the other.
+    fn send_from_host(&mut self, link: f64) -> Result<()> {
+        self.step("blobs from the host");
+        let whole = self.sizes.iter().copied().max().unwrap_or(0);
+        let part = self.sizes.iter().copied().min().unwrap_or(0);
+        let subject =
+            Subject::gaussian(part, Goal::Bits(self.rates[0]), Effort::Balanced, self.args.threads)?;
+        host::measure(self.rig, &subject, whole, link, &mut self.figures)
     }
 }
 

@@ -17,6 +17,7 @@ fn every_step_is_taken_and_every_output_checked() {
 
     let rows = |what: &str| report.rows.iter().filter(|r| r["what"].as_str().unwrap().contains(what)).count();
     assert_eq!(rows("copy"), 2);
+    assert_eq!(rows("encode lossless"), 1, "checked against the tensor");
     assert_eq!(rows("decode"), 2 + 1 + TENSORS, "two efforts, lossless, real tensors");
     assert_eq!(rows("from pinned host memory"), 2, "a plain copy and blobs");
     let classes = report.rows.iter().filter(|r| r["classes"].as_u64() > Some(1)).count();
