@@ -49,7 +49,9 @@ impl EncodeRequest {
         self.options.validate()?;
         if self.shape.len() > MAX_DIMS {
             let dims = self.shape.len();
-            return Err(Error::InvalidArgument(format!("{dims} dimensions; a device takes {MAX_DIMS} at most")));
+            return Err(Error::InvalidArgument(format!(
+                "{dims} dimensions; a device takes {MAX_DIMS} at most"
+            )));
         }
         // Refuses shapes whose size overflows.
         tenfold::max_encoded_len(self.dtype, &self.shape)?;
