@@ -1,4 +1,7 @@
 //! The CUDA engine: the blobs of [`tenfold`], made and read on a GPU at the speed of its memory.
+//!
+//! [`CudaEngine`] takes and gives host memory. [`decode`] and [`encode`] work on memory of the device: they queue
+//! kernels on a caller's stream and neither allocate nor wait. docs/cuda.md shows both.
 
 #[doc(hidden)]
 pub mod constants;
@@ -24,3 +27,8 @@ pub use memory::{Buffer, Pinned};
 pub use status::{Code, Status};
 pub use stream::OwnedStream;
 pub use timing::Timer;
+
+/// Compiles the examples of the page with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cuda.md")]
+struct Page;

@@ -29,7 +29,7 @@ pub struct BenchArgs {
     /// (lossless: 64 Mi, rate: 4 Mi; cuda: several, 512 Mi, 64 Mi, 16 Mi).
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub size: Vec<u32>,
-    /// Repetitions of which the median counts (lossless, speed: 5; cuda: 25).
+    /// Repetitions of which the median counts (lossless, speed, cuda) [default: 5, for cuda 25].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: Option<u32>,
     #[command(flatten)]

@@ -13,10 +13,12 @@ use super::show::{About, Figure, Figures};
 
 /// Streams: one copies, the others decode or are about to.
 const STREAMS: usize = 3;
+/// Fewer blobs than this would say more about the first copy, which nothing hides, than about the rest.
+const BLOBS: usize = 16;
 /// Share of the slower of link and decoder that must be reached.
 const SHARE: f64 = 0.85;
 
-/// Sends at least `values` values, in copies of one blob. `link` is the speed of a plain copy in GB/s.
+/// Sends at least `values` values, in many copies of one blob. `link` is the speed of a plain copy in GB/s.
 pub(super) fn measure(
     rig: &Rig,
     subject: &Subject,
@@ -24,7 +26,7 @@ pub(super) fn measure(
     link: f64,
     figures: &mut Figures<'_>,
 ) -> Result<()> {
-    let count = values.div_ceil(subject.values).max(1);
+    let count = values.div_ceil(subject.values).max(BLOBS);
     let alone = decode::measure(rig, subject)?;
     let rate = subject.bytes() as f64 / 1e6 / alone.median();
 
@@ -45,11 +47,14 @@ pub(super) fn measure(
     }
     pipeline.check(&subject.once)?;
 
-    let what = format!("{count} blobs from pinned host memory");
+    let what = "blobs from pinned host memory";
     let mut all = About::from(subject);
     all.values = subject.values * count;
-    let gb_s = figures.keep(Figure { what: &what, subject: all, times: Times(times), least: None })?;
-    figures.note(format!("{what} are timed by the host's clock, from the first call to the last tensor"));
+    let gb_s = figures.keep(Figure { what, subject: all, times: Times(times), least: None })?;
+    figures.note(format!(
+        "{what}: {count} blobs of {} values, timed by the host's clock from the first call to the last tensor",
+        subject.values
+    ));
     let bar = SHARE * (link * subject.ratio()).min(rate);
     figures.at_least(
         format!("{what}, GB/s of bf16; bar is {SHARE} of the slower of link × ratio and decoding"),

@@ -133,21 +133,22 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Measures and keeps one decoding. A device too small for it is no failure.
+    /// Measures and keeps one decoding.
     fn decode(&mut self, subject: &Subject, least: Option<f64>) -> Result<()> {
-        match decode::measure(self.rig, subject) {
-            Ok(times) => {
-                let figure = Figure { what: "decode", subject: subject.into(), times, least };
-                self.figures.keep(figure).map(|_| ())
+        let done = decode::measure(self.rig, subject).and_then(|times| {
+            self.figures.keep(Figure { what: "decode", subject: subject.into(), times, least })
+        });
+        self.unless_full(format!("decode, {}, {} values", subject.name, subject.values), done.map(|_| ()))
+    }
+
+    /// A device too small for a case is no failure.
+    fn unless_full(&mut self, what: String, done: Result<()>) -> Result<()> {
+        match done {
+            Err(error) if matches!(error.downcast_ref(), Some(Error::OutOfMemory { .. })) => {
+                self.figures.note(format!("{what}: left out: {error}"));
+                Ok(())
             }
-            Err(error) => match error.downcast_ref::<Error>() {
-                Some(Error::OutOfMemory { .. }) => {
-                    let Subject { name, values, .. } = subject;
-                    self.figures.note(format!("decode, {name}, {values} values: left out: {error}"));
-                    Ok(())
-                }
-                _ => Err(error),
-            },
+            other => other,
         }
     }
 
@@ -181,7 +182,8 @@ impl<'a> Run<'a> {
         let part = self.sizes.iter().copied().min().unwrap_or(0);
         let subject =
             Subject::gaussian(part, Goal::Bits(self.rates[0]), Effort::Balanced, self.args.threads)?;
-        host::measure(self.rig, &subject, whole, link, &mut self.figures)
+        let done = host::measure(self.rig, &subject, whole, link, &mut self.figures);
+        self.unless_full("blobs from pinned host memory".to_string(), done)
     }
 }
 

@@ -25,3 +25,21 @@ fn every_step_is_taken_and_every_output_checked() {
     assert!(report.machine.device.as_ref().unwrap().starts_with("emulator"));
     assert!(String::from_utf8(out).unwrap().contains("N(0, 0.02)"));
 }
+
+#[test]
+fn a_device_too_small_for_a_case_leaves_it_out() {
+    let mut args = BenchArgs::new(What::Cuda);
+    (args.quick, args.quiet) = (true, true);
+    args.sizes = vec![1 << 23];
+    args.efforts = vec![Effort::Balanced];
+    // Room for the copies, and for nothing that is larger.
+    let rig = Rig::new(Device::emulated(130 << 20), 1, 1 << 40).unwrap();
+    let mut report = Report::new(&args);
+    measure(&rig, &args, &mut report, &mut Vec::new()).unwrap();
+    assert_eq!(report.rows.len(), 2, "{:?}", report.rows);
+    assert!(
+        report.notes.iter().all(|n| n.contains("no room") || n.contains("not built")),
+        "{:?}",
+        report.notes
+    );
+}
