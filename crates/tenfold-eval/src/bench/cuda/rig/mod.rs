@@ -16,8 +16,6 @@ use crate::metrics::median;
 
 /// Calls before the first that counts: kernels are loaded, clocks are up.
 const WARM: usize = 3;
-/// Most copies of one case.
-const SETS: usize = 16;
 
 /// A device and how often to measure on it.
 pub(super) struct Rig {
@@ -44,9 +42,9 @@ impl Rig {
         Ok(Rig { device, stream, repeats, rotate })
     }
 
-    /// Copies of a case of so many bytes that calls rotate over.
+    /// Copies of a case of so many bytes that calls rotate over; more than there are calls would be idle.
     pub fn sets(&self, bytes: usize) -> usize {
-        (self.rotate / bytes.max(1)).clamp(2, SETS)
+        (self.rotate / bytes.max(1)).clamp(2, self.repeats.max(2))
     }
 
     /// Times calls. `queue` puts call `i` on the stream and does not wait: all are queued before the first is asked
