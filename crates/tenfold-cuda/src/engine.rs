@@ -7,30 +7,17 @@ use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Tensor, TensorView
 
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
-use crate::driver::Stream;
 use crate::encode::{EncodeRequest, encode, encode_workspace_len};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::status::Status;
+use crate::stream::OwnedStream;
 
 /// A device behind the interface of every engine. Keeps the memory of its last call for the next.
 pub struct CudaEngine {
     device: Device,
     stream: OwnedStream,
     memory: Mutex<Memory>,
-}
-
-/// A stream that is destroyed with its owner.
-struct OwnedStream {
-    device: Device,
-    stream: Stream,
-}
-
-impl Drop for OwnedStream {
-    fn drop(&mut self) {
-        // SAFETY: made by the engine that owns it.
-        unsafe { self.device.driver.destroy_stream(self.stream) }
-    }
 }
 
 /// Device memory by what it is for.
@@ -61,7 +48,7 @@ impl CudaEngine {
 
     /// An engine on a device.
     pub fn new(device: Device) -> Result<CudaEngine> {
-        let stream = OwnedStream { device: device.clone(), stream: device.driver.stream()? };
+        let stream = OwnedStream::new(&device)?;
         Ok(CudaEngine { device, stream, memory: Mutex::default() })
     }
 

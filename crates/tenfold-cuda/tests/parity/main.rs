@@ -13,6 +13,7 @@ mod decode;
 mod device;
 mod encode_lossless;
 mod golden;
+mod streams;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -24,7 +25,8 @@ type Case = (String, fn(&Subject));
 fn main() {
     let args = Arguments::from_args();
     let cases: Vec<Case> =
-        [golden::cases(), decode::cases(), corruption::cases(), encode_lossless::cases()].concat();
+        [golden::cases(), decode::cases(), corruption::cases(), encode_lossless::cases(), streams::cases()]
+            .concat();
     let mut trials = Vec::new();
     for subject in device::subjects() {
         if let Err(why) = &subject.open() {
