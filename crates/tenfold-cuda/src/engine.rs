@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::status::Status;
 use crate::stream::OwnedStream;
+use crate::upload::Upload;
 
 /// A device behind the interface of every engine. Keeps the memory of its last call for the next.
 pub struct CudaEngine {
@@ -27,6 +28,7 @@ struct Memory {
     tensor: Option<Buffer>,
     workspace: Option<Buffer>,
     status: Option<Buffer>,
+    upload: Option<Upload>,
 }
 
 /// At least `len` bytes, the same as last time where they suffice.
@@ -96,6 +98,29 @@ impl CudaEngine {
         Ok(data)
     }
 
+    /// Decodes a whole blob, piece by piece on its way.
+    fn whole(&self, blob: &[u8], info: &BlobInfo, options: &DecodeOptions) -> Result<Vec<u8>> {
+        let stream = self.stream.stream;
+        let mut memory = self.memory();
+        let len = usize::try_from(info.values * info.dtype.size() as u64)
+            .map_err(|_| Error::InvalidArgument("more bytes than there are addresses".into()))?;
+        let out = room(&self.device, &mut memory.tensor, len)?;
+        if memory.upload.is_none() {
+            memory.upload = Some(Upload::new(&self.device)?);
+        }
+        let settings = DecodeSettings::default().with_limits(options.limits.clone());
+        let mut data = vec![0u8; len];
+        if let Some(upload) = &mut memory.upload {
+            // SAFETY: the memory is ours and locked; both calls wait for the stream.
+            unsafe {
+                upload.decode(blob, out, info.dtype, &settings, stream)?;
+                self.device.driver.copy_out(data.as_mut_ptr(), out.address, len, stream)?;
+            }
+        }
+        self.device.driver.synchronize(stream)?;
+        Ok(data)
+    }
+
     /// Encodes a tensor.
     fn blob(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
         let stream = self.stream.stream;
@@ -139,7 +164,7 @@ impl Engine for CudaEngine {
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {
         let info = tenfold::inspect_native(blob, &options.limits)?;
-        let data = self.values(blob, &info, 0, info.values, options)?;
+        let data = self.whole(blob, &info, options)?;
         Ok(Tensor { dtype: info.dtype, shape: info.shape, data })
     }
 

@@ -16,6 +16,7 @@ mod ptx;
 mod status;
 mod stream;
 mod timing;
+mod upload;
 
 pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 pub use device::{Device, DeviceSlice};
@@ -27,6 +28,7 @@ pub use memory::{Buffer, Pinned};
 pub use status::{Code, Status};
 pub use stream::OwnedStream;
 pub use timing::Timer;
+pub use upload::Upload;
 
 /// Compiles the examples of the page with the documentation tests.
 #[cfg(doctest)]

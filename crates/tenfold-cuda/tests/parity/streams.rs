@@ -3,7 +3,7 @@
 use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal};
 use tenfold_cuda::{
     Buffer, DecodeRequest, DecodeSettings, DeviceSlice, EncodeRequest, Error, OwnedStream, Pinned, Status,
-    Timer, decode, decode_workspace_len, encode, encode_workspace_len,
+    Timer, Upload, decode, decode_workspace_len, encode, encode_workspace_len,
 };
 
 use crate::Case;
@@ -15,6 +15,7 @@ pub fn cases() -> Vec<Case> {
         ("blobs of the host, on two streams".into(), two_streams),
         ("a tensor to a blob and back, on one stream".into(), there_and_back),
         ("copies of the wrong size".into(), wrong_sizes),
+        ("blobs of the host, piece by piece".into(), pieces),
     ]
 }
 
@@ -119,4 +120,45 @@ fn wrong_sizes(subject: &Subject) {
         ]
     };
     assert!(refused.iter().all(|r| matches!(r, Err(Error::InvalidArgument(_)))), "{refused:?}");
+}
+
+fn pieces(subject: &Subject) {
+    let device = subject.device();
+    let stream = OwnedStream::new(device).unwrap();
+    let mut upload = Upload::new(device).unwrap().with_piece(3000);
+    let settings = DecodeSettings::default();
+    let sample = Sample::of(Dtype::Bf16, &[300, 128], Kind::Rows, 9);
+    let out = Buffer::new(device, sample.view().data().len()).unwrap();
+    for goal in [Goal::Bits(2.5), Goal::Lossless, Goal::Bits(4.0)] {
+        let options = EncodeOptions::new(goal).with_lane_values(64);
+        let blob = tenfold::encode(&sample.view(), &options).unwrap();
+        assert!(blob.len() > 4 * 3000 || goal != Goal::Lossless);
+        let wanted = tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data;
+        let mut pinned = Pinned::new(device, blob.len()).unwrap();
+        pinned.copy_from_slice(&blob);
+        let mut found = vec![0; wanted.len()];
+        // SAFETY: everything lives until it was waited for, and nobody else uses it.
+        unsafe {
+            upload.queue(&pinned, blob.len(), out.slice(), Dtype::Bf16, &settings, stream.stream()).unwrap();
+            upload.check(stream.stream()).unwrap();
+            out.read(&mut found, stream.stream()).unwrap();
+            assert!(found == wanted, "{goal:?}, pinned");
+            let clear = vec![0; found.len()];
+            out.write(&clear, stream.stream()).unwrap();
+            upload.decode(&blob, out.slice(), Dtype::Bf16, &settings, stream.stream()).unwrap();
+            out.read(&mut found, stream.stream()).unwrap();
+            assert!(found == wanted, "{goal:?}");
+            // A piece that was damaged on its way, a blob that ends early, an output that is too small.
+            let mut damaged = blob.clone();
+            let at = damaged.len() - 5;
+            damaged[at] ^= 1;
+            let mut decode =
+                |blob: &[u8], out| upload.decode(blob, out, Dtype::Bf16, &settings, stream.stream());
+            assert!(matches!(decode(&damaged, out.slice()), Err(Error::Codec(tenfold::Error::Corrupt(_)))));
+            let short = decode(&blob[..blob.len() - 4], out.slice());
+            assert!(matches!(short, Err(Error::Codec(tenfold::Error::Truncated { .. }))));
+            let less = DeviceSlice::new(out.slice().address, 100);
+            assert!(matches!(decode(&blob, less), Err(Error::Codec(tenfold::Error::BufferTooSmall { .. }))));
+        }
+    }
 }
