@@ -159,19 +159,19 @@ template <class E> DEVICE void encode_planes(const LosslessArgs &a, unsigned cha
         encode_planes_tile<E>(a, coded, entries, rings, t);
 }
 
-KERNEL(256) lossless_encode_tiles_1(const LosslessArgs a) {
+KERNEL(256, 4) lossless_encode_tiles_1(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u8>(a, memory);
 }
-KERNEL(256) lossless_encode_tiles_2(const LosslessArgs a) {
+KERNEL(256, 4) lossless_encode_tiles_2(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u16>(a, memory);
 }
-KERNEL(256) lossless_encode_tiles_4(const LosslessArgs a) {
+KERNEL(256, 4) lossless_encode_tiles_4(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u32>(a, memory);
 }
-KERNEL(256) lossless_encode_tiles_8(const LosslessArgs a) {
+KERNEL(256, 3) lossless_encode_tiles_8(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u64>(a, memory);
 }
