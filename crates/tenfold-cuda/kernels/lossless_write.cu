@@ -111,19 +111,19 @@ template <class E> DEVICE void write_planes(const LosslessArgs &a, u32 *tables) 
         write_planes_tile<E>(a, r, t);
 }
 
-KERNEL(256, 4) lossless_write_1(const LosslessArgs a) {
+KERNEL(256) lossless_write_1(const LosslessArgs a) {
     __shared__ u32 tables[RUNNING_TABLE_WORDS];
     write_planes<u8>(a, tables);
 }
-KERNEL(256, 4) lossless_write_2(const LosslessArgs a) {
+KERNEL(256) lossless_write_2(const LosslessArgs a) {
     __shared__ u32 tables[RUNNING_TABLE_WORDS];
     write_planes<u16>(a, tables);
 }
-KERNEL(256, 4) lossless_write_4(const LosslessArgs a) {
+KERNEL(256) lossless_write_4(const LosslessArgs a) {
     __shared__ u32 tables[RUNNING_TABLE_WORDS];
     write_planes<u32>(a, tables);
 }
-KERNEL(256, 4) lossless_write_8(const LosslessArgs a) {
+KERNEL(256) lossless_write_8(const LosslessArgs a) {
     __shared__ u32 tables[RUNNING_TABLE_WORDS];
     write_planes<u64>(a, tables);
 }
