@@ -55,7 +55,7 @@ KERNEL(256) lossless_encode_tables(const LosslessArgs a) {
 }
 
 DEVICE uint2 entry_at(const uint2 *entries, u32 p, u32 offset) {
-    return *(const uint2 *)((const u8 *)entries + p * (256 * sizeof(uint2)) + offset);
+    return *(const uint2 *)((const u8 *)entries + offset + p * (256 * sizeof(uint2)));
 }
 
 // Codes the planes of a tile that have a table, and says how each plane of it is to be written. A warp a tile.
@@ -65,7 +65,7 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
     const u64 start = tile * a.tile_values;
     const u32 values = (u32)min(a.tile_values, a.values - start);
     const E *data = (const E *)a.data + start;
-    const u32 rotate = is_float(a.dtype) ? 1 : 0;
+    const u32 rotate = is_float(a.dtype) ? 1 : 0, mask = split_mask();
     typedef typename Wide<E>::type Value;
     const Value first = data[0];
     // Bits in which values differ from the first; planes whose slot has room left.
@@ -88,7 +88,7 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
 #pragma unroll
         for (u32 p = 0; p < P; ++p) {
             if (live >> p & 1) {
-                pack_push(packs[p], entry_at(entries, p, split_offset<E>(v, p, rotate)), PLANE_LOG, active);
+                pack_push(packs[p], entry_at(entries, p, split_offset<E>(v, p, rotate, mask)), PLANE_LOG, active);
                 if (!pack_flush(packs[p])) live &= ~(1u << p);
             }
         }
@@ -118,7 +118,7 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
             if (live >> p & 1) {
 #pragma unroll
                 for (u32 j = batch; j-- > 0;)
-                    pack_push(packs[p], entry_at(entries, p, split_offset<E>(now[j], p, rotate)), PLANE_LOG);
+                    pack_push(packs[p], entry_at(entries, p, split_offset<E>(now[j], p, rotate, mask)), PLANE_LOG);
                 if (!pack_flush(packs[p])) live &= ~(1u << p);
             }
         }
@@ -159,19 +159,19 @@ template <class E> DEVICE void encode_planes(const LosslessArgs &a, unsigned cha
         encode_planes_tile<E>(a, coded, entries, rings, t);
 }
 
-KERNEL(256) lossless_encode_tiles_1(const LosslessArgs a) {
+KERNEL(256, 4) lossless_encode_tiles_1(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u8>(a, memory);
 }
-KERNEL(256) lossless_encode_tiles_2(const LosslessArgs a) {
+KERNEL(256, 4) lossless_encode_tiles_2(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u16>(a, memory);
 }
-KERNEL(256) lossless_encode_tiles_4(const LosslessArgs a) {
+KERNEL(256, 4) lossless_encode_tiles_4(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u32>(a, memory);
 }
-KERNEL(256) lossless_encode_tiles_8(const LosslessArgs a) {
+KERNEL(256, 3) lossless_encode_tiles_8(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u64>(a, memory);
 }

@@ -16,10 +16,14 @@ template <> struct Wide<u64> {
     typedef u64 type;
 };
 
-// Eight times the byte of plane p, as an index of tables of eight bytes an entry; `by` is 1 for floats and 0 for
+// What `split_offset` keeps of an element. A compiler that knew these bits would put the number of a plane's table
+// together with the offset instead of with the address, at the price of an instruction. All lanes of a warp take part.
+DEVICE u32 split_mask() { return __shfl_sync(ALL_LANES, 255u << 3, 0); }
+
+// Eight times the byte of plane p, as an offset into a table of eight bytes an entry; `by` is 1 for floats and 0 for
 // others. Rotates no more than is needed.
-template <class E> DEVICE u32 split_offset(typename Wide<E>::type v, u32 p, u32 by) {
-    const u32 bits = 8 * sizeof(E), mask = 255 << 3;
+template <class E> DEVICE u32 split_offset(typename Wide<E>::type v, u32 p, u32 by, u32 mask = 255u << 3) {
+    const u32 bits = 8 * sizeof(E);
     if (p > 0) return (u32)(v >> (8 * p - 3 - by)) & mask;
     if constexpr (sizeof(E) == 8) return __funnelshift_l((u32)(v >> 32), (u32)v, 3 + by) & mask;
     else if constexpr (sizeof(E) == 4) return __funnelshift_l(v, v, 3 + by) & mask;

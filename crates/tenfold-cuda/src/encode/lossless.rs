@@ -213,7 +213,10 @@ impl Grids {
         // Tables of all planes, and a ring a plane and warp.
         let (tables, rings) = (planes * 256 * 8, planes * PACK_RING as u32 * 2);
         let warps = (properties.shared_per_block.saturating_sub(tables) / rings).clamp(1, BLOCK_WARPS);
-        let shape = |warps: u32, shared| Shape { grid: blocks(WARPS / warps), block: 32 * warps, shared };
+        let shape = |warps: u32, shared: u32| {
+            let room = properties.shared_per_block / shared.max(1);
+            Shape { grid: blocks((WARPS / warps).min(room).max(1)), block: 32 * warps, shared }
+        };
         Grids {
             count: Shape { grid: blocks(1), block: 1024, shared: histograms },
             tiles: shape(warps, tables + warps * rings),
