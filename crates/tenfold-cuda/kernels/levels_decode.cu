@@ -69,7 +69,7 @@ struct Bytes {
     u32 code;
 };
 
-OUTLINE u32 bytes_next(Bytes &b) {
+DEVICE u32 bytes_next(Bytes &b) {
     if (b.at >= b.end) {
         b.code = b.code ? b.code : STATUS_FIELD;
         return 0;
@@ -77,8 +77,9 @@ OUTLINE u32 bytes_next(Bytes &b) {
     return b.base[b.at++];
 }
 
-OUTLINE u64 bytes_varint(Bytes &b) {
+DEVICE u64 bytes_varint(Bytes &b) {
     u64 v = 0;
+#pragma unroll 1
     for (u32 shift = 0; shift < 64; shift += 7) {
         const u32 c = bytes_next(b);
         if (b.code) return 0;
@@ -161,7 +162,7 @@ struct Coder {
 };
 
 // The high part of a level that has no symbol, where `mine`. All lanes take part.
-OUTLINE i32 escape_next(const Tile &t, Coder &c, bool mine, u32 low_bits, i32 otherwise) {
+DEVICE i32 escape_next(const Tile &t, Coder &c, bool mine, u32 low_bits, i32 otherwise) {
     const u32 who = __ballot_sync(ALL_LANES, mine);
     const u32 i = c.escapes + (u32)__popc(who & ((1u << lane_of()) - 1));
     c.escapes += (u32)__popc(who);
@@ -268,12 +269,41 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
     const u64 rows_len = d->rows_len;
     const SharedAt cols = shared_at(common.cols), cols_end = cols + width;
     u64 row = 0;
-    SharedAt col = 0, scale = 0, next_scale = 0;
+    SharedAt col = cols, scale = 0, next_scale = 0;
     if (CLASSES) {
         row = first / width;
         col = cols + (u32)(first - row * width);
         scale = base + 4 * scale_at(rows, rows_len, row_bits, row);
         next_scale = base + 4 * scale_at(rows, rows_len, row_bits, row + 1);
+    }
+
+    // Tables of four steps, looked up a group ahead: first the columns' scales, then what they and the row's pick.
+    SharedAt pick[4], table[4], ahead[4];
+    bool crossed = false;
+    const auto columns = [&]() {
+        crossed = false;
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            pick[j] = scale + (CLASSES == 2 ? 0 : shared_u8(col));
+            col += 32;
+            const bool over = col >= cols_end;
+            crossed |= over;
+            col = over ? col - width : col;
+            scale = over ? next_scale : scale;
+        }
+    };
+    const auto tables = [&]() {
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) ahead[j] = slots + shared_u32(pick[j]);
+        if (__any_sync(ALL_LANES, crossed)) {
+            if (crossed) next_scale = base + 4 * scale_at(rows, rows_len, row_bits, ++row + 1);
+        }
+    };
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) table[j] = ahead[j] = slots;
+    if (CLASSES) {
+        columns();
+        tables();
     }
 
     u32 x = c.x, s = __brev(c.s);
@@ -283,31 +313,27 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
         const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
         SharedAt at = from;
         u32 escaped = 0;
-        bool crossed = false;
+        if (CLASSES) {
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j) table[j] = ahead[j];
+            columns();
+        }
 #pragma unroll
         for (u32 j = 0; j < 4; ++j) {
-            SharedAt table = slots;
-            if (CLASSES) {
-                table += shared_u32(scale + (CLASSES == 2 ? 0 : shared_u8(col)));
-                col += 32;
-                const bool over = col >= cols_end;
-                crossed |= over;
-                col = over ? col - width : col;
-                scale = over ? next_scale : scale;
-            }
             const u32 q = (u32)((i32)s >> 31);
-            const u32 slot = shared_u32((x << 2 & mask) | (table + (i32)(q & ~(mask | 3))));
+            const u32 slot = shared_u32((x << 2 & mask) | (table[j] + (i32)(q & ~(mask | 3))));
             const u32 high = x >> log;
             x = (slot & 0xfff) * high + high + (slot >> 20);
             const bool low = x < START;
             const u32 who = __ballot_sync(ALL_LANES, low);
             const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
             at += 2 * (u32)__popc(who);
-            x = low ? x << 16 | word : x;
             const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
+            x = low ? x << 16 | word : x;
             escaped |= sizeof(E) < 4 ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
             s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);
             global_put(out + j * 32, (E)v);
+            if (CLASSES && j == 1) tables();
         }
         if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
             x = x_before;
@@ -317,9 +343,6 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
         out += 128;
         w.at += (u32)(at - from) / 2;
         words_refill(w);
-        if (CLASSES && __any_sync(ALL_LANES, crossed)) {
-            if (crossed) next_scale = base + 4 * scale_at(rows, rows_len, row_bits, ++row + 1);
-        }
     }
     c.x = x;
     c.s = __brev(s);
@@ -337,6 +360,7 @@ template <class E> DEVICE u32 put_exact(const Item &item, const Desc *d, const T
     for (u64 r = 0; r < runs && !b.code; ++r) {
         const u64 gap = bytes_varint(b), len = bytes_varint(b);
         u64 bits = 0;
+#pragma unroll 1
         for (u32 i = 0; i < size; ++i) bits |= (u64)bytes_next(b) << (8 * i);
         if (b.code) break;
         const u64 room = t.values - end;
