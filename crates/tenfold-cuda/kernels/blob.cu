@@ -6,7 +6,7 @@
 #include "crc.cuh"
 
 // Bytes of a header that a warp has at hand.
-#define WINDOW 2048
+#define WINDOW 512
 
 // Reads a header. All lanes of the warp do the same, so that they can fetch the next piece together. Everything in
 // registers: whoever takes it by reference is inlined.
@@ -24,13 +24,15 @@ DEVICE void reader_fail(Reader &r, u32 code) {
 }
 
 OUTLINE void window_fetch(const u8 *base, u32 window, u32 end, u8 *bytes) {
+    // Headers end at a multiple of four.
+    const u32 *from = (const u32 *)(base + window);
+    const u32 words = (end - window) / 4, lane = lane_of();
+    u32 v[WINDOW / 128];
+#pragma unroll
+    for (u32 i = 0; i < WINDOW / 128; ++i) v[i] = lane + i * 32 < words ? from[lane + i * 32] : 0;
     __syncwarp();
-#pragma unroll 4
-    for (u32 i = lane_of() * 4; i < WINDOW; i += 128) {
-        // Headers end at a multiple of four.
-        const u64 at = (u64)window + i;
-        *(u32 *)(bytes + i) = at < end ? *(const u32 *)(base + at) : 0;
-    }
+#pragma unroll
+    for (u32 i = 0; i < WINDOW / 128; ++i) ((u32 *)bytes)[lane + i * 32] = v[i];
     __syncwarp();
 }
 
@@ -238,8 +240,7 @@ DEVICE void read_tables(Reader &r, Work *work, Scratch *s, u32 tables, u32 log, 
     r.at = at + len;
 }
 
-DEVICE void read_levels(Reader &r, Work *work) {
-    Desc *d = &work->desc;
+DEVICE void read_levels(Reader &r, Desc *d) {
     if (!is_float(d->dtype)) return reader_fail(r, STATUS_LEVELS);
     const u32 log = reader_byte(r);
     if (r.code) return;
@@ -332,8 +333,7 @@ DEVICE void read_levels(Reader &r, Work *work) {
     __syncwarp();
 }
 
-DEVICE void read_planes(Reader &r, Work *work) {
-    Desc *d = &work->desc;
+DEVICE void read_planes(Reader &r, Desc *d) {
     const u32 coded = reader_byte(r);
     const u32 size = size_of(d->dtype);
     if (r.code) return;
@@ -367,8 +367,7 @@ KERNEL(64) blob_place(const OpenArgs a) {
 
 // What a header says before its codec's parameters. Returns false where there is no more to read; the reason is
 // in the reader or was told.
-DEVICE bool read_start(Reader &r, const Item &item, Work *work, const OpenArgs &a, Status *status) {
-    Desc *d = &work->desc;
+DEVICE bool read_start(Reader &r, Desc *d, const OpenArgs &a, Status *status) {
     r.at = 5;
     const u32 codec = reader_byte(r), dtype = reader_byte(r), dims = reader_byte(r);
     r.at = FIXED;
@@ -471,6 +470,7 @@ DEVICE void place_output(const Item &item, Desc *d, Status *status) {
 // One block a blob; `place` where the launch brings the list.
 DEVICE void open_blob(const OpenArgs &a, bool place) {
     __shared__ __align__(16) Scratch s;
+    __shared__ __align__(16) Desc desc;
     __shared__ u32 sums[8];
     __shared__ u32 failed;
     const Item item = place ? a.items[blockIdx.x] : a.to[blockIdx.x];
@@ -480,7 +480,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         *status = Status{0, 0, 0};
     }
     Work *work = work_of(item);
-    Desc *d = &work->desc;
+    Desc *d = &desc;
     const u8 *blob = (const u8 *)item.blob;
     const u32 warp = warp_of(), lane = lane_of();
 
@@ -533,10 +533,10 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         for (u32 w = 0; w < 8; ++w) sum ^= sums[w];
         Reader r = {blob, 0, (u32)d->header_len - 4, NO_WINDOW, s.window, 0};
         if (sum != *(const u32 *)(blob + d->header_len - 4)) reader_fail(r, STATUS_HEADER_CHECKSUM);
-        else if (read_start(r, item, work, a, status)) {
+        else if (read_start(r, d, a, status)) {
             const bool levels = d->codec == CODEC_LEVELS;
-            if (levels) read_levels(r, work);
-            else read_planes(r, work);
+            if (levels) read_levels(r, d);
+            else read_planes(r, d);
             if (r.code == 0)
                 read_tables(r, work, &s, d->tables, d->table_log, levels ? d->low : nullptr, d->tables_per_class);
             const u32 padded = (r.at + 3) & ~3u;
@@ -596,6 +596,9 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
             else place_output(item, d, status);
         }
     }
+    __syncthreads();
+    static_assert(sizeof(Desc) % 4 == 0, "copied by words");
+    for (u32 i = threadIdx.x; i < sizeof(Desc) / 4; i += blockDim.x) ((u32 *)&work->desc)[i] = ((const u32 *)d)[i];
 }
 
 KERNEL(256) blob_open(const OpenArgs a) { open_blob(a, true); }

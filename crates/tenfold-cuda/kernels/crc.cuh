@@ -71,9 +71,13 @@ DEVICE u32 crc_warp(const Crc &c, const u32 *at, u64 words) {
         acc = at[j];
         j += 32;
     }
-    for (; j + 96 < words; j += 128) {
-        const u32 w0 = at[j], w1 = at[j + 32], w2 = at[j + 64], w3 = at[j + 96];
-        acc = crc_next(c, crc_next(c, crc_next(c, crc_next(c, acc, w0), w1), w2), w3);
+    // Eight loads on their way at a time: each is waited for but once.
+    for (; j + 224 < words; j += 256) {
+        u32 w[8];
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) w[i] = at[j + i * 32];
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) acc = crc_next(c, acc, w[i]);
     }
     for (; j < words; j += 32) acc = crc_next(c, acc, at[j]);
     // The last word that this lane took is `j − 32`.

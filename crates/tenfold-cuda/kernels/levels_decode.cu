@@ -245,14 +245,14 @@ DEVICE void steps_plain(const Item &item, const Work *work, const Common<E> &com
     }
 }
 
-// Whole steps of 32 lanes without low bits, four at a time from `step` on; returns where it stopped: at `end`, or at
-// four steps with an escape among them, which are left to the plain way.
+// Whole steps of 32 lanes without low bits, GROUP at a time from `step` on; returns where it stopped: at `end`, or at a
+// group with an escape in it, which is left to the plain way.
 //
 // Everything here is about the length of the chain from one state to the next and about the number of instructions:
 // the trellis's state is kept with its bits reversed, so that the quantiser is the sign; tables of quantiser 1 lie
-// before those of quantiser 0, so that a mask made of the sign picks one; whether a symbol was an escape is asked once
-// in four steps.
-template <class E, u32 CLASSES>
+// before those of quantiser 0, so that a mask made of the sign picks one; elements are stored a step after they were
+// looked up, and whether a symbol was an escape is asked a group later, so that nobody waits for either.
+template <class E, u32 CLASSES, u32 GROUP>
 DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &common, const Tile &t, Coder &c, u32 step, u32 end) {
     const Desc *d = &work->desc;
     const u32 lane = lane_of(), log = d->log, mask = ((1u << log) - 1) << 2, below = (1u << lane) - 1;
@@ -277,13 +277,13 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
         next_scale = base + 4 * scale_at(rows, rows_len, row_bits, row + 1);
     }
 
-    // Tables of four steps, looked up a group ahead: first the columns' scales, then what they and the row's pick.
-    SharedAt pick[4], table[4], ahead[4];
+    // Tables of a group, looked up a group ahead: first the columns' scales, then what they and the row's pick.
+    SharedAt pick[GROUP], table[GROUP], ahead[GROUP];
     bool crossed = false;
     const auto columns = [&]() {
         crossed = false;
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
+        for (u32 j = 0; j < GROUP; ++j) {
             pick[j] = scale + (CLASSES == 2 ? 0 : shared_u8(col));
             col += 32;
             const bool over = col >= cols_end;
@@ -294,13 +294,13 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
     };
     const auto tables = [&]() {
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) ahead[j] = slots + shared_u32(pick[j]);
+        for (u32 j = 0; j < GROUP; ++j) ahead[j] = slots + shared_u32(pick[j]);
         if (__any_sync(ALL_LANES, crossed)) {
             if (crossed) next_scale = base + 4 * scale_at(rows, rows_len, row_bits, ++row + 1);
         }
     };
 #pragma unroll
-    for (u32 j = 0; j < 4; ++j) table[j] = ahead[j] = slots;
+    for (u32 j = 0; j < GROUP; ++j) table[j] = ahead[j] = slots;
     if (CLASSES) {
         columns();
         tables();
@@ -308,18 +308,20 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
 
     u32 x = c.x, s = __brev(c.s);
     Words w = c.words;
-    for (; step < end; step += 4) {
-        const u32 x_before = x, s_before = s;
+    // Where the group before this one started, and whether it had an escape.
+    u32 x_before = x, s_before = s, at_before = w.at, escaped_before = 0;
+    for (; step < end; step += GROUP) {
+        const u32 x_now = x, s_now = s, at_now = w.at;
         const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
         SharedAt at = from;
-        u32 escaped = 0;
+        u32 escaped = 0, last = 0;
         if (CLASSES) {
 #pragma unroll
-            for (u32 j = 0; j < 4; ++j) table[j] = ahead[j];
+            for (u32 j = 0; j < GROUP; ++j) table[j] = ahead[j];
             columns();
         }
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
+        for (u32 j = 0; j < GROUP; ++j) {
             const u32 q = (u32)((i32)s >> 31);
             const u32 slot = shared_u32((x << 2 & mask) | (table[j] + (i32)(q & ~(mask | 3))));
             const u32 high = x >> log;
@@ -329,20 +331,31 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
             const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
             at += 2 * (u32)__popc(who);
             const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
+            if (j > 0) {
+                global_put(out + (j - 1) * 32, (E)last);
+                if (sizeof(E) < 4) escaped |= last;
+            }
+            last = v;
             x = low ? x << 16 | word : x;
-            escaped |= sizeof(E) < 4 ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
+            if (sizeof(E) >= 4) escaped |= (u32)(slot_symbol(slot) == ESCAPE) << 31;
             s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);
-            global_put(out + j * 32, (E)v);
             if (CLASSES && j == 1) tables();
         }
-        if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
-            x = x_before;
-            s = s_before;
-            break;
-        }
-        out += 128;
         w.at += (u32)(at - from) / 2;
+        if (__any_sync(ALL_LANES, (i32)escaped_before < 0)) break;
         words_refill(w);
+        global_put(out + (GROUP - 1) * 32, (E)last);
+        escaped_before = sizeof(E) < 4 ? escaped | last : escaped;
+        x_before = x_now;
+        s_before = s_now;
+        at_before = at_now;
+        out += GROUP * 32;
+    }
+    if (__any_sync(ALL_LANES, (i32)escaped_before < 0)) {
+        x = x_before;
+        s = s_before;
+        words_back(w, at_before);
+        step -= GROUP;
     }
     c.x = x;
     c.s = __brev(s);
@@ -408,14 +421,15 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
         const bool whole = t.from == 0 && t.to == t.values && d->lanes == 32 && !d->any_low && common.has_slots;
         // Elements of eight bytes have no table of them.
         const bool fast = sizeof(E) < 8 && whole && (d->classes == 1 || common.has_cols);
-        const u32 fast_end = fast ? t.values / 128 * 4 : 0, end = (t.to + d->lanes - 1) / d->lanes;
+        const u32 group = d->classes == 1 ? 8 : 4;
+        const u32 fast_end = fast ? t.values / (32 * group) * group : 0, end = (t.to + d->lanes - 1) / d->lanes;
         for (u32 step = 0; step < end;) {
             if (step < fast_end) {
-                if (d->classes == 1) step = steps_fast<E, 0>(item, work, common, t, c, step, fast_end);
-                else if (d->col_bits) step = steps_fast<E, 1>(item, work, common, t, c, step, fast_end);
-                else step = steps_fast<E, 2>(item, work, common, t, c, step, fast_end);
+                if (d->classes == 1) step = steps_fast<E, 0, 8>(item, work, common, t, c, step, fast_end);
+                else if (d->col_bits) step = steps_fast<E, 1, 4>(item, work, common, t, c, step, fast_end);
+                else step = steps_fast<E, 2, 4>(item, work, common, t, c, step, fast_end);
             }
-            const u32 stop = step < fast_end ? step + 4 : end;
+            const u32 stop = step < fast_end ? step + group : end;
             steps_plain<E>(item, work, common, t, c, step, stop);
             step = stop;
         }

@@ -25,7 +25,7 @@ pub(crate) const SAMPLE_EVERY: usize = 64;
 const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
 
 /// Words of a header that a warp sums up at a time.
-const CRC_PART: usize = 1024;
+const CRC_PART: usize = 288;
 
 /// Product of two polynomials modulo the CRC's, both with their lowest coefficient in the top bit.
 fn multiply(a: u32, b: u32) -> u32 {
