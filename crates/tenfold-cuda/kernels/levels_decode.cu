@@ -250,8 +250,8 @@ DEVICE void steps_plain(const Item &item, const Work *work, const Common<E> &com
 //
 // Everything here is about the length of the chain from one state to the next and about the number of instructions:
 // the trellis's state is kept with its bits reversed, so that the quantiser is the sign; tables of quantiser 1 lie
-// before those of quantiser 0, so that a mask made of the sign picks one; elements are stored a step after they were
-// looked up, and whether a symbol was an escape is asked a group later, so that nobody waits for either.
+// before those of quantiser 0, so that a mask made of the sign picks one; whether a symbol was an escape is asked once
+// a group.
 template <class E, u32 CLASSES, u32 GROUP>
 DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &common, const Tile &t, Coder &c, u32 step, u32 end) {
     const Desc *d = &work->desc;
@@ -308,13 +308,11 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
 
     u32 x = c.x, s = __brev(c.s);
     Words w = c.words;
-    // Where the group before this one started, and whether it had an escape.
-    u32 x_before = x, s_before = s, at_before = w.at, escaped_before = 0;
     for (; step < end; step += GROUP) {
-        const u32 x_now = x, s_now = s, at_now = w.at;
+        const u32 x_before = x, s_before = s;
         const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
         SharedAt at = from;
-        u32 escaped = 0, last = 0;
+        u32 escaped = 0, v[GROUP];
         if (CLASSES) {
 #pragma unroll
             for (u32 j = 0; j < GROUP; ++j) table[j] = ahead[j];
@@ -323,39 +321,34 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
             const u32 q = (u32)((i32)s >> 31);
-            const u32 slot = shared_u32((x << 2 & mask) | (table[j] + (i32)(q & ~(mask | 3))));
+            const u32 slot = shared_u32((CLASSES ? table[j] : slots) + (i32)((x << 2 & mask) | (q & ~(mask | 3))));
             const u32 high = x >> log;
             x = (slot & 0xfff) * high + high + (slot >> 20);
             const bool low = x < START;
             const u32 who = __ballot_sync(ALL_LANES, low);
             const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
             at += 2 * (u32)__popc(who);
-            const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
-            if (j > 0) {
-                global_put(out + (j - 1) * 32, (E)last);
-                if (sizeof(E) < 4) escaped |= last;
-            }
-            last = v;
             x = low ? x << 16 | word : x;
+            v[j] = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
             if (sizeof(E) >= 4) escaped |= (u32)(slot_symbol(slot) == ESCAPE) << 31;
             s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);
             if (CLASSES && j == 1) tables();
         }
-        w.at += (u32)(at - from) / 2;
-        if (__any_sync(ALL_LANES, (i32)escaped_before < 0)) break;
-        words_refill(w);
-        global_put(out + (GROUP - 1) * 32, (E)last);
-        escaped_before = sizeof(E) < 4 ? escaped | last : escaped;
-        x_before = x_now;
-        s_before = s_now;
-        at_before = at_now;
+        // Not before, or a step would wait for what it does not need; and without this the compiler would.
+        __syncwarp();
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) {
+            global_put(out + j * 32, (E)v[j]);
+            if (sizeof(E) < 4) escaped |= v[j];
+        }
+        if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
+            x = x_before;
+            s = s_before;
+            break;
+        }
         out += GROUP * 32;
-    }
-    if (__any_sync(ALL_LANES, (i32)escaped_before < 0)) {
-        x = x_before;
-        s = s_before;
-        words_back(w, at_before);
-        step -= GROUP;
+        w.at += (u32)(at - from) / 2;
+        words_refill(w);
     }
     c.x = x;
     c.s = __brev(s);
@@ -421,11 +414,11 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
         const bool whole = t.from == 0 && t.to == t.values && d->lanes == 32 && !d->any_low && common.has_slots;
         // Elements of eight bytes have no table of them.
         const bool fast = sizeof(E) < 8 && whole && (d->classes == 1 || common.has_cols);
-        const u32 group = d->classes == 1 ? 8 : 4;
+        const u32 group = 4;
         const u32 fast_end = fast ? t.values / (32 * group) * group : 0, end = (t.to + d->lanes - 1) / d->lanes;
         for (u32 step = 0; step < end;) {
             if (step < fast_end) {
-                if (d->classes == 1) step = steps_fast<E, 0, 8>(item, work, common, t, c, step, fast_end);
+                if (d->classes == 1) step = steps_fast<E, 0, 4>(item, work, common, t, c, step, fast_end);
                 else if (d->col_bits) step = steps_fast<E, 1, 4>(item, work, common, t, c, step, fast_end);
                 else step = steps_fast<E, 2, 4>(item, work, common, t, c, step, fast_end);
             }

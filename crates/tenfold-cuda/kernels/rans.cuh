@@ -4,10 +4,10 @@
 #include "base.cuh"
 
 // Words of a warp's ring; it holds two chunks, the third is on its way. Its first words stand behind its end once
-// more, so that eight steps never have to think of the end.
+// more, so that four steps never have to think of the end.
 #define RING 512
 #define CHUNK (RING / 2)
-#define MIRROR 256
+#define MIRROR 128
 #define RING_BYTES (RING * 2)
 #define RING_ROOM ((RING + MIRROR) * 2)
 
@@ -68,18 +68,6 @@ DEVICE void words_turn(Words &w) {
 // To be called once for every CHUNK words that may have been taken.
 DEVICE void words_refill(Words &w) {
     if (w.at / CHUNK > w.chunk) words_turn(w);
-}
-
-// Goes back to where a stream was; what has left the ring is fetched again.
-DEVICE void words_back(Words &w, u32 at) {
-    w.at = at;
-    if (at / CHUNK >= w.chunk) return;
-    w.chunk = at / CHUNK;
-    __syncwarp();
-    words_put(w, w.chunk, words_fetch(w, w.chunk));
-    words_put(w, w.chunk + 1, words_fetch(w, w.chunk + 1));
-    w.next = words_fetch(w, w.chunk + 2);
-    __syncwarp();
 }
 
 DEVICE u32 words_taken(const Words &w) { return w.at - w.skew; }
