@@ -1,0 +1,69 @@
+// Symbols of a scalar quantiser, counted. Levels are not kept: to find them again is cheaper than to read them back.
+
+#include "levels.cuh"
+
+template <class E> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
+    const Plan *plan = a.plan;
+    if (levels_over(a) || plan->nu != 0) return;
+    // Values that a thread loads at once, and the distance from one load to its next.
+    constexpr u32 each = 16 / sizeof(E);
+    const u64 stride = (u64)gridDim.x * blockDim.x * each;
+    u8 *low = memory + LEVELS_HIST_BYTES, *sums = low + MAX_CLASSES;
+    float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
+    const LevelsHist hist = levels_hist((u32 *)memory, plan->classes);
+    const LevelsMap map = levels_map(plan, stride, sums);
+    const LevelsScale scale = levels_scale(a.job, plan);
+    scalar_thresholds(thresholds, plan);
+    if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
+    __syncthreads();
+    const bool measure = a.measure;
+    LevelsSum sum = {0.0, 0};
+    const E *data = (const E *)a.job.data;
+    u64 at = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * each;
+    LevelsPlace place = levels_seek(map, at);
+    for (; at < a.job.values; at += stride) {
+        const u32 count = (u32)min(a.job.values - at, (u64)each);
+        uint4 loaded[1];
+        E *x = (E *)loaded;
+        if (count == each) {
+            loaded[0] = *(const uint4 *)(data + at);
+        } else {
+#pragma unroll
+            for (u32 j = 0; j < each; ++j) x[j] = j < count ? data[at + j] : (E)0;
+        }
+        LevelsPlace here = place;
+#pragma unroll
+        for (u32 j = 0; j < each; ++j) {
+            if (j >= count) break;
+            const u32 cls = levels_class(map, here);
+            bool aside;
+            const i32 k = levels_scalar<E>(scale, thresholds + cls * SCALAR_CLASS, x[j], aside);
+            levels_tally(hist, cls << 9 | levels_symbol(k >> low[cls]));
+            if (measure) levels_measure<E>(sum, scale, x[j], k, 0, aside);
+            if (map.any && ++here.col == map.width) {
+                here.col = 0;
+                here.scale = levels_row_scale(map, ++here.row);
+            }
+        }
+        levels_next(map, place);
+    }
+    if (measure) levels_sum(a.sums, sum);
+    levels_flush(hist, plan->classes, a.counts);
+}
+
+KERNEL(512, 2) levels_count_1(const LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<u8>(a, memory);
+}
+KERNEL(512, 2) levels_count_2(const LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<u16>(a, memory);
+}
+KERNEL(512, 2) levels_count_4(const LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<u32>(a, memory);
+}
+KERNEL(512, 2) levels_count_8(const LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<u64>(a, memory);
+}
