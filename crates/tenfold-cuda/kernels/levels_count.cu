@@ -51,19 +51,19 @@ template <class E> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     levels_flush(hist, plan->classes, a.counts);
 }
 
-KERNEL(512, 2) levels_count_1(const LevelsPass a) {
+KERNEL(512, 2) levels_count_1(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     count_all<u8>(a, memory);
 }
-KERNEL(512, 2) levels_count_2(const LevelsPass a) {
+KERNEL(512, 2) levels_count_2(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     count_all<u16>(a, memory);
 }
-KERNEL(512, 2) levels_count_4(const LevelsPass a) {
+KERNEL(512, 2) levels_count_4(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     count_all<u32>(a, memory);
 }
-KERNEL(512, 2) levels_count_8(const LevelsPass a) {
+KERNEL(512, 2) levels_count_8(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     count_all<u64>(a, memory);
 }

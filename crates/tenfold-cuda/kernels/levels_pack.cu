@@ -12,8 +12,9 @@ struct StreamShared {
     const uint2 *entries;
     const u8 *low;
     u32 log;
-    bool any_low;
-    LevelsAgain again;
+    bool any_low, trellis;
+    const float *thresholds;
+    LevelsScale scale;
     // Jumps of one step.
     LevelsMap map;
     u16 *ring;
@@ -64,7 +65,7 @@ template <class E> DEVICE void stream_codes(const LevelsPass &a, const StreamSha
         for (u32 j = 4; j-- > 0;) {
             const u32 code = (j & 2 ? now.y : now.x) >> (16 * (j & 1)) & 0xffff, step = group * 4 + j;
             stream_push(c, s, code, step < steps, [&]() {
-                return levels_decoded<E>(c.again.scale, code, data[(u64)step * lanes]).k;
+                return levels_decoded<E>(c.scale, code, data[(u64)step * lanes]).k;
             });
         }
         pack_flush(s.pack);
@@ -101,7 +102,7 @@ template <class E> DEVICE void stream_scalar(const LevelsPass &a, const StreamSh
                 const u32 cls = levels_class(c.map, place);
                 levels_back(c.map, place);
                 bool aside;
-                k = levels_scalar<E>(c.again.scale, c.again.thresholds + cls * SCALAR_CLASS, now[j], aside);
+                k = levels_scalar<E>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j], aside);
                 code = cls << 9 | levels_symbol(k >> c.low[cls]);
                 s.flags |= (k ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
             }
@@ -111,14 +112,15 @@ template <class E> DEVICE void stream_scalar(const LevelsPass &a, const StreamSh
     }
 }
 
-template <class E> DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, u64 tile) {
+template <class E>
+DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const LevelsAgain &again, u64 tile) {
     const u32 lane = lane_of();
     Stream s;
     s.pack = pack_open(c.ring, a.words + tile * a.slot_words, a.slot_words);
     s.list = a.escapes + tile * LEVELS_ESCAPES;
     s.escapes = s.far = s.low_bits = 0;
     s.flags = 0;
-    if (!c.again.trellis) {
+    if (!c.trellis) {
         stream_scalar<E>(a, c, tile, s);
         s.flags = (__any_sync(ALL_LANES, s.flags & LEVELS_CODED) ? LEVELS_CODED : 0u) |
                   (__any_sync(ALL_LANES, s.flags & LEVELS_ASIDE) ? LEVELS_ASIDE : 0u);
@@ -136,7 +138,7 @@ template <class E> DEVICE void stream_tile(const LevelsPass &a, const StreamShar
     for (int by = 16; by > 0; by >>= 1) t.far = max(t.far, __shfl_xor_sync(ALL_LANES, t.far, by));
     t.low_bits = warp_sum(s.low_bits);
     LevelsRuns exact = {0, 0};
-    if (t.flags & LEVELS_ASIDE) exact = levels_exact<E>(a, c.again, tile, 0);
+    if (t.flags & LEVELS_ASIDE) exact = levels_exact<E>(a, again, tile, 0);
     t.exact_runs = exact.runs;
     t.exact_bytes = exact.bytes;
     t.spare = 0;
@@ -149,6 +151,7 @@ template <class E> DEVICE void stream_tile(const LevelsPass &a, const StreamShar
 
 // Dynamic shared memory: rings, low bits, classes of sums, thresholds, entries.
 template <class E> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
+    __shared__ LevelsAgain again;
     const Plan *plan = a.plan;
     if (levels_over(a)) return;
     const u32 warps = blockDim.x / 32;
@@ -157,13 +160,15 @@ template <class E> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     uint2 *entries = (uint2 *)(thresholds + MAX_CLASSES * SCALAR_CLASS);
     StreamShared c;
     c.map = levels_map(plan, a.job.lanes, sums);
-    c.again.map = levels_map(plan, 32, sums);
-    c.again.scale = levels_scale(a.job, plan);
-    c.again.trellis = plan->nu != 0;
-    if (!c.again.trellis) scalar_thresholds(thresholds, plan);
+    c.scale = levels_scale(a.job, plan);
+    c.trellis = plan->nu != 0;
+    c.thresholds = thresholds;
+    const LevelsMap neighbours = levels_map(plan, 32, sums);
+    if (threadIdx.x == 0) again = LevelsAgain{neighbours, c.scale, thresholds, c.trellis};
+    if (!c.trellis) scalar_thresholds(thresholds, plan);
     if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
     // A scalar quantiser has the even sets alone.
-    const u32 by = c.again.trellis ? 1 : 2;
+    const u32 by = c.trellis ? 1 : 2;
     for (u32 set = warp_of() * by; set < plan->classes * 2; set += warps * by) {
         const u32 *freq = a.freq + set * 256;
         pack_fill(entries + set * 256, freq);
@@ -175,26 +180,25 @@ template <class E> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     c.low = low;
     c.log = plan->log;
     c.any_low = plan->any_low != 0;
-    c.again.thresholds = thresholds;
     c.ring = (u16 *)(memory + warp_of() * PACK_RING_BYTES);
     // Few tiles are spread over many blocks.
     for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps)
-        stream_tile<E>(a, c, tile);
+        stream_tile<E>(a, c, again, tile);
 }
 
-KERNEL(512, 2) levels_pack_1(const LevelsPass a) {
+KERNEL(512, 2) levels_pack_1(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     stream_all<u8>(a, memory);
 }
-KERNEL(512, 2) levels_pack_2(const LevelsPass a) {
+KERNEL(512, 2) levels_pack_2(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     stream_all<u16>(a, memory);
 }
-KERNEL(512, 2) levels_pack_4(const LevelsPass a) {
+KERNEL(512, 2) levels_pack_4(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     stream_all<u32>(a, memory);
 }
-KERNEL(512, 2) levels_pack_8(const LevelsPass a) {
+KERNEL(512, 2) levels_pack_8(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     stream_all<u64>(a, memory);
 }

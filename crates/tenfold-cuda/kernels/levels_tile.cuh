@@ -8,7 +8,7 @@
 // Escapes of a tile that `levels_pack` keeps for `levels_write`; where there are more, they are looked for again.
 #define LEVELS_ESCAPES 512
 
-// What is needed to find levels again.
+// What is needed to find levels again. A block keeps one in shared memory, for functions that are called.
 struct LevelsAgain {
     // Jumps of 32 values: neighbouring values are the lanes of a warp here, whatever the tile's lanes.
     LevelsMap map;
@@ -76,7 +76,8 @@ struct LevelsRuns {
 };
 
 template <class E>
-OUTLINE LevelsRuns levels_exact(const LevelsPass &a, const LevelsAgain &g, u64 tile, u8 *to) {
+OUTLINE LevelsRuns levels_exact(const LevelsPass &a, const LevelsAgain &shared, u64 tile, u8 *to) {
+    const LevelsAgain g = shared;
     const u32 len = levels_len(a.job, tile), lane = lane_of();
     LevelsPlace place = levels_seek(g.map, levels_first(a.job, tile) + lane);
     LevelsRuns found = {0, 0};

@@ -155,19 +155,19 @@ template <class E> DEVICE void wide_all(const LevelsPass &a, u8 *memory) {
     levels_flush(c.hist, plan->classes, a.counts);
 }
 
-KERNEL(512, 2) levels_wide_1(const LevelsPass a) {
+KERNEL(512, 2) levels_wide_1(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     wide_all<u8>(a, memory);
 }
-KERNEL(512, 2) levels_wide_2(const LevelsPass a) {
+KERNEL(512, 2) levels_wide_2(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     wide_all<u16>(a, memory);
 }
-KERNEL(512, 2) levels_wide_4(const LevelsPass a) {
+KERNEL(512, 2) levels_wide_4(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     wide_all<u32>(a, memory);
 }
-KERNEL(512, 2) levels_wide_8(const LevelsPass a) {
+KERNEL(512, 2) levels_wide_8(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
     wide_all<u64>(a, memory);
 }

@@ -15,24 +15,26 @@ struct LevelsWrite {
 #define PUT_STAGE 64
 #define PUT_BYTES (PUT_STAGE * 4)
 
+// In shared memory.
 struct PutShared {
     LevelsAgain again;
     const u8 *low;
     // A bit a symbol: whether it has slots.
     const u32 *slots;
     const u32 *crc;
-    u32 *stage;
+    // Of the first warp.
+    u32 *stages;
     bool any_low;
 };
 
 // Writes the full half of the staging area that starts at word `from` of the bit string, as far as there are bytes.
-DEVICE void put_stage(const PutShared &c, u8 *to, u32 from, u32 bytes) {
+DEVICE void put_stage(u32 *stage, u8 *to, u32 from, u32 bytes) {
     __syncwarp();
     const u32 word = from + lane_of(), at = word * 4;
-    const u32 v = c.stage[word % PUT_STAGE];
+    const u32 v = stage[word % PUT_STAGE];
     for (u32 i = 0; i < 4; ++i)
         if (at + i < bytes) to[at + i] = (u8)(v >> (8 * i));
-    c.stage[word % PUT_STAGE] = 0;
+    stage[word % PUT_STAGE] = 0;
     __syncwarp();
 }
 
@@ -40,8 +42,9 @@ DEVICE void put_stage(const PutShared &c, u8 *to, u32 from, u32 bytes) {
 template <class E> OUTLINE void put_low(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 bytes) {
     const u32 len = levels_len(a.job, tile), lane = lane_of();
     LevelsPlace place = levels_seek(c.again.map, levels_first(a.job, tile) + lane);
-    c.stage[lane] = 0;
-    c.stage[lane + 32] = 0;
+    u32 *stage = c.stages + warp_of() * PUT_STAGE;
+    stage[lane] = 0;
+    stage[lane + 32] = 0;
     __syncwarp();
     // Bits so far, and words that have left.
     u32 at = 0, left = 0;
@@ -55,18 +58,18 @@ template <class E> OUTLINE void put_low(const LevelsPass &a, const PutShared &c,
         levels_next(c.again.map, place);
         const u32 before = warp_before(n), mine = at + before;
         if (n) {
-            atomicOr(&c.stage[mine / 32 % PUT_STAGE], v << (mine & 31));
-            if ((mine & 31) + n > 32) atomicOr(&c.stage[(mine / 32 + 1) % PUT_STAGE], v >> (32 - (mine & 31)));
+            atomicOr(&stage[mine / 32 % PUT_STAGE], v << (mine & 31));
+            if ((mine & 31) + n > 32) atomicOr(&stage[(mine / 32 + 1) % PUT_STAGE], v >> (32 - (mine & 31)));
         }
         at += __shfl_sync(ALL_LANES, before + n, 31);
         // A step has 16 words at most, so that a second half is never full before the first has left.
         if (at / 32 - left >= 32) {
-            put_stage(c, to, left, bytes);
+            put_stage(stage, to, left, bytes);
             left += 32;
         }
     }
-    put_stage(c, to, left, bytes);
-    put_stage(c, to, left + 32, bytes);
+    put_stage(stage, to, left, bytes);
+    put_stage(stage, to, left + 32, bytes);
 }
 
 DEVICE void put_escape(u8 *to, u32 width, i32 high) {
@@ -148,6 +151,7 @@ template <class E> DEVICE void put_tile(const LevelsWrite &w, const PutShared &c
 
 // Dynamic shared memory: staging areas, checksum's table, slots, low bits, classes of sums, thresholds.
 template <class E> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
+    __shared__ PutShared c;
     const LevelsPass &a = w.pass;
     const Plan *plan = a.plan;
     if (levels_over(a)) return;
@@ -155,11 +159,12 @@ template <class E> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
     u32 *crc = (u32 *)(memory + warps * PUT_BYTES), *slots = crc + CRC_TABLE_WORDS;
     u8 *low = (u8 *)(slots + LEVELS_SETS * 8), *sums = low + MAX_CLASSES;
     float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
-    PutShared c;
-    c.again.map = levels_map(plan, 32, sums);
-    c.again.scale = levels_scale(a.job, plan);
-    c.again.trellis = plan->nu != 0;
-    if (!c.again.trellis) scalar_thresholds(thresholds, plan);
+    const LevelsScale scale = levels_scale(a.job, plan);
+    const LevelsMap map = levels_map(plan, 32, sums);
+    const bool trellis = plan->nu != 0;
+    if (threadIdx.x == 0)
+        c = PutShared{{map, scale, thresholds, trellis}, low, slots, crc, (u32 *)memory, plan->any_low != 0};
+    if (!trellis) scalar_thresholds(thresholds, plan);
     crc_fill(crc);
     if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
     for (u32 i = threadIdx.x; i < plan->classes * 2 * 256; i += blockDim.x) {
@@ -167,29 +172,23 @@ template <class E> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
         if (lane_of() == 0) slots[i / 32] = bits;
     }
     __syncthreads();
-    c.again.thresholds = thresholds;
-    c.low = low;
-    c.slots = slots;
-    c.crc = crc;
-    c.stage = (u32 *)memory + warp_of() * PUT_STAGE;
-    c.any_low = plan->any_low != 0;
     for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps)
         put_tile<E>(w, c, tile);
 }
 
-KERNEL(512, 2) levels_write_1(const LevelsWrite w) {
+KERNEL(512, 2) levels_write_1(const GRID_CONSTANT LevelsWrite w) {
     DYNAMIC_SHARED(memory);
     put_all<u8>(w, memory);
 }
-KERNEL(512, 2) levels_write_2(const LevelsWrite w) {
+KERNEL(512, 2) levels_write_2(const GRID_CONSTANT LevelsWrite w) {
     DYNAMIC_SHARED(memory);
     put_all<u16>(w, memory);
 }
-KERNEL(512, 2) levels_write_4(const LevelsWrite w) {
+KERNEL(512, 2) levels_write_4(const GRID_CONSTANT LevelsWrite w) {
     DYNAMIC_SHARED(memory);
     put_all<u32>(w, memory);
 }
-KERNEL(512, 2) levels_write_8(const LevelsWrite w) {
+KERNEL(512, 2) levels_write_8(const GRID_CONSTANT LevelsWrite w) {
     DYNAMIC_SHARED(memory);
     put_all<u64>(w, memory);
 }
