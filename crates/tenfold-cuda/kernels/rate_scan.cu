@@ -23,7 +23,7 @@ struct ScanSums {
 
 template <u32 DTYPE, class E> DEVICE float scan_value(E b, double per_unit, bool scaled) {
     if (sizeof(E) == 8) return (float)(__longlong_as_double((i64)b) * per_unit);
-    const float v = real_of<DTYPE>((u32)b);
+    const float v = sample_real<DTYPE>((u32)b);
     return scaled ? v * (float)per_unit : v;
 }
 
@@ -58,7 +58,7 @@ DEVICE void scan_band(const RateArgs &a, float *shared, double *shared_sums) {
     const u64 col = ((u64)stripe * per_row + (tid & (per_row - 1))) * n;
     const u32 sub = tid >> log;
     const bool aligned = a.width * sizeof(E) % 16 == 0 && a.job.data % 16 == 0;
-    const float below = finite_below<DTYPE>();
+    const float below = sample_finite_below<DTYPE>();
     // Which piece of a row this warp adds up; lanes 0, per_row, … end up with a sum each.
     const u32 pieces = per_row > 32 ? per_row >> 5 : 1, piece = stripe * pieces + (warp_of() & (pieces - 1));
     const u32 reduce = per_row < 32 ? per_row : 32;

@@ -21,6 +21,15 @@
 #define LAMBDA_TRELLIS 0.27f
 // Squared errors of a trial are added up in 2^-20 steps², as integers: the sum does not depend on the order.
 #define ERROR_ONE 1048576.0f
+#define POINT_ONE 4096.0f
+
+// What a trial is for (`RateArgs.mode`): costs and step on the coarse sample; costs once more where low bits have
+// changed; costs from all of the sample; the step alone; reconstruction points.
+#define TRIAL_COARSE 0
+#define TRIAL_LOW 1
+#define TRIAL_COSTS 2
+#define TRIAL_STEP 3
+#define TRIAL_POINTS 4
 
 // What one block saw of the tensor.
 struct ScanPart {
@@ -32,7 +41,8 @@ struct ScanPart {
 
 // A way to make classes, and the bits it would take.
 struct Way {
-    double bits;
+    // Bits with these classes and without any.
+    double bits, whole;
     u32 classes, row_bits, col_bits, pad;
     u8 thresholds[MAX_CLASSES];
 };
@@ -47,7 +57,7 @@ struct Bracket {
 struct Tally {
     u64 escape_bits, exact_bytes, finite, error;
     // By |multiple of the step|, for the reconstruction points: how many, and by how much they lie beyond their
-    // values, in 2^-20 steps.
+    // values, in 1/POINT_ONE steps.
     u64 points[OFFSETS + 1];
     i64 beyond[OFFSETS + 1];
     u32 counts[2 * MAX_CLASSES][256];
@@ -65,20 +75,17 @@ struct Rate {
     u32 rescan;
     // Nothing is left to decide on the sample.
     u32 fixed;
-    u32 coarse_done, fine_done, low_changed, pad;
+    u32 coarse_done, fine_done, low_changed, rounds;
     // What is wanted of a trial and of a pass: bytes, or the reciprocal of an error; 0 for nothing.
     double want;
     double finest;
-    // log2 of the entropy search's bounds.
-    double search_low, search_high;
-    // Bits of one class before any are joined.
-    double whole;
     Way ways[WAYS];
     Bracket sample, full;
-    // Of full passes: the nearest miss, and under a cap the finest step that fitted.
-    double nearest_miss, nearest_step, fits_step;
+    // Of full passes: the nearest miss; the best step that kept to the limit, 0 if none did; the smallest blob; how
+    // often the step was made coarser for want of any that kept to it.
+    double nearest_miss, nearest_step, kept_step;
     u64 smallest;
-    u32 coarsened, pad2;
+    u32 coarsened, pad;
     // Exponents of an f64 tensor's values.
     u64 exponents[2048];
     Tally tally;
@@ -113,6 +120,21 @@ struct RateArgs {
 
 DEVICE bool is_nothing(const RateArgs &a) { return a.plan->trivial || a.rate->fixed; }
 
+// Whether a trial has nothing to tell any more.
+DEVICE bool trial_over(const RateArgs &a) {
+    if (is_nothing(a)) return true;
+    switch (a.mode) {
+    case TRIAL_COARSE: return a.rate->coarse_done;
+    case TRIAL_LOW: return !a.rate->low_changed;
+    case TRIAL_COSTS: return a.plan->nu == 0;
+    case TRIAL_STEP: return a.rate->fine_done;
+    // Offsets are not worth their bytes in a small tensor.
+    default: return a.job.values < 1 << 14;
+    }
+}
+
+DEVICE u32 trial_stride(const RateArgs &a) { return a.mode <= TRIAL_LOW ? a.coarse_stride : a.fine_stride; }
+
 // First value of a window of the sample, and how many it has.
 DEVICE u64 window_start(const RateArgs &a, u32 window) {
     return ((u64)window * a.windows + a.windows / 2) / a.taken * WINDOW;
@@ -131,7 +153,7 @@ DEVICE u64 subset_values(const RateArgs &a, u32 stride) {
 }
 
 // Magnitudes at and beyond this are not finite.
-template <u32 DTYPE> DEVICE float finite_below() {
+template <u32 DTYPE> DEVICE float sample_finite_below() {
     if (DTYPE == DTYPE_F16 || DTYPE == DTYPE_F8_E5M2) return 65536.0f;
     if (DTYPE == DTYPE_F8_E4M3) return 480.0f;
     return __uint_as_float(0x7f800000u);
@@ -139,8 +161,8 @@ template <u32 DTYPE> DEVICE float finite_below() {
 
 // An element as a real number, in few instructions: exponents are moved to where an f32 has them and their bias is
 // made up for by a product, which is right for subnormal numbers too. What is not finite comes out as a number that
-// `finite_below` excludes.
-template <u32 DTYPE> DEVICE float real_of(u32 b) {
+// `sample_finite_below` excludes.
+template <u32 DTYPE> DEVICE float sample_real(u32 b) {
     if (DTYPE == DTYPE_BF16) return __uint_as_float(b << 16);
     if (DTYPE == DTYPE_F16) return __uint_as_float((b & 0x8000u) << 16 | (b & 0x7fffu) << 13) * 0x1p112f;
     if (DTYPE == DTYPE_F8_E5M2) return __uint_as_float((b & 0x80u) << 24 | (b & 0x7fu) << 21) * 0x1p112f;
@@ -149,7 +171,7 @@ template <u32 DTYPE> DEVICE float real_of(u32 b) {
 }
 
 // Element `i` of a tensor in units; what is not finite is NaN.
-DEVICE float value_at(const Job &job, u64 i, double per_unit) {
+DEVICE float sample_value(const Job &job, u64 i, double per_unit) {
     const float nan = __uint_as_float(0x7fc00000u);
     if (job.dtype == DTYPE_F64) {
         const double x = ((const double *)job.data)[i] * per_unit;
@@ -232,6 +254,13 @@ DEVICE bool set_step(const Job &job, Plan *plan, double step) {
     plan->factor = (float)factor;
     return true;
 }
+
+// Bits of a symbol's occurrences among `total`.
+DEVICE float entropy_bits(float count, float total) { return count > 0.0f ? count * log2f(total / count) : 0.0f; }
+
+// Bytes of header, directory and lanes, without classes and tables. A lane's state takes 32 bits and holds about 8 of
+// the message.
+DEVICE double rate_overhead(const Job &job) { return 48.0 + (double)job.tiles * (12.0 + 3.0 * job.lanes); }
 
 // Values in steps are those of the sample times this.
 DEVICE float steps_per_unit(const RateArgs &a) { return (float)(a.rate->unit / a.plan->step); }
