@@ -12,6 +12,12 @@ pub(crate) const ITEM_BYTES: usize = 72;
 pub(crate) const ITEMS_PER_LAUNCH: usize = 56;
 /// Bytes of workspace for the header and tables of one blob.
 pub(crate) const WORK_BYTES: usize = 17 << 10;
+/// Most dimensions of a tensor that a device encodes: what readers take by default.
+pub(crate) const MAX_DIMS: usize = 16;
+/// Words of a coder's ring in shared memory; half of them leave it at a time.
+pub(crate) const PACK_RING: usize = 512;
+/// Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
+pub(crate) const COUNT_BYTES: usize = 64 << 10;
 
 /// Lowest coefficients of the CRC's polynomial first, in one bit string from the top.
 const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
@@ -69,6 +75,9 @@ pub fn header() -> String {
     put("ITEM_BYTES", ITEM_BYTES as i64);
     put("ITEMS_PER_LAUNCH", ITEMS_PER_LAUNCH as i64);
     put("WORK_BYTES", WORK_BYTES as i64);
+    put("MAX_DIMS", MAX_DIMS as i64);
+    put("PACK_RING", PACK_RING as i64);
+    put("COUNT_BYTES", COUNT_BYTES as i64);
     put("OFFSETS", format::OFFSETS as i64);
     put("UNITS", format::UNITS as i64);
     for dtype in Dtype::ALL {
@@ -90,6 +99,10 @@ pub fn header() -> String {
     let _ = writeln!(out, "#define CRC_POLYNOMIAL {CRC_POLYNOMIAL:#x}u");
     let powers: Vec<String> = (0..=32).map(|n| format!("{:#x}u", x_to_words(n))).collect();
     let _ = writeln!(out, "#define CRC_POWERS {{{}}}", powers.join(", "));
+    out.push_str("// And x to the power of 32·2^n for n = 0 … 31.\n");
+    let doubled = std::iter::successors(Some(x_to_words(1)), |&p| Some(multiply(p, p)));
+    let doubled: Vec<String> = doubled.take(32).map(|p| format!("{p:#x}u")).collect();
+    let _ = writeln!(out, "#define CRC_DOUBLINGS {{{}}}", doubled.join(", "));
     out
 }
 

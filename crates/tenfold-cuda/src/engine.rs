@@ -8,6 +8,7 @@ use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Tensor, TensorView
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
+use crate::encode::{EncodeRequest, encode, encode_workspace_len};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::status::Status;
@@ -106,6 +107,37 @@ impl CudaEngine {
         Status::from_bytes(said).check_for(blob.len(), &options.limits)?;
         Ok(data)
     }
+
+    /// Encodes a tensor.
+    fn blob(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
+        let stream = self.stream.stream;
+        let driver = &self.device.driver;
+        let data = view.data();
+        let most = tenfold::max_encoded_len(view.dtype(), view.shape())?;
+        let mut memory = self.memory();
+        let tensor = room(&self.device, &mut memory.tensor, data.len())?;
+        let out = room(&self.device, &mut memory.blob, most)?;
+        let status = room(&self.device, &mut memory.status, size_of::<Status>())?;
+        let request = EncodeRequest::new(tensor, view.dtype(), view.shape(), out, options.clone());
+        let len = encode_workspace_len(&self.device, &request)?;
+        let workspace = room(&self.device, &mut memory.workspace, len)?;
+        let mut said = [0u8; size_of::<Status>()];
+        // SAFETY: the memory is ours and locked; the host's side outlives the wait.
+        unsafe {
+            driver.copy_in(tensor.address, data.as_ptr(), data.len(), stream)?;
+            encode(&self.device, &request, status, workspace, stream)?;
+            driver.copy_out(said.as_mut_ptr(), status.address, said.len(), stream)?;
+        }
+        driver.synchronize(stream)?;
+        let said = Status::from_bytes(said);
+        said.check()?;
+        let written = out.part(0, usize::try_from(said.size).unwrap_or(usize::MAX))?;
+        let mut blob = vec![0u8; written.len];
+        // SAFETY: as above.
+        unsafe { driver.copy_out(blob.as_mut_ptr(), written.address, written.len, stream)? };
+        driver.synchronize(stream)?;
+        Ok(blob)
+    }
 }
 
 impl Engine for CudaEngine {
@@ -113,11 +145,8 @@ impl Engine for CudaEngine {
         format!("cuda ({})", self.device.properties().name)
     }
 
-    fn encode(&self, _view: &TensorView<'_>, _options: &EncodeOptions) -> tenfold::Result<Vec<u8>> {
-        Err(tenfold::Error::Engine {
-            kind: tenfold::ErrorKind::Unsupported,
-            reason: "the CUDA engine does not encode yet".into(),
-        })
+    fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> tenfold::Result<Vec<u8>> {
+        Ok(self.blob(view, options)?)
     }
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {

@@ -2,9 +2,12 @@
 
 /// PTX of each stage, by the stem of its source.
 pub(crate) const MODULES: &[(&str, &str)] = &[
+    ("assemble", include_str!("../ptx/assemble.ptx")),
     ("blob", include_str!("../ptx/blob.ptx")),
     ("levels_decode", include_str!("../ptx/levels_decode.ptx")),
     ("lossless_decode", include_str!("../ptx/lossless_decode.ptx")),
+    ("lossless_encode", include_str!("../ptx/lossless_encode.ptx")),
+    ("lossless_write", include_str!("../ptx/lossless_write.ptx")),
 ];
 
 /// The module that has a kernel: the kernel's name starts with the module's.

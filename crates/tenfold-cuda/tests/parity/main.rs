@@ -11,6 +11,7 @@ mod common;
 mod corruption;
 mod decode;
 mod device;
+mod encode_lossless;
 mod golden;
 
 use libtest_mimic::{Arguments, Trial};
@@ -22,7 +23,8 @@ type Case = (String, fn(&Subject));
 
 fn main() {
     let args = Arguments::from_args();
-    let cases: Vec<Case> = [golden::cases(), decode::cases(), corruption::cases()].concat();
+    let cases: Vec<Case> =
+        [golden::cases(), decode::cases(), corruption::cases(), encode_lossless::cases()].concat();
     let mut trials = Vec::new();
     for subject in device::subjects() {
         if let Err(why) = &subject.open() {

@@ -1,0 +1,164 @@
+// Putting a blob together: headers as bits in the workspace, and where everything goes.
+//
+// The order of an encoder: stage the header, find the tiles' lengths, `assemble_layout`, write each tile where the
+// layout says and its checksum into the directory, `assemble_seal`.
+#pragma once
+
+#include "base.cuh"
+
+// What the two kernels take.
+struct Assembly {
+    Status *status;
+    // The header up to the padding before the directory, zeros after it up to a multiple of four; and its bytes.
+    u32 *staged;
+    u64 *staged_len;
+    // Bytes of each tile, a multiple of four.
+    u32 *lengths;
+    // Where each tile starts, counted from the blob's start: made by `assemble_layout`.
+    u64 *offsets;
+    u64 tiles;
+    // The blob, at a multiple of 16, and how many bytes there is room for.
+    u8 *out;
+    u64 out_len;
+};
+
+// Where the directory starts.
+DEVICE u64 assemble_directory(const Assembly &a) { return (*a.staged_len + 3) & ~3ull; }
+
+// Puts a tile's checksum into the directory; one thread.
+DEVICE void assemble_checksum(const Assembly &a, u64 tile, u32 crc) {
+    ((u32 *)(a.out + assemble_directory(a)))[2 * tile + 1] = crc;
+}
+
+// Writes bits, lowest first, into words that were zero. One thread uses it, or all lanes of a warp in step.
+struct Writer {
+    u32 *words;
+    // Bits written, and bits that there is room for.
+    u64 at, room;
+    // Whether this thread is the one that stores; and whether there was no room for all.
+    bool leads, over;
+};
+
+// Makes words zero; all threads of a block take part, and synchronise after.
+DEVICE void writer_clear(u32 *words, u64 bytes) {
+    for (u64 i = threadIdx.x; i < bytes / 4; i += blockDim.x) words[i] = 0;
+}
+
+DEVICE Writer writer_open(u32 *words, u64 bytes, bool leads) { return Writer{words, 0, bytes / 4 * 32, leads, false}; }
+
+// Puts n ≤ 32 bits at a place of their own. Words that several threads share change by atomics alone.
+DEVICE void writer_or(u32 *words, u64 at, u32 v, u32 n) {
+    if (n == 0) return;
+    const u32 shift = (u32)at & 31;
+    atomicOr(words + (at >> 5), v << shift);
+    if (shift + n > 32) atomicOr(words + (at >> 5) + 1, v >> (32 - shift));
+}
+
+// Makes room for bits that the caller puts there itself; false if there is none.
+DEVICE bool writer_take(Writer &w, u64 bits) {
+    w.over |= bits > w.room - w.at;
+    if (!w.over) w.at += bits;
+    return !w.over;
+}
+
+OUTLINE void writer_bits(Writer &w, u32 v, u32 n) {
+    if (writer_take(w, n) && w.leads) writer_or(w.words, w.at - n, v, n);
+}
+
+// Ends a bit string: bytes follow.
+DEVICE void writer_align(Writer &w) { w.at = (w.at + 7) & ~7ull; }
+
+DEVICE u64 writer_bytes(const Writer &w) { return (w.at + 7) / 8; }
+
+DEVICE void writer_byte(Writer &w, u32 v) { writer_bits(w, v & 0xff, 8); }
+
+DEVICE void writer_u32(Writer &w, u32 v) { writer_bits(w, v, 32); }
+
+OUTLINE void writer_varint(Writer &w, u64 v) {
+    for (; v >= 0x80; v >>= 7) writer_byte(w, (u32)v | 0x80);
+    writer_byte(w, (u32)v);
+}
+
+// Bits of gamma(v), at most 32, and how many.
+DEVICE u32 gamma_length(u32 v) { return 2 * (31 - (u32)__clz((int)(v + 1))) + 1; }
+
+DEVICE u32 gamma_code(u32 v) {
+    const u32 n = 31 - (u32)__clz((int)(v + 1));
+    return 1u << n | ((v + 1) & ((1u << n) - 1)) << (n + 1);
+}
+
+DEVICE void writer_gamma(Writer &w, u32 v) { writer_bits(w, gamma_code(v), gamma_length(v)); }
+
+// How every blob starts. The header's length is `assemble_layout`'s to fill in.
+template <class S> DEVICE void writer_start(Writer &w, u32 codec, u32 dtype, u32 dims, const S &shape) {
+    writer_u32(w, MAGIC);
+    writer_byte(w, FORMAT_VERSION);
+    writer_byte(w, codec);
+    writer_byte(w, dtype);
+    writer_byte(w, dims);
+    writer_u32(w, 0);
+    for (u32 i = 0; i < dims; ++i) writer_varint(w, shape[i]);
+    // No preparation steps.
+    writer_byte(w, 0);
+}
+
+DEVICE void writer_geometry(Writer &w, u32 lanes, u64 steps) {
+    writer_byte(w, 31 - (u32)__clz((int)lanes));
+    writer_varint(w, steps);
+}
+
+// A measured table as bits: its range of ranks, the bits of this lane's eight, those before them, and all.
+struct Measured {
+    u32 low, high, mine, before, bits;
+};
+
+DEVICE u32 table_symbol(u32 rank, bool levels) { return levels ? rank ^ 0x80 : rank; }
+
+// What a measured table takes. All lanes of a warp take part; `bits` is the same in all.
+OUTLINE Measured table_measure(const u32 *freq, bool levels) {
+    const u32 lane = lane_of(), none = levels ? 1 : 0;
+    u32 low = 256, high = 0;
+    for (u32 i = 0; i < 8; ++i) {
+        const u32 rank = lane * 8 + i;
+        // The escape's rank is not among them.
+        if (rank >= none && freq[table_symbol(rank, levels)] > 0) {
+            low = min(low, rank);
+            high = rank;
+        }
+    }
+    const u32 who = __ballot_sync(ALL_LANES, low < 256);
+    Measured m;
+    m.low = __shfl_sync(ALL_LANES, low, who ? __ffs((int)who) - 1 : 0);
+    m.high = __shfl_sync(ALL_LANES, high, who ? 31 - __clz((int)who) : 0);
+    if (who == 0) m.low = m.high = none;
+    m.mine = 0;
+    for (u32 i = 0; i < 8; ++i) {
+        const u32 rank = lane * 8 + i;
+        if (rank >= m.low && rank <= m.high) m.mine += gamma_length(freq[table_symbol(rank, levels)]);
+    }
+    const u32 escape = levels ? gamma_length(freq[ESCAPE]) : 0;
+    m.before = 2 + escape + 16 + warp_before(m.mine);
+    m.bits = 2 + escape + 16 + warp_sum(m.mine);
+    return m;
+}
+
+// Writes a measured table. All lanes of a warp take part, with the same writer.
+OUTLINE void table_write_measured(Writer &w, const u32 *freq, bool levels) {
+    const Measured m = table_measure(freq, levels);
+    const u64 end = w.at + m.bits;
+    if (m.bits > w.room - w.at) w.over = true;
+    if (w.over) return;
+    writer_bits(w, 1, 2);
+    if (levels) writer_gamma(w, freq[ESCAPE]);
+    writer_bits(w, m.low, 8);
+    writer_bits(w, m.high - m.low, 8);
+    u64 at = end - m.bits + m.before;
+    for (u32 i = 0; i < 8; ++i) {
+        const u32 rank = lane_of() * 8 + i;
+        if (rank < m.low || rank > m.high) continue;
+        const u32 f = freq[table_symbol(rank, levels)];
+        writer_or(w.words, at, gamma_code(f), gamma_length(f));
+        at += gamma_length(f);
+    }
+    w.at = end;
+}

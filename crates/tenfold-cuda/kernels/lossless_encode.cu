@@ -1,0 +1,248 @@
+// Elements to lossless tiles. The twin of `lossless/encode.rs`.
+//
+// Statistics of all planes; tables and header; tiles, a warp each, with coded planes in slots of the workspace. Once
+// `assemble_layout` knows where tiles go, `lossless_write.cu` puts them there.
+
+#include "fit.cuh"
+#include "lossless_encode.cuh"
+#include "pack.cuh"
+#include "split.cuh"
+
+// A plane is coded if that saves at least this share of its bytes: decoding takes time too.
+#define WORTH 0.004
+
+KERNEL(256) lossless_encode_begin(const LosslessArgs a) {
+    for (u32 i = threadIdx.x; i < size_of(a.dtype) * 256; i += blockDim.x) a.counts[i] = 0;
+    if (threadIdx.x == 0) *a.assembly.status = Status{0, 0, 0};
+}
+
+// Histograms that a block keeps of each plane: one a lane, or as many as there is room for.
+template <u32 P> DEVICE constexpr u32 count_copies() { return COUNT_BYTES / (P * 1024) < 32 ? COUNT_BYTES / (P * 1024) : 32; }
+
+template <u32 P> DEVICE void count_word(u32 *bins, u32 j, u32 w) {
+#pragma unroll
+    for (u32 k = 0; k < 4; ++k)
+        atomicAdd(bins + (split_plane_of<P>(j, k) * 256 + (w >> (8 * k) & 255)) * count_copies<P>(), 1u);
+}
+
+template <u32 P> DEVICE void count_vector(u32 *bins, uint4 v, bool rotate) {
+    v = split_vector<P>(v, rotate);
+    count_word<P>(bins, 0, v.x);
+    count_word<P>(bins, 1, v.y);
+    count_word<P>(bins, 2, v.z);
+    count_word<P>(bins, 3, v.w);
+}
+
+// How often each byte occurs in each plane. All values: a byte that a sample had missed would have no slot.
+template <class E> DEVICE void count_planes(const LosslessArgs &a, u32 *bins) {
+    const u32 P = sizeof(E), copies = count_copies<P>();
+    for (u32 i = threadIdx.x; i < P * 256 * copies; i += blockDim.x) bins[i] = 0;
+    __syncthreads();
+    const bool rotate = is_float(a.dtype);
+    u32 *mine = bins + lane_of() % copies;
+    const uint4 *data = (const uint4 *)a.data;
+    const u64 vectors = a.values / (16 / P), stride = (u64)gridDim.x * blockDim.x;
+    u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    for (; i + 3 * stride < vectors; i += 4 * stride) {
+        uint4 v[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) v[j] = __ldg(data + i + j * stride);
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) count_vector<P>(mine, v[j], rotate);
+    }
+    for (; i < vectors; i += stride) count_vector<P>(mine, __ldg(data + i), rotate);
+    // Less than a vector is left.
+    const u64 rest = vectors * (16 / P) + threadIdx.x;
+    if (blockIdx.x == 0 && rest < a.values) {
+        const E v = split_element(((const E *)a.data)[rest], rotate);
+#pragma unroll
+        for (u32 p = 0; p < P; ++p) atomicAdd(mine + (p * 256 + (u32)(v >> (8 * p) & 255)) * copies, 1u);
+    }
+    __syncthreads();
+    for (u32 s = threadIdx.x; s < P * 256; s += blockDim.x) {
+        u32 sum = 0;
+        for (u32 c = 0; c < copies; ++c) sum += bins[s * copies + (c + s) % copies];
+        if (sum) atomicAdd(a.counts + s, (u64)sum);
+    }
+}
+
+KERNEL(1024) lossless_encode_count_1(const LosslessArgs a) {
+    DYNAMIC_SHARED(memory);
+    count_planes<u8>(a, (u32 *)memory);
+}
+KERNEL(1024) lossless_encode_count_2(const LosslessArgs a) {
+    DYNAMIC_SHARED(memory);
+    count_planes<u16>(a, (u32 *)memory);
+}
+KERNEL(1024) lossless_encode_count_4(const LosslessArgs a) {
+    DYNAMIC_SHARED(memory);
+    count_planes<u32>(a, (u32 *)memory);
+}
+KERNEL(1024) lossless_encode_count_8(const LosslessArgs a) {
+    DYNAMIC_SHARED(memory);
+    count_planes<u64>(a, (u32 *)memory);
+}
+
+// A table for each plane where coding it pays, a warp a plane; then the header.
+KERNEL(256) lossless_encode_tables(const LosslessArgs a) {
+    __shared__ u32 freq[8][256];
+    // Bits of each plane's table, 0 where it has none.
+    __shared__ u32 bits[8];
+    const u32 lane = lane_of(), warp = warp_of(), planes = size_of(a.dtype);
+    writer_clear(a.assembly.staged, a.staged_room);
+    u32 table = 0;
+    if (warp < planes) {
+        const u64 *counts = a.counts + warp * 256;
+        u32 distinct = 0;
+        for (u32 s = lane; s < 256; s += 32) distinct += counts[s] > 0;
+        if (warp_sum(distinct) > 1) {
+            fit_normalise(counts, PLANE_LOG, false, freq[warp]);
+            const double content = fit_cost(counts, freq[warp], PLANE_LOG, false);
+            const u32 header = table_measure(freq[warp], false).bits;
+            const double states = (double)a.assembly.tiles * a.lanes * 32.0;
+            const double all = (double)a.values * 8.0 * (1.0 - WORTH);
+            if (content + (double)((header + 7) / 8 * 8) + states < all) table = header;
+            pack_fill(a.entries + warp * 256, freq[warp]);
+        }
+    }
+    if (lane == 0) bits[warp] = table;
+    __syncthreads();
+    if (warp != 0) return;
+
+    Writer w = writer_open(a.assembly.staged, a.staged_room, lane == 0);
+    writer_start(w, CODEC_PLANES, a.dtype, a.dims, a.shape);
+    writer_geometry(w, a.lanes, a.steps);
+    u32 coded = 0, total = 0;
+    for (u32 p = 0; p < planes; ++p) {
+        coded |= (u32)(bits[p] > 0) << p;
+        total += bits[p];
+    }
+    writer_byte(w, coded);
+    writer_varint(w, (total + 7) / 8);
+    for (u32 p = 0; p < planes; ++p)
+        if (bits[p]) table_write_measured(w, freq[p], false);
+    writer_align(w);
+    if (lane == 0) {
+        *a.coded = coded;
+        *a.assembly.staged_len = writer_bytes(w);
+        if (w.over) report(a.assembly.status, STATUS_WORKSPACE);
+    }
+}
+
+// Codes the planes of a tile that have a table, and says how each plane of it is to be written. A warp a tile.
+template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 coded, const uint2 *entries, u16 *rings, u64 tile) {
+    const u32 P = sizeof(E), batch = P == 8 ? PACK_STEPS / 2 : PACK_STEPS;
+    const u32 lane = lane_of(), lanes = a.lanes;
+    const u64 start = tile * a.tile_values;
+    const u32 values = (u32)min(a.tile_values, a.values - start);
+    const E *data = (const E *)a.data + start;
+    const bool rotate = is_float(a.dtype);
+    const E first = split_element(data[0], rotate);
+    // Bits in which values differ from the first; planes whose slot has room left.
+    E differs = 0;
+    u32 live = coded;
+    Pack packs[P];
+#pragma unroll
+    for (u32 p = 0; p < P; ++p) {
+        u8 *slot = slot_at(a, P, tile, p);
+        packs[p] = pack_open(rings + p * PACK_RING, (u16 *)(slot + SLOT_STATES), a.slot_words);
+    }
+
+    // 1. Steps at the end that are not full, or do not fill a batch.
+    const u32 batches = lanes == 32 ? values / 32 / batch : 0;
+    for (u32 step = (values + lanes - 1) / lanes; step-- > batches * batch;) {
+        const u32 i = step * lanes + lane;
+        const bool active = lane < lanes && i < values;
+        const E v = active ? split_element(data[i], rotate) : first;
+        differs |= (E)(v ^ first);
+#pragma unroll
+        for (u32 p = 0; p < P; ++p) {
+            if (live >> p & 1) {
+                pack_push(packs[p], entries[p * 256 + (u32)(v >> (8 * p) & 255)], PLANE_LOG, active);
+                if (!pack_flush(packs[p])) live &= ~(1u << p);
+            }
+        }
+    }
+
+    // 2. All others, a batch at a time; the next one is on its way meanwhile.
+    E next[batch];
+    const E *at = data + (u64)batches * (batch * 32) + lane;
+    if (batches > 0) {
+#pragma unroll
+        for (u32 j = 0; j < batch; ++j) next[j] = __ldg(at - (batch - j) * 32);
+    }
+    for (u32 b = batches; b-- > 0;) {
+        at -= batch * 32;
+        E now[batch];
+#pragma unroll
+        for (u32 j = 0; j < batch; ++j) {
+            now[j] = split_element(next[j], rotate);
+            differs |= (E)(now[j] ^ first);
+        }
+        if (b > 0) {
+#pragma unroll
+            for (u32 j = 0; j < batch; ++j) next[j] = __ldg(at - (batch - j) * 32);
+        }
+#pragma unroll
+        for (u32 p = 0; p < P; ++p) {
+            if (live >> p & 1) {
+#pragma unroll
+                for (u32 j = batch; j-- > 0;)
+                    pack_push(packs[p], entries[p * 256 + (u32)(now[j] >> (8 * p) & 255)], PLANE_LOG);
+                if (!pack_flush(packs[p])) live &= ~(1u << p);
+            }
+        }
+    }
+
+    // 3. Whichever form takes fewest bytes.
+    u64 bits = differs;
+    for (int by = 16; by > 0; by >>= 1) bits |= __shfl_xor_sync(ALL_LANES, bits, by);
+    u32 len = 0;
+#pragma unroll
+    for (u32 p = 0; p < P; ++p) {
+        u32 head = PLANE_STORED, content = values;
+        const u32 words = a.slot_words - packs[p].top;
+        if ((bits >> (8 * p) & 255) == 0) {
+            head = PLANE_CONSTANT | (u32)(first >> (8 * p) & 255) << 8;
+            content = 0;
+        } else if ((live >> p & 1) && lanes * 4 + words * 2 < values) {
+            pack_close(packs[p]);
+            if (lane < lanes) ((u32 *)slot_at(a, P, tile, p))[lane] = packs[p].x;
+            head = PLANE_CODED | words << 8;
+            content = lanes * 4 + words * 2;
+        }
+        len += 4 + ((content + 3) & ~3u);
+        if (lane == 0) a.heads[tile * P + p] = head;
+    }
+    if (lane == 0) a.assembly.lengths[tile] = len;
+}
+
+template <class E> DEVICE void encode_planes(const LosslessArgs &a, unsigned char *memory) {
+    const u32 P = sizeof(E), warps = blockDim.x / 32;
+    uint2 *entries = (uint2 *)memory;
+    const u32 coded = *a.coded;
+    for (u32 i = threadIdx.x; i < P * 256; i += blockDim.x)
+        if (coded >> (i / 256) & 1) entries[i] = a.entries[i];
+    __syncthreads();
+    u16 *rings = (u16 *)(memory + P * 256 * sizeof(uint2)) + warp_of() * P * PACK_RING;
+    const u64 stride = (u64)gridDim.x * warps;
+    for (u64 t = (u64)warp_of() * gridDim.x + blockIdx.x; t < a.assembly.tiles; t += stride)
+        encode_planes_tile<E>(a, coded, entries, rings, t);
+}
+
+KERNEL(256) lossless_encode_tiles_1(const LosslessArgs a) {
+    DYNAMIC_SHARED(memory);
+    encode_planes<u8>(a, memory);
+}
+KERNEL(256) lossless_encode_tiles_2(const LosslessArgs a) {
+    DYNAMIC_SHARED(memory);
+    encode_planes<u16>(a, memory);
+}
+KERNEL(256) lossless_encode_tiles_4(const LosslessArgs a) {
+    DYNAMIC_SHARED(memory);
+    encode_planes<u32>(a, memory);
+}
+KERNEL(256) lossless_encode_tiles_8(const LosslessArgs a) {
+    DYNAMIC_SHARED(memory);
+    encode_planes<u64>(a, memory);
+}

@@ -1,0 +1,108 @@
+// The encoder's side of interleaved rANS: one lane a thread, one stream a warp. The twin of `entropy/rans`.
+//
+// Symbols are pushed from the last step to the first, and words come out from the last to the first: they fill a slot
+// in memory from its end. A ring in shared memory collects them, so that they leave 512 bytes at a time.
+#pragma once
+
+#include "base.cuh"
+
+// A warp's ring holds two chunks: one that fills, one that is about to leave.
+#define PACK_RING_BYTES (PACK_RING * 2)
+#define PACK_CHUNK (PACK_RING / 2)
+// Steps that may be pushed between two calls of `pack_flush`: a step has a word a lane at most.
+#define PACK_STEPS (PACK_CHUNK / 32)
+
+// Where a warp stands in a stream. All but `x` is the same in all lanes.
+struct Pack {
+    // The lane's state.
+    u32 x;
+    // Words of the slot before `top` are still free; those from `done` on have left the ring.
+    u32 top, done;
+    u16 *ring, *slot;
+};
+
+// A symbol as it is pushed: frequency and first slot, and a factor to divide by the frequency.
+DEVICE uint2 pack_entry(u32 frequency, u32 start) { return make_uint2(frequency | start << 16, 0xffffffffu / frequency); }
+
+// Makes 256 entries of frequencies. Symbols without a slot push what the escape does. All lanes of a warp take part;
+// eight symbols each.
+OUTLINE void pack_fill(uint2 *entries, const u32 *freq) {
+    const u32 first = lane_of() * 8;
+    u32 sum = 0;
+    for (u32 i = 0; i < 8; ++i) sum += freq[first + i];
+    u32 start = warp_before(sum);
+    const u32 escape = __shfl_sync(ALL_LANES, start, ESCAPE / 8);
+    static_assert(ESCAPE % 8 == 0, "the escape is the first of its lane");
+    for (u32 i = 0; i < 8; ++i) {
+        const u32 f = freq[first + i];
+        entries[first + i] = f ? pack_entry(f, start) : pack_entry(max(1u, freq[ESCAPE]), escape);
+        start += f;
+    }
+    __syncwarp();
+}
+
+// Starts a stream in a slot of `words` words, a multiple of PACK_CHUNK, at an address that is a multiple of 16.
+DEVICE Pack pack_open(u16 *ring, u16 *slot, u32 words) {
+    Pack p;
+    p.x = START;
+    p.top = p.done = words;
+    p.ring = ring;
+    p.slot = slot;
+    return p;
+}
+
+// Pushes a symbol a lane; lanes that are not `active` stay as they are. All lanes of the warp take part.
+DEVICE void pack_push(Pack &p, uint2 entry, u32 log, bool active = true) {
+    const u32 f = entry.x & 0xffff;
+    const bool full = active && p.x >> (32 - log) >= f;
+    const u32 who = __ballot_sync(ALL_LANES, full);
+    p.top -= (u32)__popc(who);
+    if (full) {
+        p.ring[(p.top + (u32)__popc(who & ((1u << lane_of()) - 1))) & (PACK_RING - 1)] = (u16)p.x;
+        p.x >>= 16;
+    }
+    // The factor is 2^32/f or up to one less, and a state is below 2^32: the quotient is exact or one too small.
+    u32 quotient = __umulhi(p.x, entry.y);
+    u32 rest = p.x - quotient * f;
+    if (rest >= f) {
+        rest -= f;
+        ++quotient;
+    }
+    if (active) p.x = (quotient << log) + rest + (entry.x >> 16);
+}
+
+DEVICE void pack_leave(Pack &p) {
+    p.done -= PACK_CHUNK;
+    __syncwarp();
+    const u32 at = p.done + lane_of() * 8;
+    *(uint4 *)(p.slot + at) = *(const uint4 *)(p.ring + (at & (PACK_RING - 1)));
+    __syncwarp();
+}
+
+// To be called after at most PACK_STEPS steps. False if the slot has no room for as many again: what is left of the
+// stream must not be pushed.
+DEVICE bool pack_flush(Pack &p) {
+    if (p.done - p.top >= PACK_CHUNK) pack_leave(p);
+    return p.top >= PACK_CHUNK;
+}
+
+// Brings the last words out of the ring. The slot then holds the stream's words from `top` to its end; what lies
+// before them in their chunk means nothing.
+DEVICE void pack_close(Pack &p) {
+    while (p.done > p.top) pack_leave(p);
+}
+
+// Words 2·i and 2·i + 1 of a stream that starts at any word of a slot; a zero after an odd last one.
+DEVICE u32 pack_pair(const u16 *from, u32 words, u32 i) {
+    const u32 *pair = (const u32 *)((u64)from & ~3ull) + i;
+    const bool single = 2 * i + 1 == words;
+    const u32 shift = (u64)from & 2 ? 16 : 0;
+    // The second word may lie in the next pair, which is not there after the last.
+    const u32 v = __funnelshift_r(__ldg(pair), shift && !single ? __ldg(pair + 1) : 0, shift);
+    return single ? v & 0xffff : v;
+}
+
+// Copies a stream's words to an address that is a multiple of four. All lanes of a warp take part.
+DEVICE void pack_copy(u32 *to, const u16 *from, u32 words) {
+    for (u32 i = lane_of(); i < (words + 1) / 2; i += 32) to[i] = pack_pair(from, words, i);
+}

@@ -1,0 +1,78 @@
+//! Putting a blob together on the device: what every encoder does before and after its tiles.
+//!
+//! An encoder stages its header, finds the lengths of its tiles, calls [`layout`], writes each tile where that says
+//! and its checksum into the directory, and calls [`seal`].
+
+use crate::device::{Device, DeviceSlice};
+use crate::driver::{Shape, Stream};
+use crate::error::{Error, Result};
+
+/// Both kernels are one block: lengths have to be added up from the first to the last.
+const ONE_BLOCK: Shape = Shape { grid: 1, block: 1024, shared: 0 };
+
+/// As the kernels have it; addresses on the device.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Assembly {
+    pub status: u64,
+    /// The header up to the padding before the directory, and where its length in bytes is.
+    pub staged: u64,
+    pub staged_len: u64,
+    /// A u32 a tile: its bytes.
+    pub lengths: u64,
+    /// A u64 a tile: where it starts.
+    pub offsets: u64,
+    pub tiles: u64,
+    pub out: u64,
+    pub out_len: u64,
+}
+
+/// Queues the sum of the tiles' lengths, the header and the directory. If the blob does not fit, the status says so
+/// and later kernels do nothing.
+///
+/// # Safety
+/// The addresses are good for what `Assembly` says of them.
+pub(crate) unsafe fn layout(device: &Device, assembly: &Assembly, stream: Stream) -> Result<()> {
+    // SAFETY: the caller's.
+    unsafe { device.launch("assemble_layout", ONE_BLOCK, assembly, stream) }
+}
+
+/// Queues the checksum of the header.
+///
+/// # Safety
+/// As for [`layout`].
+pub(crate) unsafe fn seal(device: &Device, assembly: &Assembly, stream: Stream) -> Result<()> {
+    // SAFETY: the caller's.
+    unsafe { device.launch("assemble_seal", ONE_BLOCK, assembly, stream) }
+}
+
+/// Lays out a workspace, piece by piece.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    len: usize,
+    overflow: bool,
+}
+
+impl Pieces {
+    /// Where a piece of `count` entries of `size` bytes starts; always a multiple of 16.
+    pub(crate) fn take(&mut self, count: usize, size: usize) -> usize {
+        let at = self.len;
+        let end = count.checked_mul(size).and_then(|n| n.checked_next_multiple_of(16)?.checked_add(at));
+        self.overflow |= end.is_none();
+        self.len = end.unwrap_or(at);
+        at
+    }
+
+    /// Bytes of all pieces.
+    pub(crate) fn len(&self) -> Result<usize> {
+        match self.overflow {
+            false => Ok(self.len),
+            true => Err(Error::InvalidArgument("more bytes than there are addresses".into())),
+        }
+    }
+
+    /// The part of the caller's workspace that they take.
+    pub(crate) fn within(&self, workspace: DeviceSlice) -> Result<DeviceSlice> {
+        workspace.part(0, self.len()?)
+    }
+}

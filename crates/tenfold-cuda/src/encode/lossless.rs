@@ -1,0 +1,214 @@
+//! Lossless blobs: statistics, tables, tiles, and tiles at their place; the kernels of `lossless_encode.cu` and
+//! `lossless_write.cu` in order.
+
+use tenfold::format::MAX_LANES;
+
+use super::EncodeRequest;
+use super::assemble::{self, Assembly, Pieces};
+use crate::constants::{COUNT_BYTES, MAX_DIMS, PACK_RING};
+use crate::device::{Device, DeviceSlice};
+use crate::driver::{Shape, Stream};
+use crate::error::{Error, Result};
+
+/// Values of a lane where the caller does not say.
+const LANE: usize = 2048;
+/// Words that leave a coder at a time.
+const CHUNK: usize = PACK_RING / 2;
+/// Bytes for the header before its directory: 10 a dimension, 300 a table, and some numbers.
+const STAGED: usize = 4096;
+/// Warps of a multiprocessor that tiles are laid out for, and of a block.
+const WARPS: u32 = 32;
+const BLOCK_WARPS: u32 = 8;
+
+/// As the kernels have it.
+#[repr(C)]
+struct Args {
+    assembly: Assembly,
+    data: u64,
+    values: u64,
+    tile_values: u64,
+    counts: u64,
+    entries: u64,
+    coded: u64,
+    heads: u64,
+    slots: u64,
+    slot_bytes: u64,
+    slot_words: u32,
+    staged_room: u32,
+    lanes: u32,
+    steps: u32,
+    dtype: u32,
+    dims: u32,
+    shape: [u64; MAX_DIMS],
+}
+
+/// How values are dealt to tiles, and where things are in the workspace, in bytes from its start.
+struct Layout {
+    lanes: usize,
+    steps: usize,
+    tiles: usize,
+    slot_words: usize,
+    pieces: Pieces,
+    counts: usize,
+    entries: usize,
+    /// Length of the staged header, then which planes are coded.
+    said: usize,
+    staged: usize,
+    lengths: usize,
+    offsets: usize,
+    heads: usize,
+    slots: usize,
+}
+
+impl Layout {
+    fn new(request: &EncodeRequest, values: usize) -> Result<Layout> {
+        let planes = request.dtype.size();
+        let lanes = (values / 256).next_power_of_two().clamp(1, MAX_LANES);
+        let most = if request.options.lane_values == 0 { LANE } else { request.options.lane_values as usize };
+        let parts = values.div_ceil(lanes * most).max(1);
+        let steps = values.div_ceil(parts).div_ceil(lanes).max(1);
+        let tiles = values.div_ceil(lanes * steps);
+        // A directory entry is eight bytes, and the header's length a u32.
+        if tiles > (u32::MAX as usize - STAGED) / 8 {
+            return Err(Error::InvalidArgument("the header would be larger than 4 GiB".into()));
+        }
+        // A plane that takes more words than this is stored; a coder needs a chunk to notice.
+        let slot_words = (lanes * steps / 2).next_multiple_of(CHUNK) + CHUNK;
+        let mut pieces = Pieces::default();
+        Ok(Layout {
+            lanes,
+            steps,
+            tiles,
+            slot_words,
+            counts: pieces.take(planes * 256, 8),
+            entries: pieces.take(planes * 256, 8),
+            said: pieces.take(2, 8),
+            staged: pieces.take(STAGED, 1),
+            lengths: pieces.take(tiles, 4),
+            offsets: pieces.take(tiles, 8),
+            heads: pieces.take(tiles * planes, 4),
+            slots: pieces.take(tiles * planes, slot_bytes(slot_words)),
+            pieces,
+        })
+    }
+
+    fn args(&self, request: &EncodeRequest, values: usize, status: DeviceSlice, base: u64) -> Args {
+        let at = |offset: usize| base + offset as u64;
+        let mut shape = [0; MAX_DIMS];
+        shape.iter_mut().zip(&request.shape).for_each(|(to, &from)| *to = from as u64);
+        Args {
+            assembly: Assembly {
+                status: status.address,
+                staged: at(self.staged),
+                staged_len: at(self.said),
+                lengths: at(self.lengths),
+                offsets: at(self.offsets),
+                tiles: self.tiles as u64,
+                out: request.out.address,
+                out_len: request.out.len as u64,
+            },
+            data: request.tensor.address,
+            values: values as u64,
+            tile_values: (self.lanes * self.steps) as u64,
+            counts: at(self.counts),
+            entries: at(self.entries),
+            coded: at(self.said + 8),
+            heads: at(self.heads),
+            slots: at(self.slots),
+            slot_bytes: slot_bytes(self.slot_words) as u64,
+            slot_words: self.slot_words as u32,
+            staged_room: STAGED as u32,
+            lanes: self.lanes as u32,
+            steps: self.steps as u32,
+            dtype: request.dtype.id() as u32,
+            dims: request.shape.len() as u32,
+            shape,
+        }
+    }
+}
+
+/// A slot holds the states of all lanes, then words.
+fn slot_bytes(words: usize) -> usize {
+    MAX_LANES * 4 + words * 2
+}
+
+/// Bytes of workspace.
+pub(super) fn workspace_len(request: &EncodeRequest, values: usize) -> Result<usize> {
+    Layout::new(request, values)?.pieces.len()
+}
+
+/// Queues the encoding of a tensor of `values` elements.
+///
+/// # Safety
+/// As for [`super::encode`].
+pub(super) unsafe fn encode(
+    device: &Device,
+    request: &EncodeRequest,
+    values: usize,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let layout = Layout::new(request, values)?;
+    let workspace = layout.pieces.within(workspace)?;
+    let args = layout.args(request, values, status, workspace.address);
+    let size = request.dtype.size();
+    let [count, tiles, write] = kernels(size);
+    let grid = Grids::new(device, size as u32, layout.tiles);
+    // SAFETY: the caller vouches for the memory, whose sizes were checked above.
+    let launch = |name, shape| unsafe { device.launch(name, shape, &args, stream) };
+
+    launch("lossless_encode_begin", Shape { grid: 1, block: 256, shared: 0 })?;
+    if values > 0 {
+        launch(count, grid.count)?;
+    }
+    launch("lossless_encode_tables", Shape { grid: 1, block: 256, shared: 0 })?;
+    if values > 0 {
+        launch(tiles, grid.tiles)?;
+    }
+    // SAFETY: as above.
+    unsafe { assemble::layout(device, &args.assembly, stream)? };
+    if values > 0 {
+        launch(write, grid.write)?;
+    }
+    // SAFETY: as above.
+    unsafe { assemble::seal(device, &args.assembly, stream) }
+}
+
+/// Kernels for elements of a size.
+fn kernels(size: usize) -> [&'static str; 3] {
+    match size {
+        1 => ["lossless_encode_count_1", "lossless_encode_tiles_1", "lossless_write_1"],
+        2 => ["lossless_encode_count_2", "lossless_encode_tiles_2", "lossless_write_2"],
+        4 => ["lossless_encode_count_4", "lossless_encode_tiles_4", "lossless_write_4"],
+        _ => ["lossless_encode_count_8", "lossless_encode_tiles_8", "lossless_write_8"],
+    }
+}
+
+/// How the kernels are launched: as many blocks as a device runs at once, or fewer where there is less to do.
+struct Grids {
+    count: Shape,
+    tiles: Shape,
+    write: Shape,
+}
+
+impl Grids {
+    fn new(device: &Device, planes: u32, tiles: usize) -> Grids {
+        let properties = device.properties();
+        let blocks = |each: u32| {
+            let most = properties.multiprocessors * each;
+            u32::try_from(tiles).map_or(most, |tiles| tiles.clamp(1, most))
+        };
+        // A histogram is 256 counts of four bytes; there is one for each plane and lane, if there is room.
+        let histograms = (COUNT_BYTES as u32).min(planes * MAX_LANES as u32 * 1024);
+        // Tables of all planes, and a ring a plane and warp.
+        let (tables, rings) = (planes * 256 * 8, planes * PACK_RING as u32 * 2);
+        let warps = (properties.shared_per_block.saturating_sub(tables) / rings).clamp(1, BLOCK_WARPS);
+        let shape = |warps: u32, shared| Shape { grid: blocks(WARPS / warps), block: 32 * warps, shared };
+        Grids {
+            count: Shape { grid: blocks(1), block: 1024, shared: histograms },
+            tiles: shape(warps, tables + warps * rings),
+            write: shape(BLOCK_WARPS, 0),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Tensors on a device to blobs on it.
+//!
+//! A call queues kernels on the caller's stream and returns. How large the blob became, only the device knows: it
+//! leaves that in a [`Status`] beside the blob.
+
+mod assemble;
+mod levels;
+mod lossless;
+
+use tenfold::{Dtype, EncodeOptions, Goal};
+
+use crate::constants::MAX_DIMS;
+use crate::device::{Device, DeviceSlice};
+use crate::driver::Stream;
+use crate::error::{Error, Result};
+use crate::status::Status;
+
+/// One tensor to encode.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct EncodeRequest {
+    /// The elements in row-major order, at an address that is a multiple of 16.
+    pub tensor: DeviceSlice,
+    /// Dtype of the elements.
+    pub dtype: Dtype,
+    /// Outermost dimension first; 16 dimensions at most.
+    pub shape: Vec<usize>,
+    /// Where the blob goes, at an address that is a multiple of 16. [`tenfold::max_encoded_len`] bytes always
+    /// suffice; if fewer do not, the status says how many are needed and nothing after the end was touched.
+    pub out: DeviceSlice,
+    /// What to reach. Threads mean nothing here.
+    pub options: EncodeOptions,
+}
+
+impl EncodeRequest {
+    /// A tensor, where its blob goes, and what to reach.
+    pub fn new(
+        tensor: DeviceSlice,
+        dtype: Dtype,
+        shape: &[usize],
+        out: DeviceSlice,
+        options: EncodeOptions,
+    ) -> Self {
+        EncodeRequest { tensor, dtype, shape: shape.to_vec(), out, options }
+    }
+
+    /// Number of elements, once everything that the host can know has been checked.
+    fn check(&self) -> Result<usize> {
+        self.options.validate()?;
+        if self.shape.len() > MAX_DIMS {
+            let dims = self.shape.len();
+            return Err(Error::InvalidArgument(format!(
+                "{dims} dimensions; a device takes {MAX_DIMS} at most"
+            )));
+        }
+        // Refuses shapes whose size overflows.
+        tenfold::max_encoded_len(self.dtype, &self.shape)?;
+        let values = if self.shape.contains(&0) { 0 } else { self.shape.iter().product::<usize>() };
+        let (have, need) = (self.tensor.len, values * self.dtype.size());
+        if have != need {
+            return Err(Error::InvalidArgument(format!(
+                "a tensor of this shape has {need} bytes, {have} were given"
+            )));
+        }
+        if self.tensor.address % 16 != 0 || self.out.address % 16 != 0 {
+            return Err(Error::InvalidArgument(
+                "tensors and blobs on a device must start at a multiple of 16 bytes".into(),
+            ));
+        }
+        Ok(values)
+    }
+}
+
+/// Bytes of workspace that [`encode`] needs: about those of the tensor.
+pub fn encode_workspace_len(device: &Device, request: &EncodeRequest) -> Result<usize> {
+    let values = request.check()?;
+    match request.options.goal {
+        Goal::Lossless => lossless::workspace_len(request, values),
+        _ => levels::workspace_len(device, request),
+    }
+}
+
+/// Queues the encoding of a tensor that lies on the device. Nothing is allocated, and nobody waits.
+///
+/// Once the stream has passed this call, `status` holds a [`Status`]: the blob's bytes in `size`, or why there is no
+/// blob. An error here means that nothing or only part was queued.
+///
+/// # Safety
+/// All memory is memory of this device, is as long as it says, does not overlap, and is neither freed nor used
+/// otherwise until the stream has passed this call.
+pub unsafe fn encode(
+    device: &Device,
+    request: &EncodeRequest,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let values = request.check()?;
+    let status = status.part(0, size_of::<Status>())?;
+    if workspace.address % 16 != 0 || status.address % 8 != 0 {
+        return Err(Error::InvalidArgument(
+            "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
+        ));
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        match request.options.goal {
+            Goal::Lossless => lossless::encode(device, request, values, status, workspace, stream),
+            _ => levels::encode(device, request, status, workspace, stream),
+        }
+    }
+}
