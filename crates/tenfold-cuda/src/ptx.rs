@@ -8,6 +8,10 @@ pub(crate) const MODULES: &[(&str, &str)] = &[
     ("lossless_decode", include_str!("../ptx/lossless_decode.ptx")),
     ("lossless_encode", include_str!("../ptx/lossless_encode.ptx")),
     ("lossless_write", include_str!("../ptx/lossless_write.ptx")),
+    ("rate_fit", include_str!("../ptx/rate_fit.ptx")),
+    ("rate_scan", include_str!("../ptx/rate_scan.ptx")),
+    ("rate_settle", include_str!("../ptx/rate_settle.ptx")),
+    ("rate_trial", include_str!("../ptx/rate_trial.ptx")),
 ];
 
 /// The module that has a kernel: the kernel's name starts with the module's.

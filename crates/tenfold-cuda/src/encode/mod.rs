@@ -6,6 +6,7 @@
 mod assemble;
 mod levels;
 mod lossless;
+mod rate;
 
 use tenfold::{Dtype, EncodeOptions, Goal};
 
