@@ -17,6 +17,8 @@ struct LevelsTile {
     u32 spare;
 };
 
+static_assert(sizeof(LevelsTile) == LEVELS_TILE_BYTES, "as the launch code reckons");
+
 // Flags of a tile: some level is not zero, some value is stored exactly.
 #define LEVELS_CODED 1u
 #define LEVELS_ASIDE 2u
@@ -43,7 +45,9 @@ struct LevelsPass {
     u64 warp_decisions;
     // A slot of words a tile, filled from its end, and the lanes' states; the last escapes of a tile.
     u16 *words;
-    u32 slot_words, reserved;
+    u32 slot_words;
+    // Escapes of a tile that are kept; where there are more, they are looked for again.
+    u32 escape_room;
     u32 *states;
     i32 *escapes;
     LevelsTile *tiles;

@@ -2,6 +2,14 @@
 
 #include "levels.cuh"
 
+// Element j of sixteen bytes.
+template <class E> DEVICE E count_element(const uint4 &v, u32 j) {
+    const u32 at = j * (u32)sizeof(E), word = at / 4;
+    const u32 low = word == 0 ? v.x : word == 1 ? v.y : word == 2 ? v.z : v.w;
+    if (sizeof(E) == 8) return (E)((u64)(word == 0 ? v.y : v.w) << 32 | low);
+    return (E)(low >> (8 * (at % 4)));
+}
+
 template <class E> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || plan->nu != 0) return;
@@ -23,23 +31,18 @@ template <class E> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     LevelsPlace place = levels_seek(map, at);
     for (; at < a.job.values; at += stride) {
         const u32 count = (u32)min(a.job.values - at, (u64)each);
-        uint4 loaded[1];
-        E *x = (E *)loaded;
-        if (count == each) {
-            loaded[0] = *(const uint4 *)(data + at);
-        } else {
-#pragma unroll
-            for (u32 j = 0; j < each; ++j) x[j] = j < count ? data[at + j] : (E)0;
-        }
+        const bool whole = count == each;
+        const uint4 loaded = whole ? *(const uint4 *)(data + at) : make_uint4(0, 0, 0, 0);
         LevelsPlace here = place;
 #pragma unroll
         for (u32 j = 0; j < each; ++j) {
             if (j >= count) break;
             const u32 cls = levels_class(map, here);
+            const E x = whole ? count_element<E>(loaded, j) : data[at + j];
             bool aside;
-            const i32 k = levels_scalar<E>(scale, thresholds + cls * SCALAR_CLASS, x[j], aside);
+            const i32 k = levels_scalar<E>(scale, thresholds + cls * SCALAR_CLASS, x, aside);
             levels_tally(hist, cls << 9 | levels_symbol(k >> low[cls]));
-            if (measure) levels_measure<E>(sum, scale, x[j], k, 0, aside);
+            if (measure) levels_measure<E>(sum, scale, x, k, 0, aside);
             if (map.any && ++here.col == map.width) {
                 here.col = 0;
                 here.scale = levels_row_scale(map, ++here.row);

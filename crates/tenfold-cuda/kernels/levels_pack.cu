@@ -23,8 +23,9 @@ struct StreamShared {
 // A tile on its way.
 struct Stream {
     Pack pack;
-    // The last escapes; this fills from its end, as the stream does.
-    i32 *list;
+    // The last escapes, which end here: the list fills backwards, as the stream does; and how many it holds.
+    i32 *list_end;
+    u32 list_room;
     // The same in all lanes.
     u32 escapes;
     // What this lane has seen.
@@ -37,7 +38,7 @@ DEVICE void stream_escape(Stream &s, bool mine, i32 high) {
     s.escapes += (u32)__popc(who);
     if (!mine) return;
     const u32 after = s.escapes - 1 - (u32)__popc(who & ((1u << lane_of()) - 1));
-    if (after < LEVELS_ESCAPES) s.list[LEVELS_ESCAPES - 1 - after] = high;
+    if (after < s.list_room) *(s.list_end - 1 - after) = high;
     s.far = max(s.far, (u32)(high < 0 ? -high : high));
 }
 
@@ -117,7 +118,8 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
     const u32 lane = lane_of();
     Stream s;
     s.pack = pack_open(c.ring, a.words + tile * a.slot_words, a.slot_words);
-    s.list = a.escapes + tile * LEVELS_ESCAPES;
+    s.list_end = a.escapes + (tile + 1) * a.escape_room;
+    s.list_room = a.escape_room;
     s.escapes = s.far = s.low_bits = 0;
     s.flags = 0;
     if (!c.trellis) {

@@ -5,9 +5,6 @@
 #include "levels.cuh"
 #include "trellis.cuh"
 
-// Escapes of a tile that `levels_pack` keeps for `levels_write`; where there are more, they are looked for again.
-#define LEVELS_ESCAPES 512
-
 // What is needed to find levels again. A block keeps one in shared memory, for functions that are called.
 struct LevelsAgain {
     // Jumps of 32 values: neighbouring values are the lanes of a warp here, whatever the tile's lanes.

@@ -80,8 +80,8 @@ DEVICE void put_escape(u8 *to, u32 width, i32 high) {
 template <class E>
 OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 width, u32 count) {
     const u32 len = levels_len(a.job, tile), lane = lane_of();
-    if (count <= LEVELS_ESCAPES) {
-        const i32 *list = a.escapes + (tile + 1) * LEVELS_ESCAPES - count;
+    if (count <= a.escape_room) {
+        const i32 *list = a.escapes + (tile + 1) * a.escape_room - count;
         for (u32 i = lane; i < count; i += 32) put_escape(to + (u64)i * width, width, list[i]);
         return;
     }
