@@ -87,56 +87,70 @@ DEVICE u32 levels_steps(u32 values, u32 lanes, u32 lane) {
 // Codes of a tile: four steps of a lane lie together.
 DEVICE u64 levels_codes(const Job &job, u64 tile) { return tile * ((job.steps + 3) / 4) * job.lanes; }
 
+// Dtypes as types: kernels are made for each, so that reading an element is an instruction or two.
+template <class T, u32 ID> struct LevelsDtype {
+    typedef T E;
+    static constexpr u32 dtype = ID;
+};
+typedef LevelsDtype<u8, DTYPE_F8_E4M3> LevelsE4m3;
+typedef LevelsDtype<u8, DTYPE_F8_E5M2> LevelsE5m2;
+typedef LevelsDtype<u16, DTYPE_F16> LevelsF16;
+typedef LevelsDtype<u16, DTYPE_BF16> LevelsBf16;
+typedef LevelsDtype<u32, DTYPE_F32> LevelsF32;
+typedef LevelsDtype<u64, DTYPE_F64> LevelsF64;
+
 // What makes reals of a tensor's elements and levels of reals.
 struct LevelsScale {
-    u32 dtype;
     float factor, max_u;
-    double step, scale, bound;
+    // The step, and 1/step for what is only measured.
+    double step, per_step, scale, bound;
     const i32 *offsets;
     bool bounded;
 };
 
-DEVICE LevelsScale levels_scale(const Job &job, const Plan *plan) {
-    return LevelsScale{job.dtype,   plan->factor, plan->max_u,   plan->step,
-                       plan->scale, plan->bound,  plan->offsets, plan->bounded != 0};
+DEVICE LevelsScale levels_scale(const Plan *plan) {
+    return LevelsScale{plan->factor, plan->max_u, plan->step,    1.0 / plan->step,
+                       plan->scale,  plan->bound, plan->offsets, plan->bounded != 0};
 }
 
 // A value in steps; what no level can hold is zero and `aside`.
-template <class E> DEVICE float levels_u(const LevelsScale &s, E bits, bool &aside) {
-    const float u = sizeof(E) == 8 ? (float)(__longlong_as_double((i64)bits) / s.step)
-                                   : __uint_as_float(f32_of(s.dtype, (u32)bits)) * s.factor;
+template <class V> DEVICE float levels_u(const LevelsScale &s, typename V::E bits, bool &aside) {
+    const float u = V::dtype == DTYPE_F64 ? (float)(__longlong_as_double((i64)bits) / s.step)
+                                          : __uint_as_float(f32_of(V::dtype, (u32)bits)) * s.factor;
     aside = !(fabsf(u) <= s.max_u);
     return aside ? 0.0f : u;
 }
 
-template <class E> DEVICE double levels_real(u32 dtype, E bits) {
-    return sizeof(E) == 8 ? __longlong_as_double((i64)bits) : (double)__uint_as_float(f32_of(dtype, (u32)bits));
+template <class V> DEVICE double levels_real(typename V::E bits) {
+    return V::dtype == DTYPE_F64 ? __longlong_as_double((i64)bits)
+                                 : (double)__uint_as_float(f32_of(V::dtype, (u32)bits));
 }
 
 // How far a decoder will be off.
-template <class E> DEVICE double levels_off(const LevelsScale &s, E bits, i32 k, u32 q) {
-    const E seen = element<E>(s.dtype, s.scale, units_of(s.offsets, k, q));
-    return levels_real<E>(s.dtype, bits) - levels_real<E>(s.dtype, seen);
+template <class V> DEVICE double levels_off(const LevelsScale &s, typename V::E bits, i32 k, u32 q) {
+    const typename V::E seen = element<typename V::E>(V::dtype, s.scale, units_of(s.offsets, k, q));
+    return levels_real<V>(bits) - levels_real<V>(seen);
 }
 
 // Level of a scalar quantiser; `thresholds` are those of the value's class. Where a bound is missed the value is stored
-// exactly, and its level might as well be the cheapest.
-template <class E> DEVICE i32 levels_scalar(const LevelsScale &s, const float *thresholds, E bits, bool &aside) {
-    const float u = levels_u<E>(s, bits, aside);
-    if (!s.bounded) return scalar_level(thresholds, u);
+// exactly, and its level might as well be the cheapest. PLAIN: there is no bound.
+template <class V, bool PLAIN>
+DEVICE i32 levels_scalar(const LevelsScale &s, const float *thresholds, typename V::E bits, bool &aside) {
+    const float u = levels_u<V>(s, bits, aside);
+    if (PLAIN || !s.bounded) return scalar_level(thresholds, u);
     const i32 k = scalar_nearest(u);
-    if (!aside) aside = !(fabs(levels_off<E>(s, bits, k, 0)) <= s.bound);
+    if (!aside) aside = !(fabs(levels_off<V>(s, bits, k, 0)) <= s.bound);
     return aside ? 0 : k;
 }
 
 // Adds a value to what is measured.
-template <class E>
-DEVICE void levels_measure(LevelsSum &sum, const LevelsScale &s, E bits, i32 k, u32 q, bool aside) {
-    const double v = levels_real<E>(s.dtype, bits);
+template <class V>
+DEVICE void levels_measure(LevelsSum &sum, const LevelsScale &s, typename V::E bits, i32 k, u32 q, bool aside) {
+    const double v = levels_real<V>(bits);
     // Not for infinities and NaN.
     if (v - v == 0.0) ++sum.finite;
     if (aside) return;
-    const double e = levels_off<E>(s, bits, k, q) / s.step;
+    const double e = levels_off<V>(s, bits, k, q) * s.per_step;
     sum.error += e * e;
 }
 

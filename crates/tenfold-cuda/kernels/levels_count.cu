@@ -10,63 +10,93 @@ template <class E> DEVICE E count_element(const uint4 &v, u32 j) {
     return (E)(low >> (8 * (at % 4)));
 }
 
-template <class E> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
-    const Plan *plan = a.plan;
-    if (levels_over(a) || plan->nu != 0) return;
-    // Values that a thread loads at once, and the distance from one load to its next.
+struct CountShared {
+    const float *thresholds;
+    const u8 *low;
+    LevelsMap map;
+    LevelsHist hist;
+    LevelsScale scale;
+};
+
+// PLAIN: nothing is measured, and there is no bound.
+template <class V, bool PLAIN> DEVICE void count_values(const LevelsPass &a, const CountShared &c, u64 stride, LevelsSum &sum) {
+    typedef typename V::E E;
     constexpr u32 each = 16 / sizeof(E);
-    const u64 stride = (u64)gridDim.x * blockDim.x * each;
-    u8 *low = memory + LEVELS_HIST_BYTES, *sums = low + MAX_CLASSES;
-    float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
-    const LevelsHist hist = levels_hist((u32 *)memory, plan->classes);
-    const LevelsMap map = levels_map(plan, stride, sums);
-    const LevelsScale scale = levels_scale(a.job, plan);
-    scalar_thresholds(thresholds, plan);
-    if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
-    __syncthreads();
-    const bool measure = a.measure;
-    LevelsSum sum = {0.0, 0};
     const E *data = (const E *)a.job.data;
+    const u64 values = a.job.values;
     u64 at = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * each;
-    LevelsPlace place = levels_seek(map, at);
-    for (; at < a.job.values; at += stride) {
-        const u32 count = (u32)min(a.job.values - at, (u64)each);
-        const bool whole = count == each;
-        const uint4 loaded = whole ? *(const uint4 *)(data + at) : make_uint4(0, 0, 0, 0);
+    LevelsPlace place = levels_seek(c.map, at);
+    const uint4 none = make_uint4(0, 0, 0, 0);
+    uint4 next = at + each <= values ? *(const uint4 *)(data + at) : none;
+    for (; at < values; at += stride) {
+        const uint4 now = next;
+        // The next load is on its way while this one is worked on.
+        next = at + stride + each <= values ? *(const uint4 *)(data + at + stride) : none;
+        const u32 count = (u32)min(values - at, (u64)each);
         LevelsPlace here = place;
 #pragma unroll
         for (u32 j = 0; j < each; ++j) {
             if (j >= count) break;
-            const u32 cls = levels_class(map, here);
-            const E x = whole ? count_element<E>(loaded, j) : data[at + j];
+            const u32 cls = levels_class(c.map, here);
+            const E x = count == each ? count_element<E>(now, j) : data[at + j];
             bool aside;
-            const i32 k = levels_scalar<E>(scale, thresholds + cls * SCALAR_CLASS, x, aside);
-            levels_tally(hist, cls << 9 | levels_symbol(k >> low[cls]));
-            if (measure) levels_measure<E>(sum, scale, x, k, 0, aside);
-            if (map.any && ++here.col == map.width) {
+            const i32 k = levels_scalar<V, PLAIN>(c.scale, c.thresholds + cls * SCALAR_CLASS, x, aside);
+            levels_tally(c.hist, cls << 9 | levels_symbol(k >> c.low[cls]));
+            if (!PLAIN && a.measure) levels_measure<V>(sum, c.scale, x, k, 0, aside);
+            if (c.map.any && ++here.col == c.map.width) {
                 here.col = 0;
-                here.scale = levels_row_scale(map, ++here.row);
+                here.scale = levels_row_scale(c.map, ++here.row);
             }
         }
-        levels_next(map, place);
+        levels_next(c.map, place);
     }
-    if (measure) levels_sum(a.sums, sum);
-    levels_flush(hist, plan->classes, a.counts);
 }
 
-KERNEL(512, 2) levels_count_1(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    count_all<u8>(a, memory);
+// Dynamic shared memory: counters, low bits, classes of sums, thresholds.
+template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
+    const Plan *plan = a.plan;
+    if (levels_over(a) || plan->nu != 0) return;
+    // From one load of a thread to its next, in values.
+    const u64 stride = (u64)gridDim.x * blockDim.x * (16 / sizeof(typename V::E));
+    u8 *low = memory + LEVELS_HIST_BYTES, *sums = low + MAX_CLASSES;
+    float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
+    CountShared c;
+    c.hist = levels_hist((u32 *)memory, plan->classes);
+    c.map = levels_map(plan, stride, sums);
+    c.scale = levels_scale(plan);
+    scalar_thresholds(thresholds, plan);
+    if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
+    __syncthreads();
+    c.thresholds = thresholds;
+    c.low = low;
+    LevelsSum sum = {0.0, 0};
+    if (a.measure || plan->bounded) count_values<V, false>(a, c, stride, sum);
+    else count_values<V, true>(a, c, stride, sum);
+    if (a.measure) levels_sum(a.sums, sum);
+    levels_flush(c.hist, plan->classes, a.counts);
 }
-KERNEL(512, 2) levels_count_2(const GRID_CONSTANT LevelsPass a) {
+
+KERNEL(512, 2) levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    count_all<u16>(a, memory);
+    count_all<LevelsE4m3>(a, memory);
 }
-KERNEL(512, 2) levels_count_4(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_count_f8_e5m2(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    count_all<u32>(a, memory);
+    count_all<LevelsE5m2>(a, memory);
 }
-KERNEL(512, 2) levels_count_8(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_count_f16(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    count_all<u64>(a, memory);
+    count_all<LevelsF16>(a, memory);
+}
+KERNEL(512, 2) levels_count_bf16(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<LevelsBf16>(a, memory);
+}
+KERNEL(512, 2) levels_count_f32(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<LevelsF32>(a, memory);
+}
+KERNEL(512, 2) levels_count_f64(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<LevelsF64>(a, memory);
 }

@@ -53,11 +53,11 @@ template <class F> DEVICE void stream_push(const StreamShared &c, Stream &s, u32
 }
 
 // Levels that a trellis has left as codes.
-template <class E> DEVICE void stream_codes(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
+template <class V> DEVICE void stream_codes(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
     const u32 lanes = a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
     const u32 steps = levels_steps(len, lanes, lane), groups = ((len + lanes - 1) / lanes + 3) / 4;
     const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.job, tile) + lane;
-    const E *data = (const E *)a.job.data + levels_first(a.job, tile) + lane;
+    const typename V::E *data = (const typename V::E *)a.job.data + levels_first(a.job, tile) + lane;
     uint2 next = steps > (groups - 1) * 4 ? codes[(u64)(groups - 1) * lanes] : make_uint2(0, 0);
     for (u32 group = groups; group-- > 0;) {
         const uint2 now = next;
@@ -66,15 +66,17 @@ template <class E> DEVICE void stream_codes(const LevelsPass &a, const StreamSha
         for (u32 j = 4; j-- > 0;) {
             const u32 code = (j & 2 ? now.y : now.x) >> (16 * (j & 1)) & 0xffff, step = group * 4 + j;
             stream_push(c, s, code, step < steps, [&]() {
-                return levels_decoded<E>(c.scale, code, data[(u64)step * lanes]).k;
+                return levels_decoded<V>(c.scale, code, data[(u64)step * lanes]).k;
             });
         }
         pack_flush(s.pack);
     }
 }
 
-// Levels of a scalar quantiser, found a second time.
-template <class E> DEVICE void stream_scalar(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
+// Levels of a scalar quantiser, found a second time. PLAIN: there is no bound.
+template <class V, bool PLAIN>
+DEVICE void stream_scalar(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
+    typedef typename V::E E;
     const u32 lanes = a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
     const u32 steps = levels_steps(len, lanes, lane), groups = ((len + lanes - 1) / lanes + 3) / 4;
     const u64 first = levels_first(a.job, tile) + lane;
@@ -103,7 +105,7 @@ template <class E> DEVICE void stream_scalar(const LevelsPass &a, const StreamSh
                 const u32 cls = levels_class(c.map, place);
                 levels_back(c.map, place);
                 bool aside;
-                k = levels_scalar<E>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j], aside);
+                k = levels_scalar<V, PLAIN>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j], aside);
                 code = cls << 9 | levels_symbol(k >> c.low[cls]);
                 s.flags |= (k ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
             }
@@ -113,7 +115,7 @@ template <class E> DEVICE void stream_scalar(const LevelsPass &a, const StreamSh
     }
 }
 
-template <class E>
+template <class V>
 DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const LevelsAgain &again, u64 tile) {
     const u32 lane = lane_of();
     Stream s;
@@ -123,13 +125,14 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
     s.escapes = s.far = s.low_bits = 0;
     s.flags = 0;
     if (!c.trellis) {
-        stream_scalar<E>(a, c, tile, s);
+        if (c.scale.bounded) stream_scalar<V, false>(a, c, tile, s);
+        else stream_scalar<V, true>(a, c, tile, s);
         s.flags = (__any_sync(ALL_LANES, s.flags & LEVELS_CODED) ? LEVELS_CODED : 0u) |
                   (__any_sync(ALL_LANES, s.flags & LEVELS_ASIDE) ? LEVELS_ASIDE : 0u);
     } else {
         s.flags = a.tiles[tile].flags;
         __syncwarp();
-        if (s.flags & LEVELS_CODED) stream_codes<E>(a, c, tile, s);
+        if (s.flags & LEVELS_CODED) stream_codes<V>(a, c, tile, s);
     }
     pack_close(s.pack);
     LevelsTile t;
@@ -140,7 +143,7 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
     for (int by = 16; by > 0; by >>= 1) t.far = max(t.far, __shfl_xor_sync(ALL_LANES, t.far, by));
     t.low_bits = warp_sum(s.low_bits);
     LevelsRuns exact = {0, 0};
-    if (t.flags & LEVELS_ASIDE) exact = levels_exact<E>(a, again, tile, 0);
+    if (t.flags & LEVELS_ASIDE) exact = levels_exact<V>(a, again, tile, 0);
     t.exact_runs = exact.runs;
     t.exact_bytes = exact.bytes;
     t.spare = 0;
@@ -152,7 +155,7 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
 }
 
 // Dynamic shared memory: rings, low bits, classes of sums, thresholds, entries.
-template <class E> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
+template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     __shared__ LevelsAgain again;
     const Plan *plan = a.plan;
     if (levels_over(a)) return;
@@ -162,7 +165,7 @@ template <class E> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     uint2 *entries = (uint2 *)(thresholds + MAX_CLASSES * SCALAR_CLASS);
     StreamShared c;
     c.map = levels_map(plan, a.job.lanes, sums);
-    c.scale = levels_scale(a.job, plan);
+    c.scale = levels_scale(plan);
     c.trellis = plan->nu != 0;
     c.thresholds = thresholds;
     const LevelsMap neighbours = levels_map(plan, 32, sums);
@@ -185,22 +188,30 @@ template <class E> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     c.ring = (u16 *)(memory + warp_of() * PACK_RING_BYTES);
     // Few tiles are spread over many blocks.
     for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps)
-        stream_tile<E>(a, c, again, tile);
+        stream_tile<V>(a, c, again, tile);
 }
 
-KERNEL(512, 2) levels_pack_1(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_pack_f8_e4m3(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    stream_all<u8>(a, memory);
+    stream_all<LevelsE4m3>(a, memory);
 }
-KERNEL(512, 2) levels_pack_2(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_pack_f8_e5m2(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    stream_all<u16>(a, memory);
+    stream_all<LevelsE5m2>(a, memory);
 }
-KERNEL(512, 2) levels_pack_4(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_pack_f16(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    stream_all<u32>(a, memory);
+    stream_all<LevelsF16>(a, memory);
 }
-KERNEL(512, 2) levels_pack_8(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_pack_bf16(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    stream_all<u64>(a, memory);
+    stream_all<LevelsBf16>(a, memory);
+}
+KERNEL(512, 2) levels_pack_f32(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    stream_all<LevelsF32>(a, memory);
+}
+KERNEL(512, 2) levels_pack_f64(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    stream_all<LevelsF64>(a, memory);
 }

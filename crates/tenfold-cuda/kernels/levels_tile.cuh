@@ -15,8 +15,8 @@ struct LevelsAgain {
 };
 
 // A value as it was quantised.
-template <class E> struct LevelsValue {
-    E x;
+template <class V> struct LevelsValue {
+    typename V::E x;
     // Class · 2 + quantiser.
     u32 set;
     i32 k;
@@ -24,32 +24,33 @@ template <class E> struct LevelsValue {
 };
 
 // Level of a trellis from its code.
-template <class E> DEVICE LevelsValue<E> levels_decoded(const LevelsScale &scale, u32 code, E x) {
+template <class V>
+DEVICE LevelsValue<V> levels_decoded(const LevelsScale &scale, u32 code, typename V::E x) {
     bool aside;
-    const float u = levels_u<E>(scale, x, aside);
+    const float u = levels_u<V>(scale, x, aside);
     i32 k = 0;
     if (!(code & LEVELS_ZERO)) {
-        trellis_nearest(fabsf(u), code >> 8 & 1, code & LEVELS_ODD ? 1 : 0, k);
+        k = trellis_nearest(u, code >> 8 & 1, code & LEVELS_ODD ? 1 : 0);
         if (u < 0.0f) k = -k;
     }
-    return LevelsValue<E>{x, code >> 8 & (LEVELS_SETS - 1), k, (code & LEVELS_EXACT) != 0};
+    return LevelsValue<V>{x, code >> 8 & (LEVELS_SETS - 1), k, (code & LEVELS_EXACT) != 0};
 }
 
 // Value i of a tile; `place` is its place in the map.
-template <class E>
-DEVICE LevelsValue<E> levels_fetch(const LevelsPass &a, const LevelsAgain &g, u64 tile, u32 i, const LevelsPlace &place) {
+template <class V>
+DEVICE LevelsValue<V> levels_fetch(const LevelsPass &a, const LevelsAgain &g, u64 tile, u32 i, const LevelsPlace &place) {
     const Job &job = a.job;
-    const E x = ((const E *)job.data)[levels_first(job, tile) + i];
+    const typename V::E x = ((const typename V::E *)job.data)[levels_first(job, tile) + i];
     if (g.trellis) {
         const u32 step = i / job.lanes, lane = i % job.lanes;
         const u64 at = (levels_codes(job, tile) + (u64)(step / 4) * job.lanes + lane) * 4 + step % 4;
-        return levels_decoded<E>(g.scale, a.codes[at], x);
+        return levels_decoded<V>(g.scale, a.codes[at], x);
     }
-    LevelsValue<E> v;
+    LevelsValue<V> v;
     const u32 cls = levels_class(g.map, place);
     v.x = x;
     v.set = cls * 2;
-    v.k = levels_scalar<E>(g.scale, g.thresholds + cls * SCALAR_CLASS, x, v.aside);
+    v.k = levels_scalar<V, false>(g.scale, g.thresholds + cls * SCALAR_CLASS, x, v.aside);
     return v;
 }
 
@@ -72,8 +73,9 @@ struct LevelsRuns {
     u32 runs, bytes;
 };
 
-template <class E>
+template <class V>
 OUTLINE LevelsRuns levels_exact(const LevelsPass &a, const LevelsAgain &shared, u64 tile, u8 *to) {
+    typedef typename V::E E;
     const LevelsAgain g = shared;
     const u32 len = levels_len(a.job, tile), lane = lane_of();
     LevelsPlace place = levels_seek(g.map, levels_first(a.job, tile) + lane);
@@ -85,7 +87,7 @@ OUTLINE LevelsRuns levels_exact(const LevelsPass &a, const LevelsAgain &shared, 
         bool aside = false;
         E x = 0;
         if (base + lane < len) {
-            const LevelsValue<E> v = levels_fetch<E>(a, g, tile, base + lane, place);
+            const LevelsValue<V> v = levels_fetch<V>(a, g, tile, base + lane, place);
             aside = v.aside;
             x = v.x;
         }

@@ -15,8 +15,8 @@ struct WideShared {
 };
 
 // A warp's lane.
-template <class E> struct WideLane {
-    const E *data;
+template <class V> struct WideLane {
+    const typename V::E *data;
     u64 first;
     u32 lanes, steps;
     u32 *decisions;
@@ -25,7 +25,7 @@ template <class E> struct WideLane {
     float *memory;
 };
 
-template <class E, u32 NU> DEVICE u32 wide_forward(const WideShared &c, const WideLane<E> &l) {
+template <class V, u32 NU> DEVICE u32 wide_forward(const WideShared &c, const WideLane<V> &l) {
     float *now = l.memory, *next = l.memory + 2 * TRELLIS_PLANE(NU);
     trellis_warp_start<NU>(now);
     const u32 lane = lane_of();
@@ -35,7 +35,7 @@ template <class E, u32 NU> DEVICE u32 wide_forward(const WideShared &c, const Wi
         if (mine < l.steps) {
             const u64 at = (u64)mine * l.lanes;
             bool aside;
-            const float u = levels_u<E>(c.scale, l.data[at], aside);
+            const float u = levels_u<V>(c.scale, l.data[at], aside);
             const u32 cls = levels_class(c.map, levels_seek(c.map, l.first + at));
             trellis_branch(c.costs + cls * TRELLIS_CLASS, u, cost);
         }
@@ -58,8 +58,8 @@ template <class E, u32 NU> DEVICE u32 wide_forward(const WideShared &c, const Wi
 }
 
 // Returns the tile's flags as this thread sees them.
-template <class E, u32 NU>
-DEVICE u32 wide_backward(const WideShared &c, const WideLane<E> &l, u32 s, bool measure, LevelsSum &sum) {
+template <class V, u32 NU>
+DEVICE u32 wide_backward(const WideShared &c, const WideLane<V> &l, u32 s, bool measure, LevelsSum &sum) {
     constexpr u32 on_quantiser[] = TRELLIS_QUANTISER, on_parity[] = TRELLIS_PARITY;
     constexpr u32 words = TRELLIS_WORDS(NU);
     u32 *chunk = (u32 *)l.memory;
@@ -84,14 +84,14 @@ DEVICE u32 wide_backward(const WideShared &c, const WideLane<E> &l, u32 s, bool 
         if (lane < count) {
             const u32 step = base + lane;
             const u64 at = (u64)step * l.lanes;
-            const E x = l.data[at];
+            const typename V::E x = l.data[at];
             bool aside;
-            const float u = levels_u<E>(c.scale, x, aside);
+            const float u = levels_u<V>(c.scale, x, aside);
             const u32 cls = levels_class(c.map, levels_seek(c.map, l.first + at));
             const i32 k = trellis_level(c.costs + cls * TRELLIS_CLASS, u, q, odd);
             const u32 index = (cls * 2 + q) << 8 | levels_symbol(k >> c.low[cls]);
             levels_tally(c.hist, index);
-            if (measure) levels_measure<E>(sum, c.scale, x, k, q, aside);
+            if (measure) levels_measure<V>(sum, c.scale, x, k, q, aside);
             flags |= (k ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
             const u32 code = index | odd * LEVELS_ODD | (k ? 0 : LEVELS_ZERO) | (aside ? LEVELS_EXACT : 0);
             l.codes[(u64)(step / 4) * l.lanes * 4 + step % 4] = (u16)code;
@@ -100,7 +100,7 @@ DEVICE u32 wide_backward(const WideShared &c, const WideLane<E> &l, u32 s, bool 
     return flags;
 }
 
-template <class E, u32 NU>
+template <class V, u32 NU>
 DEVICE void wide_lanes(const LevelsPass &a, const WideShared &c, float *memory, LevelsSum &sum) {
     const Job &job = a.job;
     const u32 warps = blockDim.x / 32, warp = blockIdx.x * warps + warp_of();
@@ -108,17 +108,17 @@ DEVICE void wide_lanes(const LevelsPass &a, const WideShared &c, float *memory, 
     for (u64 i = warp; i < job.tiles * job.lanes; i += (u64)gridDim.x * warps) {
         const u64 tile = i / job.lanes;
         const u32 lane = (u32)(i % job.lanes);
-        WideLane<E> l;
+        WideLane<V> l;
         l.first = levels_first(job, tile) + lane;
         l.lanes = job.lanes;
         l.steps = levels_steps(levels_len(job, tile), job.lanes, lane);
-        l.data = (const E *)job.data + l.first;
+        l.data = (const typename V::E *)job.data + l.first;
         l.decisions = (u32 *)(a.decisions + warp * a.warp_decisions);
         l.codes = a.codes + (levels_codes(job, tile) + lane) * 4;
         l.memory = memory + warp_of() * TRELLIS_WARP(NU);
         if (l.steps == 0) continue;
-        const u32 state = wide_forward<E, NU>(c, l);
-        const u32 flags = wide_backward<E, NU>(c, l, state, a.measure, sum);
+        const u32 state = wide_forward<V, NU>(c, l);
+        const u32 flags = wide_backward<V, NU>(c, l, state, a.measure, sum);
         const u32 coded = __ballot_sync(ALL_LANES, flags & LEVELS_CODED);
         const u32 aside = __ballot_sync(ALL_LANES, flags & LEVELS_ASIDE);
         // Other warps have other lanes of the tile.
@@ -128,7 +128,7 @@ DEVICE void wide_lanes(const LevelsPass &a, const WideShared &c, float *memory, 
 }
 
 // Dynamic shared memory: counters, low bits, classes of sums, costs, metrics.
-template <class E> DEVICE void wide_all(const LevelsPass &a, u8 *memory) {
+template <class V> DEVICE void wide_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || plan->nu < 4) return;
     u8 *low = memory + LEVELS_HIST_BYTES, *sums = low + MAX_CLASSES;
@@ -137,7 +137,7 @@ template <class E> DEVICE void wide_all(const LevelsPass &a, u8 *memory) {
     WideShared c;
     c.hist = levels_hist((u32 *)memory, plan->classes);
     c.map = levels_map(plan, 1, sums);
-    c.scale = levels_scale(a.job, plan);
+    c.scale = levels_scale(plan);
     trellis_costs(costs, plan);
     if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
     __syncthreads();
@@ -145,29 +145,37 @@ template <class E> DEVICE void wide_all(const LevelsPass &a, u8 *memory) {
     c.low = low;
     LevelsSum sum = {0.0, 0};
     switch (plan->nu) {
-    case 4: wide_lanes<E, 4>(a, c, metrics, sum); break;
-    case 5: wide_lanes<E, 5>(a, c, metrics, sum); break;
-    case 6: wide_lanes<E, 6>(a, c, metrics, sum); break;
-    case 7: wide_lanes<E, 7>(a, c, metrics, sum); break;
-    default: wide_lanes<E, 8>(a, c, metrics, sum); break;
+    case 4: wide_lanes<V, 4>(a, c, metrics, sum); break;
+    case 5: wide_lanes<V, 5>(a, c, metrics, sum); break;
+    case 6: wide_lanes<V, 6>(a, c, metrics, sum); break;
+    case 7: wide_lanes<V, 7>(a, c, metrics, sum); break;
+    default: wide_lanes<V, 8>(a, c, metrics, sum); break;
     }
     if (a.measure) levels_sum(a.sums, sum);
     levels_flush(c.hist, plan->classes, a.counts);
 }
 
-KERNEL(512, 2) levels_wide_1(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_wide_f8_e4m3(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    wide_all<u8>(a, memory);
+    wide_all<LevelsE4m3>(a, memory);
 }
-KERNEL(512, 2) levels_wide_2(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_wide_f8_e5m2(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    wide_all<u16>(a, memory);
+    wide_all<LevelsE5m2>(a, memory);
 }
-KERNEL(512, 2) levels_wide_4(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_wide_f16(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    wide_all<u32>(a, memory);
+    wide_all<LevelsF16>(a, memory);
 }
-KERNEL(512, 2) levels_wide_8(const GRID_CONSTANT LevelsPass a) {
+KERNEL(512, 2) levels_wide_bf16(const GRID_CONSTANT LevelsPass a) {
     DYNAMIC_SHARED(memory);
-    wide_all<u64>(a, memory);
+    wide_all<LevelsBf16>(a, memory);
+}
+KERNEL(512, 2) levels_wide_f32(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    wide_all<LevelsF32>(a, memory);
+}
+KERNEL(512, 2) levels_wide_f64(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    wide_all<LevelsF64>(a, memory);
 }

@@ -39,7 +39,7 @@ DEVICE void put_stage(u32 *stage, u8 *to, u32 from, u32 bytes) {
 }
 
 // Raw low bits, value after value.
-template <class E> OUTLINE void put_low(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 bytes) {
+template <class V> OUTLINE void put_low(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 bytes) {
     const u32 len = levels_len(a.job, tile), lane = lane_of();
     LevelsPlace place = levels_seek(c.again.map, levels_first(a.job, tile) + lane);
     u32 *stage = c.stages + warp_of() * PUT_STAGE;
@@ -51,7 +51,7 @@ template <class E> OUTLINE void put_low(const LevelsPass &a, const PutShared &c,
     for (u32 base = 0; base < len; base += 32) {
         u32 n = 0, v = 0;
         if (base + lane < len) {
-            const LevelsValue<E> value = levels_fetch<E>(a, c.again, tile, base + lane, place);
+            const LevelsValue<V> value = levels_fetch<V>(a, c.again, tile, base + lane, place);
             n = c.low[value.set / 2];
             v = (u32)value.k & ((1u << n) - 1);
         }
@@ -72,12 +72,26 @@ template <class E> OUTLINE void put_low(const LevelsPass &a, const PutShared &c,
     put_stage(stage, to, left + 32, bytes);
 }
 
+// Copies a stream, four loads of a lane at once. All lanes of a warp take part.
+DEVICE void put_words(u32 *to, const u16 *from, u32 words) {
+    const u32 pairs = (words + 1) / 2;
+    u32 i = lane_of();
+    for (; i + 96 < pairs; i += 128) {
+        u32 v[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) v[j] = pack_pair(from, words, i + 32 * j);
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) to[i + 32 * j] = v[j];
+    }
+    for (; i < pairs; i += 32) to[i] = pack_pair(from, words, i);
+}
+
 DEVICE void put_escape(u8 *to, u32 width, i32 high) {
     for (u32 i = 0; i < width; ++i) to[i] = (u8)((u32)high >> (8 * i));
 }
 
 // Escapes, value after value.
-template <class E>
+template <class V>
 OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 width, u32 count) {
     const u32 len = levels_len(a.job, tile), lane = lane_of();
     if (count <= a.escape_room) {
@@ -91,7 +105,7 @@ OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *
         bool mine = false;
         i32 high = 0;
         if (base + lane < len) {
-            const LevelsValue<E> v = levels_fetch<E>(a, c.again, tile, base + lane, place);
+            const LevelsValue<V> v = levels_fetch<V>(a, c.again, tile, base + lane, place);
             high = v.k >> c.low[v.set / 2];
             const u32 symbol = levels_symbol(high);
             mine = symbol == ESCAPE || !(c.slots[v.set * 8 + symbol / 32] >> (symbol & 31) & 1);
@@ -104,7 +118,7 @@ OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *
     }
 }
 
-template <class E> DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, u64 tile) {
+template <class V> DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, u64 tile) {
     const LevelsPass &a = w.pass;
     const u32 lane = lane_of(), lanes = a.job.lanes;
     const LevelsTile t = a.tiles[tile];
@@ -118,28 +132,28 @@ template <class E> DEVICE void put_tile(const LevelsWrite &w, const PutShared &c
     if (coded) {
         if (lane < lanes) ((u32 *)out)[1 + lane] = a.states[tile * MAX_LANES + lane];
         at += 4 * lanes;
-        pack_copy((u32 *)(out + at), a.words + (tile + 1) * a.slot_words - t.words, t.words);
+        put_words((u32 *)(out + at), a.words + (tile + 1) * a.slot_words - t.words, t.words);
         at += 2 * t.words;
         __syncwarp();
         if (c.any_low) {
             const u32 bytes = (t.low_bits + 7) / 8;
             if (lane == 0) levels_put_varint(out + at, bytes);
             at += levels_varint(bytes);
-            put_low<E>(a, c, tile, out + at, bytes);
+            put_low<V>(a, c, tile, out + at, bytes);
             at += bytes;
         }
         if (code) {
             const u32 width = 1u << (code - 1);
             if (lane == 0) levels_put_varint(out + at, t.escapes);
             at += levels_varint(t.escapes);
-            put_escapes<E>(a, c, tile, out + at, width, t.escapes);
+            put_escapes<V>(a, c, tile, out + at, width, t.escapes);
             at += t.escapes * width;
         }
     }
     if (exact) {
         u8 *to = out + at;
         if (lane == 0) levels_put_varint(to, t.exact_runs);
-        levels_exact<E>(a, c.again, tile, to + levels_varint(t.exact_runs));
+        levels_exact<V>(a, c.again, tile, to + levels_varint(t.exact_runs));
         at += t.exact_bytes;
     }
     __syncwarp();
@@ -150,7 +164,7 @@ template <class E> DEVICE void put_tile(const LevelsWrite &w, const PutShared &c
 }
 
 // Dynamic shared memory: staging areas, checksum's table, slots, low bits, classes of sums, thresholds.
-template <class E> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
+template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
     __shared__ PutShared c;
     const LevelsPass &a = w.pass;
     const Plan *plan = a.plan;
@@ -159,7 +173,7 @@ template <class E> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
     u32 *crc = (u32 *)(memory + warps * PUT_BYTES), *slots = crc + CRC_TABLE_WORDS;
     u8 *low = (u8 *)(slots + LEVELS_SETS * 8), *sums = low + MAX_CLASSES;
     float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
-    const LevelsScale scale = levels_scale(a.job, plan);
+    const LevelsScale scale = levels_scale(plan);
     const LevelsMap map = levels_map(plan, 32, sums);
     const bool trellis = plan->nu != 0;
     if (threadIdx.x == 0)
@@ -173,22 +187,30 @@ template <class E> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
     }
     __syncthreads();
     for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps)
-        put_tile<E>(w, c, tile);
+        put_tile<V>(w, c, tile);
 }
 
-KERNEL(512, 2) levels_write_1(const GRID_CONSTANT LevelsWrite w) {
+KERNEL(512, 2) levels_write_f8_e4m3(const GRID_CONSTANT LevelsWrite w) {
     DYNAMIC_SHARED(memory);
-    put_all<u8>(w, memory);
+    put_all<LevelsE4m3>(w, memory);
 }
-KERNEL(512, 2) levels_write_2(const GRID_CONSTANT LevelsWrite w) {
+KERNEL(512, 2) levels_write_f8_e5m2(const GRID_CONSTANT LevelsWrite w) {
     DYNAMIC_SHARED(memory);
-    put_all<u16>(w, memory);
+    put_all<LevelsE5m2>(w, memory);
 }
-KERNEL(512, 2) levels_write_4(const GRID_CONSTANT LevelsWrite w) {
+KERNEL(512, 2) levels_write_f16(const GRID_CONSTANT LevelsWrite w) {
     DYNAMIC_SHARED(memory);
-    put_all<u32>(w, memory);
+    put_all<LevelsF16>(w, memory);
 }
-KERNEL(512, 2) levels_write_8(const GRID_CONSTANT LevelsWrite w) {
+KERNEL(512, 2) levels_write_bf16(const GRID_CONSTANT LevelsWrite w) {
     DYNAMIC_SHARED(memory);
-    put_all<u64>(w, memory);
+    put_all<LevelsBf16>(w, memory);
+}
+KERNEL(512, 2) levels_write_f32(const GRID_CONSTANT LevelsWrite w) {
+    DYNAMIC_SHARED(memory);
+    put_all<LevelsF32>(w, memory);
+}
+KERNEL(512, 2) levels_write_f64(const GRID_CONSTANT LevelsWrite w) {
+    DYNAMIC_SHARED(memory);
+    put_all<LevelsF64>(w, memory);
 }

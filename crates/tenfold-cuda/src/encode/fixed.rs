@@ -14,6 +14,7 @@ use crate::error::Result;
 pub struct FixedPlan {
     /// log2 of the trellis's states, 0 for a scalar quantiser.
     pub nu: u32,
+    /// The step, in the tensor's own units.
     pub step: f64,
     /// To the nearest level, with every error checked against this.
     pub bound: Option<f64>,
@@ -23,11 +24,13 @@ pub struct FixedPlan {
     pub low: Vec<u8>,
     /// Smallest sum of scales of class 1, 2, …
     pub thresholds: Vec<u8>,
-    /// Values of a row of the class map, and rows.
+    /// Values of a row of the class map.
     pub width: u64,
+    /// Rows of the class map.
     pub rows: u64,
-    /// Scales of rows and columns, on the device; bits of one, 0 for none.
+    /// Where the rows' scales are on the device, a byte each, and the bits of one; 0 for none.
     pub row_scales: (u64, u32),
+    /// Likewise for columns.
     pub col_scales: (u64, u32),
     /// log2 of the sum of frequencies.
     pub log: u32,

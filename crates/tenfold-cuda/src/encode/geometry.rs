@@ -36,7 +36,8 @@ mod tests {
 
     #[test]
     fn tiles_hold_all_values_and_little_more() {
-        for values in [1, 31, 300, 511, 512, 4097, 65_536, 1 << 20, (1 << 20) + 1, (32 << 20) - 1, 300 << 20] {
+        for values in [1, 31, 300, 511, 512, 4097, 65_536, 1 << 20, (1 << 20) + 1, (32 << 20) - 1, 300 << 20]
+        {
             for lane_values in [0, 32, 65_536] {
                 let g = Geometry::new(values, lane_values);
                 assert!(g.lanes.is_power_of_two() && g.lanes <= MAX_LANES);

@@ -5,7 +5,7 @@
 //! own, and writes the tiles to their places.
 
 use tenfold::format::{MAX_CLASSES, MAX_LANES, MAX_SCALE_BITS};
-use tenfold::{Effort, Goal};
+use tenfold::{Dtype, Effort, Goal};
 
 use super::assemble::{self, Assembly, Pieces};
 use super::geometry::Geometry;
@@ -87,13 +87,26 @@ struct Turn {
     pass: u64,
 }
 
-/// Kernels for elements of a size: scalar, trellis of few states, of many; packing, writing.
-fn kernels(size: usize) -> [&'static str; 5] {
-    match size {
-        1 => ["levels_count_1", "levels_trellis_1", "levels_wide_1", "levels_pack_1", "levels_write_1"],
-        2 => ["levels_count_2", "levels_trellis_2", "levels_wide_2", "levels_pack_2", "levels_write_2"],
-        4 => ["levels_count_4", "levels_trellis_4", "levels_wide_4", "levels_pack_4", "levels_write_4"],
-        _ => ["levels_count_8", "levels_trellis_8", "levels_wide_8", "levels_pack_8", "levels_write_8"],
+/// Kernels for a dtype: scalar, trellis of few states, of many; packing, writing.
+fn kernels(dtype: Dtype) -> [&'static str; 5] {
+    macro_rules! of {
+        ($dtype:literal) => {
+            [
+                concat!("levels_count_", $dtype),
+                concat!("levels_trellis_", $dtype),
+                concat!("levels_wide_", $dtype),
+                concat!("levels_pack_", $dtype),
+                concat!("levels_write_", $dtype),
+            ]
+        };
+    }
+    match dtype {
+        Dtype::F8E4M3 => of!("f8_e4m3"),
+        Dtype::F8E5M2 => of!("f8_e5m2"),
+        Dtype::F16 => of!("f16"),
+        Dtype::Bf16 => of!("bf16"),
+        Dtype::F32 => of!("f32"),
+        _ => of!("f64"),
     }
 }
 
@@ -179,7 +192,8 @@ impl Layout {
         // Rows of the class map are those of the tensor, or runs.
         let least = if job.cols >= LEAST_WIDTH { job.cols.min(RUN) } else { RUN };
         let (rows, width) = (job.values.div_ceil(least) as usize, job.cols.max(RUN) as usize);
-        let header_room = (STAGED + (rows + width).div_ceil(8) * MAX_SCALE_BITS as usize).next_multiple_of(16);
+        let header_room =
+            (STAGED + (rows + width).div_ceil(8) * MAX_SCALE_BITS as usize).next_multiple_of(16);
         let slot_words = values.next_multiple_of(PACK_RING / 2) + PACK_RING / 2;
         let escape_room = (values / 64).clamp(32, ESCAPES);
         let groups = steps.div_ceil(4);
@@ -291,7 +305,12 @@ fn job_of(request: &EncodeRequest, values: usize, nu: u32, geometry: &Geometry) 
 }
 
 /// Everything that is decided before a workspace is there.
-fn prepared(device: &Device, request: &EncodeRequest, values: usize, nu: u32) -> Result<(Job, Shapes, Layout)> {
+fn prepared(
+    device: &Device,
+    request: &EncodeRequest,
+    values: usize,
+    nu: u32,
+) -> Result<(Job, Shapes, Layout)> {
     let geometry = Geometry::new(values, request.options.lane_values);
     let job = job_of(request, values, nu, &geometry)?;
     let shapes = Shapes::new(device, &job, &geometry)?;
@@ -325,7 +344,7 @@ impl<'a> Encoder<'a> {
         };
         let plan = workspace.part(layout.plan, PLAN_BYTES)?;
         let rate = workspace.part(layout.rate, workspace.len - layout.rate)?;
-        let (status, kernels) = (status.address, kernels(request.dtype.size()));
+        let (status, kernels) = (status.address, kernels(request.dtype));
         Ok(Encoder { device, stream, status, kernels, shapes, pass, assembly, plan, rate })
     }
 

@@ -1,10 +1,10 @@
 //! Lossy blobs made on a device by a plan of the CPU's: the CPU reads them, and they are as small and as good as its
 //! own.
 
-use tenfold::{Dtype, Effort, EncodeOptions, Error, Goal};
+use tenfold::{Dtype, Effort, EncodeOptions, Engine, Error, Goal};
 
 use crate::Case;
-use crate::common::{Kind, Sample, max_error, mse};
+use crate::common::{Kind, Sample, max_error, mse, variance};
 use crate::device::Subject;
 use crate::fixed::{Plan, decoded, encode_by};
 
@@ -19,6 +19,7 @@ pub fn cases() -> Vec<Case> {
         ("lossy: short tiles and few lanes".into(), shapes),
         ("lossy: zeros and what is not finite".into(), zeros),
         ("lossy: buffers that are too small".into(), too_small),
+        ("lossy: goals".into(), goals),
     ]
 }
 
@@ -36,7 +37,11 @@ fn options(goal: Goal, effort: Effort, lane: u32) -> EncodeOptions {
 /// Same values stored exactly, the rest finite.
 fn same_specials(wanted: &[f64], found: &[f64], what: &str) {
     for (i, (w, f)) in wanted.iter().zip(found).enumerate() {
-        let ok = if w.is_finite() { f.is_finite() } else { w.to_bits() == f.to_bits() || (w.is_nan() && f.is_nan()) };
+        let ok = if w.is_finite() {
+            f.is_finite()
+        } else {
+            w.to_bits() == f.to_bits() || (w.is_nan() && f.is_nan())
+        };
         assert!(ok, "{what}: value {i} is {f}, not {w}");
     }
 }
@@ -58,7 +63,6 @@ fn compare(subject: &Subject, sample: &Sample, goal: Goal, effort: Effort, lane:
     // Measured tables where the CPU may have found shorter ones.
     let tables = (plan.low.len() * 2 * 60) as f64;
     let (size, least) = (blob.len() as f64, ours.len() as f64);
-    eprintln!("{what}: nu {} classes {} low {:?}: {size} bytes for {least}, error {:.4}", plan.nu, plan.low.len(), plan.low, error / best);
     assert!(size <= least * 1.01 + tables, "{what}: {size} bytes, {least} on the CPU");
     assert!(error <= best * 1.02, "{what}: error {error}, {best} on the CPU");
     (blob, ours)
@@ -67,7 +71,7 @@ fn compare(subject: &Subject, sample: &Sample, goal: Goal, effort: Effort, lane:
 fn dtypes(subject: &Subject) {
     for (seed, dtype) in FLOATS.into_iter().enumerate() {
         for effort in [Effort::Fast, Effort::Balanced, Effort::Best] {
-            let n = if effort == Effort::Best { 60 } else { 250 };
+            let n = if effort == Effort::Best { 20 } else { 160 };
             let sample = Sample::of(dtype, &[n, 257], Kind::Gaussian, seed as u64);
             compare(subject, &sample, Goal::Bits(2.5), effort, 256);
         }
@@ -76,18 +80,17 @@ fn dtypes(subject: &Subject) {
 
 /// More states are better: the cost of error and rate together falls.
 fn trellises(subject: &Subject) {
-    let sample = Sample::of(Dtype::F32, &[12_000], Kind::Gaussian, 7);
+    let sample = Sample::of(Dtype::F32, &[6_400], Kind::Gaussian, 7);
     let reals = sample.reals();
     let (mut last, mut first) = (f64::INFINITY, 0.0);
     for nu in [0, 2, 3, 4, 5, 6, 7, 8] {
         // A trellis has twice the points: its step is that of the scalar quantiser at the same rate, nearly.
         let plan = Plan::simple(nu, 0.35);
-        let blob = encode_by(subject, &sample, &plan, 400, 3, room(&sample)).unwrap();
+        let blob = encode_by(subject, &sample, &plan, 400, 2, room(&sample)).unwrap();
         let found = decoded(&sample, &blob, &format!("{nu}"));
         let bits = blob.len() as f64 * 8.0 / sample.len() as f64;
         // Bits by which this beats or misses the line D = 4^−R.
         let gap = bits + mse(&reals, &found).log2() / 2.0;
-        eprintln!("nu {nu}: {bits:.4} bits, gap {gap:.4}");
         if nu == 0 {
             first = gap;
         }
@@ -98,7 +101,8 @@ fn trellises(subject: &Subject) {
 }
 
 fn classes(subject: &Subject) {
-    let cases = [(Kind::Rows, Dtype::Bf16, 0), (Kind::Outliers, Dtype::F32, 64), (Kind::HeavyTails, Dtype::F16, 0)];
+    let cases =
+        [(Kind::Rows, Dtype::Bf16, 0), (Kind::Outliers, Dtype::F32, 64), (Kind::HeavyTails, Dtype::F16, 0)];
     for (kind, dtype, lane) in cases {
         let sample = Sample::of(dtype, &[160, 384], kind, 5);
         for effort in [Effort::Fast, Effort::Balanced] {
@@ -128,13 +132,18 @@ fn low_bits(subject: &Subject) {
         let sample = Sample::of(dtype, &[100, 301], kind, 8);
         for effort in [Effort::Fast, Effort::Balanced] {
             let (blob, _) = compare(subject, &sample, Goal::Bits(bits), effort, 100);
-            assert!(Plan::of(&blob, &sample).unwrap().low.iter().any(|&l| l > 0), "{bits} bits without low ones");
+            assert!(
+                Plan::of(&blob, &sample).unwrap().low.iter().any(|&l| l > 0),
+                "{bits} bits without low ones"
+            );
         }
     }
 }
 
 fn escapes(subject: &Subject) {
-    for (dtype, effort) in [(Dtype::Bf16, Effort::Balanced), (Dtype::F32, Effort::Fast), (Dtype::F64, Effort::Best)] {
+    for (dtype, effort) in
+        [(Dtype::Bf16, Effort::Balanced), (Dtype::F32, Effort::Fast), (Dtype::F64, Effort::Best)]
+    {
         let sample = Sample::of(dtype, &[64, 300], Kind::HeavyTails, 9).sprinkle(97, 3);
         compare(subject, &sample, Goal::Bits(3.0), effort, 150);
     }
@@ -190,7 +199,8 @@ fn shapes(subject: &Subject) {
         for nu in [0, 2, 3, 5] {
             for lane in [32, 0] {
                 let sample = Sample::of(Dtype::Bf16, shape, Kind::Laplace, i as u64);
-                let blob = encode_by(subject, &sample, &Plan::simple(nu, 0.2), lane, 1, room(&sample)).unwrap();
+                let blob =
+                    encode_by(subject, &sample, &Plan::simple(nu, 0.2), lane, 1, room(&sample)).unwrap();
                 let what = format!("{shape:?}, nu {nu}");
                 let worst = max_error(&sample.reals(), &decoded(&sample, &blob, &what));
                 assert!(worst < 0.2 * 4.0, "{what}: {worst}");
@@ -202,7 +212,8 @@ fn shapes(subject: &Subject) {
 fn zeros(subject: &Subject) {
     let zeros = vec![0.0; 10_000];
     let nans = vec![f64::NAN; 10_000];
-    let mixed: Vec<f64> = (0..10_000).map(|i| if i / 3_000 % 2 == 0 { 0.0 } else { (i % 7) as f64 - 3.0 }).collect();
+    let mixed: Vec<f64> =
+        (0..10_000).map(|i| if i / 3_000 % 2 == 0 { 0.0 } else { (i % 7) as f64 - 3.0 }).collect();
     for (reals, most) in [(zeros, 300), (nans, 500), (mixed, 10_000)] {
         for nu in [0, 3, 4] {
             let sample = Sample::new(Dtype::F16, &[100, 100], &reals);
@@ -230,4 +241,29 @@ fn too_small(subject: &Subject) {
             }
         }
     }
+}
+
+/// The whole way: planned on the device, too.
+fn goals(subject: &Subject) {
+    let sample = Sample::of(Dtype::Bf16, &[128, 512], Kind::Rows, 13);
+    let (reals, n) = (sample.reals(), sample.len() as f64);
+    let encode = |goal, effort| {
+        let blob = subject.engine().encode(&sample.view(), &options(goal, effort, 0));
+        let blob = blob.unwrap_or_else(|e| panic!("{goal:?} {effort:?}: {e}"));
+        let found = decoded(&sample, &blob, &format!("{goal:?} {effort:?}"));
+        (blob.len() as f64, mse(&reals, &found), max_error(&reals, &found))
+    };
+    for effort in [Effort::Fast, Effort::Balanced] {
+        let (bytes, ..) = encode(Goal::Bits(2.5), effort);
+        assert!((bytes * 8.0 / n / 2.5 - 1.0).abs() <= 0.01, "{effort:?}: {bytes} bytes");
+        let (bytes, ..) = encode(Goal::MaxBytes(16_000), effort);
+        assert!(bytes <= 16_000.0 && bytes > 15_500.0, "{effort:?}: {bytes} bytes");
+    }
+    let (_, error, _) = encode(Goal::Nmse(0.01), Effort::Balanced);
+    assert!(error <= 0.01 * variance(&reals) * 1.000_001, "{error}");
+    let (_, error, _) = encode(Goal::Mse(error), Effort::Fast);
+    assert!(error <= 0.01 * variance(&reals) * 1.000_001, "{error}");
+    let (.., worst) = encode(Goal::MaxError(0.05), Effort::Balanced);
+    assert!(worst <= 0.05, "{worst}");
+    encode(Goal::Step(0.05), Effort::Balanced);
 }

@@ -1,9 +1,7 @@
 //! A lossy blob's plan, read from its header, so that a device can be given the same.
 
 use tenfold::{DecodeOptions, EncodeOptions, Goal};
-use tenfold_cuda::{
-    Buffer, EncodeRequest, FixedPlan, Status, Stream, encode_fixed, fixed_workspace_len,
-};
+use tenfold_cuda::{Buffer, EncodeRequest, FixedPlan, Status, Stream, encode_fixed, fixed_workspace_len};
 
 use crate::common::Sample;
 use crate::device::Subject;
