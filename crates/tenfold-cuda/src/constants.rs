@@ -18,6 +18,8 @@ pub(crate) const MAX_DIMS: usize = 16;
 pub(crate) const PACK_RING: usize = 512;
 /// Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
 pub(crate) const COUNT_BYTES: usize = 64 << 10;
+/// Of so many bytes of a large tensor one is looked at before all are counted.
+pub(crate) const SAMPLE_EVERY: usize = 64;
 
 /// Bytes of what is kept of a tile between packing and writing it.
 pub(crate) const LEVELS_TILE_BYTES: usize = 32;
@@ -91,6 +93,7 @@ pub fn header() -> String {
     put("PLAN_BYTES", PLAN_BYTES as i64);
     put("RATE_BYTES", RATE_BYTES as i64);
     put("TRIAL_SHARED", TRIAL_SHARED as i64);
+    put("SAMPLE_EVERY", SAMPLE_EVERY as i64);
     put("OFFSETS", format::OFFSETS as i64);
     put("UNITS", format::UNITS as i64);
     for dtype in Dtype::ALL {

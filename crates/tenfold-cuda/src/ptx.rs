@@ -13,6 +13,7 @@ pub(crate) const MODULES: &[(&str, &str)] = &[
     ("levels_trellis", include_str!("../ptx/levels_trellis.ptx")),
     ("levels_wide", include_str!("../ptx/levels_wide.ptx")),
     ("levels_write", include_str!("../ptx/levels_write.ptx")),
+    ("lossless_count", include_str!("../ptx/lossless_count.ptx")),
     ("lossless_decode", include_str!("../ptx/lossless_decode.ptx")),
     ("lossless_encode", include_str!("../ptx/lossless_encode.ptx")),
     ("lossless_write", include_str!("../ptx/lossless_write.ptx")),
