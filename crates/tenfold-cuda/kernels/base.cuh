@@ -10,7 +10,8 @@
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #define OUTLINE static __device__ __noinline__
 #endif
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// Threads of a block, and, if it matters, blocks that a multiprocessor must have room for.
+#define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define DEVICE static __device__ __forceinline__
 
 typedef unsigned char u8;
