@@ -10,10 +10,18 @@
 // Rows that a thread has on their way at once.
 #define SCAN_AHEAD 4
 
+// Sixteen bytes of elements.
 template <class E> struct ScanVector {
     static const u32 N = 16 / sizeof(E);
-    E of[16 / sizeof(E)];
+    u32 words[4];
 };
+
+// Element `i`, which is known when this is compiled.
+template <class E> DEVICE E scan_element(const ScanVector<E> &v, u32 i) {
+    if (sizeof(E) == 8) return (E)((u64)v.words[2 * i + 1] << 32 | v.words[2 * i]);
+    const u32 bits = 8 * sizeof(E);
+    return (E)(v.words[i * bits / 32] >> (i * bits % 32));
+}
 
 // What a thread has seen.
 struct ScanSums {
@@ -27,21 +35,25 @@ template <u32 DTYPE, class E> DEVICE float scan_value(E b, double per_unit, bool
     return scaled ? v * (float)per_unit : v;
 }
 
-// Elements from `at` on, `count` of them; one load where that can be.
+// Elements from `at` on, `count` of them and zeros after; one load where that can be.
 template <class E> DEVICE ScanVector<E> scan_load(const E *data, u64 at, u32 count, bool aligned) {
     const u32 n = ScanVector<E>::N;
     ScanVector<E> v;
     if (aligned && count == n) {
         const uint4 raw = __ldcs((const uint4 *)(data + at));
-        const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+        v.words[0] = raw.x;
+        v.words[1] = raw.y;
+        v.words[2] = raw.z;
+        v.words[3] = raw.w;
+        return v;
+    }
+    v.words[0] = v.words[1] = v.words[2] = v.words[3] = 0;
 #pragma unroll
-        for (u32 i = 0; i < n; ++i) {
-            if (sizeof(E) == 8) v.of[i] = (E)((u64)words[(2 * i + 1) & 3] << 32 | words[2 * i & 3]);
-            else v.of[i] = (E)(words[i * sizeof(E) / 4] >> (8 * sizeof(E) * (i % (4 / sizeof(E) ? 4 / sizeof(E) : 1))));
-        }
-    } else {
-#pragma unroll
-        for (u32 i = 0; i < n; ++i) v.of[i] = i < count ? data[at + i] : (E)0;
+    for (u32 i = 0; i < n; ++i) {
+        const E e = i < count ? data[at + i] : (E)0;
+        const u32 bit = 8 * sizeof(E) * i;
+        v.words[bit / 32] |= (u32)e << (bit % 32);
+        if (sizeof(E) == 8) v.words[bit / 32 + 1] = (u32)((u64)e >> 32);
     }
     return v;
 }
@@ -95,7 +107,7 @@ DEVICE void scan_band(const RateArgs &a, float *shared, double *shared_sums) {
             float x[n], sum = 0.0f, max = 0.0f;
 #pragma unroll
             for (u32 i = 0; i < n; ++i) {
-                x[i] = scan_value<DTYPE, E>(v[j].of[i], per_unit, SCALED);
+                x[i] = scan_value<DTYPE, E>(scan_element<E>(v[j], i), per_unit, SCALED);
                 sum += fabsf(x[i]);
                 max = fmaxf(max, fabsf(x[i]));
             }
@@ -184,22 +196,25 @@ template <u32 DTYPE, class E> DEVICE void scan_any(const RateArgs &a) {
     __shared__ double sums[SCAN_THREADS / 8];
     const bool again = a.mode != 0;
     if (again && !a.rate->rescan) return;
-    const bool scaled = again || DTYPE == DTYPE_F64, variance = a.job.goal == GOAL_NMSE;
-    if (variance) {
-        if (scaled) scan_band<DTYPE, E, true, true>(a, shared, sums);
-        else scan_band<DTYPE, E, true, false>(a, shared, sums);
+    // Small floats need no other unit, f64 always has one.
+    const bool may = DTYPE == DTYPE_BF16 || DTYPE == DTYPE_F32 || DTYPE == DTYPE_F64;
+    const bool scaled = may && (again || DTYPE == DTYPE_F64), variance = a.job.goal == GOAL_NMSE;
+    if (scaled) {
+        if (variance) scan_band<DTYPE, E, true, may>(a, shared, sums);
+        else scan_band<DTYPE, E, false, may>(a, shared, sums);
     } else {
-        if (scaled) scan_band<DTYPE, E, false, true>(a, shared, sums);
-        else scan_band<DTYPE, E, false, false>(a, shared, sums);
+        if (variance) scan_band<DTYPE, E, true, DTYPE == DTYPE_F64>(a, shared, sums);
+        else scan_band<DTYPE, E, false, DTYPE == DTYPE_F64>(a, shared, sums);
     }
 }
 
-KERNEL(SCAN_THREADS) rate_scan_f8_e4m3(const RateArgs a) { scan_any<DTYPE_F8_E4M3, u8>(a); }
-KERNEL(SCAN_THREADS) rate_scan_f8_e5m2(const RateArgs a) { scan_any<DTYPE_F8_E5M2, u8>(a); }
-KERNEL(SCAN_THREADS) rate_scan_f16(const RateArgs a) { scan_any<DTYPE_F16, u16>(a); }
-KERNEL(SCAN_THREADS) rate_scan_bf16(const RateArgs a) { scan_any<DTYPE_BF16, u16>(a); }
-KERNEL(SCAN_THREADS) rate_scan_f32(const RateArgs a) { scan_any<DTYPE_F32, u32>(a); }
-KERNEL(SCAN_THREADS) rate_scan_f64(const RateArgs a) { scan_any<DTYPE_F64, u64>(a); }
+// So many blocks a multiprocessor have enough loads on their way to keep memory busy.
+KERNEL(SCAN_THREADS, 2) rate_scan_f8_e4m3(const RateArgs a) { scan_any<DTYPE_F8_E4M3, u8>(a); }
+KERNEL(SCAN_THREADS, 2) rate_scan_f8_e5m2(const RateArgs a) { scan_any<DTYPE_F8_E5M2, u8>(a); }
+KERNEL(SCAN_THREADS, 4) rate_scan_f16(const RateArgs a) { scan_any<DTYPE_F16, u16>(a); }
+KERNEL(SCAN_THREADS, 4) rate_scan_bf16(const RateArgs a) { scan_any<DTYPE_BF16, u16>(a); }
+KERNEL(SCAN_THREADS, 4) rate_scan_f32(const RateArgs a) { scan_any<DTYPE_F32, u32>(a); }
+KERNEL(SCAN_THREADS, 4) rate_scan_f64(const RateArgs a) { scan_any<DTYPE_F64, u64>(a); }
 
 // Exponents of an f64 tensor's values that are finite and not zero: what its unit is chosen by.
 KERNEL(SCAN_THREADS) rate_scan_exponents(const RateArgs a) {

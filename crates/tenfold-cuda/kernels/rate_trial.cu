@@ -80,8 +80,16 @@ DEVICE void trial_exact(TrialSums &s, float v, bool aside, bool valid) {
     s.last_bits = __shfl_sync(ALL_LANES, bits, 31);
 }
 
+// Squared error in steps of what a decoder will see, rounded to the dtype.
+OUTLINE float trial_error(u32 dtype, i32 units, float u, float scale, float per_real) {
+    float y = (float)units * (1.0f / UNITS);
+    if (dtype != DTYPE_F64)
+        y = __uint_as_float(f32_of(dtype, element_of(dtype, __fmul_rn(__int2float_rn(units), scale)))) * per_real;
+    return (u - y) * (u - y);
+}
+
 // Counts a level.
-DEVICE void trial_count(const TrialWork &w, TrialSums &s, float v, float u, u32 cls, u32 q, i32 k, bool aside) {
+DEVICE void trial_count(const TrialWork &w, TrialSums &s, float u, u32 cls, u32 q, i32 k, bool aside) {
     TrialShared &t = *w.shared;
     const i32 high = k >> t.low[cls];
     const u32 size = (u32)(high < 0 ? -high : high);
@@ -102,13 +110,7 @@ DEVICE void trial_count(const TrialWork &w, TrialSums &s, float v, float u, u32 
     }
     if (aside) return;
     const i32 units = (size_m * UNITS - (size_m ? t.offsets[bin] : 0)) * (k < 0 ? -1 : 1);
-    float e = u - (float)units * (1.0f / UNITS);
-    if (w.dtype != DTYPE_F64) {
-        // As a decoder will see it, rounded to the dtype.
-        const float y = __fmul_rn(__int2float_rn(units), w.scale);
-        e = u - __uint_as_float(f32_of(w.dtype, element_of(w.dtype, y))) * w.per_real;
-    }
-    s.error = fmaf(e, e, s.error);
+    s.error += trial_error(w.dtype, units, u, w.scale, w.per_real);
 }
 
 // Adds what a warp saw to the tensor's.
@@ -154,7 +156,7 @@ DEVICE TrialSums trial_scalar(const TrialWork &w) {
             const float u = trial_u(w, b.v[j], aside);
             trial_exact(s, b.v[j], aside, valid);
             const i32 k = scalar_level(w.shared->costs + b.cls[j] * SCALAR_CLASS, u);
-            if (valid) trial_count(w, s, b.v[j], u, b.cls[j], 0, k, aside);
+            if (valid) trial_count(w, s, u, b.cls[j], 0, k, aside);
         }
     }
     return s;
@@ -203,7 +205,7 @@ template <u32 NU> DEVICE TrialSums trial_narrow(const TrialWork &w) {
                 const u32 q = state >> (NU - 1), odd = word >> (8 * (j - (g - 4)) + state) & 1;
                 state = trellis_before(state, q, odd, NU, on_quantiser[NU], on_parity[NU]);
                 const i32 k = trellis_level(costs + b.cls[j] * TRELLIS_CLASS, u, q, odd);
-                if ((t + j) * 32 + lane_of() < w.len) trial_count(w, s, b.v[j], u, b.cls[j], q, k, aside);
+                if ((t + j) * 32 + lane_of() < w.len) trial_count(w, s, u, b.cls[j], q, k, aside);
             }
         }
     }
@@ -216,16 +218,11 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
     TrialWide &t = w.shared->wide[warp_of()];
     const float *costs = w.shared->costs;
     TrialSums s = {0, 0, 0, 0.0f, 0, 0, 0};
-    float v[WINDOW_STEPS / 32];
-    u32 cls[WINDOW_STEPS / 32];
-#pragma unroll
-    for (u32 j = 0; j < WINDOW_STEPS / 32; ++j) {
-        const u32 step = j * 32 + lane_of(), i = step * 32 + lane;
-        v[j] = w.sample[i];
-        cls[j] = w.classes ? w.classes[i] : 0;
+    for (u32 step = lane_of(); step < WINDOW_STEPS; step += 32) {
+        const u32 i = step * 32 + lane, cls = w.classes ? w.classes[i] : 0;
         bool aside;
         float cost[4];
-        trellis_branch(costs + cls[j] * TRELLIS_CLASS, trial_u(w, v[j], aside), cost);
+        trellis_branch(costs + cls * TRELLIS_CLASS, trial_u(w, w.sample[i], aside), cost);
         t.cost[step] = make_float4(cost[0], cost[1], cost[2], cost[3]);
     }
     // What is stored exactly, once a window.
@@ -256,13 +253,13 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
         state = trellis_before(state, q, odd, NU, on_quantiser[NU], on_parity[NU]);
     }
     __syncwarp();
-#pragma unroll
-    for (u32 j = 0; j < WINDOW_STEPS / 32; ++j) {
-        const u32 step = j * 32 + lane_of(), q = t.path[step] & 1, odd = t.path[step] >> 1;
+    for (u32 step = lane_of(); step < WINDOW_STEPS; step += 32) {
+        const u32 i = step * 32 + lane, cls = w.classes ? w.classes[i] : 0;
+        const u32 q = t.path[step] & 1, odd = t.path[step] >> 1;
         bool aside;
-        const float u = trial_u(w, v[j], aside);
-        const i32 k = trellis_level(costs + cls[j] * TRELLIS_CLASS, u, q, odd);
-        if (step * 32 + lane < w.len) trial_count(w, s, v[j], u, cls[j], q, k, aside);
+        const float u = trial_u(w, w.sample[i], aside);
+        const i32 k = trellis_level(costs + cls * TRELLIS_CLASS, u, q, odd);
+        if (i < w.len) trial_count(w, s, u, cls, q, k, aside);
     }
     __syncwarp();
     return s;
