@@ -215,8 +215,11 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
 // Classes whose tables are read quickly; more of them have to save CLASS_DEAR bits a value each.
 #define CLASS_CHEAP 8
 #define CLASS_DEAR 0.004
-// Bits of a table in a header.
-#define TABLE_BITS 240.0
+// A join must not look cheaper by less than this: noise of the sample has bits too.
+#define CLASS_NOISE 32.0
+// Slots of the tables that are reckoned with, and bits before their frequencies.
+#define CLASS_SLOTS 2048.0f
+#define CLASS_TABLE 20.0f
 
 DEVICE u32 class_bin(float a) {
     const float k = a + 0.5f;
@@ -225,8 +228,17 @@ DEVICE u32 class_bin(float a) {
     return bin < CLASS_BINS - 1.0f ? (u32)bin : CLASS_BINS - 1;
 }
 
-// Bits of the histograms of two parts together, or of one (`b` none), and how many values they have. All lanes take part.
-DEVICE float class_entropy(const u32 *a, const u32 *b) {
+// Bits of a bin's values, and of their levels' frequencies in `tables` tables: two levels a bin, more in those that are
+// logarithmic.
+DEVICE float class_bits(u32 bin, float count, float total, float tables) {
+    if (count == 0.0f) return 0.0f;
+    const float levels = bin == 0 ? 1.0f : bin < 16 ? 2.0f : 6.0f * exp2f((float)(bin - 16) * 0.25f);
+    const float each = 1.0f + 2.0f * log2f(1.0f + count * CLASS_SLOTS / (total * levels));
+    return count * log2f(total / count) + tables * fminf(levels, 48.0f) * each;
+}
+
+// Bits of the histograms of two parts together, or of one (`b` none), with their tables. All lanes take part.
+DEVICE float class_entropy(const u32 *a, const u32 *b, float tables) {
     const u32 lane = lane_of();
     u32 first = a[lane], second = lane + 32 < CLASS_BINS ? a[lane + 32] : 0;
     if (b) {
@@ -234,7 +246,8 @@ DEVICE float class_entropy(const u32 *a, const u32 *b) {
         if (lane + 32 < CLASS_BINS) second += b[lane + 32];
     }
     const float total = (float)warp_sum(first + second);
-    return warp_sum(entropy_bits((float)first, total) + entropy_bits((float)second, total));
+    return warp_sum(class_bits(lane, (float)first, total, tables) + class_bits(lane + 32, (float)second, total, tables))
+           + tables * CLASS_TABLE;
 }
 
 // Each block tries one way to group values, and joins neighbouring groups until a join would cost more than a table
@@ -277,11 +290,14 @@ KERNEL(FIT_THREADS) rate_fit_classes(const RateArgs a) {
     }
     __syncthreads();
 
-    // 2. A part for every sum that occurs; what joining it to the one before would cost.
+    // 2. A part for every sum that occurs; what joining it to the one before would cost. Bits are those of the subset,
+    // a table's share of it among them.
+    const double values = (double)a.job.values, each = values / (double)subset_values(a, a.few_stride);
+    const float tables = (float)((a.plan->nu ? 2.0 : 1.0) / each);
     for (u32 s = warp_of(); s < SCALE_SUMS; s += FIT_THREADS / 32) {
         const u32 *h = hist + s * CLASS_BINS;
         const bool any = __any_sync(ALL_LANES, h[lane] || (lane + 32 < CLASS_BINS && h[lane + 32]));
-        const float e = class_entropy(h, 0);
+        const float e = class_entropy(h, 0, tables);
         if (lane == 0) bits[s] = any ? e : -1.0f;
     }
     __syncthreads();
@@ -304,7 +320,7 @@ KERNEL(FIT_THREADS) rate_fit_classes(const RateArgs a) {
         float l = never;
         if (bits[s] >= 0.0f && s != first) {
             const u32 b = before[s];
-            l = class_entropy(hist + b * CLASS_BINS, hist + s * CLASS_BINS) - bits[b] - bits[s];
+            l = class_entropy(hist + b * CLASS_BINS, hist + s * CLASS_BINS, tables) - bits[b] - bits[s];
         }
         if (lane == 0) loss[s] = l;
     }
@@ -312,8 +328,7 @@ KERNEL(FIT_THREADS) rate_fit_classes(const RateArgs a) {
 
     // 3. One warp joins: few steps in a row, each short. The last sum of all never occurs and ends the list.
     if (warp_of() != 0) return;
-    const double values = (double)a.job.values, each = values / (double)subset_values(a, a.few_stride);
-    const double table = TABLE_BITS * (a.plan->nu ? 2.0 : 1.0), dear = fmax(table, CLASS_DEAR * values);
+    const double dear = fmax(CLASS_NOISE, CLASS_DEAR * values);
     u32 count = parts;
     const u32 head = first;
     while (count > 1) {
@@ -332,7 +347,7 @@ KERNEL(FIT_THREADS) rate_fit_classes(const RateArgs a) {
                 at = there;
             }
         }
-        if ((double)least * each >= (count > CLASS_CHEAP ? dear : table) && count <= MAX_CLASSES) break;
+        if ((double)least * each >= (count > CLASS_CHEAP ? dear : CLASS_NOISE) && count <= MAX_CLASSES) break;
         const u32 left = before[at], right = after[at];
         u32 *to = hist + left * CLASS_BINS;
         const u32 *joined = hist + at * CLASS_BINS;
@@ -350,11 +365,11 @@ KERNEL(FIT_THREADS) rate_fit_classes(const RateArgs a) {
         __syncwarp();
         if (left != head) {
             const u32 b = before[left];
-            const float l = class_entropy(hist + b * CLASS_BINS, to) - bits[b] - bits[left];
+            const float l = class_entropy(hist + b * CLASS_BINS, to, tables) - bits[b] - bits[left];
             if (lane == 0) loss[left] = l;
         }
         if (right != SCALE_SUMS - 1) {
-            const float l = class_entropy(to, hist + right * CLASS_BINS) - bits[left] - bits[right];
+            const float l = class_entropy(to, hist + right * CLASS_BINS, tables) - bits[left] - bits[right];
             if (lane == 0) loss[right] = l;
         }
         __syncwarp();
@@ -371,14 +386,15 @@ KERNEL(FIT_THREADS) rate_fit_classes(const RateArgs a) {
         if (lane + 32 < CLASS_BINS) whole_second += hist[s * CLASS_BINS + lane + 32];
     }
     const float total = (float)warp_sum(whole_first + whole_second);
-    const float whole = warp_sum(entropy_bits((float)whole_first, total) + entropy_bits((float)whole_second, total));
+    const float whole = warp_sum(class_bits(lane, (float)whole_first, total, tables)
+                                 + class_bits(lane + 32, (float)whole_second, total, tables))
+                        + tables * CLASS_TABLE;
     if (lane != 0) return;
     const float per_octave = way_per_octave(way);
     out->row_bits = rows ? scale_bits(r->row_low, r->row_high, per_octave) : 0;
     out->col_bits = cols ? scale_bits(r->col_low, r->col_high, per_octave) : 0;
     out->classes = count;
-    out->bits = (double)sum * each + table * (count - 1) + (double)a.rows * out->row_bits
-                + (double)a.width * out->col_bits;
+    out->bits = (double)sum * each + (double)a.rows * out->row_bits + (double)a.width * out->col_bits;
     out->whole = (double)whole * each;
 }
 
@@ -445,20 +461,22 @@ KERNEL(256) rate_fit_apply(const RateArgs a) {
 
 // Bits that an escaped level is thought to take.
 #define LOW_ESCAPE_BITS 28.0f
+// Bits of a symbol's frequency in a header.
+#define LOW_SYMBOL_BITS 5.0f
 // Every so many steps of a window are looked at where each number of low bits is tried.
 #define LOW_SKIP 4
 
 // How many low bits of a class's levels to leave uncoded, a block a class: fine steps make large levels whose low
 // bits are noise, but too many would cost values near zero their share.
 KERNEL(FIT_THREADS) rate_fit_low(const RateArgs a) {
-    __shared__ u32 counts[MAX_LOW_BITS + 1][256];
+    __shared__ u32 counts[(MAX_LOW_BITS + 1) * 256];
     __shared__ u32 all, wide;
     __shared__ float costs[32];
     Plan *plan = a.plan;
     const u32 cls = blockIdx.x, tid = threadIdx.x, lane = lane_of();
     if (plan->trivial || plan->max_u == 0.0f || cls >= plan->classes || (a.mode && a.rate->fixed)) return;
     if (tid == 0) all = wide = 0;
-    for (u32 i = tid; i < (MAX_LOW_BITS + 1) * 256; i += FIT_THREADS) counts[0][i] = 0;
+    for (u32 i = tid; i < (MAX_LOW_BITS + 1) * 256; i += FIT_THREADS) counts[i] = 0;
     __syncthreads();
     const float per_level = 0.5f * steps_per_unit(a);
     u32 here = 0, large = 0;
@@ -481,6 +499,7 @@ KERNEL(FIT_THREADS) rate_fit_low(const RateArgs a) {
     if (wide * 100 >= all && all > 0) {
         // A warp a number of bits.
         const u32 low = warp_of();
+        u32 *mine = counts + low * 256;
         float cost = 3e38f;
         if (low <= MAX_LOW_BITS) {
             for (u32 w = 0; w < a.taken; w += a.few_stride) {
@@ -489,21 +508,24 @@ KERNEL(FIT_THREADS) rate_fit_low(const RateArgs a) {
                     const float v = a.sample[(u64)w * WINDOW + i] * per_level;
                     if (a.sample_class[(u64)w * WINDOW + i] != cls || !(fabsf(v) < 1e9f)) continue;
                     const i32 high = __float2int_rn(v) >> low;
-                    atomicAdd(&counts[low][high > -128 && high < 128 ? high & 255 : ESCAPE], 1u);
+                    atomicAdd(&mine[high > -128 && high < 128 ? high & 255 : ESCAPE], 1u);
                 }
             }
             __syncwarp();
             u32 sum = 0, used = 0;
-            for (u32 s = lane; s < 256; s += 32) sum += counts[low][s];
+            for (u32 s = lane; s < 256; s += 32) sum += mine[s];
             const float total = (float)warp_sum(sum);
             cost = 0.0f;
             for (u32 s = lane; s < 256; s += 32) {
-                cost += entropy_bits((float)counts[low][s], total);
-                used += counts[low][s] > 0;
+                cost += entropy_bits((float)mine[s], total);
+                used += mine[s] > 0;
             }
-            // Rare symbols are dearer than they look: their table has only so many slots.
-            cost = warp_sum(cost) + (float)counts[low][ESCAPE] * LOW_ESCAPE_BITS
-                   + total * ((float)low + (float)warp_sum(used) * 0.00012f);
+            // Rare symbols are dearer than they look: their table has only so many slots, and each takes bits in the
+            // header, of which these values bear their share.
+            const float share = (float)subset_values(a, a.few_stride) / (float)(LOW_SKIP * a.job.values);
+            const float symbol = total * 0.00012f + share * LOW_SYMBOL_BITS * (plan->nu ? 2.0f : 1.0f);
+            cost = warp_sum(cost) + (float)mine[ESCAPE] * LOW_ESCAPE_BITS + total * (float)low
+                   + (float)warp_sum(used) * symbol;
         }
         if (lane == 0) costs[low] = cost;
         __syncthreads();

@@ -316,7 +316,7 @@ DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
     for (u32 i = tid; i < classes * 2 * 256; i += TRIAL_THREADS) {
         u32 sum = 0;
         for (u32 c = 0; c < 1u << w.copies_log; ++c) sum += t.counts[(i << w.copies_log) + c];
-        if (sum) atomicAdd(&tally->counts[0][i], sum);
+        if (sum) atomicAdd(&tally->counts[i], sum);
     }
     if (w.points && tid <= OFFSETS && t.points[tid]) {
         atomicAdd(&tally->points[tid], (u64)t.points[tid]);

@@ -60,7 +60,8 @@ struct Tally {
     // values, in 1/POINT_ONE steps.
     u64 points[OFFSETS + 1];
     i64 beyond[OFFSETS + 1];
-    u32 counts[2 * MAX_CLASSES][256];
+    // By set and symbol.
+    u32 counts[2 * MAX_CLASSES * 256];
 };
 
 // The state of a search for a plan. Zeros before the first kernel.
