@@ -20,11 +20,28 @@ DEVICE void running_fill(u32 *tables) {
     }
 }
 
-// Takes the next word into a lane's sum; `tables` is the block's, from the lane's number on.
-DEVICE u32 running_next(const u32 *tables, u32 sum, u32 word) {
+// A block's tables, and where the lane's column is in a row of them.
+struct Running {
+    const u8 *tables;
+    u32 column;
+};
+
+// All lanes of a warp take part.
+DEVICE Running running_open(const u32 *tables) {
+    // A compiler that knew the column's bits would put tables together with it instead of with the address, at the
+    // price of an instruction each.
+    return Running{(const u8 *)tables, __shfl_sync(ALL_LANES, lane_of() * 4, (int)lane_of())};
+}
+
+// Takes the next word into a lane's sum.
+DEVICE u32 running_next(const Running &r, u32 sum, u32 word) {
     u32 v = word;
+    // A row of 32 words is 128 bytes: the nibble moves to bits 7 to 10.
 #pragma unroll
-    for (u32 n = 0; n < 8; ++n) v ^= tables[n * 512 + (sum >> (4 * n) & 15) * 32];
+    for (u32 n = 0; n < 8; ++n) {
+        const u32 row = n < 2 ? sum << (7 - 4 * n) : sum >> (4 * n - 7);
+        v ^= *(const u32 *)(r.tables + ((row & 0x780) | r.column) + n * 2048);
+    }
     return v;
 }
 

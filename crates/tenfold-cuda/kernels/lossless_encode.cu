@@ -1,87 +1,12 @@
 // Elements to lossless tiles. The twin of `lossless/encode.rs`.
 //
-// Statistics of all planes; tables and header; tiles, a warp each, with coded planes in slots of the workspace. Once
-// `assemble_layout` knows where tiles go, `lossless_write.cu` puts them there.
+// Tables and header from the counts of `lossless_count.cu`; tiles, a warp each, with coded planes in slots of the
+// workspace. Once `assemble_layout` knows where tiles go, `lossless_write.cu` puts them there.
 
 #include "fit.cuh"
 #include "lossless_encode.cuh"
 #include "pack.cuh"
 #include "split.cuh"
-
-// A plane is coded if that saves at least this share of its bytes: decoding takes time too.
-#define WORTH 0.004
-
-KERNEL(256) lossless_encode_begin(const LosslessArgs a) {
-    for (u32 i = threadIdx.x; i < size_of(a.dtype) * 256; i += blockDim.x) a.counts[i] = 0;
-    if (threadIdx.x == 0) *a.assembly.status = Status{0, 0, 0};
-}
-
-// Histograms that a block keeps of each plane: one a lane, or as many as there is room for.
-template <u32 P> DEVICE constexpr u32 count_copies() { return COUNT_BYTES / (P * 1024) < 32 ? COUNT_BYTES / (P * 1024) : 32; }
-
-template <u32 P> DEVICE void count_word(u32 *bins, u32 j, u32 w) {
-#pragma unroll
-    for (u32 k = 0; k < 4; ++k)
-        atomicAdd(bins + (split_plane_of<P>(j, k) * 256 + (w >> (8 * k) & 255)) * count_copies<P>(), 1u);
-}
-
-template <u32 P> DEVICE void count_vector(u32 *bins, uint4 v, bool rotate) {
-    v = split_vector<P>(v, rotate);
-    count_word<P>(bins, 0, v.x);
-    count_word<P>(bins, 1, v.y);
-    count_word<P>(bins, 2, v.z);
-    count_word<P>(bins, 3, v.w);
-}
-
-// How often each byte occurs in each plane. All values: a byte that a sample had missed would have no slot.
-template <class E> DEVICE void count_planes(const LosslessArgs &a, u32 *bins) {
-    const u32 P = sizeof(E), copies = count_copies<P>();
-    for (u32 i = threadIdx.x; i < P * 256 * copies; i += blockDim.x) bins[i] = 0;
-    __syncthreads();
-    const bool rotate = is_float(a.dtype);
-    u32 *mine = bins + lane_of() % copies;
-    const uint4 *data = (const uint4 *)a.data;
-    const u64 vectors = a.values / (16 / P), stride = (u64)gridDim.x * blockDim.x;
-    u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    for (; i + 3 * stride < vectors; i += 4 * stride) {
-        uint4 v[4];
-#pragma unroll
-        for (u32 j = 0; j < 4; ++j) v[j] = __ldg(data + i + j * stride);
-#pragma unroll
-        for (u32 j = 0; j < 4; ++j) count_vector<P>(mine, v[j], rotate);
-    }
-    for (; i < vectors; i += stride) count_vector<P>(mine, __ldg(data + i), rotate);
-    // Less than a vector is left.
-    const u64 rest = vectors * (16 / P) + threadIdx.x;
-    if (blockIdx.x == 0 && rest < a.values) {
-        const E v = split_element(((const E *)a.data)[rest], rotate);
-#pragma unroll
-        for (u32 p = 0; p < P; ++p) atomicAdd(mine + (p * 256 + (u32)(v >> (8 * p) & 255)) * copies, 1u);
-    }
-    __syncthreads();
-    for (u32 s = threadIdx.x; s < P * 256; s += blockDim.x) {
-        u32 sum = 0;
-        for (u32 c = 0; c < copies; ++c) sum += bins[s * copies + (c + s) % copies];
-        if (sum) atomicAdd(a.counts + s, (u64)sum);
-    }
-}
-
-KERNEL(1024) lossless_encode_count_1(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    count_planes<u8>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_encode_count_2(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    count_planes<u16>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_encode_count_4(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    count_planes<u32>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_encode_count_8(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    count_planes<u64>(a, (u32 *)memory);
-}
 
 // A table for each plane where coding it pays, a warp a plane; then the header.
 KERNEL(256) lossless_encode_tables(const LosslessArgs a) {
@@ -129,6 +54,10 @@ KERNEL(256) lossless_encode_tables(const LosslessArgs a) {
     }
 }
 
+DEVICE uint2 entry_at(const uint2 *entries, u32 p, u32 offset) {
+    return *(const uint2 *)((const u8 *)entries + offset + p * (256 * sizeof(uint2)));
+}
+
 // Codes the planes of a tile that have a table, and says how each plane of it is to be written. A warp a tile.
 template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 coded, const uint2 *entries, u16 *rings, u64 tile) {
     const u32 P = sizeof(E), batch = P == 8 ? PACK_STEPS / 2 : PACK_STEPS;
@@ -136,10 +65,11 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
     const u64 start = tile * a.tile_values;
     const u32 values = (u32)min(a.tile_values, a.values - start);
     const E *data = (const E *)a.data + start;
-    const bool rotate = is_float(a.dtype);
-    const E first = split_element(data[0], rotate);
+    const u32 rotate = is_float(a.dtype) ? 1 : 0, mask = split_mask();
+    typedef typename Wide<E>::type Value;
+    const Value first = data[0];
     // Bits in which values differ from the first; planes whose slot has room left.
-    E differs = 0;
+    Value differs = 0;
     u32 live = coded;
     Pack packs[P];
 #pragma unroll
@@ -153,19 +83,19 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
     for (u32 step = (values + lanes - 1) / lanes; step-- > batches * batch;) {
         const u32 i = step * lanes + lane;
         const bool active = lane < lanes && i < values;
-        const E v = active ? split_element(data[i], rotate) : first;
-        differs |= (E)(v ^ first);
+        const Value v = active ? data[i] : first;
+        differs |= v ^ first;
 #pragma unroll
         for (u32 p = 0; p < P; ++p) {
             if (live >> p & 1) {
-                pack_push(packs[p], entries[p * 256 + (u32)(v >> (8 * p) & 255)], PLANE_LOG, active);
+                pack_push(packs[p], entry_at(entries, p, split_offset<E>(v, p, rotate, mask)), PLANE_LOG, active);
                 if (!pack_flush(packs[p])) live &= ~(1u << p);
             }
         }
     }
 
     // 2. All others, a batch at a time; the next one is on its way meanwhile.
-    E next[batch];
+    Value next[batch];
     const E *at = data + (u64)batches * (batch * 32) + lane;
     if (batches > 0) {
 #pragma unroll
@@ -173,11 +103,11 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
     }
     for (u32 b = batches; b-- > 0;) {
         at -= batch * 32;
-        E now[batch];
+        Value now[batch];
 #pragma unroll
         for (u32 j = 0; j < batch; ++j) {
-            now[j] = split_element(next[j], rotate);
-            differs |= (E)(now[j] ^ first);
+            now[j] = next[j];
+            differs |= now[j] ^ first;
         }
         if (b > 0) {
 #pragma unroll
@@ -188,22 +118,21 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
             if (live >> p & 1) {
 #pragma unroll
                 for (u32 j = batch; j-- > 0;)
-                    pack_push(packs[p], entries[p * 256 + (u32)(now[j] >> (8 * p) & 255)], PLANE_LOG);
+                    pack_push(packs[p], entry_at(entries, p, split_offset<E>(now[j], p, rotate, mask)), PLANE_LOG);
                 if (!pack_flush(packs[p])) live &= ~(1u << p);
             }
         }
     }
 
     // 3. Whichever form takes fewest bytes.
-    u64 bits = differs;
-    for (int by = 16; by > 0; by >>= 1) bits |= __shfl_xor_sync(ALL_LANES, bits, by);
+    for (int by = 16; by > 0; by >>= 1) differs |= __shfl_xor_sync(ALL_LANES, differs, by);
     u32 len = 0;
 #pragma unroll
     for (u32 p = 0; p < P; ++p) {
         u32 head = PLANE_STORED, content = values;
         const u32 words = a.slot_words - packs[p].top;
-        if ((bits >> (8 * p) & 255) == 0) {
-            head = PLANE_CONSTANT | (u32)(first >> (8 * p) & 255) << 8;
+        if (split_offset<E>(differs, p, rotate) == 0) {
+            head = PLANE_CONSTANT | split_offset<E>(first, p, rotate) / 8 << 8;
             content = 0;
         } else if ((live >> p & 1) && lanes * 4 + words * 2 < values) {
             pack_close(packs[p]);
@@ -230,19 +159,19 @@ template <class E> DEVICE void encode_planes(const LosslessArgs &a, unsigned cha
         encode_planes_tile<E>(a, coded, entries, rings, t);
 }
 
-KERNEL(256) lossless_encode_tiles_1(const LosslessArgs a) {
+KERNEL(256, 4) lossless_encode_tiles_1(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u8>(a, memory);
 }
-KERNEL(256) lossless_encode_tiles_2(const LosslessArgs a) {
+KERNEL(256, 4) lossless_encode_tiles_2(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u16>(a, memory);
 }
-KERNEL(256) lossless_encode_tiles_4(const LosslessArgs a) {
+KERNEL(256, 4) lossless_encode_tiles_4(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u32>(a, memory);
 }
-KERNEL(256) lossless_encode_tiles_8(const LosslessArgs a) {
+KERNEL(256, 3) lossless_encode_tiles_8(const LosslessArgs a) {
     DYNAMIC_SHARED(memory);
     encode_planes<u64>(a, memory);
 }

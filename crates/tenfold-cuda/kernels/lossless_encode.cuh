@@ -3,15 +3,20 @@
 
 #include "assemble.cuh"
 
+// A plane is coded if that saves at least this share of its bytes: decoding takes time too.
+#define WORTH 0.004
+
 struct LosslessArgs {
     Assembly assembly;
     const u8 *data;
     u64 values, tile_values;
-    // Workspace: how often each byte occurs in each plane; symbols as they are pushed, by plane; which planes have a
-    // table; head of each plane of each tile; and a slot for each plane of each tile, states first.
+    // Workspace. How often each byte occurs in each plane; the same in a sample, or null where there is none.
     u64 *counts;
+    u64 *sampled;
+    // Symbols as they are pushed, by plane; and which planes have a table.
     uint2 *entries;
     u32 *coded;
+    // Head of each plane of each tile; and a slot for each of them, states first.
     u32 *heads;
     u8 *slots;
     u64 slot_bytes;

@@ -6,7 +6,7 @@
 #include "split.cuh"
 
 // A coded plane: states, then words. Returns the lane's sum.
-DEVICE u32 write_coded(const u32 *tables, u32 sum, u32 *to, const u8 *slot, u32 slot_words, u32 lanes, u32 words) {
+DEVICE u32 write_coded(const Running &r, u32 sum, u32 *to, const u8 *slot, u32 slot_words, u32 lanes, u32 words) {
     const u32 *states = (const u32 *)slot;
     const u16 *from = (const u16 *)(slot + SLOT_STATES) + (slot_words - words);
     const u32 content = lanes + (words + 1) / 2;
@@ -14,7 +14,7 @@ DEVICE u32 write_coded(const u32 *tables, u32 sum, u32 *to, const u8 *slot, u32 
     if (k < content) {
         const u32 v = k < lanes ? states[k] : pack_pair(from, words, k - lanes);
         to[k] = v;
-        sum = running_next(tables, sum, v);
+        sum = running_next(r, sum, v);
         k += 32;
     }
     for (; k + 96 < content; k += 128) {
@@ -24,31 +24,31 @@ DEVICE u32 write_coded(const u32 *tables, u32 sum, u32 *to, const u8 *slot, u32 
 #pragma unroll
         for (u32 j = 0; j < 4; ++j) {
             to[k + j * 32] = v[j];
-            sum = running_next(tables, sum, v[j]);
+            sum = running_next(r, sum, v[j]);
         }
     }
     for (; k < content; k += 32) {
         const u32 v = pack_pair(from, words, k - lanes);
         to[k] = v;
-        sum = running_next(tables, sum, v);
+        sum = running_next(r, sum, v);
     }
     return sum;
 }
 
 // Four bytes each of the planes that are stored, from four elements.
-template <u32 P> DEVICE void write_quad(const u32 *tables, u32 (&sums)[P], u32 *to, const u32 (&place)[P], u32 stored, u32 k, Quad<P> q, bool rotate) {
+template <u32 P> DEVICE void write_quad(const Running &r, u32 (&sums)[P], u32 *to, const u32 (&place)[P], u32 stored, u32 k, Quad<P> q, bool rotate) {
     quad_split(q, rotate);
 #pragma unroll
     for (u32 p = 0; p < P; ++p) {
         if (stored >> p & 1) {
-            const u32 v = quad_plane(q, p);
+            const u32 v = quad_plane(q, p, rotate);
             to[place[p] + k] = v;
-            sums[p] = running_next(tables, sums[p], v);
+            sums[p] = running_next(r, sums[p], v);
         }
     }
 }
 
-template <class E> DEVICE void write_planes_tile(const LosslessArgs &a, const u32 *tables, u64 tile) {
+template <class E> DEVICE void write_planes_tile(const LosslessArgs &a, const Running &r, u64 tile) {
     const u32 P = sizeof(E), at_once = P < 4 ? 4 : P == 4 ? 2 : 1;
     const u32 lane = lane_of();
     const u64 start = tile * a.tile_values;
@@ -66,7 +66,7 @@ template <class E> DEVICE void write_planes_tile(const LosslessArgs &a, const u3
         content[p] = 0;
         if (mode == PLANE_CODED) {
             content[p] = a.lanes + (words + 1) / 2;
-            sums[p] = write_coded(tables, sums[p], to + at, slot_at(a, P, tile, p), a.slot_words, a.lanes, words);
+            sums[p] = write_coded(r, sums[p], to + at, slot_at(a, P, tile, p), a.slot_words, a.lanes, words);
         } else if (mode == PLANE_STORED) {
             content[p] = (values + 3) / 4;
             stored |= 1u << p;
@@ -85,12 +85,12 @@ template <class E> DEVICE void write_planes_tile(const LosslessArgs &a, const u3
 #pragma unroll
                 for (u32 j = 0; j < at_once; ++j) q[j] = quad_load<P>((const u8 *)(data + 4 * (u64)(k + j * 32)));
 #pragma unroll
-                for (u32 j = 0; j < at_once; ++j) write_quad<P>(tables, sums, to, place, stored, k + j * 32, q[j], rotate);
+                for (u32 j = 0; j < at_once; ++j) write_quad<P>(r, sums, to, place, stored, k + j * 32, q[j], rotate);
             }
         }
         for (; k < (values + 3) / 4; k += 32) {
             const Quad<P> q = quad_gather<E>(data + 4 * (u64)k, min(4u, values - 4 * k));
-            write_quad<P>(tables, sums, to, place, stored, k, q, rotate);
+            write_quad<P>(r, sums, to, place, stored, k, q, rotate);
         }
     }
 
@@ -105,9 +105,10 @@ template <class E> DEVICE void write_planes(const LosslessArgs &a, u32 *tables) 
     if (a.assembly.status->code) return;
     running_fill(tables);
     __syncthreads();
+    const Running r = running_open(tables);
     const u64 stride = (u64)gridDim.x * (blockDim.x / 32);
     for (u64 t = (u64)warp_of() * gridDim.x + blockIdx.x; t < a.assembly.tiles; t += stride)
-        write_planes_tile<E>(a, tables + lane_of(), t);
+        write_planes_tile<E>(a, r, t);
 }
 
 KERNEL(256) lossless_write_1(const LosslessArgs a) {

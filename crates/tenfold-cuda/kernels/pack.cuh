@@ -1,12 +1,13 @@
 // The encoder's side of interleaved rANS: one lane a thread, one stream a warp. The twin of `entropy/rans`.
 //
 // Symbols are pushed from the last step to the first, and words come out from the last to the first: they fill a slot
-// in memory from its end. A ring in shared memory collects them, so that they leave 512 bytes at a time.
+// in memory from its end. Shared memory collects them, so that they leave 512 bytes at a time.
 #pragma once
 
 #include "base.cuh"
 
-// A warp's ring holds two chunks: one that fills, one that is about to leave.
+// A warp's shared memory holds two chunks. The upper one fills first, from its end; what has gone into the lower one
+// moves up when the upper one leaves. A ring would need no move, but two more instructions for every word.
 #define PACK_RING_BYTES (PACK_RING * 2)
 #define PACK_CHUNK (PACK_RING / 2)
 // Steps that may be pushed between two calls of `pack_flush`: a step has a word a lane at most.
@@ -16,9 +17,11 @@
 struct Pack {
     // The lane's state.
     u32 x;
-    // Words of the slot before `top` are still free; those from `done` on have left the ring.
+    // Words of the slot before `top` are still free; those from `done` on are in memory.
     u32 top, done;
     u16 *ring, *slot;
+    // Shared memory, as if it went on down to the slot's first word.
+    u16 *stage;
 };
 
 // A symbol as it is pushed: frequency and first slot, and a factor to divide by the frequency.
@@ -48,6 +51,7 @@ DEVICE Pack pack_open(u16 *ring, u16 *slot, u32 words) {
     p.top = p.done = words;
     p.ring = ring;
     p.slot = slot;
+    p.stage = ring + PACK_RING - words;
     return p;
 }
 
@@ -57,25 +61,25 @@ DEVICE void pack_push(Pack &p, uint2 entry, u32 log, bool active = true) {
     const bool full = active && p.x >> (32 - log) >= f;
     const u32 who = __ballot_sync(ALL_LANES, full);
     p.top -= (u32)__popc(who);
-    if (full) {
-        p.ring[(p.top + (u32)__popc(who & ((1u << lane_of()) - 1))) & (PACK_RING - 1)] = (u16)p.x;
-        p.x >>= 16;
-    }
-    // The factor is 2^32/f or up to one less, and a state is below 2^32: the quotient is exact or one too small.
-    u32 quotient = __umulhi(p.x, entry.y);
-    u32 rest = p.x - quotient * f;
-    if (rest >= f) {
-        rest -= f;
-        ++quotient;
-    }
-    if (active) p.x = (quotient << log) + rest + (entry.x >> 16);
+    const u32 at = p.top + (u32)__popc(who & ((1u << lane_of()) - 1));
+    if (full) p.stage[at] = (u16)p.x;
+    const u32 x = full ? p.x >> 16 : p.x;
+    // The factor is 2^32/f or up to one less, and a state is below 2^32: the quotient is exact or one too small. With
+    // r = x − q·f the state becomes q·2^log + r + start, that is x + q·(2^log − f) + start.
+    const u32 other = (1u << log) - f, quotient = __umulhi(x, entry.y);
+    u32 next = x + quotient * other + (entry.x >> 16);
+    // Where this sum does not fit 32 bits, f is 2^log and there is nothing to correct.
+    if (x >= quotient * f + f) next += other;
+    if (active) p.x = next;
 }
 
 DEVICE void pack_leave(Pack &p) {
+    uint4 *lower = (uint4 *)p.ring + lane_of(), *upper = lower + PACK_CHUNK / 8;
     p.done -= PACK_CHUNK;
+    p.stage += PACK_CHUNK;
     __syncwarp();
-    const u32 at = p.done + lane_of() * 8;
-    *(uint4 *)(p.slot + at) = *(const uint4 *)(p.ring + (at & (PACK_RING - 1)));
+    *(uint4 *)(p.slot + p.done + lane_of() * 8) = *upper;
+    *upper = *lower;
     __syncwarp();
 }
 
@@ -86,7 +90,7 @@ DEVICE bool pack_flush(Pack &p) {
     return p.top >= PACK_CHUNK;
 }
 
-// Brings the last words out of the ring. The slot then holds the stream's words from `top` to its end; what lies
+// Brings the last words to memory. The slot then holds the stream's words from `top` to its end; what lies
 // before them in their chunk means nothing.
 DEVICE void pack_close(Pack &p) {
     while (p.done > p.top) pack_leave(p);

@@ -8,6 +8,28 @@ template <class E> DEVICE E split_element(E v, bool rotate) {
     return rotate ? (E)(v << 1 | v >> (8 * sizeof(E) - 1)) : v;
 }
 
+// What an element is kept in.
+template <class E> struct Wide {
+    typedef u32 type;
+};
+template <> struct Wide<u64> {
+    typedef u64 type;
+};
+
+// What `split_offset` keeps of an element. A compiler that knew these bits would put the number of a plane's table
+// together with the offset instead of with the address, at the price of an instruction. All lanes of a warp take part.
+DEVICE u32 split_mask() { return __shfl_sync(ALL_LANES, 255u << 3, 0); }
+
+// Eight times the byte of plane p, as an offset into a table of eight bytes an entry; `by` is 1 for floats and 0 for
+// others. Rotates no more than is needed.
+template <class E> DEVICE u32 split_offset(typename Wide<E>::type v, u32 p, u32 by, u32 mask = 255u << 3) {
+    const u32 bits = 8 * sizeof(E);
+    if (p > 0) return (u32)(v >> (8 * p - 3 - by)) & mask;
+    if constexpr (sizeof(E) == 8) return __funnelshift_l((u32)(v >> 32), (u32)v, 3 + by) & mask;
+    else if constexpr (sizeof(E) == 4) return __funnelshift_l(v, v, 3 + by) & mask;
+    else return (v | v << bits) >> (bits - 3 - by) & mask;
+}
+
 // The same for the elements of P bytes in a word, or for P = 8 in a pair of words.
 template <u32 P> DEVICE void split_words(u32 &a, u32 &b, bool rotate) {
     if (!rotate) return;
@@ -32,9 +54,6 @@ template <u32 P> DEVICE uint4 split_vector(uint4 v, bool rotate) {
     split_words<P>(v.z, v.w, rotate);
     return v;
 }
-
-// The plane of byte `k` of word `j`, in words of elements of P bytes.
-template <u32 P> DEVICE u32 split_plane_of(u32 j, u32 k) { return (j * 4 + k) % P; }
 
 // Four elements of P bytes, as they are in memory.
 template <u32 P> struct Quad {
@@ -84,22 +103,25 @@ template <class E> DEVICE Quad<sizeof(E)> quad_gather(const E *at, u32 count) {
     return q;
 }
 
+// Rotates four elements; those of two bytes `quad_plane` rotates when it has only half of them left.
 template <u32 P> DEVICE void quad_split(Quad<P> &q, bool rotate) {
     if constexpr (P == 1) {
         u32 none = 0;
         split_words<P>(q.w[0], none, rotate);
-    } else {
+    } else if constexpr (P > 2) {
 #pragma unroll
         for (u32 i = 0; i < P; i += 2) split_words<P>(q.w[i], q.w[i + 1], rotate);
     }
 }
 
-// Four bytes of plane p.
-template <u32 P> DEVICE u32 quad_plane(const Quad<P> &q, u32 p) {
+// Four bytes of plane p of elements that `quad_split` has seen.
+template <u32 P> DEVICE u32 quad_plane(const Quad<P> &q, u32 p, bool rotate) {
     if constexpr (P == 1) {
         return q.w[0];
     } else if constexpr (P == 2) {
-        return __byte_perm(q.w[0], q.w[1], p == 0 ? 0x6420 : 0x7531);
+        const u32 mine = __byte_perm(q.w[0], q.w[1], p == 0 ? 0x6420 : 0x7531);
+        const u32 other = __byte_perm(q.w[0], q.w[1], p == 0 ? 0x7531 : 0x6420);
+        return rotate ? (mine << 1 & 0xfefefefe) | (other >> 7 & 0x01010101) : mine;
     } else {
         // Words that hold byte p of the four elements.
         const u32 by = P / 4, in = p / 4, pick = (p & 3) | ((p & 3) + 4) << 4;

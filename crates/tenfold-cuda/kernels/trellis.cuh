@@ -17,52 +17,63 @@
 #define TRELLIS_ROUND 12582912.0f
 #define TRELLIS_ROUND_BITS 0x4b400000u
 
-// Costs of the classes in use, by set, magnitude and sign. All threads of a block take part, and synchronise after.
+// Costs of the classes in use, by set, magnitude and sign, over 16: distances are reckoned in units of four steps, the
+// spacing of levels of one parity. All threads of a block take part, and synchronise after.
 DEVICE void trellis_costs(float *table, const Plan *plan) {
     const u32 entries = plan->classes * 2 * (2 * COST_LEVELS);
     for (u32 i = threadIdx.x; i < entries; i += blockDim.x) {
         const u32 set = i / (2 * COST_LEVELS), at = i % (2 * COST_LEVELS);
-        table[set * TRELLIS_SET + at] = plan->cost[(at & 1) * COST_SIGN + set * COST_LEVELS + at / 2];
+        table[set * TRELLIS_SET + at] = plan->cost[(at & 1) * COST_SIGN + set * COST_LEVELS + at / 2] * 0.0625f;
     }
 }
 
+// Grid points of the even levels 2j: 4j, or 4j − 1 (0 for j = 0); of the odd ones 2j + 1: 4j + 2, or 4j + 1. This is how
+// far they are from 4j, over four.
+DEVICE float trellis_shift(u32 q, u32 odd) { return (q ? 0.25f : 0.0f) - (odd ? 0.5f : 0.0f); }
+
+// The nearest point: j in the low bits of `rounded`, and the distance to it.
+DEVICE float trellis_round(float t, u32 q, u32 odd, float &rounded) {
+    const float at = q || odd ? t + trellis_shift(q, odd) : t;
+    rounded = at + TRELLIS_ROUND;
+    return at - (rounded - TRELLIS_ROUND);
+}
+
+DEVICE u32 trellis_index(float rounded) { return __float_as_uint(rounded) - TRELLIS_ROUND_BITS; }
+
 // What the best even and the best odd level of each quantiser cost: even 0, odd 0, even 1, odd 1. Zero is tried
-// beside the nearest even level, where rate and distance disagree most. `costs` are those of the value's class.
+// beside the nearest even level, where rate and distance disagree most; it also stands in for the point −1, which is
+// none. `costs` are those of the value's class.
 DEVICE void trellis_branch(const float *costs, float u, float (&cost)[4]) {
-    const float a = fabsf(u), t = a * 0.25f;
+    float t = fabsf(u) * 0.25f;
+    // Beyond the table costs stay what they are, and zero is out of the question: any whole number may be taken off.
+    if (t > COST_LEVELS / 2 - 2.0f) t -= floorf(t) - (COST_LEVELS / 2 - 2.0f);
     const float *sign = costs + (u < 0.0f ? 1 : 0);
 #pragma unroll
     for (u32 q = 0; q < 2; ++q) {
         const float *of = sign + q * TRELLIS_SET;
-        // Grid points of the even levels: 4j, or 4j − 1 (0 for j = 0); of the odd ones: 4j + 2, or 4j + 1.
-        const float even = (q ? t + 0.25f : t) + TRELLIS_ROUND;
-        const float odd = (t - (q ? 0.25f : 0.5f)) + TRELLIS_ROUND;
-        const u32 even_at = min(__float_as_uint(even) - TRELLIS_ROUND_BITS, COST_LEVELS / 2 - 1u);
-        const u32 odd_at = min(__float_as_uint(odd) - TRELLIS_ROUND_BITS, COST_LEVELS / 2 - 1u);
-        const float m = q ? fmaxf(fmaf(even - TRELLIS_ROUND, 4.0f, -1.0f), 0.0f) : (even - TRELLIS_ROUND) * 4.0f;
-        const float by = a - m, by_odd = a - fmaf(odd - TRELLIS_ROUND, 4.0f, 2.0f - (float)q);
-        cost[2 * q] = fminf(fmaf(by, by, of[4 * even_at]), fmaf(a, a, of[0]));
-        cost[2 * q + 1] = fmaf(by_odd, by_odd, of[4 * odd_at + 2]);
+        float even, odd;
+        const float by_even = trellis_round(t, q, 0, even), by_odd = trellis_round(t, q, 1, odd);
+        cost[2 * q] = fminf(fmaf(by_even, by_even, of[4 * trellis_index(even)]), fmaf(t, t, of[0]));
+        cost[2 * q + 1] = fmaf(by_odd, by_odd, of[4 * trellis_index(odd) + 2]);
     }
 }
 
-// Multiples of the step that a quantiser has for levels of this parity, nearest to |u|; `level` is their magnitude.
-DEVICE float trellis_nearest(float a, u32 q, u32 odd, i32 &level) {
-    const float shift = (q ? 0.25f : 0.0f) - (odd ? 0.5f : 0.0f);
-    const float r = (a * 0.25f + shift) + TRELLIS_ROUND;
-    level = (i32)(2 * (__float_as_uint(r) - TRELLIS_ROUND_BITS) + odd);
-    return fmaxf(fmaf(r - TRELLIS_ROUND, 4.0f, (odd ? 2.0f : 0.0f) - (float)q), 0.0f);
+// Magnitude of the level of this parity that is nearest.
+DEVICE i32 trellis_nearest(float u, u32 q, u32 odd) {
+    float rounded;
+    trellis_round(fabsf(u) * 0.25f, q, odd, rounded);
+    return (i32)(2 * trellis_index(rounded) + odd);
 }
 
 // The level that `trellis_branch` reckoned with.
 DEVICE i32 trellis_level(const float *costs, float u, u32 q, u32 odd) {
-    const float a = fabsf(u);
-    i32 k;
-    const float by = a - trellis_nearest(a, q, odd, k);
+    const float t = fabsf(u) * 0.25f;
+    float rounded;
+    const float by = trellis_round(t, q, odd, rounded);
+    const u32 k = 2 * trellis_index(rounded) + odd;
     const float *of = costs + (u < 0.0f ? 1 : 0) + q * TRELLIS_SET;
-    const float near = fmaf(by, by, of[2 * min(k, COST_LEVELS - 2)]);
-    if (!odd && fmaf(a, a, of[0]) < near) k = 0;
-    return u < 0.0f ? -k : k;
+    const bool zero = !odd && fmaf(t, t, of[0]) < fmaf(by, by, of[2 * min(k, COST_LEVELS - 2u)]);
+    return zero ? 0 : u < 0.0f ? -(i32)k : (i32)k;
 }
 
 // A large number instead of infinity: it must survive additions.

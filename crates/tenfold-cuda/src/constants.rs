@@ -18,7 +18,11 @@ pub(crate) const MAX_DIMS: usize = 16;
 pub(crate) const PACK_RING: usize = 512;
 /// Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
 pub(crate) const COUNT_BYTES: usize = 64 << 10;
+/// Of so many bytes of a large tensor one is looked at before all are counted.
+pub(crate) const SAMPLE_EVERY: usize = 64;
 
+/// Bytes of what is kept of a tile between packing and writing it.
+pub(crate) const LEVELS_TILE_BYTES: usize = 32;
 /// Bytes of what a lossy encoder decides of one tensor.
 pub(crate) const PLAN_BYTES: usize = 17 << 10;
 /// Bytes of the state of the search for that.
@@ -85,9 +89,11 @@ pub fn header() -> String {
     put("MAX_DIMS", MAX_DIMS as i64);
     put("PACK_RING", PACK_RING as i64);
     put("COUNT_BYTES", COUNT_BYTES as i64);
+    put("LEVELS_TILE_BYTES", LEVELS_TILE_BYTES as i64);
     put("PLAN_BYTES", PLAN_BYTES as i64);
     put("RATE_BYTES", RATE_BYTES as i64);
     put("TRIAL_SHARED", TRIAL_SHARED as i64);
+    put("SAMPLE_EVERY", SAMPLE_EVERY as i64);
     put("OFFSETS", format::OFFSETS as i64);
     put("UNITS", format::UNITS as i64);
     for dtype in Dtype::ALL {

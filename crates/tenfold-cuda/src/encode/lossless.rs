@@ -1,5 +1,5 @@
-//! Lossless blobs: statistics, tables, tiles, and tiles at their place; the kernels of `lossless_encode.cu` and
-//! `lossless_write.cu` in order.
+//! Lossless blobs: statistics, tables, tiles, and tiles at their place; the kernels of `lossless_count.cu`,
+//! `lossless_encode.cu` and `lossless_write.cu` in order.
 
 use tenfold::format::MAX_LANES;
 
@@ -16,6 +16,8 @@ const LANE: usize = 2048;
 const CHUNK: usize = PACK_RING / 2;
 /// Bytes for the header before its directory: 10 a dimension, 300 a table, and some numbers.
 const STAGED: usize = 4096;
+/// Bytes of a tensor from which on a sample says which planes need not be counted.
+const SAMPLE_FROM: usize = 16 << 20;
 /// Warps of a multiprocessor that tiles are laid out for, and of a block.
 const WARPS: u32 = 32;
 const BLOCK_WARPS: u32 = 8;
@@ -28,6 +30,7 @@ struct Args {
     values: u64,
     tile_values: u64,
     counts: u64,
+    sampled: u64,
     entries: u64,
     coded: u64,
     heads: u64,
@@ -50,6 +53,7 @@ struct Layout {
     slot_words: usize,
     pieces: Pieces,
     counts: usize,
+    sampled: usize,
     entries: usize,
     /// Length of the staged header, then which planes are coded.
     said: usize,
@@ -81,6 +85,7 @@ impl Layout {
             tiles,
             slot_words,
             counts: pieces.take(planes * 256, 8),
+            sampled: pieces.take(planes * 256, 8),
             entries: pieces.take(planes * 256, 8),
             said: pieces.take(2, 8),
             staged: pieces.take(STAGED, 1),
@@ -111,6 +116,7 @@ impl Layout {
             values: values as u64,
             tile_values: (self.lanes * self.steps) as u64,
             counts: at(self.counts),
+            sampled: if request.tensor.len >= SAMPLE_FROM { at(self.sampled) } else { 0 },
             entries: at(self.entries),
             coded: at(self.said + 8),
             heads: at(self.heads),
@@ -153,12 +159,15 @@ pub(super) unsafe fn encode(
     let workspace = layout.pieces.within(workspace)?;
     let args = layout.args(request, values, status, workspace.address);
     let size = request.dtype.size();
-    let [count, tiles, write] = kernels(size);
+    let [sample, count, tiles, write] = kernels(size);
     let grid = Grids::new(device, size as u32, layout.tiles);
     // SAFETY: the caller vouches for the memory, whose sizes were checked above.
     let launch = |name, shape| unsafe { device.launch(name, shape, &args, stream) };
 
-    launch("lossless_encode_begin", Shape { grid: 1, block: 256, shared: 0 })?;
+    launch("lossless_count_begin", Shape { grid: 1, block: 256, shared: 0 })?;
+    if args.sampled != 0 {
+        launch(sample, grid.count)?;
+    }
     if values > 0 {
         launch(count, grid.count)?;
     }
@@ -176,12 +185,12 @@ pub(super) unsafe fn encode(
 }
 
 /// Kernels for elements of a size.
-fn kernels(size: usize) -> [&'static str; 3] {
+fn kernels(size: usize) -> [&'static str; 4] {
     match size {
-        1 => ["lossless_encode_count_1", "lossless_encode_tiles_1", "lossless_write_1"],
-        2 => ["lossless_encode_count_2", "lossless_encode_tiles_2", "lossless_write_2"],
-        4 => ["lossless_encode_count_4", "lossless_encode_tiles_4", "lossless_write_4"],
-        _ => ["lossless_encode_count_8", "lossless_encode_tiles_8", "lossless_write_8"],
+        1 => ["lossless_count_sample_1", "lossless_count_1", "lossless_encode_tiles_1", "lossless_write_1"],
+        2 => ["lossless_count_sample_2", "lossless_count_2", "lossless_encode_tiles_2", "lossless_write_2"],
+        4 => ["lossless_count_sample_4", "lossless_count_4", "lossless_encode_tiles_4", "lossless_write_4"],
+        _ => ["lossless_count_sample_8", "lossless_count_8", "lossless_encode_tiles_8", "lossless_write_8"],
     }
 }
 
@@ -204,7 +213,10 @@ impl Grids {
         // Tables of all planes, and a ring a plane and warp.
         let (tables, rings) = (planes * 256 * 8, planes * PACK_RING as u32 * 2);
         let warps = (properties.shared_per_block.saturating_sub(tables) / rings).clamp(1, BLOCK_WARPS);
-        let shape = |warps: u32, shared| Shape { grid: blocks(WARPS / warps), block: 32 * warps, shared };
+        let shape = |warps: u32, shared: u32| {
+            let room = properties.shared_per_block / shared.max(1);
+            Shape { grid: blocks((WARPS / warps).min(room).max(1)), block: 32 * warps, shared }
+        };
         Grids {
             count: Shape { grid: blocks(1), block: 1024, shared: histograms },
             tiles: shape(warps, tables + warps * rings),

@@ -14,6 +14,7 @@ pub fn cases() -> Vec<Case> {
         ("lossless: every kind of values".into(), kinds),
         ("lossless: tiles that differ".into(), mixed),
         ("lossless: more tiles than a block adds up at once".into(), many_tiles),
+        ("lossless: tensors large enough to be sampled".into(), large),
         ("lossless: real tensors".into(), real),
         ("lossless: buffers that are too small".into(), too_small),
         ("lossless: arguments that make no sense".into(), refused),
@@ -142,6 +143,15 @@ fn many_tiles(subject: &Subject) {
     data.truncate(data.len() - 77);
     let sample = Sample { dtype: Dtype::U8, shape: vec![data.len()], data };
     same(subject, &sample, 32, "many tiles");
+}
+
+fn large(subject: &Subject) {
+    let n = (16 << 20) / 2 + 1001;
+    // Values repeat, or making them would take longer than the test; a rare one is in no sample.
+    let few = Sample::of(Dtype::Bf16, &[100_003], Kind::Gaussian, 7);
+    let mut data: Vec<u8> = few.data.iter().copied().cycle().take(n * 2).collect();
+    data[2 * 40 * 256 + 600..][..2].copy_from_slice(&[0xff, 0x7f]);
+    same(subject, &Sample { dtype: Dtype::Bf16, shape: vec![n], data }, 0, "large");
 }
 
 fn real(subject: &Subject) {

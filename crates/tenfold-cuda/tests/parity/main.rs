@@ -12,6 +12,8 @@ mod corruption;
 mod decode;
 mod device;
 mod encode_lossless;
+mod encode_lossy;
+mod fixed;
 mod golden;
 
 use libtest_mimic::{Arguments, Trial};
@@ -23,8 +25,14 @@ type Case = (String, fn(&Subject));
 
 fn main() {
     let args = Arguments::from_args();
-    let cases: Vec<Case> =
-        [golden::cases(), decode::cases(), corruption::cases(), encode_lossless::cases()].concat();
+    let cases: Vec<Case> = [
+        golden::cases(),
+        decode::cases(),
+        corruption::cases(),
+        encode_lossless::cases(),
+        encode_lossy::cases(),
+    ]
+    .concat();
     let mut trials = Vec::new();
     for subject in device::subjects() {
         if let Err(why) = &subject.open() {
