@@ -190,7 +190,7 @@ DEVICE void pass_fail(const RateArgs &a) {
     report(a.status, STATUS_DOES_NOT_FIT, 0, a.rate->smallest);
 }
 
-// The last resort under a limit: without classes first, then with coarser steps, further apart each time.
+// The last resort under a cap: without classes, and with coarser steps, further apart each time until all is zero.
 DEVICE bool pass_coarsen(const RateArgs &a) {
     Rate *r = a.rate;
     Plan *p = a.plan;
@@ -204,7 +204,8 @@ DEVICE bool pass_coarsen(const RateArgs &a) {
         p->log = 12;
         for (u32 i = 0; i < SCALE_SUMS; ++i) p->class_of_sum[i] = 0;
     }
-    return set_step(a.job, p, p->step * exp2(0.6 * (double)(1u << min(times, 6u))));
+    const double next = p->step * exp2(0.6 * (double)(1u << min(times, 4u)));
+    return set_step(a.job, p, times < 3 ? next : fmax(next, r->max * r->unit * 4.0));
 }
 
 // After a pass over the whole tensor: done, or the step for the next.
@@ -241,7 +242,8 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     const double want = r->want, off = got / want - 1.0, step = p->step;
     // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
     const bool stuck = bracket_width(r->full) < 0.002, finest = off < 0.0 && step <= r->finest * 1.001;
-    const bool enough = cap ? (double)bytes > a.job.target * 0.99 || finest : by_error ? off < 0.02 : fabs(off) <= PASS_SLACK || finest;
+    const bool near = cap ? got > a.job.target * 0.99 : by_error ? off < 0.02 : fabs(off) <= PASS_SLACK;
+    const bool enough = near || (finest && !by_error);
     if (kept && (enough || last || ((cap || by_error) && (stuck || a.pass + 1 >= PASSES_SEARCH)))) {
         p->done = 1;
         return;
@@ -261,7 +263,9 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     }
     bracket_note(r->full, step, got, want);
     const bool final = a.pass + 2 >= a.passes || ((cap || by_error) && a.pass + 1 >= PASSES_SEARCH);
-    double next = bracket_next(r->full, step, want, bracket_nudge(a.job, fmax(got, want * 1e-3), want, 1.0));
+    // Under a cap, each pass aims a little lower than the one before: single bytes decide in a small blob.
+    const double lower = cap ? exp2((double)a.pass) * 0.004 - 0.004 : 0.0, aim = want * (1.0 - fmin(lower, 0.1));
+    const double next = bracket_next(r->full, step, aim, bracket_nudge(a.job, fmax(got, want * 1e-3), aim, 1.0));
     bool set;
     if (goal == GOAL_BYTES && final) {
         // A size that three steps have not met moves in jumps: the nearest miss is the answer.
@@ -273,7 +277,7 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     } else if ((cap || by_error) && final && r->kept_step > 0.0) {
         // A limit that was kept to is kept to again by the same step.
         set = set_step(a.job, p, r->kept_step);
-    } else if (cap && final) {
+    } else if (cap && a.pass > PASSES_SEARCH) {
         set = pass_coarsen(a);
     } else {
         // With no pass left to correct it, a step for an error goes a little further than it points.

@@ -185,7 +185,13 @@ fn steps_for_a_size_are_those_of_the_cpu() {
     for effort in [Effort::Fast, Effort::Balanced] {
         compare("Rows", &sample, Goal::Bits(2.5), effort, 0.02);
     }
-    compare("Best", &Sample::of(Dtype::F32, &[100, 300], Kind::Laplace, 3), Goal::Bits(2.0), Effort::Best, 0.02);
+    compare(
+        "Best",
+        &Sample::of(Dtype::F32, &[100, 300], Kind::Laplace, 3),
+        Goal::Bits(2.0),
+        Effort::Best,
+        0.02,
+    );
 }
 
 #[test]
@@ -225,7 +231,13 @@ fn other_goals() {
 #[test]
 fn numbers_far_from_one() {
     let reals = Kind::Laplace.reals(40_000, 200, 3);
-    for (dtype, by) in [(Dtype::F32, 1e-33), (Dtype::F32, 1e33), (Dtype::Bf16, 1e-20), (Dtype::F64, 1e-200), (Dtype::F64, 1e250)] {
+    for (dtype, by) in [
+        (Dtype::F32, 1e-33),
+        (Dtype::F32, 1e33),
+        (Dtype::Bf16, 1e-20),
+        (Dtype::F64, 1e-200),
+        (Dtype::F64, 1e250),
+    ] {
         let scaled: Vec<f64> = reals.iter().map(|v| v * by).collect();
         let sample = Sample::new(dtype, &[200, 200], &scaled);
         compare(&format!("{dtype} times {by:e}"), &sample, Goal::Bits(2.5), Effort::Balanced, 0.02);

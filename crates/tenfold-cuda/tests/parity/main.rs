@@ -15,6 +15,7 @@ mod encode_lossless;
 mod encode_lossy;
 mod fixed;
 mod golden;
+mod rate;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -31,6 +32,7 @@ fn main() {
         corruption::cases(),
         encode_lossless::cases(),
         encode_lossy::cases(),
+        rate::cases(),
     ]
     .concat();
     let mut trials = Vec::new();
