@@ -7,7 +7,6 @@ use crate::memory::Buffer;
 use crate::status::Status;
 
 #[path = "../../../tenfold/tests/common/mod.rs"]
-#[allow(dead_code, unused_imports)]
 mod common;
 
 use common::{Kind, Sample};
