@@ -141,7 +141,7 @@ KERNEL(COSTS_THREADS) rate_settle_trial(const RateArgs a) {
     }
     if (over) return;
     for (u32 set = warp_of(); set < sets; set += COSTS_THREADS / 32) {
-        const u32 *counts = r->tally.counts[set];
+        const u32 *counts = r->tally.counts + set * 256;
         const u32 low = p->low[set / 2];
         const SetBits s = set_bits(counts, p->log);
         if (lane_of() == 0) {
@@ -187,11 +187,10 @@ KERNEL(COSTS_THREADS) rate_settle_trial(const RateArgs a) {
 
 DEVICE void pass_fail(const RateArgs &a) {
     a.plan->done = 1;
-    a.status->code = 0;
     report(a.status, STATUS_DOES_NOT_FIT, 0, a.rate->smallest);
 }
 
-// The last resort under a limit: without classes first, then with coarser steps, further apart each time.
+// The last resort under a cap: without classes, and with coarser steps, further apart each time until all is zero.
 DEVICE bool pass_coarsen(const RateArgs &a) {
     Rate *r = a.rate;
     Plan *p = a.plan;
@@ -205,7 +204,8 @@ DEVICE bool pass_coarsen(const RateArgs &a) {
         p->log = 12;
         for (u32 i = 0; i < SCALE_SUMS; ++i) p->class_of_sum[i] = 0;
     }
-    return set_step(a.job, p, p->step * exp2(0.6 * (double)(1u << min(times, 6u))));
+    const double next = p->step * exp2(0.6 * (double)(1u << min(times, 4u)));
+    return set_step(a.job, p, times < 3 ? next : fmax(next, r->max * r->unit * 4.0));
 }
 
 // After a pass over the whole tensor: done, or the step for the next.
@@ -215,13 +215,11 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     if (threadIdx.x != 0 || p->done) return;
     const u32 goal = a.job.goal;
     const bool by_error = goal == GOAL_MSE || goal == GOAL_NMSE, cap = goal == GOAL_CAP;
-    // A blob that outgrew its room may still shrink; any other trouble is final.
-    const bool outgrown = a.status->code == STATUS_BUFFER;
-    if (a.status->code && !outgrown) {
+    if (a.status->code) {
         p->done = 1;
         return;
     }
-    const u64 bytes = outgrown ? a.status->size : p->bytes;
+    const u64 bytes = p->bytes;
     if (r->smallest == 0 || bytes < r->smallest) r->smallest = bytes;
     const bool last = a.pass + 1 >= a.passes;
     if (p->trivial || r->fixed || r->want == 0.0) {
@@ -232,6 +230,11 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     double got = (double)bytes;
     bool kept = cap ? got <= a.job.target : true;
     if (by_error) {
+        // Squares of numbers far from one leave the range of f64: the sample was measured in units of its own.
+        if (!(p->squared_error > 0.0 && p->squared_error <= 1e300)) {
+            p->done = 1;
+            return;
+        }
         const double unit = r->unit, mse = p->squared_error / unit / unit / (double)(p->finite ? p->finite : 1);
         got = 1.0 / fmax(mse, 2.3e-308);
         kept = goal == GOAL_MSE ? mse <= a.job.target / unit / unit : mse <= a.job.target * r->variance;
@@ -239,7 +242,8 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     const double want = r->want, off = got / want - 1.0, step = p->step;
     // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
     const bool stuck = bracket_width(r->full) < 0.002, finest = off < 0.0 && step <= r->finest * 1.001;
-    const bool enough = cap ? (double)bytes > a.job.target * 0.99 || finest : by_error ? off < 0.02 : fabs(off) <= PASS_SLACK || finest;
+    const bool near = cap ? got > a.job.target * 0.99 : by_error ? off < 0.02 : fabs(off) <= PASS_SLACK;
+    const bool enough = near || (finest && !by_error);
     if (kept && (enough || last || ((cap || by_error) && (stuck || a.pass + 1 >= PASSES_SEARCH)))) {
         p->done = 1;
         return;
@@ -248,7 +252,6 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
         pass_fail(a);
         return;
     }
-    // A limit that was kept to is kept to again by the same step: that is where the last pass goes.
     if (kept && (cap || by_error)) {
         const bool better = r->kept_step == 0.0 || (cap ? step < r->kept_step : step > r->kept_step);
         if (better) r->kept_step = step;
@@ -259,21 +262,29 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
         r->nearest_step = step;
     }
     bracket_note(r->full, step, got, want);
-    const bool final = a.pass + 2 >= a.passes || a.pass + 1 >= PASSES_SEARCH;
-    double next = bracket_next(r->full, step, want, bracket_nudge(a.job, fmax(got, want * 1e-3), want, 1.0));
+    const bool final = a.pass + 2 >= a.passes || ((cap || by_error) && a.pass + 1 >= PASSES_SEARCH);
+    // Under a cap, each pass aims a little lower than the one before: single bytes decide in a small blob.
+    const double lower = cap ? exp2((double)a.pass) * 0.004 - 0.004 : 0.0, aim = want * (1.0 - fmin(lower, 0.1));
+    const double next = bracket_next(r->full, step, aim, bracket_nudge(a.job, fmax(got, want * 1e-3), aim, 1.0));
     bool set;
-    if ((cap || by_error) && final && r->kept_step > 0.0) set = set_step(a.job, p, r->kept_step);
-    else if (cap && final) set = pass_coarsen(a);
-    else {
+    if (goal == GOAL_BYTES && final) {
+        // A size that three steps have not met moves in jumps: the nearest miss is the answer.
+        if (step == r->nearest_step) {
+            p->done = 1;
+            return;
+        }
+        set = set_step(a.job, p, r->nearest_step);
+    } else if ((cap || by_error) && final && r->kept_step > 0.0) {
+        // A limit that was kept to is kept to again by the same step.
+        set = set_step(a.job, p, r->kept_step);
+    } else if (cap && a.pass > PASSES_SEARCH) {
+        set = pass_coarsen(a);
+    } else {
         // With no pass left to correct it, a step for an error goes a little further than it points.
-        if (by_error && final) next *= 0.97;
-        if (goal == GOAL_BYTES && final && bracket_width(r->full) < 0.002) next = r->nearest_step;
-        set = set_step(a.job, p, fmax(next, r->finest));
+        set = set_step(a.job, p, fmax(by_error && final ? next * 0.97 : next, r->finest));
     }
     if (!set) {
         if (cap || by_error) pass_fail(a);
         p->done = 1;
-        return;
     }
-    a.status->code = 0;
 }

@@ -14,9 +14,9 @@
 // A lane searched by a warp.
 struct TrialWide {
     float metric[TRELLIS_WARP(8)];
-    float4 cost[WINDOW_STEPS];
-    u32 decisions[WINDOW_STEPS * TRELLIS_WORDS(8)];
-    u8 path[WINDOW_STEPS];
+    float4 cost[SAMPLE_STEPS];
+    u32 decisions[SAMPLE_STEPS * TRELLIS_WORDS(8)];
+    u8 path[SAMPLE_STEPS];
 };
 
 struct TrialShared {
@@ -29,7 +29,7 @@ struct TrialShared {
     i32 beyond[OFFSETS + 1];
     union {
         // A window searched by a warp, a thread a lane: decisions of four steps a word.
-        u32 decisions[TRIAL_WARPS][WINDOW_STEPS / 4 * 32];
+        u32 decisions[TRIAL_WARPS][SAMPLE_STEPS / 4 * 32];
         TrialWide wide[TRIAL_WARPS];
     };
 };
@@ -146,7 +146,7 @@ DEVICE void trial_load(const TrialWork &w, u32 t, TrialBatch &b) {
 
 DEVICE TrialSums trial_scalar(const TrialWork &w) {
     TrialSums s = {0, 0, 0, 0.0f, 0, 0, 0};
-    for (u32 t = 0; t < WINDOW_STEPS; t += TRIAL_AHEAD) {
+    for (u32 t = 0; t < SAMPLE_STEPS; t += TRIAL_AHEAD) {
         TrialBatch b;
         trial_load(w, t, b);
 #pragma unroll
@@ -171,9 +171,9 @@ template <u32 NU> DEVICE TrialSums trial_narrow(const TrialWork &w) {
     trellis_start<NU>(metric);
     TrialBatch next;
     trial_load(w, 0, next);
-    for (u32 t = 0; t < WINDOW_STEPS; t += TRIAL_AHEAD) {
+    for (u32 t = 0; t < SAMPLE_STEPS; t += TRIAL_AHEAD) {
         const TrialBatch b = next;
-        if (t + TRIAL_AHEAD < WINDOW_STEPS) trial_load(w, t + TRIAL_AHEAD, next);
+        if (t + TRIAL_AHEAD < SAMPLE_STEPS) trial_load(w, t + TRIAL_AHEAD, next);
 #pragma unroll
         for (u32 g = 0; g < TRIAL_AHEAD; g += 4) {
             u32 word = 0;
@@ -190,8 +190,8 @@ template <u32 NU> DEVICE TrialSums trial_narrow(const TrialWork &w) {
         }
     }
     u32 state = trellis_best<NU>(metric);
-    trial_load(w, WINDOW_STEPS - TRIAL_AHEAD, next);
-    for (u32 t = WINDOW_STEPS; t > 0;) {
+    trial_load(w, SAMPLE_STEPS - TRIAL_AHEAD, next);
+    for (u32 t = SAMPLE_STEPS; t > 0;) {
         t -= TRIAL_AHEAD;
         const TrialBatch b = next;
         if (t > 0) trial_load(w, t - TRIAL_AHEAD, next);
@@ -218,7 +218,7 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
     TrialWide &t = w.shared->wide[warp_of()];
     const float *costs = w.shared->costs;
     TrialSums s = {0, 0, 0, 0.0f, 0, 0, 0};
-    for (u32 step = lane_of(); step < WINDOW_STEPS; step += 32) {
+    for (u32 step = lane_of(); step < SAMPLE_STEPS; step += 32) {
         const u32 i = step * 32 + lane, cls = w.classes ? w.classes[i] : 0;
         bool aside;
         float cost[4];
@@ -227,7 +227,7 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
     }
     // What is stored exactly, once a window.
     if (lane == 0)
-        for (u32 step = 0; step < WINDOW_STEPS; ++step) {
+        for (u32 step = 0; step < SAMPLE_STEPS; ++step) {
             const u32 i = step * 32 + lane_of();
             bool aside;
             trial_u(w, w.sample[i], aside);
@@ -235,7 +235,7 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
         }
     float *now = t.metric, *next = t.metric + TRELLIS_WARP(NU) / 2;
     trellis_warp_start<NU>(now);
-    for (u32 step = 0; step < WINDOW_STEPS; ++step) {
+    for (u32 step = 0; step < SAMPLE_STEPS; ++step) {
         const float4 c = t.cost[step];
         const float cost[4] = {c.x, c.y, c.z, c.w};
         const u32 word = trellis_warp_step<NU>(now, next, cost, 0.0f);
@@ -246,14 +246,14 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
     }
     u32 state = trellis_warp_best<NU>(now);
     __syncwarp();
-    for (u32 step = WINDOW_STEPS; step-- > 0;) {
+    for (u32 step = SAMPLE_STEPS; step-- > 0;) {
         const u32 word = t.decisions[step * TRELLIS_WORDS(NU) + (state >> 5)];
         const u32 q = state >> (NU - 1), odd = word >> (state & 31) & 1;
         if (lane_of() == 0) t.path[step] = (u8)(q | odd << 1);
         state = trellis_before(state, q, odd, NU, on_quantiser[NU], on_parity[NU]);
     }
     __syncwarp();
-    for (u32 step = lane_of(); step < WINDOW_STEPS; step += 32) {
+    for (u32 step = lane_of(); step < SAMPLE_STEPS; step += 32) {
         const u32 i = step * 32 + lane, cls = w.classes ? w.classes[i] : 0;
         const u32 q = t.path[step] & 1, odd = t.path[step] >> 1;
         bool aside;
@@ -304,8 +304,8 @@ DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
     // Few windows are spread over many blocks.
     for (u32 unit = warp_of() * gridDim.x + blockIdx.x; unit < units; unit += gridDim.x * TRIAL_WARPS) {
         const u32 window = (wide ? unit / 32 : unit) * stride;
-        w.sample = a.sample + (u64)window * WINDOW;
-        w.classes = classes > 1 ? a.sample_class + (u64)window * WINDOW : 0;
+        w.sample = a.sample + (u64)window * SAMPLE_WINDOW;
+        w.classes = classes > 1 ? a.sample_class + (u64)window * SAMPLE_WINDOW : 0;
         w.len = window_len(a, window);
         if (wide) trial_add(a, trial_wide_any(w, nu, unit % 32), unit % 32 == 0);
         else trial_add(a, nu == 0 ? trial_scalar(w) : nu == 2 ? trial_narrow<2>(w) : trial_narrow<3>(w), true);
@@ -316,7 +316,7 @@ DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
     for (u32 i = tid; i < classes * 2 * 256; i += TRIAL_THREADS) {
         u32 sum = 0;
         for (u32 c = 0; c < 1u << w.copies_log; ++c) sum += t.counts[(i << w.copies_log) + c];
-        if (sum) atomicAdd(&tally->counts[0][i], sum);
+        if (sum) atomicAdd(&tally->counts[i], sum);
     }
     if (w.points && tid <= OFFSETS && t.points[tid]) {
         atomicAdd(&tally->points[tid], (u64)t.points[tid]);

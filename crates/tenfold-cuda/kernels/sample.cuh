@@ -7,8 +7,8 @@
 #include "floats.cuh"
 #include "plan.cuh"
 
-#define WINDOW_STEPS 128
-#define WINDOW (32 * WINDOW_STEPS)
+#define SAMPLE_STEPS 128
+#define SAMPLE_WINDOW (32 * SAMPLE_STEPS)
 // Sums of two scales.
 #define SCALE_SUMS (2 << MAX_SCALE_BITS)
 // Ways to group values by their size: rows and columns, rows, columns; each at 1, 2 and 4 scales an octave.
@@ -60,7 +60,8 @@ struct Tally {
     // values, in 1/POINT_ONE steps.
     u64 points[OFFSETS + 1];
     i64 beyond[OFFSETS + 1];
-    u32 counts[2 * MAX_CLASSES][256];
+    // By set and symbol.
+    u32 counts[2 * MAX_CLASSES * 256];
 };
 
 // The state of a search for a plan. Zeros before the first kernel.
@@ -137,19 +138,32 @@ DEVICE u32 trial_stride(const RateArgs &a) { return a.mode <= TRIAL_LOW ? a.coar
 
 // First value of a window of the sample, and how many it has.
 DEVICE u64 window_start(const RateArgs &a, u32 window) {
-    return ((u64)window * a.windows + a.windows / 2) / a.taken * WINDOW;
+    return ((u64)window * a.windows + a.windows / 2) / a.taken * SAMPLE_WINDOW;
 }
 
 DEVICE u32 window_len(const RateArgs &a, u32 window) {
     const u64 left = a.job.values - window_start(a, window);
-    return left < WINDOW ? (u32)left : WINDOW;
+    return left < SAMPLE_WINDOW ? (u32)left : SAMPLE_WINDOW;
 }
 
 // Values of a subset of the sample.
 DEVICE u64 subset_values(const RateArgs &a, u32 stride) {
     const u32 count = (a.taken + stride - 1) / stride;
     const u32 last = (count - 1) * stride;
-    return (u64)(count - 1) * WINDOW + window_len(a, last);
+    return (u64)(count - 1) * SAMPLE_WINDOW + window_len(a, last);
+}
+
+// Threads of the blocks that look at a few windows: four values of a window each.
+#define FIT_THREADS 1024
+static_assert(4 * FIT_THREADS == SAMPLE_WINDOW, "a quad a thread");
+
+struct SampleQuad {
+    float v[4];
+};
+
+DEVICE SampleQuad sample_quad(const RateArgs &a, u32 window) {
+    const float4 f = ((const float4 *)a.sample)[window * FIT_THREADS + threadIdx.x];
+    return SampleQuad{{f.x, f.y, f.z, f.w}};
 }
 
 // Magnitudes at and beyond this are not finite.

@@ -17,6 +17,7 @@ pub(crate) const MODULES: &[(&str, &str)] = &[
     ("lossless_decode", include_str!("../ptx/lossless_decode.ptx")),
     ("lossless_encode", include_str!("../ptx/lossless_encode.ptx")),
     ("lossless_write", include_str!("../ptx/lossless_write.ptx")),
+    ("rate_classes", include_str!("../ptx/rate_classes.ptx")),
     ("rate_fit", include_str!("../ptx/rate_fit.ptx")),
     ("rate_scan", include_str!("../ptx/rate_scan.ptx")),
     ("rate_settle", include_str!("../ptx/rate_settle.ptx")),

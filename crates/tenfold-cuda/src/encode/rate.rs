@@ -211,7 +211,7 @@ impl<'a> Search<'a> {
             return Err(Error::InvalidArgument("only floats are quantised".into()));
         };
         let n = job.values;
-        let rows = if job.cols > 0 { n / job.cols } else { 0 };
+        let rows = n.checked_div(job.cols).unwrap_or(0);
         let tabular = rows >= 8 && COLUMNS.contains(&job.cols);
         let width = if tabular { job.cols } else { RUN };
         let rows = n.div_ceil(width);
@@ -346,9 +346,9 @@ impl<'a> Search<'a> {
             }
             self.launch("rate_fit_first", 1, 1024, FIRST_SHARED)?;
             if taken > 0 {
-                self.launch("rate_fit_classes", 9, 1024, CLASSES_SHARED)?;
+                self.launch("rate_classes_try", 9, 1024, CLASSES_SHARED)?;
                 let work = taken.max(self.args.rows.div_ceil(256));
-                self.launch("rate_fit_apply", self.blocks(work), 256, 0)?;
+                self.launch("rate_classes_apply", self.blocks(work), 256, 0)?;
                 self.launch("rate_fit_low", tenfold::format::MAX_CLASSES as u64, 1024, 0)?;
             }
         }
@@ -388,11 +388,15 @@ impl<'a> Search<'a> {
         self.args.mode = mode;
         let stride = if mode <= TRIAL_LOW { self.args.coarse_stride } else { self.args.fine_stride };
         let windows = self.args.taken.div_ceil(stride) as u64;
+        let multiprocessors = self.device.properties().multiprocessors as u64;
+        // Blocks have four warps. A warp takes a window, or a lane of one; few windows are spread over all of the device.
+        let narrow = windows.div_ceil(4).max(windows.min(multiprocessors));
+        let wide = (windows * 8).min(multiprocessors * 2);
         // SAFETY: the caller's.
         unsafe {
-            self.launch("rate_trial_narrow", self.blocks(windows), 128, TRIAL_SHARED as u32)?;
+            self.launch("rate_trial_narrow", narrow, 128, TRIAL_SHARED as u32)?;
             if self.args.job.nu > 3 {
-                self.launch("rate_trial_wide", self.blocks(windows * 8), 128, TRIAL_SHARED as u32)?;
+                self.launch("rate_trial_wide", wide, 128, TRIAL_SHARED as u32)?;
             }
             self.launch("rate_settle_trial", 1, 512, 0)
         }
@@ -401,4 +405,5 @@ impl<'a> Search<'a> {
 
 #[cfg(all(test, feature = "emulator"))]
 #[path = "rate_tests.rs"]
+#[allow(clippy::unwrap_used)]
 mod tests;

@@ -15,6 +15,7 @@ mod encode_lossless;
 mod encode_lossy;
 mod fixed;
 mod golden;
+mod rate;
 mod streams;
 
 use libtest_mimic::{Arguments, Trial};
@@ -32,6 +33,7 @@ fn main() {
         corruption::cases(),
         encode_lossless::cases(),
         encode_lossy::cases(),
+        rate::cases(),
         streams::cases(),
     ]
     .concat();
