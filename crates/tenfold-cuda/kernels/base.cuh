@@ -13,7 +13,7 @@
 #define OUTLINE static __device__ __noinline__
 #define GRID_CONSTANT __grid_constant__
 #endif
-// Threads of a block, and where it matters how many blocks a multiprocessor must have room for.
+// Threads of a block, and, if it matters, blocks that a multiprocessor must have room for.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define DEVICE static __device__ __forceinline__
 

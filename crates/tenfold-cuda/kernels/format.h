@@ -30,6 +30,10 @@
 #define MAX_DIMS 16
 #define PACK_RING 512
 #define COUNT_BYTES 65536
+#define LEVELS_TILE_BYTES 32
+#define PLAN_BYTES 17408
+#define RATE_BYTES 53248
+#define TRIAL_SHARED 88064
 #define SAMPLE_EVERY 64
 #define OFFSETS 8
 #define UNITS 64

@@ -1,7 +1,7 @@
 // Levels: tiles of quantised values to elements, a warp a tile. The twin of `levels/decode.rs` and `levels/dequant.rs`.
 
 #include "blob.cuh"
-#include "floats.cuh"
+#include "dequant.cuh"
 #include "rans.cuh"
 
 // Sums of two scales.
@@ -31,27 +31,6 @@ template <class E> struct Common {
     u16 *ring;
     bool has_slots, has_cols;
 };
-
-DEVICE i32 sign_of(i32 v) { return (v > 0) - (v < 0); }
-
-// Multiple of the step, then its place in 1/64 steps.
-DEVICE i32 units_of(const i32 *offsets, i32 k, u32 q) {
-    const i32 m = 2 * k - (i32)q * sign_of(k);
-    const i32 a = m < 0 ? -m : m;
-    return UNITS * m - sign_of(m) * offsets[a < OFFSETS ? a : OFFSETS];
-}
-
-DEVICE u64 element_f64(double scale, i32 units) {
-    const double y = __dmul_rn(__int2double_rn(units), scale);
-    const u64 b = (u64)__double_as_longlong(y), most = 0x7fefffffffffffffull;
-    const u64 a = b & 0x7fffffffffffffffull;
-    return (b & ~0x7fffffffffffffffull) | (a < most ? a : most);
-}
-
-template <class E> DEVICE E element(u32 dtype, double scale, i32 units) {
-    if (sizeof(E) == 8) return (E)element_f64(scale, units);
-    return (E)element_of(dtype, __fmul_rn(__int2float_rn(units), (float)scale));
-}
 
 // Scale number `i` of a packed list.
 DEVICE u32 scale_at(const u8 *list, u64 len, u32 bits, u64 i) {

@@ -21,6 +21,15 @@ pub(crate) const COUNT_BYTES: usize = 64 << 10;
 /// Of so many bytes of a large tensor one is looked at before all are counted.
 pub(crate) const SAMPLE_EVERY: usize = 64;
 
+/// Bytes of what is kept of a tile between packing and writing it.
+pub(crate) const LEVELS_TILE_BYTES: usize = 32;
+/// Bytes of what a lossy encoder decides of one tensor.
+pub(crate) const PLAN_BYTES: usize = 17 << 10;
+/// Bytes of the state of the search for that.
+pub(crate) const RATE_BYTES: usize = 52 << 10;
+/// Shared memory of a block that quantises a part of the sample.
+pub(crate) const TRIAL_SHARED: usize = 86 << 10;
+
 /// Lowest coefficients of the CRC's polynomial first, in one bit string from the top.
 const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
 
@@ -89,6 +98,10 @@ pub fn header() -> String {
     put("MAX_DIMS", MAX_DIMS as i64);
     put("PACK_RING", PACK_RING as i64);
     put("COUNT_BYTES", COUNT_BYTES as i64);
+    put("LEVELS_TILE_BYTES", LEVELS_TILE_BYTES as i64);
+    put("PLAN_BYTES", PLAN_BYTES as i64);
+    put("RATE_BYTES", RATE_BYTES as i64);
+    put("TRIAL_SHARED", TRIAL_SHARED as i64);
     put("SAMPLE_EVERY", SAMPLE_EVERY as i64);
     put("OFFSETS", format::OFFSETS as i64);
     put("UNITS", format::UNITS as i64);

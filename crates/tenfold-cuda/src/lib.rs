@@ -22,6 +22,8 @@ pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 pub use device::{Device, DeviceSlice};
 pub use driver::{Properties, Stream};
 pub use encode::{EncodeRequest, encode, encode_workspace_len};
+#[doc(hidden)]
+pub use encode::{FixedPlan, encode_fixed, fixed_workspace_len};
 pub use engine::CudaEngine;
 pub use error::{Error, Result};
 pub use memory::{Buffer, Pinned};

@@ -4,11 +4,24 @@
 pub(crate) const MODULES: &[(&str, &str)] = &[
     ("assemble", include_str!("../ptx/assemble.ptx")),
     ("blob", include_str!("../ptx/blob.ptx")),
+    ("levels_count", include_str!("../ptx/levels_count.ptx")),
     ("levels_decode", include_str!("../ptx/levels_decode.ptx")),
+    ("levels_fixed", include_str!("../ptx/levels_fixed.ptx")),
+    ("levels_pack", include_str!("../ptx/levels_pack.ptx")),
+    ("levels_pass", include_str!("../ptx/levels_pass.ptx")),
+    ("levels_tables", include_str!("../ptx/levels_tables.ptx")),
+    ("levels_trellis", include_str!("../ptx/levels_trellis.ptx")),
+    ("levels_wide", include_str!("../ptx/levels_wide.ptx")),
+    ("levels_write", include_str!("../ptx/levels_write.ptx")),
     ("lossless_count", include_str!("../ptx/lossless_count.ptx")),
     ("lossless_decode", include_str!("../ptx/lossless_decode.ptx")),
     ("lossless_encode", include_str!("../ptx/lossless_encode.ptx")),
     ("lossless_write", include_str!("../ptx/lossless_write.ptx")),
+    ("rate_classes", include_str!("../ptx/rate_classes.ptx")),
+    ("rate_fit", include_str!("../ptx/rate_fit.ptx")),
+    ("rate_scan", include_str!("../ptx/rate_scan.ptx")),
+    ("rate_settle", include_str!("../ptx/rate_settle.ptx")),
+    ("rate_trial", include_str!("../ptx/rate_trial.ptx")),
 ];
 
 /// The module that has a kernel: the kernel's name starts with the module's.

@@ -4,10 +4,16 @@
 //! leaves that in a [`Status`] beside the blob.
 
 mod assemble;
+mod fixed;
+mod geometry;
 mod levels;
 mod lossless;
+mod rate;
 
 use tenfold::{Dtype, EncodeOptions, Goal};
+
+#[doc(hidden)]
+pub use fixed::{FixedPlan, encode_fixed, fixed_workspace_len};
 
 use crate::constants::MAX_DIMS;
 use crate::device::{Device, DeviceSlice};
@@ -76,7 +82,7 @@ pub fn encode_workspace_len(device: &Device, request: &EncodeRequest) -> Result<
     let values = request.check()?;
     match request.options.goal {
         Goal::Lossless => lossless::workspace_len(request, values),
-        _ => levels::workspace_len(device, request),
+        _ => levels::workspace_len(device, request, values),
     }
 }
 
@@ -106,7 +112,7 @@ pub unsafe fn encode(
     unsafe {
         match request.options.goal {
             Goal::Lossless => lossless::encode(device, request, values, status, workspace, stream),
-            _ => levels::encode(device, request, status, workspace, stream),
+            _ => levels::encode(device, request, values, status, workspace, stream),
         }
     }
 }

@@ -12,7 +12,10 @@ mod corruption;
 mod decode;
 mod device;
 mod encode_lossless;
+mod encode_lossy;
+mod fixed;
 mod golden;
+mod rate;
 mod streams;
 
 use libtest_mimic::{Arguments, Trial};
@@ -24,9 +27,16 @@ type Case = (String, fn(&Subject));
 
 fn main() {
     let args = Arguments::from_args();
-    let cases: Vec<Case> =
-        [golden::cases(), decode::cases(), corruption::cases(), encode_lossless::cases(), streams::cases()]
-            .concat();
+    let cases: Vec<Case> = [
+        golden::cases(),
+        decode::cases(),
+        corruption::cases(),
+        encode_lossless::cases(),
+        encode_lossy::cases(),
+        rate::cases(),
+        streams::cases(),
+    ]
+    .concat();
     let mut trials = Vec::new();
     for subject in device::subjects() {
         if let Err(why) = &subject.open() {

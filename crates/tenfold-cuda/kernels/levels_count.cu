@@ -1,0 +1,104 @@
+// Symbols of a scalar quantiser, counted. Levels are not kept: to find them again is cheaper than to read them back.
+
+#include "levels.cuh"
+
+// Element j of sixteen bytes.
+template <class E> DEVICE E count_element(const uint4 &v, u32 j) {
+    const u32 at = j * (u32)sizeof(E), word = at / 4;
+    const u32 low = word == 0 ? v.x : word == 1 ? v.y : word == 2 ? v.z : v.w;
+    if (sizeof(E) == 8) return (E)((u64)(word == 0 ? v.y : v.w) << 32 | low);
+    return (E)(low >> (8 * (at % 4)));
+}
+
+struct CountShared {
+    const float *thresholds;
+    const u8 *low;
+    LevelsMap map;
+    LevelsHist hist;
+    LevelsScale scale;
+};
+
+template <class V, u32 MODE>
+DEVICE void count_values(const LevelsPass &a, CountShared c, u64 stride, LevelsSum &sum) {
+    typedef typename V::E E;
+    if (MODE != SEARCH_FULL) c.map.any = MODE == SEARCH_MAPPED;
+    constexpr u32 each = 16 / sizeof(E);
+    const E *data = (const E *)a.job.data;
+    const u64 values = a.job.values;
+    u64 at = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * each;
+    LevelsPlace place = levels_seek(c.map, at);
+    const uint4 none = make_uint4(0, 0, 0, 0);
+    uint4 next = at + each <= values ? *(const uint4 *)(data + at) : none;
+    for (; at < values; at += stride) {
+        const uint4 now = next;
+        // The next load is on its way while this one is worked on.
+        next = at + stride + each <= values ? *(const uint4 *)(data + at + stride) : none;
+        const bool whole = at + each <= values;
+        LevelsPlace here = place;
+#pragma unroll
+        for (u32 j = 0; j < each; ++j) {
+            if (!whole && at + j >= values) break;
+            const u32 cls = levels_class(c.map, here);
+            const E x = whole ? count_element<E>(now, j) : data[at + j];
+            bool aside;
+            const i32 k = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, x, aside);
+            levels_tally(c.hist, cls << 9 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k));
+            if (MODE == SEARCH_FULL && a.measure) levels_measure<V>(sum, c.scale, x, k, 0, aside);
+            if (c.map.any && ++here.col == c.map.width) {
+                here.col = 0;
+                here.scale = levels_row_scale(c.map, ++here.row);
+            }
+        }
+        levels_next(c.map, place);
+    }
+}
+
+// Dynamic shared memory: counters, low bits, classes of sums, thresholds.
+template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
+    const Plan *plan = a.plan;
+    if (levels_over(a) || plan->nu != 0) return;
+    // From one load of a thread to its next, in values.
+    const u64 stride = (u64)gridDim.x * blockDim.x * (16 / sizeof(typename V::E));
+    u8 *low = memory + LEVELS_HIST_BYTES, *sums = low + MAX_CLASSES;
+    float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
+    CountShared c;
+    c.hist = levels_hist((u32 *)memory, plan->classes);
+    c.map = levels_map(plan, stride, sums);
+    c.scale = levels_scale(plan);
+    scalar_thresholds(thresholds, plan);
+    if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
+    __syncthreads();
+    c.thresholds = thresholds;
+    c.low = low;
+    LevelsSum sum = {0.0, 0};
+    if (a.measure || plan->bounded || plan->any_low) count_values<V, SEARCH_FULL>(a, c, stride, sum);
+    else if (c.map.any) count_values<V, SEARCH_MAPPED>(a, c, stride, sum);
+    else count_values<V, SEARCH_BARE>(a, c, stride, sum);
+    if (a.measure) levels_sum(a.sums, sum);
+    levels_flush(c.hist, plan->classes, a.counts);
+}
+
+KERNEL(512, 2) levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<LevelsE4m3>(a, memory);
+}
+KERNEL(512, 2) levels_count_f8_e5m2(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<LevelsE5m2>(a, memory);
+}
+KERNEL(512, 2) levels_count_f16(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<LevelsF16>(a, memory);
+}
+KERNEL(512, 2) levels_count_bf16(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<LevelsBf16>(a, memory);
+}
+KERNEL(512, 2) levels_count_f32(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<LevelsF32>(a, memory);
+}
+KERNEL(512, 2) levels_count_f64(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    count_all<LevelsF64>(a, memory);
+}

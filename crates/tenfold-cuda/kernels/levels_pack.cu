@@ -1,0 +1,222 @@
+// Levels to streams: a warp a tile, from the last step to the first, into a slot of the workspace; and how many bytes
+// the tile will take.
+
+#include "levels_tile.cuh"
+#include "pack.cuh"
+
+// In the table: this symbol is coded as an escape.
+#define STREAM_ESCAPES 0x80000000u
+
+struct StreamShared {
+    // By set and symbol.
+    const uint2 *entries;
+    const u8 *low;
+    u32 log;
+    bool any_low, trellis;
+    const float *thresholds;
+    LevelsScale scale;
+    // Jumps of one step.
+    LevelsMap map;
+    u16 *ring;
+};
+
+// A tile on its way.
+struct Stream {
+    Pack pack;
+    // The last escapes, which end here: the list fills backwards, as the stream does; and how many it holds.
+    i32 *list_end;
+    u32 list_room;
+    // The same in all lanes.
+    u32 escapes;
+    // What this lane has seen.
+    u32 far, low_bits, flags;
+};
+
+// Keeps the escapes of one step. All lanes of a warp take part.
+DEVICE void stream_escape(Stream &s, bool mine, i32 high) {
+    const u32 who = __ballot_sync(ALL_LANES, mine);
+    s.escapes += (u32)__popc(who);
+    if (!mine) return;
+    const u32 after = s.escapes - 1 - (u32)__popc(who & ((1u << lane_of()) - 1));
+    if (after < s.list_room) *(s.list_end - 1 - after) = high;
+    s.far = max(s.far, (u32)(high < 0 ? -high : high));
+}
+
+// Pushes the symbols of one step; `level` finds a lane's level, and is seldom asked. All lanes of a warp take part.
+template <class F> DEVICE void stream_push(const StreamShared &c, Stream &s, u32 code, bool active, F level) {
+    const uint2 entry = c.entries[code & LEVELS_INDEX];
+    const u32 cls = code >> 9 & (MAX_CLASSES - 1);
+    const bool escaped = active && (entry.x & STREAM_ESCAPES);
+    if (__any_sync(ALL_LANES, escaped)) stream_escape(s, escaped, escaped ? level() >> c.low[cls] : 0);
+    if (c.any_low && active) s.low_bits += c.low[cls];
+    pack_push(s.pack, make_uint2(entry.x & ~STREAM_ESCAPES, entry.y), c.log, active);
+}
+
+// Levels that a trellis has left as codes.
+template <class V> DEVICE void stream_codes(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
+    const u32 lanes = a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
+    const u32 steps = levels_steps(len, lanes, lane), groups = ((len + lanes - 1) / lanes + 3) / 4;
+    const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.job, tile) + lane;
+    const typename V::E *data = (const typename V::E *)a.job.data + levels_first(a.job, tile) + lane;
+    uint2 next = steps > (groups - 1) * 4 ? codes[(u64)(groups - 1) * lanes] : make_uint2(0, 0);
+    for (u32 group = groups; group-- > 0;) {
+        const uint2 now = next;
+        if (steps && group) next = codes[(u64)(group - 1) * lanes];
+#pragma unroll
+        for (u32 j = 4; j-- > 0;) {
+            const u32 code = (j & 2 ? now.y : now.x) >> (16 * (j & 1)) & 0xffff, step = group * 4 + j;
+            stream_push(c, s, code, step < steps, [&]() {
+                return levels_decoded<V>(c.scale, code, data[(u64)step * lanes]).k;
+            });
+        }
+        pack_flush(s.pack);
+    }
+}
+
+// Levels of a scalar quantiser, found a second time.
+template <class V, u32 MODE>
+DEVICE void stream_scalar(const LevelsPass &a, StreamShared c, u64 tile, Stream &s) {
+    typedef typename V::E E;
+    if (MODE != SEARCH_FULL) {
+        c.map.any = MODE == SEARCH_MAPPED;
+        c.any_low = false;
+    }
+    const u32 lanes = a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
+    const u32 steps = levels_steps(len, lanes, lane), groups = ((len + lanes - 1) / lanes + 3) / 4;
+    const u64 first = levels_first(a.job, tile) + lane;
+    const E *data = (const E *)a.job.data + first;
+    LevelsPlace place = levels_seek(c.map, first + (u64)(steps ? steps - 1 : 0) * lanes);
+    E next[4];
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) {
+        const u32 step = (groups - 1) * 4 + j;
+        next[j] = step < steps ? data[(u64)step * lanes] : (E)0;
+    }
+    for (u32 group = groups; group-- > 0;) {
+        E now[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            now[j] = next[j];
+            // All of them are there: only the last group is short, and lanes without values stay without.
+            if (group && steps) next[j] = data[(u64)((group - 1) * 4 + j) * lanes];
+        }
+#pragma unroll
+        for (u32 j = 4; j-- > 0;) {
+            const bool active = group * 4 + j < steps;
+            u32 code = 0;
+            i32 k = 0;
+            if (active) {
+                const u32 cls = levels_class(c.map, place);
+                levels_back(c.map, place);
+                bool aside;
+                k = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j], aside);
+                code = cls << 9 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k);
+                s.flags |= (k ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
+            }
+            stream_push(c, s, code, active, [&]() { return k; });
+        }
+        pack_flush(s.pack);
+    }
+}
+
+template <class V>
+DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const LevelsAgain &again, u64 tile) {
+    const u32 lane = lane_of();
+    Stream s;
+    s.pack = pack_open(c.ring, a.words + tile * a.slot_words, a.slot_words);
+    s.list_end = a.escapes + (tile + 1) * a.escape_room;
+    s.list_room = a.escape_room;
+    s.escapes = s.far = s.low_bits = 0;
+    s.flags = 0;
+    if (!c.trellis) {
+        if (c.scale.bounded || c.any_low) stream_scalar<V, SEARCH_FULL>(a, c, tile, s);
+        else if (c.map.any) stream_scalar<V, SEARCH_MAPPED>(a, c, tile, s);
+        else stream_scalar<V, SEARCH_BARE>(a, c, tile, s);
+        s.flags = (__any_sync(ALL_LANES, s.flags & LEVELS_CODED) ? LEVELS_CODED : 0u) |
+                  (__any_sync(ALL_LANES, s.flags & LEVELS_ASIDE) ? LEVELS_ASIDE : 0u);
+    } else {
+        s.flags = a.tiles[tile].flags;
+        __syncwarp();
+        if (s.flags & LEVELS_CODED) stream_codes<V>(a, c, tile, s);
+    }
+    pack_close(s.pack);
+    LevelsTile t;
+    t.flags = s.flags;
+    t.words = a.slot_words - s.pack.top;
+    t.escapes = s.escapes;
+    t.far = s.far;
+    for (int by = 16; by > 0; by >>= 1) t.far = max(t.far, __shfl_xor_sync(ALL_LANES, t.far, by));
+    t.low_bits = warp_sum(s.low_bits);
+    LevelsRuns exact = {0, 0};
+    if (t.flags & LEVELS_ASIDE) exact = levels_exact<V>(a, again, tile, 0);
+    t.exact_runs = exact.runs;
+    t.exact_bytes = exact.bytes;
+    t.spare = 0;
+    if (lane < a.job.lanes) a.states[tile * MAX_LANES + lane] = s.pack.x;
+    if (lane == 0) {
+        a.tiles[tile] = t;
+        a.lengths[tile] = levels_bytes(t, a.job.lanes, c.any_low);
+    }
+}
+
+// Dynamic shared memory: rings, low bits, classes of sums, thresholds, entries.
+template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
+    __shared__ LevelsAgain again;
+    const Plan *plan = a.plan;
+    if (levels_over(a)) return;
+    const u32 warps = blockDim.x / 32;
+    u8 *low = memory + warps * PACK_RING_BYTES, *sums = low + MAX_CLASSES;
+    float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
+    uint2 *entries = (uint2 *)(thresholds + MAX_CLASSES * SCALAR_CLASS);
+    StreamShared c;
+    c.map = levels_map(plan, a.job.lanes, sums);
+    c.scale = levels_scale(plan);
+    c.trellis = plan->nu != 0;
+    c.thresholds = thresholds;
+    const LevelsMap neighbours = levels_map(plan, 32, sums);
+    if (threadIdx.x == 0) again = LevelsAgain{neighbours, c.scale, thresholds, c.trellis};
+    if (!c.trellis) scalar_thresholds(thresholds, plan);
+    if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
+    // A scalar quantiser has the even sets alone.
+    const u32 by = c.trellis ? 1 : 2;
+    for (u32 set = warp_of() * by; set < plan->classes * 2; set += warps * by) {
+        const u32 *freq = a.freq + set * 256;
+        pack_fill(entries + set * 256, freq);
+        for (u32 i = lane_of(); i < 256; i += 32)
+            if (i == ESCAPE || freq[i] == 0) entries[set * 256 + i].x |= STREAM_ESCAPES;
+    }
+    __syncthreads();
+    c.entries = entries;
+    c.low = low;
+    c.log = plan->log;
+    c.any_low = plan->any_low != 0;
+    c.ring = (u16 *)(memory + warp_of() * PACK_RING_BYTES);
+    // Few tiles are spread over many blocks.
+    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps)
+        stream_tile<V>(a, c, again, tile);
+}
+
+KERNEL(512, 2) levels_pack_f8_e4m3(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    stream_all<LevelsE4m3>(a, memory);
+}
+KERNEL(512, 2) levels_pack_f8_e5m2(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    stream_all<LevelsE5m2>(a, memory);
+}
+KERNEL(512, 2) levels_pack_f16(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    stream_all<LevelsF16>(a, memory);
+}
+KERNEL(512, 2) levels_pack_bf16(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    stream_all<LevelsBf16>(a, memory);
+}
+KERNEL(512, 2) levels_pack_f32(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    stream_all<LevelsF32>(a, memory);
+}
+KERNEL(512, 2) levels_pack_f64(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    stream_all<LevelsF64>(a, memory);
+}

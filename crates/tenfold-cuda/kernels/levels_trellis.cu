@@ -1,0 +1,205 @@
+// Levels by a trellis of 4 or 8 states: a warp a tile, a thread a lane. Forwards for the decisions, backwards for the
+// levels, whose symbols are counted on the way.
+
+#include "levels.cuh"
+#include "trellis.cuh"
+
+// Steps after which metrics are made small again, a multiple of four.
+#define SETTLE 64
+
+// What the tiles of a launch have in common.
+struct TrellisShared {
+    const float *costs;
+    const u8 *low;
+    LevelsMap map;
+    LevelsHist hist;
+    LevelsScale scale;
+    bool measure;
+};
+
+// A thread's lane.
+template <class V> struct TrellisLane {
+    const typename V::E *data;
+    // First position in the tensor, distance between its values, and their number.
+    u64 first;
+    u32 lanes, steps;
+    // Four steps of decisions a word, four codes a pair of words; those of neighbouring lanes lie side by side.
+    u32 *decisions;
+    uint2 *codes;
+};
+
+// A step forwards; returns its decisions below those of the steps before.
+template <class V, u32 NU>
+DEVICE u32 trellis_on(const TrellisShared &c, float (&metric)[1 << NU], LevelsPlace &place, typename V::E x, u32 word) {
+    bool aside;
+    const float u = levels_u<V>(c.scale, x, aside);
+    float cost[4];
+    trellis_branch(c.costs + levels_class(c.map, place) * TRELLIS_CLASS, u, cost);
+    levels_next(c.map, place);
+    return trellis_step<NU>(metric, cost, word);
+}
+
+// Decisions of four steps share a word, the first step's on top. Returns the state at the end.
+template <class V, u32 NU> DEVICE u32 trellis_forward(const TrellisShared &c, const TrellisLane<V> &l) {
+    typedef typename V::E E;
+    float metric[1 << NU];
+    trellis_start<NU>(metric);
+    LevelsPlace place = levels_seek(c.map, l.first);
+    const E *data = l.data;
+    u32 *decisions = l.decisions;
+    const u32 stride = l.lanes, whole = l.steps / 4;
+    for (u32 group = 0; group < whole; ++group) {
+        E x[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) x[j] = data[j * stride];
+        data += 4 * stride;
+        if (group % (SETTLE / 4) == SETTLE / 4 - 1) trellis_settle<NU>(metric);
+        u32 word = 0;
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) word = trellis_on<V, NU>(c, metric, place, x[j], word);
+        *decisions = word;
+        decisions += 32;
+    }
+    if (l.steps % 4) {
+        u32 word = 0;
+        for (u32 j = 0; j < l.steps % 4; ++j) word = trellis_on<V, NU>(c, metric, place, data[j * stride], word);
+        *decisions = word << (4 - l.steps % 4) * (1 << NU);
+    }
+    return trellis_best<NU>(metric);
+}
+
+// What a lane finds on its way back.
+struct TrellisBack {
+    LevelsPlace place;
+    u32 state;
+    // All levels or-ed together, and whether any value is stored exactly.
+    u32 any, asides;
+    LevelsSum sum;
+};
+
+// A step back; `word` has its decisions in its low bits. Returns the code.
+template <class V, u32 NU, u32 MODE>
+DEVICE u32 trellis_off(const TrellisShared &c, TrellisBack &b, typename V::E x, u32 word) {
+    constexpr u32 on_quantiser[] = TRELLIS_QUANTISER, on_parity[] = TRELLIS_PARITY;
+    bool aside;
+    const float u = levels_u<V>(c.scale, x, aside);
+    const u32 cls = levels_class(c.map, b.place);
+    levels_back(c.map, b.place);
+    const u32 q = b.state >> (NU - 1), odd = word >> b.state & 1;
+    b.state = trellis_before(b.state, q, odd, NU, on_quantiser[NU], on_parity[NU]);
+    const i32 k = trellis_level(c.costs + cls * TRELLIS_CLASS, u, q, odd);
+    const u32 index = (cls * 2 + q) << 8 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k);
+    levels_tally(c.hist, index);
+    if (MODE == SEARCH_FULL && c.measure) levels_measure<V>(b.sum, c.scale, x, k, q, aside);
+    b.any |= (u32)k;
+    b.asides |= aside;
+    return index | odd * LEVELS_ODD | (k ? 0 : LEVELS_ZERO) | (aside ? LEVELS_EXACT : 0);
+}
+
+template <class V, u32 NU, u32 MODE>
+DEVICE void trellis_backward(const TrellisShared &c, const TrellisLane<V> &l, TrellisBack &b) {
+    typedef typename V::E E;
+    constexpr u32 bits = 1u << NU;
+    if (l.steps == 0) return;
+    b.place = levels_seek(c.map, l.first + (u64)(l.steps - 1) * l.lanes);
+    const u32 stride = l.lanes, whole = l.steps / 4;
+    const E *data = l.data + (u64)whole * 4 * stride;
+    const u32 *decisions = l.decisions + whole * 32;
+    uint2 *codes = l.codes + (u64)whole * stride;
+    if (l.steps % 4) {
+        const u32 word = *decisions;
+        u32 code[2] = {0, 0};
+#pragma unroll
+        for (u32 j = 4; j-- > 0;)
+            if (j < l.steps % 4)
+                code[j / 2] |= trellis_off<V, NU, MODE>(c, b, data[j * stride], word >> (3 - j) * bits) << (16 * (j % 2));
+        *codes = make_uint2(code[0], code[1]);
+    }
+    for (u32 group = whole; group-- > 0;) {
+        data -= 4 * stride;
+        decisions -= 32;
+        codes -= stride;
+        E x[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) x[j] = data[j * stride];
+        const u32 word = *decisions;
+        u32 code[4];
+#pragma unroll
+        for (u32 j = 4; j-- > 0;) code[j] = trellis_off<V, NU, MODE>(c, b, x[j], word >> (3 - j) * bits);
+        *codes = make_uint2(code[0] | code[1] << 16, code[2] | code[3] << 16);
+    }
+}
+
+template <class V, u32 NU, u32 MODE> DEVICE void trellis_tiles(const LevelsPass &a, TrellisShared c, LevelsSum &sum) {
+    const Job &job = a.job;
+    const u32 lane = lane_of(), warps = blockDim.x / 32, warp = blockIdx.x * warps + warp_of();
+    if (MODE != SEARCH_FULL) c.map.any = MODE == SEARCH_MAPPED;
+    TrellisBack b;
+    b.sum = sum;
+    // Few tiles are spread over many blocks.
+    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < job.tiles; tile += (u64)gridDim.x * warps) {
+        TrellisLane<V> l;
+        l.first = levels_first(job, tile) + lane;
+        l.lanes = job.lanes;
+        l.steps = levels_steps(levels_len(job, tile), job.lanes, lane);
+        l.data = (const typename V::E *)job.data + l.first;
+        l.decisions = (u32 *)(a.decisions + warp * a.warp_decisions) + lane;
+        l.codes = (uint2 *)a.codes + levels_codes(job, tile) + lane;
+        b.state = trellis_forward<V, NU>(c, l);
+        b.any = b.asides = 0;
+        trellis_backward<V, NU, MODE>(c, l, b);
+        const u32 coded = __ballot_sync(ALL_LANES, b.any), aside = __ballot_sync(ALL_LANES, b.asides);
+        if (lane == 0) a.tiles[tile].flags = (coded ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
+    }
+    sum = b.sum;
+}
+
+// Dynamic shared memory: counters, costs, low bits, classes of sums.
+template <class V> DEVICE void trellis_all(const LevelsPass &a, u8 *memory) {
+    const Plan *plan = a.plan;
+    if (levels_over(a) || (plan->nu != 2 && plan->nu != 3)) return;
+    u8 *low = memory + LEVELS_HIST_BYTES, *sums = low + MAX_CLASSES;
+    float *costs = (float *)(sums + LEVELS_MAP_BYTES);
+    TrellisShared c;
+    c.hist = levels_hist((u32 *)memory, plan->classes);
+    c.map = levels_map(plan, a.job.lanes, sums);
+    c.scale = levels_scale(plan);
+    trellis_costs(costs, plan);
+    if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
+    __syncthreads();
+    c.costs = costs;
+    c.low = low;
+    c.measure = a.measure;
+    LevelsSum sum = {0.0, 0};
+    if (plan->nu == 2) trellis_tiles<V, 2, SEARCH_FULL>(a, c, sum);
+    else if (a.measure || plan->any_low) trellis_tiles<V, 3, SEARCH_FULL>(a, c, sum);
+    else if (c.map.any) trellis_tiles<V, 3, SEARCH_MAPPED>(a, c, sum);
+    else trellis_tiles<V, 3, SEARCH_BARE>(a, c, sum);
+    if (a.measure) levels_sum(a.sums, sum);
+    levels_flush(c.hist, plan->classes, a.counts);
+}
+
+KERNEL(512, 2) levels_trellis_f8_e4m3(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    trellis_all<LevelsE4m3>(a, memory);
+}
+KERNEL(512, 2) levels_trellis_f8_e5m2(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    trellis_all<LevelsE5m2>(a, memory);
+}
+KERNEL(512, 2) levels_trellis_f16(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    trellis_all<LevelsF16>(a, memory);
+}
+KERNEL(512, 2) levels_trellis_bf16(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    trellis_all<LevelsBf16>(a, memory);
+}
+KERNEL(512, 2) levels_trellis_f32(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    trellis_all<LevelsF32>(a, memory);
+}
+KERNEL(512, 2) levels_trellis_f64(const GRID_CONSTANT LevelsPass a) {
+    DYNAMIC_SHARED(memory);
+    trellis_all<LevelsF64>(a, memory);
+}

@@ -1,0 +1,217 @@
+// Tiles at their final place: a warp a tile. Streams are copied from where `levels_pack` left them; low bits, exact
+// values and escapes that were too many to keep are found again.
+
+#include "assemble.cuh"
+#include "crc.cuh"
+#include "levels_tile.cuh"
+#include "pack.cuh"
+
+struct LevelsWrite {
+    LevelsPass pass;
+    Assembly assembly;
+};
+
+// Words of a warp's staging area for low bits: two halves, one of which is full when it leaves.
+#define PUT_STAGE 64
+#define PUT_BYTES (PUT_STAGE * 4)
+
+// In shared memory.
+struct PutShared {
+    LevelsAgain again;
+    const u8 *low;
+    // A bit a symbol: whether it has slots.
+    const u32 *slots;
+    // Of the first warp.
+    u32 *stages;
+    bool any_low;
+};
+
+// Writes the full half of the staging area that starts at word `from` of the bit string, as far as there are bytes.
+DEVICE void put_stage(u32 *stage, u8 *to, u32 from, u32 bytes) {
+    __syncwarp();
+    const u32 word = from + lane_of(), at = word * 4;
+    const u32 v = stage[word % PUT_STAGE];
+    for (u32 i = 0; i < 4; ++i)
+        if (at + i < bytes) to[at + i] = (u8)(v >> (8 * i));
+    stage[word % PUT_STAGE] = 0;
+    __syncwarp();
+}
+
+// Raw low bits, value after value.
+template <class V> OUTLINE void put_low(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 bytes) {
+    const u32 len = levels_len(a.job, tile), lane = lane_of();
+    LevelsPlace place = levels_seek(c.again.map, levels_first(a.job, tile) + lane);
+    u32 *stage = c.stages + warp_of() * PUT_STAGE;
+    stage[lane] = 0;
+    stage[lane + 32] = 0;
+    __syncwarp();
+    // Bits so far, and words that have left.
+    u32 at = 0, left = 0;
+    for (u32 base = 0; base < len; base += 32) {
+        u32 n = 0, v = 0;
+        if (base + lane < len) {
+            const LevelsValue<V> value = levels_fetch<V>(a, c.again, tile, base + lane, place);
+            n = c.low[value.set / 2];
+            v = (u32)value.k & ((1u << n) - 1);
+        }
+        levels_next(c.again.map, place);
+        const u32 before = warp_before(n), mine = at + before;
+        if (n) {
+            atomicOr(&stage[mine / 32 % PUT_STAGE], v << (mine & 31));
+            if ((mine & 31) + n > 32) atomicOr(&stage[(mine / 32 + 1) % PUT_STAGE], v >> (32 - (mine & 31)));
+        }
+        at += __shfl_sync(ALL_LANES, before + n, 31);
+        // A step has 16 words at most, so that a second half is never full before the first has left.
+        if (at / 32 - left >= 32) {
+            put_stage(stage, to, left, bytes);
+            left += 32;
+        }
+    }
+    put_stage(stage, to, left, bytes);
+    put_stage(stage, to, left + 32, bytes);
+}
+
+// Copies a stream, four loads of a lane at once. All lanes of a warp take part.
+DEVICE void put_words(u32 *to, const u16 *from, u32 words) {
+    const u32 pairs = (words + 1) / 2;
+    u32 i = lane_of();
+    for (; i + 96 < pairs; i += 128) {
+        u32 v[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) v[j] = pack_pair(from, words, i + 32 * j);
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) to[i + 32 * j] = v[j];
+    }
+    for (; i < pairs; i += 32) to[i] = pack_pair(from, words, i);
+}
+
+DEVICE void put_escape(u8 *to, u32 width, i32 high) {
+    for (u32 i = 0; i < width; ++i) to[i] = (u8)((u32)high >> (8 * i));
+}
+
+// Escapes, value after value.
+template <class V>
+OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 width, u32 count) {
+    const u32 len = levels_len(a.job, tile), lane = lane_of();
+    if (count <= a.escape_room) {
+        const i32 *list = a.escapes + (tile + 1) * a.escape_room - count;
+        for (u32 i = lane; i < count; i += 32) put_escape(to + (u64)i * width, width, list[i]);
+        return;
+    }
+    LevelsPlace place = levels_seek(c.again.map, levels_first(a.job, tile) + lane);
+    u32 done = 0;
+    for (u32 base = 0; base < len; base += 32) {
+        bool mine = false;
+        i32 high = 0;
+        if (base + lane < len) {
+            const LevelsValue<V> v = levels_fetch<V>(a, c.again, tile, base + lane, place);
+            high = v.k >> c.low[v.set / 2];
+            const u32 symbol = levels_symbol(high);
+            mine = symbol == ESCAPE || !(c.slots[v.set * 8 + symbol / 32] >> (symbol & 31) & 1);
+        }
+        levels_next(c.again.map, place);
+        const u32 who = __ballot_sync(ALL_LANES, mine);
+        const u32 at = done + (u32)__popc(who & ((1u << lane) - 1));
+        if (mine && at < count) put_escape(to + (u64)at * width, width, high);
+        done += (u32)__popc(who);
+    }
+}
+
+template <class V>
+DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, const Crc &checksum, u64 tile) {
+    const LevelsPass &a = w.pass;
+    const u32 lane = lane_of(), lanes = a.job.lanes;
+    const LevelsTile t = a.tiles[tile];
+    u8 *out = (u8 *)a.job.out + a.starts[tile];
+    const u32 len = a.lengths[tile];
+    const bool coded = t.flags & LEVELS_CODED, exact = t.flags & LEVELS_ASIDE;
+    const u32 code = coded && t.escapes ? levels_escape_code(t.far) : 0;
+    u32 at = 4;
+    if (lane == 0)
+        *(u32 *)out = (coded ? TILE_CODED | t.words << 8 : 0) | code << TILE_ESCAPES_SHIFT | (exact ? TILE_EXACT : 0);
+    if (coded) {
+        if (lane < lanes) ((u32 *)out)[1 + lane] = a.states[tile * MAX_LANES + lane];
+        at += 4 * lanes;
+        put_words((u32 *)(out + at), a.words + (tile + 1) * a.slot_words - t.words, t.words);
+        at += 2 * t.words;
+        __syncwarp();
+        if (c.any_low) {
+            const u32 bytes = (t.low_bits + 7) / 8;
+            if (lane == 0) levels_put_varint(out + at, bytes);
+            at += levels_varint(bytes);
+            put_low<V>(a, c, tile, out + at, bytes);
+            at += bytes;
+        }
+        if (code) {
+            const u32 width = 1u << (code - 1);
+            if (lane == 0) levels_put_varint(out + at, t.escapes);
+            at += levels_varint(t.escapes);
+            put_escapes<V>(a, c, tile, out + at, width, t.escapes);
+            at += t.escapes * width;
+        }
+    }
+    if (exact) {
+        u8 *to = out + at;
+        if (lane == 0) levels_put_varint(to, t.exact_runs);
+        levels_exact<V>(a, c.again, tile, to + levels_varint(t.exact_runs));
+        at += t.exact_bytes;
+    }
+    __syncwarp();
+    if (at + lane < len) out[at + lane] = 0;
+    __syncwarp();
+    const u32 crc = crc_warp(checksum, (const u32 *)out, len / 4);
+    if (lane == 0) assemble_checksum(w.assembly, tile, crc);
+}
+
+// Dynamic shared memory: staging areas, checksum's table, slots, low bits, classes of sums, thresholds.
+template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
+    __shared__ PutShared c;
+    const LevelsPass &a = w.pass;
+    const Plan *plan = a.plan;
+    if (levels_over(a)) return;
+    const u32 warps = blockDim.x / 32;
+    u32 *crc = (u32 *)(memory + warps * PUT_BYTES), *slots = crc + CRC_TABLE_WORDS;
+    u8 *low = (u8 *)(slots + LEVELS_SETS * 8), *sums = low + MAX_CLASSES;
+    float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
+    const LevelsScale scale = levels_scale(plan);
+    const LevelsMap map = levels_map(plan, 32, sums);
+    const bool trellis = plan->nu != 0;
+    if (threadIdx.x == 0)
+        c = PutShared{{map, scale, thresholds, trellis}, low, slots, (u32 *)memory, plan->any_low != 0};
+    if (!trellis) scalar_thresholds(thresholds, plan);
+    crc_fill(crc);
+    if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
+    for (u32 i = threadIdx.x; i < plan->classes * 2 * 256; i += blockDim.x) {
+        const u32 bits = __ballot_sync(ALL_LANES, a.freq[i] != 0);
+        if (lane_of() == 0) slots[i / 32] = bits;
+    }
+    __syncthreads();
+    const Crc checksum = crc_open(crc);
+    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps)
+        put_tile<V>(w, c, checksum, tile);
+}
+
+KERNEL(512, 2) levels_write_f8_e4m3(const GRID_CONSTANT LevelsWrite w) {
+    DYNAMIC_SHARED(memory);
+    put_all<LevelsE4m3>(w, memory);
+}
+KERNEL(512, 2) levels_write_f8_e5m2(const GRID_CONSTANT LevelsWrite w) {
+    DYNAMIC_SHARED(memory);
+    put_all<LevelsE5m2>(w, memory);
+}
+KERNEL(512, 2) levels_write_f16(const GRID_CONSTANT LevelsWrite w) {
+    DYNAMIC_SHARED(memory);
+    put_all<LevelsF16>(w, memory);
+}
+KERNEL(512, 2) levels_write_bf16(const GRID_CONSTANT LevelsWrite w) {
+    DYNAMIC_SHARED(memory);
+    put_all<LevelsBf16>(w, memory);
+}
+KERNEL(512, 2) levels_write_f32(const GRID_CONSTANT LevelsWrite w) {
+    DYNAMIC_SHARED(memory);
+    put_all<LevelsF32>(w, memory);
+}
+KERNEL(512, 2) levels_write_f64(const GRID_CONSTANT LevelsWrite w) {
+    DYNAMIC_SHARED(memory);
+    put_all<LevelsF64>(w, memory);
+}

@@ -1,0 +1,290 @@
+// Between trials and passes: costs from counts, and the step to try next. The twins of `quant/cost.rs`,
+// `rate/refine.rs` and of the loop in `rate/finish.rs`.
+
+#include "bracket.cuh"
+
+#define COSTS_THREADS 512
+#define COSTS_SETS (2 * MAX_CLASSES)
+// Bits of the rarest level that the search reckons with.
+#define COSTS_MOST 28.0f
+
+// What a set's counts say.
+struct SetBits {
+    float bits, table;
+    u32 total;
+};
+
+DEVICE u32 gamma_bits(u32 v) { return 2 * (31 - (u32)__clz((int)(v + 1))) + 1; }
+
+// Entropy of a set's symbols, and the bits of its table in the header. A warp takes part.
+DEVICE SetBits set_bits(const u32 *counts, u32 log) {
+    u32 n = 0;
+    for (u32 s = lane_of(); s < 256; s += 32) n += counts[s];
+    n = warp_sum(n);
+    SetBits out = {0.0f, 0.0f, n};
+    if (n == 0) return out;
+    const float total = (float)n, slots = (float)(1u << log) / total;
+    u32 low = 255, high = 0, gamma = 0;
+    for (u32 s = lane_of(); s < 256; s += 32) {
+        const u32 c = counts[s];
+        out.bits += entropy_bits((float)c, total);
+        if (c == 0 || s == ESCAPE) continue;
+        low = min(low, s ^ 0x80);
+        high = max(high, s ^ 0x80);
+        gamma += gamma_bits(max((u32)((float)c * slots), 1u)) - 1;
+    }
+    for (int by = 16; by > 0; by >>= 1) {
+        low = min(low, __shfl_xor_sync(ALL_LANES, low, by));
+        high = max(high, __shfl_xor_sync(ALL_LANES, high, by));
+    }
+    out.bits = warp_sum(out.bits);
+    // A kind, the range of symbols, the escape, and at least a bit for each symbol of the range.
+    out.table = 20.0f + (float)warp_sum(gamma) + (high >= low ? (float)(high - low + 1) : 0.0f);
+    return out;
+}
+
+// Bits by which levels of either sign differ from the mean of both, where they plainly do.
+DEVICE float2 sign_bits(const u32 *counts) {
+    u32 plus = 0, minus = 0;
+    for (u32 s = lane_of(); s < 256; s += 32) {
+        if (s >= 1 && s < 128) plus += counts[s];
+        if (s > 128) minus += counts[s];
+    }
+    const float above = (float)warp_sum(plus), below = (float)warp_sum(minus), sum = above + below;
+    if (fabsf(above - below) < 6.0f * sqrtf(sum)) return make_float2(0.0f, 0.0f);
+    return make_float2(fminf(fmaxf(log2f(sum * 0.5f / (above + 1.0f)), -1.0f), 12.0f),
+                       fminf(fmaxf(log2f(sum * 0.5f / (below + 1.0f)), -1.0f), 12.0f));
+}
+
+// Costs of a set from its counts: magnitudes of both signs together, since a sample says little about rare levels.
+// Levels with raw low bits cost what their symbol and those bits cost. A warp takes part.
+DEVICE void set_costs(const u32 *counts, u32 total, u32 low, float lambda, float *plus, float *minus) {
+    const float2 sign = sign_bits(counts);
+    const float all = (float)total + 1.0f;
+    // Magnitudes 2·lane and 2·lane + 1. A small count says little: never cheaper than its neighbour towards zero, which
+    // makes this a running maximum that starts anew wherever a count is large.
+    float own[2];
+    bool sure[2];
+#pragma unroll
+    for (u32 j = 0; j < 2; ++j) {
+        const i32 k = (i32)(2 * lane_of() + j);
+        const float both = 0.5f * ((float)counts[(k >> low) & 255] + (float)counts[(-k >> low) & 255]);
+        own[j] = fminf(log2f(all / (both + 0.25f)) + (float)low, COSTS_MOST);
+        sure[j] = both >= 8.0f;
+    }
+    float last = sure[1] ? own[1] : fmaxf(own[0], own[1]);
+    u32 anew = sure[0] || sure[1];
+    for (u32 by = 1; by < 32; by <<= 1) {
+        const float other = __shfl_up_sync(ALL_LANES, last, by);
+        const u32 before = __shfl_up_sync(ALL_LANES, anew, by);
+        if (lane_of() >= by && !anew) {
+            last = fmaxf(last, other);
+            anew = before;
+        }
+    }
+    const float preceding = __shfl_up_sync(ALL_LANES, last, 1);
+    if (!sure[0] && lane_of() > 0) own[0] = fmaxf(own[0], preceding);
+    if (!sure[1]) own[1] = fmaxf(own[0], own[1]);
+#pragma unroll
+    for (u32 j = 0; j < 2; ++j) {
+        const u32 k = 2 * lane_of() + j;
+        plus[k] = lambda * fmaxf(own[j] + (k ? sign.x : 0.0f), 0.0f);
+        minus[k] = lambda * fmaxf(own[j] + (k ? sign.y : 0.0f), 0.0f);
+    }
+}
+
+DEVICE u32 varint_len(u64 v) {
+    u32 n = 1;
+    while (v >>= 7) ++n;
+    return n;
+}
+
+// What the whole tensor would take or be off by, as `Rate.want` counts it.
+DEVICE double trial_got(const RateArgs &a, double symbols, double tables) {
+    const Plan *p = a.plan;
+    const Tally &t = a.rate->tally;
+    if (a.job.goal == GOAL_MSE || a.job.goal == GOAL_NMSE) {
+        const double step = p->step / a.rate->unit;
+        const double sum = (double)t.error / (double)ERROR_ONE * step * step;
+        return 1.0 / fmax(sum / (double)(t.finite ? t.finite : 1), 2.3e-308);
+    }
+    const double share = (double)a.job.values / (double)subset_values(a, trial_stride(a));
+    double bytes = (symbols + (double)t.escape_bits) / 8.0 * share + (double)t.exact_bytes * share;
+    if (p->classes > 1)
+        bytes += varint_len(p->width) + p->classes + (double)((p->rows * p->row_bits + 7) / 8)
+                 + (double)((p->width * p->col_bits + 7) / 8);
+    return bytes + rate_overhead(a.job) + tables / 8.0;
+}
+
+// Reconstruction points at the mean of what quantises to them, where enough does.
+DEVICE void settle_points(Plan *p, const Tally &t) {
+    for (u32 i = 1; i <= OFFSETS; ++i) {
+        if (t.points[i] < 64) continue;
+        const double by = rint((double)t.beyond[i] / (double)t.points[i] * (UNITS / (double)POINT_ONE));
+        p->offsets[i] = (i32)fmin(fmax(by, -64.0), 64.0);
+    }
+}
+
+// After a trial: costs, the next step.
+KERNEL(COSTS_THREADS) rate_settle_trial(const RateArgs a) {
+    __shared__ float bits[COSTS_SETS], tables[COSTS_SETS];
+    Rate *r = a.rate;
+    Plan *p = a.plan;
+    const u32 tid = threadIdx.x, sets = 2 * p->classes, mode = a.mode;
+    const bool over = trial_over(a);
+    __syncthreads();
+    if (tid == 0) {
+        u32 any = 0;
+        for (u32 c = 0; c < p->classes; ++c) any |= p->low[c];
+        p->any_low = any != 0;
+        r->low_changed = 0;
+    }
+    if (over) return;
+    for (u32 set = warp_of(); set < sets; set += COSTS_THREADS / 32) {
+        const u32 *counts = r->tally.counts + set * 256;
+        const u32 low = p->low[set / 2];
+        const SetBits s = set_bits(counts, p->log);
+        if (lane_of() == 0) {
+            bits[set] = s.bits + (float)s.total * (float)low;
+            tables[set] = s.table;
+        }
+        if (mode <= TRIAL_COSTS) {
+            float *plus = p->cost + set * COST_LEVELS;
+            set_costs(counts, s.total, low, p->lambda, plus, plus + COST_SIGN);
+        }
+    }
+    __syncthreads();
+    if (tid == 0) {
+        double symbols = 0.0, table = 0.0;
+        for (u32 s = 0; s < sets; ++s) {
+            symbols += bits[s];
+            table += tables[s];
+        }
+        const double want = r->want, got = trial_got(a, symbols, table), off = fabs(got / want - 1.0);
+        if (mode == TRIAL_COARSE) {
+            // Without a goal for it the step stays, and only the costs settle.
+            const bool settled = want == 0.0 || off < 0.01;
+            const double next = p->step * bracket_nudge(a.job, got, want, 2.0);
+            r->coarse_done = (++r->rounds > 3 && settled)
+                             || (want > 0.0 && !set_step(a.job, p, fmax(next, r->finest)));
+        } else if (mode == TRIAL_STEP) {
+            bracket_note(r->sample, p->step, got, want);
+            const double next = bracket_next(r->sample, p->step, want, bracket_nudge(a.job, got, want, 1.0));
+            r->fine_done = want == 0.0 || off < 0.0015 || !set_step(a.job, p, fmax(next, r->finest));
+        } else if (mode == TRIAL_POINTS) {
+            settle_points(p, r->tally);
+        }
+    }
+    __syncthreads();
+    // Nothing for the next trial to start from.
+    u32 *words = (u32 *)&r->tally;
+    for (u32 i = tid; i < sizeof(Tally) / 4; i += COSTS_THREADS) words[i] = 0;
+}
+
+// Passes in which the step is looked for; those after them only keep to a limit.
+#define PASSES_SEARCH 4
+#define PASS_SLACK 0.007
+
+DEVICE void pass_fail(const RateArgs &a) {
+    a.plan->done = 1;
+    report(a.status, STATUS_DOES_NOT_FIT, 0, a.rate->smallest);
+}
+
+// The last resort under a cap: without classes, and with coarser steps, further apart each time until all is zero.
+DEVICE bool pass_coarsen(const RateArgs &a) {
+    Rate *r = a.rate;
+    Plan *p = a.plan;
+    const u32 times = r->coarsened++;
+    if (p->classes > 1) {
+        p->classes = 1;
+        p->width = 1;
+        p->rows = 0;
+        p->row_bits = p->col_bits = p->any_low = 0;
+        p->low[0] = 0;
+        p->log = 12;
+        for (u32 i = 0; i < SCALE_SUMS; ++i) p->class_of_sum[i] = 0;
+    }
+    const double next = p->step * exp2(0.6 * (double)(1u << min(times, 4u)));
+    return set_step(a.job, p, times < 3 ? next : fmax(next, r->max * r->unit * 4.0));
+}
+
+// After a pass over the whole tensor: done, or the step for the next.
+KERNEL(32) rate_settle_pass(const RateArgs a) {
+    Rate *r = a.rate;
+    Plan *p = a.plan;
+    if (threadIdx.x != 0 || p->done) return;
+    const u32 goal = a.job.goal;
+    const bool by_error = goal == GOAL_MSE || goal == GOAL_NMSE, cap = goal == GOAL_CAP;
+    if (a.status->code) {
+        p->done = 1;
+        return;
+    }
+    const u64 bytes = p->bytes;
+    if (r->smallest == 0 || bytes < r->smallest) r->smallest = bytes;
+    const bool last = a.pass + 1 >= a.passes;
+    if (p->trivial || r->fixed || r->want == 0.0) {
+        p->done = 1;
+        if (cap && (double)bytes > a.job.target) pass_fail(a);
+        return;
+    }
+    double got = (double)bytes;
+    bool kept = cap ? got <= a.job.target : true;
+    if (by_error) {
+        // Squares of numbers far from one leave the range of f64: the sample was measured in units of its own.
+        if (!(p->squared_error > 0.0 && p->squared_error <= 1e300)) {
+            p->done = 1;
+            return;
+        }
+        const double unit = r->unit, mse = p->squared_error / unit / unit / (double)(p->finite ? p->finite : 1);
+        got = 1.0 / fmax(mse, 2.3e-308);
+        kept = goal == GOAL_MSE ? mse <= a.job.target / unit / unit : mse <= a.job.target * r->variance;
+    }
+    const double want = r->want, off = got / want - 1.0, step = p->step;
+    // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
+    const bool stuck = bracket_width(r->full) < 0.002, finest = off < 0.0 && step <= r->finest * 1.001;
+    const bool near = cap ? got > a.job.target * 0.99 : by_error ? off < 0.02 : fabs(off) <= PASS_SLACK;
+    const bool enough = near || (finest && !by_error);
+    if (kept && (enough || last || ((cap || by_error) && (stuck || a.pass + 1 >= PASSES_SEARCH)))) {
+        p->done = 1;
+        return;
+    }
+    if (last) {
+        pass_fail(a);
+        return;
+    }
+    if (kept && (cap || by_error)) {
+        const bool better = r->kept_step == 0.0 || (cap ? step < r->kept_step : step > r->kept_step);
+        if (better) r->kept_step = step;
+    }
+    const double miss = off > 0.0 ? 2.0 * off : -off;
+    if (r->nearest_step == 0.0 || miss < r->nearest_miss) {
+        r->nearest_miss = miss;
+        r->nearest_step = step;
+    }
+    bracket_note(r->full, step, got, want);
+    const bool final = a.pass + 2 >= a.passes || ((cap || by_error) && a.pass + 1 >= PASSES_SEARCH);
+    // Under a cap, each pass aims a little lower than the one before: single bytes decide in a small blob.
+    const double lower = cap ? exp2((double)a.pass) * 0.004 - 0.004 : 0.0, aim = want * (1.0 - fmin(lower, 0.1));
+    const double next = bracket_next(r->full, step, aim, bracket_nudge(a.job, fmax(got, want * 1e-3), aim, 1.0));
+    bool set;
+    if (goal == GOAL_BYTES && final) {
+        // A size that three steps have not met moves in jumps: the nearest miss is the answer.
+        if (step == r->nearest_step) {
+            p->done = 1;
+            return;
+        }
+        set = set_step(a.job, p, r->nearest_step);
+    } else if ((cap || by_error) && final && r->kept_step > 0.0) {
+        // A limit that was kept to is kept to again by the same step.
+        set = set_step(a.job, p, r->kept_step);
+    } else if (cap && a.pass > PASSES_SEARCH) {
+        set = pass_coarsen(a);
+    } else {
+        // With no pass left to correct it, a step for an error goes a little further than it points.
+        set = set_step(a.job, p, fmax(by_error && final ? next * 0.97 : next, r->finest));
+    }
+    if (!set) {
+        if (cap || by_error) pass_fail(a);
+        p->done = 1;
+    }
+}

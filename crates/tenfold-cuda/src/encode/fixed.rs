@@ -1,0 +1,128 @@
+//! Lossy blobs by a plan that the host gives, for tests of what comes after planning: every machine and every number
+//! of classes and low bits, whatever a search would choose.
+
+use tenfold::format::{MAX_CLASSES, OFFSETS};
+
+use super::EncodeRequest;
+use super::levels::Encoder;
+use crate::device::{Device, DeviceSlice};
+use crate::driver::{Shape, Stream};
+use crate::error::Result;
+
+/// A plan. Costs are guessed for the first pass and measured for later ones.
+#[derive(Debug, Clone)]
+pub struct FixedPlan {
+    /// log2 of the trellis's states, 0 for a scalar quantiser.
+    pub nu: u32,
+    /// The step, in the tensor's own units.
+    pub step: f64,
+    /// To the nearest level, with every error checked against this.
+    pub bound: Option<f64>,
+    /// Reconstruction offsets of multiples 1, 2, …
+    pub offsets: [i8; OFFSETS],
+    /// Low bits of each class; as many as there are classes.
+    pub low: Vec<u8>,
+    /// Smallest sum of scales of class 1, 2, …
+    pub thresholds: Vec<u8>,
+    /// Values of a row of the class map.
+    pub width: u64,
+    /// Rows of the class map.
+    pub rows: u64,
+    /// Where the rows' scales are on the device, a byte each, and the bits of one; 0 for none.
+    pub row_scales: (u64, u32),
+    /// Likewise for columns.
+    pub col_scales: (u64, u32),
+    /// log2 of the sum of frequencies.
+    pub log: u32,
+    /// Passes over the tensor.
+    pub passes: u32,
+}
+
+/// As the kernels have it.
+#[repr(C)]
+struct Args {
+    plan: u64,
+    counts: u64,
+    step: f64,
+    bound: f64,
+    width: u64,
+    rows: u64,
+    row_scale: u64,
+    col_scale: u64,
+    dtype: u32,
+    nu: u32,
+    bounded: u32,
+    classes: u32,
+    row_bits: u32,
+    col_bits: u32,
+    log: u32,
+    max_u: f32,
+    lambda: f32,
+    offsets: [i32; 16],
+    thresholds: [u8; MAX_CLASSES],
+    low: [u8; MAX_CLASSES],
+}
+
+fn values(request: &EncodeRequest) -> usize {
+    request.shape.iter().product()
+}
+
+/// Bytes of workspace that [`encode_fixed`] needs.
+pub fn fixed_workspace_len(device: &Device, request: &EncodeRequest, plan: &FixedPlan) -> Result<usize> {
+    Encoder::len(device, request, values(request), plan.nu)
+}
+
+/// Queues the encoding of a tensor by a plan.
+///
+/// # Safety
+/// As for [`super::encode`].
+pub unsafe fn encode_fixed(
+    device: &Device,
+    request: &EncodeRequest,
+    plan: &FixedPlan,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let encoder = Encoder::new(device, request, values(request), plan.nu, status, workspace, stream)?;
+    let (at, counts) = encoder.plan_and_counts();
+    let (max_u, lambda) = if plan.nu == 0 { (1.6e7, 0.30) } else { (1e5, 0.27) };
+    let mut args = Args {
+        plan: at,
+        counts,
+        step: plan.step,
+        bound: plan.bound.unwrap_or(0.0),
+        width: plan.width,
+        rows: plan.rows,
+        row_scale: plan.row_scales.0,
+        col_scale: plan.col_scales.0,
+        dtype: request.dtype.id() as u32,
+        nu: plan.nu,
+        bounded: plan.bound.is_some() as u32,
+        classes: plan.low.len() as u32,
+        row_bits: plan.row_scales.1,
+        col_bits: plan.col_scales.1,
+        log: plan.log,
+        max_u,
+        lambda,
+        offsets: [0; 16],
+        thresholds: [0; MAX_CLASSES],
+        low: [0; MAX_CLASSES],
+    };
+    args.offsets[1..].iter_mut().zip(plan.offsets).for_each(|(to, from)| *to = from as i32);
+    args.thresholds.iter_mut().zip(&plan.thresholds).for_each(|(to, &from)| *to = from);
+    args.low.iter_mut().zip(&plan.low).for_each(|(to, &from)| *to = from);
+    let shape = |block| Shape { grid: 1, block, shared: 0 };
+    // SAFETY: the caller's.
+    unsafe {
+        encoder.open()?;
+        device.launch("levels_fixed_plan", shape(256), &args, stream)?;
+        for pass in 0..plan.passes {
+            if pass > 0 {
+                device.launch("levels_fixed_costs", shape(32), &args, stream)?;
+            }
+            encoder.pass()?;
+        }
+        encoder.close()
+    }
+}

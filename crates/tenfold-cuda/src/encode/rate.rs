@@ -1,0 +1,409 @@
+//! The queue of kernels that decide how a tensor is quantised, and of those that judge a pass over it.
+//!
+//! The order is fixed and nothing comes back to the host: kernels that find nothing to do end at once. What is decided
+//! lies in a plan on the device, where the kernels that quantise and write find it.
+
+use tenfold::{Dtype, Goal};
+
+use crate::constants::{MAX_DIMS, PLAN_BYTES, RATE_BYTES, TRIAL_SHARED};
+use crate::device::{Device, DeviceSlice};
+use crate::driver::{Shape, Stream};
+use crate::error::{Error, Result};
+
+/// Goals as the kernels number them.
+const GOAL_BYTES: u32 = 0;
+const GOAL_CAP: u32 = 1;
+const GOAL_MSE: u32 = 2;
+const GOAL_NMSE: u32 = 3;
+const GOAL_STEP: u32 = 4;
+const GOAL_BOUND: u32 = 5;
+
+/// What trials are for, as the kernels number it.
+const TRIAL_COARSE: u32 = 0;
+const TRIAL_LOW: u32 = 1;
+const TRIAL_COSTS: u32 = 2;
+const TRIAL_STEP: u32 = 3;
+const TRIAL_POINTS: u32 = 4;
+
+/// Trials while costs still change, and with costs held.
+const COARSE_ROUNDS: u32 = 6;
+const FINE_ROUNDS: u32 = 5;
+
+/// Values of a window of the sample.
+const WINDOW: u64 = 4096;
+/// Windows of the sample, and of those that trials take while costs still change. A trellis of many states is searched by
+/// a warp a lane, which takes so long that it has to do with fewer.
+const SAMPLE: u32 = 1024;
+const COARSE: u32 = 64;
+const WIDE_SAMPLE: u32 = 64;
+const WIDE_COARSE: u32 = 16;
+/// Windows of the smallest subset.
+const FEW: u32 = 8;
+
+/// Threads of a block that scans, and rows that each of them reads ahead.
+const SCAN_THREADS: u64 = 256;
+const SCAN_AHEAD: u64 = 4;
+/// Run of values that stands in for a row where the tensor has none to speak of.
+const RUN: u64 = 256;
+/// Columns that statistics are kept of.
+const COLUMNS: std::ops::RangeInclusive<u64> = 16..=65536;
+
+/// Shared memory of the kernels that count magnitudes: bins of an exponent and six bits of mantissa, and 48 bins for each
+/// of 128 sums of scales in four copies.
+const FIRST_SHARED: u32 = ((0x7f80_0000 >> 17) + 4) * 4;
+const CLASSES_SHARED: u32 = 128 * 48 * 4 * 4;
+
+/// The tensor and the goal, as the kernels have it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub data: u64,
+    /// Elements, and those of a row.
+    pub values: u64,
+    pub cols: u64,
+    pub dtype: u32,
+    pub goal: u32,
+    pub target: f64,
+    /// log2 of the trellis's states; 0 for a scalar quantiser.
+    pub nu: u32,
+    pub lanes: u32,
+    pub steps: u32,
+    pub tile_values: u64,
+    pub tiles: u64,
+    pub out: u64,
+    pub out_len: u64,
+    pub dims: u32,
+    pub shape: [u64; MAX_DIMS],
+}
+
+/// A goal's number and what is to be reached: bytes, an error, a step or a bound. None for a lossless blob.
+pub(super) fn goal_of(goal: Goal, values: u64, dtype: Dtype) -> Option<(u32, f64)> {
+    Some(match goal {
+        Goal::Bits(b) => (GOAL_BYTES, b * values as f64 / 8.0),
+        Goal::Ratio(r) => (GOAL_BYTES, values as f64 * dtype.size() as f64 / r),
+        Goal::MaxBytes(cap) => (GOAL_CAP, cap as f64),
+        Goal::Mse(v) => (GOAL_MSE, v),
+        Goal::Nmse(v) => (GOAL_NMSE, v),
+        Goal::Step(v) => (GOAL_STEP, v),
+        Goal::MaxError(v) => (GOAL_BOUND, v),
+        _ => return None,
+    })
+}
+
+/// Passes over the tensor that a goal may take: each is quantised, written and judged.
+pub(super) fn passes(goal: u32) -> u32 {
+    match goal {
+        GOAL_BYTES => 4,
+        // After the search, steps so coarse that anything fits that can.
+        GOAL_CAP => 10,
+        GOAL_MSE | GOAL_NMSE => 5,
+        _ => 1,
+    }
+}
+
+/// Whether the error of what a decoder will see must be measured.
+pub(super) fn measures(goal: u32) -> bool {
+    matches!(goal, GOAL_MSE | GOAL_NMSE)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Args {
+    job: Job,
+    plan: u64,
+    rate: u64,
+    status: u64,
+    row_parts: u64,
+    col_parts: u64,
+    parts: u64,
+    row_logs: u64,
+    col_logs: u64,
+    row_scale: u64,
+    col_scale: u64,
+    sample: u64,
+    sample_class: u64,
+    width: u64,
+    rows: u64,
+    tabular: u32,
+    stripes: u32,
+    bands: u32,
+    band_rows: u32,
+    row_threads: u32,
+    windows: u32,
+    taken: u32,
+    coarse_stride: u32,
+    fine_stride: u32,
+    few_stride: u32,
+    mode: u32,
+    pass: u32,
+    passes: u32,
+}
+
+/// The search for one tensor's plan: arguments with everything in its place, and how long the workspace is.
+struct Search<'a> {
+    device: &'a Device,
+    args: Args,
+    len: usize,
+    stream: Stream,
+}
+
+/// Bytes that [`queue_plan`] and [`queue_judge`] need for a job beside its plan.
+pub(super) fn workspace_len(device: &Device, job: &Job) -> Result<usize> {
+    Ok(Search::new(device, job, 0, 0, 0, Stream::DEFAULT)?.len)
+}
+
+/// Queues what decides on a plan. `plan` has room for [`PLAN_BYTES`], `workspace` for what [`workspace_len`] says.
+///
+/// # Safety
+/// All memory is memory of this device, is as long as it says, does not overlap, and is neither freed nor used otherwise
+/// until the stream has passed this call and all judging. Plan and workspace start at multiples of 16.
+pub(super) unsafe fn queue_plan(
+    device: &Device,
+    job: &Job,
+    plan: DeviceSlice,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let plan = plan.part(0, PLAN_BYTES)?;
+    let mut search = Search::new(device, job, plan.address, status.address, workspace.address, stream)?;
+    workspace.part(0, search.len)?;
+    // SAFETY: the caller's; the state lies at the start of the workspace.
+    unsafe {
+        device.driver.fill(search.args.rate, 0, RATE_BYTES, stream)?;
+        search.statistics()?;
+        search.first_plan()?;
+        search.refine()
+    }
+}
+
+/// Queues the judgement of pass `pass` of [`passes`], after the kernels that quantise and write.
+///
+/// # Safety
+/// As for [`queue_plan`], whose memory is given again.
+pub(super) unsafe fn queue_judge(
+    device: &Device,
+    job: &Job,
+    plan: DeviceSlice,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    pass: u32,
+    stream: Stream,
+) -> Result<()> {
+    let mut search = Search::new(device, job, plan.address, status.address, workspace.address, stream)?;
+    search.args.pass = pass;
+    search.args.passes = passes(job.goal);
+    // SAFETY: the caller's.
+    unsafe { search.launch("rate_settle_pass", 1, 32, 0) }
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        device: &'a Device,
+        job: &Job,
+        plan: u64,
+        status: u64,
+        workspace: u64,
+        stream: Stream,
+    ) -> Result<Search<'a>> {
+        let dtype = Dtype::from_id(job.dtype as u8).filter(|d| d.is_float());
+        let Some(dtype) = dtype else {
+            return Err(Error::InvalidArgument("only floats are quantised".into()));
+        };
+        let n = job.values;
+        let rows = n.checked_div(job.cols).unwrap_or(0);
+        let tabular = rows >= 8 && COLUMNS.contains(&job.cols);
+        let width = if tabular { job.cols } else { RUN };
+        let rows = n.div_ceil(width);
+
+        // How the tensor is dealt to the blocks that scan it.
+        let per_load = 16 / dtype.size() as u64;
+        let loads = width.div_ceil(per_load);
+        let row_threads = loads.next_power_of_two().min(SCAN_THREADS).ilog2();
+        let stripes = loads.div_ceil(1 << row_threads);
+        let together = (SCAN_THREADS >> row_threads) * SCAN_AHEAD;
+        let blocks = device.properties().multiprocessors as u64 * 16;
+        let bands = (blocks / stripes).clamp(1, rows.div_ceil(together).max(1));
+        let band_rows = rows.div_ceil(bands).next_multiple_of(together);
+        let bands = rows.div_ceil(band_rows.max(1));
+        let pieces = stripes * (1u64 << row_threads).div_ceil(32);
+
+        let windows = n.div_ceil(WINDOW);
+        let taken = windows.min(SAMPLE as u64);
+        let (fine, coarse) = if job.nu > 3 { (WIDE_SAMPLE, WIDE_COARSE) } else { (SAMPLE, COARSE) };
+        let small = |v: u64| {
+            u32::try_from(v).map_err(|_| Error::InvalidArgument("a tensor too large for a launch".into()))
+        };
+        let stride = |count: u32| (taken as u32).div_ceil(count).max(1);
+
+        let mut at = workspace;
+        let mut take = |bytes: u64| {
+            let here = at;
+            at += bytes.next_multiple_of(16);
+            here
+        };
+        let args = Args {
+            job: *job,
+            plan,
+            rate: take(RATE_BYTES as u64),
+            status,
+            row_parts: take(pieces * rows * 4),
+            col_parts: take(if tabular { bands * width * 4 } else { 0 }),
+            parts: take(stripes * bands * 32),
+            row_logs: take(rows * 4),
+            col_logs: take(width * 4),
+            row_scale: take(rows),
+            col_scale: take(width),
+            sample: take(taken * WINDOW * 4),
+            sample_class: take(taken * WINDOW),
+            width,
+            rows,
+            tabular: tabular as u32,
+            stripes: small(stripes)?,
+            bands: small(bands)?,
+            band_rows: small(band_rows)?,
+            row_threads,
+            windows: small(windows)?,
+            taken: taken as u32,
+            coarse_stride: stride(coarse),
+            fine_stride: stride(fine),
+            few_stride: stride(FEW),
+            mode: 0,
+            pass: 0,
+            passes: 1,
+        };
+        let len = usize::try_from(at - workspace)
+            .map_err(|_| Error::InvalidArgument("a workspace larger than the address space".into()))?;
+        Ok(Search { device, args, len, stream })
+    }
+
+    unsafe fn launch(&self, kernel: &'static str, grid: u64, block: u32, shared: u32) -> Result<()> {
+        let shape = Shape { grid: grid.clamp(1, 1 << 30) as u32, block, shared };
+        // SAFETY: the caller's.
+        unsafe { self.device.launch(kernel, shape, &self.args, self.stream) }
+    }
+
+    /// As many blocks as there is work for, but no more than fill the device some times over.
+    fn blocks(&self, work: u64) -> u64 {
+        work.min(self.device.properties().multiprocessors as u64 * 8)
+    }
+
+    /// 1. One look at everything, and another in a better unit where the device finds that it must.
+    unsafe fn statistics(&mut self) -> Result<()> {
+        let args = &self.args;
+        let (values, tabular) = (args.job.values, args.tabular != 0);
+        let blocks = args.stripes as u64 * args.bands as u64;
+        let (rows, width) = (args.rows, args.width);
+        let (kernel, again) = match Dtype::from_id(args.job.dtype as u8) {
+            Some(Dtype::F8E4M3) => ("rate_scan_f8_e4m3", false),
+            Some(Dtype::F8E5M2) => ("rate_scan_f8_e5m2", false),
+            Some(Dtype::F16) => ("rate_scan_f16", false),
+            Some(Dtype::Bf16) => ("rate_scan_bf16", true),
+            Some(Dtype::F32) => ("rate_scan_f32", true),
+            _ => ("rate_scan_f64", false),
+        };
+        // SAFETY: the caller's.
+        unsafe {
+            if values > 0 && kernel == "rate_scan_f64" {
+                self.launch(
+                    "rate_scan_exponents",
+                    self.blocks(values.div_ceil(SCAN_THREADS)),
+                    SCAN_THREADS as u32,
+                    0,
+                )?;
+                self.launch("rate_scan_unit", 1, 32, 0)?;
+            }
+            for mode in 0..1 + again as u32 {
+                self.args.mode = mode;
+                if values > 0 {
+                    self.launch(kernel, blocks, SCAN_THREADS as u32, 0)?;
+                }
+                self.launch("rate_scan_settle", 1, 512, 0)?;
+            }
+            self.args.mode = 0;
+            if values > 0 {
+                self.launch(
+                    "rate_scan_rows",
+                    self.blocks(rows.div_ceil(SCAN_THREADS)),
+                    SCAN_THREADS as u32,
+                    0,
+                )?;
+                if tabular {
+                    self.launch("rate_scan_cols", width.div_ceil(32), 1024, 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// 2. A sample, and from it a step, classes and low bits.
+    unsafe fn first_plan(&mut self) -> Result<()> {
+        let taken = self.args.taken as u64;
+        // SAFETY: the caller's.
+        unsafe {
+            if taken > 0 {
+                self.launch("rate_fit_sample", self.blocks(taken), 256, 0)?;
+            }
+            self.launch("rate_fit_first", 1, 1024, FIRST_SHARED)?;
+            if taken > 0 {
+                self.launch("rate_classes_try", 9, 1024, CLASSES_SHARED)?;
+                let work = taken.max(self.args.rows.div_ceil(256));
+                self.launch("rate_classes_apply", self.blocks(work), 256, 0)?;
+                self.launch("rate_fit_low", tenfold::format::MAX_CLASSES as u64, 1024, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// 3. Costs and step on the sample: first both in turn, then, costs held, the step alone; reconstruction points.
+    unsafe fn refine(&mut self) -> Result<()> {
+        let goal = self.args.job.goal;
+        if self.args.taken == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            if goal == GOAL_BOUND {
+                // Nothing is searched; but whether any class has low bits is still to be noted.
+                return self.launch("rate_settle_trial", 1, 512, 0);
+            }
+            for _ in 0..if goal == GOAL_STEP { 4 } else { COARSE_ROUNDS } {
+                self.trial(TRIAL_COARSE)?;
+            }
+            self.args.mode = 1;
+            self.launch("rate_fit_low", tenfold::format::MAX_CLASSES as u64, 1024, 0)?;
+            self.trial(TRIAL_LOW)?;
+            if self.args.job.nu > 0 {
+                self.trial(TRIAL_COSTS)?;
+            }
+            for _ in 0..if goal == GOAL_STEP { 0 } else { FINE_ROUNDS } {
+                self.trial(TRIAL_STEP)?;
+            }
+            self.trial(TRIAL_POINTS)
+        }
+    }
+
+    /// Quantises the sample and settles what it says. Which machine is in use only the device knows.
+    unsafe fn trial(&mut self, mode: u32) -> Result<()> {
+        self.args.mode = mode;
+        let stride = if mode <= TRIAL_LOW { self.args.coarse_stride } else { self.args.fine_stride };
+        let windows = self.args.taken.div_ceil(stride) as u64;
+        let multiprocessors = self.device.properties().multiprocessors as u64;
+        // Blocks have four warps. A warp takes a window, or a lane of one; few windows are spread over all of the device.
+        let narrow = windows.div_ceil(4).max(windows.min(multiprocessors));
+        let wide = (windows * 8).min(multiprocessors * 2);
+        // SAFETY: the caller's.
+        unsafe {
+            self.launch("rate_trial_narrow", narrow, 128, TRIAL_SHARED as u32)?;
+            if self.args.job.nu > 3 {
+                self.launch("rate_trial_wide", wide, 128, TRIAL_SHARED as u32)?;
+            }
+            self.launch("rate_settle_trial", 1, 512, 0)
+        }
+    }
+}
+
+#[cfg(all(test, feature = "emulator"))]
+#[path = "rate_tests.rs"]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,359 @@
+//! Plans made by the kernels alone, held against what the CPU chose for the same tensor and goal.
+
+use tenfold::{Dtype, Effort, EncodeOptions, Goal};
+
+use super::*;
+use crate::memory::Buffer;
+use crate::status::Status;
+
+#[path = "../../../tenfold/tests/common/mod.rs"]
+mod common;
+
+use common::{Kind, Sample};
+
+/// The start of a plan, as the kernels have it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Decided {
+    nu: u32,
+    on_quantiser: u32,
+    on_parity: u32,
+    scale: f64,
+    step: f64,
+    factor: f32,
+    max_u: f32,
+    lambda: f32,
+    bounded: u32,
+    bound: f64,
+    offsets: [i32; 16],
+    classes: u32,
+    row_bits: u32,
+    col_bits: u32,
+    any_low: u32,
+    width: u64,
+    rows: u64,
+    row_scale: u64,
+    col_scale: u64,
+    thresholds: [u8; 16],
+    class_of_sum: [u8; 128],
+    low: [u8; 16],
+    log: u32,
+    cost: [f32; 4096],
+    trivial: u32,
+    done: u32,
+    bytes: u64,
+    squared_error: f64,
+    finite: u64,
+}
+
+/// A tensor on the emulator, with everything that a search for a plan needs.
+struct Bench {
+    device: Device,
+    job: Job,
+    _tensor: Buffer,
+    plan: Buffer,
+    status: Buffer,
+    workspace: Buffer,
+}
+
+impl Bench {
+    fn new(sample: &Sample, goal: Goal, effort: Effort) -> Bench {
+        let device = Device::emulated(1 << 30);
+        let tensor = Buffer::from_slice(&device, &sample.data).unwrap();
+        let values = sample.len() as u64;
+        let lanes = ((values / 512).next_power_of_two().clamp(2, 64) / 2).clamp(1, 32);
+        let tiles = values.div_ceil(lanes * 2048).max(1);
+        let steps = values.div_ceil(tiles).div_ceil(lanes).max(1);
+        let (goal, target) = goal_of(goal, values, sample.dtype).unwrap();
+        let nu = match effort {
+            Effort::Fast => 0,
+            Effort::Balanced => 3,
+            Effort::Best => 8,
+        };
+        let job = Job {
+            data: tensor.slice().address,
+            values,
+            cols: sample.shape.last().copied().unwrap_or(1) as u64,
+            dtype: sample.dtype.id() as u32,
+            goal,
+            target,
+            nu,
+            lanes: lanes as u32,
+            steps: steps as u32,
+            tile_values: lanes * steps,
+            tiles,
+            out: 0,
+            out_len: 0,
+            dims: sample.shape.len() as u32,
+            shape: [0; MAX_DIMS],
+        };
+        let plan = Buffer::new(&device, PLAN_BYTES).unwrap();
+        let status = Buffer::from_slice(&device, &[0; size_of::<Status>()]).unwrap();
+        let workspace = Buffer::new(&device, workspace_len(&device, &job).unwrap()).unwrap();
+        Bench { device, job, _tensor: tensor, plan, status, workspace }
+    }
+
+    fn plan(&self) -> Decided {
+        let (plan, status, workspace) = (self.plan.slice(), self.status.slice(), self.workspace.slice());
+        // SAFETY: all of it is ours and lives long enough.
+        unsafe { queue_plan(&self.device, &self.job, plan, status, workspace, Stream::DEFAULT).unwrap() };
+        self.decided()
+    }
+
+    fn decided(&self) -> Decided {
+        let mut bytes = vec![0u8; PLAN_BYTES];
+        self.plan.read(&mut bytes, Stream::DEFAULT).unwrap();
+        // SAFETY: plain numbers, and there are enough bytes.
+        unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
+    }
+
+    /// Writes the plan back, as a pass over the tensor would have left it, and judges that.
+    fn judge(&self, plan: &Decided, pass: u32) -> Decided {
+        let mut bytes = vec![0u8; PLAN_BYTES];
+        // SAFETY: as above.
+        unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), *plan) };
+        self.plan.write(&bytes, Stream::DEFAULT).unwrap();
+        let (plan, status, workspace) = (self.plan.slice(), self.status.slice(), self.workspace.slice());
+        // SAFETY: as above.
+        unsafe {
+            queue_judge(&self.device, &self.job, plan, status, workspace, pass, Stream::DEFAULT).unwrap()
+        };
+        self.decided()
+    }
+
+    fn status(&self) -> u32 {
+        let mut said = [0; size_of::<Status>()];
+        self.status.read(&mut said, Stream::DEFAULT).unwrap();
+        u32::from_le_bytes(said[..4].try_into().unwrap())
+    }
+}
+
+/// Steps, classes and low bits of both.
+fn compare(name: &str, sample: &Sample, goal: Goal, effort: Effort, within: f64) {
+    let options = EncodeOptions::new(goal).with_effort(effort);
+    let blob = tenfold::encode(&sample.view(), &options).unwrap();
+    let info = tenfold::inspect(&blob).unwrap();
+    let Some(step) = info.step else { return };
+    let plan = Bench::new(sample, goal, effort).plan();
+    let off = plan.step / step - 1.0;
+    let classes = info.classes.unwrap();
+    let say = format!(
+        "{name} {goal:?} {effort:?}: step {:.4e}, the CPU's {step:.4e} ({:+.2} %); {} classes, the CPU's {classes}; \
+         low bits {:?}, the CPU's {:?}; offsets {:?}",
+        plan.step,
+        off * 100.0,
+        plan.classes,
+        &plan.low[..plan.classes as usize],
+        info.low_bits,
+        &plan.offsets[1..9],
+    );
+    assert!(off.abs() < within, "{say}");
+}
+
+#[test]
+fn the_numbers_of_goals_and_trials_are_those_of_the_kernels() {
+    let (plan, sample) = (include_str!("../../kernels/plan.cuh"), include_str!("../../kernels/sample.cuh"));
+    for (name, number) in [
+        ("GOAL_BYTES", GOAL_BYTES),
+        ("GOAL_CAP", GOAL_CAP),
+        ("GOAL_MSE", GOAL_MSE),
+        ("GOAL_NMSE", GOAL_NMSE),
+        ("GOAL_STEP", GOAL_STEP),
+        ("GOAL_BOUND", GOAL_BOUND),
+        ("TRIAL_COARSE", TRIAL_COARSE),
+        ("TRIAL_LOW", TRIAL_LOW),
+        ("TRIAL_COSTS", TRIAL_COSTS),
+        ("TRIAL_STEP", TRIAL_STEP),
+        ("TRIAL_POINTS", TRIAL_POINTS),
+    ] {
+        let line = format!("#define {name} {number}\n");
+        assert!(plan.contains(&line) || sample.contains(&line), "{line}");
+    }
+}
+
+#[test]
+fn steps_for_a_size_are_those_of_the_cpu() {
+    for kind in [Kind::Gaussian, Kind::Laplace, Kind::HeavyTails, Kind::Outliers] {
+        let sample = Sample::of(Dtype::Bf16, &[256, 256], kind, 7);
+        for effort in [Effort::Fast, Effort::Balanced] {
+            compare(&format!("{kind:?}"), &sample, Goal::Bits(2.5), effort, 0.01);
+        }
+    }
+    // Tables of classes take more of a small blob here than on the CPU.
+    let sample = Sample::of(Dtype::Bf16, &[512, 512], Kind::Rows, 7);
+    for effort in [Effort::Fast, Effort::Balanced] {
+        compare("Rows", &sample, Goal::Bits(2.5), effort, 0.02);
+    }
+    compare(
+        "Best",
+        &Sample::of(Dtype::F32, &[100, 300], Kind::Laplace, 3),
+        Goal::Bits(2.0),
+        Effort::Best,
+        0.02,
+    );
+}
+
+#[test]
+fn every_float_any_shape_and_any_rate() {
+    let shapes: [&[usize]; 5] = [&[70_001], &[37, 1000], &[300, 129], &[2, 40_000], &[5000, 16]];
+    for (i, dtype) in common::FLOATS.into_iter().enumerate() {
+        for (j, shape) in shapes.iter().enumerate() {
+            let bits = [1.2, 3.0, 5.0, 6.5][(i + j) % 4];
+            let bits = if dtype.size() == 1 { 2.0 } else { bits };
+            let sample = Sample::of(dtype, shape, common::SMOOTH[(i * 5 + j) % 3], 11);
+            let sample = if j % 2 == 0 { sample.sprinkle(700, 5) } else { sample };
+            let effort = if (i + j) % 2 == 0 { Effort::Fast } else { Effort::Balanced };
+            compare(&sample.name(), &sample, Goal::Bits(bits), effort, 0.03);
+        }
+    }
+    // Fine enough for low bits, and for levels that only a scalar quantiser holds.
+    let sample = Sample::of(Dtype::F32, &[256, 160], Kind::Rows, 2);
+    compare("fine", &sample, Goal::Bits(12.0), Effort::Balanced, 0.02);
+    compare("finer", &sample, Goal::Step(1e-6), Effort::Balanced, 1e-6);
+}
+
+#[test]
+fn other_goals() {
+    let sample = Sample::of(Dtype::F32, &[200, 300], Kind::Gaussian, 5);
+    for effort in [Effort::Fast, Effort::Balanced] {
+        for goal in [Goal::Mse(0.01), Goal::Nmse(0.002), Goal::MaxBytes(20_000), Goal::Step(0.1)] {
+            compare("Gaussian", &sample, goal, effort, 0.02);
+        }
+    }
+    let bound = Bench::new(&sample, Goal::MaxError(0.05), Effort::Balanced).plan();
+    assert_eq!((bound.nu, bound.bounded, bound.bound, bound.max_u), (0, 1, 0.05, 1.6e7));
+    assert!(bound.step < 0.05 && bound.step > 0.0499);
+    let shifted = Sample::of(Dtype::Bf16, &[200, 300], Kind::Shifted, 5);
+    compare("Shifted", &shifted, Goal::Nmse(0.03), Effort::Balanced, 0.02);
+}
+
+#[test]
+fn numbers_far_from_one() {
+    let reals = Kind::Laplace.reals(40_000, 200, 3);
+    for (dtype, by) in [
+        (Dtype::F32, 1e-33),
+        (Dtype::F32, 1e33),
+        (Dtype::Bf16, 1e-20),
+        (Dtype::F64, 1e-200),
+        (Dtype::F64, 1e250),
+    ] {
+        let scaled: Vec<f64> = reals.iter().map(|v| v * by).collect();
+        let sample = Sample::new(dtype, &[200, 200], &scaled);
+        compare(&format!("{dtype} times {by:e}"), &sample, Goal::Bits(2.5), Effort::Balanced, 0.02);
+        compare(&format!("{dtype} times {by:e}"), &sample, Goal::Nmse(0.01), Effort::Fast, 0.02);
+    }
+}
+
+#[test]
+fn nothing_to_quantise() {
+    let zeros = Sample::new(Dtype::F32, &[50, 60], &vec![0.0; 3000]).sprinkle(40, 1);
+    let empty = Sample::new(Dtype::F16, &[0, 60], &[]);
+    let none = Sample::new(Dtype::F64, &[300], &[f64::NAN; 300]);
+    for sample in [&zeros, &empty, &none] {
+        for goal in [Goal::Bits(2.0), Goal::Nmse(0.1), Goal::MaxError(1.0)] {
+            let bench = Bench::new(sample, goal, Effort::Balanced);
+            let plan = bench.plan();
+            assert_eq!((plan.trivial, plan.nu, plan.classes, plan.done), (1, 0, 1, 0), "{}", sample.name());
+            assert!(plan.scale > 0.0);
+            assert_eq!(bench.judge(&plan, 0).done, 1);
+        }
+    }
+    // A constant has no variance to measure an error by, and these numbers no step: all is stored exactly.
+    let constant = Sample::of(Dtype::F32, &[50, 60], Kind::Constant, 1);
+    let plan = Bench::new(&constant, Goal::Nmse(0.1), Effort::Balanced).plan();
+    assert_eq!((plan.trivial, plan.max_u), (0, 0.0));
+    let tiny = Sample::new(Dtype::F64, &[500], &[1e-310; 500]);
+    let plan = Bench::new(&tiny, Goal::Bits(4.0), Effort::Fast).plan();
+    assert_eq!((plan.trivial, plan.max_u), (0, 0.0));
+}
+
+/// Numbers at the start of the search's state.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    unit: f64,
+    max: f64,
+    variance: f64,
+    finite: u64,
+}
+
+#[test]
+fn statistics_are_exact() {
+    let shapes: [&[usize]; 6] = [&[3, 7], &[9, 17], &[1000, 24], &[40, 1500], &[10, 5000], &[33_333]];
+    for (i, dtype) in common::FLOATS.into_iter().enumerate() {
+        for (j, shape) in shapes.iter().enumerate() {
+            let kind = if j % 2 == 0 { Kind::Shifted } else { Kind::HeavyTails };
+            let sample = Sample::of(dtype, shape, kind, (i * 7 + j) as u64).sprinkle(100, 2);
+            let bench = Bench::new(&sample, Goal::Nmse(0.01), Effort::Fast);
+            bench.plan();
+            let mut bytes = [0u8; size_of::<Seen>()];
+            bench.workspace.read(&mut bytes, Stream::DEFAULT).unwrap();
+            // SAFETY: plain numbers, and there are enough bytes.
+            let seen: Seen = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+            let reals = sample.reals();
+            let finite: Vec<f64> = reals.iter().copied().filter(|v| v.is_finite()).collect();
+            let max = finite.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            let name = sample.name();
+            assert_eq!(seen.finite, finite.len() as u64, "{name}");
+            let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-5;
+            assert!(near(seen.max * seen.unit, max), "{name}: {seen:?}, {max}");
+            let variance = common::variance(&reals);
+            assert!(near(seen.variance * seen.unit * seen.unit, variance), "{name}: {seen:?}, {variance}");
+        }
+    }
+}
+
+#[test]
+fn passes_close_in_on_the_goal() {
+    let sample = Sample::of(Dtype::Bf16, &[200, 300], Kind::Gaussian, 5);
+    // A tensor that takes a fifth more or less than its sample said, and one that does not obey at all.
+    let curves: [fn(f64) -> f64; 3] = [|s| 1.2 / s, |s| 0.8 / s.powi(2), |s| 0.9 / s.sqrt()];
+    for (c, curve) in curves.into_iter().enumerate() {
+        for goal in [Goal::Bits(2.5), Goal::MaxBytes(20_000), Goal::Mse(0.01)] {
+            let bench = Bench::new(&sample, goal, Effort::Fast);
+            let mut plan = bench.plan();
+            let first = plan.step;
+            let want = bench.job.target;
+            let mut pass = 0;
+            while plan.done == 0 {
+                let by = curve(plan.step / first);
+                match goal {
+                    Goal::Mse(v) => plan.squared_error = v / by / by * plan.finite as f64,
+                    _ => plan.bytes = (want * by) as u64,
+                }
+                plan = bench.judge(&plan, pass);
+                pass += 1;
+            }
+            let say = format!("{goal:?}, curve {c}: {} bytes after {pass} passes", plan.bytes);
+            assert_eq!(bench.status(), 0, "{say}");
+            assert!(pass <= 5, "{say}");
+            let off = plan.bytes as f64 / want - 1.0;
+            match goal {
+                Goal::Mse(v) => assert!(plan.squared_error <= v * plan.finite as f64, "{say}"),
+                Goal::MaxBytes(_) => assert!(off <= 0.0 && off > -0.02, "{say}"),
+                _ => assert!(off.abs() < 0.01, "{say}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cap_out_of_reach_is_told_and_never_passed_over() {
+    let sample = Sample::of(Dtype::Bf16, &[200, 300], Kind::Rows, 5);
+    let bench = Bench::new(&sample, Goal::MaxBytes(5000), Effort::Fast);
+    let first = bench.plan();
+    for (least, reachable) in [(4900.0, true), (5100.0, false)] {
+        let mut plan = first;
+        let mut pass = 0;
+        bench.plan();
+        while plan.done == 0 {
+            assert!(pass < passes(GOAL_CAP));
+            plan.bytes = (least + 3000.0 / (1.0 + plan.step / first.step)) as u64;
+            plan = bench.judge(&plan, pass);
+            pass += 1;
+        }
+        let (ok, bytes) = (bench.status() == 0, plan.bytes);
+        assert_eq!(ok, reachable, "{bytes} bytes after {pass} passes");
+        assert!(!ok || bytes <= 5000);
+    }
+}
