@@ -49,6 +49,7 @@ fn emulator() {
         .include(&out)
         .flag_if_supported("-ffp-contract=off")
         .flag_if_supported("-Wno-unused-parameter")
+        .flag_if_supported("-Wno-unknown-pragmas")
         .file("emulator/kernels.cpp")
         .file("emulator/fibers.cpp")
         .compile("tenfold_emulator");

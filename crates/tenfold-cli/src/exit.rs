@@ -14,7 +14,7 @@ pub const DATA: u8 = 3;
 pub const UNSUPPORTED: u8 = 4;
 /// A limit stopped the work.
 pub const LIMIT: u8 = 5;
-/// The machine failed: files, memory, threads.
+/// The machine failed, or lacks what was asked for: files, memory, threads, a device.
 pub const ENVIRONMENT: u8 = 6;
 
 /// The table of `--help`.
@@ -26,7 +26,7 @@ Exit codes:
   3  bad data (damaged or not a model file), or a check that failed
   4  not supported by this build (newer format, unknown type)
   5  a limit was hit (--max-bytes cannot be met, --max-tensor-bytes)
-  6  the machine failed (files, disk full, permissions, threads)";
+  6  the machine failed (files, disk full, permissions, threads, no CUDA device)";
 
 /// A mistake on the command line that only shows after parsing.
 #[derive(Debug)]
@@ -47,6 +47,8 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
     } else if let Some(error) = error.downcast_ref::<tenfold_archive::Error>() {
         of_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold::Error>() {
+        of_kind(error.kind())
+    } else if let Some(error) = error.downcast_ref::<tenfold_cuda::Error>() {
         of_kind(error.kind())
     } else if error.is::<tenfold_eval::load::Malformed>() {
         DATA

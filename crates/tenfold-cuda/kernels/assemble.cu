@@ -71,25 +71,11 @@ KERNEL(1024) assemble_seal(const Assembly a) {
     __syncthreads();
     if (stop) return;
 
-    // Each of 32 warps takes a part. The last ends where the message does, the first may be short or empty: all that
-    // follows a part has a length that is a multiple of `each`.
-    const u32 *message = (const u32 *)a.out;
     const u64 words = (assemble_directory(a) + 8 * a.tiles) / 4;
-    const u64 each = ((words + 31) / 32 + 31) / 32 * 32;
-    const u64 after = min(words, each * (31 - warp));
-    const u64 to = words - after, from = to - min(to, each);
-    const u32 part = crc_warp(table, message + from, to - from);
-    if (lane == 0) sums[warp] = part;
+    const u32 share = crc_share(crc_open(table), (const u32 *)a.out, words, warp, 32);
+    if (lane == 0) sums[warp] = share;
     __syncthreads();
     if (warp != 0) return;
-
-    // The sum of two neighbours: that of the first, advanced by the words of the second, and that of the second.
-    u32 sum = sums[lane];
-    u32 power = crc_shift(table, 1u << 31, each);
-    for (u32 by = 1; by < 32; by <<= 1) {
-        const u32 next = __shfl_down_sync(ALL_LANES, sum, by);
-        sum = crc_multiply(sum, power) ^ next;
-        power = crc_multiply(power, power);
-    }
+    const u32 sum = warp_xor(sums[lane]);
     if (lane == 0) ((u32 *)a.out)[words] = sum;
 }

@@ -43,6 +43,43 @@ DEVICE void report(Status *status, u32 code, u32 detail = 0, u64 size = 0) {
     }
 }
 
+// Shared memory by its own short addresses, where a hot loop reckons with them; the emulator has none.
+#ifdef TENFOLD_EMULATOR
+typedef u64 SharedAt;
+DEVICE SharedAt shared_at(const void *p) { return (u64)p; }
+DEVICE u32 shared_u8(SharedAt at) { return *(const u8 *)at; }
+DEVICE u32 shared_u16(SharedAt at) { return *(const u16 *)at; }
+DEVICE u32 shared_u32(SharedAt at) { return *(const u32 *)at; }
+#else
+typedef u32 SharedAt;
+DEVICE SharedAt shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+DEVICE u32 shared_u8(SharedAt at) {
+    u32 v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+DEVICE u32 shared_u16(SharedAt at) {
+    u32 v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+DEVICE u32 shared_u32(SharedAt at) {
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+#endif
+
+// A store to the device's memory, said to be one: the compiler would have to ask otherwise.
+#ifdef TENFOLD_EMULATOR
+template <class T> DEVICE void global_put(T *p, T v) { *p = v; }
+#else
+DEVICE void global_put(u8 *p, u8 v) { asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"((u32)v) : "memory"); }
+DEVICE void global_put(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }
+DEVICE void global_put(u32 *p, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE void global_put(u64 *p, u64 v) { asm volatile("st.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+#endif
+
 template <class T> DEVICE T warp_sum(T v) {
     for (int by = 16; by > 0; by >>= 1) v += __shfl_xor_sync(ALL_LANES, v, by);
     return v;

@@ -8,47 +8,56 @@
 // Bytes of a header that a warp has at hand.
 #define WINDOW 2048
 
-// Reads a header. All lanes of the warp do the same, so that they can fetch the next piece together.
+// Reads a header. All lanes of the warp do the same, so that they can fetch the next piece together. Everything in
+// registers: whoever takes it by reference is inlined.
 struct Reader {
     const u8 *base;
-    u64 at, end;
-    u64 window;
+    u32 at, end, window;
     u8 *bytes;
     u32 code;
 };
+
+#define NO_WINDOW 0x80000000u
 
 DEVICE void reader_fail(Reader &r, u32 code) {
     if (r.code == 0) r.code = code;
 }
 
-OUTLINE void reader_fetch(Reader &r) {
-    r.window = r.at & ~3ull;
+OUTLINE void window_fetch(const u8 *base, u32 window, u32 end, u8 *bytes) {
     __syncwarp();
+#pragma unroll 4
     for (u32 i = lane_of() * 4; i < WINDOW; i += 128) {
         // Headers end at a multiple of four.
-        const u64 at = r.window + i;
-        *(u32 *)(r.bytes + i) = at < r.end ? *(const u32 *)(r.base + at) : 0;
+        const u64 at = (u64)window + i;
+        *(u32 *)(bytes + i) = at < end ? *(const u32 *)(base + at) : 0;
     }
     __syncwarp();
 }
 
-OUTLINE u32 reader_byte(Reader &r) {
+DEVICE void reader_fetch(Reader &r) {
+    r.window = r.at & ~3u;
+    window_fetch(r.base, r.window, r.end, r.bytes);
+}
+
+DEVICE u32 reader_byte(Reader &r) {
     if (r.at >= r.end) {
         reader_fail(r, STATUS_FIELD);
         return 0;
     }
-    if (r.at < r.window || r.at - r.window >= WINDOW) reader_fetch(r);
+    if (r.at - r.window >= WINDOW) reader_fetch(r);
     return r.bytes[r.at++ - r.window];
 }
 
-OUTLINE u32 reader_u32(Reader &r) {
+DEVICE u32 reader_u32(Reader &r) {
     u32 v = 0;
-    for (int i = 0; i < 4; ++i) v |= reader_byte(r) << (8 * i);
+#pragma unroll 1
+    for (u32 i = 0; i < 32; i += 8) v |= reader_byte(r) << i;
     return v;
 }
 
-OUTLINE u64 reader_varint(Reader &r) {
+DEVICE u64 reader_varint(Reader &r) {
     u64 v = 0;
+#pragma unroll 1
     for (u32 shift = 0; shift < 64; shift += 7) {
         const u32 b = reader_byte(r);
         if (r.code) return 0;
@@ -61,49 +70,58 @@ OUTLINE u64 reader_varint(Reader &r) {
 }
 
 // Skips bytes and returns where they start.
-DEVICE u64 reader_take(Reader &r, u64 n) {
-    const u64 at = r.at;
+DEVICE u32 reader_take(Reader &r, u64 n) {
+    const u32 at = r.at;
     if (n > r.end - r.at) {
         reader_fail(r, STATUS_FIELD);
         return at;
     }
-    r.at += n;
+    r.at += (u32)n;
     return at;
 }
 
-// A bit string inside a header.
+// A bit string inside a header: where the next bit is, and where the string ends, counted from the blob's start.
 struct Bits {
-    u64 have;
-    u32 count;
-    u64 last;
+    u64 at, end;
 };
 
-OUTLINE u32 bits_take(Reader &r, Bits &b, u32 n) {
-    while (b.count < n) {
-        if (r.at >= b.last) {
-            reader_fail(r, STATUS_TABLES);
-            return 0;
-        }
-        b.have |= (u64)reader_byte(r) << b.count;
-        b.count += 8;
+// The next 32 bits, whatever they are.
+DEVICE u32 bits_peek(Reader &r, const Bits &b) {
+    const u32 byte = (u32)(b.at >> 3);
+    if (byte - r.window > WINDOW - 8) {
+        r.at = byte;
+        reader_fetch(r);
     }
-    const u32 v = (u32)(b.have & ((1ull << n) - 1));
-    b.have >>= n;
-    b.count -= n;
-    return v;
+    const u32 *words = (const u32 *)r.bytes + ((byte - r.window) >> 2);
+    return __funnelshift_r(words[0], words[1], (u32)(b.at & 31));
 }
 
-OUTLINE u32 bits_gamma(Reader &r, Bits &b) {
-    u32 n = 0;
-    while (r.code == 0 && bits_take(r, b, 1) == 0) {
-        if (++n > 15) reader_fail(r, STATUS_TABLES);
+// Goes on by n bits; false, and the reason is told, if there are fewer.
+DEVICE bool bits_skip(Reader &r, Bits &b, u32 n) {
+    b.at += n;
+    if (b.at > b.end) reader_fail(r, STATUS_TABLES);
+    return b.at <= b.end;
+}
+
+// n < 32 bits.
+DEVICE u32 bits_take(Reader &r, Bits &b, u32 n) {
+    const u32 v = bits_peek(r, b) & ((1u << n) - 1);
+    return bits_skip(r, b, n) ? v : 0;
+}
+
+DEVICE u32 bits_gamma(Reader &r, Bits &b) {
+    const u32 next = bits_peek(r, b);
+    const u32 n = (u32)__ffs((i32)next) - 1;
+    if (n > 15) {
+        reader_fail(r, STATUS_TABLES);
+        return 0;
     }
-    if (r.code) return 0;
-    return (1u << n) + bits_take(r, b, n) - 1;
+    if (!bits_skip(r, b, 2 * n + 1)) return 0;
+    return (1u << n) + (next >> (n + 1) & ((1u << n) - 1)) - 1;
 }
 
 // A table of three numbers, as `Shape::freqs` has it; `weight` is room for 127 numbers.
-OUTLINE void shaped(Reader &r, Bits &b, u32 log, bool halved, u32 *freq, u64 *weight) {
+DEVICE void shaped(Reader &r, Bits &b, u32 log, bool halved, u32 *freq, u64 *weight) {
     const u32 stored = bits_take(r, b, log + 1);
     const u32 ratio = bits_take(r, b, 8), bend = bits_take(r, b, 8);
     if (r.code) return;
@@ -141,8 +159,35 @@ OUTLINE void shaped(Reader &r, Bits &b, u32 log, bool halved, u32 *freq, u64 *we
     __syncwarp();
 }
 
+// `count` codes, the frequencies of ranks `low`, …; a rank is turned into a symbol by `flip`. Every lane reads the code
+// that would start at its own bit; the warp then only has to go from one start to the next.
+DEVICE void gammas(Reader &r, Bits &b, u32 low, u32 count, u32 flip, u32 *freq) {
+    const u32 lane = lane_of();
+    for (u32 done = 0; done < count;) {
+        const u32 byte = (u32)(b.at >> 3);
+        if (byte - r.window > WINDOW - 12) {
+            r.at = byte;
+            reader_fetch(r);
+        }
+        const u32 bit = (u32)(b.at - ((u64)r.window << 3)) + lane;
+        const u32 *words = (const u32 *)r.bytes + (bit >> 5);
+        const u32 next = __funnelshift_r(words[0], words[1], bit & 31);
+        const u32 n = (u32)__ffs((i32)next) - 1;
+        const u32 len = n > 15 ? 0 : 2 * n + 1;
+        u32 mine = 256, at = 0;
+        do {
+            if (lane == at) mine = done;
+            const u32 by = __shfl_sync(ALL_LANES, len, (i32)at);
+            if (by == 0) return reader_fail(r, STATUS_TABLES);
+            at += by;
+        } while (++done < count && at < 32);
+        if (mine < 256) freq[(low + mine) ^ flip] = (1u << n) + (next >> (n + 1) & ((1u << n) - 1)) - 1;
+        if (!bits_skip(r, b, at)) return;
+    }
+}
+
 // A table of counted frequencies.
-OUTLINE void measured(Reader &r, Bits &b, bool levels, u32 *freq) {
+DEVICE void measured(Reader &r, Bits &b, bool levels, u32 *freq) {
     __syncwarp();
     for (u32 i = lane_of(); i < 256; i += 32) freq[i] = 0;
     __syncwarp();
@@ -151,17 +196,14 @@ OUTLINE void measured(Reader &r, Bits &b, bool levels, u32 *freq) {
     const u32 low = bits_take(r, b, 8), high = low + bits_take(r, b, 8);
     if (r.code) return;
     if (high > 255 || (levels && low == 0)) return reader_fail(r, STATUS_TABLES);
-    for (u32 rank = low; rank <= high && r.code == 0; ++rank) {
-        const u32 f = bits_gamma(r, b) & 0xffff;
-        if (lane_of() == 0) freq[levels ? rank ^ 0x80 : rank] = f;
-    }
+    gammas(r, b, low, high + 1 - low, levels ? 0x80 : 0, freq);
     if (levels && lane_of() == 0) freq[ESCAPE] = escape;
     __syncwarp();
 }
 
 // Shared memory of `blob_open`'s reading warp.
 struct Scratch {
-    u8 window[WINDOW];
+    u8 window[WINDOW + 8];
     u64 weight[128];
     u32 freq[256];
     u32 crc[CRC_TABLE_WORDS];
@@ -169,12 +211,11 @@ struct Scratch {
 
 // Reads tables one after the other and leaves the first slot of every symbol. `low` says which classes have low
 // bits; null for planes.
-OUTLINE void read_tables(Reader &r, Work *work, Scratch *s, u32 tables, u32 log, const u8 *low, u32 per_class) {
+DEVICE void read_tables(Reader &r, Work *work, Scratch *s, u32 tables, u32 log, const u8 *low, u32 per_class) {
     const u64 len = reader_varint(r);
     const u64 at = reader_take(r, len);
     if (r.code) return;
-    Bits b = {0, 0, at + len};
-    r.at = at;
+    Bits b = {at * 8, (at + len) * 8};
     for (u32 t = 0; t < tables && r.code == 0; ++t) {
         const u32 kind = bits_take(r, b, 2);
         if (r.code) return;
@@ -193,10 +234,11 @@ OUTLINE void read_tables(Reader &r, Work *work, Scratch *s, u32 tables, u32 log,
         }
         __syncwarp();
     }
-    if (r.at != at + len) reader_fail(r, STATUS_TABLES);
+    if ((b.at + 7) / 8 != at + len) reader_fail(r, STATUS_TABLES);
+    r.at = at + len;
 }
 
-OUTLINE void read_levels(Reader &r, Work *work, Scratch *s) {
+DEVICE void read_levels(Reader &r, Work *work) {
     Desc *d = &work->desc;
     if (!is_float(d->dtype)) return reader_fail(r, STATUS_LEVELS);
     const u32 log = reader_byte(r);
@@ -288,10 +330,9 @@ OUTLINE void read_levels(Reader &r, Work *work, Scratch *s) {
         d->table_log = log;
     }
     __syncwarp();
-    read_tables(r, work, s, classes * per_class, log, d->low, per_class);
 }
 
-OUTLINE void read_planes(Reader &r, Work *work, Scratch *s) {
+DEVICE void read_planes(Reader &r, Work *work) {
     Desc *d = &work->desc;
     const u32 coded = reader_byte(r);
     const u32 size = size_of(d->dtype);
@@ -305,30 +346,24 @@ OUTLINE void read_planes(Reader &r, Work *work, Scratch *s) {
         d->log = PLANE_LOG;
     }
     __syncwarp();
-    read_tables(r, work, s, tables, PLANE_LOG, nullptr, 1);
 }
 
-struct PlaceArgs {
+struct OpenArgs {
+    // Blobs of this launch, if they are not on the device yet.
     Item items[ITEMS_PER_LAUNCH];
     Item *to;
     Status *status;
-    u32 first, count;
+    u64 max_bytes;
+    u32 first, count, max_dims;
 };
 
 // Writes the list of blobs and clears what will be said of them.
-KERNEL(64) blob_place(const PlaceArgs a) {
+KERNEL(64) blob_place(const OpenArgs a) {
     for (u32 i = threadIdx.x; i < a.count; i += blockDim.x) {
         a.to[a.first + i] = a.items[i];
         a.status[a.first + i] = Status{0, 0, 0};
     }
 }
-
-struct OpenArgs {
-    const Item *items;
-    Status *status;
-    u64 max_bytes;
-    u32 count, max_dims;
-};
 
 // What a header says before its codec's parameters. Returns false where there is no more to read; the reason is
 // in the reader or was told.
@@ -419,6 +454,7 @@ DEVICE void place_output(const Item &item, Desc *d, Status *status) {
     const bool same = item.dtype == d->dtype;
     const bool converted = d->codec == CODEC_LEVELS && is_float(item.dtype) && size_of(item.dtype) <= 4 &&
                            d->dtype != DTYPE_F64;
+    if (item.codec && item.codec != d->codec) return report(status, STATUS_OTHER_CODEC, d->codec);
     if (!same && !converted) return report(status, STATUS_OUTPUT_DTYPE, d->dtype);
     if (item.first > d->values) return report(status, STATUS_ROWS, 0, d->values);
     const u64 rest = d->values - item.first;
@@ -432,13 +468,17 @@ DEVICE void place_output(const Item &item, Desc *d, Status *status) {
     d->end_tile = count == 0 ? d->first_tile : (d->end - 1) / d->tile_values + 1;
 }
 
-// One block a blob.
-KERNEL(256) blob_open(const OpenArgs a) {
+// One block a blob; `place` where the launch brings the list.
+DEVICE void open_blob(const OpenArgs &a, bool place) {
     __shared__ __align__(16) Scratch s;
     __shared__ u32 sums[8];
     __shared__ u32 failed;
-    const Item item = a.items[blockIdx.x];
+    const Item item = place ? a.items[blockIdx.x] : a.to[blockIdx.x];
     Status *status = a.status + blockIdx.x;
+    if (place && threadIdx.x == 0) {
+        a.to[blockIdx.x] = item;
+        *status = Status{0, 0, 0};
+    }
     Work *work = work_of(item);
     Desc *d = &work->desc;
     const u8 *blob = (const u8 *)item.blob;
@@ -482,37 +522,29 @@ KERNEL(256) blob_open(const OpenArgs a) {
     __syncthreads();
     if (failed) return;
 
-    // 2. The header's checksum: each warp takes a part, and warp 0 puts them together.
-    const u64 words = d->header_len / 4 - 1;
-    const u64 each = ((words + 7) / 8 + 31) / 32 * 32;
-    const u64 from = min(words, each * warp), to = min(words, from + each);
-    const u32 part = crc_warp(s.crc, (const u32 *)blob + from, to - from);
-    if (lane == 0) sums[warp] = part;
+    // 2. The header's checksum, a share by each warp.
+    const u32 share = crc_share(crc_open(s.crc), (const u32 *)blob, d->header_len / 4 - 1, warp, 8);
+    if (lane == 0) sums[warp] = share;
     __syncthreads();
 
     // 3. Everything before the directory.
     if (warp == 0) {
-        // The sum of a message that goes on: what there was, advanced by the words of the next part.
-        const u32 by_each = crc_shift(s.crc, 1u << 31, each);
         u32 sum = 0;
-        for (u32 w = 0; w < 8; ++w) {
-            const u64 begin = min(words, each * w), len = min(words, begin + each) - begin;
-            if (len == 0) break;
-            sum = len == each ? crc_multiply(sum, by_each) : crc_shift(s.crc, sum, len);
-            sum ^= sums[w];
-        }
-        Reader r = {blob, 0, d->header_len - 4, ~0ull, s.window, 0};
-        r.window = (u64)1 << 62;
+        for (u32 w = 0; w < 8; ++w) sum ^= sums[w];
+        Reader r = {blob, 0, (u32)d->header_len - 4, NO_WINDOW, s.window, 0};
         if (sum != *(const u32 *)(blob + d->header_len - 4)) reader_fail(r, STATUS_HEADER_CHECKSUM);
         else if (read_start(r, item, work, a, status)) {
-            if (d->codec == CODEC_LEVELS) read_levels(r, work, &s);
-            else read_planes(r, work, &s);
-            const u64 padded = (r.at + 3) & ~3ull;
+            const bool levels = d->codec == CODEC_LEVELS;
+            if (levels) read_levels(r, work);
+            else read_planes(r, work);
+            if (r.code == 0)
+                read_tables(r, work, &s, d->tables, d->table_log, levels ? d->low : nullptr, d->tables_per_class);
+            const u32 padded = (r.at + 3) & ~3u;
             const u64 tiles = (d->values + d->tile_values - 1) / d->tile_values;
             if (r.code == 0) {
                 u32 pad = 0;
-                for (u64 i = r.at; i < padded; ++i) pad |= reader_byte(r);
-                const u64 rest = r.end > padded ? r.end - padded : 0;
+                for (u32 i = r.at; i < padded; ++i) pad |= reader_byte(r);
+                const u32 rest = r.end > padded ? r.end - padded : 0;
                 if (pad || r.code || padded > r.end || rest % 8 != 0 || tiles != rest / 8) {
                     r.code = 0;
                     reader_fail(r, STATUS_DIRECTORY);
@@ -566,6 +598,9 @@ KERNEL(256) blob_open(const OpenArgs a) {
     }
 }
 
+KERNEL(256) blob_open(const OpenArgs a) { open_blob(a, true); }
+KERNEL(256) blob_open_placed(const OpenArgs a) { open_blob(a, false); }
+
 struct CheckArgs {
     const Item *items;
     Status *status;
@@ -573,7 +608,7 @@ struct CheckArgs {
 };
 
 // Checksums of the tiles that are wanted; a warp a tile.
-KERNEL(256) blob_check(const CheckArgs a) {
+KERNEL(1024) blob_check(const CheckArgs a) {
     __shared__ u32 table[CRC_TABLE_WORDS];
     const Place place = place_of(a.items, a.count, a.blocks);
     Status *status = a.status + place.item;
@@ -582,10 +617,11 @@ KERNEL(256) blob_check(const CheckArgs a) {
     if (status->code) return;
     const Item item = a.items[place.item];
     const Work *work = work_of(item);
+    const Crc crc = crc_open(table);
     const u64 stride = (u64)place.parts * (blockDim.x / 32);
     for (u64 t = work->desc.first_tile + warp_of() * place.parts + place.part; t < work->desc.end_tile; t += stride) {
         const TileAt tile = tile_at(item, work, t);
-        const u32 sum = crc_warp(table, (const u32 *)tile.bytes, tile.len / 4);
+        const u32 sum = crc_warp(crc, (const u32 *)tile.bytes, tile.len / 4);
         if (sum != tile.crc && lane_of() == 0) report(status, STATUS_TILE_CHECKSUM);
     }
 }

@@ -15,6 +15,8 @@ struct Item {
     u32 dtype;
     // The first block that works on this blob, in kernels that give a blob several.
     u32 block0;
+    // The codec it must have; 0 for any.
+    u32 codec, unused;
 };
 
 static_assert(sizeof(Item) == ITEM_BYTES, "as the launch code has it");

@@ -1,50 +1,65 @@
 // CRC-32 by a warp. Lane l takes words l, l + 32, …, so that a warp reads whole lines; its sum is advanced by 32
-// words with four look-ups, and at the end by what is left to the end of the message.
+// words with eight look-ups, and at the end by what is left to the end of the message. Tables are of four bits, and
+// there is one for each lane, so that no two lanes want the same bank.
 #pragma once
 
 #include "base.cuh"
 
-#define CRC_TABLE_WORDS 1024
+#define CRC_TABLE_WORDS (8 * 16 * 32)
+
+#ifdef TENFOLD_EMULATOR
+#define CRC_STORED static const u32
+#else
+#define CRC_STORED static __device__ const u32
+#endif
+CRC_STORED crc_nibbles[128] = CRC_NIBBLES;
+CRC_STORED crc_powers[33] = CRC_POWERS;
+CRC_STORED crc_parts[16] = CRC_PARTS;
+CRC_STORED crc_sixteens[16] = CRC_SIXTEENS;
 
 // Product modulo the CRC's polynomial; lowest coefficients in the top bits.
 OUTLINE u32 crc_multiply(u32 a, u32 b) {
     u32 product = 0;
-#pragma unroll 4
+#pragma unroll
     for (int bit = 31; bit >= 0; --bit) {
-        product ^= b >> bit & 1 ? a : 0;
-        a = (a >> 1) ^ (a & 1 ? CRC_POLYNOMIAL : 0);
+        product ^= (0u - (b >> bit & 1)) & a;
+        a = (a >> 1) ^ ((0u - (a & 1)) & CRC_POLYNOMIAL);
     }
     return product;
 }
 
-// Fills a block's table; the caller synchronises.
-DEVICE void crc_fill(u32 *table) {
-    const u32 powers[33] = CRC_POWERS;
-    for (u32 i = threadIdx.x; i < CRC_TABLE_WORDS; i += blockDim.x)
-        table[i] = crc_multiply((i & 255) << (8 * (i >> 8)), powers[32]);
+// Fills a block's tables; the caller synchronises.
+DEVICE void crc_fill(u32 *tables) {
+    for (u32 i = threadIdx.x; i < CRC_TABLE_WORDS; i += blockDim.x) tables[i] = crc_nibbles[i >> 5];
 }
 
-DEVICE u32 crc_advance(const u32 *table, u32 v) {
-    return table[v & 255] ^ table[256 + (v >> 8 & 255)] ^ table[512 + (v >> 16 & 255)] ^ table[768 + (v >> 24)];
+// A block's tables, and where the lane's column is in a row of them.
+struct Crc {
+    const u8 *tables;
+    u32 column;
+};
+
+// All lanes of a warp take part.
+DEVICE Crc crc_open(const u32 *tables) {
+    // A compiler that knew the column's bits would put tables together with it instead of with the address, at the
+    // price of an instruction each.
+    return Crc{(const u8 *)tables, __shfl_sync(ALL_LANES, lane_of() * 4, (int)lane_of())};
 }
 
-// x to the power of 32·n, n = 1 … 32, without an array that would live in memory.
-OUTLINE u32 crc_power(u32 n) {
-    const u32 powers[33] = CRC_POWERS;
-    u32 p = 0;
+// Takes the next word into a lane's sum.
+DEVICE u32 crc_next(const Crc &c, u32 sum, u32 word) {
+    u32 v = word;
+    // A row of 32 words is 128 bytes: the nibble moves to bits 7 to 10.
 #pragma unroll
-    for (u32 i = 0; i <= 32; ++i) p = i == n ? powers[i] : p;
-    return p;
-}
-
-// v times x to the power of 32·words.
-DEVICE u32 crc_shift(const u32 *table, u32 v, u64 words) {
-    for (; words >= 32; words -= 32) v = crc_advance(table, v);
-    return words ? crc_multiply(v, crc_power((u32)words)) : v;
+    for (u32 n = 0; n < 8; ++n) {
+        const u32 row = n < 2 ? sum << (7 - 4 * n) : sum >> (4 * n - 7);
+        v ^= *(const u32 *)(c.tables + ((row & 0x780) | c.column) + n * 2048);
+    }
+    return v;
 }
 
 // Checksum of `words` words; all lanes of a warp take part and get it.
-DEVICE u32 crc_warp(const u32 *table, const u32 *at, u64 words) {
+DEVICE u32 crc_warp(const Crc &c, const u32 *at, u64 words) {
     if (words == 0) return 0;
     const u32 lane = lane_of();
     u32 acc = 0;
@@ -57,14 +72,30 @@ DEVICE u32 crc_warp(const u32 *table, const u32 *at, u64 words) {
         j += 32;
     }
     for (; j + 96 < words; j += 128) {
-        const u32 a = at[j], b = at[j + 32], c = at[j + 64], d = at[j + 96];
-        acc = crc_advance(table, acc) ^ a;
-        acc = crc_advance(table, acc) ^ b;
-        acc = crc_advance(table, acc) ^ c;
-        acc = crc_advance(table, acc) ^ d;
+        const u32 w0 = at[j], w1 = at[j + 32], w2 = at[j + 64], w3 = at[j + 96];
+        acc = crc_next(c, crc_next(c, crc_next(c, crc_next(c, acc, w0), w1), w2), w3);
     }
-    for (; j < words; j += 32) acc = crc_advance(table, acc) ^ at[j];
+    for (; j < words; j += 32) acc = crc_next(c, acc, at[j]);
     // The last word that this lane took is `j − 32`.
-    if (lane < words) acc = crc_multiply(acc, crc_power((u32)(words - (j - 32))));
+    if (lane < words) acc = crc_multiply(acc, crc_powers[words - (j - 32)]);
     return ~warp_xor(acc);
+}
+
+// Share of warp `warp` of `warps` in the checksum of a longer message; the shares' exclusive-or is the sum. Parts are
+// counted from the end, so that what follows each is known beforehand.
+DEVICE u32 crc_share(const Crc &c, const u32 *at, u64 words, u32 warp, u32 warps) {
+    const u64 parts = (words + CRC_PART - 1) / CRC_PART;
+    u32 sum = 0;
+    for (u64 part = warp; part < parts; part += warps) {
+        const u64 end = words - part * CRC_PART, begin = end > CRC_PART ? end - CRC_PART : 0;
+        u32 mine = crc_warp(c, at + begin, end - begin);
+        mine = crc_multiply(mine, crc_parts[part & 15]);
+        for (u64 left = part >> 4; left > 0;) {
+            const u64 by = left < 16 ? left : 15;
+            mine = crc_multiply(mine, crc_sixteens[by]);
+            left -= by;
+        }
+        sum ^= mine;
+    }
+    return sum;
 }

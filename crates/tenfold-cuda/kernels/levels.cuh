@@ -99,6 +99,12 @@ typedef LevelsDtype<u16, DTYPE_BF16> LevelsBf16;
 typedef LevelsDtype<u32, DTYPE_F32> LevelsF32;
 typedef LevelsDtype<u64, DTYPE_F64> LevelsF64;
 
+// What inner loops are made for. MAPPED: there are classes. FULL: there may be anything: classes or not, low bits, an
+// error to measure, a bound.
+#define SEARCH_BARE 0
+#define SEARCH_MAPPED 1
+#define SEARCH_FULL 2
+
 // What makes reals of a tensor's elements and levels of reals.
 struct LevelsScale {
     float factor, max_u;
@@ -133,11 +139,11 @@ template <class V> DEVICE double levels_off(const LevelsScale &s, typename V::E 
 }
 
 // Level of a scalar quantiser; `thresholds` are those of the value's class. Where a bound is missed the value is stored
-// exactly, and its level might as well be the cheapest. PLAIN: there is no bound.
-template <class V, bool PLAIN>
+// exactly, and its level might as well be the cheapest.
+template <class V, u32 MODE>
 DEVICE i32 levels_scalar(const LevelsScale &s, const float *thresholds, typename V::E bits, bool &aside) {
     const float u = levels_u<V>(s, bits, aside);
-    if (PLAIN || !s.bounded) return scalar_level(thresholds, u);
+    if (MODE != SEARCH_FULL || !s.bounded) return scalar_level(thresholds, u);
     const i32 k = scalar_nearest(u);
     if (!aside) aside = !(fabs(levels_off<V>(s, bits, k, 0)) <= s.bound);
     return aside ? 0 : k;

@@ -18,9 +18,10 @@ struct CountShared {
     LevelsScale scale;
 };
 
-// PLAIN: nothing is measured, and there is no bound.
-template <class V, bool PLAIN> DEVICE void count_values(const LevelsPass &a, const CountShared &c, u64 stride, LevelsSum &sum) {
+template <class V, u32 MODE>
+DEVICE void count_values(const LevelsPass &a, CountShared c, u64 stride, LevelsSum &sum) {
     typedef typename V::E E;
+    if (MODE != SEARCH_FULL) c.map.any = MODE == SEARCH_MAPPED;
     constexpr u32 each = 16 / sizeof(E);
     const E *data = (const E *)a.job.data;
     const u64 values = a.job.values;
@@ -32,17 +33,17 @@ template <class V, bool PLAIN> DEVICE void count_values(const LevelsPass &a, con
         const uint4 now = next;
         // The next load is on its way while this one is worked on.
         next = at + stride + each <= values ? *(const uint4 *)(data + at + stride) : none;
-        const u32 count = (u32)min(values - at, (u64)each);
+        const bool whole = at + each <= values;
         LevelsPlace here = place;
 #pragma unroll
         for (u32 j = 0; j < each; ++j) {
-            if (j >= count) break;
+            if (!whole && at + j >= values) break;
             const u32 cls = levels_class(c.map, here);
-            const E x = count == each ? count_element<E>(now, j) : data[at + j];
+            const E x = whole ? count_element<E>(now, j) : data[at + j];
             bool aside;
-            const i32 k = levels_scalar<V, PLAIN>(c.scale, c.thresholds + cls * SCALAR_CLASS, x, aside);
-            levels_tally(c.hist, cls << 9 | levels_symbol(k >> c.low[cls]));
-            if (!PLAIN && a.measure) levels_measure<V>(sum, c.scale, x, k, 0, aside);
+            const i32 k = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, x, aside);
+            levels_tally(c.hist, cls << 9 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k));
+            if (MODE == SEARCH_FULL && a.measure) levels_measure<V>(sum, c.scale, x, k, 0, aside);
             if (c.map.any && ++here.col == c.map.width) {
                 here.col = 0;
                 here.scale = levels_row_scale(c.map, ++here.row);
@@ -70,8 +71,9 @@ template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     c.thresholds = thresholds;
     c.low = low;
     LevelsSum sum = {0.0, 0};
-    if (a.measure || plan->bounded) count_values<V, false>(a, c, stride, sum);
-    else count_values<V, true>(a, c, stride, sum);
+    if (a.measure || plan->bounded || plan->any_low) count_values<V, SEARCH_FULL>(a, c, stride, sum);
+    else if (c.map.any) count_values<V, SEARCH_MAPPED>(a, c, stride, sum);
+    else count_values<V, SEARCH_BARE>(a, c, stride, sum);
     if (a.measure) levels_sum(a.sums, sum);
     levels_flush(c.hist, plan->classes, a.counts);
 }

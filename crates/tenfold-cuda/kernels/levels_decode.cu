@@ -15,13 +15,18 @@ struct LevelsArgs {
     u32 shared;
 };
 
+// Marks the escape among elements of less than 32 bits.
+#define LUT_ESCAPE 0x80000000u
+
 // What the tiles of a blob have in common, in shared memory or near it.
 template <class E> struct Common {
+    // For each class the table of quantiser 1, if there are two, then that of quantiser 0.
     const u32 *slots;
-    const E *lut;
-    // First slot of each sum's class.
+    // Elements of quantiser 1, then of quantiser 0, by symbol; see `LUT_ESCAPE`.
+    const u32 *lut;
+    // Byte at which the table of quantiser 0 starts, by the sum's class.
     const u32 *base;
-    // Scale of each column.
+    // Four times the scale of each column.
     const u8 *cols;
     u16 *ring;
     bool has_slots, has_cols;
@@ -43,7 +48,7 @@ struct Bytes {
     u32 code;
 };
 
-OUTLINE u32 bytes_next(Bytes &b) {
+DEVICE u32 bytes_next(Bytes &b) {
     if (b.at >= b.end) {
         b.code = b.code ? b.code : STATUS_FIELD;
         return 0;
@@ -51,8 +56,9 @@ OUTLINE u32 bytes_next(Bytes &b) {
     return b.base[b.at++];
 }
 
-OUTLINE u64 bytes_varint(Bytes &b) {
+DEVICE u64 bytes_varint(Bytes &b) {
     u64 v = 0;
+#pragma unroll 1
     for (u32 shift = 0; shift < 64; shift += 7) {
         const u32 c = bytes_next(b);
         if (b.code) return 0;
@@ -135,7 +141,7 @@ struct Coder {
 };
 
 // The high part of a level that has no symbol, where `mine`. All lanes take part.
-OUTLINE i32 escape_next(const Tile &t, Coder &c, bool mine, u32 low_bits, i32 otherwise) {
+DEVICE i32 escape_next(const Tile &t, Coder &c, bool mine, u32 low_bits, i32 otherwise) {
     const u32 who = __ballot_sync(ALL_LANES, mine);
     const u32 i = c.escapes + (u32)__popc(who & ((1u << lane_of()) - 1));
     c.escapes += (u32)__popc(who);
@@ -176,14 +182,17 @@ DEVICE u32 next_state(const Desc *d, u32 s, i32 k) {
     return (s >> 1) ^ (s & 1 ? d->on_quantiser : 0) ^ (k & 1 ? d->on_parity : 0);
 }
 
-// Any blob, any window, from step `from` on: one value at a time, everything looked up where it lies.
+// Which of the tables in shared memory a class's quantiser has.
+DEVICE u32 slots_at(const Desc *d, u32 cls, u32 q) { return cls * d->tables_per_class + (d->tables_per_class - 1) - q; }
+
+// Any blob, any window, steps `step` up to `end`: one value at a time, everything looked up where it lies.
 template <class E>
-DEVICE void steps_plain(const Item &item, const Work *work, const Common<E> &common, const Tile &t, Coder &c, u32 step) {
+DEVICE void steps_plain(const Item &item, const Work *work, const Common<E> &common, const Tile &t, Coder &c, u32 step, u32 end) {
     const Desc *d = &work->desc;
     const u32 lanes = d->lanes, lane = lane_of();
     const u8 *blob = (const u8 *)item.blob;
     E *out = (E *)item.out;
-    for (; (u64)step * lanes < t.to; ++step) {
+    for (; step < end; ++step) {
         const u32 i = step * lanes + lane;
         const bool active = lane < lanes && i < t.values;
         u32 cls = 0;
@@ -196,14 +205,15 @@ DEVICE void steps_plain(const Item &item, const Work *work, const Common<E> &com
         u32 slot = 0;
         if (active) {
             const u32 at = c.x & ((1u << d->log) - 1);
-            slot = common.has_slots ? common.slots[(set << d->log) + at] : slot_find(work->start[set], d->log, at);
+            slot = common.has_slots ? common.slots[(slots_at(d, cls, q) << d->log) + at]
+                                    : slot_find(work->start[set], d->log, at);
             c.x = pop(c.x, slot, d->log);
         }
         c.x = fill_up(c.words, c.x, active);
         words_refill(c.words);
         const u32 bits = active ? d->low[cls] : 0;
-        i32 k = (i32)slot >> 24;
-        const bool escaped = active && (slot >> 24) == ESCAPE;
+        i32 k = slot_level(slot);
+        const bool escaped = active && slot_symbol(slot) == ESCAPE;
         if (__any_sync(ALL_LANES, escaped)) k = escape_next(t, c, escaped, bits, k);
         if (d->any_low) k = (i32)((u32)k << bits | low_next(t, c, bits));
         if (active) {
@@ -214,64 +224,109 @@ DEVICE void steps_plain(const Item &item, const Work *work, const Common<E> &com
     }
 }
 
-// Whole steps of 32 lanes without low bits, four at a time; returns how many were done.
-template <class E, bool CLASSES>
-DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &common, const Tile &t, Coder &c) {
+// Whole steps of 32 lanes without low bits, four at a time from `step` on; returns where it stopped: at `end`, or at
+// four steps with an escape among them, which are left to the plain way.
+//
+// Everything here is about the length of the chain from one state to the next and about the number of instructions:
+// the trellis's state is kept with its bits reversed, so that the quantiser is the sign; tables of quantiser 1 lie
+// before those of quantiser 0, so that a mask made of the sign picks one; whether a symbol was an escape is asked once
+// in four steps.
+template <class E, u32 CLASSES>
+DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &common, const Tile &t, Coder &c, u32 step, u32 end) {
     const Desc *d = &work->desc;
-    const u32 lane = lane_of(), log = d->log, mask = (1u << log) - 1;
-    const u32 on_quantiser = d->on_quantiser, on_parity = d->on_parity;
-    const u32 width = (u32)d->width, row_bits = d->row_bits;
-    const bool by_column = d->col_bits > 0;
+    const u32 lane = lane_of(), log = d->log, mask = ((1u << log) - 1) << 2, below = (1u << lane) - 1;
+    const u32 on_quantiser = __brev(d->on_quantiser), on_parity = __brev(d->on_parity);
+    const SharedAt slots = shared_at(common.slots) + (d->tables_per_class - 1) * (4 << log);
+    const SharedAt lut = shared_at(common.lut) + 1024, ring = shared_at(common.ring);
+    const SharedAt base = shared_at(common.base);
+    const u64 first = t.start + (u64)step * 32 + lane;
+    E *out = (E *)item.out + (first - d->first);
+
+    // Where this lane stands in the class map.
     const u8 *rows = (const u8 *)item.blob + d->rows_at;
+    const u32 width = (u32)d->width, row_bits = d->row_bits;
     const u64 rows_len = d->rows_len;
-    const u32 *slots = common.slots;
-    const E *lut = common.lut;
-    E *out = (E *)item.out + (t.start - d->first) + lane;
+    const SharedAt cols = shared_at(common.cols), cols_end = cols + width;
     u64 row = 0;
-    u32 col = 0, scale = 0, next_scale = 0;
+    SharedAt col = cols, scale = 0, next_scale = 0;
     if (CLASSES) {
-        row = (t.start + lane) / width;
-        col = (u32)((t.start + lane) - row * width);
-        scale = scale_at(rows, rows_len, row_bits, row);
-        next_scale = scale_at(rows, rows_len, row_bits, row + 1);
+        row = first / width;
+        col = cols + (u32)(first - row * width);
+        scale = base + 4 * scale_at(rows, rows_len, row_bits, row);
+        next_scale = base + 4 * scale_at(rows, rows_len, row_bits, row + 1);
     }
-    u32 x = c.x, s = c.s;
-    Words w = c.words;
-    const u32 steps = t.values / 128 * 4;
-    for (u32 step = 0; step < steps; step += 4) {
+
+    // Tables of four steps, looked up a group ahead: first the columns' scales, then what they and the row's pick.
+    SharedAt pick[4], table[4], ahead[4];
+    bool crossed = false;
+    const auto columns = [&]() {
+        crossed = false;
 #pragma unroll
         for (u32 j = 0; j < 4; ++j) {
-            u32 base = 0;
-            if (CLASSES) {
-                base = common.base[scale + (by_column ? common.cols[col] : 0)];
-                col += 32;
-                if (col >= width) {
-                    col -= width;
-                    ++row;
-                    scale = next_scale;
-                    next_scale = scale_at(rows, rows_len, row_bits, row + 1);
-                }
-            }
-            const u32 q = s & 1;
-            const u32 slot = slots[base + (q << log) + (x & mask)];
-            x = fill_up(w, pop(x, slot, log));
-            i32 k = (i32)slot >> 24;
-            E v = lut[q << 8 | slot >> 24];
-            const bool escaped = slot >> 24 == ESCAPE;
-            if (__any_sync(ALL_LANES, escaped)) {
-                k = escape_next(t, c, escaped, 0, k);
-                if (escaped) v = element<E>(item.dtype, d->scale, units_of(d->offsets, k, q));
-            }
-            s = (s >> 1) ^ (q ? on_quantiser : 0) ^ (k & 1 ? on_parity : 0);
-            out[j * 32] = v;
+            pick[j] = scale + (CLASSES == 2 ? 0 : shared_u8(col));
+            col += 32;
+            const bool over = col >= cols_end;
+            crossed |= over;
+            col = over ? col - width : col;
+            scale = over ? next_scale : scale;
+        }
+    };
+    const auto tables = [&]() {
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) ahead[j] = slots + shared_u32(pick[j]);
+        if (__any_sync(ALL_LANES, crossed)) {
+            if (crossed) next_scale = base + 4 * scale_at(rows, rows_len, row_bits, ++row + 1);
+        }
+    };
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) table[j] = ahead[j] = slots;
+    if (CLASSES) {
+        columns();
+        tables();
+    }
+
+    u32 x = c.x, s = __brev(c.s);
+    Words w = c.words;
+    for (; step < end; step += 4) {
+        const u32 x_before = x, s_before = s;
+        const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
+        SharedAt at = from;
+        u32 escaped = 0;
+        if (CLASSES) {
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j) table[j] = ahead[j];
+            columns();
+        }
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            const u32 q = (u32)((i32)s >> 31);
+            const u32 slot = shared_u32((x << 2 & mask) | (table[j] + (i32)(q & ~(mask | 3))));
+            const u32 high = x >> log;
+            x = (slot & 0xfff) * high + high + (slot >> 20);
+            const bool low = x < START;
+            const u32 who = __ballot_sync(ALL_LANES, low);
+            const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
+            at += 2 * (u32)__popc(who);
+            const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
+            x = low ? x << 16 | word : x;
+            escaped |= sizeof(E) < 4 ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
+            s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);
+            global_put(out + j * 32, (E)v);
+            if (CLASSES && j == 1) tables();
+        }
+        if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
+            x = x_before;
+            s = s_before;
+            break;
         }
         out += 128;
+        w.at += (u32)(at - from) / 2;
         words_refill(w);
     }
     c.x = x;
-    c.s = s;
+    c.s = __brev(s);
     c.words = w;
-    return steps;
+    return step;
 }
 
 // Values stored as they were, over what the levels gave.
@@ -284,6 +339,7 @@ template <class E> DEVICE u32 put_exact(const Item &item, const Desc *d, const T
     for (u64 r = 0; r < runs && !b.code; ++r) {
         const u64 gap = bytes_varint(b), len = bytes_varint(b);
         u64 bits = 0;
+#pragma unroll 1
         for (u32 i = 0; i < size; ++i) bits |= (u64)bytes_next(b) << (8 * i);
         if (b.code) break;
         const u64 room = t.values - end;
@@ -328,11 +384,20 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
             if (c.bad) report(status, c.bad);
             return;
         }
-        u32 step = 0;
         const bool whole = t.from == 0 && t.to == t.values && d->lanes == 32 && !d->any_low && common.has_slots;
-        if (whole && d->classes == 1) step = steps_fast<E, false>(item, work, common, t, c);
-        else if (whole && common.has_cols) step = steps_fast<E, true>(item, work, common, t, c);
-        steps_plain<E>(item, work, common, t, c, step);
+        // Elements of eight bytes have no table of them.
+        const bool fast = sizeof(E) < 8 && whole && (d->classes == 1 || common.has_cols);
+        const u32 fast_end = fast ? t.values / 128 * 4 : 0, end = (t.to + d->lanes - 1) / d->lanes;
+        for (u32 step = 0; step < end;) {
+            if (step < fast_end) {
+                if (d->classes == 1) step = steps_fast<E, 0>(item, work, common, t, c, step, fast_end);
+                else if (d->col_bits) step = steps_fast<E, 1>(item, work, common, t, c, step, fast_end);
+                else step = steps_fast<E, 2>(item, work, common, t, c, step, fast_end);
+            }
+            const u32 stop = step < fast_end ? step + 4 : end;
+            steps_plain<E>(item, work, common, t, c, step, stop);
+            step = stop;
+        }
         if (t.to == t.values) {
             if (c.x != START || words_taken(c.words) != t.words) c.bad = c.bad ? c.bad : STATUS_WORDS;
             if (c.escapes != t.escapes) c.bad = c.bad ? c.bad : STATUS_ESCAPES;
@@ -362,12 +427,16 @@ template <class E> DEVICE void decode_blob(const LevelsArgs &a, unsigned char *m
     __syncthreads();
     if (*stop) return;
 
-    // Shared memory: rings, look-up tables, slots, columns; the last two if there is room.
-    u32 used = warps * RING_BYTES;
-    E *lut = (E *)(memory + used);
-    used += 512 * sizeof(E);
+    // Shared memory: rings, look-up tables, slots at a multiple of a table's size, columns; the last two if there is
+    // room.
+    u32 used = warps * RING_ROOM;
+    u32 *lut = (u32 *)(memory + used);
+    used += 512 * 4;
     u32 *base = (u32 *)(memory + used);
     used += SUMS * 4;
+    u16 *near = (u16 *)(memory + used);
+    used += 256 * 2;
+    used += (u32)(-((u64)shared_at(memory) + used) & ((4ull << d->log) - 1));
     u32 *slots = (u32 *)(memory + used);
     const u32 slots_len = d->tables << d->log;
     Common<E> common;
@@ -375,23 +444,30 @@ template <class E> DEVICE void decode_blob(const LevelsArgs &a, unsigned char *m
     if (common.has_slots) used += slots_len * 4;
     u8 *cols = memory + used;
     const bool room = d->col_bits == 0 || (u64)used + d->width <= a.shared;
-    common.has_cols = common.has_slots && d->classes > 1 && d->width >= 32 && d->width < (1u << 30) && room;
+    // Four steps may lead into the next row, but not beyond.
+    common.has_cols = common.has_slots && d->classes > 1 && d->width >= 128 && d->width < (1u << 30) && room;
     for (u32 i = threadIdx.x; i < 512; i += blockDim.x) {
+        const u32 q = i < 256;
         const i32 k = (i32)(signed char)(i & 255);
-        lut[i] = element<E>(item.dtype, d->scale, units_of(d->offsets, k, i >> 8));
+        u32 v = sizeof(E) < 8 ? (u32)element<E>(item.dtype, d->scale, units_of(d->offsets, k, q)) : 0;
+        if (sizeof(E) < 4 && (i & 255) == ESCAPE) v |= LUT_ESCAPE;
+        lut[i] = v;
     }
-    for (u32 i = threadIdx.x; i < SUMS; i += blockDim.x) base[i] = (u32)d->class_of_sum[i] * d->tables_per_class << d->log;
+    for (u32 i = threadIdx.x; i < SUMS; i += blockDim.x) base[i] = (u32)d->class_of_sum[i] * d->tables_per_class << d->log << 2;
     if (common.has_slots)
-        for (u32 t = 0; t < d->tables; ++t) slots_fill(slots + (t << d->log), work->start[t], d->log);
+        for (u32 t = 0; t < d->tables; ++t) {
+            const u32 cls = t / d->tables_per_class, q = t % d->tables_per_class;
+            slots_fill(slots + (slots_at(d, cls, q) << d->log), work->start[t], d->log, near);
+        }
     if (common.has_cols && d->col_bits)
         for (u32 i = threadIdx.x; i < d->width; i += blockDim.x)
-            cols[i] = (u8)scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, i);
+            cols[i] = (u8)(4 * scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, i));
     __syncthreads();
     common.slots = slots;
     common.lut = lut;
     common.base = base;
     common.cols = cols;
-    common.ring = (u16 *)(memory + warp_of() * RING_BYTES);
+    common.ring = (u16 *)(memory + warp_of() * RING_ROOM);
     const u64 stride = (u64)place.parts * warps;
     for (u64 t = d->first_tile + (u64)warp_of() * place.parts + place.part; t < d->end_tile; t += stride)
         decode_tile<E>(item, work, common, t, status);

@@ -73,10 +73,14 @@ template <class V> DEVICE void stream_codes(const LevelsPass &a, const StreamSha
     }
 }
 
-// Levels of a scalar quantiser, found a second time. PLAIN: there is no bound.
-template <class V, bool PLAIN>
-DEVICE void stream_scalar(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
+// Levels of a scalar quantiser, found a second time.
+template <class V, u32 MODE>
+DEVICE void stream_scalar(const LevelsPass &a, StreamShared c, u64 tile, Stream &s) {
     typedef typename V::E E;
+    if (MODE != SEARCH_FULL) {
+        c.map.any = MODE == SEARCH_MAPPED;
+        c.any_low = false;
+    }
     const u32 lanes = a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
     const u32 steps = levels_steps(len, lanes, lane), groups = ((len + lanes - 1) / lanes + 3) / 4;
     const u64 first = levels_first(a.job, tile) + lane;
@@ -105,8 +109,8 @@ DEVICE void stream_scalar(const LevelsPass &a, const StreamShared &c, u64 tile, 
                 const u32 cls = levels_class(c.map, place);
                 levels_back(c.map, place);
                 bool aside;
-                k = levels_scalar<V, PLAIN>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j], aside);
-                code = cls << 9 | levels_symbol(k >> c.low[cls]);
+                k = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j], aside);
+                code = cls << 9 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k);
                 s.flags |= (k ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
             }
             stream_push(c, s, code, active, [&]() { return k; });
@@ -125,8 +129,9 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
     s.escapes = s.far = s.low_bits = 0;
     s.flags = 0;
     if (!c.trellis) {
-        if (c.scale.bounded) stream_scalar<V, false>(a, c, tile, s);
-        else stream_scalar<V, true>(a, c, tile, s);
+        if (c.scale.bounded || c.any_low) stream_scalar<V, SEARCH_FULL>(a, c, tile, s);
+        else if (c.map.any) stream_scalar<V, SEARCH_MAPPED>(a, c, tile, s);
+        else stream_scalar<V, SEARCH_BARE>(a, c, tile, s);
         s.flags = (__any_sync(ALL_LANES, s.flags & LEVELS_CODED) ? LEVELS_CODED : 0u) |
                   (__any_sync(ALL_LANES, s.flags & LEVELS_ASIDE) ? LEVELS_ASIDE : 0u);
     } else {

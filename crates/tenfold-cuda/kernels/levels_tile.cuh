@@ -50,7 +50,7 @@ DEVICE LevelsValue<V> levels_fetch(const LevelsPass &a, const LevelsAgain &g, u6
     const u32 cls = levels_class(g.map, place);
     v.x = x;
     v.set = cls * 2;
-    v.k = levels_scalar<V, false>(g.scale, g.thresholds + cls * SCALAR_CLASS, x, v.aside);
+    v.k = levels_scalar<V, SEARCH_FULL>(g.scale, g.thresholds + cls * SCALAR_CLASS, x, v.aside);
     return v;
 }
 

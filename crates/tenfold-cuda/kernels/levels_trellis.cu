@@ -14,6 +14,7 @@ struct TrellisShared {
     LevelsMap map;
     LevelsHist hist;
     LevelsScale scale;
+    bool measure;
 };
 
 // A thread's lane.
@@ -27,76 +28,114 @@ template <class V> struct TrellisLane {
     uint2 *codes;
 };
 
+// A step forwards; returns its decisions below those of the steps before.
+template <class V, u32 NU>
+DEVICE u32 trellis_on(const TrellisShared &c, float (&metric)[1 << NU], LevelsPlace &place, typename V::E x, u32 word) {
+    bool aside;
+    const float u = levels_u<V>(c.scale, x, aside);
+    float cost[4];
+    trellis_branch(c.costs + levels_class(c.map, place) * TRELLIS_CLASS, u, cost);
+    levels_next(c.map, place);
+    return trellis_step<NU>(metric, cost, word);
+}
+
+// Decisions of four steps share a word, the first step's on top. Returns the state at the end.
 template <class V, u32 NU> DEVICE u32 trellis_forward(const TrellisShared &c, const TrellisLane<V> &l) {
     typedef typename V::E E;
     float metric[1 << NU];
     trellis_start<NU>(metric);
     LevelsPlace place = levels_seek(c.map, l.first);
     const E *data = l.data;
-    for (u32 t = 0; t < l.steps; t += 4) {
-        if (t % SETTLE == 0 && t > 0) trellis_settle<NU>(metric);
-        const u32 count = min(l.steps - t, 4u);
+    u32 *decisions = l.decisions;
+    const u32 stride = l.lanes, whole = l.steps / 4;
+    for (u32 group = 0; group < whole; ++group) {
         E x[4];
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) x[j] = j < count ? data[j * l.lanes] : (E)0;
-        data += 4 * l.lanes;
+        for (u32 j = 0; j < 4; ++j) x[j] = data[j * stride];
+        data += 4 * stride;
+        if (group % (SETTLE / 4) == SETTLE / 4 - 1) trellis_settle<NU>(metric);
         u32 word = 0;
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
-            if (j >= count) break;
-            bool aside;
-            const float u = levels_u<V>(c.scale, x[j], aside);
-            float cost[4];
-            trellis_branch(c.costs + levels_class(c.map, place) * TRELLIS_CLASS, u, cost);
-            levels_next(c.map, place);
-            word |= trellis_step<NU>(metric, cost) << (8 * j);
-        }
-        l.decisions[t / 4 * 32] = word;
+        for (u32 j = 0; j < 4; ++j) word = trellis_on<V, NU>(c, metric, place, x[j], word);
+        *decisions = word;
+        decisions += 32;
+    }
+    if (l.steps % 4) {
+        u32 word = 0;
+        for (u32 j = 0; j < l.steps % 4; ++j) word = trellis_on<V, NU>(c, metric, place, data[j * stride], word);
+        *decisions = word << (4 - l.steps % 4) * (1 << NU);
     }
     return trellis_best<NU>(metric);
 }
 
-// Returns the tile's flags as this lane sees them. PLAIN: nothing is measured.
-template <class V, u32 NU, bool PLAIN>
-DEVICE u32 trellis_backward(const TrellisShared &c, const TrellisLane<V> &l, u32 s, bool measure, LevelsSum &sum) {
-    typedef typename V::E E;
+// What a lane finds on its way back.
+struct TrellisBack {
+    LevelsPlace place;
+    u32 state;
+    // All levels or-ed together, and whether any value is stored exactly.
+    u32 any, asides;
+    LevelsSum sum;
+};
+
+// A step back; `word` has its decisions in its low bits. Returns the code.
+template <class V, u32 NU, u32 MODE>
+DEVICE u32 trellis_off(const TrellisShared &c, TrellisBack &b, typename V::E x, u32 word) {
     constexpr u32 on_quantiser[] = TRELLIS_QUANTISER, on_parity[] = TRELLIS_PARITY;
-    if (l.steps == 0) return 0;
-    LevelsPlace place = levels_seek(c.map, l.first + (u64)(l.steps - 1) * l.lanes);
-    u32 flags = 0;
-    for (u32 group = (l.steps + 3) / 4; group-- > 0;) {
-        const u32 count = min(l.steps - group * 4, 4u), word = l.decisions[group * 32];
-        const E *data = l.data + (u64)group * 4 * l.lanes;
-        E x[4];
-#pragma unroll
-        for (u32 j = 0; j < 4; ++j) x[j] = j < count ? data[j * l.lanes] : (E)0;
-        u32 codes[2] = {0, 0};
-#pragma unroll
-        for (u32 j = 4; j-- > 0;) {
-            if (j >= count) continue;
-            bool aside;
-            const float u = levels_u<V>(c.scale, x[j], aside);
-            const u32 cls = levels_class(c.map, place);
-            levels_back(c.map, place);
-            const u32 q = s >> (NU - 1), odd = word >> (8 * j + s) & 1;
-            s = trellis_before(s, q, odd, NU, on_quantiser[NU], on_parity[NU]);
-            const i32 k = trellis_level(c.costs + cls * TRELLIS_CLASS, u, q, odd);
-            const u32 index = (cls * 2 + q) << 8 | levels_symbol(k >> c.low[cls]);
-            levels_tally(c.hist, index);
-            if (!PLAIN && measure) levels_measure<V>(sum, c.scale, x[j], k, q, aside);
-            flags |= (k ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
-            const u32 code = index | odd * LEVELS_ODD | (k ? 0 : LEVELS_ZERO) | (aside ? LEVELS_EXACT : 0);
-            codes[j / 2] |= code << (16 * (j % 2));
-        }
-        l.codes[(u64)group * l.lanes] = make_uint2(codes[0], codes[1]);
-    }
-    return flags;
+    bool aside;
+    const float u = levels_u<V>(c.scale, x, aside);
+    const u32 cls = levels_class(c.map, b.place);
+    levels_back(c.map, b.place);
+    const u32 q = b.state >> (NU - 1), odd = word >> b.state & 1;
+    b.state = trellis_before(b.state, q, odd, NU, on_quantiser[NU], on_parity[NU]);
+    const i32 k = trellis_level(c.costs + cls * TRELLIS_CLASS, u, q, odd);
+    const u32 index = (cls * 2 + q) << 8 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k);
+    levels_tally(c.hist, index);
+    if (MODE == SEARCH_FULL && c.measure) levels_measure<V>(b.sum, c.scale, x, k, q, aside);
+    b.any |= (u32)k;
+    b.asides |= aside;
+    return index | odd * LEVELS_ODD | (k ? 0 : LEVELS_ZERO) | (aside ? LEVELS_EXACT : 0);
 }
 
-template <class V, u32 NU, bool PLAIN>
-DEVICE void trellis_tiles(const LevelsPass &a, const TrellisShared &c, LevelsSum &sum) {
+template <class V, u32 NU, u32 MODE>
+DEVICE void trellis_backward(const TrellisShared &c, const TrellisLane<V> &l, TrellisBack &b) {
+    typedef typename V::E E;
+    constexpr u32 bits = 1u << NU;
+    if (l.steps == 0) return;
+    b.place = levels_seek(c.map, l.first + (u64)(l.steps - 1) * l.lanes);
+    const u32 stride = l.lanes, whole = l.steps / 4;
+    const E *data = l.data + (u64)whole * 4 * stride;
+    const u32 *decisions = l.decisions + whole * 32;
+    uint2 *codes = l.codes + (u64)whole * stride;
+    if (l.steps % 4) {
+        const u32 word = *decisions;
+        u32 code[2] = {0, 0};
+#pragma unroll
+        for (u32 j = 4; j-- > 0;)
+            if (j < l.steps % 4)
+                code[j / 2] |= trellis_off<V, NU, MODE>(c, b, data[j * stride], word >> (3 - j) * bits) << (16 * (j % 2));
+        *codes = make_uint2(code[0], code[1]);
+    }
+    for (u32 group = whole; group-- > 0;) {
+        data -= 4 * stride;
+        decisions -= 32;
+        codes -= stride;
+        E x[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) x[j] = data[j * stride];
+        const u32 word = *decisions;
+        u32 code[4];
+#pragma unroll
+        for (u32 j = 4; j-- > 0;) code[j] = trellis_off<V, NU, MODE>(c, b, x[j], word >> (3 - j) * bits);
+        *codes = make_uint2(code[0] | code[1] << 16, code[2] | code[3] << 16);
+    }
+}
+
+template <class V, u32 NU, u32 MODE> DEVICE void trellis_tiles(const LevelsPass &a, TrellisShared c, LevelsSum &sum) {
     const Job &job = a.job;
     const u32 lane = lane_of(), warps = blockDim.x / 32, warp = blockIdx.x * warps + warp_of();
+    if (MODE != SEARCH_FULL) c.map.any = MODE == SEARCH_MAPPED;
+    TrellisBack b;
+    b.sum = sum;
     // Few tiles are spread over many blocks.
     for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < job.tiles; tile += (u64)gridDim.x * warps) {
         TrellisLane<V> l;
@@ -106,12 +145,13 @@ DEVICE void trellis_tiles(const LevelsPass &a, const TrellisShared &c, LevelsSum
         l.data = (const typename V::E *)job.data + l.first;
         l.decisions = (u32 *)(a.decisions + warp * a.warp_decisions) + lane;
         l.codes = (uint2 *)a.codes + levels_codes(job, tile) + lane;
-        const u32 state = trellis_forward<V, NU>(c, l);
-        const u32 flags = trellis_backward<V, NU, PLAIN>(c, l, state, a.measure, sum);
-        const u32 coded = __ballot_sync(ALL_LANES, flags & LEVELS_CODED);
-        const u32 aside = __ballot_sync(ALL_LANES, flags & LEVELS_ASIDE);
+        b.state = trellis_forward<V, NU>(c, l);
+        b.any = b.asides = 0;
+        trellis_backward<V, NU, MODE>(c, l, b);
+        const u32 coded = __ballot_sync(ALL_LANES, b.any), aside = __ballot_sync(ALL_LANES, b.asides);
         if (lane == 0) a.tiles[tile].flags = (coded ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
     }
+    sum = b.sum;
 }
 
 // Dynamic shared memory: counters, costs, low bits, classes of sums.
@@ -129,10 +169,12 @@ template <class V> DEVICE void trellis_all(const LevelsPass &a, u8 *memory) {
     __syncthreads();
     c.costs = costs;
     c.low = low;
+    c.measure = a.measure;
     LevelsSum sum = {0.0, 0};
-    if (plan->nu == 2) trellis_tiles<V, 2, false>(a, c, sum);
-    else if (a.measure) trellis_tiles<V, 3, false>(a, c, sum);
-    else trellis_tiles<V, 3, true>(a, c, sum);
+    if (plan->nu == 2) trellis_tiles<V, 2, SEARCH_FULL>(a, c, sum);
+    else if (a.measure || plan->any_low) trellis_tiles<V, 3, SEARCH_FULL>(a, c, sum);
+    else if (c.map.any) trellis_tiles<V, 3, SEARCH_MAPPED>(a, c, sum);
+    else trellis_tiles<V, 3, SEARCH_BARE>(a, c, sum);
     if (a.measure) levels_sum(a.sums, sum);
     levels_flush(c.hist, plan->classes, a.counts);
 }

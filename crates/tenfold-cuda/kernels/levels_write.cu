@@ -21,7 +21,6 @@ struct PutShared {
     const u8 *low;
     // A bit a symbol: whether it has slots.
     const u32 *slots;
-    const u32 *crc;
     // Of the first warp.
     u32 *stages;
     bool any_low;
@@ -118,7 +117,8 @@ OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *
     }
 }
 
-template <class V> DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, u64 tile) {
+template <class V>
+DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, const Crc &checksum, u64 tile) {
     const LevelsPass &a = w.pass;
     const u32 lane = lane_of(), lanes = a.job.lanes;
     const LevelsTile t = a.tiles[tile];
@@ -159,7 +159,7 @@ template <class V> DEVICE void put_tile(const LevelsWrite &w, const PutShared &c
     __syncwarp();
     if (at + lane < len) out[at + lane] = 0;
     __syncwarp();
-    const u32 crc = crc_warp(c.crc, (const u32 *)out, len / 4);
+    const u32 crc = crc_warp(checksum, (const u32 *)out, len / 4);
     if (lane == 0) assemble_checksum(w.assembly, tile, crc);
 }
 
@@ -177,7 +177,7 @@ template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
     const LevelsMap map = levels_map(plan, 32, sums);
     const bool trellis = plan->nu != 0;
     if (threadIdx.x == 0)
-        c = PutShared{{map, scale, thresholds, trellis}, low, slots, crc, (u32 *)memory, plan->any_low != 0};
+        c = PutShared{{map, scale, thresholds, trellis}, low, slots, (u32 *)memory, plan->any_low != 0};
     if (!trellis) scalar_thresholds(thresholds, plan);
     crc_fill(crc);
     if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
@@ -186,8 +186,9 @@ template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
         if (lane_of() == 0) slots[i / 32] = bits;
     }
     __syncthreads();
+    const Crc checksum = crc_open(crc);
     for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps)
-        put_tile<V>(w, c, tile);
+        put_tile<V>(w, c, checksum, tile);
 }
 
 KERNEL(512, 2) levels_write_f8_e4m3(const GRID_CONSTANT LevelsWrite w) {

@@ -32,7 +32,7 @@ DEVICE u32 plane_next(Plane &p, const Work *work, u32 i, bool active) {
         p.x = pop(p.x, slot, PLANE_LOG);
     }
     p.x = fill_up(p.stream, p.x, active);
-    return slot >> 24;
+    return slot_symbol(slot);
 }
 
 // Reads how a tile's planes are stored. Returns a status.
@@ -64,7 +64,7 @@ DEVICE u32 planes_read(const Item &item, const Desc *d, const TileAt &tile, u32 
         if (planes[p].mode == PLANE_CODED) {
             const u32 lane = lane_of();
             planes[p].x = lane < d->lanes ? *(const u32 *)(tile.bytes + at + 4 * lane) : START;
-            planes[p].stream = words_open(rings + tables * RING, (u64)tile.bytes + at + 4 * d->lanes, item.blob + item.blob_len);
+            planes[p].stream = words_open(rings + p * (RING_ROOM / 2), (u64)tile.bytes + at + 4 * d->lanes, item.blob + item.blob_len);
             if (__any_sync(ALL_LANES, planes[p].x < START)) return STATUS_STATE;
         }
         tables += table;
@@ -78,6 +78,80 @@ template <class E, u32 P> DEVICE E planes_element(Plane *planes, const Work *wor
 #pragma unroll
     for (u32 p = 0; p < P; ++p) v |= (E)((E)plane_next(planes[p], work, i, active) << (8 * p));
     return rotate ? (E)(v >> 1 | v << (8 * P - 1)) : v;
+}
+
+// Four bytes of a stored plane, of the next four steps, from its ring.
+DEVICE u32 plane_stored(Words &w, SharedAt ring, u32 lane) {
+    const SharedAt at = ring + (w.at & (RING_BYTES - 1)) + lane;
+    const u32 v = shared_u8(at) | shared_u8(at + 32) << 8 | shared_u8(at + 64) << 16 | shared_u8(at + 96) << 24;
+    w.at += 128;
+    if (w.at / (CHUNK * 2) > w.chunk) words_turn(w);
+    return v;
+}
+
+// Four steps of a coded plane; see `steps_fast` of the levels for how it is laid out.
+DEVICE u32 plane_four(Plane &p, SharedAt slots, SharedAt ring, u32 below) {
+    const SharedAt from = ring + (p.stream.at * 2 & (RING_BYTES - 1));
+    SharedAt at = from;
+    u32 x = p.x, bytes = 0;
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) {
+        const u32 slot = shared_u32(slots + (x << 2 & (((1u << PLANE_LOG) - 1) << 2)));
+        const u32 high = x >> PLANE_LOG;
+        x = (slot & 0xfff) * high + high + (slot >> 20);
+        const bool low = x < START;
+        const u32 who = __ballot_sync(ALL_LANES, low);
+        const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
+        at += 2 * (u32)__popc(who);
+        x = low ? x << 16 | word : x;
+        bytes |= (slot >> 12 & 255) << (8 * j);
+    }
+    p.x = x;
+    p.stream.at += (u32)(at - from) / 2;
+    words_refill(p.stream);
+    return bytes;
+}
+
+// The element of step j out of four bytes of each plane, rotated back where it is a float.
+template <class E, u32 P> DEVICE E planes_join(const u32 *four, u32 j, bool rotate) {
+    E v = 0;
+    if (P == 2) {
+        // Both halves alike, so that a shift turns it.
+        const u32 both = __byte_perm(four[0], four[P - 1], j | (4 + j) << 4 | j << 8 | (4 + j) << 12);
+        return (E)(rotate ? both >> 1 : both);
+    }
+#pragma unroll
+    for (u32 p = 0; p < P; ++p) v |= (E)((E)(four[p] >> (8 * j) & 255) << (8 * p));
+    return rotate ? (E)(v >> 1 | v << (8 * P - 1)) : v;
+}
+
+// Whole steps of 32 lanes, four at a time; returns how many were done. Stored planes come through rings too: their
+// bytes would otherwise be waited for, step by step.
+template <class E, u32 P> DEVICE u32 planes_fast(const Item &item, Plane *planes, u16 *rings, E *out, u32 values, bool rotate) {
+    const u32 lane = lane_of(), below = (1u << lane) - 1, steps = values / 128 * 4;
+#pragma unroll
+    for (u32 p = 0; p < P; ++p) {
+        if (planes[p].mode != PLANE_STORED) continue;
+        planes[p].stream = words_open(rings + p * (RING_ROOM / 2), (u64)planes[p].bytes, item.blob + item.blob_len);
+        // Bytes, not words.
+        planes[p].stream.at *= 2;
+    }
+    out += lane;
+    for (u32 step = 0; step < steps; step += 4) {
+        u32 four[P];
+#pragma unroll
+        for (u32 p = 0; p < P; ++p) {
+            if (planes[p].mode == PLANE_CODED)
+                four[p] = plane_four(planes[p], shared_at(planes[p].slots), shared_at(planes[p].stream.ring), below);
+            else if (planes[p].mode == PLANE_STORED)
+                four[p] = plane_stored(planes[p].stream, shared_at(planes[p].stream.ring), lane);
+            else four[p] = planes[p].value * 0x01010101u;
+        }
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) global_put(out + j * 32, planes_join<E, P>(four, j, rotate));
+        out += 128;
+    }
+    return steps;
 }
 
 template <class E> DEVICE void decode_planes_tile(const Item &item, const Work *work, const u32 *slots, u16 *rings, u64 number, Status *status) {
@@ -97,18 +171,8 @@ template <class E> DEVICE void decode_planes_tile(const Item &item, const Work *
     const bool rotate = is_float(d->dtype);
     E *out = (E *)item.out;
     u32 step = 0;
-    if (from == 0 && to == values && lanes == 32 && slots) {
-        E *at = out + (start - d->first) + lane;
-        for (; step < values / 128 * 4; step += 4) {
-#pragma unroll
-            for (u32 j = 0; j < 4; ++j)
-                at[j * 32] = planes_element<E, P>(planes, work, (step + j) * 32 + lane, true, rotate);
-            at += 128;
-#pragma unroll
-            for (u32 p = 0; p < P; ++p)
-                if (planes[p].mode == PLANE_CODED) words_refill(planes[p].stream);
-        }
-    }
+    if (from == 0 && to == values && lanes == 32 && slots)
+        step = planes_fast<E, P>(item, planes, rings, out + (start - d->first), values, rotate);
     for (; (u64)step * lanes < to; ++step) {
         const u32 i = step * lanes + lane;
         const bool active = lane < lanes && i < values;
@@ -131,19 +195,21 @@ template <class E> DEVICE void decode_planes(const PlanesArgs &a, unsigned char 
     const Item item = a.items[place.item];
     const Work *work = work_of(item);
     const Desc *d = &work->desc;
+    __shared__ __align__(16) u16 near[256];
     if (threadIdx.x == 0)
         *stop = status->code != 0 || d->codec != CODEC_PLANES || size_of(item.dtype) != sizeof(E) ||
                 d->first_tile + place.part >= d->end_tile;
     __syncthreads();
     if (*stop) return;
 
-    // Shared memory: tables if they fit beside the rings of one warp; then rings for as many warps as there is room.
-    const u32 ring = max(1u, d->tables) * RING_BYTES, tables = (d->tables << PLANE_LOG) * 4;
+    // Shared memory: tables if they fit beside the rings of one warp; then rings, one a plane, for as many warps as
+    // there is room.
+    const u32 ring = (u32)sizeof(E) * RING_ROOM, tables = (d->tables << PLANE_LOG) * 4;
     u32 *slots = (u64)tables + ring <= a.shared ? (u32 *)memory : nullptr;
     const u32 used = slots ? tables : 0;
     const u32 warps = min(blockDim.x / 32, (a.shared - used) / ring);
     if (slots)
-        for (u32 t = 0; t < d->tables; ++t) slots_fill(slots + (t << PLANE_LOG), work->start[t], PLANE_LOG);
+        for (u32 t = 0; t < d->tables; ++t) slots_fill(slots + (t << PLANE_LOG), work->start[t], PLANE_LOG, near);
     __syncthreads();
     if (warp_of() >= warps) return;
     u16 *rings = (u16 *)(memory + used + warp_of() * ring);

@@ -6,7 +6,7 @@
 #include "split.cuh"
 
 // A coded plane: states, then words. Returns the lane's sum.
-DEVICE u32 write_coded(const Running &r, u32 sum, u32 *to, const u8 *slot, u32 slot_words, u32 lanes, u32 words) {
+DEVICE u32 write_coded(const Crc &r, u32 sum, u32 *to, const u8 *slot, u32 slot_words, u32 lanes, u32 words) {
     const u32 *states = (const u32 *)slot;
     const u16 *from = (const u16 *)(slot + SLOT_STATES) + (slot_words - words);
     const u32 content = lanes + (words + 1) / 2;
@@ -14,7 +14,7 @@ DEVICE u32 write_coded(const Running &r, u32 sum, u32 *to, const u8 *slot, u32 s
     if (k < content) {
         const u32 v = k < lanes ? states[k] : pack_pair(from, words, k - lanes);
         to[k] = v;
-        sum = running_next(r, sum, v);
+        sum = crc_next(r, sum, v);
         k += 32;
     }
     for (; k + 96 < content; k += 128) {
@@ -24,31 +24,31 @@ DEVICE u32 write_coded(const Running &r, u32 sum, u32 *to, const u8 *slot, u32 s
 #pragma unroll
         for (u32 j = 0; j < 4; ++j) {
             to[k + j * 32] = v[j];
-            sum = running_next(r, sum, v[j]);
+            sum = crc_next(r, sum, v[j]);
         }
     }
     for (; k < content; k += 32) {
         const u32 v = pack_pair(from, words, k - lanes);
         to[k] = v;
-        sum = running_next(r, sum, v);
+        sum = crc_next(r, sum, v);
     }
     return sum;
 }
 
 // Four bytes each of the planes that are stored, from four elements.
-template <u32 P> DEVICE void write_quad(const Running &r, u32 (&sums)[P], u32 *to, const u32 (&place)[P], u32 stored, u32 k, Quad<P> q, bool rotate) {
+template <u32 P> DEVICE void write_quad(const Crc &r, u32 (&sums)[P], u32 *to, const u32 (&place)[P], u32 stored, u32 k, Quad<P> q, bool rotate) {
     quad_split(q, rotate);
 #pragma unroll
     for (u32 p = 0; p < P; ++p) {
         if (stored >> p & 1) {
             const u32 v = quad_plane(q, p, rotate);
             to[place[p] + k] = v;
-            sums[p] = running_next(r, sums[p], v);
+            sums[p] = crc_next(r, sums[p], v);
         }
     }
 }
 
-template <class E> DEVICE void write_planes_tile(const LosslessArgs &a, const Running &r, u64 tile) {
+template <class E> DEVICE void write_planes_tile(const LosslessArgs &a, const Crc &r, u64 tile) {
     const u32 P = sizeof(E), at_once = P < 4 ? 4 : P == 4 ? 2 : 1;
     const u32 lane = lane_of();
     const u64 start = tile * a.tile_values;
@@ -103,27 +103,27 @@ template <class E> DEVICE void write_planes_tile(const LosslessArgs &a, const Ru
 
 template <class E> DEVICE void write_planes(const LosslessArgs &a, u32 *tables) {
     if (a.assembly.status->code) return;
-    running_fill(tables);
+    crc_fill(tables);
     __syncthreads();
-    const Running r = running_open(tables);
+    const Crc r = crc_open(tables);
     const u64 stride = (u64)gridDim.x * (blockDim.x / 32);
     for (u64 t = (u64)warp_of() * gridDim.x + blockIdx.x; t < a.assembly.tiles; t += stride)
         write_planes_tile<E>(a, r, t);
 }
 
 KERNEL(256) lossless_write_1(const LosslessArgs a) {
-    __shared__ u32 tables[RUNNING_TABLE_WORDS];
+    __shared__ u32 tables[CRC_TABLE_WORDS];
     write_planes<u8>(a, tables);
 }
 KERNEL(256) lossless_write_2(const LosslessArgs a) {
-    __shared__ u32 tables[RUNNING_TABLE_WORDS];
+    __shared__ u32 tables[CRC_TABLE_WORDS];
     write_planes<u16>(a, tables);
 }
 KERNEL(256) lossless_write_4(const LosslessArgs a) {
-    __shared__ u32 tables[RUNNING_TABLE_WORDS];
+    __shared__ u32 tables[CRC_TABLE_WORDS];
     write_planes<u32>(a, tables);
 }
 KERNEL(256) lossless_write_8(const LosslessArgs a) {
-    __shared__ u32 tables[RUNNING_TABLE_WORDS];
+    __shared__ u32 tables[CRC_TABLE_WORDS];
     write_planes<u64>(a, tables);
 }

@@ -3,10 +3,13 @@
 
 #include "base.cuh"
 
-// Words of a warp's ring; it holds two chunks, the third is on its way.
+// Words of a warp's ring; it holds two chunks, the third is on its way. Its first words stand behind its end once
+// more, so that four steps never have to think of the end.
 #define RING 512
 #define CHUNK (RING / 2)
+#define MIRROR 128
 #define RING_BYTES (RING * 2)
+#define RING_ROOM ((RING + MIRROR) * 2)
 
 // Where a warp stands in a stream of words. The same in all lanes but for `next`.
 struct Words {
@@ -33,6 +36,7 @@ DEVICE uint4 words_fetch(const Words &w, u32 chunk) {
 
 DEVICE void words_put(const Words &w, u32 chunk, uint4 v) {
     *(uint4 *)(w.ring + (chunk & 1) * CHUNK + lane_of() * 8) = v;
+    if ((chunk & 1) == 0 && lane_of() * 8 < MIRROR) *(uint4 *)(w.ring + RING + lane_of() * 8) = v;
 }
 
 // Starts at `at`, a multiple of four; `limit` is one too.
@@ -52,21 +56,27 @@ DEVICE Words words_open(u16 *ring, u64 at, u64 limit) {
     return w;
 }
 
+// Puts the next chunk in the place of the first, and sends for another.
+DEVICE void words_turn(Words &w) {
+    __syncwarp();
+    words_put(w, w.chunk + 2, w.next);
+    __syncwarp();
+    ++w.chunk;
+    w.next = words_fetch(w, w.chunk + 2);
+}
+
 // To be called once for every CHUNK words that may have been taken.
 DEVICE void words_refill(Words &w) {
-    if (w.at / CHUNK > w.chunk) {
-        __syncwarp();
-        words_put(w, w.chunk + 2, w.next);
-        __syncwarp();
-        ++w.chunk;
-        w.next = words_fetch(w, w.chunk + 2);
-    }
+    if (w.at / CHUNK > w.chunk) words_turn(w);
 }
 
 DEVICE u32 words_taken(const Words &w) { return w.at - w.skew; }
 
-// A slot as tables in shared memory have it: offset within the symbol, frequency − 1, symbol.
-DEVICE u32 slot_of(u32 offset, u32 frequency, u32 symbol) { return offset | (frequency - 1) << 12 | symbol << 24; }
+// A slot as tables in shared memory have it, so that a decoder needs few steps to take it apart: frequency − 1 in
+// bits 0–11, the symbol in 12–19, the offset within the symbol above.
+DEVICE u32 slot_of(u32 offset, u32 frequency, u32 symbol) { return (frequency - 1) | symbol << 12 | offset << 20; }
+DEVICE u32 slot_symbol(u32 slot) { return slot >> 12 & 255; }
+DEVICE i32 slot_level(u32 slot) { return (i32)(slot << 12) >> 24; }
 
 // The slot's word found by halving, for tables that have no room in shared memory.
 DEVICE u32 slot_find(const u16 *start, u32 log, u32 slot) {
@@ -81,13 +91,20 @@ DEVICE u32 slot_find(const u16 *start, u32 log, u32 slot) {
     return slot_of(slot - start[low], end - start[low], low);
 }
 
-// Fills a table of 2^log slots; all threads of a block take part, and synchronise after.
-DEVICE void slots_fill(u32 *slots, const u16 *start, u32 log) {
-    for (u32 i = threadIdx.x; i < 1u << log; i += blockDim.x) slots[i] = slot_find(start, log, i);
+// Fills a table of 2^log slots; all threads of a block take part, and synchronise after. `near` is room for 256
+// numbers in shared memory.
+DEVICE void slots_fill(u32 *slots, const u16 *start, u32 log, u16 *near) {
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < 128; i += blockDim.x) ((u32 *)near)[i] = ((const u32 *)start)[i];
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < 1u << log; i += blockDim.x) slots[i] = slot_find(near, log, i);
 }
 
 // Takes a symbol's slot off a state, before the state is filled up again.
-DEVICE u32 pop(u32 x, u32 slot, u32 log) { return ((slot >> 12 & 0xfff) + 1) * (x >> log) + (slot & 0xfff); }
+DEVICE u32 pop(u32 x, u32 slot, u32 log) {
+    const u32 high = x >> log;
+    return (slot & 0xfff) * high + high + (slot >> 20);
+}
 
 // Fills up the states of lanes that run low, in lane order. All lanes of the warp take part.
 DEVICE u32 fill_up(Words &w, u32 x, bool active = true) {

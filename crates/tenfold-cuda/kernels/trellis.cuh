@@ -40,21 +40,38 @@ DEVICE float trellis_round(float t, u32 q, u32 odd, float &rounded) {
 
 DEVICE u32 trellis_index(float rounded) { return __float_as_uint(rounded) - TRELLIS_ROUND_BITS; }
 
+// Entries of the even levels of one sign lie 16 bytes apart. `trellis_entries` is where they would start if j had the
+// bits of `rounded` above it: one addition a look-up.
+#define TRELLIS_AHEAD ((u64)(TRELLIS_ROUND_BITS << 4 & 0xffffffffu))
+
+DEVICE const u8 *trellis_entries(const float *costs, float u) {
+    return (const u8 *)costs + (u < 0.0f ? 4 : 0) - TRELLIS_AHEAD;
+}
+
+DEVICE float trellis_entry(const u8 *entries, float rounded, u32 q, u32 odd) {
+    return *(const float *)(entries + (u64)(__float_as_uint(rounded) << 4) + (q * TRELLIS_SET + odd * 2) * 4);
+}
+
+DEVICE float trellis_zero(const u8 *entries, u32 q) {
+    return *(const float *)(entries + TRELLIS_AHEAD + q * TRELLIS_SET * 4);
+}
+
 // What the best even and the best odd level of each quantiser cost: even 0, odd 0, even 1, odd 1. Zero is tried
 // beside the nearest even level, where rate and distance disagree most; it also stands in for the point −1, which is
 // none. `costs` are those of the value's class.
 DEVICE void trellis_branch(const float *costs, float u, float (&cost)[4]) {
-    float t = fabsf(u) * 0.25f;
-    // Beyond the table costs stay what they are, and zero is out of the question: any whole number may be taken off.
-    if (t > COST_LEVELS / 2 - 2.0f) t -= floorf(t) - (COST_LEVELS / 2 - 2.0f);
-    const float *sign = costs + (u < 0.0f ? 1 : 0);
+    const float a = fabsf(u) * 0.25f;
+    // Beyond the table costs stay what they are, and zero is out of the question: a whole number may be taken off.
+    const float beyond = fmaxf(a - (COST_LEVELS / 2 - 2.0f), 0.0f);
+    const float t = a - ((beyond + TRELLIS_ROUND) - TRELLIS_ROUND);
+    const u8 *entries = trellis_entries(costs, u);
 #pragma unroll
     for (u32 q = 0; q < 2; ++q) {
-        const float *of = sign + q * TRELLIS_SET;
         float even, odd;
         const float by_even = trellis_round(t, q, 0, even), by_odd = trellis_round(t, q, 1, odd);
-        cost[2 * q] = fminf(fmaf(by_even, by_even, of[4 * trellis_index(even)]), fmaf(t, t, of[0]));
-        cost[2 * q + 1] = fmaf(by_odd, by_odd, of[4 * trellis_index(odd) + 2]);
+        const float near = fmaf(by_even, by_even, trellis_entry(entries, even, q, 0));
+        cost[2 * q] = fminf(near, fmaf(t, t, trellis_zero(entries, q)));
+        cost[2 * q + 1] = fmaf(by_odd, by_odd, trellis_entry(entries, odd, q, 1));
     }
 }
 
@@ -86,19 +103,21 @@ template <u32 NU> DEVICE void trellis_start(float (&metric)[1 << NU]) {
     for (u32 s = 0; s < 1u << NU; ++s) metric[s] = s ? TRELLIS_NEVER : 0.0f;
 }
 
-// One step; returns the decisions, a bit a state.
-template <u32 NU> DEVICE u32 trellis_step(float (&metric)[1 << NU], const float (&cost)[4]) {
+// One step; returns the decisions, a bit a state, with those of earlier steps above them.
+template <u32 NU>
+DEVICE u32 trellis_step(float (&metric)[1 << NU], const float (&cost)[4], u32 earlier = 0) {
     constexpr u32 on_quantiser[] = TRELLIS_QUANTISER, on_parity[] = TRELLIS_PARITY;
     constexpr u32 half = (1u << NU) / 2, parity = on_parity[NU], feedback = on_quantiser[NU] & (half - 1);
     float next[1 << NU];
-    u32 bits = 0;
+    u32 bits = earlier;
 #pragma unroll
-    for (u32 to = 0; to < 2 * half; ++to) {
+    for (u32 to = 2 * half; to-- > 0;) {
         const u32 q = to / half, r = to % half, from = r ^ (q ? feedback : 0);
         const float even = metric[2 * from + q] + cost[2 * q];
         const float odd = metric[2 * (from ^ parity) + q] + cost[2 * q + 1];
-        if (odd < even) bits |= 1u << to;
         next[to] = fminf(even, odd);
+        // The sign of the difference moves in from below. Comparisons would take twice the time.
+        bits = __funnelshift_l(__float_as_uint(odd - even), bits, 1);
     }
 #pragma unroll
     for (u32 s = 0; s < 2 * half; ++s) metric[s] = next[s];

@@ -7,9 +7,9 @@ use tenfold::{Dtype, FORMAT_VERSION, format};
 use crate::status;
 
 /// Bytes of what a kernel is told of one blob.
-pub(crate) const ITEM_BYTES: usize = 72;
+pub(crate) const ITEM_BYTES: usize = 80;
 /// Blobs that fit the arguments of one launch.
-pub(crate) const ITEMS_PER_LAUNCH: usize = 56;
+pub(crate) const ITEMS_PER_LAUNCH: usize = 50;
 /// Bytes of workspace for the header and tables of one blob.
 pub(crate) const WORK_BYTES: usize = 17 << 10;
 /// Most dimensions of a tensor that a device encodes: what readers take by default.
@@ -33,6 +33,9 @@ pub(crate) const TRIAL_SHARED: usize = 86 << 10;
 /// Lowest coefficients of the CRC's polynomial first, in one bit string from the top.
 const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
 
+/// Words of a header that a warp sums up at a time.
+const CRC_PART: usize = 1024;
+
 /// Product of two polynomials modulo the CRC's, both with their lowest coefficient in the top bit.
 fn multiply(a: u32, b: u32) -> u32 {
     let (mut a, mut product) = (a, 0);
@@ -45,11 +48,17 @@ fn multiply(a: u32, b: u32) -> u32 {
 
 /// x to the power of 32·n.
 fn x_to_words(n: usize) -> u32 {
-    let mut word = 1u32 << 31;
-    for _ in 0..32 {
-        word = multiply(word, 1 << 30);
+    // Squares of x^32, taken where n has a bit.
+    let word = (0..32).fold(1u32 << 31, |p, _| multiply(p, 1 << 30));
+    let (mut power, mut square, mut left) = (1u32 << 31, word, n);
+    while left > 0 {
+        if left & 1 == 1 {
+            power = multiply(power, square);
+        }
+        square = multiply(square, square);
+        left >>= 1;
     }
-    (0..n).fold(1 << 31, |p, _| multiply(p, word))
+    power
 }
 
 /// The header's text.
@@ -111,14 +120,21 @@ pub fn header() -> String {
         let list: Vec<String> = (0..=8).map(of).collect();
         let _ = writeln!(out, "#define {name} {{{}}}", list.join(", "));
     }
-    out.push_str("\n// CRC-32: the polynomial, and x to the power of 32·n for n = 0 … 32.\n");
+    out.push_str("\n// CRC-32: the polynomial; x to the power of 32·n for n = 0 … 32; to that of 32·CRC_PART·n for n = 0 … 15, and\n");
+    out.push_str("// of sixteen times that; products of x to the power of 32·32 with each half of a byte.\n");
     let _ = writeln!(out, "#define CRC_POLYNOMIAL {CRC_POLYNOMIAL:#x}u");
-    let powers: Vec<String> = (0..=32).map(|n| format!("{:#x}u", x_to_words(n))).collect();
-    let _ = writeln!(out, "#define CRC_POWERS {{{}}}", powers.join(", "));
-    out.push_str("// And x to the power of 32·2^n for n = 0 … 31.\n");
-    let doubled = std::iter::successors(Some(x_to_words(1)), |&p| Some(multiply(p, p)));
-    let doubled: Vec<String> = doubled.take(32).map(|p| format!("{p:#x}u")).collect();
-    let _ = writeln!(out, "#define CRC_DOUBLINGS {{{}}}", doubled.join(", "));
+    let _ = writeln!(out, "#define CRC_PART {CRC_PART}");
+    let mut list = |name: &str, numbers: Vec<u32>| {
+        let numbers: Vec<String> = numbers.iter().map(|n| format!("{n:#x}u")).collect();
+        let _ = writeln!(out, "#define {name} {{{}}}", numbers.join(", "));
+    };
+    list("CRC_POWERS", (0..=32).map(x_to_words).collect());
+    list("CRC_PARTS", (0..16).map(|n| x_to_words(n * CRC_PART)).collect());
+    list("CRC_SIXTEENS", (0..16).map(|n| x_to_words(n * 16 * CRC_PART)).collect());
+    let row = x_to_words(32);
+    list("CRC_NIBBLES", (0..128).map(|i| multiply((i & 15) << (4 * (i >> 4)), row)).collect());
+    // And x to the power of 32·2^n for n = 0 … 31.
+    list("CRC_DOUBLINGS", (0..32).map(|n| x_to_words(1 << n)).collect());
     out
 }
 

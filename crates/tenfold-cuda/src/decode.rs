@@ -3,7 +3,7 @@
 //! A call queues a few kernels on the caller's stream and returns: headers are read and checked on the device,
 //! then tiles are decoded, a warp each. What came of it lies in a [`Status`] a blob, on the device too.
 
-use tenfold::{Dtype, Limits};
+use tenfold::{Codec, Dtype, Limits};
 
 use crate::constants::{ITEM_BYTES, ITEMS_PER_LAUNCH, WORK_BYTES};
 use crate::device::{Device, DeviceSlice};
@@ -16,7 +16,7 @@ const RUN: usize = 64;
 /// The fewest values of a warp's tile that a grid is laid out for.
 const TILE: u64 = 32 * 1024;
 /// Shared memory that a block needs to keep the two tables of a blob without classes beside its rings.
-const LEAST_SHARED: u32 = 40 << 10;
+const LEAST_SHARED: u32 = 56 << 10;
 
 /// One blob to decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,17 +30,28 @@ pub struct DecodeRequest {
     pub dtype: Dtype,
     /// First value wanted, and how many; `None` for all from there on.
     pub values: (u64, Option<u64>),
+    /// The blob's codec, where the caller knows it: saves a launch. A blob of the other codec is then not decoded,
+    /// and its status says so.
+    pub codec: Option<Codec>,
 }
 
 impl DecodeRequest {
     /// A whole blob.
     pub fn new(blob: DeviceSlice, out: DeviceSlice, dtype: Dtype) -> Self {
-        DecodeRequest { blob, out, dtype, values: (0, None) }
+        DecodeRequest { blob, out, dtype, values: (0, None), codec: None }
     }
 
     /// Only some values, in row-major order.
     pub fn with_values(mut self, first: u64, count: u64) -> Self {
         self.values = (first, Some(count));
+        self
+    }
+}
+
+impl DecodeRequest {
+    /// Says which codec the blob has.
+    pub fn with_codec(mut self, codec: Codec) -> Self {
+        self.codec = Some(codec);
         self
     }
 }
@@ -90,22 +101,17 @@ struct Item {
     work_len: u64,
     dtype: u32,
     block0: u32,
-}
-
-#[repr(C)]
-struct PlaceArgs {
-    items: [Item; ITEMS_PER_LAUNCH],
-    to: u64,
-    status: u64,
-    first: u32,
-    count: u32,
+    codec: u32,
+    unused: u32,
 }
 
 #[repr(C)]
 struct OpenArgs {
-    items: u64,
+    items: [Item; ITEMS_PER_LAUNCH],
+    to: u64,
     status: u64,
     max_bytes: u64,
+    first: u32,
     count: u32,
     max_dims: u32,
 }
@@ -125,6 +131,15 @@ struct TilesArgs {
     count: u32,
     blocks: u32,
     shared: u32,
+}
+
+/// Stored number of a codec that decodes on a device; another number is refused there.
+fn codec_id(codec: Codec) -> u32 {
+    match codec {
+        Codec::Planes => tenfold::format::CODEC_PLANES as u32,
+        Codec::Levels => tenfold::format::CODEC_LEVELS as u32,
+        _ => u32::MAX,
+    }
 }
 
 /// Bytes of workspace that one blob takes beside its item.
@@ -170,16 +185,21 @@ pub unsafe fn decode(
 
     // 1. The list of blobs, through the launch's own arguments: no copy from the host has to be waited for.
     let mut at = workspace.address + (requests.len() * ITEM_BYTES).next_multiple_of(16) as u64;
+    let mut args = OpenArgs {
+        items: [Item::default(); ITEMS_PER_LAUNCH],
+        to: workspace.address,
+        status: status.address,
+        max_bytes: settings.limits.max_bytes,
+        first: 0,
+        count,
+        max_dims: settings.limits.max_dims.min(255) as u32,
+    };
+    let one_launch = requests.len() <= ITEMS_PER_LAUNCH;
     for (chunk, requests) in requests.chunks(ITEMS_PER_LAUNCH).enumerate() {
-        let first = chunk * ITEMS_PER_LAUNCH;
-        let mut args = PlaceArgs {
-            items: [Item::default(); ITEMS_PER_LAUNCH],
-            to: workspace.address,
-            status: status.address,
-            first: first as u32,
-            count: requests.len() as u32,
-        };
-        for (i, (item, r)) in args.items.iter_mut().zip(requests).enumerate() {
+        args.first = (chunk * ITEMS_PER_LAUNCH) as u32;
+        args.count = requests.len() as u32;
+        let blocks = &grid.first_block[chunk * ITEMS_PER_LAUNCH..];
+        for ((item, r), &block0) in args.items.iter_mut().zip(requests).zip(blocks) {
             let work_len = work_len(r.blob.len) as u64;
             *item = Item {
                 blob: r.blob.address,
@@ -191,27 +211,35 @@ pub unsafe fn decode(
                 work: at,
                 work_len,
                 dtype: r.dtype.id() as u32,
-                block0: grid.first_block[first + i],
+                block0,
+                codec: r.codec.map_or(0, codec_id),
+                unused: 0,
             };
             at += work_len;
         }
-        // SAFETY: the caller vouches for the memory, whose sizes were checked above.
-        unsafe { device.launch("blob_place", Shape { grid: 1, block: 64, shared: 0 }, &args, stream)? };
+        if !one_launch {
+            // SAFETY: the caller vouches for the memory, whose sizes were checked above.
+            unsafe { device.launch("blob_place", Shape { grid: 1, block: 64, shared: 0 }, &args, stream)? };
+        }
     }
 
     // 2. Headers.
-    let (items, max_dims) = (workspace.address, settings.limits.max_dims.min(255) as u32);
-    let args =
-        OpenArgs { items, status: status.address, max_bytes: settings.limits.max_bytes, count, max_dims };
+    let items = workspace.address;
+    let open = if one_launch { "blob_open" } else { "blob_open_placed" };
     // SAFETY: as above.
-    unsafe { device.launch("blob_open", Shape { grid: count, block: 256, shared: 0 }, &args, stream)? };
+    unsafe { device.launch(open, Shape { grid: count, block: 256, shared: 0 }, &args, stream)? };
 
     // 3. Checksums.
     if settings.checksums {
         let args = CheckArgs { items, status: status.address, count, blocks: grid.blocks };
         // SAFETY: as above.
         unsafe {
-            device.launch("blob_check", Shape { grid: grid.blocks, block: 256, shared: 0 }, &args, stream)?
+            device.launch(
+                "blob_check",
+                Shape { grid: grid.blocks, block: grid.shape.block.max(256), shared: 0 },
+                &args,
+                stream,
+            )?
         };
     }
 
@@ -220,21 +248,23 @@ pub unsafe fn decode(
     let args =
         TilesArgs { items, status: status.address, count, blocks: grid.blocks, shared: grid.shape.shared };
     for size in [1, 2, 4, 8] {
-        let of_size = |r: &&DecodeRequest| r.dtype.size() == size;
-        let Some(_) = requests.iter().find(of_size) else { continue };
-        let [levels, planes] = match size {
+        let some = |codec: Codec| {
+            let may_be = |r: &DecodeRequest| r.codec.is_none_or(|c| c == codec);
+            let coded = |r: &DecodeRequest| codec != Codec::Levels || r.dtype.is_float();
+            requests.iter().any(|r| r.dtype.size() == size && may_be(r) && coded(r))
+        };
+        let kernels = match size {
             1 => ["levels_decode_1", "lossless_decode_1"],
             2 => ["levels_decode_2", "lossless_decode_2"],
             4 => ["levels_decode_4", "lossless_decode_4"],
             _ => ["levels_decode_8", "lossless_decode_8"],
         };
-        let floats = requests.iter().filter(of_size).any(|r| r.dtype.is_float());
-        if floats {
-            // SAFETY: as above.
-            unsafe { device.launch(levels, grid.shape, &args, stream)? };
+        for (kernel, codec) in kernels.into_iter().zip([Codec::Levels, Codec::Planes]) {
+            if some(codec) {
+                // SAFETY: as above.
+                unsafe { device.launch(kernel, grid.shape, &args, stream)? };
+            }
         }
-        // SAFETY: as above.
-        unsafe { device.launch(planes, grid.shape, &args, stream)? };
     }
     Ok(())
 }
@@ -261,7 +291,7 @@ impl Grid {
         let mut blocks = 0u32;
         for r in requests {
             first_block.push(blocks);
-            let share = (at_once * tiles(r)).div_ceil(total).clamp(1, tiles(r));
+            let share = (at_once * tiles(r) / total).clamp(1, tiles(r));
             blocks += u32::try_from(share).unwrap_or(1);
         }
         Grid { shape: Shape { grid: blocks, block: 32 * mean, shared }, blocks, first_block }

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::driver::{Cuda, Driver, Properties, Shape, Stream, count};
+use crate::driver::{Cuda, Driver, Properties, Shape, Stream, count, describe};
 use crate::error::{Error, Result};
 
 /// A CUDA device with tenfold's kernels. Cheap to clone.
@@ -48,6 +48,11 @@ impl Device {
     /// How many devices there are.
     pub fn count() -> Result<u32> {
         count()
+    }
+
+    /// What a device is like, without opening it, which takes memory and a moment. Fails as [`Device::open`] does.
+    pub fn describe(ordinal: u32) -> Result<Properties> {
+        describe(ordinal)
     }
 
     /// A device that is none: kernels run on the CPU, slowly and carefully. For tests.

@@ -7,30 +7,18 @@ use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Tensor, TensorView
 
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
-use crate::driver::Stream;
 use crate::encode::{EncodeRequest, encode, encode_workspace_len};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::status::Status;
+use crate::stream::OwnedStream;
+use crate::upload::Upload;
 
 /// A device behind the interface of every engine. Keeps the memory of its last call for the next.
 pub struct CudaEngine {
     device: Device,
     stream: OwnedStream,
     memory: Mutex<Memory>,
-}
-
-/// A stream that is destroyed with its owner.
-struct OwnedStream {
-    device: Device,
-    stream: Stream,
-}
-
-impl Drop for OwnedStream {
-    fn drop(&mut self) {
-        // SAFETY: made by the engine that owns it.
-        unsafe { self.device.driver.destroy_stream(self.stream) }
-    }
 }
 
 /// Device memory by what it is for.
@@ -40,6 +28,7 @@ struct Memory {
     tensor: Option<Buffer>,
     workspace: Option<Buffer>,
     status: Option<Buffer>,
+    upload: Option<Upload>,
 }
 
 /// At least `len` bytes, the same as last time where they suffice.
@@ -61,7 +50,7 @@ impl CudaEngine {
 
     /// An engine on a device.
     pub fn new(device: Device) -> Result<CudaEngine> {
-        let stream = OwnedStream { device: device.clone(), stream: device.driver.stream()? };
+        let stream = OwnedStream::new(&device)?;
         Ok(CudaEngine { device, stream, memory: Mutex::default() })
     }
 
@@ -91,7 +80,8 @@ impl CudaEngine {
         let on_device = room(&self.device, &mut memory.blob, blob.len())?;
         let out = room(&self.device, &mut memory.tensor, len)?;
         let status = room(&self.device, &mut memory.status, size_of::<Status>())?;
-        let requests = [DecodeRequest::new(on_device, out, info.dtype).with_values(first, count)];
+        let requests =
+            [DecodeRequest::new(on_device, out, info.dtype).with_values(first, count).with_codec(info.codec)];
         let workspace = room(&self.device, &mut memory.workspace, decode_workspace_len(&requests))?;
         let settings = DecodeSettings::default().with_limits(options.limits.clone());
         let mut data = vec![0u8; len];
@@ -105,6 +95,29 @@ impl CudaEngine {
         }
         driver.synchronize(stream)?;
         Status::from_bytes(said).check_for(blob.len(), &options.limits)?;
+        Ok(data)
+    }
+
+    /// Decodes a whole blob, piece by piece on its way.
+    fn whole(&self, blob: &[u8], info: &BlobInfo, options: &DecodeOptions) -> Result<Vec<u8>> {
+        let stream = self.stream.stream;
+        let mut memory = self.memory();
+        let len = usize::try_from(info.values * info.dtype.size() as u64)
+            .map_err(|_| Error::InvalidArgument("more bytes than there are addresses".into()))?;
+        let out = room(&self.device, &mut memory.tensor, len)?;
+        if memory.upload.is_none() {
+            memory.upload = Some(Upload::new(&self.device)?);
+        }
+        let settings = DecodeSettings::default().with_limits(options.limits.clone());
+        let mut data = vec![0u8; len];
+        if let Some(upload) = &mut memory.upload {
+            // SAFETY: the memory is ours and locked; both calls wait for the stream.
+            unsafe {
+                upload.decode(blob, out, info.dtype, &settings, stream)?;
+                self.device.driver.copy_out(data.as_mut_ptr(), out.address, len, stream)?;
+            }
+        }
+        self.device.driver.synchronize(stream)?;
         Ok(data)
     }
 
@@ -151,7 +164,7 @@ impl Engine for CudaEngine {
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {
         let info = tenfold::inspect_native(blob, &options.limits)?;
-        let data = self.values(blob, &info, 0, info.values, options)?;
+        let data = self.whole(blob, &info, options)?;
         Ok(Tensor { dtype: info.dtype, shape: info.shape, data })
     }
 

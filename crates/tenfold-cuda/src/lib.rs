@@ -1,4 +1,7 @@
 //! The CUDA engine: the blobs of [`tenfold`], made and read on a GPU at the speed of its memory.
+//!
+//! [`CudaEngine`] takes and gives host memory. [`decode`] and [`encode`] work on memory of the device: they queue
+//! kernels on a caller's stream and neither allocate nor wait. docs/cuda.md shows both.
 
 #[doc(hidden)]
 pub mod constants;
@@ -11,6 +14,9 @@ mod error;
 mod memory;
 mod ptx;
 mod status;
+mod stream;
+mod timing;
+mod upload;
 
 pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 pub use device::{Device, DeviceSlice};
@@ -22,3 +28,11 @@ pub use engine::CudaEngine;
 pub use error::{Error, Result};
 pub use memory::{Buffer, Pinned};
 pub use status::{Code, Status};
+pub use stream::OwnedStream;
+pub use timing::Timer;
+pub use upload::Upload;
+
+/// Compiles the examples of the page with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cuda.md")]
+struct Page;

@@ -39,6 +39,7 @@ pub enum Code {
     DoesNotFit = 14,
     Workspace = 15,
     Alignment = 16,
+    OtherCodec = 17,
     HeaderChecksum = 32,
     HeaderLength,
     Field,
@@ -92,6 +93,7 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::DoesNotFit, "DOES_NOT_FIT", ""),
     (Code::Workspace, "WORKSPACE", ""),
     (Code::Alignment, "ALIGNMENT", ""),
+    (Code::OtherCodec, "OTHER_CODEC", ""),
     (Code::HeaderChecksum, "HEADER_CHECKSUM", "header checksum"),
     (Code::HeaderLength, "HEADER_LENGTH", "header length"),
     (Code::Field, "FIELD", "a field reaches past the end of its section"),
@@ -178,6 +180,9 @@ impl Status {
             Code::Rows => Error::InvalidArgument("rows beyond the end of the tensor".into()),
             Code::DoesNotFit => Error::DoesNotFit { cap: 0, need: size },
             Code::Workspace => Error::InvalidArgument("the workspace is too small for this blob".into()),
+            Code::OtherCodec => {
+                Error::InvalidArgument("the blob is not of the codec that the request names".into())
+            }
             Code::Alignment => Error::InvalidArgument(
                 "blobs and outputs on a device must start at a multiple of 16 bytes".into(),
             ),

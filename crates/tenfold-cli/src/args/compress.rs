@@ -7,7 +7,7 @@ use tenfold::prepare::Hadamard;
 use tenfold_archive::Alloc;
 use tenfold_video::Scaling;
 
-use super::{EffortArg, Threads, positive};
+use super::{EffortArg, EngineArgs, Threads, positive};
 
 /// Compress a model.
 ///
@@ -50,6 +50,8 @@ pub struct CompressArgs {
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
     #[command(flatten)]
+    pub engine: EngineArgs,
+    #[command(flatten)]
     pub threads: Threads,
     /// Replace OUT if it exists.
     #[arg(long, short)]
@@ -66,6 +68,7 @@ Examples:
   tenfold compress model.gguf -o exact.safetensors --lossless
   tenfold compress model.safetensors -o small.safetensors --nmse 1e-3 --exclude 'lm_head.*'
   tenfold compress model.safetensors -o video.safetensors --bits 2.5 --codec h265
+  tenfold compress model.safetensors -o small.safetensors --bits 3 --engine cuda
 
 Recipe (entries are tried in order, the first match counts):
   [default]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 
-use super::{EffortArg, positive};
+use super::{EffortArg, EngineArgs, positive};
 
 /// Measure tenfold: rate and error, goals kept, speed, beside other coders.
 ///
@@ -16,7 +16,7 @@ pub struct BenchArgs {
     /// What to measure.
     #[arg(value_enum)]
     pub what: BenchArg,
-    /// Safetensors files (`files` only, at least one).
+    /// Safetensors files (`files`: at least one; `cuda`: real tensors to decode besides made-up ones).
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Rates in bits a value, such as 2,2.5 [default: those that have a bar].
@@ -26,12 +26,14 @@ pub struct BenchArgs {
     #[arg(long, value_enum, value_delimiter = ',')]
     pub effort: Vec<EffortArg>,
     /// Size of made-up tensors: side of the square (gap, speed; default 4096) or number of values
-    /// (lossless: 64 Mi, rate: 4 Mi).
+    /// (lossless: 64 Mi, rate: 4 Mi; cuda: several, 512 Mi, 64 Mi, 16 Mi).
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub size: Vec<u32>,
+    /// Repetitions of which the median counts (lossless, speed, cuda) [default: 5, for cuda 25].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub size: Option<u32>,
-    /// Repetitions of which the median counts (lossless, speed).
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub repeats: u32,
+    pub repeats: Option<u32>,
+    #[command(flatten)]
+    pub engine: EngineArgs,
     /// Worker threads for what is not timed at a stated number of threads; 0 uses all cores.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
@@ -54,8 +56,9 @@ Examples:
   tenfold bench gap --quick
   tenfold bench files model.safetensors --bits 2.5 --effort best
   tenfold bench speed --json speed.json --check
+  tenfold bench cuda model.safetensors --bits 2.5 --json cuda.json
 
-JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`), `notes`, `checks`
+JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`; `device` of `cuda`), `notes`, `checks`
 (each with `what`, `value`, `bar`, `rule`, `pass`) and `rows`, whose fields depend on the bench.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -70,6 +73,8 @@ pub enum BenchArg {
     Lossless,
     /// Encoding and decoding on one and two threads, beside zstd and x265 in the same run.
     Speed,
+    /// Decoding and encoding on a CUDA device, beside plain copies in the same run.
+    Cuda,
 }
 
 /// Study what the stages of a video codec do on tensors.

@@ -1,6 +1,7 @@
 //! The command line's grammar and help texts.
 
 mod compress;
+mod engine;
 mod measure;
 mod models;
 
@@ -10,6 +11,7 @@ use tenfold::Effort;
 use crate::exit;
 
 pub use compress::{CodecArg, CompressArgs, GoalArgs};
+pub use engine::{EngineArg, EngineArgs};
 pub use measure::{AblationArgs, BenchArg, BenchArgs, EvalArgs, EvalCommand, KindArg, RaceArgs};
 pub use models::{CompareArgs, DecompressArgs, InspectArgs, VerifyArgs};
 
@@ -51,7 +53,8 @@ const ENGINES_HELP: &str = "\
 Example:
   tenfold engines
 
-JSON: a list, each with `engine`, `name`, `role` (codec, encoder, decoder), `standard`, `available`, `detail`.";
+JSON: a list, each with `engine` (cpu, cuda, video), `name`, `role` (codec, encoder, decoder), `standard`, `available`,
+`detail`, and for a CUDA device `device` (`number`, `name`, `capability`, `memory` in bytes, `multiprocessors`).";
 
 /// Print a completion script for a shell.
 #[derive(Debug, Args)]
@@ -78,6 +81,8 @@ pub struct Decode {
     /// Refuse a compressed tensor that claims to be larger than this [default: 64 GiB].
     #[arg(long, value_name = "BYTES")]
     pub max_tensor_bytes: Option<u64>,
+    #[command(flatten)]
+    pub engine: EngineArgs,
     /// Decoder of video blobs, by a name of `tenfold engines` [default: the first that runs here].
     #[arg(long, value_name = "NAME")]
     pub decoder: Option<String>,

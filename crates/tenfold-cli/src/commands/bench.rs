@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use tenfold::Effort;
 use tenfold_eval::bench::{self, What};
 
-use crate::args::{BenchArg, BenchArgs};
+use super::engine;
+use crate::args::{BenchArg, BenchArgs, EngineArg};
 use crate::exit::{self, Usage};
 use crate::print::Stdout;
 
@@ -26,11 +27,15 @@ fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
         BenchArg::Rate => What::Rate,
         BenchArg::Lossless => What::Lossless,
         BenchArg::Speed => What::Speed,
+        BenchArg::Cuda => What::Cuda,
     };
     match (what, args.files.is_empty()) {
         (What::Files, true) => return Err(Usage("name at least one safetensors file".into()).into()),
-        (What::Files, false) | (_, true) => {}
-        (_, false) => return Err(Usage("only `bench files` takes files".into()).into()),
+        (What::Files | What::Cuda, false) | (_, true) => {}
+        (_, false) => return Err(Usage("only `bench files` and `bench cuda` take files".into()).into()),
+    }
+    if what != What::Cuda && args.size.len() > 1 {
+        return Err(Usage("only `bench cuda` takes several sizes".into()).into());
     }
     let mut options = bench::BenchArgs::new(what);
     options.files = args.files.clone();
@@ -38,9 +43,21 @@ fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
     if !args.effort.is_empty() {
         options.efforts = args.effort.iter().copied().map(Effort::from).collect();
     }
-    options.size = args.size.map(|n| n as usize);
+    match what {
+        // Always on a device, whichever engine the others would take.
+        What::Cuda => options.device = args.engine.device.unwrap_or(0),
+        What::Speed | What::Lossless if args.engine.engine == EngineArg::Cuda => {
+            let message =
+                format!("`bench {}` times the CPU; `tenfold bench cuda` times a device", what.name());
+            return Err(Usage(message).into());
+        }
+        _ => options.engine = engine::writer(&args.engine)?,
+    }
+    options.sizes = args.size.iter().map(|&n| n as usize).collect();
     options.threads = args.threads;
-    options.repeats = args.repeats as usize;
+    if let Some(repeats) = args.repeats {
+        options.repeats = repeats as usize;
+    }
     options.peers = !args.no_peers;
     options.quick = args.quick;
     options.quiet = quiet;

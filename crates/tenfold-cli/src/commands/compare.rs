@@ -15,8 +15,9 @@ use crate::table::Table;
 const HEADINGS: [&str; 8] = ["tensor", "dtype", "shape", "mse", "nmse", "max error", "cosine", "specials"];
 
 pub fn run(args: CompareArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+    let options = read_options(&args.decode)?;
     let bar = Bar::new(quiet);
-    let comparison = tenfold_archive::compare(&args.first, &args.second, read_options(&args.decode), &bar)?;
+    let comparison = tenfold_archive::compare(&args.first, &args.second, options, &bar)?;
     drop(bar);
     if args.json {
         print::json(&comparison)?;

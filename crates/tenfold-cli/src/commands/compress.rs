@@ -7,8 +7,8 @@ use tenfold::{Effort, Goal};
 use tenfold_archive::{CompressOptions, Recipe, Report, SharedEngine};
 use tenfold_video::{Chroma, Quality, Standard, Video, VideoOptions};
 
-use super::hint_force;
-use crate::args::{CodecArg, CompressArgs, GoalArgs};
+use super::{engine, hint_force};
+use crate::args::{CodecArg, CompressArgs, EngineArg, GoalArgs};
 use crate::exit::Usage;
 use crate::print;
 use crate::progress::Bar;
@@ -43,17 +43,17 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     options.exclude = args.exclude.clone();
     options.recipe = args.recipe.as_deref().map(Recipe::read).transpose()?;
     options.overwrite = args.force;
-    options.engine = engine(args)?;
     if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {
         let message = "state one goal: --bits, --ratio, --mse, --nmse, --max-error, --max-bytes or --lossless \
                        (or a --recipe with a [default]; or, for pictures, --qp or --lossless-samples)";
         return Err(Usage(message.into()).into());
     }
+    options.engine = writer(args)?;
     Ok(options)
 }
 
 /// The engine that the codec asks for.
-fn engine(args: &CompressArgs) -> anyhow::Result<SharedEngine> {
+fn writer(args: &CompressArgs) -> anyhow::Result<SharedEngine> {
     let fixed = args.goal.qp.is_some() || args.goal.lossless_samples;
     let standard = match args.codec {
         CodecArg::Native if fixed || !args.pictures.is_empty() => {
@@ -61,11 +61,16 @@ fn engine(args: &CompressArgs) -> anyhow::Result<SharedEngine> {
                            pictures: choose --codec h264, h265 or av1";
             return Err(Usage(message.into()).into());
         }
-        CodecArg::Native => return Ok(SharedEngine::default()),
+        CodecArg::Native => return engine::writer(&args.engine),
         CodecArg::H264 => Standard::H264,
         CodecArg::H265 => Standard::H265,
         CodecArg::Av1 => Standard::Av1,
     };
+    if args.engine.engine == EngineArg::Cuda {
+        let message = "--engine cuda makes blobs of tenfold's own codec: leave --codec out, or --engine";
+        return Err(Usage(message.into()).into());
+    }
+    engine::check(&args.engine)?;
     let mut video = VideoOptions::new(standard);
     video.encoder = args.pictures.encoder.clone();
     video.depth = args.pictures.depth;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tenfold_cuda::{Device, Properties};
 use tenfold_video::codec::Abilities;
 
 use crate::args::EnginesArgs;
@@ -17,6 +18,19 @@ struct Entry {
     available: bool,
     /// What it can do, or why it cannot.
     detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<Gpu>,
+}
+
+/// A CUDA device for programs.
+#[derive(Serialize)]
+struct Gpu {
+    /// What `--device` takes.
+    number: u32,
+    name: String,
+    capability: String,
+    memory: u64,
+    multiprocessors: u32,
 }
 
 pub fn run(args: EnginesArgs) -> anyhow::Result<ExitCode> {
@@ -30,9 +44,8 @@ pub fn run(args: EnginesArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn entries() -> Vec<Entry> {
-    let detail = "lossless and lossy, every goal".to_string();
-    let mut all =
-        vec![Entry { engine: "cpu", name: "native", role: "codec", standard: None, available: true, detail }];
+    let mut all = vec![native("cpu", true, "lossless and lossy, every goal".to_string(), None)];
+    all.extend(cuda());
     for encoder in tenfold_video::encoders() {
         let found = encoder.abilities();
         all.push(Entry {
@@ -42,6 +55,7 @@ fn entries() -> Vec<Entry> {
             standard: Some(encoder.standard().to_string()),
             available: found.is_ok(),
             detail: found.map_or_else(|e| e.to_string(), |a| abilities(&a)),
+            device: None,
         });
     }
     for decoder in tenfold_video::decoders() {
@@ -53,9 +67,51 @@ fn entries() -> Vec<Entry> {
             standard: Some(decoder.standard().to_string()),
             available: found.is_ok(),
             detail: found.map_or_else(|e| e.to_string(), |()| String::new()),
+            device: None,
         });
     }
     all
+}
+
+/// Something that makes and reads blobs of tenfold's own codec.
+fn native(engine: &'static str, available: bool, detail: String, device: Option<Gpu>) -> Entry {
+    Entry { engine, name: "native", role: "codec", standard: None, available, detail, device }
+}
+
+/// An entry for each device, or one that says why there is none.
+fn cuda() -> Vec<Entry> {
+    let none = |why: String| vec![native("cuda", false, why, None)];
+    match Device::count() {
+        Err(error) => none(error.to_string()),
+        Ok(0) => none("no CUDA device: the driver finds none".to_string()),
+        Ok(count) => (0..count)
+            .map(|number| match Device::describe(number) {
+                Ok(found) => native("cuda", true, about(number, &found), Some(gpu(number, found))),
+                Err(error) => native("cuda", false, format!("device {number}: {error}"), None),
+            })
+            .collect(),
+    }
+}
+
+fn about(number: u32, found: &Properties) -> String {
+    let (major, minor) = found.capability;
+    format!(
+        "device {number}: {}, compute capability {major}.{minor}, {} multiprocessors, {}",
+        found.name,
+        found.multiprocessors,
+        print::bytes(found.memory)
+    )
+}
+
+fn gpu(number: u32, found: Properties) -> Gpu {
+    let (major, minor) = found.capability;
+    Gpu {
+        number,
+        name: found.name,
+        capability: format!("{major}.{minor}"),
+        memory: found.memory,
+        multiprocessors: found.multiprocessors,
+    }
 }
 
 fn abilities(a: &Abilities) -> String {
@@ -74,7 +130,7 @@ fn table(entries: &[Entry]) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    if entries.len() == 1 {
+    if !entries.iter().any(|e| e.engine == "video") {
         text.push_str("video  this build has no codecs; build with --features video (the system's FFmpeg)\n");
     }
     text

@@ -4,6 +4,7 @@ mod bench;
 mod compare;
 mod compress;
 mod decompress;
+mod engine;
 mod engines;
 mod eval;
 mod inspect;
@@ -14,8 +15,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use tenfold::{DecodeOptions, Limits};
-use tenfold_archive::{ReadOptions, SharedEngine};
-use tenfold_video::Video;
+use tenfold_archive::ReadOptions;
 
 use crate::args::{Cli, Command, CompletionsArgs, Decode};
 
@@ -43,17 +43,13 @@ fn completions(args: CompletionsArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Options for reading: every engine of this build reads every blob it can.
-fn read_options(decode: &Decode) -> ReadOptions {
+fn read_options(decode: &Decode) -> anyhow::Result<ReadOptions> {
     let mut limits = Limits::default();
     if let Some(bytes) = decode.max_tensor_bytes {
         limits = limits.with_max_bytes(bytes);
     }
-    let mut engine = Video::reader();
-    if let Some(name) = &decode.decoder {
-        engine = engine.with_decoder(name);
-    }
     let options = DecodeOptions::default().with_threads(decode.threads.threads).with_limits(limits);
-    ReadOptions::from(&options).with_engine(SharedEngine::new(engine))
+    Ok(ReadOptions::from(&options).with_engine(engine::reader(&decode.engine, decode.decoder.as_deref())?))
 }
 
 /// Adds the way out to the error for an output that exists.

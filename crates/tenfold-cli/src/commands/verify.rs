@@ -8,8 +8,9 @@ use crate::print;
 use crate::progress::Bar;
 
 pub fn run(args: VerifyArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+    let options = read_options(&args.decode)?;
     let bar = Bar::new(quiet);
-    let verified = tenfold_archive::verify(&args.input, read_options(&args.decode), &bar)?;
+    let verified = tenfold_archive::verify(&args.input, options, &bar)?;
     drop(bar);
     if args.json {
         print::json(&verified)?;

@@ -80,42 +80,52 @@ fn check<T>(what: &'static str, answer: std::result::Result<T, DriverError>) -> 
     })
 }
 
+/// A device and what it is like; fails where there is none of that number, or one that is too old.
+fn find(ordinal: u32) -> Result<(sys::CUdevice, Properties)> {
+    let devices = count()?;
+    if ordinal >= devices {
+        return Err(Error::NoDevice(format!("device {ordinal} was asked for, {devices} are there")));
+    }
+    let device = check("opening the device", result::device::get(ordinal as i32))?;
+    let attribute = |a| {
+        // SAFETY: `device` came from the driver.
+        let v = unsafe { result::device::get_attribute(device, a) };
+        check("asking the device what it can do", v).map(|v| v as u32)
+    };
+    use sys::CUdevice_attribute as A;
+    let capability = (
+        attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    let name = check("asking the device for its name", result::device::get_name(device))?;
+    if capability < OLDEST {
+        let (have, need) = (capability, OLDEST);
+        return Err(Error::NoDevice(format!(
+            "{name} has compute capability {}.{}, {}.{} is needed",
+            have.0, have.1, need.0, need.1
+        )));
+    }
+    let properties = Properties {
+        name,
+        capability,
+        multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        shared_per_block: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        // SAFETY: `device` came from the driver.
+        memory: check("asking for the device's memory", unsafe { result::device::total_mem(device) })? as u64,
+    };
+    Ok((device, properties))
+}
+
+/// What a device is like; it is not opened for that.
+pub(crate) fn describe(ordinal: u32) -> Result<Properties> {
+    find(ordinal).map(|found| found.1)
+}
+
 impl Cuda {
     /// Opens device `ordinal`; kernels are loaded when they are first needed.
     pub(crate) fn open(ordinal: u32) -> Result<Cuda> {
-        let devices = count()?;
-        if ordinal >= devices {
-            return Err(Error::NoDevice(format!("device {ordinal} was asked for, {devices} are there")));
-        }
-        let device = check("opening the device", result::device::get(ordinal as i32))?;
-        let attribute = |a| {
-            // SAFETY: `device` came from the driver.
-            let v = unsafe { result::device::get_attribute(device, a) };
-            check("asking the device what it can do", v).map(|v| v as u32)
-        };
-        use sys::CUdevice_attribute as A;
-        let capability = (
-            attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        );
-        let name = check("asking the device for its name", result::device::get_name(device))?;
-        if capability < OLDEST {
-            let (have, need) = (capability, OLDEST);
-            return Err(Error::NoDevice(format!(
-                "{name} has compute capability {}.{}, {}.{} is needed",
-                have.0, have.1, need.0, need.1
-            )));
-        }
-        let properties = Properties {
-            name,
-            capability,
-            multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-            shared_per_block: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
-            // SAFETY: `device` came from the driver.
-            memory: check("asking for the device's memory", unsafe { result::device::total_mem(device) })?
-                as u64,
-        };
-        // SAFETY: as above; released in `drop`.
+        let (device, properties) = find(ordinal)?;
+        // SAFETY: `device` came from the driver; released in `drop`.
         let context = check("opening the device", unsafe { result::primary_ctx::retain(device) })?;
         Ok(Cuda { context, device, properties, functions: Mutex::default() })
     }

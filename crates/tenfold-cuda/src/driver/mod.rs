@@ -8,7 +8,7 @@ use std::ffi::c_void;
 
 use crate::error::Result;
 
-pub(crate) use cuda::{Cuda, count};
+pub(crate) use cuda::{Cuda, count, describe};
 #[cfg(feature = "emulator")]
 pub(crate) use emulated::Emulated;
 

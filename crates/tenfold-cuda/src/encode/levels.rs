@@ -41,7 +41,7 @@ const COUNTERS: u32 = SETS as u32 * 256 * 4;
 const SMALL: u32 = MAX_CLASSES as u32 + (2 << MAX_SCALE_BITS);
 const COSTS: u32 = SETS as u32 * (2 * 64 + 8) * 4;
 const ENTRIES: u32 = SETS as u32 * 256 * 8;
-const CRC_AND_SLOTS: u32 = 4096 + SETS as u32 * 32;
+const CRC_AND_SLOTS: u32 = 8 * 16 * 32 * 4 + SETS as u32 * 32;
 const STAGE: u32 = 256;
 /// Shared memory that kernels take beside what they are given.
 const STATIC: u32 = 1 << 10;

@@ -16,6 +16,7 @@ mod encode_lossy;
 mod fixed;
 mod golden;
 mod rate;
+mod streams;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -33,6 +34,7 @@ fn main() {
         encode_lossless::cases(),
         encode_lossy::cases(),
         rate::cases(),
+        streams::cases(),
     ]
     .concat();
     let mut trials = Vec::new();

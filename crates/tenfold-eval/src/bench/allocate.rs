@@ -1,7 +1,7 @@
 //! Sharing a file's bits among its tensors, always with real encodings.
 
 use anyhow::{Context, Result};
-use tenfold::{DecodeOptions, EncodeOptions, Goal};
+use tenfold::{DecodeOptions, EncodeOptions, Engine, Goal};
 
 use crate::load::Named;
 use crate::metrics::Fidelity;
@@ -37,14 +37,20 @@ impl Allocation {
     }
 
     /// Codes all tensors at a rate over the file and decodes them again.
-    pub fn encode(self, tensors: &[Named], options: &EncodeOptions, bits: f64) -> Result<Vec<Coded>> {
+    pub fn encode(
+        self,
+        engine: &dyn Engine,
+        tensors: &[Named],
+        options: &EncodeOptions,
+        bits: f64,
+    ) -> Result<Vec<Coded>> {
         let blobs = match self {
-            Allocation::Equal => blobs(tensors, options, Goal::Bits(bits))?,
-            Allocation::Step => one_step(tensors, options, bits)?,
+            Allocation::Equal => blobs(engine, tensors, options, Goal::Bits(bits))?,
+            Allocation::Step => one_step(engine, tensors, options, bits)?,
         };
         let decoding = DecodeOptions::default().with_threads(options.threads);
         let measure = |(named, blob): (&Named, &Vec<u8>)| {
-            let back = tenfold::decode(blob, &decoding)?;
+            let back = engine.decode(blob, &decoding)?;
             let fidelity = Fidelity::between(&named.tensor.view()?, &back.view()?);
             Ok(Coded { bytes: blob.len(), fidelity: fidelity.context("shapes differ")? })
         };
@@ -52,17 +58,27 @@ impl Allocation {
     }
 }
 
-fn blobs(tensors: &[Named], options: &EncodeOptions, goal: Goal) -> Result<Vec<Vec<u8>>> {
+fn blobs(
+    engine: &dyn Engine,
+    tensors: &[Named],
+    options: &EncodeOptions,
+    goal: Goal,
+) -> Result<Vec<Vec<u8>>> {
     let mut options = options.clone();
     options.goal = goal;
     let one = |t: &Named| {
-        tenfold::encode(&t.tensor.view()?, &options).with_context(|| format!("cannot encode {}", t.name))
+        engine.encode(&t.tensor.view()?, &options).with_context(|| format!("cannot encode {}", t.name))
     };
     tensors.iter().map(one).collect()
 }
 
 /// Regula falsi and bisection over log2(step), along which bits fall about one to one; never above the rate.
-fn one_step(tensors: &[Named], options: &EncodeOptions, bits: f64) -> Result<Vec<Vec<u8>>> {
+fn one_step(
+    engine: &dyn Engine,
+    tensors: &[Named],
+    options: &EncodeOptions,
+    bits: f64,
+) -> Result<Vec<Vec<u8>>> {
     let values: usize = tensors.iter().map(|t| t.tensor.data.len() / t.tensor.dtype.size()).sum();
     let mut at = start(tensors)? - bits;
     // Nearest points on both sides: log2(step), bits.
@@ -70,7 +86,7 @@ fn one_step(tensors: &[Named], options: &EncodeOptions, bits: f64) -> Result<Vec
     let mut below: Option<(f64, f64)> = None;
     let mut best: Option<Vec<Vec<u8>>> = None;
     for trial in 0..TRIALS {
-        let coded = blobs(tensors, options, Goal::Step(at.exp2()))?;
+        let coded = blobs(engine, tensors, options, Goal::Step(at.exp2()))?;
         let got = coded.iter().map(Vec::len).sum::<usize>() as f64 * 8.0 / values.max(1) as f64;
         if got > bits {
             above = Some((at, got));

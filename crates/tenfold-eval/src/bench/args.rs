@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tenfold::Effort;
+use tenfold_archive::SharedEngine;
 
 /// The benches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum What {
     Lossless,
     /// Encoding and decoding speed beside peers.
     Speed,
+    /// Speed of a CUDA device beside plain copies on it.
+    Cuda,
 }
 
 impl What {
@@ -28,28 +31,34 @@ impl What {
             What::Rate => "rate",
             What::Lossless => "lossless",
             What::Speed => "speed",
+            What::Cuda => "cuda",
         }
     }
 }
 
 /// What to measure and how long. Start from [`BenchArgs::new`]; every field has a working default.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BenchArgs {
     /// Which bench.
     pub what: What,
-    /// Safetensors files (`files` only, at least one).
+    /// Safetensors files (`files`: at least one; `cuda`: any number).
     pub files: Vec<PathBuf>,
     /// Rates in bits a value. Default: empty, that is the rates of the bench's own figures.
     pub bits: Vec<f64>,
     /// Efforts. Default: all three.
     pub efforts: Vec<Effort>,
-    /// Size of made-up tensors. `gap`, `speed`: side of the square, default 4096. `lossless`: values,
-    /// default 64 Mi. `rate`: values of the largest tensors, default 4 Mi.
-    pub size: Option<usize>,
+    /// Sizes of made-up tensors; all but `cuda` take the first alone. `gap`, `speed`: side of the square, default
+    /// 4096. `lossless`: values, default 64 Mi. `rate`: values of the largest tensors, default 4 Mi. `cuda`: values,
+    /// default 512 Mi, 64 Mi and 16 Mi.
+    pub sizes: Vec<usize>,
     /// Threads for what is not measured at a stated number of threads; 0 (the default) means all cores.
     pub threads: usize,
-    /// Repetitions of which the median counts. Default: 5.
+    /// What encodes and decodes (`gap`, `files`, `rate`). Default: the CPU.
+    pub engine: SharedEngine,
+    /// Number of the CUDA device (`cuda`). Default: 0.
+    pub device: u32,
+    /// Repetitions of which the median counts. Default: 5, for `cuda` 25.
     pub repeats: usize,
     /// Whether to run the video codecs. Default: true.
     pub peers: bool,
@@ -71,15 +80,22 @@ impl BenchArgs {
             files: Vec::new(),
             bits: Vec::new(),
             efforts: vec![Effort::Fast, Effort::Balanced, Effort::Best],
-            size: None,
+            sizes: Vec::new(),
             threads: 0,
-            repeats: 5,
+            engine: SharedEngine::default(),
+            device: 0,
+            repeats: if what == What::Cuda { 25 } else { 5 },
             peers: true,
             quick: false,
             quiet: false,
             json: None,
             command: default_command(),
         }
+    }
+
+    /// The first stated size, or a bench's own.
+    pub(super) fn size_or(&self, own: usize) -> usize {
+        self.sizes.first().copied().unwrap_or(own)
     }
 
     /// The stated rates, or a bench's own.

@@ -83,7 +83,7 @@ fn one_file(
                 let options = EncodeOptions::new(tenfold::Goal::Bits(bits))
                     .with_effort(effort)
                     .with_threads(args.threads);
-                let coded = allocation.encode(tensors, &options, bits)?;
+                let coded = allocation.encode(&*args.engine, tensors, &options, bits)?;
                 writeln!(out, "{name}, {}, {}, {bits} bits", effort.name(), allocation.name())?;
                 let total = subject.show(&coded, effort, allocation, report, out)?;
                 if (effort, allocation) == (Effort::Best, Allocation::Step) {

@@ -32,7 +32,7 @@ struct Row {
 }
 
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
-    let side = args.size.unwrap_or(if args.quick { 512 } else { 4096 });
+    let side = args.size_or(if args.quick { 512 } else { 4096 });
     let tensor = synth::gaussian(Dtype::F32, &[side, side], 1.0, 1).context("f32 is a float")?;
     let view = tensor.view()?;
     let rates = args.bits_or(&BARS.map(|b| b.0));
@@ -43,10 +43,10 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
             bar.set_message(format!("{} at {asked} bits", effort.name()));
             let options =
                 EncodeOptions::new(Goal::Bits(asked)).with_effort(effort).with_threads(args.threads);
-            let (encode_seconds, blob) = timed(|| tenfold::encode(&view, &options));
+            let (encode_seconds, blob) = timed(|| args.engine.encode(&view, &options));
             let blob = blob?;
             let decoding = DecodeOptions::default().with_threads(args.threads);
-            let (decode_seconds, decoded) = timed(|| tenfold::decode(&blob, &decoding));
+            let (decode_seconds, decoded) = timed(|| args.engine.decode(&blob, &decoding));
             let fidelity = Fidelity::between(&view, &decoded?.view()?).context("shapes differ")?;
             let bits = blob.len() as f64 * 8.0 / view.len() as f64;
             let gap = fidelity.gap(bits);

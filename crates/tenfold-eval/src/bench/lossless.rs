@@ -27,7 +27,7 @@ struct Row {
 }
 
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
-    let values = args.size.unwrap_or(if args.quick { 1 << 20 } else { 64 << 20 });
+    let values = args.size_or(if args.quick { 1 << 20 } else { 64 << 20 });
     // Rows of 4096 as in a real layer, where the number of values allows.
     let shape = if values.is_multiple_of(4096) { vec![values / 4096, 4096] } else { vec![values] };
     let tensor = synth::gaussian(Dtype::Bf16, &shape, 0.02, 2).context("bf16 is a float")?;

@@ -8,10 +8,12 @@
 //! | `rate` | whether `bits`, `max_bytes` and `max_error` are obeyed |
 //! | `lossless` | ratio and speed on bf16 weights, beside zstd |
 //! | `speed` | encoding and decoding, beside zstd and H.265 in the same run |
+//! | `cuda` | decoding and encoding on a device, beside plain copies in the same run |
 
 mod allocate;
 pub(crate) mod args;
 pub(crate) mod clock;
+mod cuda;
 mod files;
 mod gap;
 mod lossless;
@@ -33,12 +35,17 @@ use anyhow::Result;
 /// Runs a bench, prints its tables and verdicts, and writes the report where the arguments say.
 pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Report> {
     let mut report = Report::new(args);
+    let engine = args.engine.name();
+    if engine != "cpu" {
+        report.note(format!("tenfold's figures are those of the engine {engine}"));
+    }
     match args.what {
         What::Gap => gap::run(args, &mut report, out)?,
         What::Files => files::run(args, &mut report, out)?,
         What::Rate => rate::run(args, &mut report, out)?,
         What::Lossless => lossless::run(args, &mut report, out)?,
         What::Speed => speed::run(args, &mut report, out)?,
+        What::Cuda => cuda::run(args, &mut report, out)?,
     }
     // Kept first: a reader that closes the pipe early must not cost the report.
     if let Some(path) = &args.json {

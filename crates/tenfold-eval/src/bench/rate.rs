@@ -6,7 +6,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Error, Goal, Tensor};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Error, Goal, Tensor};
 
 use super::table::Table;
 use super::{BenchArgs, Report, progress};
@@ -38,14 +38,15 @@ struct Row {
     why: &'static str,
 }
 
-/// One tensor to ask things of.
-struct Case {
+/// One tensor to ask things of, and who is asked.
+struct Case<'a> {
+    engine: &'a dyn Engine,
     tensor: Tensor,
     distribution: Shape,
 }
 
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
-    let largest = args.size.unwrap_or(4 << 20).max(LARGE);
+    let largest = args.size_or(4 << 20).max(LARGE);
     let large = if args.quick { vec![LARGE] } else { vec![LARGE, 1_234_567, largest] };
     let small = if args.quick { &SMALL_SIZES[..2] } else { &SMALL_SIZES };
     let rates = args.bits_or(&RATES);
@@ -65,7 +66,7 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
                 let scale = if dtype.size() == 1 { SCALE_F8 } else { SCALE };
                 let scaled: Vec<f32> = values.iter().map(|v| v * scale).collect();
                 let tensor = synth::tensor(dtype, &shape_of(n), &scaled).context("a float dtype")?;
-                let case = Case { tensor, distribution };
+                let case = Case { engine: &*args.engine, tensor, distribution };
                 for &effort in &args.efforts {
                     // The slow effort shares its rate control with the others: one large size is enough.
                     if effort == Effort::Best && n > LARGE {
@@ -99,7 +100,7 @@ fn shape_of(n: usize) -> Vec<usize> {
         .map_or(vec![n], |c| vec![n / c, c])
 }
 
-impl Case {
+impl Case<'_> {
     fn bits(&self, asked: f64, options: &EncodeOptions) -> Result<Row> {
         let (bytes, fidelity) = self.code(options)?;
         let n = self.tensor.view()?.len();
@@ -119,7 +120,7 @@ impl Case {
 
     fn max_bytes(&self, cap: usize, options: &EncodeOptions) -> Result<Row> {
         let goal = format!("max_bytes {cap}");
-        match tenfold::encode(&self.tensor.view()?, options) {
+        match self.engine.encode(&self.tensor.view()?, options) {
             Ok(blob) => {
                 let share = blob.len() as f64 / cap as f64;
                 Ok(self.row(goal, options, share, blob.len() <= cap, ""))
@@ -138,9 +139,11 @@ impl Case {
 
     fn code(&self, options: &EncodeOptions) -> Result<(usize, Fidelity)> {
         let view = self.tensor.view()?;
-        let blob = tenfold::encode(&view, options)
+        let blob = self
+            .engine
+            .encode(&view, options)
             .with_context(|| format!("{:?} on {} values of {}", options.goal, view.len(), view.dtype()))?;
-        let back = tenfold::decode(&blob, &DecodeOptions::default().with_threads(options.threads))?;
+        let back = self.engine.decode(&blob, &DecodeOptions::default().with_threads(options.threads))?;
         Ok((blob.len(), Fidelity::between(&view, &back.view()?).context("shapes differ")?))
     }
 

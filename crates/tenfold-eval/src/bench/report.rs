@@ -21,6 +21,9 @@ pub struct Machine {
     pub cores: usize,
     /// Operating system and architecture.
     pub system: String,
+    /// The accelerator that was measured, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
 }
 
 impl Machine {
@@ -37,6 +40,7 @@ impl Machine {
             cpu: field("model name").map_or("unknown".to_string(), |name| name + &model),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+            device: None,
         }
     }
 }

@@ -42,7 +42,7 @@ struct Runner<'a> {
 }
 
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
-    let side = args.size.unwrap_or(if args.quick { 512 } else { 4096 });
+    let side = args.size_or(if args.quick { 512 } else { 4096 });
     let bits = args.bits_or(&[2.5])[0];
     for dtype in [Dtype::Bf16, Dtype::F32] {
         let tensor = synth::gaussian(dtype, &[side, side], 0.02, 4).context("a float dtype")?;

@@ -25,7 +25,7 @@ fn run_quietly(args: &BenchArgs) -> (Report, String) {
 #[test]
 fn gap_reports_a_row_a_rate() {
     let mut args = quick(What::Gap);
-    args.size = Some(128);
+    args.sizes = vec![128];
     let (report, text) = run_quietly(&args);
     assert_eq!(report.rows.len(), 5);
     assert_eq!(report.checks.len(), 5);
@@ -35,7 +35,7 @@ fn gap_reports_a_row_a_rate() {
 #[test]
 fn lossless_reports_ours_and_zstd() {
     let mut args = quick(What::Lossless);
-    args.size = Some(1 << 16);
+    args.sizes = vec![1 << 16];
     let (report, _) = run_quietly(&args);
     assert!(report.rows.iter().any(|r| r["coder"] == "zstd -3"));
     assert!(report.rows.iter().any(|r| r["coder"] == "tenfold lossless"));
@@ -45,7 +45,7 @@ fn lossless_reports_ours_and_zstd() {
 #[test]
 fn speed_says_when_a_peer_is_missing() {
     let mut args = quick(What::Speed);
-    args.size = Some(128);
+    args.sizes = vec![128];
     args.peers = true;
     let (report, text) = run_quietly(&args);
     assert!(report.notes.iter().any(|n| n.contains("x265")), "{text}");
@@ -84,7 +84,7 @@ fn files_need_a_file() {
 fn reports_are_saved_with_their_origin() {
     let path = std::env::temp_dir().join(format!("tenfold-report-{}.json", std::process::id()));
     let mut args = quick(What::Gap);
-    args.size = Some(64);
+    args.sizes = vec![64];
     args.bits = vec![4.0];
     args.json = Some(path.clone());
     args.command = "tenfold bench gap --size 64".to_string();

@@ -213,6 +213,11 @@ impl Frame {
         self.offsets.last().copied().unwrap_or(self.header_len)
     }
 
+    /// Where each tile starts, and the length of the blob.
+    pub(crate) fn into_starts(self) -> Vec<usize> {
+        self.offsets
+    }
+
     pub(crate) fn tiles(&self) -> usize {
         self.directory.len()
     }

@@ -1,0 +1,146 @@
+//! From `--engine` and `--device` to what makes and reads blobs.
+
+use std::ops::Range;
+
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Engine, Error, Result, Tensor, TensorView};
+use tenfold_archive::SharedEngine;
+use tenfold_cuda::CudaEngine;
+use tenfold_video::Video;
+
+use crate::args::{EngineArg, EngineArgs};
+use crate::exit::Usage;
+
+/// Refuses a device for an engine that has none.
+pub fn check(args: &EngineArgs) -> anyhow::Result<()> {
+    if args.engine == EngineArg::Cpu && args.device.is_some() {
+        return Err(Usage("--device is about --engine cuda".into()).into());
+    }
+    Ok(())
+}
+
+/// The engine that makes blobs of tenfold's own codec. One that is not there is an error: whoever asks for a device
+/// would rather know than wait.
+pub fn writer(args: &EngineArgs) -> anyhow::Result<SharedEngine> {
+    check(args)?;
+    Ok(match args.engine {
+        EngineArg::Cpu => SharedEngine::default(),
+        EngineArg::Cuda => SharedEngine::new(CudaEngine::open(args.device.unwrap_or(0))?),
+    })
+}
+
+/// The engine that reads every blob this build can read, those of tenfold's own codec as asked.
+pub fn reader(args: &EngineArgs, decoder: Option<&str>) -> anyhow::Result<SharedEngine> {
+    check(args)?;
+    let mut video = Video::reader();
+    if let Some(name) = decoder {
+        video = video.with_decoder(name);
+    }
+    Ok(match args.engine {
+        EngineArg::Cpu => SharedEngine::new(video),
+        EngineArg::Cuda => {
+            let native = CudaEngine::open(args.device.unwrap_or(0))?;
+            SharedEngine::new(Reader { native, video })
+        }
+    })
+}
+
+/// Tenfold's own blobs to one engine, pictures to another.
+struct Reader<E> {
+    native: E,
+    video: Video,
+}
+
+impl<E: Engine> Reader<E> {
+    /// The native engine's word, unless it is that the codec is none of its own. It reads that from the header,
+    /// before it does any work.
+    fn or_video<T>(&self, found: Result<T>, video: impl FnOnce(&Video) -> Result<T>) -> Result<T> {
+        match found {
+            Err(Error::OtherEngine { .. }) => video(&self.video),
+            other => other,
+        }
+    }
+}
+
+impl<E: Engine> Engine for Reader<E> {
+    fn name(&self) -> String {
+        self.native.name()
+    }
+
+    fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
+        self.native.encode(view, options)
+    }
+
+    fn max_encoded_len(&self, dtype: Dtype, shape: &[usize]) -> Result<usize> {
+        self.native.max_encoded_len(dtype, shape)
+    }
+
+    fn decode(&self, blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
+        self.or_video(self.native.decode(blob, options), |video| video.decode(blob, options))
+    }
+
+    fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
+        let found = self.native.decode_rows(blob, rows.clone(), options);
+        self.or_video(found, |video| video.decode_rows(blob, rows, options))
+    }
+
+    fn verify(&self, blob: &[u8], options: &DecodeOptions) -> Result<()> {
+        self.or_video(self.native.verify(blob, options), |video| video.verify(blob, options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use tenfold::carry::Parcel;
+    use tenfold::{Codec, Goal};
+
+    /// The device of this test: reads nothing but its own codec, and says who it was.
+    struct Native;
+
+    impl Engine for Native {
+        fn name(&self) -> String {
+            "native".into()
+        }
+
+        fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
+            tenfold::encode(view, options)
+        }
+
+        fn decode(&self, blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
+            tenfold::inspect_native(blob, &options.limits)?;
+            Err(Error::InvalidArgument("the device was asked".into()))
+        }
+
+        fn decode_rows(&self, blob: &[u8], _: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
+            self.decode(blob, options)
+        }
+    }
+
+    #[test]
+    fn native_blobs_go_to_the_device_and_others_to_video() {
+        let reader = Reader { native: Native, video: Video::reader() };
+        let options = DecodeOptions::default();
+        let view = TensorView::from_slice(&[1.0f32, 2.0], &[2]).unwrap();
+        let blob = reader.encode(&view, &EncodeOptions::new(Goal::Lossless)).unwrap();
+        let to_device = Error::InvalidArgument("the device was asked".into());
+        assert_eq!(reader.decode(&blob, &options).unwrap_err(), to_device);
+        assert_eq!(reader.decode_rows(&blob, 0..1, &options).unwrap_err(), to_device);
+        assert_eq!(reader.verify(&blob, &options).unwrap_err(), to_device);
+
+        // No video decoder takes this, but which one refuses it shows who was asked.
+        let parcel = Parcel {
+            codec: Codec::H265,
+            dtype: Dtype::F32,
+            shape: vec![2],
+            steps: Vec::new(),
+            tile_values: 2,
+            params: Vec::new(),
+        };
+        let pictures = parcel.write(vec![Vec::new()]).unwrap();
+        let found = reader.decode(&pictures, &options);
+        assert_eq!(found, Video::reader().decode(&pictures, &options));
+        assert!(!matches!(found, Err(Error::OtherEngine { .. } | Error::InvalidArgument(_))), "{found:?}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Speed on a CUDA device: what a caller gets who keeps blobs and tensors there, and who has blobs on the host.
+//!
+//! Every figure is bytes of bf16 over the median time of repeated calls, by the device's own clock unless said
+//! otherwise. Calls rotate over enough memory that none finds its data in a cache, outputs are held against the
+//! CPU's, and the speeds of plain copies come from the same run.
+
+mod copies;
+mod decode;
+mod encode;
+mod host;
+mod real;
+mod repeat;
+mod rig;
+mod show;
+
+use std::io::Write;
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+use tenfold::{Effort, Goal};
+use tenfold_cuda::{Device, Error};
+
+use super::{BenchArgs, Report, progress};
+use crate::load;
+use decode::Subject;
+use encode::Case;
+use rig::Rig;
+use show::{Figure, Figures};
+
+/// Values of the tensors whose speed is stated.
+const SIZES: [usize; 3] = [512 << 20, 64 << 20, 16 << 20];
+/// The rate whose speed is stated.
+const BITS: f64 = 2.5;
+/// GB/s of decoding at those sizes and that rate.
+const DECODE: [f64; 3] = [1200.0, 700.0, 300.0];
+/// What tables by class may cost: real tensors decode at this share of the speed of plain ones, or more.
+const CLASSES: f64 = 0.8;
+/// GB/s of lossless decoding and encoding at the largest size, and the ratio.
+const LOSSLESS: (f64, f64, f64) = (1200.0, 700.0, 1.5);
+/// GB/s of encoding with 8 states at the two larger sizes.
+const BALANCED: [f64; 2] = [120.0, 60.0];
+/// GB/s of encoding without a trellis at the largest size.
+const FAST: f64 = 400.0;
+/// Tensors of a file that are measured, the largest ones.
+const TENSORS: usize = 3;
+/// Bytes that calls rotate over: several times the largest cache of any device.
+const ROTATE: usize = 512 << 20;
+
+pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
+    let rig = Rig::new(Device::open(args.device)?, args.repeats.max(1), ROTATE)?;
+    measure(&rig, args, report, out)
+}
+
+/// Measures on a device, whichever that is.
+fn measure(rig: &Rig, args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
+    report.machine.device = Some(describe(&rig.device));
+    let mut run = Run::new(rig, args, report);
+    let copied = if args.quick { 64 << 20 } else { 1 << 30 };
+    run.step("copies");
+    let copies = copies::measure(rig, copied, &mut run.figures)?;
+    run.decode_gaussian()?;
+    run.decode_real()?;
+    run.encode()?;
+    run.send_from_host(copies.link)?;
+    run.bar.finish_and_clear();
+    run.figures.print(out)
+}
+
+/// One run of the bench.
+struct Run<'a> {
+    rig: &'a Rig,
+    args: &'a BenchArgs,
+    sizes: Vec<usize>,
+    rates: Vec<f64>,
+    bar: ProgressBar,
+    figures: Figures<'a>,
+}
+
+impl<'a> Run<'a> {
+    fn new(rig: &'a Rig, args: &'a BenchArgs, report: &'a mut Report) -> Run<'a> {
+        let own = if args.quick { &SIZES[2..] } else { &SIZES[..] };
+        let sizes = if args.sizes.is_empty() { own.to_vec() } else { args.sizes.clone() };
+        let rates = args.bits_or(&[BITS]);
+        let coded = rates.len() * args.efforts.len() * 2 + 2;
+        let real = args.files.len() * TENSORS * rates.len();
+        let bar = progress::bar(2 + sizes.len() * (coded + real), args.quiet);
+        Run { rig, args, sizes, rates, bar, figures: Figures::new(report) }
+    }
+
+    fn step(&self, what: &str) {
+        self.bar.inc(1);
+        self.bar.set_message(what.to_string());
+    }
+
+    /// Each size with each rate.
+    fn cases(&self) -> Vec<(usize, f64)> {
+        self.sizes.iter().flat_map(|&size| self.rates.iter().map(move |&bits| (size, bits))).collect()
+    }
+
+    fn decode_gaussian(&mut self) -> Result<()> {
+        let threads = self.args.threads;
+        for (size, bits) in self.cases() {
+            // What a decoder does for a scalar quantiser it does for a trellis too, and one exclusive-or more.
+            for &effort in self.args.efforts.iter().filter(|&&e| e != Effort::Fast) {
+                self.step(&format!("decoding {size} values at {bits} bits"));
+                let subject = Subject::gaussian(size, Goal::Bits(bits), effort, threads)?;
+                self.decode(&subject, at_stated(size, bits).map(|i| DECODE[i]))?;
+            }
+        }
+        for size in self.sizes.clone() {
+            self.step(&format!("decoding {size} values, lossless"));
+            let subject = Subject::gaussian(size, Goal::Lossless, Effort::Balanced, threads)?;
+            let stated = size == SIZES[0];
+            self.decode(&subject, stated.then_some(LOSSLESS.0))?;
+            if stated {
+                let what = format!("lossless ratio, bf16 N(0, 0.02), {size} values");
+                self.figures.at_least(what, subject.ratio(), LOSSLESS.2);
+            }
+        }
+        Ok(())
+    }
+
+    fn decode_real(&mut self) -> Result<()> {
+        for path in &self.args.files {
+            for named in real::largest(load::floats(path, real::LEAST)?, TENSORS) {
+                for (size, bits) in self.cases() {
+                    self.step(&format!("decoding {}", named.name));
+                    let subject = real::subject(&named, size, bits, self.args.threads)?;
+                    self.decode(&subject, at_stated(size, bits).map(|i| CLASSES * DECODE[i]))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures and keeps one decoding.
+    fn decode(&mut self, subject: &Subject, least: Option<f64>) -> Result<()> {
+        let done = decode::measure(self.rig, subject).and_then(|times| {
+            self.figures.keep(Figure { what: "decode", subject: subject.into(), times, least })
+        });
+        self.unless_full(format!("decode, {}, {} values", subject.name, subject.values), done.map(|_| ()))
+    }
+
+    /// A device too small for a case is no failure.
+    fn unless_full(&mut self, what: String, done: Result<()>) -> Result<()> {
+        match done {
+            Err(error) if matches!(error.downcast_ref(), Some(Error::OutOfMemory { .. })) => {
+                self.figures.note(format!("{what}: left out: {error}"));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn encode(&mut self) -> Result<()> {
+        let mut cases = Vec::new();
+        for (size, bits) in self.cases() {
+            for &effort in &self.args.efforts {
+                let least = at_stated(size, bits).and_then(|i| match effort {
+                    Effort::Fast => (i == 0).then_some(FAST),
+                    Effort::Balanced => BALANCED.get(i).copied(),
+                    Effort::Best => None,
+                });
+                cases.push(Case { size, goal: Goal::Bits(bits), effort, least });
+            }
+        }
+        for &size in &self.sizes {
+            let least = (size == SIZES[0]).then_some(LOSSLESS.1);
+            cases.push(Case { size, goal: Goal::Lossless, effort: Effort::Balanced, least });
+        }
+        for case in cases {
+            self.step(&format!("{}, {} values", case.name(), case.size));
+            encode::measure(self.rig, &case, self.args.threads, &mut self.figures)?;
+        }
+        Ok(())
+    }
+
+    /// The largest tensor in blobs of the smallest: layers of a model, one after the other.
+    fn send_from_host(&mut self, link: f64) -> Result<()> {
+        self.step("blobs from the host");
+        let whole = self.sizes.iter().copied().max().unwrap_or(0);
+        let part = self.sizes.iter().copied().min().unwrap_or(0);
+        let subject =
+            Subject::gaussian(part, Goal::Bits(self.rates[0]), Effort::Balanced, self.args.threads)?;
+        let done = host::measure(self.rig, &subject, whole, link, &mut self.figures);
+        self.unless_full("blobs from pinned host memory".to_string(), done)
+    }
+}
+
+/// Which of the stated figures this is, if it is one.
+fn at_stated(size: usize, bits: f64) -> Option<usize> {
+    SIZES.iter().position(|&s| s == size).filter(|_| (bits - BITS).abs() < 1e-9)
+}
+
+fn describe(device: &Device) -> String {
+    let p = device.properties();
+    let (major, minor) = p.capability;
+    let memory = p.memory as f64 / (1u64 << 30) as f64;
+    let processors = p.multiprocessors;
+    format!("{}, compute capability {major}.{minor}, {processors} multiprocessors, {memory:.0} GiB", p.name)
+}
+
+#[cfg(all(test, feature = "emulator"))]
+mod tests;
