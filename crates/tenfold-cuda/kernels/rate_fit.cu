@@ -93,7 +93,8 @@ DEVICE double fit_want(const RateArgs &a) {
     const double target = a.job.target, overhead = rate_overhead(a.job), unit = a.rate->unit;
     switch (a.job.goal) {
     case GOAL_BYTES: return fmax(target - overhead, target * 0.5) + overhead;
-    case GOAL_CAP: return fmax(target * 0.999 - 2.0, 1.0);
+    // A little lower than need be: a pass too many costs more than the bytes that are left.
+    case GOAL_CAP: return fmax(target * 0.996 - 2.0, 1.0);
     case GOAL_MSE: return 1.0 / (target / unit / unit * 0.995);
     case GOAL_NMSE: return 1.0 / (target * a.rate->variance * 0.995);
     default: return 0.0;

@@ -376,8 +376,15 @@ impl<'a> Search<'a> {
             if self.args.job.nu > 0 {
                 self.trial(TRIAL_COSTS)?;
             }
+            // Points change the error but not the size: a step for an error is found with them in place.
+            if measures(goal) {
+                self.trial(TRIAL_POINTS)?;
+            }
             for _ in 0..if goal == GOAL_STEP { 0 } else { FINE_ROUNDS } {
                 self.trial(TRIAL_STEP)?;
+            }
+            if measures(goal) {
+                return Ok(());
             }
             self.trial(TRIAL_POINTS)
         }
