@@ -54,6 +54,8 @@ DEVICE void count_values(const LevelsPass &a, CountShared c, u64 stride, LevelsS
 }
 
 // Dynamic shared memory: counters, low bits, classes of sums, thresholds.
+static_assert(LEVELS_HIST_BYTES + MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * SCALAR_CLASS * 4 <= SEARCH_SHARED, "as the launch code reckons");
+
 template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || plan->nu != 0) return;

@@ -160,6 +160,8 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
 }
 
 // Dynamic shared memory: rings, low bits, classes of sums, thresholds, entries.
+static_assert(MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * SCALAR_CLASS * 4 + LEVELS_SETS * 256 * 8 <= PACK_SHARED, "as the launch code reckons");
+
 template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     __shared__ LevelsAgain again;
     const Plan *plan = a.plan;

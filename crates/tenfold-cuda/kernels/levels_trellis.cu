@@ -154,7 +154,9 @@ template <class V, u32 NU, u32 MODE> DEVICE void trellis_tiles(const LevelsPass 
     sum = b.sum;
 }
 
-// Dynamic shared memory: counters, costs, low bits, classes of sums.
+// Dynamic shared memory: counters, low bits, classes of sums, costs.
+static_assert(LEVELS_HIST_BYTES + MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * TRELLIS_CLASS * 4 <= SEARCH_SHARED, "as the launch code reckons");
+
 template <class V> DEVICE void trellis_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || (plan->nu != 2 && plan->nu != 3)) return;

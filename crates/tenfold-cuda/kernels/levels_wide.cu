@@ -128,6 +128,9 @@ DEVICE void wide_lanes(const LevelsPass &a, const WideShared &c, float *memory, 
 }
 
 // Dynamic shared memory: counters, low bits, classes of sums, costs, metrics.
+static_assert(LEVELS_HIST_BYTES + MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * TRELLIS_CLASS * 4 <= SEARCH_SHARED, "as the launch code reckons");
+static_assert(TRELLIS_WARP(8) * 4 <= WIDE_WARP_SHARED, "as the launch code reckons");
+
 template <class V> DEVICE void wide_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || plan->nu < 4) return;

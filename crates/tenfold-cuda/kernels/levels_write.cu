@@ -163,7 +163,10 @@ DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, const Crc &checks
     if (lane == 0) assemble_checksum(w.assembly, tile, crc);
 }
 
-// Dynamic shared memory: staging areas, checksum's table, slots, low bits, classes of sums, thresholds.
+// Dynamic shared memory: staging areas, checksum's tables, slots, low bits, classes of sums, thresholds.
+static_assert((CRC_TABLE_WORDS + LEVELS_SETS * 8) * 4 + MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * SCALAR_CLASS * 4 <= WRITE_SHARED, "as the launch code reckons");
+static_assert(PUT_BYTES <= WRITE_WARP_SHARED, "as the launch code reckons");
+
 template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
     __shared__ PutShared c;
     const LevelsPass &a = w.pass;

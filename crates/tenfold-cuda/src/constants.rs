@@ -23,6 +23,14 @@ pub(crate) const SAMPLE_EVERY: usize = 64;
 
 /// Bytes of what is kept of a tile between packing and writing it.
 pub(crate) const LEVELS_TILE_BYTES: usize = 32;
+/// Shared memory of a block that searches for levels, that packs them, that writes them, in bytes and without what each
+/// of its warps takes.
+pub(crate) const SEARCH_SHARED: usize = 50 << 10;
+pub(crate) const PACK_SHARED: usize = 73 << 10;
+pub(crate) const WRITE_SHARED: usize = 26 << 10;
+/// Bytes of shared memory of a warp that searches through 256 states, and of one that writes.
+pub(crate) const WIDE_WARP_SHARED: usize = 2304;
+pub(crate) const WRITE_WARP_SHARED: usize = 256;
 /// Bytes of what a lossy encoder decides of one tensor.
 pub(crate) const PLAN_BYTES: usize = 17 << 10;
 /// Bytes of the state of the search for that.
@@ -99,6 +107,11 @@ pub fn header() -> String {
     put("PACK_RING", PACK_RING as i64);
     put("COUNT_BYTES", COUNT_BYTES as i64);
     put("LEVELS_TILE_BYTES", LEVELS_TILE_BYTES as i64);
+    put("SEARCH_SHARED", SEARCH_SHARED as i64);
+    put("PACK_SHARED", PACK_SHARED as i64);
+    put("WRITE_SHARED", WRITE_SHARED as i64);
+    put("WIDE_WARP_SHARED", WIDE_WARP_SHARED as i64);
+    put("WRITE_WARP_SHARED", WRITE_WARP_SHARED as i64);
     put("PLAN_BYTES", PLAN_BYTES as i64);
     put("RATE_BYTES", RATE_BYTES as i64);
     put("TRIAL_SHARED", TRIAL_SHARED as i64);

@@ -4,75 +4,22 @@
 //! once. A pass finds levels and counts their symbols, makes tables and header, packs every tile into a slot of its
 //! own, and writes the tiles to their places.
 
-use tenfold::format::{MAX_CLASSES, MAX_LANES, MAX_SCALE_BITS};
 use tenfold::{Dtype, Effort, Goal};
 
-use super::assemble::{self, Assembly, Pieces};
+use super::assemble::{self, Assembly};
 use super::geometry::Geometry;
+use super::layout::{Layout, Pass, SETS, Shapes};
 use super::rate::{self, Job};
 use super::{EncodeRequest, lossless};
-use crate::constants::{LEVELS_TILE_BYTES, MAX_DIMS, PACK_RING, PLAN_BYTES};
+use crate::constants::{LEVELS_TILE_BYTES, MAX_DIMS, PLAN_BYTES};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
-use crate::status::Status;
 
 /// Below this many values a soft goal is met losslessly: a header and a table would take more than quantising saves.
 const TINY: usize = 256;
-/// Tables of a blob: two a class.
-const SETS: usize = 2 * MAX_CLASSES;
-/// Bytes for a header without its lists of scales: 10 a dimension, 400 a table, and some numbers.
-const STAGED: usize = 16 << 10;
-/// The fewest values of a row of the class map, and those where rows are runs.
-const LEAST_WIDTH: u64 = 16;
-const RUN: u64 = 256;
-/// Threads of a block; two blocks fill a multiprocessor.
-const WARPS: u32 = 16;
-const BLOCKS: u32 = 2;
-/// Values that a warp counts, at least.
-const COUNT_VALUES: u64 = 4096;
-/// Escapes of a tile that are kept, at most.
-const ESCAPES: usize = 512;
 /// Blocks that make tables and pack lists of scales.
 const TABLE_BLOCKS: u32 = 16;
-
-/// Shared memory that the kernels share out themselves, in bytes; see the end of each kernel's file.
-const COUNTERS: u32 = SETS as u32 * 256 * 4;
-const SMALL: u32 = MAX_CLASSES as u32 + (2 << MAX_SCALE_BITS);
-const COSTS: u32 = SETS as u32 * (2 * 64 + 8) * 4;
-const ENTRIES: u32 = SETS as u32 * 256 * 8;
-const CRC_AND_SLOTS: u32 = 8 * 16 * 32 * 4 + SETS as u32 * 32;
-const STAGE: u32 = 256;
-/// Shared memory that kernels take beside what they are given.
-const STATIC: u32 = 1 << 10;
-
-/// Arguments of a pass, as the kernels have them.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Pass {
-    job: Job,
-    plan: u64,
-    pass: u64,
-    codes: u64,
-    decisions: u64,
-    warp_decisions: u64,
-    words: u64,
-    slot_words: u32,
-    escape_room: u32,
-    states: u64,
-    escapes: u64,
-    tiles: u64,
-    lengths: u64,
-    starts: u64,
-    counts: u64,
-    freq: u64,
-    sums: u64,
-    sum_count: u32,
-    measure: u32,
-    header: u64,
-    header_room: u64,
-    header_len: u64,
-}
 
 #[repr(C)]
 struct Write {
@@ -116,145 +63,6 @@ fn log2_states(effort: Effort) -> u32 {
         Effort::Fast => 0,
         Effort::Balanced => 3,
         Effort::Best => 8,
-    }
-}
-
-/// How the kernels are launched: no more blocks than run at once, no wider than there are tiles for.
-struct Shapes {
-    search: Shape,
-    pack: Shape,
-    write: Shape,
-}
-
-impl Shapes {
-    fn new(device: &Device, job: &Job, geometry: &Geometry) -> Result<Shapes> {
-        let properties = device.properties();
-        let at_once = properties.multiprocessors.max(1) * BLOCKS;
-        let most = properties.shared_per_block.saturating_sub(STATIC);
-        let shape = |work: usize, fixed: u32, each: u32| {
-            let work = u32::try_from(work).unwrap_or(u32::MAX).max(1);
-            let room = most.saturating_sub(fixed).checked_div(each).unwrap_or(WARPS);
-            if room == 0 {
-                return Err(Error::NoDevice("this device has too little shared memory to encode".into()));
-            }
-            let warps = work.div_ceil(at_once).min(WARPS).min(room);
-            let grid = work.div_ceil(warps).min(at_once * (WARPS / warps).max(1));
-            Ok(Shape { grid, block: 32 * warps, shared: fixed + warps * each })
-        };
-        // A scalar quantiser may take values in any order; a wide trellis takes a warp a lane, and keeps its metrics in
-        // shared memory.
-        let (work, metrics) = match job.nu {
-            0 => ((job.values / COUNT_VALUES) as usize, 0),
-            1..=3 => (geometry.tiles, 0),
-            nu => (geometry.tiles * geometry.lanes, 4 * ((1 << nu) / 2 + 16) * 4),
-        };
-        let search = shape(work, COUNTERS + SMALL + COSTS, metrics)?;
-        let pack = shape(geometry.tiles, SMALL + COSTS / 2 + ENTRIES, PACK_RING as u32 * 2)?;
-        let write = shape(geometry.tiles, SMALL + COSTS / 2 + CRC_AND_SLOTS, STAGE)?;
-        Ok(Shapes { search, pack, write })
-    }
-
-    /// Warps that search at once.
-    fn searchers(&self) -> usize {
-        (self.search.grid * (self.search.block / 32)) as usize
-    }
-}
-
-/// Where things are in the workspace, in bytes from its start.
-struct Layout {
-    pieces: Pieces,
-    plan: usize,
-    /// What a pass says, then the length of its header.
-    said: usize,
-    counts: usize,
-    freq: usize,
-    sums: usize,
-    header: usize,
-    header_room: usize,
-    tiles: usize,
-    lengths: usize,
-    starts: usize,
-    states: usize,
-    escapes: usize,
-    escape_room: usize,
-    words: usize,
-    slot_words: usize,
-    codes: usize,
-    decisions: usize,
-    warp_decisions: usize,
-    rate: usize,
-}
-
-impl Layout {
-    fn new(job: &Job, geometry: &Geometry, shapes: &Shapes, rate_len: usize) -> Layout {
-        let (tiles, steps) = (geometry.tiles, geometry.steps);
-        let values = geometry.lanes * steps;
-        // Rows of the class map are those of the tensor, or runs.
-        let least = if job.cols >= LEAST_WIDTH { job.cols.min(RUN) } else { RUN };
-        let (rows, width) = (job.values.div_ceil(least) as usize, job.cols.max(RUN) as usize);
-        let header_room =
-            (STAGED + (rows + width).div_ceil(8) * MAX_SCALE_BITS as usize).next_multiple_of(16);
-        let slot_words = values.next_multiple_of(PACK_RING / 2) + PACK_RING / 2;
-        let escape_room = (values / 64).clamp(32, ESCAPES);
-        let groups = steps.div_ceil(4);
-        // Four decisions of eight states a lane in a word, or all decisions of one lane.
-        let warp_decisions = match job.nu {
-            0 => 0,
-            1..=3 => groups * MAX_LANES * 4,
-            nu => steps * ((1usize << nu) / 8).max(4),
-        };
-        let codes = if job.nu > 0 { tiles * groups * geometry.lanes } else { 0 };
-        let mut pieces = Pieces::default();
-        Layout {
-            plan: pieces.take(PLAN_BYTES, 1),
-            said: pieces.take(size_of::<Status>() + 8, 1),
-            counts: pieces.take(SETS * 256, 8),
-            freq: pieces.take(SETS * 256, 4),
-            sums: pieces.take(shapes.searchers(), 16),
-            header: pieces.take(header_room, 1),
-            header_room,
-            tiles: pieces.take(tiles, LEVELS_TILE_BYTES),
-            lengths: pieces.take(tiles, 4),
-            starts: pieces.take(tiles, 8),
-            states: pieces.take(tiles, MAX_LANES * 4),
-            escapes: pieces.take(tiles, escape_room * 4),
-            escape_room,
-            words: pieces.take(tiles, slot_words * 2),
-            slot_words,
-            codes: pieces.take(codes, 8),
-            decisions: pieces.take(shapes.searchers(), warp_decisions),
-            warp_decisions,
-            rate: pieces.take(rate_len, 1),
-            pieces,
-        }
-    }
-
-    fn pass(&self, job: &Job, shapes: &Shapes, base: u64) -> Pass {
-        let at = |offset: usize| base + offset as u64;
-        Pass {
-            job: *job,
-            plan: at(self.plan),
-            pass: at(self.said),
-            codes: at(self.codes),
-            decisions: at(self.decisions),
-            warp_decisions: self.warp_decisions as u64,
-            words: at(self.words),
-            slot_words: self.slot_words as u32,
-            escape_room: self.escape_room as u32,
-            states: at(self.states),
-            escapes: at(self.escapes),
-            tiles: at(self.tiles),
-            lengths: at(self.lengths),
-            starts: at(self.starts),
-            counts: at(self.counts),
-            freq: at(self.freq),
-            sums: at(self.sums),
-            sum_count: shapes.searchers() as u32,
-            measure: rate::measures(job.goal) as u32,
-            header: at(self.header),
-            header_room: self.header_room as u64,
-            header_len: at(self.said + size_of::<Status>()),
-        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod assemble;
 mod fixed;
 mod geometry;
+mod layout;
 mod levels;
 mod lossless;
 mod rate;
