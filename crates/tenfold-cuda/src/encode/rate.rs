@@ -52,6 +52,8 @@ const COLUMNS: std::ops::RangeInclusive<u64> = 16..=65536;
 /// of 128 sums of scales in four copies.
 const FIRST_SHARED: u32 = ((0x7f80_0000 >> 17) + 4) * 4;
 const CLASSES_SHARED: u32 = 128 * 48 * 4 * 4;
+/// The most shared memory that a kernel takes, its own variables included.
+const LEAST_SHARED: u32 = CLASSES_SHARED + (2 << 10);
 
 /// The tensor and the goal, as the kernels have it.
 #[repr(C)]
@@ -210,6 +212,9 @@ impl<'a> Search<'a> {
         let Some(dtype) = dtype else {
             return Err(Error::InvalidArgument("only floats are quantised".into()));
         };
+        if device.properties().shared_per_block < LEAST_SHARED {
+            return Err(Error::NoDevice("this device has too little shared memory to encode".into()));
+        }
         let n = job.values;
         let rows = n.checked_div(job.cols).unwrap_or(0);
         let tabular = rows >= 8 && COLUMNS.contains(&job.cols);
