@@ -291,7 +291,7 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
         const u32 x_before = x, s_before = s;
         const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
         SharedAt at = from;
-        u32 escaped = 0, v[GROUP];
+        u32 escaped = 0;
         if (CLASSES) {
 #pragma unroll
             for (u32 j = 0; j < GROUP; ++j) table[j] = ahead[j];
@@ -300,7 +300,7 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
             const u32 q = (u32)((i32)s >> 31);
-            const u32 slot = shared_u32((CLASSES ? table[j] : slots) + (i32)((x << 2 & mask) | (q & ~(mask | 3))));
+            const u32 slot = shared_u32((x << 2 & mask) | ((CLASSES ? table[j] : slots) + (i32)(q & ~(mask | 3))));
             const u32 high = x >> log;
             x = (slot & 0xfff) * high + high + (slot >> 20);
             const bool low = x < START;
@@ -308,17 +308,11 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
             const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
             at += 2 * (u32)__popc(who);
             x = low ? x << 16 | word : x;
-            v[j] = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
-            if (sizeof(E) >= 4) escaped |= (u32)(slot_symbol(slot) == ESCAPE) << 31;
+            const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
+            escaped |= sizeof(E) < 4 ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
             s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);
+            global_put(out + j * 32, (E)v);
             if (CLASSES && j == 1) tables();
-        }
-        // Not before, or a step would wait for what it does not need; and without this the compiler would.
-        __syncwarp();
-#pragma unroll
-        for (u32 j = 0; j < GROUP; ++j) {
-            global_put(out + j * 32, (E)v[j]);
-            if (sizeof(E) < 4) escaped |= v[j];
         }
         if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
             x = x_before;
