@@ -8,6 +8,9 @@ SMOKE ?= 15
 # Video codecs come with the system's libavcodec, where there is one.
 VIDEO = $(shell pkg-config --exists libavcodec libavutil 2>/dev/null && echo --features tenfold-cli/video)
 
+# Tests run the CUDA kernels on the CPU too.
+TESTED = $(VIDEO) --features tenfold-cuda/emulator,tenfold-eval/emulator
+
 TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
 
 .PHONY: help demo test setup lint unit bench race fuzz ptx
@@ -21,6 +24,7 @@ demo: ## Compress real tensors, look inside, measure the error, unpack
 
 test: setup ## Installs what tests need; lints, all tests, and a short run of each fuzz target
 	@$(MAKE) --no-print-directory lint unit
+	scripts/ptx.py --check
 	fuzz/run $(SMOKE)
 
 setup: ## Installs libavcodec's headers and a browser, if they are missing
@@ -31,15 +35,16 @@ lint: ## Formatting and clippy, where the toolchain has them
 		echo "cargo fmt --all --check"; cargo fmt --all --check; \
 	else echo "lint: rustfmt is not installed, skipped"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
-		echo "cargo clippy --workspace --all-targets $(VIDEO) -- -D warnings"; \
-		cargo clippy --workspace --all-targets $(VIDEO) --quiet -- -D warnings; \
+		echo "cargo clippy --workspace --all-targets $(TESTED) -- -D warnings"; \
+		cargo clippy --workspace --all-targets $(TESTED) --quiet -- -D warnings; \
 	else echo "lint: clippy is not installed, skipped"; fi
 
 unit: ## All tests of the workspace
 	@[ -n "$(VIDEO)" ] || echo "unit: no libavcodec: the feature video is not tested"
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		cargo nextest run --workspace $(VIDEO) && cargo test --workspace $(VIDEO) --doc; \
-	else cargo test --workspace $(VIDEO); fi
+		cargo nextest run --workspace $(TESTED) && cargo test --workspace $(TESTED) --doc; \
+	else cargo test --workspace $(TESTED); fi
+	cargo test --workspace $(TESTED) --test parity -- cuda::
 	cargo test --quiet --package tenfold-video --test without
 	cargo test --quiet --package tenfold-video --features av1
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Tensor, TensorView};
+use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Goal, Outcome, Tensor, TensorView};
 
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
@@ -159,7 +159,23 @@ impl Engine for CudaEngine {
     }
 
     fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> tenfold::Result<Vec<u8>> {
-        Ok(self.blob(view, options)?)
+        options.validate()?;
+        let mut exactly = options.clone();
+        exactly.goal = Goal::Lossless;
+        tenfold::meet_goal(
+            view,
+            options,
+            || Ok(self.blob(view, &exactly)?),
+            || match self.blob(view, options) {
+                Ok(blob) => Ok(Outcome::Blob(blob)),
+                Err(Error::Codec(tenfold::Error::DoesNotFit { need, .. })) => {
+                    Ok(Outcome::Failed(usize::try_from(need).ok()))
+                }
+                // Larger than any lossless blob would be.
+                Err(Error::Codec(tenfold::Error::BufferTooSmall { .. })) => Ok(Outcome::Failed(None)),
+                Err(error) => Err(error.into()),
+            },
+        )
     }
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {

@@ -6,15 +6,12 @@ use crate::blob::{Frame, Params};
 use crate::error::{Error, Result};
 use crate::levels::{self, Dequant};
 use crate::options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
-use crate::rate::{self, Outcome, Target};
+use crate::policy::{Outcome, meet_goal};
+use crate::rate::{self, Target};
 use crate::simd::Level;
 use crate::view::{Dtype, Tensor, TensorView, byte_len, rows_of};
 use crate::workers::Workers;
 use crate::{inspect::BlobInfo, lossless};
-
-/// Below this many values a soft goal (bits, ratio, error) is met losslessly: a header and a table would
-/// take more than quantising saves.
-const TINY: usize = 256;
 
 /// Encodes a tensor into a new blob.
 ///
@@ -23,82 +20,15 @@ const TINY: usize = 256;
 pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
     options.validate()?;
     let workers = Workers::new(options.threads)?;
-    let exact = || lossless::encode(view, options.lane_values, &workers);
-    if options.goal == Goal::Lossless {
-        return exact();
-    }
-    let bytes = view.data().len() as f64;
-    let target = match options.goal {
-        Goal::Bits(b) => Target::Bytes(b * view.len() as f64 / 8.0),
-        Goal::Ratio(r) => Target::Bytes(bytes / r),
-        Goal::Mse(v) => Target::Mse(v),
-        Goal::Nmse(v) => Target::Nmse(v),
-        Goal::MaxError(v) => Target::Bound(v),
-        Goal::Step(v) => Target::Step(v),
-        Goal::MaxBytes(cap) => Target::Cap(cap),
-        Goal::Lossless => return exact(),
-    };
-    let soft = !matches!(target, Target::Cap(_));
-    if !view.dtype().is_float() {
-        // A cap is not about error: an integer tensor may meet it exactly.
-        if let Target::Cap(cap) = target {
-            let blob = exact()?;
-            return if blob.len() <= cap { Ok(blob) } else { Err(does_not_fit(cap, blob.len())) };
-        }
-        return Err(Error::InvalidArgument(format!(
-            "{} tensors are only coded losslessly; use Goal::Lossless",
-            view.dtype()
-        )));
-    }
-    if soft && view.len() < TINY {
-        return exact();
-    }
-    // Close to the size of the elements a lossless blob may be the better answer; try it first where
-    // the goal is a size that it could meet.
-    let size = match target {
-        Target::Bytes(b) => Some(b),
-        Target::Cap(c) => Some(c as f64),
-        _ => None,
-    };
-    if size.is_some_and(|s| s >= bytes * 0.5) || view.len() < TINY {
-        let blob = exact()?;
-        if size.is_some_and(|s| blob.len() as f64 <= s) {
-            return Ok(blob);
-        }
-    }
-    match (rate::encode(view, options, &workers, target)?, target) {
-        // A lossless blob is seldom this small, so it is seldom made for nothing.
-        (Outcome::Blob(blob), _) if blob.len() as f64 > bytes * 0.4 => {
-            let other = exact()?;
-            Ok(if other.len() <= blob.len() { other } else { blob })
-        }
-        // Much smaller than asked: no finer step was of use, as in a tensor that is mostly zero.
-        (Outcome::Blob(blob), Target::Bytes(want)) if (blob.len() as f64) < want * 0.95 => {
-            let other = exact()?;
-            Ok(if other.len() as f64 <= want { other } else { blob })
-        }
-        (Outcome::Trivial(blob), _) => {
-            let other = exact()?;
-            let blob = if other.len() <= blob.len() { other } else { blob };
-            match target {
-                Target::Cap(cap) if blob.len() > cap => Err(does_not_fit(cap, blob.len())),
-                _ => Ok(blob),
-            }
-        }
-        (Outcome::Blob(blob), _) => Ok(blob),
-        (Outcome::Failed(smallest), Target::Cap(cap)) => {
-            let blob = exact()?;
-            if blob.len() <= cap {
-                return Ok(blob);
-            }
-            Err(does_not_fit(cap, smallest.map_or(blob.len(), |s| s.min(blob.len()))))
-        }
-        (Outcome::Failed(_), _) => exact(),
-    }
-}
-
-fn does_not_fit(cap: usize, need: usize) -> Error {
-    Error::DoesNotFit { cap: cap as u64, need: need as u64 }
+    meet_goal(
+        view,
+        options,
+        || lossless::encode(view, options.lane_values, &workers),
+        || match Target::of(options.goal, view) {
+            Some(target) => rate::encode(view, options, &workers, target),
+            None => Ok(Outcome::Failed(None)),
+        },
+    )
 }
 
 /// Encodes into the caller's buffer and returns the bytes written. A buffer of

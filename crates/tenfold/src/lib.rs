@@ -26,6 +26,7 @@ mod inspect;
 mod levels;
 mod lossless;
 mod options;
+mod policy;
 pub mod prepare;
 mod quant;
 mod rate;
@@ -41,6 +42,7 @@ pub use facade::{
 };
 pub use inspect::{BlobInfo, Codec};
 pub use options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
+pub use policy::{Outcome, TINY, meet_goal};
 pub use view::{Dtype, Element, Tensor, TensorView};
 
 /// Version of the bitstream that this build writes, and the newest it reads.

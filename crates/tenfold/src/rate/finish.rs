@@ -1,9 +1,9 @@
 //! Quantising everything, and correcting the step until the goal is met.
 
+use super::Target;
 use super::bracket::Bracket;
 use super::job::{Job, lambda, set_step};
 use super::low_bits;
-use super::{Outcome, Target};
 use crate::blob::Sealed;
 use crate::entropy::ESCAPE;
 use crate::entropy::rans::WordStack;
@@ -11,6 +11,7 @@ use crate::entropy::table::EncodeTable;
 use crate::error::Result;
 use crate::levels::{self, Plan, Quantised, TileWork, pack_tile, quantise_tile};
 use crate::options::Effort;
+use crate::policy::Outcome;
 use crate::quant::cost::CostTable;
 
 /// Tensors of fewer values are written to learn their size.

@@ -1,16 +1,17 @@
 //! One tensor on its way to a blob: what is known of it, and the plan made from that.
 
+use super::Target;
 use super::classes;
 use super::low_bits;
 use super::sample::Sample;
 use super::scan::Scan;
-use super::{Outcome, Target};
 use crate::blob::Geometry;
 use crate::entropy::MAX_LANES;
 use crate::entropy::fit::Counts;
 use crate::error::Result;
 use crate::levels::{Dequant, LowBits, Plan, Quantised, Rounding, TileWork, quantise_tile};
 use crate::options::{Effort, EncodeOptions};
+use crate::policy::Outcome;
 use crate::quant::cost::CostTable;
 use crate::quant::machine::Machine;
 use crate::quant::{scalar, trellis};

@@ -15,7 +15,8 @@ mod scan;
 mod write;
 
 use crate::error::Result;
-use crate::options::{Effort, EncodeOptions};
+use crate::options::{Effort, EncodeOptions, Goal};
+use crate::policy::Outcome;
 use crate::quant::cost::CostTable;
 use crate::simd::Level;
 use crate::view::TensorView;
@@ -40,15 +41,20 @@ pub(crate) enum Target {
     Bound(f64),
 }
 
-/// How a search for a step ended.
-pub(crate) enum Outcome {
-    /// A blob that reaches the target.
-    Blob(Vec<u8>),
-    /// Nothing to quantise: zeros and values stored exactly.
-    Trivial(Vec<u8>),
-    /// Not reached: a quantiser cannot hold these values or the target is out of range. The smallest
-    /// blob seen, in bytes, if any was made.
-    Failed(Option<usize>),
+impl Target {
+    /// What a goal asks of a step; nothing if it is to be lossless.
+    pub(crate) fn of(goal: Goal, view: &TensorView<'_>) -> Option<Target> {
+        Some(match goal {
+            Goal::Bits(b) => Target::Bytes(b * view.len() as f64 / 8.0),
+            Goal::Ratio(r) => Target::Bytes(view.data().len() as f64 / r),
+            Goal::Mse(v) => Target::Mse(v),
+            Goal::Nmse(v) => Target::Nmse(v),
+            Goal::MaxError(v) => Target::Bound(v),
+            Goal::Step(v) => Target::Step(v),
+            Goal::MaxBytes(cap) => Target::Cap(cap),
+            Goal::Lossless => return None,
+        })
+    }
 }
 
 /// Encodes with the step that reaches the target.
@@ -78,7 +84,7 @@ pub(crate) fn encode(
 
 /// Bits a value at a step, from a sample.
 pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
-    let options = EncodeOptions::new(crate::Goal::Step(step)).with_effort(effort);
+    let options = EncodeOptions::new(Goal::Step(step)).with_effort(effort);
     let level = Level::detect();
     let workers = Workers::Here;
     let scan = scan(view, level, &workers, false);
