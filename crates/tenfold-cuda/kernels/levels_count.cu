@@ -10,6 +10,10 @@ template <class E> DEVICE E count_element(const uint4 &v, u32 j) {
     return (E)(low >> (8 * (at % 4)));
 }
 
+// From so many values on, one in COUNT_PART is counted.
+#define COUNT_PART_FROM (1u << 26)
+#define COUNT_PART 16
+
 struct CountShared {
     const float *thresholds;
     const u8 *low;
@@ -59,8 +63,10 @@ static_assert(LEVELS_HIST_BYTES + MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES *
 template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || plan->nu != 0) return;
-    // From one load of a thread to its next, in values.
-    const u64 stride = (u64)gridDim.x * blockDim.x * (16 / sizeof(typename V::E));
+    // From one load of a thread to its next, in values. Tables of a large tensor need not have seen all of it: what
+    // they have no slot for escapes.
+    const bool part = !a.measure && !plan->bounded && a.job.values >= COUNT_PART_FROM;
+    const u64 stride = (u64)gridDim.x * blockDim.x * (16 / sizeof(typename V::E)) * (part ? COUNT_PART : 1);
     u8 *low = memory + LEVELS_HIST_BYTES, *sums = low + MAX_CLASSES;
     float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
     CountShared c;
@@ -78,6 +84,7 @@ template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     else count_values<V, SEARCH_BARE>(a, c, stride, sum);
     if (a.measure) levels_sum(a.sums, sum);
     levels_flush(c.hist, plan->classes, a.counts);
+    if (part && blockIdx.x == 0 && threadIdx.x < plan->classes * 2) atomicAdd(&a.counts[threadIdx.x * 256 + ESCAPE], 1);
 }
 
 KERNEL(512, 2) levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a) {

@@ -30,6 +30,9 @@ template <class E> struct Common {
     const u8 *cols;
     u16 *ring;
     bool has_slots, has_cols;
+    // Rows of the map and tiles are whole groups of 128 values: columns then lie so that those of a lane's four steps
+    // are one word.
+    bool aligned;
 };
 
 // Scale number `i` of a packed list.
@@ -246,12 +249,14 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
     const u8 *rows = (const u8 *)item.blob + d->rows_at;
     const u32 width = (u32)d->width, row_bits = d->row_bits;
     const u64 rows_len = d->rows_len;
-    const SharedAt cols = shared_at(common.cols), cols_end = cols + width;
+    const SharedAt cols = shared_at(common.cols), cols_end = cols + width + (CLASSES == 3 ? lane * 4 : 0);
     u64 row = 0;
     SharedAt col = cols, scale = 0, next_scale = 0;
     if (CLASSES) {
-        row = first / width;
-        col = cols + (u32)(first - row * width);
+        // In whole groups all lanes are in one row, and a group's columns start at the lane's word.
+        const u64 from = CLASSES == 3 ? first - lane : first;
+        row = from / width;
+        col = cols + (u32)(from - row * width) + (CLASSES == 3 ? lane * 4 : 0);
         scale = base + 4 * scale_at(rows, rows_len, row_bits, row);
         next_scale = base + 4 * scale_at(rows, rows_len, row_bits, row + 1);
     }
@@ -259,8 +264,22 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
     // Tables of a group, looked up a group ahead: first the columns' scales, then what they and the row's pick.
     SharedAt pick[GROUP], table[GROUP], ahead[GROUP];
     bool crossed = false;
+    const bool by_column = d->col_bits > 0;
     const auto columns = [&]() {
         crossed = false;
+        if (CLASSES == 3) {
+            const u32 four = by_column ? shared_u32(col) : 0;
+#pragma unroll
+            for (u32 j = 0; j < GROUP; ++j) pick[j] = scale + (four >> (8 * j) & 255);
+            col += 128;
+            if (col >= cols_end) {
+                // All lanes alike.
+                col -= width;
+                scale = next_scale;
+                next_scale = base + 4 * scale_at(rows, rows_len, row_bits, ++row + 1);
+            }
+            return;
+        }
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
             pick[j] = scale + (CLASSES == 2 ? 0 : shared_u8(col));
@@ -274,7 +293,7 @@ DEVICE u32 steps_fast(const Item &item, const Work *work, const Common<E> &commo
     const auto tables = [&]() {
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) ahead[j] = slots + shared_u32(pick[j]);
-        if (__any_sync(ALL_LANES, crossed)) {
+        if (CLASSES != 3 && __any_sync(ALL_LANES, crossed)) {
             if (crossed) next_scale = base + 4 * scale_at(rows, rows_len, row_bits, ++row + 1);
         }
     };
@@ -392,6 +411,7 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
         for (u32 step = 0; step < end;) {
             if (step < fast_end) {
                 if (d->classes == 1) step = steps_fast<E, 0, 4>(item, work, common, t, c, step, fast_end);
+                else if (common.aligned) step = steps_fast<E, 3, 4>(item, work, common, t, c, step, fast_end);
                 else if (d->col_bits) step = steps_fast<E, 1, 4>(item, work, common, t, c, step, fast_end);
                 else step = steps_fast<E, 2, 4>(item, work, common, t, c, step, fast_end);
             }
@@ -435,18 +455,18 @@ template <class E> DEVICE void decode_blob(const LevelsArgs &a, unsigned char *m
     used += 512 * 4;
     u32 *base = (u32 *)(memory + used);
     used += SUMS * 4;
-    u16 *near = (u16 *)(memory + used);
-    used += 256 * 2;
     used += (u32)(-((u64)shared_at(memory) + used) & ((4ull << d->log) - 1));
     u32 *slots = (u32 *)(memory + used);
     const u32 slots_len = d->tables << d->log;
     Common<E> common;
     common.has_slots = (u64)used + (u64)slots_len * 4 <= a.shared;
     if (common.has_slots) used += slots_len * 4;
+    used = (used + 15) & ~15u;
     u8 *cols = memory + used;
     const bool room = d->col_bits == 0 || (u64)used + d->width <= a.shared;
     // Four steps may lead into the next row, but not beyond.
     common.has_cols = common.has_slots && d->classes > 1 && d->width >= 128 && d->width < (1u << 30) && room;
+    common.aligned = common.has_cols && d->width % 128 == 0 && d->tile_values % 128 == 0;
     for (u32 i = threadIdx.x; i < 512; i += blockDim.x) {
         const u32 q = i < 256;
         const i32 k = (i32)(signed char)(i & 255);
@@ -455,14 +475,15 @@ template <class E> DEVICE void decode_blob(const LevelsArgs &a, unsigned char *m
         lut[i] = v;
     }
     for (u32 i = threadIdx.x; i < SUMS; i += blockDim.x) base[i] = (u32)d->class_of_sum[i] * d->tables_per_class << d->log << 2;
+    // The rings are not in use yet.
     if (common.has_slots)
-        for (u32 t = 0; t < d->tables; ++t) {
-            const u32 cls = t / d->tables_per_class, q = t % d->tables_per_class;
-            slots_fill(slots + (slots_at(d, cls, q) << d->log), work->start[t], d->log, near);
-        }
+        slots_fill(slots, work->start, d->tables, d->log, (u16 *)memory, warps * RING_ROOM / 512, [&](u32 t) {
+            return slots_at(d, t / d->tables_per_class, t % d->tables_per_class);
+        });
     if (common.has_cols && d->col_bits)
         for (u32 i = threadIdx.x; i < d->width; i += blockDim.x)
-            cols[i] = (u8)(4 * scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, i));
+            cols[common.aligned ? (i & ~127u) | (i & 31) << 2 | (i >> 5 & 3) : i] =
+                (u8)(4 * scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, i));
     __syncthreads();
     common.slots = slots;
     common.lut = lut;

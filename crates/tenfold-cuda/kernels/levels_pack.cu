@@ -52,20 +52,26 @@ template <class F> DEVICE void stream_push(const StreamShared &c, Stream &s, u32
     pack_push(s.pack, make_uint2(entry.x & ~STREAM_ESCAPES, entry.y), c.log, active);
 }
 
-// Levels that a trellis has left as codes.
-template <class V> DEVICE void stream_codes(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
-    const u32 lanes = a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
-    const u32 steps = levels_steps(len, lanes, lane), groups = ((len + lanes - 1) / lanes + 3) / 4;
-    const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.job, tile) + lane;
+// Groups of four steps that all 32 lanes have; 0 where a tile has fewer lanes.
+DEVICE u32 stream_whole(u32 lanes, u32 len) { return lanes == 32 ? len / 128 : 0; }
+
+// Levels that a trellis has left as codes: groups `from` − 1 down to `to`. WHOLE: every lane has all of their steps.
+template <class V, bool WHOLE>
+DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
+    if (from <= to) return;
+    const u32 lanes = WHOLE ? 32 : a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
+    const u32 steps = levels_steps(len, lanes, lane);
+    const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.job, tile) + lane + (u64)(from - 1) * lanes;
     const typename V::E *data = (const typename V::E *)a.job.data + levels_first(a.job, tile) + lane;
-    uint2 next = steps > (groups - 1) * 4 ? codes[(u64)(groups - 1) * lanes] : make_uint2(0, 0);
-    for (u32 group = groups; group-- > 0;) {
+    uint2 next = WHOLE || steps > (from - 1) * 4 ? *codes : make_uint2(0, 0);
+    for (u32 group = from; group-- > to;) {
         const uint2 now = next;
-        if (steps && group) next = codes[(u64)(group - 1) * lanes];
+        codes -= lanes;
+        if (group > to && (WHOLE || steps)) next = *codes;
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
             const u32 code = (j & 2 ? now.y : now.x) >> (16 * (j & 1)) & 0xffff, step = group * 4 + j;
-            stream_push(c, s, code, step < steps, [&]() {
+            stream_push(c, s, code, WHOLE || step < steps, [&]() {
                 return levels_decoded<V>(c.scale, code, data[(u64)step * lanes]).k;
             });
         }
@@ -73,36 +79,41 @@ template <class V> DEVICE void stream_codes(const LevelsPass &a, const StreamSha
     }
 }
 
-// Levels of a scalar quantiser, found a second time.
-template <class V, u32 MODE>
-DEVICE void stream_scalar(const LevelsPass &a, StreamShared c, u64 tile, Stream &s) {
+template <class V> DEVICE void stream_codes(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
+    const u32 lanes = a.job.lanes, len = levels_len(a.job, tile);
+    const u32 groups = ((len + lanes - 1) / lanes + 3) / 4, whole = stream_whole(lanes, len);
+    stream_codes_groups<V, false>(a, c, tile, groups, whole, s);
+    stream_codes_groups<V, true>(a, c, tile, whole, 0, s);
+}
+
+// Levels of a scalar quantiser, found a second time: groups `from` − 1 down to `to`.
+template <class V, u32 MODE, bool WHOLE>
+DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
     typedef typename V::E E;
-    if (MODE != SEARCH_FULL) {
-        c.map.any = MODE == SEARCH_MAPPED;
-        c.any_low = false;
-    }
-    const u32 lanes = a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
-    const u32 steps = levels_steps(len, lanes, lane), groups = ((len + lanes - 1) / lanes + 3) / 4;
+    if (from <= to) return;
+    const u32 lanes = WHOLE ? 32 : a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
+    const u32 steps = levels_steps(len, lanes, lane);
     const u64 first = levels_first(a.job, tile) + lane;
-    const E *data = (const E *)a.job.data + first;
-    LevelsPlace place = levels_seek(c.map, first + (u64)(steps ? steps - 1 : 0) * lanes);
+    const E *data = (const E *)a.job.data + first + (u64)(from - 1) * 4 * lanes;
+    const u32 last = WHOLE ? from * 4 : min(steps, from * 4);
+    LevelsPlace place = levels_seek(c.map, first + (u64)(last ? last - 1 : 0) * lanes);
     E next[4];
 #pragma unroll
-    for (u32 j = 0; j < 4; ++j) {
-        const u32 step = (groups - 1) * 4 + j;
-        next[j] = step < steps ? data[(u64)step * lanes] : (E)0;
-    }
-    for (u32 group = groups; group-- > 0;) {
+    for (u32 j = 0; j < 4; ++j) next[j] = WHOLE || (from - 1) * 4 + j < steps ? data[j * lanes] : (E)0;
+    u32 any = 0;
+    bool left = false;
+    for (u32 group = from; group-- > to;) {
         E now[4];
+        data -= 4 * lanes;
 #pragma unroll
         for (u32 j = 0; j < 4; ++j) {
             now[j] = next[j];
             // All of them are there: only the last group is short, and lanes without values stay without.
-            if (group && steps) next[j] = data[(u64)((group - 1) * 4 + j) * lanes];
+            if (group > to && (WHOLE || steps)) next[j] = data[j * lanes];
         }
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
-            const bool active = group * 4 + j < steps;
+            const bool active = WHOLE || group * 4 + j < steps;
             u32 code = 0;
             i32 k = 0;
             if (active) {
@@ -111,12 +122,26 @@ DEVICE void stream_scalar(const LevelsPass &a, StreamShared c, u64 tile, Stream 
                 bool aside;
                 k = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j], aside);
                 code = cls << 9 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k);
-                s.flags |= (k ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
+                any |= (u32)k;
+                left |= aside;
             }
             stream_push(c, s, code, active, [&]() { return k; });
         }
         pack_flush(s.pack);
     }
+    s.flags |= (any ? LEVELS_CODED : 0) | (left ? LEVELS_ASIDE : 0);
+}
+
+template <class V, u32 MODE>
+DEVICE void stream_scalar(const LevelsPass &a, StreamShared c, u64 tile, Stream &s) {
+    if (MODE != SEARCH_FULL) {
+        c.map.any = MODE == SEARCH_MAPPED;
+        c.any_low = false;
+    }
+    const u32 lanes = a.job.lanes, len = levels_len(a.job, tile);
+    const u32 groups = ((len + lanes - 1) / lanes + 3) / 4, whole = stream_whole(lanes, len);
+    stream_scalar_groups<V, MODE, false>(a, c, tile, groups, whole, s);
+    stream_scalar_groups<V, MODE, true>(a, c, tile, whole, 0, s);
 }
 
 template <class V>

@@ -208,8 +208,7 @@ template <class E> DEVICE void decode_planes(const PlanesArgs &a, unsigned char 
     u32 *slots = (u64)tables + ring <= a.shared ? (u32 *)memory : nullptr;
     const u32 used = slots ? tables : 0;
     const u32 warps = min(blockDim.x / 32, (a.shared - used) / ring);
-    if (slots)
-        for (u32 t = 0; t < d->tables; ++t) slots_fill(slots + (t << PLANE_LOG), work->start[t], PLANE_LOG, near);
+    if (slots) slots_fill(slots, work->start, d->tables, PLANE_LOG, near, 1, [](u32 t) { return t; });
     __syncthreads();
     if (warp_of() >= warps) return;
     u16 *rings = (u16 *)(memory + used + warp_of() * ring);

@@ -91,13 +91,19 @@ DEVICE u32 slot_find(const u16 *start, u32 log, u32 slot) {
     return slot_of(slot - start[low], end - start[low], low);
 }
 
-// Fills a table of 2^log slots; all threads of a block take part, and synchronise after. `near` is room for 256
-// numbers in shared memory.
-DEVICE void slots_fill(u32 *slots, const u16 *start, u32 log, u16 *near) {
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < 128; i += blockDim.x) ((u32 *)near)[i] = ((const u32 *)start)[i];
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < 1u << log; i += blockDim.x) slots[i] = slot_find(near, log, i);
+// Fills tables of 2^log slots, table t at `place(t)`. All threads of a block take part, and synchronise after. `near` is
+// shared memory for the starts of `room` tables at a time.
+template <class F> DEVICE void slots_fill(u32 *slots, const u16 (*start)[256], u32 tables, u32 log, u16 *near, u32 room, F place) {
+    for (u32 from = 0; from < tables; from += room) {
+        const u32 count = min(room, tables - from);
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < count * 128; i += blockDim.x) ((u32 *)near)[i] = ((const u32 *)start[from])[i];
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < count << log; i += blockDim.x) {
+            const u32 t = i >> log, slot = i & ((1u << log) - 1);
+            slots[(place(from + t) << log) + slot] = slot_find(near + t * 256, log, slot);
+        }
+    }
 }
 
 // Takes a symbol's slot off a state, before the state is filled up again.

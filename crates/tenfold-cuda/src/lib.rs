@@ -18,7 +18,7 @@ mod stream;
 mod timing;
 mod upload;
 
-pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
+pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, lane_values};
 pub use device::{Device, DeviceSlice};
 pub use driver::{Properties, Stream};
 pub use encode::{EncodeRequest, encode, encode_workspace_len};

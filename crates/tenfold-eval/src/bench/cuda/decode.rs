@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, Tensor};
+use tenfold_cuda::lane_values;
 
 use super::repeat::repeat;
 use super::rig::{Decoding, Rig, Times};
@@ -65,22 +66,17 @@ pub(super) fn gaussian(size: usize) -> Result<Tensor> {
     synth::gaussian(Dtype::Bf16, &[values / COLUMNS, COLUMNS], 0.02, 5).context("bf16 is a float")
 }
 
-/// Options of blobs that are meant for a device of that many lanes: long lanes where there are enough of them.
+/// Options of blobs that are meant for a device: long lanes where there are enough of them.
 pub(super) fn options(size: usize, goal: Goal, effort: Effort, threads: usize) -> EncodeOptions {
-    EncodeOptions::new(goal).with_effort(effort).with_threads(threads).with_lane_values(lane_values(size))
-}
-
-fn lane_values(size: usize) -> u32 {
-    match size {
-        n if n >= 256 << 20 => 4096,
-        n if n >= 32 << 20 => 2048,
-        _ => 1024,
-    }
+    EncodeOptions::new(goal)
+        .with_effort(effort)
+        .with_threads(threads)
+        .with_lane_values(lane_values(size as u64))
 }
 
 /// Values of a tile of such blobs.
 pub(super) fn tile_values(size: usize) -> usize {
-    tenfold::format::MAX_LANES * lane_values(size) as usize
+    tenfold::format::MAX_LANES * lane_values(size as u64) as usize
 }
 
 /// Decodes again and again; the outputs are held against the CPU's.
