@@ -13,6 +13,7 @@ mod decode;
 mod device;
 mod encode_lossless;
 mod encode_lossy;
+mod faults;
 mod fixed;
 mod golden;
 mod rate;
@@ -26,11 +27,15 @@ use device::Subject;
 type Case = (String, fn(&Subject));
 
 fn main() {
+    if faults::lose_device() {
+        return;
+    }
     let args = Arguments::from_args();
     let cases: Vec<Case> = [
         golden::cases(),
         decode::cases(),
         corruption::cases(),
+        faults::cases(),
         encode_lossless::cases(),
         encode_lossy::cases(),
         rate::cases(),

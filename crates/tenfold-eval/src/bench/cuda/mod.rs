@@ -175,15 +175,14 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The largest tensor in blobs of the smallest: layers of a model, one after the other.
+    /// The largest tensor.
     fn send_from_host(&mut self, link: f64) -> Result<()> {
-        self.step("blobs from the host");
-        let whole = self.sizes.iter().copied().max().unwrap_or(0);
-        let part = self.sizes.iter().copied().min().unwrap_or(0);
-        let subject =
-            Subject::gaussian(part, Goal::Bits(self.rates[0]), Effort::Balanced, self.args.threads)?;
-        let done = host::measure(self.rig, &subject, whole, link, &mut self.figures);
-        self.unless_full("blobs from pinned host memory".to_string(), done)
+        self.step("a blob of the host");
+        let size = self.sizes.iter().copied().max().unwrap_or(0);
+        let goal = Goal::Bits(self.rates[0]);
+        let subject = Subject::gaussian(size, goal, Effort::Balanced, self.args.threads)?;
+        let done = host::measure(self.rig, &subject, link, &mut self.figures);
+        self.unless_full("decode from pinned host memory".to_string(), done)
     }
 }
 
