@@ -28,9 +28,16 @@ OUTLINE u32 crc_multiply(u32 a, u32 b) {
     return product;
 }
 
-// Fills a block's tables; the caller synchronises.
+// Fills a block's tables; the caller synchronises. Four loads are on their way at a time: they come from far.
 DEVICE void crc_fill(u32 *tables) {
-    for (u32 i = threadIdx.x; i < CRC_TABLE_WORDS; i += blockDim.x) tables[i] = crc_nibbles[i >> 5];
+    for (u32 i = threadIdx.x; i < CRC_TABLE_WORDS; i += 4 * blockDim.x) {
+        u32 v[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) v[j] = crc_nibbles[(i + j * blockDim.x) >> 5 & 127];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j)
+            if (i + j * blockDim.x < CRC_TABLE_WORDS) tables[i + j * blockDim.x] = v[j];
+    }
 }
 
 // A block's tables, and where the lane's column is in a row of them.

@@ -188,7 +188,7 @@ pub unsafe fn decode(
         .map_err(|_| Error::InvalidArgument("more blobs than a launch can take".into()))?;
     let status = status.part(0, requests.len() * size_of::<Status>())?;
     let workspace = workspace.part(0, decode_workspace_len(requests))?;
-    if workspace.address % 16 != 0 || status.address % 8 != 0 {
+    if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
         return Err(Error::InvalidArgument(
             "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
         ));

@@ -18,6 +18,9 @@ use crate::stream::OwnedStream;
 const PIECE: usize = 4 << 20;
 /// Most pieces of a blob: each costs a look at the header.
 const PIECES: usize = 16;
+/// Bytes that come over a fast link while a warp decodes a step. A piece takes as long as its longest lane, so shorter
+/// copies than that of all its steps would only make a queue of decoders.
+const BYTES_A_STEP: usize = 7 << 10;
 /// Pinned buffers for blobs that are not in pinned memory: one is filled while the other is on its way.
 const STAGES: usize = 2;
 
@@ -195,7 +198,9 @@ impl Upload {
         if out.len as u64 != bytes {
             return Err(tenfold::Error::BufferTooSmall { need: bytes, have: out.len as u64 }.into());
         }
-        let pieces = pieces(&starts, info.tile_values, info.values, self.piece);
+        let steps = info.tile_values as usize / info.lanes.max(1) as usize;
+        let piece = self.piece.max(if pinned { steps * BYTES_A_STEP } else { 0 });
+        let pieces = pieces(&starts, info.tile_values, info.values, piece);
         let request = |p: &Piece, blob: DeviceSlice| -> Result<DecodeRequest> {
             let at = usize::try_from(p.first).unwrap_or(usize::MAX).saturating_mul(dtype.size());
             let len = usize::try_from(p.count).unwrap_or(usize::MAX).saturating_mul(dtype.size());

@@ -69,7 +69,7 @@ impl EncodeRequest {
                 "a tensor of this shape has {need} bytes, {have} were given"
             )));
         }
-        if self.tensor.address % 16 != 0 || self.out.address % 16 != 0 {
+        if !self.tensor.address.is_multiple_of(16) || !self.out.address.is_multiple_of(16) {
             return Err(Error::InvalidArgument(
                 "tensors and blobs on a device must start at a multiple of 16 bytes".into(),
             ));
@@ -104,7 +104,7 @@ pub unsafe fn encode(
 ) -> Result<()> {
     let values = request.check()?;
     let status = status.part(0, size_of::<Status>())?;
-    if workspace.address % 16 != 0 || status.address % 8 != 0 {
+    if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
         return Err(Error::InvalidArgument(
             "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
         ));
