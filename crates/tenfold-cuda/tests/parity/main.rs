@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../../tenfold/tests/common/mod.rs"]
-#[allow(dead_code, unused_imports)]
 mod common;
 mod corruption;
 mod decode;
