@@ -472,7 +472,9 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     __shared__ __align__(16) Scratch s;
     __shared__ __align__(16) Desc desc;
     __shared__ u32 sums[8];
-    __shared__ u32 failed;
+    // Why to stop before the directory is read, and whether a tile in it has a length that none may have. Two words:
+    // some threads are in the directory while others still ask whether to stop.
+    __shared__ u32 failed, odd_tile;
     const Item item = place ? a.items[blockIdx.x] : a.to[blockIdx.x];
     Status *status = a.status + blockIdx.x;
     if (place && threadIdx.x == 0) {
@@ -517,6 +519,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         }
         if (code) report(status, code, detail, need);
         failed = status->code;
+        odd_tile = 0;
     }
     crc_fill(s.crc);
     __syncthreads();
@@ -577,7 +580,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         }
         sum = warp_sum(sum);
         if (lane == 0) work->runs[run] = sum;
-        if (odd) failed = STATUS_TILE_LENGTH;
+        if (odd) odd_tile = 1;
     }
     __syncthreads();
     if (warp == 0) {
@@ -590,7 +593,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         }
         if (lane == 0) {
             work->runs[runs] = at;
-            if (failed) report(status, failed);
+            if (odd_tile) report(status, STATUS_TILE_LENGTH);
             else if (at > item.blob_len) report(status, STATUS_TRUNCATED, 0, at);
             else if (at < item.blob_len) report(status, STATUS_BYTES_AFTER);
             else place_output(item, d, status);
