@@ -9,6 +9,7 @@ folder; no CUDA need be installed. PTX is made for the oldest architecture and r
 """
 
 import argparse
+import concurrent.futures
 import ctypes
 import glob
 import os
@@ -95,21 +96,35 @@ def write(compiler):
         os.remove(old)
 
 
+def is_current(compiler, path):
+    return os.path.exists(ptx_of(path)) and compiler.compile(path) == open(ptx_of(path)).read()
+
+
+def assemble(ptxas, path, arch, folder, resources):
+    """Assembles one module for one architecture; returns what the assembler said, or ends the program."""
+    out = os.path.join(folder, f"{os.path.basename(path)}.{arch}")
+    command = [ptxas, f"-arch={arch}", path, "-o", out] + (["-v"] if resources else [])
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{os.path.basename(path)} for {arch}:\n{done.stderr}")
+    return f"{os.path.basename(path)} for {arch}:\n{done.stderr}"
+
+
 def check(compiler, ptxas, resources):
-    stale = [p for p in kernels() if not os.path.exists(ptx_of(p)) or compiler.compile(p) != open(ptx_of(p)).read()]
-    spare = set(glob.glob(os.path.join(PTX, "*.ptx"))) - {ptx_of(p) for p in kernels()}
-    if stale or spare:
-        names = [os.path.basename(p) for p in stale + sorted(spare)]
-        sys.exit(f"ptx: not current: {', '.join(names)}; run `make ptx`")
-    with tempfile.TemporaryDirectory() as folder:
-        for path in sorted(glob.glob(os.path.join(PTX, "*.ptx"))):
-            for arch in ARCHITECTURES:
-                command = [ptxas, f"-arch={arch}", path, "-o", os.path.join(folder, "out.cubin")]
-                done = subprocess.run(command + (["-v"] if resources else []), capture_output=True, text=True)
-                if done.returncode != 0:
-                    sys.exit(f"{os.path.basename(path)} for {arch}:\n{done.stderr}")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool, tempfile.TemporaryDirectory() as folder:
+        # One after the other, in the order of `write`: names that the compiler makes up count from the first file on.
+        stale = [p for p in kernels() if not is_current(compiler, p)]
+        spare = set(glob.glob(os.path.join(PTX, "*.ptx"))) - {ptx_of(p) for p in kernels()}
+        if stale or spare:
+            names = [os.path.basename(p) for p in stale + sorted(spare)]
+            sys.exit(f"ptx: not current: {', '.join(names)}; run `make ptx`")
+        jobs = [(ptx_of(p), arch) for p in kernels() for arch in ARCHITECTURES]
+        try:
+            for said in pool.map(lambda j: assemble(ptxas, *j, folder, resources), jobs):
                 if resources:
-                    print(f"{os.path.basename(path)} for {arch}:\n{done.stderr}")
+                    print(said)
+        except RuntimeError as error:
+            sys.exit(str(error))
     print(f"ptx: {len(kernels())} modules are current and assemble for {', '.join(ARCHITECTURES)}")
 
 
