@@ -15,7 +15,8 @@
 #endif
 // Threads of a block, and, if it matters, blocks that a multiprocessor must have room for.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
-#define DEVICE static __device__ __forceinline__
+#define METHOD __device__ __forceinline__
+#define DEVICE static METHOD
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -50,6 +51,7 @@ DEVICE SharedAt shared_at(const void *p) { return (u64)p; }
 DEVICE u32 shared_u8(SharedAt at) { return *(const u8 *)at; }
 DEVICE u32 shared_u16(SharedAt at) { return *(const u16 *)at; }
 DEVICE u32 shared_u32(SharedAt at) { return *(const u32 *)at; }
+DEVICE uint2 shared_u64(SharedAt at) { return *(const uint2 *)at; }
 #else
 typedef u32 SharedAt;
 DEVICE SharedAt shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
@@ -67,6 +69,26 @@ DEVICE u32 shared_u32(SharedAt at) {
     u32 v;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
     return v;
+}
+DEVICE uint2 shared_u64(SharedAt at) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
+    return v;
+}
+#endif
+
+// An address and byte `i` of a word; an address and 64 times half `i` of one. An instruction each.
+#ifdef TENFOLD_EMULATOR
+DEVICE SharedAt plus_byte(u32 v, u32 i, SharedAt to) { return to + (v >> (8 * i) & 255); }
+DEVICE SharedAt plus_half_64(u32 v, u32 i, SharedAt to) { return to + 64 * (v >> (16 * i) & 0xffff); }
+#else
+DEVICE SharedAt plus_byte(u32 v, u32 i, SharedAt to) {
+    asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(to) : "r"(v), "r"(1u << (8 * i)));
+    return to;
+}
+DEVICE SharedAt plus_half_64(u32 v, u32 i, SharedAt to) {
+    asm("dp2a.lo.u32.u32 %0, %1, %2, %0;" : "+r"(to) : "r"(v), "r"(64u << (8 * i)));
+    return to;
 }
 #endif
 

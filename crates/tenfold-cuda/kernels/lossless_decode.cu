@@ -1,15 +1,7 @@
 // Lossless tiles: byte planes back to elements, a warp a tile. The twin of `lossless/decode.rs`.
 
-#include "blob.cuh"
 #include "rans.cuh"
-
-struct PlanesArgs {
-    const Item *items;
-    Status *status;
-    u32 count, blocks;
-    // Dynamic shared memory of a block.
-    u32 shared;
-};
+#include "tiles.cuh"
 
 // One plane of a tile: how it is stored, and where a coder stands in it.
 struct Plane {
@@ -189,18 +181,14 @@ template <class E> DEVICE void decode_planes_tile(const Item &item, const Work *
             report(status, STATUS_WORDS);
 }
 
-template <class E> DEVICE void decode_planes(const PlanesArgs &a, unsigned char *memory, u32 *stop) {
-    const Place place = place_of(a.items, a.count, a.blocks);
-    Status *status = a.status + place.item;
-    const Item item = a.items[place.item];
-    const Work *work = work_of(item);
-    const Desc *d = &work->desc;
+template <class E> DEVICE void decode_planes(const TilesArgs &a) {
+    DYNAMIC_SHARED(memory);
     __shared__ __align__(16) u16 near[256];
-    if (threadIdx.x == 0)
-        *stop = status->code != 0 || d->codec != CODEC_PLANES || size_of(item.dtype) != sizeof(E) ||
-                d->first_tile + place.part >= d->end_tile;
-    __syncthreads();
-    if (*stop) return;
+    Share share;
+    if (!share_open(a, CODEC_PLANES, sizeof(E), share)) return;
+    const Item item = *share.item;
+    const Work *work = share.work;
+    const Desc *d = &work->desc;
 
     // Shared memory: tables if they fit beside the rings of one warp; then rings, one a plane, for as many warps as
     // there is room.
@@ -210,30 +198,11 @@ template <class E> DEVICE void decode_planes(const PlanesArgs &a, unsigned char 
     const u32 warps = min(blockDim.x / 32, (a.shared - used) / ring);
     if (slots) slots_fill(slots, work->start, d->tables, PLANE_LOG, near, 1, [](u32 t) { return t; });
     __syncthreads();
-    if (warp_of() >= warps) return;
     u16 *rings = (u16 *)(memory + used + warp_of() * ring);
-    const u64 stride = (u64)place.parts * warps;
-    for (u64 t = d->first_tile + (u64)warp_of() * place.parts + place.part; t < d->end_tile; t += stride)
-        decode_planes_tile<E>(item, work, slots, rings, t, status);
+    share_tiles(share, warps, [&](u64 tile) { decode_planes_tile<E>(item, work, slots, rings, tile, share.status); });
 }
 
-KERNEL(1024) lossless_decode_1(const PlanesArgs a) {
-    DYNAMIC_SHARED(memory);
-    __shared__ u32 stop;
-    decode_planes<u8>(a, memory, &stop);
-}
-KERNEL(1024) lossless_decode_2(const PlanesArgs a) {
-    DYNAMIC_SHARED(memory);
-    __shared__ u32 stop;
-    decode_planes<u16>(a, memory, &stop);
-}
-KERNEL(1024) lossless_decode_4(const PlanesArgs a) {
-    DYNAMIC_SHARED(memory);
-    __shared__ u32 stop;
-    decode_planes<u32>(a, memory, &stop);
-}
-KERNEL(1024) lossless_decode_8(const PlanesArgs a) {
-    DYNAMIC_SHARED(memory);
-    __shared__ u32 stop;
-    decode_planes<u64>(a, memory, &stop);
-}
+KERNEL(1024) lossless_decode_1(const GRID_CONSTANT TilesArgs a) { decode_planes<u8>(a); }
+KERNEL(1024) lossless_decode_2(const GRID_CONSTANT TilesArgs a) { decode_planes<u16>(a); }
+KERNEL(1024) lossless_decode_4(const GRID_CONSTANT TilesArgs a) { decode_planes<u32>(a); }
+KERNEL(1024) lossless_decode_8(const GRID_CONSTANT TilesArgs a) { decode_planes<u64>(a); }

@@ -117,20 +117,13 @@ struct OpenArgs {
 }
 
 #[repr(C)]
-struct CheckArgs {
-    items: u64,
-    status: u64,
-    count: u32,
-    blocks: u32,
-}
-
-#[repr(C)]
 struct TilesArgs {
     items: u64,
     status: u64,
     count: u32,
     blocks: u32,
     shared: u32,
+    check: u32,
 }
 
 /// Stored number of a codec that decodes on a device; another number is refused there.
@@ -241,24 +234,16 @@ pub unsafe fn decode(
     // SAFETY: as above.
     unsafe { device.launch(open, Shape { grid: count, block: 256, shared: 0 }, &args, stream)? };
 
-    // 3. Checksums.
-    if settings.checksums {
-        let args = CheckArgs { items, status: status.address, count, blocks: grid.blocks };
-        // SAFETY: as above.
-        unsafe {
-            device.launch(
-                "blob_check",
-                Shape { grid: grid.blocks, block: grid.shape.block.max(256), shared: 0 },
-                &args,
-                stream,
-            )?
-        };
-    }
-
-    // 4. Tiles, by the size of an element. Which codec a blob has only the device knows: both kernels are queued,
+    // 3. Tiles and their checksums, by the size of an element. Which codec a blob has only the device knows: both kernels are queued,
     // and the one that has nothing to do ends at once.
-    let args =
-        TilesArgs { items, status: status.address, count, blocks: grid.blocks, shared: grid.shape.shared };
+    let args = TilesArgs {
+        items,
+        status: status.address,
+        count,
+        blocks: grid.blocks,
+        shared: grid.shape.shared,
+        check: settings.checksums as u32,
+    };
     for size in [1, 2, 4, 8] {
         let some = |codec: Codec| {
             let may_be = |r: &DecodeRequest| r.codec.is_none_or(|c| c == codec);

@@ -10,6 +10,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         ("lossy blobs decode to the same bits".into(), lossy),
         ("lossless blobs decode to the same bits".into(), lossless),
+        ("rows and columns of every width".into(), widths),
         ("windows of values".into(), windows),
         ("other dtypes than the blob's".into(), converted),
         ("real tensors".into(), real),
@@ -49,6 +50,38 @@ fn lossy(subject: &Subject) {
                     &blob,
                     &format!("{dtype} {shape:?} {kind:?} {bits} bits {effort:?} lanes of {lane}"),
                 );
+            }
+        }
+    }
+}
+
+/// Every way of finding a value's class: rows that are whole steps or not, whole groups of steps or not, and so wide that
+/// there is no room for what would be quickest.
+fn widths(subject: &Subject) {
+    let growing = |i: usize| 0.05 * 1.4f64.powi((i * 7919 % 11) as i32);
+    let level = |_: usize| 1.0;
+    type Scale<'a> = &'a dyn Fn(usize) -> f64;
+    let scales: [(&str, Scale, Scale); 3] =
+        [("rows", &growing, &level), ("columns", &level, &growing), ("both", &growing, &growing)];
+    for (seed, width) in [96, 128, 160, 192, 224, 256, 384, 577, 1536, 8192].into_iter().enumerate() {
+        let rows = (60_000 / width).max(24);
+        for (name, row, column) in scales {
+            let plain = Sample::of(Dtype::F32, &[rows, width], Kind::Gaussian, seed as u64).reals();
+            let mut values: Vec<f64> =
+                plain.iter().enumerate().map(|(i, v)| v * row(i / width) * column(i % width)).collect();
+            // Far from all others: escapes.
+            for i in (500..values.len()).step_by(7001) {
+                values[i] *= 3000.0;
+            }
+            for dtype in [Dtype::Bf16, Dtype::F32] {
+                let sample = Sample::new(dtype, &[rows, width], &values);
+                for lane in [256, 1022] {
+                    let options = EncodeOptions::new(Goal::Bits(2.5)).with_lane_values(lane);
+                    let blob = tenfold::encode(&sample.view(), &options).unwrap();
+                    let classes = tenfold::inspect(&blob).unwrap().classes.unwrap();
+                    assert!(classes > 1, "{width} {name}: one class");
+                    same(subject, &blob, &format!("{dtype} {rows} × {width} {name}, lanes of {lane}"));
+                }
             }
         }
     }

@@ -1,0 +1,274 @@
+// Which tables a lane's next values have: the class of a value is that of the sum of its row's and its column's scale.
+//
+// Values come in groups of four steps of 32 lanes. A map is asked once a group, and looks things up a group ahead, for
+// the answer is the start of the chain from one state to the next. There are four: the fewer questions a blob leaves
+// open, the fewer instructions its map takes.
+#pragma once
+
+#include "blob.cuh"
+
+#define GROUP 4
+// Sums of two scales.
+#define SUMS (2 << MAX_SCALE_BITS)
+
+// Scale number `i` of a packed list.
+DEVICE u32 scale_at(const u8 *list, u64 len, u32 bits, u64 i) {
+    if (bits == 0) return 0;
+    const u64 bit = i * bits, at = bit >> 3;
+    u32 v = at < len ? list[at] : 0;
+    if (at + 1 < len) v |= (u32)list[at + 1] << 8;
+    return v >> (bit & 7) & ((1u << bits) - 1);
+}
+
+enum MapKind { MAP_NONE, MAP_ONE, MAP_PHASES, MAP_ALIGNED, MAP_ANY };
+
+// What a block keeps for its map.
+struct ClassMap {
+    MapKind kind;
+    // Address of the table of quantiser 0 by the sum of two scales. Sums are kept four times as large.
+    const u32 *base;
+    // Scale of each column; where the map is aligned, those of a lane's four steps are one word.
+    const u8 *cols;
+    // MAP_PHASES: for each scale of a row, each column that a group may start at, and each lane: where the tables of
+    // its four values are, in units of 64 bytes from the first.
+    const uint2 *phases;
+    // Columns and steps in units of 32, and columns between two starts; bytes of one row scale.
+    u32 units, apart, stride;
+};
+
+// Scales of rows, in the blob's header.
+struct RowScales {
+    const u8 *blob;
+    const Desc *d;
+};
+
+DEVICE u32 row_scale(const RowScales &r, u64 row) {
+    return scale_at(r.blob + r.d->rows_at, r.d->rows_len, r.d->row_bits, row);
+}
+
+// One class only.
+struct OneClass {
+    SharedAt slots;
+    METHOD OneClass(const Item &, const Desc *, const ClassMap &, SharedAt slots, u64) : slots(slots) {}
+    METHOD void turn() {}
+    METHOD void half_way() {}
+    METHOD SharedAt table(u32) const { return slots; }
+};
+
+// Rows are whole steps, and there is room for the tables of every group that may come: one look-up a group.
+struct PhasesMap {
+    SharedAt slots, lane_at;
+    RowScales rows;
+    u64 row;
+    // Of the lane's row among 32, and of those after: where its part of `phases` starts.
+    u32 part, part_after, of_row;
+    u32 unit, units, phase, phase_step, phases_len, stride;
+    bool by_row;
+    uint2 now, ahead;
+
+    METHOD PhasesMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first) : slots(slots) {
+        rows = RowScales{(const u8 *)item.blob, d};
+        by_row = d->row_bits > 0;
+        units = map.units;
+        stride = map.stride;
+        phase_step = d->col_bits ? GROUP / map.apart * 256 : 0;
+        phases_len = d->col_bits ? map.units / map.apart * 256 : 0;
+        lane_at = shared_at(map.phases) + lane_of() * 8;
+        const u64 at = (first - lane_of()) / 32;
+        row = at / units;
+        unit = (u32)(at - row * units);
+        phase = d->col_bits ? unit / map.apart * 256 : 0;
+        part = row_scale(rows, (row & ~31ull) + lane_of()) * stride;
+        part_after = row_scale(rows, (row & ~31ull) + 32 + lane_of()) * stride;
+        of_row = __shfl_sync(ALL_LANES, part, (int)(row & 31));
+        now = ahead = make_uint2(0, 0);
+        fetch();
+    }
+
+    // All lanes alike.
+    METHOD void fetch() {
+        const SharedAt at = lane_at + phase;
+        ahead = shared_u64(at + of_row);
+        unit += GROUP;
+        phase += phase_step;
+        if (unit < units) return;
+        unit -= units;
+        phase -= phases_len;
+        if (!by_row) return;
+        ++row;
+        if ((row & 31) == 0) {
+            part = part_after;
+            part_after = row_scale(rows, row + 32 + lane_of()) * stride;
+        }
+        of_row = __shfl_sync(ALL_LANES, part, (int)(row & 31));
+        if (unit == 0) return;
+        // Steps of the group that lie in the next row.
+        const uint2 other = shared_u64(at + of_row);
+        if (unit == 3) ahead.x = (ahead.x & 0xffff) | (other.x & ~0xffffu);
+        if (unit == 1) ahead.y = (ahead.y & 0xffff) | (other.y & ~0xffffu);
+        else ahead.y = other.y;
+    }
+
+    METHOD void turn() {
+        now = ahead;
+        fetch();
+    }
+    METHOD void half_way() {}
+    METHOD SharedAt table(u32 j) const { return plus_half_64(j < 2 ? now.x : now.y, j & 1, slots); }
+};
+
+// Rows are whole groups, so that all lanes are in one row and a lane's columns are one word.
+struct AlignedMap {
+    SharedAt slots, sums, col, cols_end;
+    // The row's scale as an address in `sums`: of the columns at hand, of the next, and of the row after.
+    SharedAt here, scale, next_scale;
+    RowScales rows;
+    u64 row;
+    u32 width, four;
+    bool by_column;
+    u32 now[GROUP], ahead[GROUP];
+
+    METHOD AlignedMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first) : slots(slots) {
+        rows = RowScales{(const u8 *)item.blob, d};
+        width = (u32)d->width;
+        by_column = d->col_bits > 0;
+        sums = shared_at(map.base);
+        const u64 from = first - lane_of();
+        row = from / width;
+        col = shared_at(map.cols) + lane_of() * 4;
+        cols_end = col + width;
+        col += (u32)(from - row * width);
+        scale = sums + 4 * row_scale(rows, row);
+        next_scale = sums + 4 * row_scale(rows, row + 1);
+        columns();
+        half_way();
+    }
+
+    METHOD void columns() {
+        four = by_column ? shared_u32(col) : 0;
+        here = scale;
+        col += GROUP * 32;
+        if (col >= cols_end) {
+            // All lanes alike.
+            col -= width;
+            scale = next_scale;
+            next_scale = sums + 4 * row_scale(rows, ++row + 1);
+        }
+    }
+
+    METHOD void turn() {
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
+        columns();
+    }
+    METHOD void half_way() {
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) ahead[j] = shared_u32(plus_byte(four, j, here));
+    }
+    METHOD SharedAt table(u32 j) const { return slots + now[j]; }
+};
+
+// Any rows of 128 values or more: every lane looks after itself.
+struct AnyMap {
+    SharedAt slots, sums, col, cols_end, scale, next_scale;
+    RowScales rows;
+    u64 row;
+    u32 width;
+    bool by_column, crossed;
+    SharedAt pick[GROUP];
+    u32 now[GROUP], ahead[GROUP];
+
+    METHOD AnyMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first) : slots(slots) {
+        rows = RowScales{(const u8 *)item.blob, d};
+        width = (u32)d->width;
+        by_column = d->col_bits > 0;
+        sums = shared_at(map.base);
+        row = first / width;
+        col = shared_at(map.cols);
+        cols_end = col + width;
+        col += (u32)(first - row * width);
+        scale = sums + 4 * row_scale(rows, row);
+        next_scale = sums + 4 * row_scale(rows, row + 1);
+        columns();
+        half_way();
+    }
+
+    METHOD void columns() {
+        crossed = false;
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) {
+            pick[j] = scale + (by_column ? shared_u8(col) : 0);
+            col += 32;
+            const bool over = col >= cols_end;
+            crossed |= over;
+            col = over ? col - width : col;
+            scale = over ? next_scale : scale;
+        }
+    }
+
+    METHOD void turn() {
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
+        columns();
+    }
+    METHOD void half_way() {
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) ahead[j] = shared_u32(pick[j]);
+        if (__any_sync(ALL_LANES, crossed)) {
+            if (crossed) next_scale = sums + 4 * row_scale(rows, ++row + 1);
+        }
+    }
+    METHOD SharedAt table(u32 j) const { return slots + now[j]; }
+};
+
+// Lays a blob's map out in a block's shared memory from byte `used` on, as well as there is room; returns the bytes
+// used then. All threads of the block take part, and synchronise after.
+DEVICE u32 map_open(ClassMap &map, const Item &item, const Desc *d, bool has_slots, u8 *memory, u32 used, u32 room) {
+    map.kind = MAP_NONE;
+    if (!has_slots) return used;
+    map.kind = MAP_ONE;
+    if (d->classes == 1) return used;
+    map.kind = MAP_NONE;
+    // Four steps may lead into the next row, but not beyond.
+    if (d->width < 128 || d->width >= 1u << 30) return used;
+    const u32 per_class = d->tables_per_class, width = (u32)d->width;
+    used = (used + 15) & ~15u;
+    u32 *base = (u32 *)(memory + used);
+    u8 *cols = memory + used + SUMS * 4;
+    const u64 end = (u64)used + SUMS * 4 + (d->col_bits ? width : 0);
+    if (end > room) return used;
+    map.base = base;
+    map.cols = cols;
+    const bool aligned = width % 128 == 0 && d->tile_values % 128 == 0;
+    map.kind = aligned ? MAP_ALIGNED : MAP_ANY;
+
+    // Groups start at columns that are a multiple of the largest number that divides them and a row.
+    map.units = width / 32;
+    map.apart = map.units % 4 == 0 ? 4 : map.units % 2 == 0 ? 2 : 1;
+    const u32 starts = d->col_bits ? map.units / map.apart : 1;
+    map.stride = starts * 256;
+    const u64 phases_at = (end + 15) & ~15ull, phases_end = phases_at + ((u64)map.stride << d->row_bits);
+    if (width % 32 == 0 && d->steps % map.apart == 0 && d->lanes == 32 && phases_end <= room) map.kind = MAP_PHASES;
+    map.phases = (const uint2 *)(memory + phases_at);
+
+    for (u32 i = threadIdx.x; i < SUMS; i += blockDim.x) base[i] = (u32)d->class_of_sum[i] * per_class << d->log << 2;
+    if (d->col_bits)
+        for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
+            const u32 at = map.kind == MAP_ALIGNED ? (i & ~127u) | (i & 31) << 2 | (i >> 5 & 3) : i;
+            cols[at] = (u8)(4 * scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, i));
+        }
+    if (map.kind != MAP_PHASES) return (u32)end;
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < (starts * 32) << d->row_bits; i += blockDim.x) {
+        const u32 row = i / (starts * 32), start = i / 32 % starts, lane = i % 32;
+        u32 at[GROUP];
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) {
+            const u32 unit = start * map.apart + j;
+            const u32 col = (unit < map.units ? unit : unit - map.units) * 32 + lane;
+            at[j] = base[row + (d->col_bits ? cols[col] / 4 : 0)] / 64;
+        }
+        ((uint2 *)map.phases)[i] = make_uint2(at[0] | at[1] << 16, at[2] | at[3] << 16);
+    }
+    return (u32)phases_end;
+}

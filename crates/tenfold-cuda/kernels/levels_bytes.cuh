@@ -1,0 +1,93 @@
+// What the bytes of a tile of levels say. The twin of the reading side of `levels/decode.rs`.
+#pragma once
+
+#include "blob.cuh"
+
+// Bytes of a tile, all lanes alike.
+struct Bytes {
+    const u8 *base;
+    u64 at, end;
+    u32 code;
+};
+
+DEVICE u32 bytes_next(Bytes &b) {
+    if (b.at >= b.end) {
+        b.code = b.code ? b.code : STATUS_FIELD;
+        return 0;
+    }
+    return b.base[b.at++];
+}
+
+DEVICE u64 bytes_varint(Bytes &b) {
+    u64 v = 0;
+#pragma unroll 1
+    for (u32 shift = 0; shift < 64; shift += 7) {
+        const u32 c = bytes_next(b);
+        if (b.code) return 0;
+        if ((shift == 63 && c > 1) || (shift > 0 && c == 0)) break;
+        v |= (u64)(c & 0x7f) << shift;
+        if (c < 0x80) return v;
+    }
+    b.code = b.code ? b.code : STATUS_VARINT;
+    return 0;
+}
+
+DEVICE u64 bytes_take(Bytes &b, u64 n) {
+    const u64 at = b.at;
+    if (n > b.end - b.at) b.code = b.code ? b.code : STATUS_FIELD;
+    else b.at += n;
+    return at;
+}
+
+// Only padding to a multiple of four may follow.
+DEVICE void bytes_end(Bytes &b) {
+    u32 any = b.end - b.at > 3;
+    for (u64 i = b.at; i < b.end && !any; ++i) any |= b.base[i];
+    if (any && !b.code) b.code = STATUS_TILE_LEFT;
+}
+
+// One tile: where its values go and what its bytes are.
+struct Tile {
+    const u8 *bytes;
+    u32 len;
+    // First value, number of values, and those wanted.
+    u64 start;
+    u32 values, from, to;
+    bool coded, exact;
+    u32 words, escapes, escape_width;
+    u64 low_at, low_len, escapes_at, exact_at;
+};
+
+DEVICE u32 tile_read(const Desc *d, Tile &t) {
+    Bytes b = {t.bytes, 0, t.len, 0};
+    if (t.len < 4) return STATUS_FIELD;
+    const u32 head = *(const u32 *)t.bytes;
+    b.at = 4;
+    const u32 flags = head & 255, code = flags >> TILE_ESCAPES_SHIFT & 3;
+    t.words = head >> 8;
+    t.coded = flags & TILE_CODED;
+    t.exact = flags & TILE_EXACT;
+    if (flags >> 4) return STATUS_TILE_FLAGS;
+    if (!t.coded && (code || t.words)) return STATUS_TILE_ZEROS;
+    if (t.coded) bytes_take(b, d->lanes * 4 + (u64)t.words * 2);
+    t.low_len = 0;
+    t.low_at = 0;
+    if (t.coded && d->any_low) {
+        t.low_len = bytes_varint(b);
+        t.low_at = bytes_take(b, t.low_len);
+    }
+    t.escapes = 0;
+    t.escape_width = 0;
+    t.escapes_at = 0;
+    if (code) {
+        t.escape_width = 1u << (code - 1);
+        const u64 n = bytes_varint(b);
+        if (b.code) return b.code;
+        if (n > t.values) return STATUS_ESCAPES;
+        t.escapes = (u32)n;
+        t.escapes_at = bytes_take(b, n * t.escape_width);
+    }
+    t.exact_at = b.at;
+    if (!t.exact) bytes_end(b);
+    return b.code;
+}

@@ -1,0 +1,203 @@
+// Steps of a tile of levels: a value a lane. The twin of the loops of `levels/decode.rs`.
+#pragma once
+
+#include "class_map.cuh"
+#include "dequant.cuh"
+#include "levels_bytes.cuh"
+#include "rans.cuh"
+
+// Marks the escape among elements of less than 32 bits.
+#define LUT_ESCAPE 0x80000000u
+
+// What the tiles of a blob have in common, in shared memory or near it.
+struct Near {
+    // For each class the table of quantiser 1, if there are two, then that of quantiser 0; null if there is no room.
+    const u32 *slots;
+    // Elements of quantiser 1, then of quantiser 0, by symbol; see `LUT_ESCAPE`.
+    const u32 *lut;
+    u16 *ring;
+    ClassMap map;
+};
+
+// Where a warp stands in a tile.
+struct Coder {
+    Words words;
+    // State of rANS and of the trellis.
+    u32 x, s;
+    // Escapes taken, bits of `low` taken; trouble of this lane.
+    u32 escapes, bad;
+    u64 low;
+};
+
+// The high part of a level that has no symbol, where `mine`. All lanes take part.
+DEVICE i32 escape_next(const Tile &t, Coder &c, bool mine, u32 low_bits, i32 otherwise) {
+    const u32 who = __ballot_sync(ALL_LANES, mine);
+    const u32 i = c.escapes + (u32)__popc(who & ((1u << lane_of()) - 1));
+    c.escapes += (u32)__popc(who);
+    if (!mine) return otherwise;
+    if (i >= t.escapes) {
+        c.bad = STATUS_ESCAPES;
+        return 0;
+    }
+    const u8 *at = t.bytes + t.escapes_at + (u64)i * t.escape_width;
+    u32 v = at[0];
+    if (t.escape_width == 1) v = (u32)(i32)(signed char)v;
+    else {
+        v |= (u32)at[1] << 8;
+        if (t.escape_width == 2) v = (u32)(i32)(short)v;
+        else v |= (u32)at[2] << 16 | (u32)at[3] << 24;
+    }
+    const i32 high = (i32)v;
+    const u32 size = high < 0 ? 0u - (u32)high : (u32)high;
+    if (size > (u32)MAX_LEVEL >> low_bits) {
+        c.bad = STATUS_LEVEL;
+        return 0;
+    }
+    return high;
+}
+
+// Raw bits of this lane's level. All lanes take part.
+DEVICE u32 low_next(const Tile &t, Coder &c, u32 bits) {
+    const u32 before = warp_before(bits);
+    const u64 at = c.low + before, byte = at >> 3;
+    c.low += __shfl_sync(ALL_LANES, before + bits, 31);
+    u32 v = 0;
+    for (u32 i = 0; i < 3; ++i)
+        if (byte + i < t.low_len) v |= (u32)t.bytes[t.low_at + byte + i] << (8 * i);
+    return v >> (at & 7) & ((1u << bits) - 1);
+}
+
+DEVICE u32 next_state(const Desc *d, u32 s, i32 k) {
+    return (s >> 1) ^ (s & 1 ? d->on_quantiser : 0) ^ (k & 1 ? d->on_parity : 0);
+}
+
+// Which of the tables in shared memory a class's quantiser has.
+DEVICE u32 slots_at(const Desc *d, u32 cls, u32 q) { return cls * d->tables_per_class + (d->tables_per_class - 1) - q; }
+
+// Any blob, any window, steps `step` up to `end`: one value at a time, everything looked up where it lies.
+template <class E>
+DEVICE void steps_plain(const Item &item, const Work *work, const Near &near, const Tile &t, Coder &c, u32 step, u32 end) {
+    const Desc *d = &work->desc;
+    const u32 lanes = d->lanes, lane = lane_of();
+    const u8 *blob = (const u8 *)item.blob;
+    E *out = (E *)item.out;
+    for (; step < end; ++step) {
+        const u32 i = step * lanes + lane;
+        const bool active = lane < lanes && i < t.values;
+        u32 cls = 0;
+        if (d->classes > 1 && active) {
+            const u64 at = t.start + i, row = at / d->width, col = at - row * d->width;
+            cls = d->class_of_sum[scale_at(blob + d->rows_at, d->rows_len, d->row_bits, row) +
+                                  scale_at(blob + d->cols_at, d->cols_len, d->col_bits, col)];
+        }
+        const u32 q = c.s & 1, set = cls * d->tables_per_class + q;
+        u32 slot = 0;
+        if (active) {
+            const u32 at = c.x & ((1u << d->log) - 1);
+            slot = near.slots ? near.slots[(slots_at(d, cls, q) << d->log) + at]
+                                    : slot_find(work->start[set], d->log, at);
+            c.x = pop(c.x, slot, d->log);
+        }
+        c.x = fill_up(c.words, c.x, active);
+        words_refill(c.words);
+        const u32 bits = active ? d->low[cls] : 0;
+        i32 k = slot_level(slot);
+        const bool escaped = active && slot_symbol(slot) == ESCAPE;
+        if (__any_sync(ALL_LANES, escaped)) k = escape_next(t, c, escaped, bits, k);
+        if (d->any_low) k = (i32)((u32)k << bits | low_next(t, c, bits));
+        if (active) {
+            c.s = next_state(d, c.s, k);
+            if (i >= t.from && i < t.to)
+                out[t.start + i - d->first] = element<E>(item.dtype, d->scale, units_of(d->offsets, k, q));
+        }
+    }
+}
+
+// Where a lane's values of steps from `step` on go.
+template <class E> DEVICE E *out_at(const Item &item, const Desc *d, const Tile &t, u32 step) {
+    return (E *)item.out + (t.start + (u64)step * 32 + lane_of() - d->first);
+}
+
+// Whole steps of 32 lanes without low bits, a group at a time from `step` on; returns where it stopped: at `end`, or at
+// a group with an escape in it, whose tables the map still has.
+//
+// Everything here is about the length of the chain from one state to the next and about the number of instructions:
+// the trellis's state is kept with its bits reversed, so that the quantiser is the sign; tables of quantiser 1 lie
+// before those of quantiser 0, so that a mask made of the sign picks one; whether a symbol was an escape is asked once
+// a group.
+template <class E, class Map>
+DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &map, const Tile &t, Coder &c, u32 step, u32 end) {
+    const u32 log = d->log, mask = ((1u << log) - 1) << 2, below = (1u << lane_of()) - 1;
+    const u32 on_quantiser = __brev(d->on_quantiser), on_parity = __brev(d->on_parity);
+    const SharedAt lut = shared_at(near.lut) + 1024, ring = shared_at(near.ring);
+    E *out = out_at<E>(item, d, t, step);
+    u32 x = c.x, s = __brev(c.s);
+    Words w = c.words;
+    for (; step < end; step += GROUP) {
+        const u32 x_before = x, s_before = s;
+        const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
+        SharedAt at = from;
+        u32 escaped = 0;
+        map.turn();
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) {
+            const u32 q = (u32)((i32)s >> 31);
+            const u32 slot = shared_u32((x << 2 & mask) | (map.table(j) + (i32)(q & ~(mask | 3))));
+            const u32 high = x >> log;
+            x = (slot & 0xfff) * high + high + (slot >> 20);
+            const bool low = x < START;
+            const u32 who = __ballot_sync(ALL_LANES, low);
+            const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
+            at += 2 * (u32)__popc(who);
+            x = low ? x << 16 | word : x;
+            const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
+            escaped |= sizeof(E) < 4 ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
+            s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);
+            global_put(out + j * 32, (E)v);
+            if (j == 1) map.half_way();
+        }
+        if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
+            x = x_before;
+            s = s_before;
+            break;
+        }
+        out += GROUP * 32;
+        w.at += (u32)(at - from) / 2;
+        words_refill(w);
+    }
+    c.x = x;
+    c.s = __brev(s);
+    c.words = w;
+    return step;
+}
+
+// The group that `steps_fast` stopped at, over what it wrote.
+template <class E, class Map>
+DEVICE void steps_escaped(const Item &item, const Desc *d, const Map &map, const Tile &t, Coder &c, u32 step) {
+    const u32 log = d->log;
+    E *out = out_at<E>(item, d, t, step);
+#pragma unroll
+    for (u32 j = 0; j < GROUP; ++j) {
+        const u32 q = c.s & 1;
+        const u32 slot = shared_u32(map.table(j) + ((c.x & ((1u << log) - 1)) << 2) - (q << (log + 2)));
+        c.x = fill_up(c.words, pop(c.x, slot, log));
+        const bool escaped = slot_symbol(slot) == ESCAPE;
+        const i32 k = escape_next(t, c, escaped, 0, slot_level(slot));
+        c.s = next_state(d, c.s, k);
+        out[j * 32] = element<E>(item.dtype, d->scale, units_of(d->offsets, k, q));
+    }
+    words_refill(c.words);
+}
+
+// Groups up to step `end`, which is a multiple of theirs.
+template <class E, class Map>
+DEVICE void steps_grouped(const Item &item, const Desc *d, const Near &near, const Tile &t, Coder &c, u32 end) {
+    const SharedAt slots = shared_at(near.slots) + (d->tables_per_class - 1) * (4 << d->log);
+    Map map(item, d, near.map, slots, t.start + lane_of());
+    for (u32 step = 0; step < end;) {
+        step = steps_fast<E>(item, d, near, map, t, c, step, end);
+        if (step == end) break;
+        steps_escaped<E>(item, d, map, t, c, step);
+        step += GROUP;
+    }
+}
