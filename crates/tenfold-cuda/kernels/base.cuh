@@ -52,6 +52,7 @@ DEVICE u32 shared_u8(SharedAt at) { return *(const u8 *)at; }
 DEVICE u32 shared_u16(SharedAt at) { return *(const u16 *)at; }
 DEVICE u32 shared_u32(SharedAt at) { return *(const u32 *)at; }
 DEVICE uint2 shared_u64(SharedAt at) { return *(const uint2 *)at; }
+DEVICE void shared_put(SharedAt at, uint4 v) { *(uint4 *)at = v; }
 #else
 typedef u32 SharedAt;
 DEVICE SharedAt shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
@@ -74,6 +75,9 @@ DEVICE uint2 shared_u64(SharedAt at) {
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
     return v;
+}
+DEVICE void shared_put(SharedAt at, uint4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 #endif
 

@@ -87,9 +87,9 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
 
 template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     DYNAMIC_SHARED(memory);
-    Share share;
-    if (!share_open(a, CODEC_LEVELS, sizeof(E), share)) return;
-    const Item item = *share.item;
+    const Share &share = share_open(a, CODEC_LEVELS, sizeof(E));
+    if (share.empty) return;
+    const Item &item = share.item;
     const Work *work = share.work;
     const Desc *d = &work->desc;
     const u32 warps = blockDim.x / 32;

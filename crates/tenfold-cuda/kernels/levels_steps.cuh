@@ -129,7 +129,7 @@ template <class E, class Map>
 DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &map, const Tile &t, Coder &c, u32 step, u32 end) {
     const u32 log = d->log, mask = ((1u << log) - 1) << 2, below = (1u << lane_of()) - 1;
     const u32 on_quantiser = __brev(d->on_quantiser), on_parity = __brev(d->on_parity);
-    const SharedAt lut = shared_at(near.lut) + 1024, ring = shared_at(near.ring);
+    const SharedAt lut = shared_at(near.lut) + 1024, ring = c.words.ring;
     E *out = out_at<E>(item, d, t, step);
     u32 x = c.x, s = __brev(c.s);
     Words w = c.words;

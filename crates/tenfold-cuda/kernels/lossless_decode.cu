@@ -134,9 +134,9 @@ template <class E, u32 P> DEVICE u32 planes_fast(const Item &item, Plane *planes
 #pragma unroll
         for (u32 p = 0; p < P; ++p) {
             if (planes[p].mode == PLANE_CODED)
-                four[p] = plane_four(planes[p], shared_at(planes[p].slots), shared_at(planes[p].stream.ring), below);
+                four[p] = plane_four(planes[p], shared_at(planes[p].slots), planes[p].stream.ring, below);
             else if (planes[p].mode == PLANE_STORED)
-                four[p] = plane_stored(planes[p].stream, shared_at(planes[p].stream.ring), lane);
+                four[p] = plane_stored(planes[p].stream, planes[p].stream.ring, lane);
             else four[p] = planes[p].value * 0x01010101u;
         }
 #pragma unroll
@@ -184,9 +184,9 @@ template <class E> DEVICE void decode_planes_tile(const Item &item, const Work *
 template <class E> DEVICE void decode_planes(const TilesArgs &a) {
     DYNAMIC_SHARED(memory);
     __shared__ __align__(16) u16 near[256];
-    Share share;
-    if (!share_open(a, CODEC_PLANES, sizeof(E), share)) return;
-    const Item item = *share.item;
+    const Share &share = share_open(a, CODEC_PLANES, sizeof(E));
+    if (share.empty) return;
+    const Item &item = share.item;
     const Work *work = share.work;
     const Desc *d = &work->desc;
 
