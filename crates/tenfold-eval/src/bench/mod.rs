@@ -8,7 +8,7 @@
 //! | `rate` | whether `bits`, `max_bytes` and `max_error` are obeyed |
 //! | `lossless` | ratio and speed on bf16 weights, beside zstd |
 //! | `speed` | encoding and decoding, beside zstd and H.265 in the same run |
-//! | `cuda` | decoding and encoding on a device, beside plain copies in the same run |
+//! | `cuda` | decoding and encoding on a device, beside plain copies and nvCOMP in the same run |
 
 mod allocate;
 pub(crate) mod args;
@@ -26,6 +26,7 @@ mod x265_rival;
 
 pub(crate) use args::default_command;
 pub use args::{BenchArgs, What};
+pub use cuda::NvcompError;
 pub use report::{Check, Machine, Report};
 
 use std::io::Write;
