@@ -15,13 +15,13 @@ const KNOWN: u32 = 6;
 /// The library's functions. It uses whichever context is current in the calling thread: that of a
 /// [`tenfold_cuda::Device`] is the device's primary one, which is the one that the CUDA runtime works in.
 pub(in crate::bench::cuda) struct Nvcomp {
-    properties: Properties,
-    status_string: ffi::GetStatusString,
-    compress_alignments: ffi::CompressAlignments,
-    decompress_alignments: ffi::DecompressAlignments,
-    max_output: ffi::CompressMaxOutput,
-    compress_temp: ffi::CompressTemp,
-    decompress_temp: ffi::DecompressTemp,
+    pub(super) properties: Properties,
+    pub(super) status_string: ffi::GetStatusString,
+    pub(super) compress_alignments: ffi::CompressAlignments,
+    pub(super) decompress_alignments: ffi::DecompressAlignments,
+    pub(super) max_output: ffi::CompressMaxOutput,
+    pub(super) compress_temp: ffi::CompressTemp,
+    pub(super) decompress_temp: ffi::DecompressTemp,
     pub(super) compress: ffi::Compress,
     pub(super) decompress: ffi::Decompress,
 }
@@ -74,7 +74,11 @@ impl Nvcomp {
     }
 
     /// The most restrictive alignment of any memory of both ways.
-    pub fn alignment(&self, there: CompressOptions, back: DecompressOptions) -> Result<usize, NvcompError> {
+    pub(super) fn alignment(
+        &self,
+        there: CompressOptions,
+        back: DecompressOptions,
+    ) -> Result<usize, NvcompError> {
         let (mut to, mut from) = (Alignments::default(), Alignments::default());
         // SAFETY: each writes one such structure.
         let status = unsafe { (self.compress_alignments)(there, &mut to) };
@@ -87,7 +91,7 @@ impl Nvcomp {
     }
 
     /// Room that a compressed chunk may need.
-    pub fn max_output(&self, chunk: usize, options: CompressOptions) -> Result<usize, NvcompError> {
+    pub(super) fn max_output(&self, chunk: usize, options: CompressOptions) -> Result<usize, NvcompError> {
         let mut bytes = 0;
         // SAFETY: writes one number.
         let status = unsafe { (self.max_output)(chunk, options, &mut bytes) };
@@ -96,7 +100,7 @@ impl Nvcomp {
     }
 
     /// Temporary memory that compression needs.
-    pub fn compress_temp(
+    pub(super) fn compress_temp(
         &self,
         chunks: (usize, usize),
         total: usize,
@@ -112,7 +116,7 @@ impl Nvcomp {
     }
 
     /// Temporary memory that decompression needs.
-    pub fn decompress_temp(
+    pub(super) fn decompress_temp(
         &self,
         chunks: (usize, usize),
         total: usize,
@@ -128,7 +132,7 @@ impl Nvcomp {
     }
 
     /// Sorts the answer of a call.
-    pub fn check(&self, call: &'static str, status: Status) -> Result<(), NvcompError> {
+    pub(super) fn check(&self, call: &'static str, status: Status) -> Result<(), NvcompError> {
         if status == ffi::SUCCESS {
             return Ok(());
         }
@@ -143,7 +147,7 @@ impl Nvcomp {
     }
 
     /// The answers of all chunks of a call that is over.
-    pub fn check_chunks(&self, call: &'static str, statuses: &[Status]) -> Result<(), NvcompError> {
+    pub(super) fn check_chunks(&self, call: &'static str, statuses: &[Status]) -> Result<(), NvcompError> {
         let mut bad = statuses.iter().filter(|&&s| s != ffi::SUCCESS);
         let Some(&first) = bad.next() else {
             return Ok(());

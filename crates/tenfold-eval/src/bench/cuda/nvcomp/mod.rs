@@ -159,5 +159,7 @@ impl Best {
     }
 }
 
+#[cfg(all(test, feature = "emulator"))]
+mod standin;
 #[cfg(test)]
 mod tests;
