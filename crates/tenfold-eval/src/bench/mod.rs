@@ -46,7 +46,15 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Report> {
         What::Rate => rate::run(args, &mut report, out)?,
         What::Lossless => lossless::run(args, &mut report, out)?,
         What::Speed => speed::run(args, &mut report, out)?,
-        What::Cuda => cuda::run(args, &mut report, out)?,
+        What::Cuda => {
+            let done = cuda::run(args, &mut report, out);
+            // Time on a device is dear: what was measured before a failure is kept, and says that it is not all.
+            if let (Err(error), Some(path), false) = (&done, &args.json, report.rows.is_empty()) {
+                report.note(format!("incomplete: {error}"));
+                report.save(path)?;
+            }
+            done?;
+        }
     }
     // Kept first: a reader that closes the pipe early must not cost the report.
     if let Some(path) = &args.json {
