@@ -50,6 +50,8 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
         of_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold_cuda::Error>() {
         of_kind(error.kind())
+    } else if let Some(error) = error.downcast_ref::<tenfold_eval::bench::NvcompError>() {
+        of_kind(error.kind())
     } else if error.is::<tenfold_eval::load::Malformed>() {
         DATA
     } else if error.is::<std::io::Error>() {

@@ -147,6 +147,14 @@ fn bench_measures_files() {
 }
 
 #[test]
+fn bench_says_what_is_wrong_with_a_library() {
+    let bench = Bench::new();
+    bench.fails(2, &["bench", "gap", "--nvcomp", "libnvcomp.so.6"]);
+    let text = bench.fails(6, &["bench", "cuda", "--nvcomp", "./absent.so.6"]);
+    assert!(text.contains("cannot load nvCOMP from ./absent.so.6"), "{text}");
+}
+
+#[test]
 fn completions_come_for_every_shell() {
     let bench = Bench::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

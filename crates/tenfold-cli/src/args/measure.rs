@@ -34,6 +34,10 @@ pub struct BenchArgs {
     pub repeats: Option<u32>,
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// Measure the ANS of NVIDIA's nvCOMP 6 beside lossless coding (cuda): path of libnvcomp.so.6, such as in the wheel
+    /// nvidia-libnvcomp-cu13.
+    #[arg(long, value_name = "PATH")]
+    pub nvcomp: Option<PathBuf>,
     /// Worker threads for what is not timed at a stated number of threads; 0 uses all cores.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
@@ -57,6 +61,7 @@ Examples:
   tenfold bench files model.safetensors --bits 2.5 --effort best
   tenfold bench speed --json speed.json --check
   tenfold bench cuda model.safetensors --bits 2.5 --json cuda.json
+  tenfold bench cuda --nvcomp nvidia/libnvcomp/lib64/libnvcomp.so.6
 
 JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`; `device` of `cuda`), `notes`, `checks`
 (each with `what`, `value`, `bar`, `rule`, `pass`) and `rows`, whose fields depend on the bench.";
@@ -73,7 +78,7 @@ pub enum BenchArg {
     Lossless,
     /// Encoding and decoding on one and two threads, beside zstd and x265 in the same run.
     Speed,
-    /// Decoding and encoding on a CUDA device, beside plain copies in the same run.
+    /// Decoding and encoding on a CUDA device, beside plain copies and, with --nvcomp, nvCOMP in the same run.
     Cuda,
 }
 

@@ -37,6 +37,9 @@ fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
     if what != What::Cuda && args.size.len() > 1 {
         return Err(Usage("only `bench cuda` takes several sizes".into()).into());
     }
+    if what != What::Cuda && args.nvcomp.is_some() {
+        return Err(Usage("only `bench cuda` takes --nvcomp".into()).into());
+    }
     let mut options = bench::BenchArgs::new(what);
     options.files = args.files.clone();
     options.bits = args.bits.clone();
@@ -53,6 +56,7 @@ fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
         }
         _ => options.engine = engine::writer(&args.engine)?,
     }
+    options.nvcomp = args.nvcomp.clone();
     options.sizes = args.size.iter().map(|&n| n as usize).collect();
     options.threads = args.threads;
     if let Some(repeats) = args.repeats {

@@ -58,6 +58,8 @@ pub struct BenchArgs {
     pub engine: SharedEngine,
     /// Number of the CUDA device (`cuda`). Default: 0.
     pub device: u32,
+    /// NVIDIA's nvCOMP, version 6 (`libnvcomp.so.6`), to be measured too (`cuda`). Default: none.
+    pub nvcomp: Option<PathBuf>,
     /// Repetitions of which the median counts. Default: 5, for `cuda` 25.
     pub repeats: usize,
     /// Whether to run the video codecs. Default: true.
@@ -84,6 +86,7 @@ impl BenchArgs {
             threads: 0,
             engine: SharedEngine::default(),
             device: 0,
+            nvcomp: None,
             repeats: if what == What::Cuda { 25 } else { 5 },
             peers: true,
             quick: false,

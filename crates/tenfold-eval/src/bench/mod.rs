@@ -8,7 +8,7 @@
 //! | `rate` | whether `bits`, `max_bytes` and `max_error` are obeyed |
 //! | `lossless` | ratio and speed on bf16 weights, beside zstd |
 //! | `speed` | encoding and decoding, beside zstd and H.265 in the same run |
-//! | `cuda` | decoding and encoding on a device, beside plain copies in the same run |
+//! | `cuda` | decoding and encoding on a device, beside plain copies and nvCOMP in the same run |
 
 mod allocate;
 pub(crate) mod args;
@@ -26,6 +26,7 @@ mod x265_rival;
 
 pub(crate) use args::default_command;
 pub use args::{BenchArgs, What};
+pub use cuda::NvcompError;
 pub use report::{Check, Machine, Report};
 
 use std::io::Write;
@@ -45,7 +46,15 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Report> {
         What::Rate => rate::run(args, &mut report, out)?,
         What::Lossless => lossless::run(args, &mut report, out)?,
         What::Speed => speed::run(args, &mut report, out)?,
-        What::Cuda => cuda::run(args, &mut report, out)?,
+        What::Cuda => {
+            let done = cuda::run(args, &mut report, out);
+            // Time on a device is dear: what was measured before a failure is kept, and says that it is not all.
+            if let (Err(error), Some(path), false) = (&done, &args.json, report.rows.is_empty()) {
+                report.note(format!("incomplete: {error}"));
+                report.save(path)?;
+            }
+            done?;
+        }
     }
     // Kept first: a reader that closes the pipe early must not cost the report.
     if let Some(path) = &args.json {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, Tensor};
-use tenfold_cuda::lane_values;
+use tenfold_cuda::{DecodeSettings, lane_values};
 
 use super::repeat::repeat;
 use super::rig::{Decoding, Rig, Times};
@@ -29,8 +29,14 @@ pub(super) struct Subject {
 impl Subject {
     /// At least `size` values of N(0, 0.02) in bf16.
     pub fn gaussian(size: usize, goal: Goal, effort: Effort, threads: usize) -> Result<Subject> {
-        let tensor = gaussian(size)?;
-        Subject::new("N(0, 0.02)".to_string(), &tensor, size, options(size, goal, effort, threads))
+        Subject::in_lanes(size, lane_values(size as u64), goal, effort, threads)
+    }
+
+    /// The same with lanes of so many values.
+    pub fn in_lanes(size: usize, lanes: u32, goal: Goal, effort: Effort, threads: usize) -> Result<Subject> {
+        let tensor = gaussian(size, lanes)?;
+        let options = options(size, goal, effort, threads).with_lane_values(lanes);
+        Subject::new("N(0, 0.02)".to_string(), &tensor, size, options)
     }
 
     /// A tensor of whole tiles, encoded on the CPU and repeated to at least `size` values.
@@ -60,9 +66,10 @@ impl Subject {
     }
 }
 
-/// What a tensor of `size` values consists of, over and over: whole tiles of N(0, 0.02) in bf16.
-pub(super) fn gaussian(size: usize) -> Result<Tensor> {
-    let values = size.min(BASE).next_multiple_of(tile_values(size));
+/// What a tensor of `size` values consists of, over and over: whole tiles, with lanes of so many values, of N(0, 0.02)
+/// in bf16.
+pub(super) fn gaussian(size: usize, lanes: u32) -> Result<Tensor> {
+    let values = size.min(BASE).next_multiple_of(tenfold::format::MAX_LANES * lanes as usize);
     synth::gaussian(Dtype::Bf16, &[values / COLUMNS, COLUMNS], 0.02, 5).context("bf16 is a float")
 }
 
@@ -79,9 +86,10 @@ pub(super) fn tile_values(size: usize) -> usize {
     tenfold::format::MAX_LANES * lane_values(size as u64) as usize
 }
 
-/// Decodes again and again; the outputs are held against the CPU's.
-pub(super) fn measure(rig: &Rig, subject: &Subject) -> Result<Times> {
-    let decoding = Decoding::new(rig, &subject.blob, Dtype::Bf16, subject.bytes())?;
+/// Decodes again and again, with the checksums of tiles or without; the outputs are held against the CPU's.
+pub(super) fn measure(rig: &Rig, subject: &Subject, checksums: bool) -> Result<Times> {
+    let settings = DecodeSettings::default().with_checksums(checksums);
+    let decoding = Decoding::new(rig, &subject.blob, Dtype::Bf16, subject.bytes(), settings)?;
     let times = decoding.time()?;
     decoding.check(&subject.once)?;
     Ok(times)

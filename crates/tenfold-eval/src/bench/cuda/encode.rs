@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use tenfold::{BlobInfo, DecodeOptions, Effort, ErrorKind, Goal, Tensor};
+use tenfold_cuda::lane_values;
 
 use super::decode::{gaussian, options};
 use super::rig::{Encoding, Rig, Times};
@@ -57,7 +58,7 @@ fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
 }
 
 fn one(rig: &Rig, case: &Case, threads: usize) -> Result<(About, Times)> {
-    let tensor = gaussian(case.size)?;
+    let tensor = gaussian(case.size, lane_values(case.size as u64))?;
     let times = case.size.div_ceil(tensor.view()?.len()).max(1);
     let options = options(case.size, case.goal, case.effort, threads);
     let encoding = Encoding::new(rig, &tensor, times, options)?;

@@ -2,12 +2,13 @@
 //!
 //! Every figure is bytes of bf16 over the median time of repeated calls, by the device's own clock unless said
 //! otherwise. Calls rotate over enough memory that none finds its data in a cache, outputs are held against the
-//! CPU's, and the speeds of plain copies come from the same run.
+//! CPU's, and the speeds of plain copies come from the same run. So do those of nvCOMP, where the user has it.
 
 mod copies;
 mod decode;
 mod encode;
 mod host;
+mod nvcomp;
 mod real;
 mod repeat;
 mod rig;
@@ -24,6 +25,8 @@ use super::{BenchArgs, Report, progress};
 use crate::load;
 use decode::Subject;
 use encode::Case;
+use nvcomp::Nvcomp;
+pub use nvcomp::NvcompError;
 use rig::Rig;
 use show::{Figure, Figures};
 
@@ -47,14 +50,22 @@ const TENSORS: usize = 3;
 const ROTATE: usize = 512 << 20;
 
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
+    // First of all: a path that is wrong should not show after minutes.
+    let nvcomp = args.nvcomp.as_deref().map(Nvcomp::open).transpose()?;
     let rig = Rig::new(Device::open(args.device)?, args.repeats.max(1), ROTATE)?;
-    measure(&rig, args, report, out)
+    measure(&rig, nvcomp.as_ref(), args, report, out)
 }
 
 /// Measures on a device, whichever that is.
-fn measure(rig: &Rig, args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
+fn measure(
+    rig: &Rig,
+    nvcomp: Option<&Nvcomp>,
+    args: &BenchArgs,
+    report: &mut Report,
+    out: &mut dyn Write,
+) -> Result<()> {
     report.machine.device = Some(describe(&rig.device));
-    let mut run = Run::new(rig, args, report);
+    let mut run = Run::new(rig, nvcomp, args, report);
     let copied = if args.quick { 64 << 20 } else { 1 << 30 };
     run.step("copies");
     let copies = copies::measure(rig, copied, &mut run.figures)?;
@@ -62,13 +73,20 @@ fn measure(rig: &Rig, args: &BenchArgs, report: &mut Report, out: &mut dyn Write
     run.decode_real()?;
     run.encode()?;
     run.send_from_host(copies.link)?;
+    // Last, so that whatever becomes of it the table has the rest.
+    let peer = run.compare();
     run.bar.finish_and_clear();
-    run.figures.print(out)
+    run.figures.print(out)?;
+    if nvcomp.is_none() {
+        writeln!(out, "{}", nvcomp::HOW)?;
+    }
+    peer
 }
 
 /// One run of the bench.
 struct Run<'a> {
     rig: &'a Rig,
+    nvcomp: Option<&'a Nvcomp>,
     args: &'a BenchArgs,
     sizes: Vec<usize>,
     rates: Vec<f64>,
@@ -77,14 +95,15 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(rig: &'a Rig, args: &'a BenchArgs, report: &'a mut Report) -> Run<'a> {
+    fn new(rig: &'a Rig, nvcomp: Option<&'a Nvcomp>, args: &'a BenchArgs, report: &'a mut Report) -> Run<'a> {
         let own = if args.quick { &SIZES[2..] } else { &SIZES[..] };
         let sizes = if args.sizes.is_empty() { own.to_vec() } else { args.sizes.clone() };
         let rates = args.bits_or(&[BITS]);
         let coded = rates.len() * args.efforts.len() * 2 + 2;
         let real = args.files.len() * TENSORS * rates.len();
-        let bar = progress::bar(2 + sizes.len() * (coded + real), args.quiet);
-        Run { rig, args, sizes, rates, bar, figures: Figures::new(report) }
+        let peer = nvcomp.map_or(0, |_| nvcomp::settings());
+        let bar = progress::bar(2 + sizes.len() * (coded + real + peer), args.quiet);
+        Run { rig, nvcomp, args, sizes, rates, bar, figures: Figures::new(report) }
     }
 
     fn step(&self, what: &str) {
@@ -133,12 +152,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Measures and keeps one decoding.
+    /// Measures and keeps one decoding, with checksums, which a bar is for, and without.
     fn decode(&mut self, subject: &Subject, least: Option<f64>) -> Result<()> {
-        let done = decode::measure(self.rig, subject).and_then(|times| {
-            self.figures.keep(Figure { what: "decode", subject: subject.into(), times, least })
-        });
-        self.unless_full(format!("decode, {}, {} values", subject.name, subject.values), done.map(|_| ()))
+        for (what, checksums, least) in [("decode", true, least), ("decode without checksums", false, None)] {
+            let done = decode::measure(self.rig, subject, checksums)
+                .and_then(|times| self.figures.keep(Figure { what, subject: subject.into(), times, least }));
+            let case = format!("{what}, {}, {} values", subject.name, subject.values);
+            self.unless_full(case, done.map(|_| ()))?;
+        }
+        Ok(())
     }
 
     /// A device too small for a case is no failure.
@@ -180,9 +202,24 @@ impl<'a> Run<'a> {
         self.step("a blob of the host");
         let size = self.sizes.iter().copied().max().unwrap_or(0);
         let goal = Goal::Bits(self.rates[0]);
-        let subject = Subject::gaussian(size, goal, Effort::Balanced, self.args.threads)?;
-        let done = host::measure(self.rig, &subject, link, &mut self.figures);
+        let done = host::measure(self.rig, size, goal, self.args.threads, link, &mut self.figures);
         self.unless_full("decode from pinned host memory".to_string(), done)
+    }
+
+    /// nvCOMP on the tensors of the lossless figures.
+    fn compare(&mut self) -> Result<()> {
+        let Some(library) = self.nvcomp else {
+            return Ok(());
+        };
+        self.figures.note(format!("{}: of all its settings the table has the fastest", library.describe()));
+        for &size in &self.sizes {
+            let step = |what: String| {
+                self.bar.inc(1);
+                self.bar.set_message(what);
+            };
+            nvcomp::measure(self.rig, library, size, &mut self.figures, &step)?;
+        }
+        Ok(())
     }
 }
 

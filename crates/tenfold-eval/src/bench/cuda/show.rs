@@ -4,15 +4,13 @@ use std::io::Write;
 
 use anyhow::Result;
 use serde::Serialize;
+use tenfold::Dtype;
 
 use super::decode::Subject;
 use super::rig::Times;
 use crate::bench::Report;
 use crate::bench::report::number;
 use crate::bench::table::Table;
-
-/// Bytes of a value: all speeds are those of bf16.
-const BF16: f64 = 2.0;
 
 /// What was coded.
 #[derive(Debug, Clone, Serialize)]
@@ -51,11 +49,22 @@ pub(super) struct Figure<'a> {
     pub least: Option<f64>,
 }
 
+impl Figure<'_> {
+    fn bytes(&self) -> usize {
+        self.subject.values * Dtype::Bf16.size()
+    }
+
+    /// GB/s of bf16.
+    pub fn gb_s(&self) -> f64 {
+        self.bytes() as f64 / 1e6 / self.times.median()
+    }
+}
+
 #[derive(Serialize)]
 struct Row<'a> {
     what: &'a str,
     #[serde(flatten)]
-    subject: Option<About>,
+    subject: Option<&'a About>,
     bytes: usize,
     milliseconds: f64,
     gb_s: f64,
@@ -88,31 +97,45 @@ impl<'a> Figures<'a> {
 
     /// Keeps a figure, beside its bar if it has one; GB/s of bf16.
     pub fn keep(&mut self, figure: Figure<'_>) -> Result<f64> {
-        let Figure { what, subject, times, least } = figure;
-        let milliseconds = times.median();
-        let bytes = (subject.values as f64 * BF16) as usize;
-        let gb_s = bytes as f64 / 1e6 / milliseconds;
-        let or_dash = |n: Option<u32>| n.map_or("-".to_string(), |n| n.to_string());
-        let verdict = least.map(|bar| {
-            let name =
-                format!("{what}, {}, {}, {:.2} bits", subject.tensor, describe(&subject), subject.bits);
+        let gb_s = figure.gb_s();
+        let verdict = figure.least.map(|bar| {
+            let Figure { what, subject, .. } = &figure;
+            let name = format!("{what}, {}, {}, {:.2} bits", subject.tensor, describe(subject), subject.bits);
             let pass = self.report.at_least(format!("{name}, GB/s of bf16"), gb_s, bar);
             format!("{} {}", number(bar), if pass { "pass" } else { "MISS" })
         });
+        self.show(&figure, &verdict.unwrap_or_default());
+        self.file(&figure)?;
+        Ok(gb_s)
+    }
+
+    /// Puts a figure in the table alone, with a word in the last column.
+    pub fn show(&mut self, figure: &Figure<'_>, word: &str) {
+        let subject = &figure.subject;
+        let or_dash = |n: Option<u32>| n.map_or("-".to_string(), |n| n.to_string());
         self.table.row([
-            what.to_string(),
+            figure.what.to_string(),
             subject.tensor.clone(),
             subject.values.to_string(),
             or_dash(subject.states),
             or_dash(subject.classes),
             format!("{:.3}", subject.bits),
-            format!("{milliseconds:.3}"),
-            format!("{gb_s:.1}"),
-            verdict.unwrap_or_default(),
+            format!("{:.3}", figure.times.median()),
+            format!("{:.1}", figure.gb_s()),
+            word.to_string(),
         ]);
-        let row = Row { what, subject: Some(subject), bytes, milliseconds, gb_s, times: &times.0 };
-        self.report.row(&row)?;
-        Ok(gb_s)
+    }
+
+    /// Puts a figure in the report alone.
+    pub fn file(&mut self, figure: &Figure<'_>) -> Result<()> {
+        self.report.row(&Row {
+            what: figure.what,
+            subject: Some(&figure.subject),
+            bytes: figure.bytes(),
+            milliseconds: figure.times.median(),
+            gb_s: figure.gb_s(),
+            times: &figure.times.0,
+        })
     }
 
     pub fn at_least(&mut self, what: String, value: f64, bar: f64) {

@@ -13,17 +13,24 @@ fn every_step_is_taken_and_every_output_checked() {
     let rig = Rig::new(Device::emulated(8 << 30), 2, 0).unwrap();
     let mut report = Report::new(&args);
     let mut out = Vec::new();
-    measure(&rig, &args, &mut report, &mut out).unwrap();
+    measure(&rig, None, &args, &mut report, &mut out).unwrap();
 
     let rows = |what: &str| report.rows.iter().filter(|r| r["what"].as_str().unwrap().contains(what)).count();
     assert_eq!(rows("copy"), 2);
     assert_eq!(rows("encode lossless"), 1, "checked against the tensor");
-    assert_eq!(rows("decode"), 2 + 1 + TENSORS + 1, "two efforts, lossless, real tensors, from the host");
-    assert_eq!(rows("from pinned host memory"), 2, "a plain copy and a blob");
+    let sent = host::LANES.len();
+    let decoded = 2 + 1 + TENSORS;
+    assert_eq!(rows("decode"), 2 * decoded + sent, "two efforts, lossless, real tensors; from the host");
+    assert_eq!(rows("decode without checksums"), decoded);
+    assert_eq!(rows("from pinned host memory"), 1 + sent, "a plain copy and a blob for each length of lanes");
+    let host = report.checks.iter().filter(|c| c.what.contains("pinned host memory")).count();
+    assert_eq!(host, 1, "the fastest alone has a bar");
     let classes = report.rows.iter().filter(|r| r["classes"].as_u64() > Some(1)).count();
     assert!(classes > 0, "real tensors have classes");
     assert!(report.machine.device.as_ref().unwrap().starts_with("emulator"));
-    assert!(String::from_utf8(out).unwrap().contains("N(0, 0.02)"));
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.contains("N(0, 0.02)") && !out.contains("nvCOMP compress"));
+    assert!(out.lines().any(|l| l.contains("--nvcomp")), "how to get the rows that are not there");
 }
 
 #[test]
@@ -35,7 +42,7 @@ fn a_device_too_small_for_a_case_leaves_it_out() {
     // Room for the copies, and for nothing that is larger.
     let rig = Rig::new(Device::emulated(130 << 20), 1, 0).unwrap();
     let mut report = Report::new(&args);
-    measure(&rig, &args, &mut report, &mut Vec::new()).unwrap();
+    measure(&rig, None, &args, &mut report, &mut Vec::new()).unwrap();
     assert_eq!(report.rows.len(), 2, "{:?}", report.rows);
     assert!(
         report.notes.iter().all(|n| n.contains("no room") || n.contains("not built")),

@@ -1,10 +1,8 @@
 //! Decoding on the device, call after call.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tenfold::Dtype;
-use tenfold_cuda::{
-    Buffer, DecodeRequest, DecodeSettings, Device, DeviceSlice, Status, Stream, decode, decode_workspace_len,
-};
+use tenfold_cuda::{Buffer, DecodeRequest, DecodeSettings, Status, decode, decode_workspace_len};
 
 use super::{Rig, Times, is_repeated, said};
 
@@ -15,10 +13,18 @@ pub(in crate::bench::cuda) struct Decoding<'a> {
     sets: Vec<[Buffer; 3]>,
     workspace: Buffer,
     dtype: Dtype,
+    settings: DecodeSettings,
 }
 
 impl<'a> Decoding<'a> {
-    pub fn new(rig: &'a Rig, blob: &[u8], dtype: Dtype, out: usize) -> Result<Decoding<'a>> {
+    /// Room for a tensor of `out` bytes.
+    pub fn new(
+        rig: &'a Rig,
+        blob: &[u8],
+        dtype: Dtype,
+        out: usize,
+        settings: DecodeSettings,
+    ) -> Result<Decoding<'a>> {
         let device = &rig.device;
         let set = || -> tenfold_cuda::Result<[Buffer; 3]> {
             let status = Buffer::from_slice(device, &[0xff; size_of::<Status>()])?;
@@ -28,14 +34,18 @@ impl<'a> Decoding<'a> {
             (0..rig.sets(blob.len() + out)).map(|_| set()).collect::<tenfold_cuda::Result<_>>()?;
         let request = request(&sets[0], dtype);
         let workspace = Buffer::new(device, decode_workspace_len(&[request]))?;
-        Ok(Decoding { rig, sets, workspace, dtype })
+        Ok(Decoding { rig, sets, workspace, dtype, settings })
     }
 
     /// Decodes call after call, each to an output of its own in turn.
     pub fn time(&self) -> Result<Times> {
         self.rig.time(|i, stream| {
             let set = &self.sets[i % self.sets.len()];
-            queue(&self.rig.device, request(set, self.dtype), set[2].slice(), self.workspace.slice(), stream)
+            let (request, device) = (request(set, self.dtype), &self.rig.device);
+            let (status, workspace) = (set[2].slice(), self.workspace.slice());
+            // SAFETY: all of it is ours, used by one stream alone, and lives until `time` has waited.
+            unsafe { decode(device, &[request], &self.settings, status, workspace, stream)? };
+            Ok(())
         })
     }
 
@@ -43,7 +53,7 @@ impl<'a> Decoding<'a> {
     pub fn check(&self, once: &[u8]) -> Result<()> {
         for [_, out, status] in self.sets.iter().take(self.rig.repeats) {
             said(status)?;
-            is_repeated(out, once)?;
+            ensure!(is_repeated(out, once)?, "decoded to other values than on the CPU");
         }
         Ok(())
     }
@@ -51,19 +61,4 @@ impl<'a> Decoding<'a> {
 
 fn request(set: &[Buffer; 3], dtype: Dtype) -> DecodeRequest {
     DecodeRequest::new(set[0].slice(), set[1].slice(), dtype)
-}
-
-/// Queues one decoding.
-pub(super) fn queue(
-    device: &Device,
-    request: DecodeRequest,
-    status: DeviceSlice,
-    workspace: DeviceSlice,
-    stream: Stream,
-) -> Result<()> {
-    let settings = DecodeSettings::default();
-    // SAFETY: callers pass memory of buffers that they own and drop only after they waited for the stream; calls that
-    // share a workspace share a stream.
-    unsafe { decode(device, &[request], &settings, status, workspace, stream)? };
-    Ok(())
 }

@@ -2,11 +2,9 @@
 
 use anyhow::{Result, ensure};
 use tenfold::{EncodeOptions, Tensor};
-use tenfold_cuda::{
-    Buffer, Device, DeviceSlice, EncodeRequest, Status, Stream, encode, encode_workspace_len,
-};
+use tenfold_cuda::{Buffer, EncodeRequest, Status, Stream, encode, encode_workspace_len};
 
-use super::{Rig, Times, said};
+use super::{Rig, Times, said, stacked};
 
 /// One tensor on the device, as often as calls rotate over, and room for its blob.
 pub(in crate::bench::cuda) struct Encoding<'a> {
@@ -57,21 +55,4 @@ impl<'a> Encoding<'a> {
         self.out.read(&mut blob, Stream::DEFAULT)?;
         Ok(blob)
     }
-}
-
-/// Bytes over and over, made on the device: the host has them once.
-fn stacked(device: &Device, once: &[u8], times: usize) -> Result<Buffer> {
-    let buffer = Buffer::new(device, once.len() * times)?;
-    buffer.write(once, Stream::DEFAULT)?;
-    let DeviceSlice { address, len } = buffer.slice();
-    let mut done = once.len();
-    while done < len {
-        let n = done.min(len - done);
-        let to = DeviceSlice::new(address + done as u64, n);
-        // SAFETY: both parts lie in the buffer, the second after the first, and it lives until the wait below.
-        unsafe { device.copy(to, DeviceSlice::new(address, n), Stream::DEFAULT)? };
-        done += n;
-    }
-    device.synchronize(Stream::DEFAULT)?;
-    Ok(buffer)
 }
