@@ -5,7 +5,6 @@
 
 mod assemble;
 mod fixed;
-mod geometry;
 mod layout;
 mod levels;
 mod lossless;
@@ -76,6 +75,13 @@ impl EncodeRequest {
         }
         Ok(values)
     }
+}
+
+/// A shape as the kernels have it.
+fn dims(shape: &[usize]) -> [u64; MAX_DIMS] {
+    let mut dims = [0; MAX_DIMS];
+    dims.iter_mut().zip(shape).for_each(|(to, &from)| *to = from as u64);
+    dims
 }
 
 /// Bytes of workspace that [`encode`] needs: about those of the tensor.
