@@ -10,7 +10,7 @@ use tenfold::{Dtype, Goal, TINY};
 use super::assemble::{self, Assembly};
 use super::layout::{Layout, Pass, SETS, Shapes};
 use super::rate::{self, Job};
-use super::{EncodeRequest, dims, lossless};
+use super::{Call, EncodeRequest, dims, lossless};
 use crate::constants::{LEVELS_TILE_BYTES, PLAN_BYTES};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
@@ -119,15 +119,8 @@ fn prepared(
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) fn new(
-        device: &'a Device,
-        request: &EncodeRequest,
-        values: usize,
-        nu: u32,
-        status: DeviceSlice,
-        workspace: DeviceSlice,
-        stream: Stream,
-    ) -> Result<Encoder<'a>> {
+    pub(super) fn new(call: &Call<'a>, nu: u32) -> Result<Encoder<'a>> {
+        let Call { device, request, values, status, workspace, stream } = *call;
         let (job, shapes, layout) = prepared(device, request, values, nu)?;
         let workspace = layout.pieces.within(workspace)?;
         let pass = layout.pass(&job, &shapes, workspace.address);
@@ -229,24 +222,17 @@ pub(super) fn workspace_len(device: &Device, request: &EncodeRequest, values: us
     Encoder::len(device, request, values, request.options.effort.log2_states() as u32)
 }
 
-/// Queues the encoding of a tensor of `values` elements.
+/// Queues the encoding of a tensor.
 ///
 /// # Safety
 /// As for [`super::encode`].
-pub(super) unsafe fn encode(
-    device: &Device,
-    request: &EncodeRequest,
-    values: usize,
-    status: DeviceSlice,
-    workspace: DeviceSlice,
-    stream: Stream,
-) -> Result<()> {
-    if is_tiny(request, values) {
+pub(super) unsafe fn encode(call: &Call) -> Result<()> {
+    let Call { device, request, status, stream, .. } = *call;
+    if is_tiny(request, call.values) {
         // SAFETY: the caller's.
-        return unsafe { lossless::encode(device, request, values, status, workspace, stream) };
+        return unsafe { lossless::encode(call) };
     }
-    let nu = request.options.effort.log2_states() as u32;
-    let encoder = Encoder::new(device, request, values, nu, status, workspace, stream)?;
+    let encoder = Encoder::new(call, request.options.effort.log2_states() as u32)?;
     let (job, plan, rate) = (&encoder.pass.job, encoder.plan, encoder.rate);
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {

@@ -4,10 +4,10 @@
 use tenfold::format::{Geometry, MAX_LANES};
 
 use super::assemble::{self, Assembly, Pieces, slot_words};
-use super::{EncodeRequest, dims};
+use super::{Call, EncodeRequest, dims};
 use crate::constants::{COUNT_BYTES, MAX_DIMS, PACK_RING};
 use crate::device::{Device, DeviceSlice};
-use crate::driver::{Shape, Stream};
+use crate::driver::Shape;
 use crate::error::Result;
 
 /// Bytes for the header before its directory: 10 a dimension, 300 a table, and some numbers.
@@ -129,18 +129,12 @@ pub(super) fn workspace_len(request: &EncodeRequest, values: usize) -> Result<us
     Layout::new(request, values)?.pieces.len()
 }
 
-/// Queues the encoding of a tensor of `values` elements.
+/// Queues the encoding of a tensor.
 ///
 /// # Safety
 /// As for [`super::encode`].
-pub(super) unsafe fn encode(
-    device: &Device,
-    request: &EncodeRequest,
-    values: usize,
-    status: DeviceSlice,
-    workspace: DeviceSlice,
-    stream: Stream,
-) -> Result<()> {
+pub(super) unsafe fn encode(call: &Call) -> Result<()> {
+    let Call { device, request, values, status, workspace, stream } = *call;
     let layout = Layout::new(request, values)?;
     let workspace = layout.pieces.within(workspace)?;
     let args = layout.args(request, values, status, workspace.address);
