@@ -17,6 +17,8 @@
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define METHOD __device__ __forceinline__
 #define DEVICE static METHOD
+// Body of a kernel that gives its arguments `a` and the dynamic shared memory to a function.
+#define RUNS(...) { DYNAMIC_SHARED(memory); __VA_ARGS__(a, memory); }
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -124,6 +126,18 @@ template <class T> DEVICE T warp_before(T v) {
         if (lane_of() >= by) sum += other;
     }
     return sum - v;
+}
+
+// The least of the lanes' numbers, and the lowest index that has it, in all lanes.
+DEVICE void warp_least(float &least, u32 &at) {
+    for (int by = 16; by > 0; by >>= 1) {
+        const float other = __shfl_xor_sync(ALL_LANES, least, by);
+        const u32 there = __shfl_xor_sync(ALL_LANES, at, by);
+        if (other < least || (other == least && there < at)) {
+            least = other;
+            at = there;
+        }
+    }
 }
 
 DEVICE u32 size_of(u32 dtype) {

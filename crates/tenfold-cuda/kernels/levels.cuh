@@ -23,6 +23,11 @@ static_assert(sizeof(LevelsTile) == LEVELS_TILE_BYTES, "as the launch code recko
 #define LEVELS_CODED 1u
 #define LEVELS_ASIDE 2u
 
+// Of all that the lanes of a warp have seen.
+DEVICE u32 levels_flags(bool coded, bool aside) {
+    return (__any_sync(ALL_LANES, coded) ? LEVELS_CODED : 0u) | (__any_sync(ALL_LANES, aside) ? LEVELS_ASIDE : 0u);
+}
+
 // What a warp adds up over all that it quantises.
 struct LevelsSum {
     // In squared steps.

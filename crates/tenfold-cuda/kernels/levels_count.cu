@@ -1,6 +1,6 @@
 // Symbols of a scalar quantiser, counted. Levels are not kept: to find them again is cheaper than to read them back.
 
-#include "levels.cuh"
+#include "levels_search.cuh"
 
 // Element j of sixteen bytes.
 template <class E> DEVICE E count_element(const uint4 &v, u32 j) {
@@ -14,16 +14,8 @@ template <class E> DEVICE E count_element(const uint4 &v, u32 j) {
 #define COUNT_PART_FROM (1u << 26)
 #define COUNT_PART 16
 
-struct CountShared {
-    const float *thresholds;
-    const u8 *low;
-    LevelsMap map;
-    LevelsHist hist;
-    LevelsScale scale;
-};
-
 template <class V, u32 MODE>
-DEVICE void count_values(const LevelsPass &a, CountShared c, u64 stride, LevelsSum &sum) {
+DEVICE void count_values(const LevelsPass &a, LevelsSearch c, u64 stride, LevelsSum &sum) {
     typedef typename V::E E;
     if (MODE != SEARCH_FULL) c.map.any = MODE == SEARCH_MAPPED;
     constexpr u32 each = 16 / sizeof(E);
@@ -45,9 +37,9 @@ DEVICE void count_values(const LevelsPass &a, CountShared c, u64 stride, LevelsS
             const u32 cls = levels_class(c.map, here);
             const E x = whole ? count_element<E>(now, j) : data[at + j];
             bool aside;
-            const i32 k = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, x, aside);
+            const i32 k = levels_scalar<V, MODE>(c.scale, c.table + cls * SCALAR_CLASS, x, aside);
             levels_tally(c.hist, cls << 9 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k));
-            if (MODE == SEARCH_FULL && a.measure) levels_measure<V>(sum, c.scale, x, k, 0, aside);
+            if (MODE == SEARCH_FULL && c.measure) levels_measure<V>(sum, c.scale, x, k, 0, aside);
             if (c.map.any && ++here.col == c.map.width) {
                 here.col = 0;
                 here.scale = levels_row_scale(c.map, ++here.row);
@@ -57,9 +49,6 @@ DEVICE void count_values(const LevelsPass &a, CountShared c, u64 stride, LevelsS
     }
 }
 
-// Dynamic shared memory: counters, low bits, classes of sums, thresholds.
-static_assert(LEVELS_HIST_BYTES + MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * SCALAR_CLASS * 4 <= SEARCH_SHARED, "as the launch code reckons");
-
 template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || plan->nu != 0) return;
@@ -67,47 +56,20 @@ template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     // they have no slot for escapes.
     const bool part = !a.measure && !plan->bounded && a.job.values >= COUNT_PART_FROM;
     const u64 stride = (u64)gridDim.x * blockDim.x * (16 / sizeof(typename V::E)) * (part ? COUNT_PART : 1);
-    u8 *low = memory + LEVELS_HIST_BYTES, *sums = low + MAX_CLASSES;
-    float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
-    CountShared c;
-    c.hist = levels_hist((u32 *)memory, plan->classes);
-    c.map = levels_map(plan, stride, sums);
-    c.scale = levels_scale(plan);
-    scalar_thresholds(thresholds, plan);
-    if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
+    const LevelsSearch c = search_open(a, stride, memory);
+    scalar_thresholds(c.table, plan);
     __syncthreads();
-    c.thresholds = thresholds;
-    c.low = low;
     LevelsSum sum = {0.0, 0};
     if (a.measure || plan->bounded || plan->any_low) count_values<V, SEARCH_FULL>(a, c, stride, sum);
     else if (c.map.any) count_values<V, SEARCH_MAPPED>(a, c, stride, sum);
     else count_values<V, SEARCH_BARE>(a, c, stride, sum);
-    if (a.measure) levels_sum(a.sums, sum);
-    levels_flush(c.hist, plan->classes, a.counts);
+    search_close(a, c, sum);
     if (part && blockIdx.x == 0 && threadIdx.x < plan->classes * 2) atomicAdd(&a.counts[threadIdx.x * 256 + ESCAPE], 1);
 }
 
-KERNEL(512, 2) levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    count_all<LevelsE4m3>(a, memory);
-}
-KERNEL(512, 2) levels_count_f8_e5m2(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    count_all<LevelsE5m2>(a, memory);
-}
-KERNEL(512, 2) levels_count_f16(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    count_all<LevelsF16>(a, memory);
-}
-KERNEL(512, 2) levels_count_bf16(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    count_all<LevelsBf16>(a, memory);
-}
-KERNEL(512, 2) levels_count_f32(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    count_all<LevelsF32>(a, memory);
-}
-KERNEL(512, 2) levels_count_f64(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    count_all<LevelsF64>(a, memory);
-}
+KERNEL(512, 2) levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsE4m3>)
+KERNEL(512, 2) levels_count_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsE5m2>)
+KERNEL(512, 2) levels_count_f16(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsF16>)
+KERNEL(512, 2) levels_count_bf16(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsBf16>)
+KERNEL(512, 2) levels_count_f32(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsF32>)
+KERNEL(512, 2) levels_count_f64(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsF64>)

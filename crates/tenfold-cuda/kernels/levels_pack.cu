@@ -157,8 +157,7 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
         if (c.scale.bounded || c.any_low) stream_scalar<V, SEARCH_FULL>(a, c, tile, s);
         else if (c.map.any) stream_scalar<V, SEARCH_MAPPED>(a, c, tile, s);
         else stream_scalar<V, SEARCH_BARE>(a, c, tile, s);
-        s.flags = (__any_sync(ALL_LANES, s.flags & LEVELS_CODED) ? LEVELS_CODED : 0u) |
-                  (__any_sync(ALL_LANES, s.flags & LEVELS_ASIDE) ? LEVELS_ASIDE : 0u);
+        s.flags = levels_flags(s.flags & LEVELS_CODED, s.flags & LEVELS_ASIDE);
     } else {
         s.flags = a.tiles[tile].flags;
         __syncwarp();
@@ -223,27 +222,9 @@ template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
         stream_tile<V>(a, c, again, tile);
 }
 
-KERNEL(512, 2) levels_pack_f8_e4m3(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    stream_all<LevelsE4m3>(a, memory);
-}
-KERNEL(512, 2) levels_pack_f8_e5m2(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    stream_all<LevelsE5m2>(a, memory);
-}
-KERNEL(512, 2) levels_pack_f16(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    stream_all<LevelsF16>(a, memory);
-}
-KERNEL(512, 2) levels_pack_bf16(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    stream_all<LevelsBf16>(a, memory);
-}
-KERNEL(512, 2) levels_pack_f32(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    stream_all<LevelsF32>(a, memory);
-}
-KERNEL(512, 2) levels_pack_f64(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    stream_all<LevelsF64>(a, memory);
-}
+KERNEL(512, 2) levels_pack_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsE4m3>)
+KERNEL(512, 2) levels_pack_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsE5m2>)
+KERNEL(512, 2) levels_pack_f16(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsF16>)
+KERNEL(512, 2) levels_pack_bf16(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsBf16>)
+KERNEL(512, 2) levels_pack_f32(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsF32>)
+KERNEL(512, 2) levels_pack_f64(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsF64>)

@@ -1,46 +1,23 @@
 // Levels by a trellis of 4 or 8 states: a warp a tile, a thread a lane. Forwards for the decisions, backwards for the
 // levels, whose symbols are counted on the way.
 
-#include "levels.cuh"
-#include "trellis.cuh"
+#include "levels_search.cuh"
 
 // Steps after which metrics are made small again, a multiple of four.
 #define SETTLE 64
 
-// What the tiles of a launch have in common.
-struct TrellisShared {
-    const float *costs;
-    const u8 *low;
-    LevelsMap map;
-    LevelsHist hist;
-    LevelsScale scale;
-    bool measure;
-};
-
-// A thread's lane.
-template <class V> struct TrellisLane {
-    const typename V::E *data;
-    // First position in the tensor, distance between its values, and their number.
-    u64 first;
-    u32 lanes, steps;
-    // Four steps of decisions a word, four codes a pair of words; those of neighbouring lanes lie side by side.
-    u32 *decisions;
-    uint2 *codes;
-};
-
 // A step forwards; returns its decisions below those of the steps before.
 template <class V, u32 NU>
-DEVICE u32 trellis_on(const TrellisShared &c, float (&metric)[1 << NU], LevelsPlace &place, typename V::E x, u32 word) {
-    bool aside;
-    const float u = levels_u<V>(c.scale, x, aside);
+DEVICE u32 trellis_on(const LevelsSearch &c, float (&metric)[1 << NU], LevelsPlace &place, typename V::E x, u32 word) {
     float cost[4];
-    trellis_branch(c.costs + levels_class(c.map, place) * TRELLIS_CLASS, u, cost);
+    search_branch<V>(c, x, place, cost);
     levels_next(c.map, place);
     return trellis_step<NU>(metric, cost, word);
 }
 
-// Decisions of four steps share a word, the first step's on top. Returns the state at the end.
-template <class V, u32 NU> DEVICE u32 trellis_forward(const TrellisShared &c, const TrellisLane<V> &l) {
+// Decisions of four steps share a word, the first step's on top; words of neighbouring lanes lie side by side. Returns
+// the state at the end.
+template <class V, u32 NU> DEVICE u32 trellis_forward(const LevelsSearch &c, const LevelsLane<V> &l) {
     typedef typename V::E E;
     float metric[1 << NU];
     trellis_start<NU>(metric);
@@ -79,25 +56,21 @@ struct TrellisBack {
 
 // A step back; `word` has its decisions in its low bits. Returns the code.
 template <class V, u32 NU, u32 MODE>
-DEVICE u32 trellis_off(const TrellisShared &c, TrellisBack &b, typename V::E x, u32 word) {
+DEVICE u32 trellis_off(const LevelsSearch &c, TrellisBack &b, typename V::E x, u32 word) {
     constexpr u32 on_quantiser[] = TRELLIS_QUANTISER, on_parity[] = TRELLIS_PARITY;
-    bool aside;
-    const float u = levels_u<V>(c.scale, x, aside);
+    const LevelsInput<V> in = search_input<V>(c, x);
     const u32 cls = levels_class(c.map, b.place);
     levels_back(c.map, b.place);
     const u32 q = b.state >> (NU - 1), odd = word >> b.state & 1;
     b.state = trellis_before(b.state, q, odd, NU, on_quantiser[NU], on_parity[NU]);
-    const i32 k = trellis_level(c.costs + cls * TRELLIS_CLASS, u, q, odd);
-    const u32 index = (cls * 2 + q) << 8 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k);
-    levels_tally(c.hist, index);
-    if (MODE == SEARCH_FULL && c.measure) levels_measure<V>(b.sum, c.scale, x, k, q, aside);
-    b.any |= (u32)k;
-    b.asides |= aside;
-    return index | odd * LEVELS_ODD | (k ? 0 : LEVELS_ZERO) | (aside ? LEVELS_EXACT : 0);
+    const LevelsChoice chosen = search_choice<V, MODE>(c, in, cls, q, odd, b.sum);
+    b.any |= (u32)chosen.k;
+    b.asides |= in.aside;
+    return chosen.code;
 }
 
 template <class V, u32 NU, u32 MODE>
-DEVICE void trellis_backward(const TrellisShared &c, const TrellisLane<V> &l, TrellisBack &b) {
+DEVICE void trellis_backward(const LevelsSearch &c, const LevelsLane<V> &l, TrellisBack &b) {
     typedef typename V::E E;
     constexpr u32 bits = 1u << NU;
     if (l.steps == 0) return;
@@ -130,78 +103,41 @@ DEVICE void trellis_backward(const TrellisShared &c, const TrellisLane<V> &l, Tr
     }
 }
 
-template <class V, u32 NU, u32 MODE> DEVICE void trellis_tiles(const LevelsPass &a, TrellisShared c, LevelsSum &sum) {
-    const Job &job = a.job;
-    const u32 lane = lane_of(), warps = blockDim.x / 32, warp = blockIdx.x * warps + warp_of();
+template <class V, u32 NU, u32 MODE> DEVICE void trellis_tiles(const LevelsPass &a, LevelsSearch c, LevelsSum &sum) {
+    const u32 lane = lane_of(), warps = blockDim.x / 32;
     if (MODE != SEARCH_FULL) c.map.any = MODE == SEARCH_MAPPED;
     TrellisBack b;
     b.sum = sum;
     // Few tiles are spread over many blocks.
-    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < job.tiles; tile += (u64)gridDim.x * warps) {
-        TrellisLane<V> l;
-        l.first = levels_first(job, tile) + lane;
-        l.lanes = job.lanes;
-        l.steps = levels_steps(levels_len(job, tile), job.lanes, lane);
-        l.data = (const typename V::E *)job.data + l.first;
-        l.decisions = (u32 *)(a.decisions + warp * a.warp_decisions) + lane;
-        l.codes = (uint2 *)a.codes + levels_codes(job, tile) + lane;
+    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps) {
+        LevelsLane<V> l = search_lane<V>(a, tile, lane);
+        l.decisions += lane;
         b.state = trellis_forward<V, NU>(c, l);
         b.any = b.asides = 0;
         trellis_backward<V, NU, MODE>(c, l, b);
-        const u32 coded = __ballot_sync(ALL_LANES, b.any), aside = __ballot_sync(ALL_LANES, b.asides);
-        if (lane == 0) a.tiles[tile].flags = (coded ? LEVELS_CODED : 0) | (aside ? LEVELS_ASIDE : 0);
+        const u32 flags = levels_flags(b.any, b.asides);
+        if (lane == 0) a.tiles[tile].flags = flags;
     }
     sum = b.sum;
 }
 
-// Dynamic shared memory: counters, low bits, classes of sums, costs.
-static_assert(LEVELS_HIST_BYTES + MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * TRELLIS_CLASS * 4 <= SEARCH_SHARED, "as the launch code reckons");
-
 template <class V> DEVICE void trellis_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || (plan->nu != 2 && plan->nu != 3)) return;
-    u8 *low = memory + LEVELS_HIST_BYTES, *sums = low + MAX_CLASSES;
-    float *costs = (float *)(sums + LEVELS_MAP_BYTES);
-    TrellisShared c;
-    c.hist = levels_hist((u32 *)memory, plan->classes);
-    c.map = levels_map(plan, a.job.lanes, sums);
-    c.scale = levels_scale(plan);
-    trellis_costs(costs, plan);
-    if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
+    const LevelsSearch c = search_open(a, a.job.lanes, memory);
+    trellis_costs(c.table, plan);
     __syncthreads();
-    c.costs = costs;
-    c.low = low;
-    c.measure = a.measure;
     LevelsSum sum = {0.0, 0};
     if (plan->nu == 2) trellis_tiles<V, 2, SEARCH_FULL>(a, c, sum);
     else if (a.measure || plan->any_low) trellis_tiles<V, 3, SEARCH_FULL>(a, c, sum);
     else if (c.map.any) trellis_tiles<V, 3, SEARCH_MAPPED>(a, c, sum);
     else trellis_tiles<V, 3, SEARCH_BARE>(a, c, sum);
-    if (a.measure) levels_sum(a.sums, sum);
-    levels_flush(c.hist, plan->classes, a.counts);
+    search_close(a, c, sum);
 }
 
-KERNEL(512, 2) levels_trellis_f8_e4m3(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    trellis_all<LevelsE4m3>(a, memory);
-}
-KERNEL(512, 2) levels_trellis_f8_e5m2(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    trellis_all<LevelsE5m2>(a, memory);
-}
-KERNEL(512, 2) levels_trellis_f16(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    trellis_all<LevelsF16>(a, memory);
-}
-KERNEL(512, 2) levels_trellis_bf16(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    trellis_all<LevelsBf16>(a, memory);
-}
-KERNEL(512, 2) levels_trellis_f32(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    trellis_all<LevelsF32>(a, memory);
-}
-KERNEL(512, 2) levels_trellis_f64(const GRID_CONSTANT LevelsPass a) {
-    DYNAMIC_SHARED(memory);
-    trellis_all<LevelsF64>(a, memory);
-}
+KERNEL(512, 2) levels_trellis_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsE4m3>)
+KERNEL(512, 2) levels_trellis_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsE5m2>)
+KERNEL(512, 2) levels_trellis_f16(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsF16>)
+KERNEL(512, 2) levels_trellis_bf16(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsBf16>)
+KERNEL(512, 2) levels_trellis_f32(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsF32>)
+KERNEL(512, 2) levels_trellis_f64(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsF64>)

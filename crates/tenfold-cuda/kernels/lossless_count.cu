@@ -25,12 +25,27 @@ template <u32 P> DEVICE void count_vector(u32 *bins, uint4 v, u32 p) {
         if (k % P == p) atomicAdd(bins + (w[k / 4] >> (8 * (k % 4)) & 255) * count_copies<P>(), 1u);
 }
 
-template <u32 P> DEVICE void count_clear(u32 *bins) {
-    for (u32 i = threadIdx.x; i < P * 256 * count_copies<P>(); i += blockDim.x) bins[i] = 0;
+// Counts N vectors, a plane after the other, with a bit in `wanted` for each.
+template <u32 P, u32 N> DEVICE void count_vectors(u32 *mine, const uint4 (&v)[N], u32 wanted) {
+#pragma unroll
+    for (u32 p = 0; p < P; ++p) {
+        if (wanted >> p & 1) {
+#pragma unroll
+            for (u32 j = 0; j < N; ++j) count_vector<P>(mine + p * 256 * count_copies<P>(), v[j], p);
+        }
+    }
 }
 
-// Adds a block's histograms to those of all.
+// Clears a block's histograms; returns those of this thread. All threads of a block take part.
+template <u32 P> DEVICE u32 *count_open(u32 *bins) {
+    for (u32 i = threadIdx.x; i < P * 256 * count_copies<P>(); i += blockDim.x) bins[i] = 0;
+    __syncthreads();
+    return bins + lane_of() % count_copies<P>();
+}
+
+// Adds a block's histograms to those of all. All threads of a block take part.
 template <u32 P> DEVICE void count_add(const u32 *bins, u64 *counts) {
+    __syncthreads();
     const u32 copies = count_copies<P>();
     for (u32 s = threadIdx.x; s < P * 256; s += blockDim.x) {
         u32 sum = 0;
@@ -40,19 +55,14 @@ template <u32 P> DEVICE void count_add(const u32 *bins, u64 *counts) {
 }
 
 // Counts 512 bytes in every SAMPLE_EVERY times as many.
-template <u32 P> DEVICE void sample_planes(const LosslessArgs &a, u32 *bins) {
-    const u32 copies = count_copies<P>();
-    count_clear<P>(bins);
-    __syncthreads();
-    u32 *mine = bins + lane_of() % copies;
+template <u32 P> DEVICE void sample_planes(const LosslessArgs &a, u8 *memory) {
+    u32 *bins = (u32 *)memory, *mine = count_open<P>(bins);
     const u64 vectors = a.values / (16 / P) / SAMPLE_EVERY / 32 * 32;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < vectors; i += (u64)gridDim.x * blockDim.x) {
         const u64 at = i / 32 * (32 * SAMPLE_EVERY) + i % 32;
-        const uint4 v = split_vector<P>(__ldg((const uint4 *)a.data + at), is_float(a.dtype));
-#pragma unroll
-        for (u32 p = 0; p < P; ++p) count_vector<P>(mine + p * 256 * copies, v, p);
+        const uint4 v[1] = {split_vector<P>(__ldg((const uint4 *)a.data + at), is_float(a.dtype))};
+        count_vectors<P>(mine, v, (1u << P) - 1);
     }
-    __syncthreads();
     count_add<P>(bins, a.sampled);
 }
 
@@ -71,17 +81,15 @@ DEVICE bool sample_is_noise(const u64 *counts) {
 
 // How often each byte occurs in each plane that may be worth coding. All values: a byte that a sample had missed would
 // have no slot.
-template <class E> DEVICE void count_planes(const LosslessArgs &a, u32 *bins) {
+template <class E> DEVICE void count_planes(const LosslessArgs &a, u8 *memory) {
     const u32 P = sizeof(E), copies = count_copies<P>();
-    count_clear<P>(bins);
-    __syncthreads();
+    u32 *bins = (u32 *)memory, *mine = count_open<P>(bins);
     u32 wanted = (1u << P) - 1;
     if (a.sampled) {
         for (u32 p = 0; p < P; ++p)
             if (sample_is_noise(a.sampled + p * 256)) wanted &= ~(1u << p);
     }
     const bool rotate = is_float(a.dtype);
-    u32 *mine = bins + lane_of() % copies;
     const uint4 *data = (const uint4 *)a.data;
     const u64 vectors = a.values / (16 / P), stride = (u64)gridDim.x * blockDim.x;
     u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -91,19 +99,11 @@ template <class E> DEVICE void count_planes(const LosslessArgs &a, u32 *bins) {
         for (u32 j = 0; j < 4; ++j) v[j] = __ldg(data + i + j * stride);
 #pragma unroll
         for (u32 j = 0; j < 4; ++j) v[j] = split_vector<P>(v[j], rotate);
-#pragma unroll
-        for (u32 p = 0; p < P; ++p) {
-            if (wanted >> p & 1) {
-#pragma unroll
-                for (u32 j = 0; j < 4; ++j) count_vector<P>(mine + p * 256 * copies, v[j], p);
-            }
-        }
+        count_vectors<P>(mine, v, wanted);
     }
     for (; i < vectors; i += stride) {
-        const uint4 v = split_vector<P>(__ldg(data + i), rotate);
-#pragma unroll
-        for (u32 p = 0; p < P; ++p)
-            if (wanted >> p & 1) count_vector<P>(mine + p * 256 * copies, v, p);
+        const uint4 v[1] = {split_vector<P>(__ldg(data + i), rotate)};
+        count_vectors<P>(mine, v, wanted);
     }
     // Less than a vector is left.
     const u64 rest = vectors * (16 / P) + threadIdx.x;
@@ -113,39 +113,14 @@ template <class E> DEVICE void count_planes(const LosslessArgs &a, u32 *bins) {
         for (u32 p = 0; p < P; ++p)
             if (wanted >> p & 1) atomicAdd(mine + (p * 256 + (u32)(v >> (8 * p) & 255)) * copies, 1u);
     }
-    __syncthreads();
     count_add<P>(bins, a.counts);
 }
 
-KERNEL(1024) lossless_count_sample_1(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    sample_planes<1>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_count_sample_2(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    sample_planes<2>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_count_sample_4(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    sample_planes<4>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_count_sample_8(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    sample_planes<8>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_count_1(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    count_planes<u8>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_count_2(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    count_planes<u16>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_count_4(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    count_planes<u32>(a, (u32 *)memory);
-}
-KERNEL(1024) lossless_count_8(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    count_planes<u64>(a, (u32 *)memory);
-}
+KERNEL(1024) lossless_count_sample_1(const LosslessArgs a) RUNS(sample_planes<1>)
+KERNEL(1024) lossless_count_sample_2(const LosslessArgs a) RUNS(sample_planes<2>)
+KERNEL(1024) lossless_count_sample_4(const LosslessArgs a) RUNS(sample_planes<4>)
+KERNEL(1024) lossless_count_sample_8(const LosslessArgs a) RUNS(sample_planes<8>)
+KERNEL(1024) lossless_count_1(const LosslessArgs a) RUNS(count_planes<u8>)
+KERNEL(1024) lossless_count_2(const LosslessArgs a) RUNS(count_planes<u16>)
+KERNEL(1024) lossless_count_4(const LosslessArgs a) RUNS(count_planes<u32>)
+KERNEL(1024) lossless_count_8(const LosslessArgs a) RUNS(count_planes<u64>)

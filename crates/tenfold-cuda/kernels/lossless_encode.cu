@@ -146,7 +146,7 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, u32 cod
     if (lane == 0) a.assembly.lengths[tile] = len;
 }
 
-template <class E> DEVICE void encode_planes(const LosslessArgs &a, unsigned char *memory) {
+template <class E> DEVICE void encode_planes(const LosslessArgs &a, u8 *memory) {
     const u32 P = sizeof(E), warps = blockDim.x / 32;
     uint2 *entries = (uint2 *)memory;
     const u32 coded = *a.coded;
@@ -159,19 +159,7 @@ template <class E> DEVICE void encode_planes(const LosslessArgs &a, unsigned cha
         encode_planes_tile<E>(a, coded, entries, rings, t);
 }
 
-KERNEL(256, 4) lossless_encode_tiles_1(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    encode_planes<u8>(a, memory);
-}
-KERNEL(256, 4) lossless_encode_tiles_2(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    encode_planes<u16>(a, memory);
-}
-KERNEL(256, 4) lossless_encode_tiles_4(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    encode_planes<u32>(a, memory);
-}
-KERNEL(256, 3) lossless_encode_tiles_8(const LosslessArgs a) {
-    DYNAMIC_SHARED(memory);
-    encode_planes<u64>(a, memory);
-}
+KERNEL(256, 4) lossless_encode_tiles_1(const LosslessArgs a) RUNS(encode_planes<u8>)
+KERNEL(256, 4) lossless_encode_tiles_2(const LosslessArgs a) RUNS(encode_planes<u16>)
+KERNEL(256, 4) lossless_encode_tiles_4(const LosslessArgs a) RUNS(encode_planes<u32>)
+KERNEL(256, 3) lossless_encode_tiles_8(const LosslessArgs a) RUNS(encode_planes<u64>)

@@ -138,14 +138,7 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
                 least = loss[s];
                 at = s;
             }
-        for (int by = 16; by > 0; by >>= 1) {
-            const float other = __shfl_xor_sync(ALL_LANES, least, by);
-            const u32 there = __shfl_xor_sync(ALL_LANES, at, by);
-            if (other < least || (other == least && there < at)) {
-                least = other;
-                at = there;
-            }
-        }
+        warp_least(least, at);
         if ((double)least * each >= (count > CLASS_CHEAP ? dear : CLASS_NOISE) && count <= MAX_CLASSES) break;
         const u32 left = before[at], right = after[at];
         u32 *to = hist + left * CLASS_BINS;

@@ -198,13 +198,6 @@ template <u32 NU> DEVICE u32 trellis_warp_best(const float *now) {
             best = s;
         }
     }
-    for (int by = 16; by > 0; by >>= 1) {
-        const float other = __shfl_xor_sync(ALL_LANES, least, by);
-        const u32 state = __shfl_xor_sync(ALL_LANES, best, by);
-        if (other < least || (other == least && state < best)) {
-            least = other;
-            best = state;
-        }
-    }
+    warp_least(least, best);
     return best;
 }

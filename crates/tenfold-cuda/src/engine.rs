@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard};
 use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Goal, Outcome, Tensor, TensorView};
 
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
-use crate::device::{Device, DeviceSlice};
+use crate::device::Device;
 use crate::encode::{EncodeRequest, encode, encode_workspace_len};
 use crate::error::{Error, Result};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, room};
 use crate::status::Status;
 use crate::stream::OwnedStream;
 use crate::upload::Upload;
@@ -29,17 +29,6 @@ struct Memory {
     workspace: Option<Buffer>,
     status: Option<Buffer>,
     upload: Option<Upload>,
-}
-
-/// At least `len` bytes, the same as last time where they suffice.
-fn room(device: &Device, slot: &mut Option<Buffer>, len: usize) -> Result<DeviceSlice> {
-    if slot.as_ref().is_none_or(|b| b.slice().len < len) {
-        // The old piece goes first: both together may not fit.
-        *slot = None;
-        *slot = Some(Buffer::new(device, len.next_multiple_of(1 << 16))?);
-    }
-    let buffer = slot.as_ref().ok_or(Error::OutOfMemory { asked: len as u64 })?;
-    buffer.slice().part(0, len)
 }
 
 impl CudaEngine {

@@ -11,6 +11,7 @@ mod driver;
 mod encode;
 mod engine;
 mod error;
+mod event;
 mod memory;
 mod ptx;
 mod status;

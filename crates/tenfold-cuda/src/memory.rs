@@ -59,6 +59,17 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
+/// `len` bytes of a buffer that grows as needed: the same as last time where they suffice.
+pub(crate) fn room(device: &Device, slot: &mut Option<Buffer>, len: usize) -> Result<DeviceSlice> {
+    if slot.as_ref().is_none_or(|b| b.slice().len < len) {
+        // The old piece goes first: both together may not fit.
+        *slot = None;
+        *slot = Some(Buffer::new(device, len.next_multiple_of(1 << 16))?);
+    }
+    let buffer = slot.as_ref().ok_or(Error::OutOfMemory { asked: len as u64 })?;
+    buffer.slice().part(0, len)
+}
+
 /// Host memory that a device copies from and to by itself, freed when dropped.
 pub struct Pinned {
     device: Device,

@@ -1,56 +1,40 @@
 //! Time that a device spends, by its own clock: what a host sees includes its own delays.
 
 use crate::device::Device;
-use crate::driver::{Event, Stream};
+use crate::driver::Stream;
 use crate::error::Result;
+use crate::event::OwnedEvent;
 
 /// Two points in a stream's work, and the time between them.
 ///
 /// Several timers can be queued before the first is asked, so that a device never waits for its host.
 pub struct Timer {
     device: Device,
-    from: Event,
-    to: Event,
+    from: OwnedEvent,
+    to: OwnedEvent,
 }
-
-// SAFETY: events are handles that the driver's functions take from any thread.
-unsafe impl Send for Timer {}
 
 impl Timer {
     /// A timer of a device.
     pub fn new(device: &Device) -> Result<Timer> {
-        let from = device.driver.event(true)?;
-        let to = device.driver.event(true).inspect_err(|_| {
-            // SAFETY: made above and known to nobody else.
-            unsafe { device.driver.destroy_event(from) }
-        })?;
+        let (from, to) = (OwnedEvent::new(device, true)?, OwnedEvent::new(device, true)?);
         Ok(Timer { device: device.clone(), from, to })
     }
 
     /// Marks the start, after what the stream has queued so far.
     pub fn start(&self, stream: Stream) -> Result<()> {
-        self.device.driver.record(self.from, stream)
+        self.from.record(stream)
     }
 
     /// Marks the end, likewise.
     pub fn stop(&self, stream: Stream) -> Result<()> {
-        self.device.driver.record(self.to, stream)
+        self.to.record(stream)
     }
 
     /// Waits for the end; milliseconds since the start.
     pub fn milliseconds(&self) -> Result<f32> {
-        self.device.driver.wait_here(self.to)?;
-        self.device.driver.elapsed(self.from, self.to)
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`; the driver keeps what a stream still has to pass.
-        unsafe {
-            self.device.driver.destroy_event(self.from);
-            self.device.driver.destroy_event(self.to);
-        }
+        self.to.wait()?;
+        self.to.since(&self.from)
     }
 }
 

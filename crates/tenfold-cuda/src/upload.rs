@@ -7,9 +7,10 @@ use tenfold::{Dtype, format};
 
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
-use crate::driver::{Event, Stream};
+use crate::driver::Stream;
 use crate::error::{Error, Result};
-use crate::memory::{Buffer, Pinned};
+use crate::event::OwnedEvent;
+use crate::memory::{Buffer, Pinned, room};
 use crate::status::Status;
 use crate::stream::OwnedStream;
 
@@ -48,28 +49,12 @@ struct Stage {
     sent: OwnedEvent,
 }
 
-struct OwnedEvent {
-    device: Device,
-    event: Event,
+/// Device memory for one blob.
+struct Room {
+    blob: DeviceSlice,
+    workspace: DeviceSlice,
+    status: DeviceSlice,
 }
-
-impl OwnedEvent {
-    fn new(device: &Device) -> Result<OwnedEvent> {
-        Ok(OwnedEvent { device: device.clone(), event: device.driver.event(false)? })
-    }
-}
-
-impl Drop for OwnedEvent {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`; the driver keeps what a stream still has to pass.
-        unsafe { self.device.driver.destroy_event(self.event) }
-    }
-}
-
-// SAFETY: events are handles that the driver's functions take from any thread.
-unsafe impl Send for OwnedEvent {}
-// SAFETY: as above.
-unsafe impl Sync for OwnedEvent {}
 
 /// A run of tiles: its bytes in the blob, its values in the tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +96,7 @@ impl Upload {
             status: None,
             stages: Vec::new(),
             arrived: Vec::new(),
-            done: OwnedEvent::new(device)?,
+            done: OwnedEvent::new(device, false)?,
             pieces: 0,
             piece: PIECE,
         })
@@ -207,17 +192,14 @@ impl Upload {
             let part = out.part(at, len)?;
             Ok(DecodeRequest::new(blob, part, dtype).with_values(p.first, p.count).with_codec(info.codec))
         };
-        let on_device = self.room(pieces.len(), blob.len())?;
-        let driver = self.device.driver.clone();
+        let Room { blob: on_device, workspace, status } = self.room(pieces.len(), blob.len())?;
         // What the last call left is still being decoded, perhaps on another stream.
-        driver.wait(self.copies.stream(), self.done.event)?;
-        let status = slice(&self.status)?;
-        let workspace = slice(&self.workspace)?;
+        self.done.hold(self.copies.stream())?;
         for (i, piece) in pieces.iter().enumerate() {
             // SAFETY: within `blob` and its copy, as the header says; ordered by events.
             unsafe { self.copy(blob, piece, on_device, pinned)? };
-            driver.record(self.arrived[i].event, self.copies.stream())?;
-            driver.wait(stream, self.arrived[i].event)?;
+            self.arrived[i].record(self.copies.stream())?;
+            self.arrived[i].hold(stream)?;
             let requests = [request(piece, on_device)?];
             // One workspace for all: the stream takes them one after the other.
             let status = status.part(i * size_of::<Status>(), size_of::<Status>())?;
@@ -225,20 +207,21 @@ impl Upload {
             unsafe { decode(&self.device, &requests, settings, status, workspace, stream)? };
         }
         self.pieces = pieces.len();
-        driver.record(self.done.event, stream)
+        self.done.record(stream)
     }
 
     /// Memory and events for a blob.
-    fn room(&mut self, pieces: usize, blob: usize) -> Result<DeviceSlice> {
+    fn room(&mut self, pieces: usize, blob: usize) -> Result<Room> {
         let nothing = DeviceSlice::new(0, 0);
         let request = DecodeRequest::new(DeviceSlice::new(0, blob), nothing, Dtype::F32);
-        grow(&self.device, &mut self.workspace, decode_workspace_len(&[request]))?;
-        grow(&self.device, &mut self.status, pieces * size_of::<Status>())?;
-        grow(&self.device, &mut self.blob, blob)?;
         while self.arrived.len() < pieces {
-            self.arrived.push(OwnedEvent::new(&self.device)?);
+            self.arrived.push(OwnedEvent::new(&self.device, false)?);
         }
-        slice(&self.blob)?.part(0, blob)
+        Ok(Room {
+            workspace: room(&self.device, &mut self.workspace, decode_workspace_len(&[request]))?,
+            status: room(&self.device, &mut self.status, pieces * size_of::<Status>())?,
+            blob: room(&self.device, &mut self.blob, blob)?,
+        })
     }
 
     /// Queues the copy of a piece, from where it is or through a pinned buffer.
@@ -253,16 +236,17 @@ impl Upload {
         for (i, from) in blob[piece.bytes.clone()].chunks(PIECE).enumerate() {
             let turn = (piece.bytes.start / PIECE + i) % STAGES;
             while self.stages.len() <= turn {
-                let (memory, sent) = (Pinned::new(&self.device, PIECE)?, OwnedEvent::new(&self.device)?);
+                let (memory, sent) =
+                    (Pinned::new(&self.device, PIECE)?, OwnedEvent::new(&self.device, false)?);
                 self.stages.push(Stage { memory, sent });
             }
             let stage = &mut self.stages[turn];
-            driver.wait_here(stage.sent.event)?;
+            stage.sent.wait()?;
             stage.memory[..from.len()].copy_from_slice(from);
             let to = to.part(piece.bytes.start + i * PIECE, from.len())?;
             // SAFETY: the stage is not written again before `sent` has happened.
             unsafe { driver.copy_in(to.address, stage.memory.as_ptr(), from.len(), stream)? };
-            driver.record(stage.sent.event, stream)?;
+            stage.sent.record(stream)?;
         }
         Ok(())
     }
@@ -272,20 +256,8 @@ impl Drop for Upload {
     fn drop(&mut self) {
         // Copies from our pinned memory and kernels on our device memory must end first. Errors have nowhere to go.
         let _ = self.device.driver.synchronize(self.copies.stream());
-        let _ = self.device.driver.wait_here(self.done.event);
+        let _ = self.done.wait();
     }
-}
-
-fn grow(device: &Device, slot: &mut Option<Buffer>, len: usize) -> Result<()> {
-    if slot.as_ref().is_none_or(|b| b.slice().len < len) {
-        *slot = None;
-        *slot = Some(Buffer::new(device, len.next_multiple_of(1 << 16))?);
-    }
-    Ok(())
-}
-
-fn slice(slot: &Option<Buffer>) -> Result<DeviceSlice> {
-    slot.as_ref().map(Buffer::slice).ok_or(Error::OutOfMemory { asked: 0 })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::blob::Frame;
 use crate::error::Result;
 use crate::options::Limits;
 
-pub use crate::blob::{CODEC_LEVELS, CODEC_PLANES, FIXED, MAGIC, MAX_TILE};
+pub use crate::blob::{CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_TILE};
 pub use crate::entropy::class::MAX_SCALE_BITS;
 pub use crate::entropy::rans::START;
 pub use crate::entropy::table::LOG_RANGE;

@@ -45,6 +45,16 @@ impl Effort {
             Effort::Best => "best",
         }
     }
+
+    /// log2 of the states of its trellis, 0 for a scalar quantiser; for engines that search with code of their own.
+    #[doc(hidden)]
+    pub fn log2_states(self) -> u8 {
+        match self {
+            Effort::Fast => 0,
+            Effort::Balanced => 3,
+            Effort::Best => 8,
+        }
+    }
 }
 
 /// How to encode. Build with [`EncodeOptions::new`] and the `with_*` setters.

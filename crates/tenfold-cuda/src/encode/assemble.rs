@@ -3,6 +3,7 @@
 //! An encoder stages its header, finds the lengths of its tiles, calls [`layout`], writes each tile where that says
 //! and its checksum into the directory, and calls [`seal`].
 
+use crate::constants::PACK_RING;
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -44,6 +45,22 @@ pub(crate) unsafe fn layout(device: &Device, assembly: &Assembly, stream: Stream
 pub(crate) unsafe fn seal(device: &Device, assembly: &Assembly, stream: Stream) -> Result<()> {
     // SAFETY: the caller's.
     unsafe { device.launch("assemble_seal", ONE_BLOCK, assembly, stream) }
+}
+
+/// Words of a slot that holds a stream of `most` words: they leave a coder in chunks, and it needs one more to notice
+/// that it has run out of room.
+pub(crate) fn slot_words(most: usize) -> usize {
+    const CHUNK: usize = PACK_RING / 2;
+    most.next_multiple_of(CHUNK) + CHUNK
+}
+
+/// Refuses more tiles than a header has room for beside `staged` bytes: an entry of its directory takes eight bytes,
+/// and its length is a u32.
+pub(crate) fn check_tiles(tiles: usize, staged: usize) -> Result<()> {
+    match tiles > (u32::MAX as usize - staged) / 8 {
+        true => Err(Error::InvalidArgument("the header would be larger than 4 GiB".into())),
+        false => Ok(()),
+    }
 }
 
 /// Lays out a workspace, piece by piece.

@@ -3,8 +3,8 @@
 
 use tenfold::format::{MAX_CLASSES, OFFSETS};
 
-use super::EncodeRequest;
 use super::levels::Encoder;
+use super::{Call, EncodeRequest};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::Result;
@@ -84,7 +84,8 @@ pub unsafe fn encode_fixed(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    let encoder = Encoder::new(device, request, values(request), plan.nu, status, workspace, stream)?;
+    let call = Call { device, request, values: values(request), status, workspace, stream };
+    let encoder = Encoder::new(&call, plan.nu)?;
     let (at, counts) = encoder.plan_and_counts();
     let (max_u, lambda) = if plan.nu == 0 { (1.6e7, 0.30) } else { (1e5, 0.27) };
     let mut args = Args {

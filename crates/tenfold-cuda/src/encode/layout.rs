@@ -2,8 +2,7 @@
 
 use tenfold::format::{MAX_CLASSES, MAX_LANES, MAX_SCALE_BITS};
 
-use super::assemble::Pieces;
-use super::geometry::Geometry;
+use super::assemble::{Pieces, slot_words};
 use super::rate::{self, Job};
 use crate::constants::{
     LEVELS_TILE_BYTES, PACK_RING, PACK_SHARED, PLAN_BYTES, SEARCH_SHARED, WIDE_WARP_SHARED, WRITE_SHARED,
@@ -67,7 +66,7 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    pub(super) fn new(device: &Device, job: &Job, geometry: &Geometry) -> Result<Shapes> {
+    pub(super) fn new(device: &Device, job: &Job) -> Result<Shapes> {
         let properties = device.properties();
         let at_once = properties.multiprocessors.max(1) * BLOCKS;
         let most = properties.shared_per_block.saturating_sub(STATIC);
@@ -82,16 +81,17 @@ impl Shapes {
             let grid = work.div_ceil(warps).min(at_once * (WARPS / warps).max(1));
             Ok(Shape { grid, block: 32 * warps, shared: fixed + warps * each })
         };
+        let tiles = job.tiles as usize;
         // A scalar quantiser may take values in any order; a wide trellis takes a warp a lane, and keeps its metrics in
         // shared memory.
         let (work, metrics) = match job.nu {
             0 => ((job.values / COUNT_VALUES) as usize, 0),
-            1..=3 => (geometry.tiles, 0),
-            _ => (geometry.tiles * geometry.lanes, WIDE_WARP_SHARED),
+            1..=3 => (tiles, 0),
+            _ => (tiles * job.lanes as usize, WIDE_WARP_SHARED),
         };
         let search = shape(work, SEARCH_SHARED, metrics)?;
-        let pack = shape(geometry.tiles, PACK_SHARED, PACK_RING * 2)?;
-        let write = shape(geometry.tiles, WRITE_SHARED, WRITE_WARP_SHARED)?;
+        let pack = shape(tiles, PACK_SHARED, PACK_RING * 2)?;
+        let write = shape(tiles, WRITE_SHARED, WRITE_WARP_SHARED)?;
         Ok(Shapes { search, pack, write })
     }
 
@@ -127,15 +127,14 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(job: &Job, geometry: &Geometry, shapes: &Shapes, rate_len: usize) -> Layout {
-        let (tiles, steps) = (geometry.tiles, geometry.steps);
-        let values = geometry.lanes * steps;
+    pub(super) fn new(job: &Job, shapes: &Shapes, rate_len: usize) -> Layout {
+        let (tiles, steps, values) = (job.tiles as usize, job.steps as usize, job.tile_values as usize);
         // Rows of the class map are those of the tensor, or runs.
         let least = if job.cols >= LEAST_WIDTH { job.cols.min(RUN) } else { RUN };
         let (rows, width) = (job.values.div_ceil(least) as usize, job.cols.max(RUN) as usize);
         let header_room =
             (STAGED + (rows + width).div_ceil(8) * MAX_SCALE_BITS as usize).next_multiple_of(16);
-        let slot_words = values.next_multiple_of(PACK_RING / 2) + PACK_RING / 2;
+        let slot_words = slot_words(values);
         let escape_room = (values / 64).clamp(32, ESCAPES);
         let groups = steps.div_ceil(4);
         // Four decisions of eight states a lane in a word, or all decisions of one lane.
@@ -144,7 +143,7 @@ impl Layout {
             1..=3 => groups * MAX_LANES * 4,
             nu => steps * ((1usize << nu) / 8).max(4),
         };
-        let codes = if job.nu > 0 { tiles * groups * geometry.lanes } else { 0 };
+        let codes = if job.nu > 0 { tiles * groups * job.lanes as usize } else { 0 };
         let mut pieces = Pieces::default();
         Layout {
             plan: pieces.take(PLAN_BYTES, 1),

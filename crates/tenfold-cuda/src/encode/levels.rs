@@ -4,20 +4,24 @@
 //! once. A pass finds levels and counts their symbols, makes tables and header, packs every tile into a slot of its
 //! own, and writes the tiles to their places.
 
-use tenfold::{Dtype, Effort, Goal};
+use tenfold::format::Geometry;
+use tenfold::{Dtype, Goal, TINY};
 
 use super::assemble::{self, Assembly};
-use super::geometry::Geometry;
 use super::layout::{Layout, Pass, SETS, Shapes};
 use super::rate::{self, Job};
-use super::{EncodeRequest, lossless};
-use crate::constants::{LEVELS_TILE_BYTES, MAX_DIMS, PLAN_BYTES};
+use super::{Call, EncodeRequest, dims, lossless};
+use crate::constants::{LEVELS_TILE_BYTES, PLAN_BYTES};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
 
-/// Below this many values a soft goal is met losslessly: a header and a table would take more than quantising saves.
-const TINY: usize = 256;
+/// Values from which on there are tiles enough for longer lanes: a warp takes one, and it takes thousands to keep a
+/// device busy. Against the CPU's choice this costs at most 0.006 bits a value; shorter lanes are the caller's to ask
+/// for.
+const MANY: usize = 256 << 20;
+/// Bytes of a header that lists of scales may take, at the most.
+const LISTS: usize = 1 << 31;
 /// Blocks that make tables and pack lists of scales.
 const TABLE_BLOCKS: u32 = 16;
 
@@ -57,15 +61,6 @@ fn kernels(dtype: Dtype) -> [&'static str; 5] {
     }
 }
 
-/// log2 of the states of an effort's trellis.
-fn log2_states(effort: Effort) -> u32 {
-    match effort {
-        Effort::Fast => 0,
-        Effort::Balanced => 3,
-        Effort::Best => 8,
-    }
-}
-
 /// One tensor on its way to a blob.
 pub(super) struct Encoder<'a> {
     device: &'a Device,
@@ -80,19 +75,16 @@ pub(super) struct Encoder<'a> {
 }
 
 /// What the host knows of a tensor.
-fn job_of(request: &EncodeRequest, values: usize, nu: u32, geometry: &Geometry) -> Result<Job> {
+fn job_of(request: &EncodeRequest, values: usize, nu: u32) -> Result<Job> {
     let (goal, target) = rate::goal_of(request.options.goal, values as u64, request.dtype)
         .ok_or_else(|| Error::InvalidArgument("a goal that is no lossy one".into()))?;
     if !request.dtype.is_float() {
         let why = format!("{} tensors are only coded losslessly; use Goal::Lossless", request.dtype);
         return Err(Error::InvalidArgument(why));
     }
-    // A directory entry is eight bytes, and the header's length a u32.
-    if geometry.tiles > (u32::MAX as usize / 2) / 8 {
-        return Err(Error::InvalidArgument("the header would be larger than 4 GiB".into()));
-    }
-    let mut shape = [0; MAX_DIMS];
-    shape.iter_mut().zip(&request.shape).for_each(|(to, &from)| *to = from as u64);
+    let geometry = Geometry::of_levels(values, request.options.lane_values, MANY);
+    let tiles = geometry.tiles(values);
+    assemble::check_tiles(tiles, LISTS)?;
     Ok(Job {
         data: request.tensor.address,
         values: values as u64,
@@ -103,12 +95,12 @@ fn job_of(request: &EncodeRequest, values: usize, nu: u32, geometry: &Geometry) 
         nu,
         lanes: geometry.lanes as u32,
         steps: geometry.steps as u32,
-        tile_values: (geometry.lanes * geometry.steps) as u64,
-        tiles: geometry.tiles as u64,
+        tile_values: geometry.tile_values() as u64,
+        tiles: tiles as u64,
         out: request.out.address,
         out_len: request.out.len as u64,
         dims: request.shape.len() as u32,
-        shape,
+        shape: dims(&request.shape),
     })
 }
 
@@ -119,24 +111,16 @@ fn prepared(
     values: usize,
     nu: u32,
 ) -> Result<(Job, Shapes, Layout)> {
-    let geometry = Geometry::new(values, request.options.lane_values);
-    let job = job_of(request, values, nu, &geometry)?;
-    let shapes = Shapes::new(device, &job, &geometry)?;
+    let job = job_of(request, values, nu)?;
+    let shapes = Shapes::new(device, &job)?;
     let rate_len = rate::workspace_len(device, &job)?;
-    let layout = Layout::new(&job, &geometry, &shapes, rate_len);
+    let layout = Layout::new(&job, &shapes, rate_len);
     Ok((job, shapes, layout))
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) fn new(
-        device: &'a Device,
-        request: &EncodeRequest,
-        values: usize,
-        nu: u32,
-        status: DeviceSlice,
-        workspace: DeviceSlice,
-        stream: Stream,
-    ) -> Result<Encoder<'a>> {
+    pub(super) fn new(call: &Call<'a>, nu: u32) -> Result<Encoder<'a>> {
+        let Call { device, request, values, status, workspace, stream } = *call;
         let (job, shapes, layout) = prepared(device, request, values, nu)?;
         let workspace = layout.pieces.within(workspace)?;
         let pass = layout.pass(&job, &shapes, workspace.address);
@@ -235,27 +219,20 @@ pub(super) fn workspace_len(device: &Device, request: &EncodeRequest, values: us
     if is_tiny(request, values) {
         return lossless::workspace_len(request, values);
     }
-    Encoder::len(device, request, values, log2_states(request.options.effort))
+    Encoder::len(device, request, values, request.options.effort.log2_states() as u32)
 }
 
-/// Queues the encoding of a tensor of `values` elements.
+/// Queues the encoding of a tensor.
 ///
 /// # Safety
 /// As for [`super::encode`].
-pub(super) unsafe fn encode(
-    device: &Device,
-    request: &EncodeRequest,
-    values: usize,
-    status: DeviceSlice,
-    workspace: DeviceSlice,
-    stream: Stream,
-) -> Result<()> {
-    if is_tiny(request, values) {
+pub(super) unsafe fn encode(call: &Call) -> Result<()> {
+    let Call { device, request, status, stream, .. } = *call;
+    if is_tiny(request, call.values) {
         // SAFETY: the caller's.
-        return unsafe { lossless::encode(device, request, values, status, workspace, stream) };
+        return unsafe { lossless::encode(call) };
     }
-    let nu = log2_states(request.options.effort);
-    let encoder = Encoder::new(device, request, values, nu, status, workspace, stream)?;
+    let encoder = Encoder::new(call, request.options.effort.log2_states() as u32)?;
     let (job, plan, rate) = (&encoder.pass.job, encoder.plan, encoder.rate);
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {

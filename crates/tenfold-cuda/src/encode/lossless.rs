@@ -1,19 +1,15 @@
 //! Lossless blobs: statistics, tables, tiles, and tiles at their place; the kernels of `lossless_count.cu`,
 //! `lossless_encode.cu` and `lossless_write.cu` in order.
 
-use tenfold::format::MAX_LANES;
+use tenfold::format::{Geometry, MAX_LANES};
 
-use super::EncodeRequest;
-use super::assemble::{self, Assembly, Pieces};
+use super::assemble::{self, Assembly, Pieces, slot_words};
+use super::{Call, EncodeRequest, dims};
 use crate::constants::{COUNT_BYTES, MAX_DIMS, PACK_RING};
 use crate::device::{Device, DeviceSlice};
-use crate::driver::{Shape, Stream};
-use crate::error::{Error, Result};
+use crate::driver::Shape;
+use crate::error::Result;
 
-/// Values of a lane where the caller does not say.
-const LANE: usize = 2048;
-/// Words that leave a coder at a time.
-const CHUNK: usize = PACK_RING / 2;
 /// Bytes for the header before its directory: 10 a dimension, 300 a table, and some numbers.
 const STAGED: usize = 4096;
 /// Bytes of a tensor from which on a sample says which planes need not be counted.
@@ -47,8 +43,7 @@ struct Args {
 
 /// How values are dealt to tiles, and where things are in the workspace, in bytes from its start.
 struct Layout {
-    lanes: usize,
-    steps: usize,
+    geometry: Geometry,
     tiles: usize,
     slot_words: usize,
     pieces: Pieces,
@@ -67,21 +62,14 @@ struct Layout {
 impl Layout {
     fn new(request: &EncodeRequest, values: usize) -> Result<Layout> {
         let planes = request.dtype.size();
-        let lanes = (values / 256).next_power_of_two().clamp(1, MAX_LANES);
-        let most = if request.options.lane_values == 0 { LANE } else { request.options.lane_values as usize };
-        let parts = values.div_ceil(lanes * most).max(1);
-        let steps = values.div_ceil(parts).div_ceil(lanes).max(1);
-        let tiles = values.div_ceil(lanes * steps);
-        // A directory entry is eight bytes, and the header's length a u32.
-        if tiles > (u32::MAX as usize - STAGED) / 8 {
-            return Err(Error::InvalidArgument("the header would be larger than 4 GiB".into()));
-        }
-        // A plane that takes more words than this is stored; a coder needs a chunk to notice.
-        let slot_words = (lanes * steps / 2).next_multiple_of(CHUNK) + CHUNK;
+        let geometry = Geometry::of_planes(values, request.options.lane_values);
+        let tiles = geometry.tiles(values);
+        assemble::check_tiles(tiles, STAGED)?;
+        // A plane that takes more words than this is stored.
+        let slot_words = slot_words(geometry.tile_values() / 2);
         let mut pieces = Pieces::default();
         Ok(Layout {
-            lanes,
-            steps,
+            geometry,
             tiles,
             slot_words,
             counts: pieces.take(planes * 256, 8),
@@ -99,8 +87,6 @@ impl Layout {
 
     fn args(&self, request: &EncodeRequest, values: usize, status: DeviceSlice, base: u64) -> Args {
         let at = |offset: usize| base + offset as u64;
-        let mut shape = [0; MAX_DIMS];
-        shape.iter_mut().zip(&request.shape).for_each(|(to, &from)| *to = from as u64);
         Args {
             assembly: Assembly {
                 status: status.address,
@@ -114,7 +100,7 @@ impl Layout {
             },
             data: request.tensor.address,
             values: values as u64,
-            tile_values: (self.lanes * self.steps) as u64,
+            tile_values: self.geometry.tile_values() as u64,
             counts: at(self.counts),
             sampled: if request.tensor.len >= SAMPLE_FROM { at(self.sampled) } else { 0 },
             entries: at(self.entries),
@@ -124,11 +110,11 @@ impl Layout {
             slot_bytes: slot_bytes(self.slot_words) as u64,
             slot_words: self.slot_words as u32,
             staged_room: STAGED as u32,
-            lanes: self.lanes as u32,
-            steps: self.steps as u32,
+            lanes: self.geometry.lanes as u32,
+            steps: self.geometry.steps as u32,
             dtype: request.dtype.id() as u32,
             dims: request.shape.len() as u32,
-            shape,
+            shape: dims(&request.shape),
         }
     }
 }
@@ -143,18 +129,12 @@ pub(super) fn workspace_len(request: &EncodeRequest, values: usize) -> Result<us
     Layout::new(request, values)?.pieces.len()
 }
 
-/// Queues the encoding of a tensor of `values` elements.
+/// Queues the encoding of a tensor.
 ///
 /// # Safety
 /// As for [`super::encode`].
-pub(super) unsafe fn encode(
-    device: &Device,
-    request: &EncodeRequest,
-    values: usize,
-    status: DeviceSlice,
-    workspace: DeviceSlice,
-    stream: Stream,
-) -> Result<()> {
+pub(super) unsafe fn encode(call: &Call) -> Result<()> {
+    let Call { device, request, values, status, workspace, stream } = *call;
     let layout = Layout::new(request, values)?;
     let workspace = layout.pieces.within(workspace)?;
     let args = layout.args(request, values, status, workspace.address);

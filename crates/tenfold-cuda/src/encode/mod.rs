@@ -5,7 +5,6 @@
 
 mod assemble;
 mod fixed;
-mod geometry;
 mod layout;
 mod levels;
 mod lossless;
@@ -78,6 +77,24 @@ impl EncodeRequest {
     }
 }
 
+/// A tensor to encode, and what the device does that with.
+struct Call<'a> {
+    device: &'a Device,
+    request: &'a EncodeRequest,
+    /// Elements of the tensor.
+    values: usize,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+}
+
+/// A shape as the kernels have it.
+fn dims(shape: &[usize]) -> [u64; MAX_DIMS] {
+    let mut dims = [0; MAX_DIMS];
+    dims.iter_mut().zip(shape).for_each(|(to, &from)| *to = from as u64);
+    dims
+}
+
 /// Bytes of workspace that [`encode`] needs: about those of the tensor.
 pub fn encode_workspace_len(device: &Device, request: &EncodeRequest) -> Result<usize> {
     let values = request.check()?;
@@ -109,11 +126,12 @@ pub unsafe fn encode(
             "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
         ));
     }
+    let call = Call { device, request, values, status, workspace, stream };
     // SAFETY: the caller's.
     unsafe {
         match request.options.goal {
-            Goal::Lossless => lossless::encode(device, request, values, status, workspace, stream),
-            _ => levels::encode(device, request, values, status, workspace, stream),
+            Goal::Lossless => lossless::encode(&call),
+            _ => levels::encode(&call),
         }
     }
 }

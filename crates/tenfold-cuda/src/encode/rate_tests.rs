@@ -1,5 +1,6 @@
 //! Plans made by the kernels alone, held against what the CPU chose for the same tensor and goal.
 
+use tenfold::format::Geometry;
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 use super::*;
@@ -61,15 +62,8 @@ impl Bench {
         let device = Device::emulated(1 << 30);
         let tensor = Buffer::from_slice(&device, &sample.data).unwrap();
         let values = sample.len() as u64;
-        let lanes = ((values / 512).next_power_of_two().clamp(2, 64) / 2).clamp(1, 32);
-        let tiles = values.div_ceil(lanes * 2048).max(1);
-        let steps = values.div_ceil(tiles).div_ceil(lanes).max(1);
+        let geometry = Geometry::of_levels(sample.len(), 0, usize::MAX);
         let (goal, target) = goal_of(goal, values, sample.dtype).unwrap();
-        let nu = match effort {
-            Effort::Fast => 0,
-            Effort::Balanced => 3,
-            Effort::Best => 8,
-        };
         let job = Job {
             data: tensor.slice().address,
             values,
@@ -77,11 +71,11 @@ impl Bench {
             dtype: sample.dtype.id() as u32,
             goal,
             target,
-            nu,
-            lanes: lanes as u32,
-            steps: steps as u32,
-            tile_values: lanes * steps,
-            tiles,
+            nu: effort.log2_states() as u32,
+            lanes: geometry.lanes as u32,
+            steps: geometry.steps as u32,
+            tile_values: geometry.tile_values() as u64,
+            tiles: geometry.tiles(sample.len()) as u64,
             out: 0,
             out_len: 0,
             dims: sample.shape.len() as u32,

@@ -3,7 +3,7 @@
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Goal};
 
 use crate::Case;
-use crate::common::{Kind, Sample};
+use crate::common::{FLOATS, Kind, Sample};
 use crate::device::Subject;
 
 pub fn cases() -> Vec<Case> {
@@ -16,8 +16,6 @@ pub fn cases() -> Vec<Case> {
         ("real tensors".into(), real),
     ]
 }
-
-const FLOATS: [Dtype; 6] = [Dtype::F8E4M3, Dtype::F8E5M2, Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64];
 
 fn same(subject: &Subject, blob: &[u8], what: &str) {
     let wanted = tenfold::decode(blob, &DecodeOptions::default()).unwrap();

@@ -4,7 +4,7 @@
 use tenfold::{Dtype, Effort, EncodeOptions, Engine, Error, Goal};
 
 use crate::Case;
-use crate::common::{Kind, Sample, max_error, mse, variance};
+use crate::common::{FLOATS, Kind, Sample, max_error, mse, variance};
 use crate::device::Subject;
 use crate::fixed::{Plan, decoded, encode_by};
 
@@ -22,8 +22,6 @@ pub fn cases() -> Vec<Case> {
         ("lossy: goals".into(), goals),
     ]
 }
-
-const FLOATS: [Dtype; 6] = [Dtype::F8E4M3, Dtype::F8E5M2, Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64];
 
 fn room(sample: &Sample) -> usize {
     // More than a blob ever takes: what is stored exactly has a place and a length beside its element.
@@ -177,7 +175,7 @@ fn escapes(subject: &Subject) {
 }
 
 fn bounds(subject: &Subject) {
-    for (dtype, step) in FLOATS.into_iter().zip([0.2, 0.2, 0.01, 0.05, 0.001, 1e-5]) {
+    for (dtype, step) in FLOATS.into_iter().zip([1e-5, 0.001, 0.01, 0.05, 0.2, 0.2]) {
         let sample = Sample::of(dtype, &[30, 400], Kind::Outliers, 11).sprinkle(211, 2);
         let bound = step;
         let mut plan = Plan::simple(0, bound * (1.0 - 1.0 / 4096.0));

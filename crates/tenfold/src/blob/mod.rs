@@ -6,5 +6,5 @@ mod tile;
 
 pub use header::{CODEC_LEVELS, CODEC_PLANES, FIXED, MAGIC};
 pub(crate) use header::{Frame, Head, Params, Sealed, assemble};
-pub use tile::MAX_TILE;
-pub(crate) use tile::{Geometry, TileRange};
+pub(crate) use tile::TileRange;
+pub use tile::{Geometry, MAX_TILE};

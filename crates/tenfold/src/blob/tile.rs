@@ -7,9 +7,12 @@ use crate::error::{Error, Result};
 /// Most values of a tile.
 pub const MAX_TILE: usize = 1 << 22;
 
+/// Values of a lane where the caller leaves the choice to the encoder.
+const LANE: usize = 2048;
+
 /// Tiles are runs of `lanes · steps` consecutive values; the last may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Geometry {
+pub struct Geometry {
     /// Coders of a tile, a power of two.
     pub lanes: usize,
     /// Values of a lane in a full tile.
@@ -24,12 +27,33 @@ pub(crate) struct TileRange {
 }
 
 impl Geometry {
-    pub(crate) fn tile_values(self) -> usize {
+    /// For levels: as many lanes as cost little. `lane_values` of 0 leaves their length to the encoder, and from `many`
+    /// values on lanes are then twice as long.
+    pub fn of_levels(values: usize, lane_values: u32, many: usize) -> Geometry {
+        let lanes = (values / 512).next_power_of_two().clamp(2, 2 * MAX_LANES) / 2;
+        let own = if values >= many { 2 * LANE } else { LANE };
+        Geometry::even(values, lanes, if lane_values == 0 { own } else { lane_values as usize })
+    }
+
+    /// For planes of bytes, likewise.
+    pub fn of_planes(values: usize, lane_values: u32) -> Geometry {
+        let lanes = (values / 256).next_power_of_two().clamp(1, MAX_LANES);
+        Geometry::even(values, lanes, if lane_values == 0 { LANE } else { lane_values as usize })
+    }
+
+    /// Tiles of about the same length, with at most `most` values a lane.
+    fn even(values: usize, lanes: usize, most: usize) -> Geometry {
+        let tiles = values.div_ceil(lanes * most).max(1);
+        Geometry { lanes, steps: values.div_ceil(tiles).div_ceil(lanes).max(1) }
+    }
+
+    /// Values of a full tile.
+    pub fn tile_values(self) -> usize {
         self.lanes * self.steps
     }
 
     /// Number of tiles of a tensor.
-    pub(crate) fn tiles(self, values: usize) -> usize {
+    pub fn tiles(self, values: usize) -> usize {
         values.div_ceil(self.tile_values())
     }
 
@@ -51,5 +75,26 @@ impl Geometry {
             return Err(Error::Corrupt("tile geometry"));
         }
         Ok(Geometry { lanes: 1 << log, steps: steps as usize })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_hold_all_values_and_little_more() {
+        for values in [1, 31, 300, 511, 512, 4097, 65_536, 1 << 20, (1 << 20) + 1, (32 << 20) - 1, 300 << 20]
+        {
+            for lane_values in [0, 32, 65_536] {
+                let levels = Geometry::of_levels(values, lane_values, 256 << 20);
+                for g in [levels, Geometry::of_planes(values, lane_values)] {
+                    let tiles = g.tiles(values);
+                    assert!(g.lanes.is_power_of_two() && g.lanes <= MAX_LANES);
+                    assert!(g.tile_values() * tiles >= values, "{values}: {g:?}");
+                    assert!(g.tile_values() * (tiles - 1) < values, "{values}: {g:?}");
+                }
+            }
+        }
     }
 }

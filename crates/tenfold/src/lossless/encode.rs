@@ -3,7 +3,6 @@
 use super::params::{LOG, Params};
 use super::planes::split;
 use crate::blob::{Geometry, Head, Params as Codec, Sealed, assemble};
-use crate::entropy::MAX_LANES;
 use crate::entropy::fit::{Counts, cost, normalise};
 use crate::entropy::rans::{self, WordStack};
 use crate::entropy::table::{EncodeTable, Freqs};
@@ -29,7 +28,7 @@ const SHORTEST_LANE: u32 = 32;
 pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers) -> Result<Vec<u8>> {
     let level = Level::detect();
     let n = view.len();
-    let geometry = geometry(n, lane_values);
+    let geometry = Geometry::of_planes(n, lane_values);
     let size = view.dtype().size();
     let tiles = geometry.tiles(n);
     let bytes = |i: usize| {
@@ -90,7 +89,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
 /// counted: each plane of a tile stored as it is, with its head and padding and a directory entry a tile.
 pub(crate) fn max_len(dtype: Dtype, values: usize) -> usize {
     let size = dtype.size();
-    let tiles = geometry(values, SHORTEST_LANE).tiles(values);
+    let tiles = Geometry::of_planes(values, SHORTEST_LANE).tiles(values);
     // A table takes at most 9 bits a symbol, and is only there if it pays for more.
     values * size + tiles * (8 + size * 7) + 64 + size * 300
 }
@@ -101,13 +100,6 @@ struct Scratch {
     planes: Vec<u8>,
     symbols: Vec<u16>,
     words: WordStack,
-}
-
-fn geometry(values: usize, lane_values: u32) -> Geometry {
-    let lanes = (values / 256).next_power_of_two().clamp(1, MAX_LANES);
-    let most = if lane_values == 0 { 2048 } else { lane_values as usize };
-    let tiles = values.div_ceil(lanes * most).max(1);
-    Geometry { lanes, steps: values.div_ceil(tiles).div_ceil(lanes).max(1) }
 }
 
 /// Four histograms side by side, so that equal neighbours do not wait for each other.

@@ -6,7 +6,6 @@ use super::low_bits;
 use super::sample::Sample;
 use super::scan::Scan;
 use crate::blob::Geometry;
-use crate::entropy::MAX_LANES;
 use crate::entropy::fit::Counts;
 use crate::error::Result;
 use crate::levels::{Dequant, LowBits, Plan, Quantised, Rounding, TileWork, quantise_tile};
@@ -25,31 +24,21 @@ pub(super) const SAMPLE: usize = 1 << 17;
 /// Values sampled for the first guess and for classes.
 pub(super) const SMALL_SAMPLE: usize = 1 << 15;
 
+/// Values from which on there are tiles enough for all workers, and lanes may be longer.
+const MANY: usize = 1 << 22;
+
 /// Weight of a bit against squared error in steps; found by trying on Gaussian and real tensors.
 pub(super) fn lambda(machine: Machine) -> f64 {
     if machine == Machine::SCALAR { 0.30 } else { 0.27 }
 }
 
 pub(super) fn machine(effort: Effort) -> Machine {
-    let log2_states = match effort {
-        Effort::Fast => 0,
-        Effort::Balanced => 3,
-        Effort::Best => 8,
-    };
-    Machine::new(log2_states).unwrap_or(Machine::SCALAR)
+    Machine::new(effort.log2_states()).unwrap_or(Machine::SCALAR)
 }
 
 /// Tiles large enough that lanes cost little, small enough that there are several.
 pub(super) fn geometry(values: usize, options: &EncodeOptions) -> Geometry {
-    let lanes = (values / 512).next_power_of_two().clamp(2, 2 * MAX_LANES) / 2;
-    let lanes = lanes.clamp(1, MAX_LANES);
-    let most = match options.lane_values {
-        0 if values >= 1 << 22 => 4096,
-        0 => 2048,
-        n => n as usize,
-    };
-    let tiles = values.div_ceil(lanes * most).max(1);
-    Geometry { lanes, steps: values.div_ceil(tiles).div_ceil(lanes).max(1) }
+    Geometry::of_levels(values, options.lane_values, MANY)
 }
 
 /// One tensor on its way to a blob.
