@@ -216,11 +216,6 @@ impl Driver for Cuda {
         &self.properties
     }
 
-    fn free_memory(&self) -> Result<u64> {
-        self.enter()?;
-        check("asking for free memory", result::mem_get_info()).map(|(free, _)| free as u64)
-    }
-
     fn alloc(&self, bytes: usize) -> Result<u64> {
         self.enter()?;
         // SAFETY: freed by `free` alone.

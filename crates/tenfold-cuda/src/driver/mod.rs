@@ -65,8 +65,6 @@ pub(crate) struct Shape {
 /// within them, and host memory that lives until the stream has passed the copy.
 pub(crate) trait Driver: Send + Sync {
     fn properties(&self) -> &Properties;
-    /// Free memory, in bytes.
-    fn free_memory(&self) -> Result<u64>;
     fn alloc(&self, bytes: usize) -> Result<u64>;
     unsafe fn free(&self, address: u64);
     /// Host memory that the device reads and writes by itself.

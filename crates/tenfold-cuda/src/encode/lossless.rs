@@ -12,7 +12,7 @@ use crate::error::Result;
 
 /// Bytes for the header before its directory: 10 a dimension, 300 a table, and some numbers.
 const STAGED: usize = 4096;
-/// Bytes of a tensor from which on a sample says which planes need not be counted.
+/// Bytes of a tensor from which on tables are made of a sample.
 const SAMPLE_FROM: usize = 16 << 20;
 /// Warps of a multiprocessor that tiles are laid out for, and of a block.
 const WARPS: u32 = 32;
@@ -20,6 +20,7 @@ const BLOCK_WARPS: u32 = 8;
 
 /// As the kernels have it.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Args {
     assembly: Assembly,
     data: u64,
@@ -28,7 +29,7 @@ struct Args {
     counts: u64,
     sampled: u64,
     entries: u64,
-    coded: u64,
+    tabled: u64,
     heads: u64,
     slots: u64,
     slot_bytes: u64,
@@ -38,6 +39,7 @@ struct Args {
     steps: u32,
     dtype: u32,
     dims: u32,
+    again: u32,
     shape: [u64; MAX_DIMS],
 }
 
@@ -50,7 +52,7 @@ struct Layout {
     counts: usize,
     sampled: usize,
     entries: usize,
-    /// Length of the staged header, then which planes are coded.
+    /// Length of the staged header, then what is known of the planes: 16 bytes.
     said: usize,
     staged: usize,
     lengths: usize,
@@ -75,7 +77,7 @@ impl Layout {
             counts: pieces.take(planes * 256, 8),
             sampled: pieces.take(planes * 256, 8),
             entries: pieces.take(planes * 256, 8),
-            said: pieces.take(2, 8),
+            said: pieces.take(3, 8),
             staged: pieces.take(STAGED, 1),
             lengths: pieces.take(tiles, 4),
             offsets: pieces.take(tiles, 8),
@@ -104,7 +106,7 @@ impl Layout {
             counts: at(self.counts),
             sampled: if request.tensor.len >= SAMPLE_FROM { at(self.sampled) } else { 0 },
             entries: at(self.entries),
-            coded: at(self.said + 8),
+            tabled: at(self.said + 8),
             heads: at(self.heads),
             slots: at(self.slots),
             slot_bytes: slot_bytes(self.slot_words) as u64,
@@ -114,6 +116,7 @@ impl Layout {
             steps: self.geometry.steps as u32,
             dtype: request.dtype.id() as u32,
             dims: request.shape.len() as u32,
+            again: 0,
             shape: dims(&request.shape),
         }
     }
@@ -141,24 +144,33 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
     let size = request.dtype.size();
     let [sample, count, tiles, write] = kernels(size);
     let grid = Grids::new(device, size as u32, layout.tiles);
-    // SAFETY: the caller vouches for the memory, whose sizes were checked above.
-    let launch = |name, shape| unsafe { device.launch(name, shape, &args, stream) };
+    let launch = |name, shape, again: bool| {
+        let mut args = args;
+        args.again = again as u32;
+        // SAFETY: the caller vouches for the memory, whose sizes were checked above.
+        unsafe { device.launch(name, shape, &args, stream) }
+    };
+    let one = Shape { grid: 1, block: 256, shared: 0 };
 
-    launch("lossless_count_begin", Shape { grid: 1, block: 256, shared: 0 })?;
-    if args.sampled != 0 {
-        launch(sample, grid.count)?;
-    }
+    launch("lossless_count_begin", one, false)?;
+    let sampled = args.sampled != 0;
     if values > 0 {
-        launch(count, grid.count)?;
+        launch(if sampled { sample } else { count }, grid.count, false)?;
     }
-    launch("lossless_encode_tables", Shape { grid: 1, block: 256, shared: 0 })?;
+    launch("lossless_encode_tables", one, false)?;
     if values > 0 {
-        launch(tiles, grid.tiles)?;
+        launch(tiles, grid.tiles, false)?;
+    }
+    if sampled {
+        // Nothing to do for these where the sample had all bytes that there are.
+        launch(count, grid.count, true)?;
+        launch("lossless_encode_tables", one, true)?;
+        launch(tiles, grid.tiles, true)?;
     }
     // SAFETY: as above.
     unsafe { assemble::layout(device, &args.assembly, stream)? };
     if values > 0 {
-        launch(write, grid.write)?;
+        launch(write, grid.write, false)?;
     }
     // SAFETY: as above.
     unsafe { assemble::seal(device, &args.assembly, stream) }
