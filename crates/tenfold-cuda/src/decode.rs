@@ -247,7 +247,7 @@ pub unsafe fn decode(
         // SAFETY: as above.
         unsafe {
             device.launch(
-                "blob_check",
+                "blob_check_tiles",
                 Shape { grid: grid.blocks, block: grid.shape.block.max(256), shared: 0 },
                 &args,
                 stream,

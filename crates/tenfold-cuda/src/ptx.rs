@@ -4,6 +4,7 @@
 pub(crate) const MODULES: &[(&str, &str)] = &[
     ("assemble", include_str!("../ptx/assemble.ptx")),
     ("blob", include_str!("../ptx/blob.ptx")),
+    ("blob_check", include_str!("../ptx/blob_check.ptx")),
     ("levels_count", include_str!("../ptx/levels_count.ptx")),
     ("levels_decode", include_str!("../ptx/levels_decode.ptx")),
     ("levels_fixed", include_str!("../ptx/levels_fixed.ptx")),
@@ -24,9 +25,9 @@ pub(crate) const MODULES: &[(&str, &str)] = &[
     ("rate_trial", include_str!("../ptx/rate_trial.ptx")),
 ];
 
-/// The module that has a kernel: the kernel's name starts with the module's.
+/// The module that has a kernel: of those whose name the kernel's starts with, the one with the longest.
 pub(crate) fn module_of(kernel: &str) -> Option<&'static str> {
-    MODULES.iter().find(|(stem, _)| kernel.starts_with(stem)).map(|m| m.1)
+    MODULES.iter().filter(|(stem, _)| kernel.starts_with(stem)).max_by_key(|m| m.0.len()).map(|m| m.1)
 }
 
 /// Names of the kernels in a module.
