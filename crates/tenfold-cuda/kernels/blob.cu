@@ -1,8 +1,11 @@
 // Headers, read and checked by a block for each blob: what the kernels that decode have to know of it.
+//
+// Nothing else can start before this is done, so it is made to be short: one warp reads while the others add up what
+// has to be added up. Reading does not wait for the checksum; a wrong one is told instead of all that was found.
 
 #include "blob.cuh"
-#include "crc.cuh"
 #include "header_read.cuh"
+#include "header_sums.cuh"
 #include "tables_read.cuh"
 
 struct OpenArgs {
@@ -22,160 +25,157 @@ KERNEL(64) blob_place(const OpenArgs a) {
     }
 }
 
+// Fetches the first piece of a blob and checks what can be said without trusting anything; returns the length of the
+// header. All lanes of a warp take part.
+DEVICE u32 open_window(Reader &r, const Item &item) {
+    const u32 size = header_size_of(item.dtype);
+    reader_check(r, (item.blob & 15) || (size && (item.out & (size - 1))), STATUS_ALIGNMENT);
+    reader_check(r, item.work_len < sizeof(Work), STATUS_WORKSPACE);
+    if (lane_of() == 0) {
+        header_window.blob = (const u8 *)item.blob;
+        header_window.end = r.code ? 0 : (u32)min(item.blob_len & ~3ull, (u64)WINDOW);
+    }
+    __syncwarp();
+    window_fetch(0);
+    if (r.code) return 0;
+    const u32 magic[1] = {MAGIC};
+    u32 start = header_window.words[0], known = ~0u;
+    if (item.blob_len < 4) {
+        start = 0;
+        known = (1u << 8 * (u32)item.blob_len) - 1;
+#pragma unroll 1
+        for (u32 i = 0; i < (u32)item.blob_len; ++i) start |= (u32)((const u8 *)item.blob)[i] << 8 * i;
+    }
+    const u32 version = header_window.words[1] & 0xff, len = header_window.words[2];
+    reader_check(r, ((start ^ magic[0]) & known) != 0 || known == 0, STATUS_NOT_A_BLOB);
+    reader_size(r, item.blob_len < FIXED, STATUS_TRUNCATED, FIXED);
+    reader_detail(r, version != FORMAT_VERSION, STATUS_VERSION, version);
+    reader_check(r, len < FIXED + 4, STATUS_HEADER_LENGTH);
+    reader_size(r, len > item.blob_len, STATUS_TRUNCATED, len);
+    reader_check(r, len % 4 != 0, STATUS_HEADER_CHECKSUM);
+    return len;
+}
+
+// Checks that the directory starts where the tables end.
+DEVICE void check_directory(Reader &r, const Desc *d, const Item &item) {
+    const u32 pad = (0u - r.at) & 3;
+    const bool zeros = ((u32)reader_peek(r) & ((1u << 8 * pad) - 1)) == 0;
+    const u32 padded = r.at + pad, rest = r.end > padded ? r.end - padded : 0;
+    reader_check(r, !zeros || padded > r.end || rest % 8 != 0 || d->tiles != rest / 8, STATUS_DIRECTORY);
+    reader_check(r, item.work_len < sizeof(Work) + (d->tiles / RUN + 1) * 8, STATUS_WORKSPACE);
+}
+
 // Checks what the caller wants against what there is.
-DEVICE void place_output(const Item &item, Desc *d, Status *status) {
+DEVICE void place_output(Reader &r, const Item &item, Desc *d) {
     const bool same = item.dtype == d->dtype;
-    const bool converted = d->codec == CODEC_LEVELS && is_float(item.dtype) && size_of(item.dtype) <= 4 &&
+    const bool converted = d->codec == CODEC_LEVELS && is_float(item.dtype) && header_size_of(item.dtype) <= 4 &&
                            d->dtype != DTYPE_F64;
-    if (item.codec && item.codec != d->codec) return report(status, STATUS_OTHER_CODEC, d->codec);
-    if (!same && !converted) return report(status, STATUS_OUTPUT_DTYPE, d->dtype);
-    if (item.first > d->values) return report(status, STATUS_ROWS, 0, d->values);
+    const bool inside = item.first <= d->values;
     const u64 rest = d->values - item.first;
     const u64 count = item.count == ~0ull ? rest : item.count;
-    if (count > rest) return report(status, STATUS_ROWS, 0, d->values);
-    if (count * size_of(item.dtype) != item.out_len)
-        return report(status, STATUS_BUFFER, 0, count * size_of(item.dtype));
-    d->first = item.first;
-    d->end = item.first + count;
-    d->first_tile = d->first / d->tile_values;
-    d->end_tile = count == 0 ? d->first_tile : (d->end - 1) / d->tile_values + 1;
+    const u64 bytes = count * header_size_of(item.dtype);
+    reader_detail(r, item.codec && item.codec != d->codec, STATUS_OTHER_CODEC, d->codec);
+    reader_detail(r, !same && !converted, STATUS_OUTPUT_DTYPE, d->dtype);
+    reader_size(r, !inside || count > rest, STATUS_ROWS, d->values);
+    reader_size(r, bytes != item.out_len, STATUS_BUFFER, bytes);
+    if (r.code) return;
+    const u64 end = item.first + count;
+    // All values are wanted most often, and divisions take long.
+    const u64 first_tile = item.first == 0 ? 0 : header_quotient(item.first, d->tile_values);
+    u64 end_tile = first_tile;
+    if (count != 0) end_tile = end == d->values ? d->tiles : header_quotient(end - 1, d->tile_values) + 1;
+    __syncwarp();
+    if (lane_of() == 0) {
+        d->first = item.first;
+        d->end = end;
+        d->first_tile = first_tile;
+        d->end_tile = end_tile;
+    }
+    __syncwarp();
 }
 
 // One block a blob; `place` where the launch brings the list.
 DEVICE void open_blob(const OpenArgs &a, bool place) {
-    __shared__ __align__(16) Scratch s;
+    __shared__ __align__(16) TableScratch scratch;
+    __shared__ __align__(16) HeaderSums sums;
     __shared__ __align__(16) Desc desc;
-    __shared__ u32 sums[8];
-    // Why to stop before the directory is read, and whether a tile in it has a length that none may have. Two words:
-    // some threads are in the directory while others still ask whether to stop.
-    __shared__ u32 failed, odd_tile;
-    const Item item = place ? a.items[blockIdx.x] : a.to[blockIdx.x];
-    Status *status = a.status + blockIdx.x;
-    if (place && threadIdx.x == 0) {
-        a.to[blockIdx.x] = item;
-        *status = Status{0, 0, 0};
-    }
+    // Whether there is a header to sum up, and whether there is room for the directory that it speaks of.
+    __shared__ u32 there, fits;
+    const Item &item = place ? a.items[blockIdx.x] : a.to[blockIdx.x];
     Work *work = work_of(item);
     Desc *d = &desc;
-    const u8 *blob = (const u8 *)item.blob;
-    const u32 warp = warp_of(), lane = lane_of();
+    const u32 warp = warp_of(), lane = lane_of(), part = warp - 1;
+    const u32 *words = (const u32 *)item.blob;
+    Reader r = {0, 0, 0, 0, 0};
+    Runs runs = {0, 0, 0, 0};
 
-    // 1. What can be said without trusting anything.
-    if (threadIdx.x == 0) {
-        const u32 size = size_of(item.dtype);
-        u32 code = 0, detail = 0;
-        u64 need = 0;
-        if ((item.blob & 15) || (size && item.out % size)) code = STATUS_ALIGNMENT;
-        else if (item.work_len < sizeof(Work)) code = STATUS_WORKSPACE;
-        else {
-            const u32 magic[1] = {MAGIC};
-            const u32 known = item.blob_len < 4 ? (u32)item.blob_len : 4;
-            for (u32 i = 0; i < known; ++i)
-                if (blob[i] != (u8)(magic[0] >> (8 * i))) code = STATUS_NOT_A_BLOB;
-            if (known == 0) code = STATUS_NOT_A_BLOB;
-            if (code == 0 && item.blob_len < FIXED) {
-                code = STATUS_TRUNCATED;
-                need = FIXED;
-            }
-            if (code == 0 && blob[4] != FORMAT_VERSION) {
-                code = STATUS_VERSION;
-                detail = blob[4];
-            }
-            if (code == 0) {
-                const u32 len = *(const u32 *)(blob + 8);
-                if (len < FIXED + 4) code = STATUS_HEADER_LENGTH;
-                else if (len > item.blob_len) {
-                    code = STATUS_TRUNCATED;
-                    need = len;
-                } else if (len % 4 != 0) code = STATUS_HEADER_CHECKSUM;
-                else d->header_len = len;
-            }
-        }
-        if (code) report(status, code, detail, need);
-        failed = status->code;
-        odd_tile = 0;
-    }
-    crc_fill(s.crc);
-    __syncthreads();
-    if (failed) return;
-
-    // 2. The header's checksum, a share by each warp.
-    const u32 share = crc_share(crc_open(s.crc), (const u32 *)blob, d->header_len / 4 - 1, warp, 8);
-    if (lane == 0) sums[warp] = share;
-    __syncthreads();
-
-    // 3. Everything before the directory.
+    // 1. How long the header is, and how many tiles there are.
     if (warp == 0) {
-        u32 sum = 0;
-        for (u32 w = 0; w < 8; ++w) sum ^= sums[w];
-        Reader r = {blob, 0, (u32)d->header_len - 4, NO_WINDOW, s.window, 0};
-        if (sum != *(const u32 *)(blob + d->header_len - 4)) reader_fail(r, STATUS_HEADER_CHECKSUM);
-        else if (read_start(r, d, a.max_bytes, a.max_dims, status)) {
-            const bool levels = d->codec == CODEC_LEVELS;
-            if (levels) read_levels(r, d);
-            else read_planes(r, d);
-            if (r.code == 0)
-                read_tables(r, work, &s, d->tables, d->table_log, levels ? d->low : nullptr, d->tables_per_class);
-            const u32 padded = (r.at + 3) & ~3u;
-            const u64 tiles = (d->values + d->tile_values - 1) / d->tile_values;
-            if (r.code == 0) {
-                u32 pad = 0;
-                for (u32 i = r.at; i < padded; ++i) pad |= reader_byte(r);
-                const u32 rest = r.end > padded ? r.end - padded : 0;
-                if (pad || r.code || padded > r.end || rest % 8 != 0 || tiles != rest / 8) {
-                    r.code = 0;
-                    reader_fail(r, STATUS_DIRECTORY);
-                }
-            }
-            if (r.code == 0 && item.work_len < sizeof(Work) + (tiles / RUN + 1) * 8) reader_fail(r, STATUS_WORKSPACE);
+        const u32 len = open_window(r, item);
+        const bool header = r.code == 0;
+        if (header) {
+            r.end = len - 4;
             if (lane == 0) {
-                d->tiles = tiles;
-                d->directory = padded;
+                header_window.end = len - 4;
+                d->header_len = len;
             }
+            __syncwarp();
+            read_start(r, d, a.max_bytes, a.max_dims);
         }
         if (lane == 0) {
-            if (r.code) report(status, r.code);
-            failed = status->code;
+            there = header;
+            fits = r.code == 0 && d->tiles <= (len - 4 - FIXED) / 8 &&
+                   item.work_len >= sizeof(Work) + (d->tiles / RUN + 1) * 8;
         }
+    } else {
+        sums_prepare(&sums, part);
+        if (place && threadIdx.x == 32) a.to[blockIdx.x] = item;
     }
     __syncthreads();
-    if (failed) return;
 
-    // 4. Where the tiles are.
-    const u64 runs = (d->tiles + RUN - 1) / RUN;
-    const u32 *lengths = (const u32 *)(blob + d->directory);
-    for (u64 run = warp; run < runs; run += 8) {
-        u64 sum = 0;
-        bool odd = false;
-        for (u64 t = run * RUN + lane; t < min(d->tiles, (run + 1) * RUN); t += 32) {
-            const u32 len = lengths[2 * t];
-            odd |= len % 4 != 0;
-            sum += len;
-        }
-        sum = warp_sum(sum);
-        if (lane == 0) work->runs[run] = sum;
-        if (odd) odd_tile = 1;
-    }
-    __syncthreads();
+    // 2. Parameters and tables; beside that the checksum, and where the tiles are.
     if (warp == 0) {
-        u64 at = d->header_len;
-        for (u64 run = 0; run < runs; run += 32) {
-            const u64 mine = run + lane < runs ? work->runs[run + lane] : 0;
-            const u64 before = warp_before(mine);
-            if (run + lane < runs) work->runs[run + lane] = at + before;
-            at += warp_sum(mine);
+        if (r.code == 0) {
+            if (d->codec == CODEC_LEVELS) read_levels(r, d);
+            else read_planes(r, d);
         }
-        if (lane == 0) {
-            work->runs[runs] = at;
-            if (odd_tile) report(status, STATUS_TILE_LENGTH);
-            else if (at > item.blob_len) report(status, STATUS_TRUNCATED, 0, at);
-            else if (at < item.blob_len) report(status, STATUS_BYTES_AFTER);
-            else place_output(item, d, status);
-        }
+        if (r.code == 0) read_tables(r, work, d, &scratch);
+        if (r.code == 0) check_directory(r, d, item);
+    } else if (there) {
+        const u32 count = (u32)d->header_len / 4 - 1, stored = part == 0 ? words[count] : 0;
+        const u32 share = sums_crc(&sums, words, count, part);
+        if (lane == 0) sums.crc[part] = share ^ stored;
+        if (fits) runs = sums_directory(&sums, words + d->directory / 4, (u32)d->tiles, work->runs, part);
     }
     __syncthreads();
+
+    // 3. What came of it.
+    if (warp != 0) {
+        if (fits) sums_place(runs, d->header_len + sums_before(&sums, part), work->runs);
+        return;
+    }
+    if (there) {
+        u32 crc = 0, odd = 0;
+        for (u32 i = 0; i < SUM_WARPS; ++i) {
+            crc ^= sums.crc[i];
+            odd |= sums.odd[i];
+        }
+        // Nothing that a damaged header says counts.
+        if (crc != 0) r = Reader{0, 0, STATUS_HEADER_CHECKSUM, 0, 0};
+        const u64 end = d->header_len + sums_before(&sums, SUM_WARPS);
+        reader_check(r, odd != 0, STATUS_TILE_LENGTH);
+        reader_size(r, end > item.blob_len, STATUS_TRUNCATED, end);
+        reader_check(r, end < item.blob_len, STATUS_BYTES_AFTER);
+        if (r.code == 0) {
+            if (lane == 0) work->runs[(d->tiles + RUN - 1) / RUN] = end;
+            place_output(r, item, d);
+        }
+    }
+    if (lane == 0) a.status[blockIdx.x] = Status{r.code, r.detail, r.code == STATUS_DIMS ? a.max_dims : r.size};
     static_assert(sizeof(Desc) % 4 == 0, "copied by words");
-    for (u32 i = threadIdx.x; i < sizeof(Desc) / 4; i += blockDim.x) ((u32 *)&work->desc)[i] = ((const u32 *)d)[i];
+    if (r.code) return;
+#pragma unroll 1
+    for (u32 i = lane; i < sizeof(Desc) / 4; i += 32) ((u32 *)&work->desc)[i] = ((const u32 *)d)[i];
 }
 
 KERNEL(256) blob_open(const OpenArgs a) { open_blob(a, true); }

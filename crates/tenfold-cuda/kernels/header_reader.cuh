@@ -1,124 +1,117 @@
-// Reads bytes, numbers and bits of a header, which a warp fetches piece by piece. Nothing is trusted: what reaches past
-// the end is told and read as zero.
+// Reads bytes and numbers of a header, which a warp fetches piece by piece. Nothing is trusted: what reaches past the
+// end is noted, and the first trouble is the one that counts.
+//
+// A header is read once, by code that is not in any cache yet: few instructions count for more than quick ones. So
+// what is called from many places is a function, and fields next to each other come from one look.
 //
 // The twin of `blob/bytes.rs`.
 #pragma once
 
 #include "base.cuh"
 
-// Bytes of a header that a warp has at hand.
+// Bytes of a header that the warp has at hand.
 #define WINDOW 512
 
-// Reads a header. All lanes of the warp do the same, so that they can fetch the next piece together. Everything in
-// registers: whoever takes it by reference is inlined.
-struct Reader {
-    const u8 *base;
-    u32 at, end, window;
-    u8 *bytes;
-    u32 code;
+struct HeaderWindow {
+    const u8 *blob;
+    // Where the window starts, and where what may be fetched ends: multiples of four.
+    u32 from, end;
+    u32 words[WINDOW / 4 + 4];
 };
 
-#define NO_WINDOW 0x80000000u
+__shared__ HeaderWindow header_window;
 
-DEVICE void reader_fail(Reader &r, u32 code) {
-    if (r.code == 0) r.code = code;
+// Where the reader is, and what was wrong first. All lanes of the warp have the same.
+struct Reader {
+    u32 at, end;
+    u32 code, detail;
+    u64 size;
+};
+
+DEVICE void reader_check(Reader &r, bool bad, u32 code) {
+    if (bad && r.code == 0) r.code = code;
 }
 
-OUTLINE void window_fetch(const u8 *base, u32 window, u32 end, u8 *bytes) {
-    // Headers end at a multiple of four.
-    const u32 *from = (const u32 *)(base + window);
-    const u32 words = (end - window) / 4, lane = lane_of();
+// The same, with more to say: a number that was found, or bytes.
+DEVICE void reader_detail(Reader &r, bool bad, u32 code, u32 detail) {
+    if (bad && r.code == 0) r.detail = detail;
+    reader_check(r, bad, code);
+}
+
+DEVICE void reader_size(Reader &r, bool bad, u32 code, u64 size) {
+    if (bad && r.code == 0) r.size = size;
+    reader_check(r, bad, code);
+}
+
+// Fetches the window from a multiple of four on.
+OUTLINE void window_fetch(u32 from) {
+    const u32 *at = (const u32 *)(header_window.blob + from);
+    const u32 words = (header_window.end - from) / 4, lane = lane_of();
     u32 v[WINDOW / 128];
 #pragma unroll
-    for (u32 i = 0; i < WINDOW / 128; ++i) v[i] = lane + i * 32 < words ? from[lane + i * 32] : 0;
+    for (u32 i = 0; i < WINDOW / 128; ++i) v[i] = lane + i * 32 < words ? at[lane + i * 32] : 0;
     __syncwarp();
 #pragma unroll
-    for (u32 i = 0; i < WINDOW / 128; ++i) ((u32 *)bytes)[lane + i * 32] = v[i];
+    for (u32 i = 0; i < WINDOW / 128; ++i) header_window.words[lane + i * 32] = v[i];
+    if (lane == 0) header_window.from = from;
     __syncwarp();
 }
 
-DEVICE void reader_fetch(Reader &r) {
-    r.window = r.at & ~3u;
-    window_fetch(r.base, r.window, r.end, r.bytes);
+// Sees to it that `bytes` bytes from `at` on are in the window; `at` is not past the end. Returns where they are in it.
+DEVICE u32 window_reach(u32 at, u32 bytes) {
+    if (at - header_window.from > WINDOW - bytes) window_fetch(at & ~3u);
+    return at - header_window.from;
 }
 
-DEVICE u32 reader_byte(Reader &r) {
-    if (r.at >= r.end) {
-        reader_fail(r, STATUS_FIELD);
-        return 0;
-    }
-    if (r.at - r.window >= WINDOW) reader_fetch(r);
-    return r.bytes[r.at++ - r.window];
+// The next eight bytes, whatever they are.
+OUTLINE u64 window_peek(u32 at) {
+    const u32 offset = window_reach(at, 8);
+    const u32 *words = header_window.words + offset / 4;
+    const u32 middle = words[1], shift = offset % 4 * 8;
+    const u64 high = __funnelshift_r(middle, words[2], shift);
+    return high << 32 | __funnelshift_r(words[0], middle, shift);
 }
 
-DEVICE u32 reader_u32(Reader &r) {
-    u32 v = 0;
-#pragma unroll 1
-    for (u32 i = 0; i < 32; i += 8) v |= reader_byte(r) << i;
-    return v;
-}
+DEVICE u64 reader_peek(const Reader &r) { return window_peek(r.at); }
 
-DEVICE u64 reader_varint(Reader &r) {
-    u64 v = 0;
-#pragma unroll 1
-    for (u32 shift = 0; shift < 64; shift += 7) {
-        const u32 b = reader_byte(r);
-        if (r.code) return 0;
-        if ((shift == 63 && b > 1) || (shift > 0 && b == 0)) break;
-        v |= (u64)(b & 0x7f) << shift;
-        if (b < 0x80) return v;
-    }
-    reader_fail(r, STATUS_VARINT);
-    return 0;
-}
-
-// Skips bytes and returns where they start.
+// Goes on by n bytes, if there are as many, and returns where they start.
 DEVICE u32 reader_take(Reader &r, u64 n) {
     const u32 at = r.at;
-    if (n > r.end - r.at) {
-        reader_fail(r, STATUS_FIELD);
-        return at;
-    }
-    r.at += (u32)n;
+    const bool there = n <= r.end - at;
+    reader_check(r, !there, STATUS_FIELD);
+    if (there) r.at += (u32)n;
     return at;
 }
 
-// A bit string inside a header: where the next bit is, and where the string ends, counted from the blob's start.
-struct Bits {
-    u64 at, end;
+DEVICE u32 reader_byte(Reader &r) {
+    const u32 v = (u32)reader_peek(r) & 0xff;
+    reader_take(r, 1);
+    return v;
+}
+
+struct Varint {
+    u64 value;
+    u32 at, code;
 };
 
-// The next 32 bits, whatever they are.
-DEVICE u32 bits_peek(Reader &r, const Bits &b) {
-    const u32 byte = (u32)(b.at >> 3);
-    if (byte - r.window > WINDOW - 8) {
-        r.at = byte;
-        reader_fetch(r);
+OUTLINE Varint window_varint(u32 at, u32 end) {
+    u64 next = window_peek(at), v = 0;
+#pragma unroll 1
+    for (u32 shift = 0; shift < 64; shift += 7) {
+        if (at >= end) return Varint{0, at, STATUS_FIELD};
+        const u32 b = (u32)next & 0xff;
+        ++at;
+        next = shift == 49 ? window_peek(at) : next >> 8;
+        if ((shift == 63 && b > 1) || (shift > 0 && b == 0)) break;
+        v |= (u64)(b & 0x7f) << shift;
+        if (b < 0x80) return Varint{v, at, 0};
     }
-    const u32 *words = (const u32 *)r.bytes + ((byte - r.window) >> 2);
-    return __funnelshift_r(words[0], words[1], (u32)(b.at & 31));
+    return Varint{0, at, STATUS_VARINT};
 }
 
-// Goes on by n bits; false, and the reason is told, if there are fewer.
-DEVICE bool bits_skip(Reader &r, Bits &b, u32 n) {
-    b.at += n;
-    if (b.at > b.end) reader_fail(r, STATUS_TABLES);
-    return b.at <= b.end;
-}
-
-// n < 32 bits.
-DEVICE u32 bits_take(Reader &r, Bits &b, u32 n) {
-    const u32 v = bits_peek(r, b) & ((1u << n) - 1);
-    return bits_skip(r, b, n) ? v : 0;
-}
-
-DEVICE u32 bits_gamma(Reader &r, Bits &b) {
-    const u32 next = bits_peek(r, b);
-    const u32 n = (u32)__ffs((i32)next) - 1;
-    if (n > 15) {
-        reader_fail(r, STATUS_TABLES);
-        return 0;
-    }
-    if (!bits_skip(r, b, 2 * n + 1)) return 0;
-    return (1u << n) + (next >> (n + 1) & ((1u << n) - 1)) - 1;
+DEVICE u64 reader_varint(Reader &r) {
+    const Varint v = window_varint(r.at, r.end);
+    reader_check(r, v.code != 0, v.code);
+    r.at = v.at;
+    return v.value;
 }
