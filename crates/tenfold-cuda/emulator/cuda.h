@@ -130,6 +130,9 @@ inline unsigned __brev(unsigned v) {
     return r;
 }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((std::uint64_t(a) * b) >> 32); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
 inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned n) {
     return unsigned(((std::uint64_t(hi) << 32) | lo) >> (n & 31));
 }

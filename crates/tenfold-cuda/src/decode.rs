@@ -234,8 +234,8 @@ pub unsafe fn decode(
     // SAFETY: as above.
     unsafe { device.launch(open, Shape { grid: count, block: 256, shared: 0 }, &args, stream)? };
 
-    // 3. Tiles and their checksums, by the size of an element. Which codec a blob has only the device knows: both kernels are queued,
-    // and the one that has nothing to do ends at once.
+    // 3. Tiles and their checksums, by the size of an element. Which codec a blob has only the device knows: both
+    // kernels are queued, and the one that has nothing to do ends at once.
     let args = TilesArgs {
         items,
         status: status.address,

@@ -24,9 +24,9 @@ pub(crate) const MODULES: &[(&str, &str)] = &[
     ("rate_trial", include_str!("../ptx/rate_trial.ptx")),
 ];
 
-/// The module that has a kernel: the kernel's name starts with the module's.
+/// The module that has a kernel: of those whose name the kernel's starts with, the one with the longest.
 pub(crate) fn module_of(kernel: &str) -> Option<&'static str> {
-    MODULES.iter().find(|(stem, _)| kernel.starts_with(stem)).map(|m| m.1)
+    MODULES.iter().filter(|(stem, _)| kernel.starts_with(stem)).max_by_key(|m| m.0.len()).map(|m| m.1)
 }
 
 /// Names of the kernels in a module.

@@ -10,6 +10,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         ("flipped bits".into(), flips),
         ("flipped bits behind fresh checksums".into(), sealed_flips),
+        ("a header's checksum counts before what the header says".into(), checksum_first),
         ("truncations".into(), truncations),
     ]
 }
@@ -63,6 +64,22 @@ fn sealed_flips(subject: &Subject) {
                 seal(&mut bytes, tiles);
                 compare(subject, &format!("{name}: bit {bit} of byte {at}, sealed"), &bytes);
             }
+        }
+    }
+}
+
+/// A device reads a header while it adds it up.
+fn checksum_first(subject: &Subject) {
+    for (name, blob) in small_blobs() {
+        let header = tenfold::inspect(&blob).unwrap().header_bytes as usize;
+        for at in (5..8).chain(12..header) {
+            let mut bytes = blob.clone();
+            bytes[at] = !bytes[at];
+            // And it is too long besides.
+            bytes.extend([0; 4]);
+            let said = subject.decode_raw(&bytes, tenfold::Dtype::F32, 0, None, 64).unwrap_err();
+            let is_checksum = matches!(said, tenfold::Error::Corrupt("header checksum"));
+            assert!(is_checksum, "{name}: byte {at}: {said}");
         }
     }
 }

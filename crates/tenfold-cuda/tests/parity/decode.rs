@@ -11,6 +11,7 @@ pub fn cases() -> Vec<Case> {
         ("lossy blobs decode to the same bits".into(), lossy),
         ("lossless blobs decode to the same bits".into(), lossless),
         ("rows and columns of every width".into(), widths),
+        ("more tiles than a warp adds up at once".into(), many_tiles),
         ("windows of values".into(), windows),
         ("other dtypes than the blob's".into(), converted),
         ("real tensors".into(), real),
@@ -99,6 +100,23 @@ fn lossless(subject: &Subject) {
             }
         }
     }
+}
+
+/// More than seven warps of 32 lanes, each with a run of 64 tiles.
+fn many_tiles(subject: &Subject) {
+    let (tiles, tile) = (7 * 32 * 64 + 777, 1024);
+    let data: Vec<u8> = (0..tiles * tile - 5)
+        .map(|i| {
+            // Most tiles hold one value, so that this is quick.
+            let t = i / tile;
+            if t % 50 == 7 { (i % 251) as u8 } else { t as u8 }
+        })
+        .collect();
+    let sample = Sample { dtype: Dtype::U8, shape: vec![data.len()], data };
+    let options = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
+    let blob = tenfold::encode(&sample.view(), &options).unwrap();
+    assert_eq!(tenfold::inspect(&blob).unwrap().tiles, tiles as u64);
+    same(subject, &blob, "many tiles");
 }
 
 fn windows(subject: &Subject) {
