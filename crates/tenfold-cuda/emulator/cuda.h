@@ -168,6 +168,7 @@ template <class T, class U> T atomicAdd(T *p, U v) { T old = *p; *p = T(old + T(
 template <class T, class U> T atomicMax(T *p, U v) { T old = *p; if (T(v) > old) *p = T(v); return old; }
 template <class T, class U> T atomicMin(T *p, U v) { T old = *p; if (T(v) < old) *p = T(v); return old; }
 template <class T, class U> T atomicOr(T *p, U v) { T old = *p; *p = old | T(v); return old; }
+template <class T, class U> T atomicXor(T *p, U v) { T old = *p; *p = old ^ T(v); return old; }
 template <class T, class U> T atomicExch(T *p, U v) { T old = *p; *p = T(v); return old; }
 template <class T, class U, class V> T atomicCAS(T *p, U expect, V v) {
     T old = *p;

@@ -94,13 +94,31 @@ DEVICE void place_output(Reader &r, const Item &item, Desc *d) {
     __syncwarp();
 }
 
+// Whether the checksum can wait: one block would take long for it.
+DEVICE bool open_late(const Desc *d) { return d->header_len > LONG_HEADER; }
+
+// A warp's share of the header's checksum.
+DEVICE void open_checksum(HeaderSums *sums, const u32 *words, const Desc *d, u32 part) {
+    const u32 count = (u32)d->header_len / 4 - 1, stored = part == 0 ? words[count] : 0;
+    const u32 share = sums_crc(sums, words, count, part);
+    if (lane_of() == 0) sums->crc[part] = share ^ stored;
+}
+
+// Nothing that a damaged header says counts.
+DEVICE void open_verdict(Reader &r, const HeaderSums *sums) {
+    u32 crc = 0;
+    for (u32 i = 0; i < SUM_WARPS; ++i) crc ^= sums->crc[i];
+    if (crc != 0) r = Reader{0, 0, STATUS_HEADER_CHECKSUM, 0, 0};
+}
+
 // One block a blob; `place` where the launch brings the list.
 DEVICE void open_blob(const OpenArgs &a, bool place) {
     __shared__ __align__(16) TableScratch scratch;
     __shared__ __align__(16) HeaderSums sums;
     __shared__ __align__(16) Desc desc;
-    // Whether there is a header to sum up, and whether there is room for the directory that it speaks of.
-    __shared__ u32 there, fits;
+    // Whether there is a header to sum up, and whether there is room for the directory that it speaks of; whether the
+    // checksum of a long one is left to the kernels that decode.
+    __shared__ u32 there, fits, left;
     const Item &item = place ? a.items[blockIdx.x] : a.to[blockIdx.x];
     Work *work = work_of(item);
     Desc *d = &desc;
@@ -142,26 +160,26 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         if (r.code == 0) read_tables(r, work, d, &scratch);
         if (r.code == 0) check_directory(r, d, item);
     } else if (there) {
-        const u32 count = (u32)d->header_len / 4 - 1, stored = part == 0 ? words[count] : 0;
-        const u32 share = sums_crc(&sums, words, count, part);
-        if (lane == 0) sums.crc[part] = share ^ stored;
+        if (!open_late(d)) open_checksum(&sums, words, d, part);
         if (fits) runs = sums_directory(&sums, words + d->directory / 4, (u32)d->tiles, work->runs, part);
     }
     __syncthreads();
 
-    // 3. What came of it.
+    // 3. What came of it. The checksum of a long header is done here where no kernel will decode.
+    const bool late = there && open_late(d);
     if (warp != 0) {
         if (fits) sums_place(runs, d->header_len + sums_before(&sums, part), work->runs);
+        if (!late) return;
+        __syncthreads();
+        if (left) return;
+        open_checksum(&sums, words, d, part);
+        __syncthreads();
         return;
     }
     if (there) {
-        u32 crc = 0, odd = 0;
-        for (u32 i = 0; i < SUM_WARPS; ++i) {
-            crc ^= sums.crc[i];
-            odd |= sums.odd[i];
-        }
-        // Nothing that a damaged header says counts.
-        if (crc != 0) r = Reader{0, 0, STATUS_HEADER_CHECKSUM, 0, 0};
+        u32 odd = 0;
+        for (u32 i = 0; i < SUM_WARPS; ++i) odd |= sums.odd[i];
+        if (!late) open_verdict(r, &sums);
         const u64 end = d->header_len + sums_before(&sums, SUM_WARPS);
         reader_check(r, odd != 0, STATUS_TILE_LENGTH);
         reader_size(r, end > item.blob_len, STATUS_TRUNCATED, end);
@@ -171,9 +189,22 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
             place_output(r, item, d);
         }
     }
+    if (late) {
+        const bool leave = r.code == 0 && d->first_tile < d->end_tile;
+        if (lane == 0) left = leave;
+        __syncthreads();
+        if (!leave) {
+            __syncthreads();
+            open_verdict(r, &sums);
+        }
+    }
     if (lane == 0) a.status[blockIdx.x] = Status{r.code, r.detail, r.code == STATUS_DIMS ? a.max_dims : r.size};
     static_assert(sizeof(Desc) % 4 == 0, "copied by words");
     if (r.code) return;
+    if (lane == 0) {
+        work->header_sum = 0;
+        work->header_left = late && left ? (u32)((d->header_len / 4 - 1 + HEADER_PIECE - 1) / HEADER_PIECE) : 0;
+    }
 #pragma unroll 1
     for (u32 i = lane; i < sizeof(Desc) / 4; i += 32) ((u32 *)&work->desc)[i] = ((const u32 *)d)[i];
 }

@@ -25,6 +25,10 @@ static_assert(sizeof(Item) == ITEM_BYTES, "as the launch code has it");
 // Tiles whose lengths are added up together.
 #define RUN 64
 
+// Bytes from which on a header is long, and words of a piece of such a one.
+#define LONG_HEADER (32 << 10)
+#define HEADER_PIECE 4096
+
 // What a header says. Offsets count from the blob's start.
 struct Desc {
     u32 codec, dtype;
@@ -52,6 +56,9 @@ struct Desc {
 // A blob's part of the workspace.
 struct Work {
     Desc desc;
+    // A long header's checksum, which is left to the kernels that decode: what the pieces that are done come to, and
+    // how many are not.
+    u32 header_sum, header_left;
     // First slot of each symbol.
     u16 start[TABLES][256];
     // Where each run of tiles starts, counted from the blob's start; one more for the end.

@@ -4,6 +4,7 @@
 
 #include "blob.cuh"
 #include "crc_fold.cuh"
+#include "crc_running.cuh"
 
 struct TilesArgs {
     const Item *items;
@@ -21,6 +22,8 @@ struct Share {
     Status *status;
     const Work *work;
     Place place;
+    // Pieces of the header whose checksum has to be made.
+    u32 pieces;
     bool check, empty;
 };
 
@@ -34,6 +37,7 @@ DEVICE const Share &share_open(const TilesArgs &a, u32 codec, u32 size) {
         s.work = work_of(s.item);
         s.check = a.check;
         const Desc *d = &s.work->desc;
+        s.pieces = d->header_len > LONG_HEADER ? ((u32)d->header_len / 4 - 1 + HEADER_PIECE - 1) / HEADER_PIECE : 0;
         s.empty = s.status->code != 0 || d->codec != codec || size_of(s.item.dtype) != size ||
                   d->first_tile + s.place.part >= d->end_tile;
     }
@@ -41,11 +45,34 @@ DEVICE const Share &share_open(const TilesArgs &a, u32 codec, u32 size) {
     return s;
 }
 
-// A wrong checksum counts more than what its tile led a decoder to say.
+// A wrong checksum counts more than what damage led a decoder to say, and the header's most.
+DEVICE void overrule(Status *status, u32 code) {
+    for (u32 seen = 0; seen != STATUS_HEADER_CHECKSUM;) {
+        const u32 old = atomicCAS(&status->code, seen, code);
+        if (old == seen) return;
+        seen = old;
+    }
+}
+
 OUTLINE void tile_check(const Share &share, u64 number) {
     const TileAt tile = tile_at(share.item, share.work, number);
     if (crc_fold((const u32 *)tile.bytes, tile.len / 4) != tile.crc && lane_of() == 0)
-        atomicExch(&share.status->code, (u32)STATUS_TILE_CHECKSUM);
+        overrule(share.status, STATUS_TILE_CHECKSUM);
+}
+
+// A piece of a long header's checksum; whoever does the last one compares. What a damaged header led to does not count.
+OUTLINE void header_check(const Share &share, u32 piece) {
+    Work *work = work_of(share.item);
+    const u32 *header = (const u32 *)share.item.blob;
+    const u32 words = (u32)work->desc.header_len / 4 - 1;
+    const u32 begin = piece * HEADER_PIECE, end = min(words, begin + HEADER_PIECE);
+    const u32 sum = crc_multiply(crc_fold(header + begin, end - begin), running_power(words - end));
+    if (lane_of() != 0) return;
+    atomicXor(&work->header_sum, sum);
+    __threadfence();
+    if (atomicAdd(&work->header_left, ~0u) != 1) return;
+    __threadfence();
+    if (atomicXor(&work->header_sum, 0u) != header[words]) overrule(share.status, STATUS_HEADER_CHECKSUM);
 }
 
 // Deals a block's share of tiles to `warps` warps, so that few tiles are spread over many blocks. Checksums are dealt
@@ -54,6 +81,13 @@ OUTLINE void tile_check(const Share &share, u64 number) {
 template <class F> DEVICE void share_tiles(const Share &share, u32 warps, F decode) {
     const u32 warp = warp_of();
     if (warp >= warps) return;
+    if (share.pieces > 0) {
+        // Among the blocks that have tiles.
+        const Desc *d = &share.work->desc;
+        const u32 blocks = (u32)min((u64)share.place.parts, d->end_tile - d->first_tile);
+        for (u32 i = share.place.part + (warps - 1 - warp) * blocks; i < share.pieces; i += warps * blocks)
+            header_check(share, i);
+    }
     for (u32 round = 0;; ++round) {
         const Desc *d = &share.work->desc;
         const u64 parts = share.place.parts, end = d->end_tile;

@@ -1,9 +1,9 @@
 //! Damaged blobs: a device refuses what the CPU refuses, and what the CPU takes it decodes alike.
 
-use tenfold::DecodeOptions;
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal};
 
 use crate::Case;
-use crate::common::{seal, small_blobs};
+use crate::common::{Kind, Sample, seal, small_blobs};
 use crate::device::Subject;
 
 pub fn cases() -> Vec<Case> {
@@ -11,6 +11,7 @@ pub fn cases() -> Vec<Case> {
         ("flipped bits".into(), flips),
         ("flipped bits behind fresh checksums".into(), sealed_flips),
         ("a header's checksum counts before what the header says".into(), checksum_first),
+        ("long headers".into(), long_headers),
         ("truncations".into(), truncations),
     ]
 }
@@ -20,7 +21,7 @@ fn compare(subject: &Subject, name: &str, bytes: &[u8]) {
     let wanted = tenfold::decode(bytes, &DecodeOptions::default());
     let (dtype, len) = match tenfold::inspect(bytes) {
         Ok(i) if i.values < 1 << 22 => (i.dtype, i.values as usize * i.dtype.size()),
-        _ => (tenfold::Dtype::F32, 64),
+        _ => (Dtype::F32, 64),
     };
     let mut found = subject.decode_raw(bytes, dtype, 0, None, len);
     // Where the CPU could not say how large the tensor is, the device may know.
@@ -77,10 +78,39 @@ fn checksum_first(subject: &Subject) {
             bytes[at] = !bytes[at];
             // And it is too long besides.
             bytes.extend([0; 4]);
-            let said = subject.decode_raw(&bytes, tenfold::Dtype::F32, 0, None, 64).unwrap_err();
+            let said = subject.decode_raw(&bytes, Dtype::F32, 0, None, 64).unwrap_err();
             let is_checksum = matches!(said, tenfold::Error::Corrupt("header checksum"));
             assert!(is_checksum, "{name}: byte {at}: {said}");
         }
+    }
+}
+
+/// A long header is added up by those who decode.
+fn long_headers(subject: &Subject) {
+    let shape = [70_000, 16];
+    let mut reals = Sample::of(Dtype::F32, &shape, Kind::Gaussian, 5).reals();
+    for (i, v) in reals.iter_mut().enumerate() {
+        *v *= 3f64.powi((i / 16 * 7919 % 9) as i32);
+    }
+    let sample = Sample::new(Dtype::Bf16, &shape, &reals);
+    let blob = tenfold::encode(&sample.view(), &EncodeOptions::new(Goal::Bits(2.0))).unwrap();
+    let header = tenfold::inspect(&blob).unwrap().header_bytes as usize;
+    assert!(header > 33 << 10, "{header} bytes of header");
+    compare(subject, "whole", &blob);
+    let flip = |at: usize| {
+        let mut bytes = blob.clone();
+        bytes[at] ^= 0x10;
+        bytes
+    };
+    for at in (12..60).step_by(5).chain((60..header).step_by(9_001)).chain([header - 5, header - 1]) {
+        // Also where no value is wanted.
+        for (count, len) in [(None, sample.data.len()), (Some(0), 0)] {
+            let said = subject.decode_raw(&flip(at), Dtype::Bf16, 0, count, len).unwrap_err();
+            assert!(matches!(said, tenfold::Error::Corrupt("header checksum")), "byte {at}: {said}");
+        }
+    }
+    for at in (header..blob.len()).step_by(blob.len() / 10) {
+        compare(subject, &format!("byte {at}"), &flip(at));
     }
 }
 
