@@ -113,12 +113,12 @@ DEVICE void open_verdict(Reader &r, const HeaderSums *sums) {
 
 // One block a blob; `place` where the launch brings the list.
 DEVICE void open_blob(const OpenArgs &a, bool place) {
-    __shared__ __align__(16) TableScratch scratch;
+    __shared__ __align__(16) TablesRead tables;
     __shared__ __align__(16) HeaderSums sums;
     __shared__ __align__(16) Desc desc;
     // Whether there is a header to sum up, and whether there is room for the directory that it speaks of; whether the
-    // checksum of a long one is left to the kernels that decode.
-    __shared__ u32 there, fits, left;
+    // checksum of a long one is left to the kernels that decode; whether all before the tables could be read.
+    __shared__ u32 there, fits, left, whole;
     const Item &item = place ? a.items[blockIdx.x] : a.to[blockIdx.x];
     Work *work = work_of(item);
     Desc *d = &desc;
@@ -151,21 +151,27 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     }
     __syncthreads();
 
-    // 2. Parameters and tables; beside that the checksum, and where the tiles are.
+    // 2. Parameters; beside that the checksum, and where the tiles are.
     if (warp == 0) {
         if (r.code == 0) {
             if (d->codec == CODEC_LEVELS) read_levels(r, d);
             else read_planes(r, d);
         }
-        if (r.code == 0) read_tables(r, work, d, &scratch);
+        if (r.code == 0) tables_open(r, &tables);
+        const bool readable = r.code == 0;
         if (r.code == 0) check_directory(r, d, item);
+        if (lane == 0) whole = readable;
     } else if (there) {
         if (!open_late(d)) open_checksum(&sums, words, d, part);
         if (fits) runs = sums_directory(&sums, words + d->directory / 4, (u32)d->tiles, work->runs, part);
     }
     __syncthreads();
 
-    // 3. What came of it. The checksum of a long header is done here where no kernel will decode.
+    // 3. Tables.
+    if (whole) tables_read(&tables, (const u8 *)item.blob, work, d);
+    __syncthreads();
+
+    // 4. What came of it. The checksum of a long header is done here where no kernel will decode.
     const bool late = there && open_late(d);
     if (warp != 0) {
         if (fits) sums_place(runs, d->header_len + sums_before(&sums, part), work->runs);
@@ -179,6 +185,8 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     if (there) {
         u32 odd = 0;
         for (u32 i = 0; i < SUM_WARPS; ++i) odd |= sums.odd[i];
+        // Tables come before the directory.
+        if (whole && (tables.bad || tables.odd)) r = Reader{0, 0, STATUS_TABLES, 0, 0};
         if (!late) open_verdict(r, &sums);
         const u64 end = d->header_len + sums_before(&sums, SUM_WARPS);
         reader_check(r, odd != 0, STATUS_TILE_LENGTH);

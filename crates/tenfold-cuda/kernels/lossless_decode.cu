@@ -5,22 +5,23 @@
 
 // One plane of a tile: how it is stored, and where a coder stands in it.
 struct Plane {
-    u32 mode, value;
+    u32 mode;
     const u8 *bytes;
-    // Its table in shared memory, or null; and its table's number.
-    const u32 *slots;
+    // Number of its table, words of its stream, the lane's state; in place of that four times the byte of a plane that
+    // is one throughout.
     u32 table, words, x;
     Words stream;
 };
 
-// A byte of the plane, for value `i` of the tile. All lanes of the warp take part.
-DEVICE u32 plane_next(Plane &p, const Work *work, u32 i, bool active) {
-    if (p.mode == PLANE_CONSTANT) return p.value;
+// A byte of the plane, for value `i` of the tile; `slots` are the tables in shared memory, or null. All lanes of the
+// warp take part.
+DEVICE u32 plane_next(Plane &p, const Work *work, const u32 *slots, u32 i, bool active) {
+    if (p.mode == PLANE_CONSTANT) return p.x & 255;
     if (p.mode == PLANE_STORED) return active ? (u32)__ldg(p.bytes + i) : 0;
     u32 slot = 0;
     if (active) {
         const u32 at = p.x & ((1u << PLANE_LOG) - 1);
-        slot = p.slots ? p.slots[at] : slot_find(work->start[p.table], PLANE_LOG, at);
+        slot = slots ? slots[(p.table << PLANE_LOG) + at] : slot_find(work->start[p.table], PLANE_LOG, at);
         p.x = pop(p.x, slot, PLANE_LOG);
     }
     p.x = fill_up(p.stream, p.x, active);
@@ -29,7 +30,7 @@ DEVICE u32 plane_next(Plane &p, const Work *work, u32 i, bool active) {
 
 // Reads how a tile's planes are stored. Returns a status.
 template <u32 P>
-DEVICE u32 planes_read(const Item &item, const Desc *d, const TileAt &tile, u32 values, Plane *planes, const u32 *slots, u16 *rings) {
+DEVICE u32 planes_read(const Item &item, const Desc *d, const TileAt &tile, u32 values, Plane *planes, u16 *rings) {
     u64 at = 0;
     u32 tables = 0;
 #pragma unroll
@@ -39,11 +40,10 @@ DEVICE u32 planes_read(const Item &item, const Desc *d, const TileAt &tile, u32 
         const u32 head = *(const u32 *)(tile.bytes + at), rest = head >> 8;
         at += 4;
         planes[p].mode = head & 255;
-        planes[p].value = rest;
+        planes[p].x = rest * 0x01010101u;
         planes[p].bytes = tile.bytes + at;
         planes[p].words = rest;
         planes[p].table = tables;
-        planes[p].slots = slots ? slots + (tables << PLANE_LOG) : nullptr;
         u64 len = 0;
         if ((head & 255) == PLANE_CONSTANT && rest < 256) len = 0;
         else if ((head & 255) == PLANE_STORED && rest == 0) len = values;
@@ -65,10 +65,10 @@ DEVICE u32 planes_read(const Item &item, const Desc *d, const TileAt &tile, u32 
     return at == tile.len ? 0 : STATUS_TILE_LEFT;
 }
 
-template <class E, u32 P> DEVICE E planes_element(Plane *planes, const Work *work, u32 i, bool active, bool rotate) {
+template <class E, u32 P> DEVICE E planes_element(Plane *planes, const Work *work, const u32 *slots, u32 i, bool active, bool rotate) {
     E v = 0;
 #pragma unroll
-    for (u32 p = 0; p < P; ++p) v |= (E)((E)plane_next(planes[p], work, i, active) << (8 * p));
+    for (u32 p = 0; p < P; ++p) v |= (E)((E)plane_next(planes[p], work, slots, i, active) << (8 * p));
     return rotate ? (E)(v >> 1 | v << (8 * P - 1)) : v;
 }
 
@@ -119,7 +119,7 @@ template <class E, u32 P> DEVICE E planes_join(const u32 *four, u32 j, bool rota
 
 // Whole steps of 32 lanes, four at a time; returns how many were done. Stored planes come through rings too: their
 // bytes would otherwise be waited for, step by step.
-template <class E, u32 P> DEVICE u32 planes_fast(const Item &item, Plane *planes, u16 *rings, E *out, u32 values, bool rotate) {
+template <class E, u32 P> DEVICE u32 planes_fast(const Item &item, Plane *planes, const u32 *slots, u16 *rings, E *out, u32 values, bool rotate) {
     const u32 lane = lane_of(), below = (1u << lane) - 1, steps = values / 128 * 4;
 #pragma unroll
     for (u32 p = 0; p < P; ++p) {
@@ -134,10 +134,10 @@ template <class E, u32 P> DEVICE u32 planes_fast(const Item &item, Plane *planes
 #pragma unroll
         for (u32 p = 0; p < P; ++p) {
             if (planes[p].mode == PLANE_CODED)
-                four[p] = plane_four(planes[p], shared_at(planes[p].slots), planes[p].stream.ring, below);
+                four[p] = plane_four(planes[p], shared_at(slots) + (planes[p].table << (PLANE_LOG + 2)), planes[p].stream.ring, below);
             else if (planes[p].mode == PLANE_STORED)
                 four[p] = plane_stored(planes[p].stream, planes[p].stream.ring, lane);
-            else four[p] = planes[p].value * 0x01010101u;
+            else four[p] = planes[p].x;
         }
 #pragma unroll
         for (u32 j = 0; j < 4; ++j) global_put(out + j * 32, planes_join<E, P>(four, j, rotate));
@@ -155,7 +155,7 @@ template <class E> DEVICE void decode_planes_tile(const Item &item, const Work *
     const u32 values = (u32)min(d->tile_values, d->values - start);
     const u32 from = (u32)(max(d->first, start) - start), to = (u32)(min(d->end, start + values) - start);
     Plane planes[P];
-    const u32 code = planes_read<P>(item, d, tile, values, planes, slots, rings);
+    const u32 code = planes_read<P>(item, d, tile, values, planes, rings);
     if (code) {
         if (lane == 0) report(status, code);
         return;
@@ -164,11 +164,11 @@ template <class E> DEVICE void decode_planes_tile(const Item &item, const Work *
     E *out = (E *)item.out;
     u32 step = 0;
     if (from == 0 && to == values && lanes == 32 && slots)
-        step = planes_fast<E, P>(item, planes, rings, out + (start - d->first), values, rotate);
+        step = planes_fast<E, P>(item, planes, slots, rings, out + (start - d->first), values, rotate);
     for (; (u64)step * lanes < to; ++step) {
         const u32 i = step * lanes + lane;
         const bool active = lane < lanes && i < values;
-        const E v = planes_element<E, P>(planes, work, i, active, rotate);
+        const E v = planes_element<E, P>(planes, work, slots, i, active, rotate);
         if (active && i >= from && i < to) out[start + i - d->first] = v;
 #pragma unroll
         for (u32 p = 0; p < P; ++p)

@@ -8,8 +8,9 @@
 #include "pack.cuh"
 #include "split.cuh"
 
-// Bytes near those of a sample get a slot as well: below, as exponents of small values thin out slowly, and above.
-#define SPARE_BELOW 8
+// Bytes near those of a sample get a slot as well: above, and further below, as there are half as many values of every
+// exponent as of the next, and more values than the sample has find smaller ones.
+#define SPARE_BELOW 16
 #define SPARE_ABOVE 2
 // More than these would cost more than a second pass.
 #define SPARE_MOST 32

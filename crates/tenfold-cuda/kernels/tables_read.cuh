@@ -1,4 +1,8 @@
-// Tables of symbols, from their code in a header to the first slot of every symbol. A warp reads them.
+// Tables of symbols, from their code in a header to the first slot of every symbol, by all warps of a block.
+//
+// Codes have any length, and tables follow each other without a gap: where one starts is known only when the one before
+// it has been read. So a first pass takes every bit for a start and notes how far it is to the next code, to the fourth
+// and to the eighth; one warp goes through the tables in steps of eight codes; then each warp reads tables of its own.
 //
 // The twin of `entropy/table_code.rs`.
 #pragma once
@@ -6,34 +10,60 @@
 #include "blob.cuh"
 #include "header_reader.cuh"
 
-// Bits that are looked at together.
-#define CODE_BITS 512
+// Bits that are looked at together. A table has 2,400 at most: frequencies add up to 4,096.
+#define CODE_BITS 4096
+// Longest reach of eight codes.
+#define CODE_REACH 256
+#define TABLE_WARPS 8
 
+// Kinds of tables.
+#define TABLE_SHAPED 0
+#define TABLE_MEASURED 1
+#define TABLE_REPEATED 2
+
+// A table as the first warp finds it.
+struct TableRecord {
+    u32 kind;
+    // Measured: the first rank, how many, the escape's frequency. Shaped: its three numbers. Repeated: which.
+    u32 a, b, c;
+    // Where every eighth code starts.
+    u16 eighth[32];
+};
+
+// What a warp needs to make a table.
 struct TableScratch {
     u32 freq[256];
     u32 weight[128];
-    // From each bit of some to the end of the code that would start there, and of two, four and eight codes; 0 where
-    // there is none, and behind the last.
-    u8 jump[4][CODE_BITS + 32];
 };
 
-// A bit string inside a header: where the next bit is, and where the string ends, counted from the blob's start.
-struct Bits {
+struct TablesRead {
+    // The bit string in the header: where the next bit is, and where it ends, counted from the blob's start.
     u64 at, end;
+    // Tables found so far, and before this round.
+    u32 found, before;
+    // Whether something is wrong: what the first warp says, which ends the reading, and what the others say.
+    u32 bad, odd;
+    u32 words[CODE_BITS / 32 + 2];
+    // From each bit to the end of the code that would start there, of two and then of eight, and of four; 0 for none.
+    u8 one[CODE_BITS + CODE_REACH], eight[CODE_BITS + CODE_REACH], four[CODE_BITS + CODE_REACH];
+    TableRecord records[TABLES];
+    TableScratch scratch[TABLE_WARPS];
 };
 
-// Goes on by n bits.
-DEVICE void bits_skip(Reader &r, Bits &b, u64 n) {
-    b.at += n;
-    reader_check(r, b.at > b.end, STATUS_TABLES);
+// The 32 bits at a place in the words that are at hand.
+DEVICE u32 code_bits(const TablesRead *s, u32 at) {
+    return __funnelshift_r(s->words[at / 32], s->words[at / 32 + 1], at & 31);
+}
+DEVICE u32 gamma_zeros(u32 bits) { return (u32)__ffs((i32)bits) - 1; }
+DEVICE u32 gamma_value(u32 bits, u32 zeros) {
+    return (1u << zeros) + (bits >> (zeros + 1) & ((1u << zeros) - 1)) - 1;
 }
 
-// A table of three numbers, as `Shape::freqs` has it.
-DEVICE void shaped(Reader &r, u32 zero, u32 ratio, u32 bend, u32 log, bool halved, TableScratch *s) {
+// A table of three numbers, as `Shape::freqs` has it; false if there is none such.
+DEVICE bool shaped(u32 zero, u32 ratio, u32 bend, u32 log, bool halved, TableScratch *s) {
     const u32 total = 1u << log, lane = lane_of();
     if (halved) zero = 0;
-    reader_check(r, total < zero + 1, STATUS_TABLES);
-    if (r.code) return;
+    if (total < zero + 1) return false;
     const u32 side = (total - zero - 1) / 2;
     // Weights have 25 bits at most and ratios 16; all of them together have 31.
     u32 w = 1u << 24, rr = ratio << 8, sum = 0;
@@ -59,150 +89,202 @@ DEVICE void shaped(Reader &r, u32 zero, u32 ratio, u32 bend, u32 log, bool halve
     __syncwarp();
     // What rounding left over, or took too much, is level zero's.
     const u32 first = halved ? s->freq[0] : 0;
-    reader_check(r, first + total < used + 1, STATUS_TABLES);
     __syncwarp();
     if (lane == 0) {
         s->freq[ESCAPE] = 1;
         s->freq[0] = first + total - used;
     }
     __syncwarp();
+    return first + total >= used + 1;
 }
 
-// `count` codes, the frequencies of ranks `low`, …; a rank is turned into a symbol by `flip`. A code tells where the
-// next one starts, so one after the other would take long. Instead every bit is taken for a start: how far it is to the
-// next, from there to the second, the fourth, the eighth; then one goes from every eighth code to the next alone.
-DEVICE void gammas(Reader &r, Bits &b, u32 low, u32 count, u32 flip, TableScratch *s) {
-    const u32 lane = lane_of();
-#pragma unroll 1
-    for (u32 done = 0; done < count && r.code == 0;) {
-        const u32 byte = (u32)(b.at >> 3);
-        const u32 bits = (u32)min((b.end - b.at + 127) & ~127ull, (u64)CODE_BITS);
-        const u32 *words = header_window.words;
-        const u32 bit0 = window_reach(byte, CODE_BITS / 8 + 12) * 8 + (u32)(b.at & 7);
-#pragma unroll 1
-        for (u32 from = lane; from < bits; from += 128) {
-#pragma unroll
-            for (u32 i = 0; i < 128; i += 32) {
-                const u32 at = bit0 + from + i;
-                const u32 n = (u32)__ffs((i32)__funnelshift_r(words[at / 32], words[at / 32 + 1], at & 31)) - 1;
-                s->jump[0][from + i] = (u8)(n > 15 ? 0 : 2 * n + 1);
-            }
-        }
-#pragma unroll
-        for (u32 k = 0; k < 4; ++k) s->jump[k][bits + lane] = 0;
-        __syncwarp();
-#pragma unroll 1
-        for (u32 k = 0; k < 3; ++k) {
-#pragma unroll 1
-            for (u32 from = lane; from < bits; from += 128) {
-                u32 by[4];
-#pragma unroll
-                for (u32 i = 0; i < 4; ++i) by[i] = s->jump[k][from + i * 32];
-#pragma unroll
-                for (u32 i = 0; i < 4; ++i) by[i] += s->jump[k][from + i * 32 + by[i]];
-#pragma unroll
-                for (u32 i = 0; i < 4; ++i) s->jump[k + 1][from + i * 32] = (u8)by[i];
-            }
-            __syncwarp();
-        }
-        // Where every eighth code starts; at most 32 of them are wanted. Past the last bit for those of the next round.
-        u32 eighth = bits, at = 0;
-#pragma unroll 1
-        for (u32 i = 0; i < count - done && at < bits; i += 8) {
-            if (lane == i / 8) eighth = at;
-            at += s->jump[3][at];
-        }
-        // Each lane reads a code.
-        u32 end = 0, read = 0;
-        bool odd = false;
-#pragma unroll 1
-        for (u32 i = lane; i - lane < count - done; i += 32) {
-            u32 p = __shfl_sync(ALL_LANES, eighth, (i32)(i / 8));
-            if (i & 4) p += s->jump[2][p];
-            if (i & 2) p += s->jump[1][p];
-            if (i & 1) p += s->jump[0][p];
-            const bool here = i < count - done && p < bits;
-            if (here) {
-                const u32 next = __funnelshift_r(words[(bit0 + p) / 32], words[(bit0 + p) / 32 + 1], (bit0 + p) & 31);
-                const u32 n = ((u32)__ffs((i32)next) - 1) & 15;
-                s->freq[(low + done + i) ^ flip] = (1u << n) + (next >> (n + 1) & ((1u << n) - 1)) - 1;
-                odd |= s->jump[0][p] == 0;
-                end = p + s->jump[0][p];
-            }
-            read += (u32)__popc(__ballot_sync(ALL_LANES, here));
-        }
-        for (i32 by = 16; by > 0; by >>= 1) end = max(end, __shfl_xor_sync(ALL_LANES, end, by));
-        reader_check(r, read == 0 || __any_sync(ALL_LANES, odd), STATUS_TABLES);
-        bits_skip(r, b, end);
-        done += read;
-        __syncwarp();
+// Fetches the bits from `at` on and measures codes; returns how many bits there are. All threads take part.
+DEVICE u32 tables_measure(TablesRead *s, const u8 *blob) {
+    const u32 word = (u32)(s->at >> 5), skip = (u32)s->at & 31;
+    // The string ends before the directory and the checksum, so that there is a word behind its last.
+    const u32 bits = (u32)min(s->end - ((u64)word << 5), (u64)CODE_BITS), words = (bits + 31) / 32 + 1;
+    const u32 *from = (const u32 *)blob + word;
+    for (u32 i = threadIdx.x; i < CODE_BITS / 32 + 2; i += blockDim.x) s->words[i] = i < words ? from[i] : 0;
+    __syncthreads();
+    const u32 reach = bits + CODE_REACH;
+    for (u32 i = threadIdx.x; i < reach; i += blockDim.x) {
+        const u32 zeros = i < bits ? gamma_zeros(code_bits(s, i)) : 16;
+        const u32 len = 2 * zeros + 1;
+        s->one[i] = (u8)(zeros > 15 || i + len > bits ? 0 : len);
     }
+    __syncthreads();
+    const auto twice = [&](const u8 *by, u8 *to) {
+        for (u32 i = threadIdx.x; i < reach; i += blockDim.x) {
+            const u32 first = by[i], second = first ? by[i + first] : 0;
+            to[i] = (u8)(second ? first + second : 0);
+        }
+        __syncthreads();
+    };
+    twice(s->one, s->eight);
+    twice(s->eight, s->four);
+    twice(s->four, s->eight);
+    return skip < bits ? bits : 0;
 }
 
-// The next table.
-DEVICE void read_table(Reader &r, Bits &b, u32 log, bool first, bool levels, bool halved, TableScratch *s) {
-    // What stands before the frequencies has 49 bits at most; there are 57.
-    u64 next = window_peek((u32)(b.at >> 3)) >> (b.at & 7);
+// Goes on by `count` codes from bit `at`; returns 0 if there are not as many.
+DEVICE u32 tables_hop(const TablesRead *s, TableRecord *to, u32 at, u32 count) {
+    u32 i = 0;
+#pragma unroll 1
+    for (; i + 8 <= count; i += 8) {
+        if (lane_of() == 0) to->eighth[i / 8] = (u16)at;
+        const u32 by = s->eight[at];
+        if (by == 0) return 0;
+        at += by;
+    }
+    if (i < count && lane_of() == 0) to->eighth[i / 8] = (u16)at;
+    if (i + 4 <= count) {
+        const u32 by = s->four[at];
+        if (by == 0) return 0;
+        at += by;
+        i += 4;
+    }
+#pragma unroll 1
+    for (; i < count; ++i) {
+        const u32 by = s->one[at];
+        if (by == 0) return 0;
+        at += by;
+    }
+    return at;
+}
+
+// One table from bit `at` on; returns where it ends, 0 if it does not end before `bits`.
+DEVICE u32 tables_find(const TablesRead *s, TableRecord *to, u32 at, u32 bits, u32 log, bool levels, u32 last) {
+    // What stands before the frequencies has 49 bits at most.
+    const u64 next = (u64)code_bits(s, min(at + 32, CODE_BITS)) << 32 | code_bits(s, at);
     const u32 kind = (u32)next & 3;
-    next >>= 2;
-    // The table before this one again; or a kind that there is not.
-    reader_check(r, kind == 3 || (kind == 2 && first) || (kind == 0 && !levels), STATUS_TABLES);
-    bits_skip(r, b, kind == 0 ? 19 + log : 2);
-    if (r.code || kind == 2) return;
-    if (kind == 0) {
-        const u32 stored = (u32)next & ((2u << log) - 1);
-        next >>= log + 1;
-        return shaped(r, stored, (u32)next & 0xff, (u32)next >> 8 & 0xff, log, halved, s);
+    u32 a = last, b = 0, c = 0, end = at + 2;
+    if (kind == TABLE_SHAPED) {
+        a = (u32)(next >> 2) & ((2u << log) - 1);
+        b = (u32)(next >> (log + 3)) & 0xff;
+        c = (u32)(next >> (log + 11)) & 0xff;
+        end = at + 19 + log;
+    } else if (kind == TABLE_MEASURED) {
+        u32 used = 2;
+        if (levels) {
+            const u32 zeros = min(gamma_zeros((u32)(next >> 2)), 16u);
+            c = gamma_value((u32)(next >> 2), zeros) & 0xffff;
+            used += zeros > 15 ? 64 : 2 * zeros + 1;
+        }
+        if (used > 48) return 0;
+        a = (u32)(next >> used) & 0xff;
+        b = ((u32)(next >> (used + 8)) & 0xff) + 1;
+        end = at + used + 16 <= bits ? tables_hop(s, to, at + used + 16, min(b, 256 - a)) : 0;
     }
-    uint4 *freq = (uint4 *)s->freq + lane_of() * 2;
-    freq[0] = freq[1] = make_uint4(0, 0, 0, 0);
-    u32 escape = 0;
-    if (levels) {
-        const u32 n = (u32)__ffs((i32)(u32)next) - 1;
-        reader_check(r, n > 15, STATUS_TABLES);
-        if (r.code) return;
-        escape = (1u << n) + ((u32)next >> (n + 1) & ((1u << n) - 1)) - 1;
-        next >>= 2 * n + 1;
-        bits_skip(r, b, 2 * n + 1);
+    if (lane_of() == 0) {
+        to->kind = kind;
+        to->a = a;
+        to->b = b;
+        to->c = c;
     }
-    const u32 low = (u32)next & 0xff, high = low + ((u32)next >> 8 & 0xff);
-    bits_skip(r, b, 16);
-    reader_check(r, high > 255 || (levels && low == 0), STATUS_TABLES);
-    __syncwarp();
-    if (r.code) return;
-    gammas(r, b, low, high + 1 - low, levels ? 0x80 : 0, s);
-    if (levels && lane_of() == 0) s->freq[ESCAPE] = escape;
-    __syncwarp();
+    return end <= bits ? end : 0;
 }
 
-// First slots of four symbols.
-DEVICE uint2 table_starts(u32 start, uint4 freq) {
-    const u32 second = start + freq.x, third = second + freq.y, fourth = third + freq.z;
-    return make_uint2((start & 0xffff) | second << 16, (third & 0xffff) | fourth << 16);
+// Goes through the tables that end within `bits` bits. The first warp.
+DEVICE void tables_walk(TablesRead *s, u32 bits, u32 tables, u32 log, bool levels, u32 &last) {
+    const u32 first = s->found, start = (u32)s->at & 31;
+    u32 found = first, at = start;
+    bool bad = false;
+#pragma unroll 1
+    while (found < tables) {
+        const u32 end = at < bits ? tables_find(s, s->records + found, at, bits, log, levels, last) : 0;
+        if (end == 0) break;
+        __syncwarp();
+        const TableRecord *r = s->records + found;
+        bad |= r->kind > TABLE_REPEATED || (r->kind == TABLE_REPEATED && found == 0) || (r->kind == TABLE_SHAPED && !levels) ||
+               (r->kind == TABLE_MEASURED && (r->a + r->b > 256 || (levels && r->a == 0)));
+        if (r->kind != TABLE_REPEATED) last = found;
+        at = end;
+        ++found;
+    }
+    __syncwarp();
+    if (lane_of() == 0) {
+        s->before = first;
+        s->found = found;
+        s->at += at - start;
+        if (bad || found == first) s->bad = 1;
+    }
 }
 
-// Reads all tables and leaves the first slot of every symbol.
-DEVICE void read_tables(Reader &r, Work *work, const Desc *d, TableScratch *s) {
+// Makes a table; false if its frequencies do not add up. A warp.
+DEVICE bool table_make(const TablesRead *s, const TableRecord *r, u16 *to, u32 log, bool levels, bool halved, TableScratch *t) {
+    const u32 lane = lane_of();
+    bool right = true;
+    if (r->kind == TABLE_SHAPED) right = shaped(r->a, r->b, r->c, log, halved, t);
+    else {
+        __syncwarp();
+        for (u32 i = lane; i < 256; i += 32) t->freq[i] = 0;
+        __syncwarp();
+        for (u32 i = lane; i < r->b; i += 32) {
+            u32 at = r->eighth[i / 8];
+#pragma unroll 1
+            for (u32 k = i & 7; k > 0; --k) at += s->one[at];
+            const u32 bits = code_bits(s, at);
+            t->freq[(r->a + i) ^ (levels ? 0x80 : 0)] = gamma_value(bits, gamma_zeros(bits) & 15);
+        }
+        __syncwarp();
+        if (levels && lane == 0) t->freq[ESCAPE] = r->c;
+        __syncwarp();
+    }
+    // Eight symbols a lane.
+    u32 freq[8], sum = 0;
+#pragma unroll
+    for (u32 i = 0; i < 8; ++i) sum += freq[i] = t->freq[lane * 8 + i];
+    u32 start = warp_before(sum);
+    right = right && __shfl_sync(ALL_LANES, start + sum, 31) == 1u << log;
+    u32 *words = (u32 *)to + lane * 4;
+#pragma unroll
+    for (u32 i = 0; i < 8; i += 2) {
+        words[i / 2] = (start & 0xffff) | (start + freq[i]) << 16;
+        start += freq[i] + freq[i + 1];
+    }
+    return right;
+}
+
+// Finds where the tables are. The first warp.
+DEVICE void tables_open(Reader &r, TablesRead *s) {
     const u64 len = reader_varint(r);
     const u64 at = reader_take(r, len);
+    if (lane_of() == 0) {
+        s->at = at * 8;
+        s->end = (at + len) * 8;
+        s->found = 0;
+        s->bad = s->odd = 0;
+    }
+    __syncwarp();
+}
+
+// Reads all tables and leaves the first slot of every symbol. All threads of the block take part, and synchronise
+// before they ask whether all is right.
+DEVICE void tables_read(TablesRead *s, const u8 *blob, Work *work, const Desc *d) {
     const bool levels = d->codec == CODEC_LEVELS;
     const u32 tables = d->tables, log = d->table_log, per_class = d->tables_per_class;
-    Bits b = {at * 8, (at + len) * 8};
-#pragma unroll 1
-    for (u32 t = 0; t < tables && r.code == 0; ++t) {
-        const bool halved = levels && d->low[t >> (per_class - 1)] > 0;
-        read_table(r, b, log, t == 0, levels, halved, s);
-        // Eight symbols a lane.
-        const uint4 *freq = (const uint4 *)s->freq + lane_of() * 2;
-        const uint4 f = freq[0], g = freq[1];
-        const u32 four = f.x + f.y + f.z + f.w, sum = four + g.x + g.y + g.z + g.w;
-        const u32 start = warp_before(sum);
-        reader_check(r, __shfl_sync(ALL_LANES, start + sum, 31) != 1u << log, STATUS_TABLES);
-        uint2 *to = (uint2 *)work->start[t] + lane_of() * 2;
-        to[0] = table_starts(start, f);
-        to[1] = table_starts(start + four, g);
-        __syncwarp();
+    u32 last = 0;
+    while (s->found < tables && !s->bad) {
+        const u32 bits = tables_measure(s, blob);
+        if (warp_of() == 0) tables_walk(s, bits, tables, log, levels, last);
+        __syncthreads();
+        if (s->bad) break;
+        bool right = true;
+        for (u32 t = s->before + warp_of(); t < s->found; t += TABLE_WARPS) {
+            const TableRecord *r = s->records + t;
+            const bool halved = levels && d->low[t >> (per_class - 1)] > 0;
+            if (r->kind != TABLE_REPEATED)
+                right &= table_make(s, r, work->start[t], log, levels, halved, s->scratch + warp_of());
+        }
+        if (!right && lane_of() == 0) s->odd = 1;
+        __syncthreads();
     }
-    reader_check(r, (b.at + 7) / 8 != at + len, STATUS_TABLES);
-    if (r.code == 0) r.at = (u32)(at + len);
+    // Frequencies of a table that comes again.
+    if (s->bad) return;
+    for (u32 t = warp_of(); t < tables; t += TABLE_WARPS) {
+        const TableRecord *r = s->records + t;
+        if (r->kind == TABLE_REPEATED)
+            for (u32 i = lane_of(); i < 128; i += 32) ((u32 *)work->start[t])[i] = ((const u32 *)work->start[r->a])[i];
+    }
+    if (threadIdx.x == 0 && (s->at + 7) / 8 != s->end / 8) s->odd = 1;
 }

@@ -13,7 +13,7 @@ use crate::error::Result;
 /// Bytes for the header before its directory: 10 a dimension, 300 a table, and some numbers.
 const STAGED: usize = 4096;
 /// Bytes of a tensor from which on tables are made of a sample.
-const SAMPLE_FROM: usize = 16 << 20;
+const SAMPLE_FROM: usize = 64 << 20;
 /// Warps of a multiprocessor that tiles are laid out for, and of a block.
 const WARPS: u32 = 32;
 const BLOCK_WARPS: u32 = 8;
