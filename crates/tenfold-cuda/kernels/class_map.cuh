@@ -1,8 +1,9 @@
 // Which tables a lane's next values have: the class of a value is that of the sum of its row's and its column's scale.
 //
-// Values come in groups of four steps of 32 lanes. A map is asked once a group, and looks things up a group ahead, for
-// the answer is the start of the chain from one state to the next. There are four: the fewer questions a blob leaves
-// open, the fewer instructions its map takes.
+// Values come in groups of four steps of 32 lanes. A map has the tables of the group at hand; during it, it looks ahead
+// for those of the next, at first and half-way, and then goes on to them: the answer is the start of the chain from one
+// state to the next, and nobody must wait for it. There are four maps: the fewer questions a blob leaves open, the fewer
+// instructions its map takes.
 #pragma once
 
 #include "blob.cuh"
@@ -31,9 +32,9 @@ struct ClassMap {
     const u8 *cols;
     // MAP_PHASES: for each scale of a row, each column that a group may start at, and each lane: where the tables of
     // its four values are, in units of 64 bytes from the first.
-    const uint2 *phases;
-    // Columns and steps in units of 32, and columns between two starts; bytes of one row scale.
-    u32 units, apart, stride;
+    uint2 *phases;
+    // Columns of a row and between two starts, in units of 32; starts.
+    u32 units, apart, starts;
 };
 
 // Scales of rows, in the blob's header.
@@ -50,70 +51,84 @@ DEVICE u32 row_scale(const RowScales &r, u64 row) {
 struct OneClass {
     SharedAt slots;
     METHOD OneClass(const Item &, const Desc *, const ClassMap &, SharedAt slots, u64) : slots(slots) {}
-    METHOD void turn() {}
+    METHOD void look_ahead() {}
     METHOD void half_way() {}
+    METHOD void go_on() {}
     METHOD SharedAt table(u32) const { return slots; }
 };
 
-// Rows are whole steps, and there is room for the tables of every group that may come: one look-up a group.
+// Rows are whole steps, and there is room for the tables of every group that may come: one look-up a group, whose answer
+// nobody touches before the next.
 struct PhasesMap {
-    SharedAt slots, lane_at;
+    SharedAt slots;
+    // Where in `phases` the next group is, and how much a group takes there; steps from its start to the row's end.
+    SharedAt at;
+    u32 by, left;
+    // Steps of the group looked ahead to that lie in another row.
+    u32 beyond;
+    // The row; where in `phases` the part of each of 32 rows starts, one a lane.
+    u32 row, part;
+    // Steps of a row, bytes of `phases` for one.
+    u32 units, each;
+    SharedAt lane_at;
     RowScales rows;
-    u64 row;
-    // Of the lane's row among 32, and of those after: where its part of `phases` starts.
-    u32 part, part_after, of_row;
-    u32 unit, units, phase, phase_step, phases_len, stride;
     bool by_row;
-    uint2 now, ahead;
+    // Tables of the group at hand, of the next, and of those of its steps that lie in another row.
+    uint2 now, ahead, other;
 
     METHOD PhasesMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first) : slots(slots) {
         rows = RowScales{(const u8 *)item.blob, d};
         by_row = d->row_bits > 0;
         units = map.units;
-        stride = map.stride;
-        phase_step = d->col_bits ? GROUP / map.apart * 256 : 0;
-        phases_len = d->col_bits ? map.units / map.apart * 256 : 0;
+        each = d->col_bits ? 256 / map.apart : 0;
+        by = each * GROUP;
         lane_at = shared_at(map.phases) + lane_of() * 8;
-        const u64 at = (first - lane_of()) / 32;
-        row = at / units;
-        unit = (u32)(at - row * units);
-        phase = d->col_bits ? unit / map.apart * 256 : 0;
-        part = row_scale(rows, (row & ~31ull) + lane_of()) * stride;
-        part_after = row_scale(rows, (row & ~31ull) + 32 + lane_of()) * stride;
-        of_row = __shfl_sync(ALL_LANES, part, (int)(row & 31));
-        now = ahead = make_uint2(0, 0);
-        fetch();
+        const u64 step = (first - lane_of()) / 32;
+        row = (u32)(step / units);
+        const u32 unit = (u32)(step - (u64)row * units);
+        left = units - unit;
+        part = part_from(row & ~31u);
+        at = part_at() + unit * each;
+        other = make_uint2(0, 0);
+        look_ahead();
+        go_on();
     }
+
+    METHOD u32 part_from(u32 first) const {
+        return row_scale(rows, (u64)first + lane_of()) * max(units * each, 256u);
+    }
+    METHOD SharedAt part_at() const { return lane_at + __shfl_sync(ALL_LANES, part, (int)(row & 31)); }
+    METHOD static uint2 tables_at(SharedAt at) { return make_uint2(shared_u32(at), shared_u32(at + 4)); }
 
     // All lanes alike.
-    METHOD void fetch() {
-        const SharedAt at = lane_at + phase;
-        ahead = shared_u64(at + of_row);
-        unit += GROUP;
-        phase += phase_step;
-        if (unit < units) return;
-        unit -= units;
-        phase -= phases_len;
-        if (!by_row) return;
-        ++row;
-        if ((row & 31) == 0) {
-            part = part_after;
-            part_after = row_scale(rows, row + 32 + lane_of()) * stride;
+    METHOD void look_ahead() {
+        ahead = tables_at(at);
+        at += by;
+        beyond = 0;
+        if (left > GROUP) {
+            left -= GROUP;
+            return;
         }
-        of_row = __shfl_sync(ALL_LANES, part, (int)(row & 31));
-        if (unit == 0) return;
-        // Steps of the group that lie in the next row.
-        const uint2 other = shared_u64(at + of_row);
-        if (unit == 3) ahead.x = (ahead.x & 0xffff) | (other.x & ~0xffffu);
-        if (unit == 1) ahead.y = (ahead.y & 0xffff) | (other.y & ~0xffffu);
-        else ahead.y = other.y;
+        const u32 over = GROUP - left, phase = (units - left) * each;
+        left = units - over;
+        if (by_row) {
+            ++row;
+            if ((row & 31) == 0) part = part_from(row);
+            beyond = over;
+        }
+        const SharedAt start = part_at();
+        at = start + over * each;
+        if (beyond) other = tables_at(start + phase);
     }
 
-    METHOD void turn() {
-        now = ahead;
-        fetch();
-    }
     METHOD void half_way() {}
+    METHOD void go_on() {
+        now = ahead;
+        if (beyond) {
+            if (beyond == 3) now.x = (now.x & 0xffff) | (other.x & ~0xffffu);
+            now.y = beyond == 1 ? (now.y & 0xffff) | (other.y & ~0xffffu) : other.y;
+        }
+    }
     METHOD SharedAt table(u32 j) const { return plus_half_64(j < 2 ? now.x : now.y, j & 1, slots); }
 };
 
@@ -140,11 +155,12 @@ struct AlignedMap {
         col += (u32)(from - row * width);
         scale = sums + 4 * row_scale(rows, row);
         next_scale = sums + 4 * row_scale(rows, row + 1);
-        columns();
+        look_ahead();
         half_way();
+        go_on();
     }
 
-    METHOD void columns() {
+    METHOD void look_ahead() {
         four = by_column ? shared_u32(col) : 0;
         here = scale;
         col += GROUP * 32;
@@ -156,14 +172,13 @@ struct AlignedMap {
         }
     }
 
-    METHOD void turn() {
-#pragma unroll
-        for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
-        columns();
-    }
     METHOD void half_way() {
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) ahead[j] = shared_u32(plus_byte(four, j, here));
+    }
+    METHOD void go_on() {
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
     }
     METHOD SharedAt table(u32 j) const { return slots + now[j]; }
 };
@@ -189,11 +204,12 @@ struct AnyMap {
         col += (u32)(first - row * width);
         scale = sums + 4 * row_scale(rows, row);
         next_scale = sums + 4 * row_scale(rows, row + 1);
-        columns();
+        look_ahead();
         half_way();
+        go_on();
     }
 
-    METHOD void columns() {
+    METHOD void look_ahead() {
         crossed = false;
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
@@ -206,11 +222,6 @@ struct AnyMap {
         }
     }
 
-    METHOD void turn() {
-#pragma unroll
-        for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
-        columns();
-    }
     METHOD void half_way() {
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) ahead[j] = shared_u32(pick[j]);
@@ -218,25 +229,25 @@ struct AnyMap {
             if (crossed) next_scale = sums + 4 * row_scale(rows, ++row + 1);
         }
     }
+    METHOD void go_on() {
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
+    }
     METHOD SharedAt table(u32 j) const { return slots + now[j]; }
 };
 
-// Lays a blob's map out in a block's shared memory from byte `used` on, as well as there is room; returns the bytes
-// used then. All threads of the block take part, and synchronise after.
-DEVICE u32 map_open(ClassMap &map, const Item &item, const Desc *d, bool has_slots, u8 *memory, u32 used, u32 room) {
-    map.kind = MAP_NONE;
-    if (!has_slots) return used;
-    map.kind = MAP_ONE;
-    if (d->classes == 1) return used;
-    map.kind = MAP_NONE;
+// Lays a blob's map out in a block's shared memory from byte `used` on, as well as there is room, and fetches scales.
+// All threads of the block take part, and synchronise before `map_fill`.
+DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_slots, u8 *memory, u32 used, u32 room) {
+    map.kind = has_slots && d->classes == 1 ? MAP_ONE : MAP_NONE;
     // Four steps may lead into the next row, but not beyond.
-    if (d->width < 128 || d->width >= 1u << 30) return used;
+    if (!has_slots || d->classes == 1 || d->width < 128 || d->width >= 1u << 30) return;
     const u32 per_class = d->tables_per_class, width = (u32)d->width;
     used = (used + 15) & ~15u;
     u32 *base = (u32 *)(memory + used);
     u8 *cols = memory + used + SUMS * 4;
     const u64 end = (u64)used + SUMS * 4 + (d->col_bits ? width : 0);
-    if (end > room) return used;
+    if (end > room) return;
     map.base = base;
     map.cols = cols;
     const bool aligned = width % 128 == 0 && d->tile_values % 128 == 0;
@@ -245,11 +256,11 @@ DEVICE u32 map_open(ClassMap &map, const Item &item, const Desc *d, bool has_slo
     // Groups start at columns that are a multiple of the largest number that divides them and a row.
     map.units = width / 32;
     map.apart = map.units % 4 == 0 ? 4 : map.units % 2 == 0 ? 2 : 1;
-    const u32 starts = d->col_bits ? map.units / map.apart : 1;
-    map.stride = starts * 256;
-    const u64 phases_at = (end + 15) & ~15ull, phases_end = phases_at + ((u64)map.stride << d->row_bits);
-    if (width % 32 == 0 && d->steps % map.apart == 0 && d->lanes == 32 && phases_end <= room) map.kind = MAP_PHASES;
-    map.phases = (const uint2 *)(memory + phases_at);
+    map.starts = d->col_bits ? map.units / map.apart : 1;
+    const u64 phases_at = (end + 15) & ~15ull, phases_end = phases_at + ((u64)map.starts * 256 << d->row_bits);
+    const bool even = width % 32 == 0 && d->steps % map.apart == 0 && d->lanes == 32;
+    if (even && phases_end <= room && d->values / width < 1u << 31) map.kind = MAP_PHASES;
+    map.phases = (uint2 *)(memory + phases_at);
 
     for (u32 i = threadIdx.x; i < SUMS; i += blockDim.x) base[i] = (u32)d->class_of_sum[i] * per_class << d->log << 2;
     if (d->col_bits)
@@ -257,18 +268,22 @@ DEVICE u32 map_open(ClassMap &map, const Item &item, const Desc *d, bool has_slo
             const u32 at = map.kind == MAP_ALIGNED ? (i & ~127u) | (i & 31) << 2 | (i >> 5 & 3) : i;
             cols[at] = (u8)(4 * scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, i));
         }
-    if (map.kind != MAP_PHASES) return (u32)end;
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < (starts * 32) << d->row_bits; i += blockDim.x) {
-        const u32 row = i / (starts * 32), start = i / 32 % starts, lane = i % 32;
+}
+
+// Fills in what follows from the scales. All threads of the block take part, and synchronise after.
+DEVICE void map_fill(const ClassMap &map, const Desc *d) {
+    if (map.kind != MAP_PHASES) return;
+    const u32 each = map.starts * 32;
+    const bool by_column = d->col_bits > 0;
+    for (u32 i = threadIdx.x; i < each << d->row_bits; i += blockDim.x) {
+        const u32 row = i / each, start = (i - row * each) / 32, lane = i % 32;
         u32 at[GROUP];
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
             const u32 unit = start * map.apart + j;
             const u32 col = (unit < map.units ? unit : unit - map.units) * 32 + lane;
-            at[j] = base[row + (d->col_bits ? cols[col] / 4 : 0)] / 64;
+            at[j] = map.base[row + (by_column ? map.cols[col] / 4 : 0)] / 64;
         }
-        ((uint2 *)map.phases)[i] = make_uint2(at[0] | at[1] << 16, at[2] | at[3] << 16);
+        map.phases[i] = make_uint2(at[0] | at[1] << 16, at[2] | at[3] << 16);
     }
-    return (u32)phases_end;
 }

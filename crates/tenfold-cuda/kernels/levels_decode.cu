@@ -112,12 +112,14 @@ template <class E> DEVICE void decode_blob(const TilesArgs &a) {
         if (sizeof(E) < 4 && (i & 255) == ESCAPE) v |= LUT_ESCAPE;
         lut[i] = v;
     }
+    map_open(near.map, item, d, near.slots != nullptr, memory, (u32)slots_end, a.shared);
     // The rings are not in use yet.
     if (near.slots)
         slots_fill(slots, work->start, d->tables, d->log, (u16 *)memory, warps * RING_ROOM / 512, [&](u32 t) {
             return slots_at(d, t / d->tables_per_class, t % d->tables_per_class);
         });
-    map_open(near.map, item, d, near.slots != nullptr, memory, (u32)slots_end, a.shared);
+    __syncthreads();
+    map_fill(near.map, d);
     __syncthreads();
     share_tiles(share, warps, [&](u64 tile) { decode_tile<E>(item, work, near, tile, share.status); });
 }

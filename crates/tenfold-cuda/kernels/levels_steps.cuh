@@ -138,7 +138,7 @@ DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &ma
         const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
         SharedAt at = from;
         u32 escaped = 0;
-        map.turn();
+        map.look_ahead();
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
             const u32 q = (u32)((i32)s >> 31);
@@ -161,6 +161,7 @@ DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &ma
             s = s_before;
             break;
         }
+        map.go_on();
         out += GROUP * 32;
         w.at += (u32)(at - from) / 2;
         words_refill(w);
@@ -198,6 +199,7 @@ DEVICE void steps_grouped(const Item &item, const Desc *d, const Near &near, con
         step = steps_fast<E>(item, d, near, map, t, c, step, end);
         if (step == end) break;
         steps_escaped<E>(item, d, map, t, c, step);
+        map.go_on();
         step += GROUP;
     }
 }

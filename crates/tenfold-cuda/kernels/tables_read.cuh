@@ -104,25 +104,31 @@ DEVICE u32 tables_measure(TablesRead *s, const u8 *blob) {
     // The string ends before the directory and the checksum, so that there is a word behind its last.
     const u32 bits = (u32)min(s->end - ((u64)word << 5), (u64)CODE_BITS), words = (bits + 31) / 32 + 1;
     const u32 *from = (const u32 *)blob + word;
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < CODE_BITS / 32 + 2; i += blockDim.x) s->words[i] = i < words ? from[i] : 0;
     __syncthreads();
     const u32 reach = bits + CODE_REACH;
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < reach; i += blockDim.x) {
         const u32 zeros = i < bits ? gamma_zeros(code_bits(s, i)) : 16;
         const u32 len = 2 * zeros + 1;
         s->one[i] = (u8)(zeros > 15 || i + len > bits ? 0 : len);
     }
     __syncthreads();
-    const auto twice = [&](const u8 *by, u8 *to) {
+    // Of two codes, of four, of eight.
+    const u8 *by = s->one;
+    u8 *to = s->eight;
+#pragma unroll 1
+    for (u32 round = 0; round < 3; ++round) {
+#pragma unroll 2
         for (u32 i = threadIdx.x; i < reach; i += blockDim.x) {
             const u32 first = by[i], second = first ? by[i + first] : 0;
             to[i] = (u8)(second ? first + second : 0);
         }
         __syncthreads();
-    };
-    twice(s->one, s->eight);
-    twice(s->eight, s->four);
-    twice(s->four, s->eight);
+        by = to;
+        to = round == 0 ? s->four : s->eight;
+    }
     return skip < bits ? bits : 0;
 }
 
@@ -152,61 +158,56 @@ DEVICE u32 tables_hop(const TablesRead *s, TableRecord *to, u32 at, u32 count) {
     return at;
 }
 
-// One table from bit `at` on; returns where it ends, 0 if it does not end before `bits`.
-DEVICE u32 tables_find(const TablesRead *s, TableRecord *to, u32 at, u32 bits, u32 log, bool levels, u32 last) {
-    // What stands before the frequencies has 49 bits at most.
-    const u64 next = (u64)code_bits(s, min(at + 32, CODE_BITS)) << 32 | code_bits(s, at);
-    const u32 kind = (u32)next & 3;
-    u32 a = last, b = 0, c = 0, end = at + 2;
-    if (kind == TABLE_SHAPED) {
-        a = (u32)(next >> 2) & ((2u << log) - 1);
-        b = (u32)(next >> (log + 3)) & 0xff;
-        c = (u32)(next >> (log + 11)) & 0xff;
-        end = at + 19 + log;
-    } else if (kind == TABLE_MEASURED) {
-        u32 used = 2;
-        if (levels) {
-            const u32 zeros = min(gamma_zeros((u32)(next >> 2)), 16u);
-            c = gamma_value((u32)(next >> 2), zeros) & 0xffff;
-            used += zeros > 15 ? 64 : 2 * zeros + 1;
-        }
-        if (used > 48) return 0;
-        a = (u32)(next >> used) & 0xff;
-        b = ((u32)(next >> (used + 8)) & 0xff) + 1;
-        end = at + used + 16 <= bits ? tables_hop(s, to, at + used + 16, min(b, 256 - a)) : 0;
-    }
-    if (lane_of() == 0) {
-        to->kind = kind;
-        to->a = a;
-        to->b = b;
-        to->c = c;
-    }
-    return end <= bits ? end : 0;
-}
-
 // Goes through the tables that end within `bits` bits. The first warp.
 DEVICE void tables_walk(TablesRead *s, u32 bits, u32 tables, u32 log, bool levels, u32 &last) {
-    const u32 first = s->found, start = (u32)s->at & 31;
-    u32 found = first, at = start;
+    const u32 before = s->found, start = (u32)s->at & 31;
+    u32 found = before, at = start;
     bool bad = false;
 #pragma unroll 1
-    while (found < tables) {
-        const u32 end = at < bits ? tables_find(s, s->records + found, at, bits, log, levels, last) : 0;
-        if (end == 0) break;
-        __syncwarp();
-        const TableRecord *r = s->records + found;
-        bad |= r->kind > TABLE_REPEATED || (r->kind == TABLE_REPEATED && found == 0) || (r->kind == TABLE_SHAPED && !levels) ||
-               (r->kind == TABLE_MEASURED && (r->a + r->b > 256 || (levels && r->a == 0)));
-        if (r->kind != TABLE_REPEATED) last = found;
+    for (; found < tables && at < bits; ++found) {
+        TableRecord *to = s->records + found;
+        // What stands before the frequencies has 49 bits at most.
+        const u64 next = (u64)code_bits(s, min(at + 32, CODE_BITS)) << 32 | code_bits(s, at);
+        const u32 kind = (u32)next & 3;
+        u32 a = last, b = 0, c = 0, end = at + 2;
+        if (kind == TABLE_MEASURED) {
+            u32 used = 2;
+            if (levels) {
+                const u32 zeros = gamma_zeros((u32)(next >> 2) | 1u << 16);
+                c = gamma_value((u32)(next >> 2), zeros) & 0xffff;
+                used += 2 * zeros + 1;
+                bad |= zeros > 15;
+            }
+            a = (u32)(next >> used) & 0xff;
+            b = ((u32)(next >> (used + 8)) & 0xff) + 1;
+            bad |= a + b > 256 || (levels && a == 0);
+            end = at + used + 16;
+            end = end <= bits ? tables_hop(s, to, end, min(b, 256 - a)) : 0;
+        } else if (kind == TABLE_SHAPED) {
+            a = (u32)(next >> 2) & ((2u << log) - 1);
+            b = (u32)(next >> (log + 3)) & 0xff;
+            c = (u32)(next >> (log + 11)) & 0xff;
+            end = at + 19 + log;
+            bad |= !levels;
+        } else {
+            bad |= kind != TABLE_REPEATED || found == 0;
+        }
+        if (end == 0 || end > bits) break;
+        if (lane_of() == 0) {
+            to->kind = kind;
+            to->a = a;
+            to->b = b;
+            to->c = c;
+        }
+        if (kind != TABLE_REPEATED) last = found;
         at = end;
-        ++found;
     }
     __syncwarp();
     if (lane_of() == 0) {
-        s->before = first;
+        s->before = before;
         s->found = found;
         s->at += at - start;
-        if (bad || found == first) s->bad = 1;
+        if (bad || found == before) s->bad = 1;
     }
 }
 
@@ -217,8 +218,10 @@ DEVICE bool table_make(const TablesRead *s, const TableRecord *r, u16 *to, u32 l
     if (r->kind == TABLE_SHAPED) right = shaped(r->a, r->b, r->c, log, halved, t);
     else {
         __syncwarp();
+#pragma unroll 1
         for (u32 i = lane; i < 256; i += 32) t->freq[i] = 0;
         __syncwarp();
+#pragma unroll 1
         for (u32 i = lane; i < r->b; i += 32) {
             u32 at = r->eighth[i / 8];
 #pragma unroll 1
@@ -270,6 +273,7 @@ DEVICE void tables_read(TablesRead *s, const u8 *blob, Work *work, const Desc *d
         __syncthreads();
         if (s->bad) break;
         bool right = true;
+#pragma unroll 1
         for (u32 t = s->before + warp_of(); t < s->found; t += TABLE_WARPS) {
             const TableRecord *r = s->records + t;
             const bool halved = levels && d->low[t >> (per_class - 1)] > 0;
@@ -279,11 +283,13 @@ DEVICE void tables_read(TablesRead *s, const u8 *blob, Work *work, const Desc *d
         if (!right && lane_of() == 0) s->odd = 1;
         __syncthreads();
     }
-    // Frequencies of a table that comes again.
     if (s->bad) return;
+    // A table that comes again.
+#pragma unroll 1
     for (u32 t = warp_of(); t < tables; t += TABLE_WARPS) {
         const TableRecord *r = s->records + t;
         if (r->kind == TABLE_REPEATED)
+#pragma unroll 1
             for (u32 i = lane_of(); i < 128; i += 32) ((u32 *)work->start[t])[i] = ((const u32 *)work->start[r->a])[i];
     }
     if (threadIdx.x == 0 && (s->at + 7) / 8 != s->end / 8) s->odd = 1;
