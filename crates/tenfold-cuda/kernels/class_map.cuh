@@ -57,78 +57,63 @@ struct OneClass {
     METHOD SharedAt table(u32) const { return slots; }
 };
 
-// Rows are whole steps, and there is room for the tables of every group that may come: one look-up a group, whose answer
-// nobody touches before the next.
+// Rows are whole steps, and there is room for the tables of every group that may come: one look-up a group.
 struct PhasesMap {
-    SharedAt slots;
-    // Where in `phases` the next group is, and how much a group takes there; steps from its start to the row's end.
-    SharedAt at;
-    u32 by, left;
-    // Steps of the group looked ahead to that lie in another row.
-    u32 beyond;
-    // The row; where in `phases` the part of each of 32 rows starts, one a lane.
-    u32 row, part;
-    // Steps of a row, bytes of `phases` for one.
-    u32 units, each;
-    SharedAt lane_at;
+    SharedAt slots, lane_at;
     RowScales rows;
+    u64 row;
+    // Where the parts of 32 rows start in `phases`, one a lane; of the 32 after; and that of the row.
+    u32 part, part_after, of_row;
+    // Steps of a row, and those before the next group; the same as places in a part.
+    u32 units, unit, phases_len, phase, phase_step, stride;
     bool by_row;
-    // Tables of the group at hand, of the next, and of those of its steps that lie in another row.
-    uint2 now, ahead, other;
+    uint2 now, ahead;
 
     METHOD PhasesMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first) : slots(slots) {
         rows = RowScales{(const u8 *)item.blob, d};
         by_row = d->row_bits > 0;
         units = map.units;
-        each = d->col_bits ? 256 / map.apart : 0;
-        by = each * GROUP;
+        stride = map.starts * 256;
+        phase_step = d->col_bits ? GROUP / map.apart * 256 : 0;
+        phases_len = d->col_bits ? stride : 0;
         lane_at = shared_at(map.phases) + lane_of() * 8;
-        const u64 step = (first - lane_of()) / 32;
-        row = (u32)(step / units);
-        const u32 unit = (u32)(step - (u64)row * units);
-        left = units - unit;
-        part = part_from(row & ~31u);
-        at = part_at() + unit * each;
-        other = make_uint2(0, 0);
+        const u64 at = (first - lane_of()) / 32;
+        row = at / units;
+        unit = (u32)(at - row * units);
+        phase = d->col_bits ? unit / map.apart * 256 : 0;
+        part = row_scale(rows, (row & ~31ull) + lane_of()) * stride;
+        part_after = row_scale(rows, (row & ~31ull) + 32 + lane_of()) * stride;
+        of_row = __shfl_sync(ALL_LANES, part, (int)(row & 31));
         look_ahead();
         go_on();
     }
 
-    METHOD u32 part_from(u32 first) const {
-        return row_scale(rows, (u64)first + lane_of()) * max(units * each, 256u);
-    }
-    METHOD SharedAt part_at() const { return lane_at + __shfl_sync(ALL_LANES, part, (int)(row & 31)); }
-    METHOD static uint2 tables_at(SharedAt at) { return make_uint2(shared_u32(at), shared_u32(at + 4)); }
-
     // All lanes alike.
     METHOD void look_ahead() {
-        ahead = tables_at(at);
-        at += by;
-        beyond = 0;
-        if (left > GROUP) {
-            left -= GROUP;
-            return;
+        const SharedAt at = lane_at + phase;
+        ahead = shared_u64(at + of_row);
+        unit += GROUP;
+        phase += phase_step;
+        if (unit < units) return;
+        unit -= units;
+        phase -= phases_len;
+        if (!by_row) return;
+        ++row;
+        if ((row & 31) == 0) {
+            part = part_after;
+            part_after = row_scale(rows, row + 32 + lane_of()) * stride;
         }
-        const u32 over = GROUP - left, phase = (units - left) * each;
-        left = units - over;
-        if (by_row) {
-            ++row;
-            if ((row & 31) == 0) part = part_from(row);
-            beyond = over;
-        }
-        const SharedAt start = part_at();
-        at = start + over * each;
-        if (beyond) other = tables_at(start + phase);
+        of_row = __shfl_sync(ALL_LANES, part, (int)(row & 31));
+        if (unit == 0) return;
+        // Steps of the group that lie in the next row.
+        const uint2 other = shared_u64(at + of_row);
+        if (unit == 3) ahead.x = (ahead.x & 0xffff) | (other.x & ~0xffffu);
+        if (unit == 1) ahead.y = (ahead.y & 0xffff) | (other.y & ~0xffffu);
+        else ahead.y = other.y;
     }
 
     METHOD void half_way() {}
-    METHOD void go_on() {
-        now = ahead;
-        if (beyond) {
-            if (beyond == 3) now.x = (now.x & 0xffff) | (other.x & ~0xffffu);
-            now.y = beyond == 1 ? (now.y & 0xffff) | (other.y & ~0xffffu) : other.y;
-        }
-    }
+    METHOD void go_on() { now = ahead; }
     METHOD SharedAt table(u32 j) const { return plus_half_64(j < 2 ? now.x : now.y, j & 1, slots); }
 };
 
@@ -259,7 +244,7 @@ DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_sl
     map.starts = d->col_bits ? map.units / map.apart : 1;
     const u64 phases_at = (end + 15) & ~15ull, phases_end = phases_at + ((u64)map.starts * 256 << d->row_bits);
     const bool even = width % 32 == 0 && d->steps % map.apart == 0 && d->lanes == 32;
-    if (even && phases_end <= room && d->values / width < 1u << 31) map.kind = MAP_PHASES;
+    if (even && phases_end <= room) map.kind = MAP_PHASES;
     map.phases = (uint2 *)(memory + phases_at);
 
     for (u32 i = threadIdx.x; i < SUMS; i += blockDim.x) base[i] = (u32)d->class_of_sum[i] * per_class << d->log << 2;

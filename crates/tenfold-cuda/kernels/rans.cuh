@@ -99,7 +99,7 @@ DEVICE u32 slot_find(const u16 *start, u32 log, u32 slot) {
 }
 
 // Fills tables of 2^log slots, table t at `place(t)`. All threads of a block take part, and synchronise after. `near` is
-// shared memory for the starts of `room` tables at a time. A thread takes eight slots: it searches but once.
+// shared memory for the starts of `room` tables at a time. A thread takes eight slots, so that it searches but seldom.
 template <class F> DEVICE void slots_fill(u32 *slots, const u16 (*start)[256], u32 tables, u32 log, u16 *near, u32 room, F place) {
     for (u32 from = 0; from < tables; from += room) {
         const u32 count = min(room, tables - from);
@@ -113,9 +113,14 @@ template <class F> DEVICE void slots_fill(u32 *slots, const u16 (*start)[256], u
             u32 v[8];
 #pragma unroll
             for (u32 j = 0; j < 8; ++j) {
-                while (slot + j >= end) {
+                if (slot + j >= end) {
                     first = end;
                     end = owner_end(starts, ++owner, log);
+                    // A symbol without slots, and most often more of them.
+                    if (slot + j >= end) {
+                        owner = slot_owner(starts, slot + j);
+                        end = owner_end(starts, owner, log);
+                    }
                 }
                 v[j] = slot_of(slot + j - first, end - first, owner);
             }
