@@ -3,7 +3,7 @@
 //! A call queues a few kernels on the caller's stream and returns: headers are read and checked on the device,
 //! then tiles are decoded, a warp each. What came of it lies in a [`Status`] a blob, on the device too.
 
-use tenfold::{Codec, Dtype, Goal, Limits};
+use tenfold::{Codec, Dtype, Limits};
 
 use crate::constants::{ITEM_BYTES, ITEMS_PER_LAUNCH, WORK_BYTES};
 use crate::device::{Device, DeviceSlice};
@@ -137,12 +137,10 @@ fn codec_id(codec: Codec) -> u32 {
 
 /// Values a lane for blobs that a device decodes one at a time and soon: [`tenfold::EncodeOptions::lane_values`]. A warp
 /// takes a lane's values one after the other, so a small tensor is quick only if its lanes are short; each lane costs
-/// about 24 bits. Against the longest lanes a lossy tensor of 64 Mi values takes 0.032 bits a value more, one of 16 Mi
-/// 0.056. In a lossless blob checksums take a larger part of the time, and warps with several short tiles check at
-/// different times; there lanes cost little beside the rest. Where many tensors are decoded in one call, the default does.
-pub fn lane_values(values: u64, goal: Goal) -> u32 {
+/// about 24 bits. Against the longest lanes a tensor of 64 Mi values takes 0.032 bits a value more, one of 16 Mi 0.056.
+/// Where many tensors are decoded in one call, the default does.
+pub fn lane_values(values: u64) -> u32 {
     match values {
-        n if n >= 256 << 20 && goal == Goal::Lossless => 1024,
         n if n >= 256 << 20 => 4096,
         n if n >= 48 << 20 => 640,
         _ => 384,

@@ -29,7 +29,7 @@ pub(super) struct Subject {
 impl Subject {
     /// At least `size` values of N(0, 0.02) in bf16.
     pub fn gaussian(size: usize, goal: Goal, effort: Effort, threads: usize) -> Result<Subject> {
-        Subject::in_lanes(size, lane_values(size as u64, goal), goal, effort, threads)
+        Subject::in_lanes(size, lane_values(size as u64), goal, effort, threads)
     }
 
     /// The same with lanes of so many values.
@@ -78,12 +78,12 @@ pub(super) fn options(size: usize, goal: Goal, effort: Effort, threads: usize) -
     EncodeOptions::new(goal)
         .with_effort(effort)
         .with_threads(threads)
-        .with_lane_values(lane_values(size as u64, goal))
+        .with_lane_values(lane_values(size as u64))
 }
 
 /// Values of a tile of such blobs.
-pub(super) fn tile_values(size: usize, goal: Goal) -> usize {
-    tenfold::format::MAX_LANES * lane_values(size as u64, goal) as usize
+pub(super) fn tile_values(size: usize) -> usize {
+    tenfold::format::MAX_LANES * lane_values(size as u64) as usize
 }
 
 /// Decodes again and again, with the checksums of tiles or without; the outputs are held against the CPU's.

@@ -58,7 +58,7 @@ fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
 }
 
 fn one(rig: &Rig, case: &Case, threads: usize) -> Result<(About, Times)> {
-    let tensor = gaussian(case.size, lane_values(case.size as u64, case.goal))?;
+    let tensor = gaussian(case.size, lane_values(case.size as u64))?;
     let times = case.size.div_ceil(tensor.view()?.len()).max(1);
     let options = options(case.size, case.goal, case.effort, threads);
     let encoding = Encoding::new(rig, &tensor, times, options)?;

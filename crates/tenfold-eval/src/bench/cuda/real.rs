@@ -22,7 +22,7 @@ pub(super) fn largest(mut tensors: Vec<Named>, count: usize) -> Vec<Named> {
 
 /// A tensor in bf16, repeated to at least `size` values.
 pub(super) fn subject(named: &Named, size: usize, bits: f64, threads: usize) -> Result<Subject> {
-    let tensor = whole_tiles(&named.tensor, tile_values(size, Goal::Bits(bits)), size.min(BASE))?;
+    let tensor = whole_tiles(&named.tensor, tile_values(size), size.min(BASE))?;
     let options = options(size, Goal::Bits(bits), Effort::Balanced, threads);
     Subject::new(named.name.clone(), &tensor, size, options)
 }

@@ -11,7 +11,7 @@ mod packing;
 mod setting;
 
 use anyhow::Result;
-use tenfold::{Dtype, Goal};
+use tenfold::Dtype;
 use tenfold_cuda::{Error, lane_values};
 
 pub use error::NvcompError;
@@ -40,7 +40,7 @@ pub(super) fn measure(
     figures: &mut Figures<'_>,
     step: &dyn Fn(String),
 ) -> Result<()> {
-    let tensor = gaussian(size, lane_values(size as u64, Goal::Lossless))?;
+    let tensor = gaussian(size, lane_values(size as u64))?;
     let times = size.div_ceil(tensor.view()?.len()).max(1);
     let mut best = Best::default();
     for setting in Setting::all() {
