@@ -117,29 +117,44 @@ struct PhasesMap {
     METHOD SharedAt table(u32 j) const { return plus_half_64(j < 2 ? now.x : now.y, j & 1, slots); }
 };
 
-// Rows are whole groups, so that all lanes are in one row and a lane's columns are one word.
-struct AlignedMap {
-    SharedAt slots, sums, col, cols_end;
-    // The row's scale as an address in `sums`: of the columns at hand, of the next, and of the row after.
-    SharedAt here, scale, next_scale;
+// What maps have that add up scales value by value. Scales of rows are addresses in `sums`.
+struct SumsMap {
+    SharedAt slots, sums, col, cols_end, scale, next_scale;
     RowScales rows;
     u64 row;
-    u32 width, four;
+    u32 width;
     bool by_column;
     u32 now[GROUP], ahead[GROUP];
 
-    METHOD AlignedMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first) : slots(slots) {
+    // From value `first` on, with the lane's columns from `lane_cols`.
+    METHOD SumsMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, SharedAt lane_cols, u64 first)
+        : slots(slots) {
         rows = RowScales{(const u8 *)item.blob, d};
         width = (u32)d->width;
         by_column = d->col_bits > 0;
         sums = shared_at(map.base);
-        const u64 from = first - lane_of();
-        row = from / width;
-        col = shared_at(map.cols) + lane_of() * 4;
-        cols_end = col + width;
-        col += (u32)(from - row * width);
+        row = first / width;
+        col = lane_cols + (u32)(first - row * width);
+        cols_end = lane_cols + width;
         scale = sums + 4 * row_scale(rows, row);
         next_scale = sums + 4 * row_scale(rows, row + 1);
+    }
+    METHOD void next_row() { next_scale = sums + 4 * row_scale(rows, ++row + 1); }
+    METHOD void go_on() {
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
+    }
+    METHOD SharedAt table(u32 j) const { return slots + now[j]; }
+};
+
+// Rows are whole groups, so that all lanes are in one row and a lane's columns are one word.
+struct AlignedMap : SumsMap {
+    // The columns of the group looked ahead to, and their row's scale.
+    u32 four;
+    SharedAt here;
+
+    METHOD AlignedMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first)
+        : SumsMap(item, d, map, slots, shared_at(map.cols) + lane_of() * 4, first - lane_of()) {
         look_ahead();
         half_way();
         go_on();
@@ -153,42 +168,22 @@ struct AlignedMap {
             // All lanes alike.
             col -= width;
             scale = next_scale;
-            next_scale = sums + 4 * row_scale(rows, ++row + 1);
+            next_row();
         }
     }
-
     METHOD void half_way() {
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) ahead[j] = shared_u32(plus_byte(four, j, here));
     }
-    METHOD void go_on() {
-#pragma unroll
-        for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
-    }
-    METHOD SharedAt table(u32 j) const { return slots + now[j]; }
 };
 
 // Any rows of 128 values or more: every lane looks after itself.
-struct AnyMap {
-    SharedAt slots, sums, col, cols_end, scale, next_scale;
-    RowScales rows;
-    u64 row;
-    u32 width;
-    bool by_column, crossed;
+struct AnyMap : SumsMap {
     SharedAt pick[GROUP];
-    u32 now[GROUP], ahead[GROUP];
+    bool crossed;
 
-    METHOD AnyMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first) : slots(slots) {
-        rows = RowScales{(const u8 *)item.blob, d};
-        width = (u32)d->width;
-        by_column = d->col_bits > 0;
-        sums = shared_at(map.base);
-        row = first / width;
-        col = shared_at(map.cols);
-        cols_end = col + width;
-        col += (u32)(first - row * width);
-        scale = sums + 4 * row_scale(rows, row);
-        next_scale = sums + 4 * row_scale(rows, row + 1);
+    METHOD AnyMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first)
+        : SumsMap(item, d, map, slots, shared_at(map.cols), first) {
         look_ahead();
         half_way();
         go_on();
@@ -206,19 +201,13 @@ struct AnyMap {
             scale = over ? next_scale : scale;
         }
     }
-
     METHOD void half_way() {
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) ahead[j] = shared_u32(pick[j]);
         if (__any_sync(ALL_LANES, crossed)) {
-            if (crossed) next_scale = sums + 4 * row_scale(rows, ++row + 1);
+            if (crossed) next_row();
         }
     }
-    METHOD void go_on() {
-#pragma unroll
-        for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
-    }
-    METHOD SharedAt table(u32 j) const { return slots + now[j]; }
 };
 
 // Lays a blob's map out in a block's shared memory from byte `used` on, as well as there is room, and fetches scales.

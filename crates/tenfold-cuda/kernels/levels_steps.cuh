@@ -143,13 +143,7 @@ DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &ma
         for (u32 j = 0; j < GROUP; ++j) {
             const u32 q = (u32)((i32)s >> 31);
             const u32 slot = shared_u32((x << 2 & mask) | (map.table(j) + (i32)(q & ~(mask | 3))));
-            const u32 high = x >> log;
-            x = (slot & 0xfff) * high + high + (slot >> 20);
-            const bool low = x < START;
-            const u32 who = __ballot_sync(ALL_LANES, low);
-            const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
-            at += 2 * (u32)__popc(who);
-            x = low ? x << 16 | word : x;
+            x = pop_fill(x, slot, log, below, at);
             const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
             escaped |= sizeof(E) < 4 ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
             s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);

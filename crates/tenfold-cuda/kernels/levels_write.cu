@@ -194,27 +194,9 @@ template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
         put_tile<V>(w, c, checksum, tile);
 }
 
-KERNEL(512, 2) levels_write_f8_e4m3(const GRID_CONSTANT LevelsWrite w) {
-    DYNAMIC_SHARED(memory);
-    put_all<LevelsE4m3>(w, memory);
-}
-KERNEL(512, 2) levels_write_f8_e5m2(const GRID_CONSTANT LevelsWrite w) {
-    DYNAMIC_SHARED(memory);
-    put_all<LevelsE5m2>(w, memory);
-}
-KERNEL(512, 2) levels_write_f16(const GRID_CONSTANT LevelsWrite w) {
-    DYNAMIC_SHARED(memory);
-    put_all<LevelsF16>(w, memory);
-}
-KERNEL(512, 2) levels_write_bf16(const GRID_CONSTANT LevelsWrite w) {
-    DYNAMIC_SHARED(memory);
-    put_all<LevelsBf16>(w, memory);
-}
-KERNEL(512, 2) levels_write_f32(const GRID_CONSTANT LevelsWrite w) {
-    DYNAMIC_SHARED(memory);
-    put_all<LevelsF32>(w, memory);
-}
-KERNEL(512, 2) levels_write_f64(const GRID_CONSTANT LevelsWrite w) {
-    DYNAMIC_SHARED(memory);
-    put_all<LevelsF64>(w, memory);
-}
+KERNEL(512, 2) levels_write_f8_e4m3(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsE4m3>)
+KERNEL(512, 2) levels_write_f8_e5m2(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsE5m2>)
+KERNEL(512, 2) levels_write_f16(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsF16>)
+KERNEL(512, 2) levels_write_bf16(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsBf16>)
+KERNEL(512, 2) levels_write_f32(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsF32>)
+KERNEL(512, 2) levels_write_f64(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsF64>)

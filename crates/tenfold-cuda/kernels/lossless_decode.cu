@@ -89,13 +89,7 @@ DEVICE u32 plane_four(Plane &p, SharedAt slots, SharedAt ring, u32 below) {
 #pragma unroll
     for (u32 j = 0; j < 4; ++j) {
         const u32 slot = shared_u32(slots + (x << 2 & (((1u << PLANE_LOG) - 1) << 2)));
-        const u32 high = x >> PLANE_LOG;
-        x = (slot & 0xfff) * high + high + (slot >> 20);
-        const bool low = x < START;
-        const u32 who = __ballot_sync(ALL_LANES, low);
-        const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
-        at += 2 * (u32)__popc(who);
-        x = low ? x << 16 | word : x;
+        x = pop_fill(x, slot, PLANE_LOG, below, at);
         bytes |= (slot >> 12 & 255) << (8 * j);
     }
     p.x = x;

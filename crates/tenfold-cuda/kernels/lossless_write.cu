@@ -101,7 +101,8 @@ template <class E> DEVICE void write_planes_tile(const LosslessArgs &a, const Cr
     if (lane == 0) assemble_checksum(a.assembly, tile, ~sum);
 }
 
-template <class E> DEVICE void write_planes(const LosslessArgs &a, u32 *tables) {
+template <class E> DEVICE void write_planes(const LosslessArgs &a) {
+    __shared__ u32 tables[CRC_TABLE_WORDS];
     if (a.assembly.status->code) return;
     crc_fill(tables);
     __syncthreads();
@@ -111,19 +112,7 @@ template <class E> DEVICE void write_planes(const LosslessArgs &a, u32 *tables) 
         write_planes_tile<E>(a, r, t);
 }
 
-KERNEL(256) lossless_write_1(const LosslessArgs a) {
-    __shared__ u32 tables[CRC_TABLE_WORDS];
-    write_planes<u8>(a, tables);
-}
-KERNEL(256) lossless_write_2(const LosslessArgs a) {
-    __shared__ u32 tables[CRC_TABLE_WORDS];
-    write_planes<u16>(a, tables);
-}
-KERNEL(256) lossless_write_4(const LosslessArgs a) {
-    __shared__ u32 tables[CRC_TABLE_WORDS];
-    write_planes<u32>(a, tables);
-}
-KERNEL(256) lossless_write_8(const LosslessArgs a) {
-    __shared__ u32 tables[CRC_TABLE_WORDS];
-    write_planes<u64>(a, tables);
-}
+KERNEL(256) lossless_write_1(const LosslessArgs a) { write_planes<u8>(a); }
+KERNEL(256) lossless_write_2(const LosslessArgs a) { write_planes<u16>(a); }
+KERNEL(256) lossless_write_4(const LosslessArgs a) { write_planes<u32>(a); }
+KERNEL(256) lossless_write_8(const LosslessArgs a) { write_planes<u64>(a); }

@@ -137,6 +137,17 @@ DEVICE u32 pop(u32 x, u32 slot, u32 log) {
     return (slot & 0xfff) * high + high + (slot >> 20);
 }
 
+// The same, and fills the state up from the ring's words from `at` on, which moves behind what was taken; `below` has a
+// bit for each lane before this one. For loops that turn the ring themselves. All lanes of the warp take part.
+DEVICE u32 pop_fill(u32 x, u32 slot, u32 log, u32 below, SharedAt &at) {
+    x = pop(x, slot, log);
+    const bool low = x < START;
+    const u32 who = __ballot_sync(ALL_LANES, low);
+    const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
+    at += 2 * (u32)__popc(who);
+    return low ? x << 16 | word : x;
+}
+
 // Fills up the states of lanes that run low, in lane order. All lanes of the warp take part.
 DEVICE u32 fill_up(Words &w, u32 x, bool active = true) {
     const bool low = active && x < START;
