@@ -105,8 +105,3 @@ DEVICE u32 pack_pair(const u16 *from, u32 words, u32 i) {
     const u32 v = __funnelshift_r(__ldg(pair), shift && !single ? __ldg(pair + 1) : 0, shift);
     return single ? v & 0xffff : v;
 }
-
-// Copies a stream's words to an address that is a multiple of four. All lanes of a warp take part.
-DEVICE void pack_copy(u32 *to, const u16 *from, u32 words) {
-    for (u32 i = lane_of(); i < (words + 1) / 2; i += 32) to[i] = pack_pair(from, words, i);
-}
