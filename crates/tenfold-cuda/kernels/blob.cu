@@ -94,9 +94,6 @@ DEVICE void place_output(Reader &r, const Item &item, Desc *d) {
     __syncwarp();
 }
 
-// Whether the checksum can wait: one block would take long for it.
-DEVICE bool open_late(const Desc *d) { return d->header_len > LONG_HEADER; }
-
 // A warp's share of the header's checksum.
 DEVICE void open_checksum(HeaderSums *sums, const u32 *words, const Desc *d, u32 part) {
     const u32 count = (u32)d->header_len / 4 - 1, stored = part == 0 ? words[count] : 0;
@@ -162,7 +159,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         if (r.code == 0) check_directory(r, d, item);
         if (lane == 0) whole = readable;
     } else if (there) {
-        if (!open_late(d)) open_checksum(&sums, words, d, part);
+        if (header_pieces(d) == 0) open_checksum(&sums, words, d, part);
         if (fits) runs = sums_directory(&sums, words + d->directory / 4, (u32)d->tiles, work->runs, part);
     }
     __syncthreads();
@@ -172,7 +169,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     __syncthreads();
 
     // 4. What came of it. The checksum of a long header is done here where no kernel will decode.
-    const bool late = there && open_late(d);
+    const bool late = there && header_pieces(d) > 0;
     if (warp != 0) {
         if (fits) sums_place(runs, d->header_len + sums_before(&sums, part), work->runs);
         if (!late) return;
@@ -211,7 +208,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     if (r.code) return;
     if (lane == 0) {
         work->header_sum = 0;
-        work->header_left = late && left ? (u32)((d->header_len / 4 - 1 + HEADER_PIECE - 1) / HEADER_PIECE) : 0;
+        work->header_left = header_pieces(d);
     }
 #pragma unroll 1
     for (u32 i = lane; i < sizeof(Desc) / 4; i += 32) ((u32 *)&work->desc)[i] = ((const u32 *)d)[i];

@@ -53,6 +53,11 @@ struct Desc {
     u32 tables, table_log;
 };
 
+// Pieces that a header's checksum is left to the kernels that decode in; 0 where it is short.
+DEVICE u32 header_pieces(const Desc *d) {
+    return d->header_len > LONG_HEADER ? (u32)((d->header_len / 4 - 1 + HEADER_PIECE - 1) / HEADER_PIECE) : 0;
+}
+
 // A blob's part of the workspace.
 struct Work {
     Desc desc;

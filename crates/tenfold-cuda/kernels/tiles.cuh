@@ -37,7 +37,7 @@ DEVICE const Share &share_open(const TilesArgs &a, u32 codec, u32 size) {
         s.work = work_of(s.item);
         s.check = a.check;
         const Desc *d = &s.work->desc;
-        s.pieces = d->header_len > LONG_HEADER ? ((u32)d->header_len / 4 - 1 + HEADER_PIECE - 1) / HEADER_PIECE : 0;
+        s.pieces = header_pieces(d);
         s.empty = s.status->code != 0 || d->codec != codec || size_of(s.item.dtype) != size ||
                   d->first_tile + s.place.part >= d->end_tile;
     }
