@@ -54,7 +54,8 @@ DEVICE u32 shared_u8(SharedAt at) { return *(const u8 *)at; }
 DEVICE u32 shared_u16(SharedAt at) { return *(const u16 *)at; }
 DEVICE u32 shared_u32(SharedAt at) { return *(const u32 *)at; }
 DEVICE uint2 shared_u64(SharedAt at) { return *(const uint2 *)at; }
-DEVICE void shared_put(SharedAt at, uint4 v) { *(uint4 *)at = v; }
+DEVICE void shared_put_u8(SharedAt at, u32 v) { *(u8 *)at = (u8)v; }
+template <class T> DEVICE void shared_put(SharedAt at, T v) { *(T *)at = v; }
 #else
 typedef u32 SharedAt;
 DEVICE SharedAt shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
@@ -78,16 +79,31 @@ DEVICE uint2 shared_u64(SharedAt at) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
     return v;
 }
+DEVICE void shared_put_u8(SharedAt at, u32 v) { asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "r"(v) : "memory"); }
+DEVICE void shared_put(SharedAt at, uint2 v) {
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
+}
 DEVICE void shared_put(SharedAt at, uint4 v) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 #endif
 
-// An address and byte `i` of a word; an address and 64 times half `i` of one. An instruction each.
+// An address and byte `i` of a word; an address and 64 times half `i` of one; an address and four times a number. The bits
+// of `b` where `mask` has any, those of `a` elsewhere. An instruction each.
 #ifdef TENFOLD_EMULATOR
+DEVICE SharedAt plus_quads(u32 v, SharedAt to) { return to + 4 * v; }
+DEVICE u32 bits_of_two(u32 a, u32 b, u32 mask) { return (a & ~mask) | (b & mask); }
 DEVICE SharedAt plus_byte(u32 v, u32 i, SharedAt to) { return to + (v >> (8 * i) & 255); }
 DEVICE SharedAt plus_half_64(u32 v, u32 i, SharedAt to) { return to + 64 * (v >> (16 * i) & 0xffff); }
 #else
+DEVICE SharedAt plus_quads(u32 v, SharedAt to) {
+    asm("mad.lo.u32 %0, %1, 4, %0;" : "+r"(to) : "r"(v));
+    return to;
+}
+DEVICE u32 bits_of_two(u32 a, u32 b, u32 mask) {
+    asm("lop3.b32 %0, %0, %1, %2, 0xd8;" : "+r"(a) : "r"(b), "r"(mask));
+    return a;
+}
 DEVICE SharedAt plus_byte(u32 v, u32 i, SharedAt to) {
     asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(to) : "r"(v), "r"(1u << (8 * i)));
     return to;
@@ -98,10 +114,17 @@ DEVICE SharedAt plus_half_64(u32 v, u32 i, SharedAt to) {
 }
 #endif
 
-// A store to the device's memory, said to be one: the compiler would have to ask otherwise.
+// A store to the device's memory, said to be one: the compiler would have to ask otherwise. A load that stays where it is
+// among others.
 #ifdef TENFOLD_EMULATOR
+DEVICE u32 global_get(const u32 *p) { return *p; }
 template <class T> DEVICE void global_put(T *p, T v) { *p = v; }
 #else
+DEVICE u32 global_get(const u32 *p) {
+    u32 v;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
 DEVICE void global_put(u8 *p, u8 v) { asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"((u32)v) : "memory"); }
 DEVICE void global_put(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }
 DEVICE void global_put(u32 *p, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }

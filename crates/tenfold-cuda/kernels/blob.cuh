@@ -64,6 +64,8 @@ struct Work {
     // A long header's checksum, which is left to the kernels that decode: what the pieces that are done come to, and
     // how many are not.
     u32 header_sum, header_left;
+    // Whether a kernel for tiles of one kind came upon one of another.
+    u32 rest;
     // First slot of each symbol.
     u16 start[TABLES][256];
     // Where each run of tiles starts, counted from the blob's start; one more for the end.

@@ -87,7 +87,7 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
 
 template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     DYNAMIC_SHARED(memory);
-    const Share &share = share_open(a, CODEC_LEVELS, sizeof(E));
+    const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [](const Item &, const Work *) { return PART_ALL; });
     if (share.empty) return;
     const Item &item = share.item;
     const Work *work = share.work;
@@ -121,7 +121,7 @@ template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     __syncthreads();
     map_fill(near.map, d);
     __syncthreads();
-    share_tiles(share, warps, [&](u64 tile) { decode_tile<E>(item, work, near, tile, share.status); });
+    share_tiles<1>(share, warps, [&](u64 tile, u64) { decode_tile<E>(item, work, near, tile, share.status); });
 }
 
 KERNEL(1024) levels_decode_1(const GRID_CONSTANT TilesArgs a) { decode_blob<u8>(a); }

@@ -1,7 +1,6 @@
 // Lossless tiles: byte planes back to elements, a warp a tile. The twin of `lossless/decode.rs`.
 
-#include "rans.cuh"
-#include "tiles.cuh"
+#include "lossless_halves.cuh"
 
 // One plane of a tile: how it is stored, and where a coder stands in it.
 struct Plane {
@@ -178,7 +177,10 @@ template <class E> DEVICE void decode_planes_tile(const Item &item, const Work *
 template <class E> DEVICE void decode_planes(const TilesArgs &a) {
     DYNAMIC_SHARED(memory);
     __shared__ __align__(16) u16 near[256];
-    const Share &share = share_open(a, CODEC_PLANES, sizeof(E));
+    const Share &share = share_open(a, CODEC_PLANES, sizeof(E), [&](const Item &item, const Work *work) {
+        if (sizeof(E) != 2 || !halves_suit(item, &work->desc, a.shared)) return PART_ALL;
+        return work->rest ? PART_REST : PART_NONE;
+    });
     if (share.empty) return;
     const Item &item = share.item;
     const Work *work = share.work;
@@ -193,7 +195,10 @@ template <class E> DEVICE void decode_planes(const TilesArgs &a) {
     if (slots) slots_fill(slots, work->start, d->tables, PLANE_LOG, near, 1, [](u32 t) { return t; });
     __syncthreads();
     u16 *rings = (u16 *)(memory + used + warp_of() * ring);
-    share_tiles(share, warps, [&](u64 tile) { decode_planes_tile<E>(item, work, slots, rings, tile, share.status); });
+    share_tiles<1>(share, warps, [&](u64 tile, u64) {
+        if (sizeof(E) == 2 && share.rest && halves_kind(tile_at(item, work, tile), halves_values(d, tile))) return;
+        decode_planes_tile<E>(item, work, slots, rings, tile, share.status);
+    });
 }
 
 KERNEL(1024) lossless_decode_1(const GRID_CONSTANT TilesArgs a) { decode_planes<u8>(a); }

@@ -16,6 +16,9 @@ struct TilesArgs {
     u32 check;
 };
 
+// What of a blob's tiles is a kernel's business: nothing, those that another kernel left to it, all and their checksums.
+enum Part { PART_NONE, PART_REST, PART_ALL };
+
 // What a block works on; in shared memory, so that no register has to keep it.
 struct Share {
     Item item;
@@ -24,22 +27,25 @@ struct Share {
     Place place;
     // Pieces of the header whose checksum has to be made.
     u32 pieces;
-    bool check, empty;
+    bool check, rest, empty;
 };
 
-// All threads of the block take part.
-DEVICE const Share &share_open(const TilesArgs &a, u32 codec, u32 size) {
+// `part_of` says what a blob's part is. All threads of the block take part.
+template <class F> DEVICE const Share &share_open(const TilesArgs &a, u32 codec, u32 size, F part_of) {
     __shared__ Share s;
     if (threadIdx.x == 0) {
         s.place = place_of(a.items, a.count, a.blocks);
         s.status = a.status + s.place.item;
         s.item = a.items[s.place.item];
         s.work = work_of(s.item);
-        s.check = a.check;
         const Desc *d = &s.work->desc;
-        s.pieces = header_pieces(d);
         s.empty = s.status->code != 0 || d->codec != codec || size_of(s.item.dtype) != size ||
                   d->first_tile + s.place.part >= d->end_tile;
+        const Part part = s.empty ? PART_NONE : part_of(s.item, s.work);
+        s.empty = part == PART_NONE;
+        s.rest = part == PART_REST;
+        s.check = a.check && !s.rest;
+        s.pieces = s.rest ? 0 : header_pieces(d);
     }
     __syncthreads();
     return s;
@@ -75,10 +81,11 @@ OUTLINE void header_check(const Share &share, u32 piece) {
     if (atomicXor(&work->header_sum, 0u) != header[words]) overrule(share.status, STATUS_HEADER_CHECKSUM);
 }
 
-// Deals a block's share of tiles to `warps` warps, so that few tiles are spread over many blocks. Checksums are dealt
-// from the other end, so that warps without a tile take them; where all have one, every second warp decodes first
-// and the others check first: what the one waits for the other does not need.
-template <class F> DEVICE void share_tiles(const Share &share, u32 warps, F decode) {
+// Deals a block's share of tiles to `warps` warps, so that few tiles are spread over many blocks. A warp gets `K` at
+// once: one, or two of which the second may be beyond the end. Checksums are dealt from the other end, so that warps
+// without a tile take them; where all have one, every second warp decodes first and the others check first: what the one
+// waits for the other does not need.
+template <u32 K, class F> DEVICE void share_tiles(const Share &share, u32 warps, F decode) {
     const u32 warp = warp_of();
     if (warp >= warps) return;
     if (share.pieces > 0) {
@@ -88,15 +95,15 @@ template <class F> DEVICE void share_tiles(const Share &share, u32 warps, F deco
         for (u32 i = share.place.part + (warps - 1 - warp) * blocks; i < share.pieces; i += warps * blocks)
             header_check(share, i);
     }
-    for (u32 round = 0;; ++round) {
-        const Desc *d = &share.work->desc;
-        const u64 parts = share.place.parts, end = d->end_tile;
-        const u64 from = d->first_tile + share.place.part + round * warps * parts;
-        if (from >= end) return;
-        const u64 tile = from + warp * parts, checked = from + (warps - 1 - warp) * parts;
-        const bool check = share.check && checked < end;
-        if (check && warp & 1) tile_check(share, checked);
-        if (tile < end) decode(tile);
-        if (check && !(warp & 1)) tile_check(share, checked);
+    const auto tile_of = [&](u32 i) { return share.work->desc.first_tile + share.place.part + (u64)i * share.place.parts; };
+    const auto check = [&](u32 round) {
+        for (u32 i = round * warps + warps - 1 - warp; i < (round + K) * warps; i += warps)
+            if (tile_of(i) < share.work->desc.end_tile) tile_check(share, tile_of(i));
+    };
+    for (u32 round = 0; tile_of(round * warps) < share.work->desc.end_tile; round += K) {
+        if (share.check && warp & 1) check(round);
+        const u32 i = round * warps + warp;
+        if (tile_of(i) < share.work->desc.end_tile) decode(tile_of(i), tile_of(i + warps));
+        if (share.check && !(warp & 1)) check(round);
     }
 }

@@ -250,14 +250,15 @@ pub unsafe fn decode(
             let coded = |r: &DecodeRequest| codec != Codec::Levels || r.dtype.is_float();
             requests.iter().any(|r| r.dtype.size() == size && may_be(r) && coded(r))
         };
-        let kernels = match size {
-            1 => ["levels_decode_1", "lossless_decode_1"],
-            2 => ["levels_decode_2", "lossless_decode_2"],
-            4 => ["levels_decode_4", "lossless_decode_4"],
-            _ => ["levels_decode_8", "lossless_decode_8"],
+        let (levels, lossless): (_, &[&str]) = match size {
+            1 => ("levels_decode_1", &["lossless_decode_1"]),
+            // The second decodes what is not for the first, or what the first left.
+            2 => ("levels_decode_2", &["lossless_halves", "lossless_decode_2"]),
+            4 => ("levels_decode_4", &["lossless_decode_4"]),
+            _ => ("levels_decode_8", &["lossless_decode_8"]),
         };
-        for (kernel, codec) in kernels.into_iter().zip([Codec::Levels, Codec::Planes]) {
-            if some(codec) {
+        for (kernels, codec) in [(&[levels][..], Codec::Levels), (lossless, Codec::Planes)] {
+            for kernel in kernels.iter().filter(|_| some(codec)) {
                 // SAFETY: as above.
                 unsafe { device.launch(kernel, grid.shape, &args, stream)? };
             }

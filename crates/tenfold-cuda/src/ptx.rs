@@ -16,6 +16,7 @@ pub(crate) const MODULES: &[(&str, &str)] = &[
     ("lossless_count", include_str!("../ptx/lossless_count.ptx")),
     ("lossless_decode", include_str!("../ptx/lossless_decode.ptx")),
     ("lossless_encode", include_str!("../ptx/lossless_encode.ptx")),
+    ("lossless_halves", include_str!("../ptx/lossless_halves.ptx")),
     ("lossless_write", include_str!("../ptx/lossless_write.ptx")),
     ("rate_classes", include_str!("../ptx/rate_classes.ptx")),
     ("rate_fit", include_str!("../ptx/rate_fit.ptx")),

@@ -10,6 +10,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         ("flipped bits".into(), flips),
         ("flipped bits behind fresh checksums".into(), sealed_flips),
+        ("flipped bits in tiles that are decoded two at a time".into(), flips_in_pairs),
         ("a header's checksum counts before what the header says".into(), checksum_first),
         ("long headers".into(), long_headers),
         ("truncations".into(), truncations),
@@ -66,6 +67,21 @@ fn sealed_flips(subject: &Subject) {
                 compare(subject, &format!("{name}: bit {bit} of byte {at}, sealed"), &bytes);
             }
         }
+    }
+}
+
+fn flips_in_pairs(subject: &Subject) {
+    let sample = Sample::of(Dtype::Bf16, &[150 * 1024 + 77], Kind::Gaussian, 6);
+    let options = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
+    let blob = tenfold::encode(&sample.view(), &options).unwrap();
+    let info = tenfold::inspect(&blob).unwrap();
+    assert_eq!(info.tiles, 151);
+    for at in (info.header_bytes as usize..blob.len()).step_by(4001).chain(blob.len() - 40..blob.len()) {
+        let mut bytes = blob.clone();
+        bytes[at] ^= 1 << (at % 8);
+        compare(subject, &format!("bit of byte {at}"), &bytes);
+        seal(&mut bytes, info.tiles as usize);
+        compare(subject, &format!("bit of byte {at}, sealed"), &bytes);
     }
 }
 

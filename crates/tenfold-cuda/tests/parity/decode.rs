@@ -10,6 +10,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         ("lossy blobs decode to the same bits".into(), lossy),
         ("lossless blobs decode to the same bits".into(), lossless),
+        ("lossless tiles of two bytes, of every kind".into(), halves),
         ("rows and columns of every width".into(), widths),
         ("more tiles than a warp adds up at once".into(), many_tiles),
         ("windows of values".into(), windows),
@@ -99,6 +100,48 @@ fn lossless(subject: &Subject) {
                 same(subject, &blob, &format!("{dtype} {shape:?} lanes of {lane}"));
             }
         }
+    }
+}
+
+/// A kernel of its own takes two such tiles at a time, where their low bytes are stored and their high bytes coded: more
+/// tiles than warps and fewer, ends of every length, tiles of other kinds among them, and none of that kind at all.
+fn halves(subject: &Subject) {
+    let one_value = |data: &mut [u8], tiles: &[usize], tile: usize| {
+        for &t in tiles {
+            data[2 * t * tile..2 * (t + 1) * tile].chunks_mut(2).for_each(|v| v.copy_from_slice(&[0x80, 0x3f]));
+        }
+    };
+    for (seed, dtype) in [Dtype::Bf16, Dtype::F16, Dtype::I16].into_iter().enumerate() {
+        for (lane, tiles, end) in
+            [(32, 150, 0), (32, 149, 1), (32, 65, 255), (32, 2, 200), (64, 70, 300), (40, 70, 1277), (36, 70, 5)]
+        {
+            let tile = 32 * lane;
+            let shape = [tiles * tile + end];
+            let mut sample = match dtype.is_float() {
+                true => Sample::of(dtype, &shape, Kind::Gaussian, seed as u64),
+                false => Sample::noise(dtype, &shape, seed as u64),
+            };
+            for others in [&[][..], &[1], &[0, 1, tiles - 1], &[tiles / 2]] {
+                one_value(&mut sample.data, others, tile);
+                let options = EncodeOptions::new(Goal::Lossless).with_lane_values(lane as u32);
+                let blob = tenfold::encode(&sample.view(), &options).unwrap();
+                same(subject, &blob, &format!("{dtype}, {tiles} tiles of {tile} and {end}, others {others:?}"));
+            }
+        }
+    }
+    // High bytes of all values alike: no table, and nothing for that kernel.
+    let data = (0..40_000u32).flat_map(|i| [(i * 77) as u8, 0x3f]).collect();
+    let sample = Sample { dtype: Dtype::Bf16, shape: vec![40_000], data };
+    let blob = sample.encode(Goal::Lossless, Effort::Fast);
+    same(subject, &blob, "low bytes only");
+    // Not the whole of it.
+    let sample = Sample::of(Dtype::Bf16, &[100, 1024], Kind::Gaussian, 9);
+    let options = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
+    let blob = tenfold::encode(&sample.view(), &options).unwrap();
+    for first in [0, 1, 1024, 1030] {
+        let count = 102_400 - first;
+        let found = subject.decode_raw(&blob, Dtype::Bf16, first, Some(count), count as usize * 2).unwrap();
+        assert!(found == sample.data[first as usize * 2..], "from {first} on");
     }
 }
 
