@@ -108,13 +108,21 @@ fn lossless(subject: &Subject) {
 fn halves(subject: &Subject) {
     let one_value = |data: &mut [u8], tiles: &[usize], tile: usize| {
         for &t in tiles {
-            data[2 * t * tile..2 * (t + 1) * tile].chunks_mut(2).for_each(|v| v.copy_from_slice(&[0x80, 0x3f]));
+            data[2 * t * tile..2 * (t + 1) * tile]
+                .chunks_mut(2)
+                .for_each(|v| v.copy_from_slice(&[0x80, 0x3f]));
         }
     };
     for (seed, dtype) in [Dtype::Bf16, Dtype::F16, Dtype::I16].into_iter().enumerate() {
-        for (lane, tiles, end) in
-            [(32, 150, 0), (32, 149, 1), (32, 65, 255), (32, 2, 200), (64, 70, 300), (40, 70, 1277), (36, 70, 5)]
-        {
+        for (lane, tiles, end) in [
+            (32, 150, 0),
+            (32, 149, 1),
+            (32, 65, 255),
+            (32, 2, 200),
+            (64, 70, 300),
+            (40, 70, 1277),
+            (36, 70, 5),
+        ] {
             let tile = 32 * lane;
             let shape = [tiles * tile + end];
             let mut sample = match dtype.is_float() {
@@ -125,7 +133,11 @@ fn halves(subject: &Subject) {
                 one_value(&mut sample.data, others, tile);
                 let options = EncodeOptions::new(Goal::Lossless).with_lane_values(lane as u32);
                 let blob = tenfold::encode(&sample.view(), &options).unwrap();
-                same(subject, &blob, &format!("{dtype}, {tiles} tiles of {tile} and {end}, others {others:?}"));
+                same(
+                    subject,
+                    &blob,
+                    &format!("{dtype}, {tiles} tiles of {tile} and {end}, others {others:?}"),
+                );
             }
         }
     }
