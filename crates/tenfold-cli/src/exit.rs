@@ -1,9 +1,9 @@
 //! Exit codes and error texts. Codes follow the kinds of error, that is, who must act.
 
-use std::process::ExitCode;
-
 use tenfold::ErrorKind;
 
+/// Done.
+pub const SUCCESS: u8 = 0;
 /// Everything else.
 pub const OTHER: u8 = 1;
 /// The command line asks for something that cannot work.
@@ -41,8 +41,8 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// The exit code of an error.
-pub fn code(error: &anyhow::Error) -> ExitCode {
-    let number = if error.is::<Usage>() {
+pub fn code(error: &anyhow::Error) -> u8 {
+    if error.is::<Usage>() {
         USAGE
     } else if let Some(error) = error.downcast_ref::<tenfold_archive::Error>() {
         of_kind(error.kind())
@@ -58,8 +58,7 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
         ENVIRONMENT
     } else {
         OTHER
-    };
-    ExitCode::from(number)
+    }
 }
 
 fn of_kind(kind: ErrorKind) -> u8 {

@@ -1,7 +1,5 @@
 //! `tenfold bench`.
 
-use std::process::ExitCode;
-
 use tenfold::Effort;
 use tenfold_eval::bench::{self, What};
 
@@ -10,14 +8,14 @@ use crate::args::{BenchArg, BenchArgs, EngineArg};
 use crate::exit::{self, Usage};
 use crate::print::Stdout;
 
-pub fn run(args: BenchArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+pub fn run(args: BenchArgs, quiet: bool) -> anyhow::Result<u8> {
     let report = bench::run(&options(&args, quiet)?, &mut Stdout)?;
     let missed = report.checks.iter().filter(|check| !check.pass).count();
     if args.check && missed > 0 {
         eprintln!("tenfold: {missed} of {} bars missed", report.checks.len());
-        return Ok(ExitCode::from(exit::DATA));
+        return Ok(exit::DATA);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {

@@ -1,7 +1,6 @@
 //! `tenfold compare`.
 
 use std::io::IsTerminal;
-use std::process::ExitCode;
 
 use tenfold_archive::{Comparison, TensorDiff};
 
@@ -14,7 +13,7 @@ use crate::table::Table;
 
 const HEADINGS: [&str; 8] = ["tensor", "dtype", "shape", "mse", "nmse", "max error", "cosine", "specials"];
 
-pub fn run(args: CompareArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+pub fn run(args: CompareArgs, quiet: bool) -> anyhow::Result<u8> {
     let options = read_options(&args.decode)?;
     let bar = Bar::new(quiet);
     let comparison = tenfold_archive::compare(&args.first, &args.second, options, &bar)?;
@@ -27,9 +26,9 @@ pub fn run(args: CompareArgs, quiet: bool) -> anyhow::Result<ExitCode> {
     match args.fail_above.and_then(|limit| failure(&comparison, limit)) {
         Some(reason) => {
             eprintln!("tenfold: {reason}");
-            Ok(ExitCode::from(exit::DATA))
+            Ok(exit::DATA)
         }
-        None => Ok(ExitCode::SUCCESS),
+        None => Ok(exit::SUCCESS),
     }
 }
 

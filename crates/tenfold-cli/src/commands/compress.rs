@@ -1,6 +1,5 @@
 //! `tenfold compress`.
 
-use std::process::ExitCode;
 use std::time::Instant;
 
 use tenfold::{Effort, Goal};
@@ -9,11 +8,11 @@ use tenfold_video::{Chroma, Quality, Standard, Video, VideoOptions};
 
 use super::{engine, hint_force};
 use crate::args::{CodecArg, CompressArgs, EngineArg, GoalArgs};
-use crate::exit::Usage;
+use crate::exit::{self, Usage};
 use crate::print;
 use crate::progress::Bar;
 
-pub fn run(args: CompressArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+pub fn run(args: CompressArgs, quiet: bool) -> anyhow::Result<u8> {
     let options = options(&args)?;
     let start = Instant::now();
     let bar = Bar::new(quiet);
@@ -30,7 +29,7 @@ pub fn run(args: CompressArgs, quiet: bool) -> anyhow::Result<ExitCode> {
     } else if !quiet {
         print::out(&summary(&report, start.elapsed().as_secs_f64()))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {

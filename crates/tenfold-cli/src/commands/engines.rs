@@ -1,12 +1,11 @@
 //! `tenfold engines`.
 
-use std::process::ExitCode;
-
 use serde::Serialize;
 use tenfold_cuda::{Device, Properties};
 use tenfold_video::codec::Abilities;
 
 use crate::args::EnginesArgs;
+use crate::exit;
 use crate::print;
 
 #[derive(Serialize)]
@@ -33,14 +32,14 @@ struct Gpu {
     multiprocessors: u32,
 }
 
-pub fn run(args: EnginesArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: EnginesArgs) -> anyhow::Result<u8> {
     let entries = entries();
     if args.json {
         print::json(&entries)?;
     } else {
         print::out(&table(&entries))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn entries() -> Vec<Entry> {

@@ -1,20 +1,18 @@
 //! `tenfold eval`.
 
-use std::process::ExitCode;
-
 use tenfold_eval::ablation;
 
 use crate::args::{AblationArgs, EvalArgs, EvalCommand};
-use crate::exit::Usage;
+use crate::exit::{self, Usage};
 use crate::print::Stdout;
 
-pub fn run(args: EvalArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+pub fn run(args: EvalArgs, quiet: bool) -> anyhow::Result<u8> {
     match args.what {
         EvalCommand::Ablation(args) => run_ablation(&args, quiet),
     }
 }
 
-fn run_ablation(args: &AblationArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+fn run_ablation(args: &AblationArgs, quiet: bool) -> anyhow::Result<u8> {
     if args.nmse >= 1.0 || !(8..=12).contains(&args.depth) || args.size.is_some_and(|n| n < 256) {
         let message = "--nmse lies below 1, --depth between 8 and 12, --size at 256 or above";
         return Err(Usage(message.into()).into());
@@ -29,5 +27,5 @@ fn run_ablation(args: &AblationArgs, quiet: bool) -> anyhow::Result<ExitCode> {
     options.json = args.json.clone();
     options.pictures = args.pictures.clone();
     ablation::run(&options, &mut Stdout)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }

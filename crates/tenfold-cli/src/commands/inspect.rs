@@ -1,25 +1,25 @@
 //! `tenfold inspect`.
 
 use std::io::IsTerminal;
-use std::process::ExitCode;
 
 use tenfold_archive::{Report, TensorRow, Totals};
 
 use crate::args::InspectArgs;
+use crate::exit;
 use crate::print;
 use crate::table::Table;
 
 const HEADINGS: [&str; 10] =
     ["tensor", "dtype", "shape", "codec", "step", "states", "classes", "bytes", "bits/value", "ratio"];
 
-pub fn run(args: InspectArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: InspectArgs) -> anyhow::Result<u8> {
     let report = tenfold_archive::inspect(&args.input)?;
     if args.json {
         print::json(&report)?;
     } else {
         print::out(&table(&report))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn table(report: &Report) -> String {

@@ -11,16 +11,15 @@ mod inspect;
 mod race;
 mod verify;
 
-use std::process::ExitCode;
-
 use clap::CommandFactory;
 use tenfold::{DecodeOptions, Limits};
 use tenfold_archive::ReadOptions;
 
 use crate::args::{Cli, Command, CompletionsArgs, Decode};
+use crate::exit;
 
 /// Runs a command; the code is for commands that end well and still have something to say.
-pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+pub fn run(cli: Cli) -> anyhow::Result<u8> {
     match cli.command {
         Command::Compress(args) => compress::run(args, cli.quiet),
         Command::Decompress(args) => decompress::run(args, cli.quiet),
@@ -35,11 +34,11 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn completions(args: CompletionsArgs) -> anyhow::Result<ExitCode> {
+fn completions(args: CompletionsArgs) -> anyhow::Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "tenfold", &mut script);
     crate::print::out(&String::from_utf8_lossy(&script))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// Options for reading: every engine of this build reads every blob it can.
@@ -61,7 +60,7 @@ fn hint_force<T>(
     let hint = !force && output.exists();
     result.map_err(|error| match error {
         tenfold_archive::Error::InvalidArgument(reason) if hint && reason.contains("exists already") => {
-            crate::exit::Usage(format!("{} exists already; --force replaces it", output.display())).into()
+            exit::Usage(format!("{} exists already; --force replaces it", output.display())).into()
         }
         error => error.into(),
     })

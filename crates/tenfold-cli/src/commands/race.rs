@@ -1,22 +1,20 @@
 //! `tenfold race`.
 
-use std::process::ExitCode;
-
 use tenfold_eval::load::Malformed;
 use tenfold_eval::peers::families;
 use tenfold_eval::race::{self, RaceError, TensorKind};
 
 use crate::args::{KindArg, RaceArgs};
-use crate::exit::Usage;
+use crate::exit::{self, Usage};
 use crate::print::{self, Stdout};
 
-pub fn run(args: RaceArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+pub fn run(args: RaceArgs, quiet: bool) -> anyhow::Result<u8> {
     if args.list {
         print::out(&list())?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     match race::race(&options(args, quiet), families(), &mut Stdout) {
-        Ok(_) => Ok(ExitCode::SUCCESS),
+        Ok(_) => Ok(exit::SUCCESS),
         Err(error) => match error.downcast_ref::<RaceError>() {
             Some(RaceError::Usage(reason)) => Err(Usage(reason.clone()).into()),
             Some(RaceError::Data(reason)) => Err(Malformed(reason.clone()).into()),

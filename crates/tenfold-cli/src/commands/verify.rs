@@ -1,13 +1,12 @@
 //! `tenfold verify`.
 
-use std::process::ExitCode;
-
 use super::read_options;
 use crate::args::VerifyArgs;
+use crate::exit;
 use crate::print;
 use crate::progress::Bar;
 
-pub fn run(args: VerifyArgs, quiet: bool) -> anyhow::Result<ExitCode> {
+pub fn run(args: VerifyArgs, quiet: bool) -> anyhow::Result<u8> {
     let options = read_options(&args.decode)?;
     let bar = Bar::new(quiet);
     let verified = tenfold_archive::verify(&args.input, options, &bar)?;
@@ -24,5 +23,5 @@ pub fn run(args: VerifyArgs, quiet: bool) -> anyhow::Result<ExitCode> {
             print::bytes(verified.stored_bytes),
         ))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
