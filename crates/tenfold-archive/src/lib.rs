@@ -39,7 +39,7 @@ mod values;
 
 pub use archive::{Archive, ArchiveTensor};
 pub use compare::{Comparison, TensorDiff, compare};
-pub use compress::compress;
+pub use compress::{compress, compress_source};
 pub use decompress::decompress;
 pub use engine::{ReadOptions, SharedEngine};
 pub use error::{Error, Result};

@@ -1,1 +1,33 @@
-//! x
+//! The native half of the Python package `tenfold`: the codec, model files and the command, over numpy arrays and DLPack.
+//!
+//! What people import is in `python/tenfold`; this module is private to it and takes what that has made ready. It trusts none
+//! of it all the same: every pointer comes from numpy or a DLPack capsule, and every length is checked here.
+#![deny(unsafe_code)]
+
+mod archive;
+mod codec;
+mod command;
+mod dlpack;
+mod errors;
+mod tensors;
+
+use pyo3::prelude::*;
+
+/// Native functions of tenfold; use the package `tenfold` instead.
+#[pymodule(gil_used = true)]
+mod _native {
+    #[pymodule_export]
+    use super::archive::{Archive, Report, TensorInfo, save};
+    #[pymodule_export]
+    use super::codec::{BlobInfo, EncodeOptions, decode_into, encode, inspect, max_encoded_len, verify};
+    #[pymodule_export]
+    use super::command::main;
+
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("FORMAT_VERSION", tenfold::FORMAT_VERSION)
+    }
+}

@@ -98,6 +98,30 @@ pub fn decode_into(blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Resu
 /// ```
 pub fn decode_rows(blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
     let frame = open(blob, options)?;
+    let (values, shape) = row_values(&frame, rows)?;
+    let mut data = vec![0u8; values.len() * frame.head.dtype.size()];
+    decode_range(&frame, blob, values, options.threads, &mut data)?;
+    Ok(Tensor { dtype: frame.head.dtype, shape, data })
+}
+
+/// Decodes rows as [`decode_rows`] does into the caller's buffer, which must have exactly their bytes.
+pub fn decode_rows_into(
+    blob: &[u8],
+    rows: Range<usize>,
+    options: &DecodeOptions,
+    out: &mut [u8],
+) -> Result<()> {
+    let frame = open(blob, options)?;
+    let (values, _) = row_values(&frame, rows)?;
+    let need = values.len() * frame.head.dtype.size();
+    if out.len() != need {
+        return Err(Error::BufferTooSmall { need: need as u64, have: out.len() as u64 });
+    }
+    decode_range(&frame, blob, values, options.threads, out)
+}
+
+/// The values of some rows, and the shape they have together.
+fn row_values(frame: &Frame, rows: Range<usize>) -> Result<(Range<usize>, Vec<usize>)> {
     let cols = frame.head.shape.last().copied().unwrap_or(1);
     let all = rows_of(&frame.head.shape);
     if rows.start > rows.end || rows.end > all {
@@ -108,9 +132,7 @@ pub fn decode_rows(blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> 
     }
     let values = rows.start.saturating_mul(cols)..rows.end.saturating_mul(cols);
     let values = values.start.min(frame.values)..values.end.min(frame.values);
-    let mut data = vec![0u8; values.len() * frame.head.dtype.size()];
-    decode_range(&frame, blob, values, options.threads, &mut data)?;
-    Ok(Tensor { dtype: frame.head.dtype, shape: vec![rows.len(), cols], data })
+    Ok((values, vec![rows.len(), cols]))
 }
 
 /// Decodes consecutive values into `out`, tile by tile.

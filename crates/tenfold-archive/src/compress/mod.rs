@@ -11,6 +11,7 @@ use crate::output::{Staging, Target, copy_siblings};
 use crate::plan::{self, Action, Alloc, CompressOptions, StepSearch};
 use crate::progress::Progress;
 use crate::report::{Report, TensorRow};
+use crate::source::Source;
 use crate::tags;
 
 pub(crate) use encode::{batches, encode_tensor};
@@ -30,20 +31,39 @@ pub fn compress(
     options: &CompressOptions,
     progress: &dyn Progress,
 ) -> Result<Report> {
-    let model = Model::open(input)?;
+    compress_model(&Model::open(input)?, output, options, progress)
+}
+
+/// Compresses tensors that are in memory, or anywhere else that a [`Source`] can read, into the file `output`. The rules
+/// and promises are those of [`compress`].
+pub fn compress_source(
+    source: Box<dyn Source>,
+    output: &Path,
+    options: &CompressOptions,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    compress_model(&Model::from_source(output, source)?, output, options, progress)
+}
+
+fn compress_model(
+    model: &Model,
+    output: &Path,
+    options: &CompressOptions,
+    progress: &dyn Progress,
+) -> Result<Report> {
     if let Some(shard) = model.shards.iter().find(|shard| tags::is_tagged(&shard.metadata)) {
         let reason = format!("{} is compressed already; decompress it first", shard.path.display());
         return Err(Error::InvalidArgument(reason));
     }
-    let target = Target::check(&model, output, options.overwrite)?;
-    let mut actions = plan::plan(&model, options)?;
+    let target = Target::check(model, output, options.overwrite)?;
+    let mut actions = plan::plan(model, options)?;
     let staging = Staging::new(&target)?;
 
     with_threads(options.threads, || {
-        let rows = encode_model(&model, &mut actions, options, &target, &staging, progress)?;
+        let rows = encode_model(model, &mut actions, options, &target, &staging, progress)?;
         let stored = rows.iter().map(|row| row.stored_bytes).sum();
         let mut report = Report::new(rows);
-        report.left_out = finish(&model, &target, staging, stored)?;
+        report.left_out = finish(model, &target, staging, stored)?;
         Ok(report)
     })?
 }

@@ -47,6 +47,8 @@ pub(crate) struct Shard {
 #[derive(Debug)]
 pub(crate) enum Layout {
     File,
+    /// No file is read, so none can be overwritten by mistake; the output is one file.
+    Memory,
     Folder {
         folder: PathBuf,
         index: Option<ShardIndex>,
@@ -73,6 +75,13 @@ impl Model {
     /// Opens a safetensors file, an index of shards, a folder with either, a GGUF file or an npy file.
     pub fn open(path: &Path) -> Result<Model> {
         open::open(path)
+    }
+
+    /// A model whose tensors are not in files. `output` lends its name to the one shard.
+    pub fn from_source(output: &Path, source: Box<dyn Source>) -> Result<Model> {
+        let mut model = open::from_source(output, source)?;
+        model.layout = Layout::Memory;
+        Ok(model)
     }
 
     /// The bytes of a tensor as stored, in memory of their own where the format allows the choice.

@@ -126,7 +126,7 @@ fn from_files(path: &Path, files: Vec<SafetensorsFile>, layout: Layout) -> Model
     Model { path: path.to_owned(), items, shards, layout, backing: Backing::Safetensors(files) }
 }
 
-fn from_source(path: &Path, source: Box<dyn Source>) -> Result<Model> {
+pub(super) fn from_source(path: &Path, source: Box<dyn Source>) -> Result<Model> {
     let mut items = Vec::with_capacity(source.tensors().len());
     for info in source.tensors() {
         let dtype = stored_dtype(info.dtype).ok_or_else(|| Error::Unsupported {

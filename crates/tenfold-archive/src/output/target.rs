@@ -19,8 +19,8 @@ impl Target {
     pub fn check(model: &Model, path: &Path, overwrite: bool) -> Result<Target> {
         let place = resolve(path)?;
         match &model.layout {
-            Layout::File => {
-                if same(&place, &model.path) {
+            Layout::File | Layout::Memory => {
+                if matches!(model.layout, Layout::File) && same(&place, &model.path) {
                     return Err(same_path(path));
                 }
                 if path.is_dir() {

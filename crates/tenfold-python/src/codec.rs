@@ -1,0 +1,283 @@
+//! One tensor to one blob and back.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tenfold::{DecodeOptions, Effort, Goal, Limits};
+
+use crate::errors::{self, ArgumentError, DtypeError};
+use crate::tensors::{Blob, Input, Output, dtype_of, python_name};
+
+/// How to encode: a goal, an effort, threads. Checked when it is made.
+#[pyclass(frozen, module = "tenfold._native")]
+pub struct EncodeOptions(pub tenfold::EncodeOptions);
+
+#[pymethods]
+impl EncodeOptions {
+    /// `goal` is the name of a goal, `value` its number (none for `lossless`).
+    #[new]
+    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0))]
+    fn new(
+        goal: &str,
+        value: Option<f64>,
+        effort: &str,
+        threads: usize,
+        lane_values: u32,
+    ) -> PyResult<EncodeOptions> {
+        let options = tenfold::EncodeOptions::new(goal_of(goal, value)?)
+            .with_effort(effort_of(effort)?)
+            .with_threads(threads)
+            .with_lane_values(lane_values);
+        options.validate().map_err(errors::codec)?;
+        Ok(EncodeOptions(options))
+    }
+}
+
+/// The goal of a name and a number.
+pub fn goal_of(goal: &str, value: Option<f64>) -> PyResult<Goal> {
+    let number = || value.ok_or_else(|| ArgumentError::new_err(format!("{goal} needs a number")));
+    Ok(match goal {
+        "bits" => Goal::Bits(number()?),
+        "ratio" => Goal::Ratio(number()?),
+        "mse" => Goal::Mse(number()?),
+        "nmse" => Goal::Nmse(number()?),
+        "max_error" => Goal::MaxError(number()?),
+        "step" => Goal::Step(number()?),
+        "max_bytes" => {
+            let bytes = number()?;
+            // 2^53: beyond it an f64 skips whole numbers, and no tensor is as large.
+            if !(bytes >= 0.0 && bytes <= 9_007_199_254_740_992.0 && bytes.fract() == 0.0) {
+                return Err(ArgumentError::new_err(format!("max_bytes must be a whole number, not {bytes}")));
+            }
+            Goal::MaxBytes(bytes as usize)
+        }
+        "lossless" => Goal::Lossless,
+        _ => return Err(ArgumentError::new_err(format!("goal {goal:?} is not known"))),
+    })
+}
+
+/// The effort of a name.
+pub fn effort_of(effort: &str) -> PyResult<Effort> {
+    let all = [Effort::Fast, Effort::Balanced, Effort::Best];
+    all.into_iter().find(|e| e.name() == effort).ok_or_else(|| {
+        ArgumentError::new_err(format!("effort must be \"fast\", \"balanced\" or \"best\", not {effort:?}"))
+    })
+}
+
+/// Options for decoding.
+pub fn decode_options(threads: usize, max_bytes: Option<u64>) -> DecodeOptions {
+    let mut limits = Limits::default();
+    if let Some(bytes) = max_bytes {
+        limits = limits.with_max_bytes(bytes);
+    }
+    DecodeOptions::default().with_threads(threads).with_limits(limits)
+}
+
+/// Encodes a numpy array or a DLPack tensor.
+#[pyfunction]
+#[pyo3(signature = (tensor, options, dtype=None))]
+pub fn encode<'py>(
+    py: Python<'py>,
+    tensor: &Bound<'py, PyAny>,
+    options: &EncodeOptions,
+    dtype: Option<&str>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let input = Input::of(tensor, dtype)?;
+    let blob = py.detach(|| tenfold::encode(&input.view()?, &options.0)).map_err(errors::codec)?;
+    Ok(PyBytes::new(py, &blob))
+}
+
+/// Decodes a blob, or some of its rows, into a numpy array that has exactly their bytes.
+#[pyfunction]
+#[pyo3(signature = (blob, out, rows=None, threads=0, max_bytes=None))]
+pub fn decode_into(
+    py: Python<'_>,
+    blob: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+    rows: Option<(usize, usize)>,
+    threads: usize,
+    max_bytes: Option<u64>,
+) -> PyResult<()> {
+    let blob = Blob::of(blob)?;
+    let mut out = Output::of(out)?;
+    let options = decode_options(threads, max_bytes);
+    let (from, to) = (blob.data(), out.data());
+    let overlap = from.as_ptr_range().start < to.as_ptr_range().end
+        && to.as_ptr_range().start < from.as_ptr_range().end;
+    if overlap {
+        return Err(ArgumentError::new_err("out and the blob share memory; decode into another array"));
+    }
+    let result = py.detach(|| match rows {
+        Some((start, end)) => tenfold::decode_rows_into(from, start..end, &options, to),
+        None => tenfold::decode_into(from, &options, to),
+    });
+    result.map_err(errors::codec)
+}
+
+/// Checks every checksum and decodes everything, without keeping the result.
+#[pyfunction]
+#[pyo3(signature = (blob, threads=0, max_bytes=None))]
+pub fn verify(
+    py: Python<'_>,
+    blob: &Bound<'_, PyAny>,
+    threads: usize,
+    max_bytes: Option<u64>,
+) -> PyResult<()> {
+    let blob = Blob::of(blob)?;
+    let options = decode_options(threads, max_bytes);
+    let data = blob.data();
+    py.detach(|| tenfold::verify(data, &options)).map_err(errors::codec)
+}
+
+/// Reads a blob's header.
+#[pyfunction]
+pub fn inspect(blob: &Bound<'_, PyAny>) -> PyResult<BlobInfo> {
+    tenfold::inspect(Blob::of(blob)?.data()).map(BlobInfo).map_err(errors::codec)
+}
+
+/// Bytes that a blob of this dtype and shape never exceeds.
+#[pyfunction]
+pub fn max_encoded_len(dtype: &str, shape: Vec<usize>) -> PyResult<usize> {
+    let known = dtype_of(dtype).ok_or_else(|| DtypeError::new_err(format!("dtype {dtype} is not known")))?;
+    tenfold::max_encoded_len(known, &shape).map_err(errors::codec)
+}
+
+/// What a blob says of itself, read from its header alone.
+#[pyclass(frozen, module = "tenfold")]
+pub struct BlobInfo(pub tenfold::BlobInfo);
+
+#[pymethods]
+impl BlobInfo {
+    /// Format version.
+    #[getter]
+    fn version(&self) -> u8 {
+        self.0.version
+    }
+
+    /// How values are coded: "lossy", "lossless", or the name of a video standard.
+    #[getter]
+    fn codec(&self) -> &'static str {
+        self.0.codec.name()
+    }
+
+    /// Element type, by its name in numpy, ml_dtypes and torch.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        python_name(self.0.dtype)
+    }
+
+    /// Shape of the tensor.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+        pyo3::types::PyTuple::new(py, &self.0.shape)
+    }
+
+    /// Number of values.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.0.values
+    }
+
+    /// Bytes of the tensor.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.0.values.saturating_mul(self.0.dtype.size() as u64)
+    }
+
+    /// Rows of the two-dimensional view: the product of all dimensions but the last.
+    #[getter]
+    fn rows(&self) -> u64 {
+        self.0.rows()
+    }
+
+    /// Bytes of the whole blob.
+    #[getter]
+    fn blob_bytes(&self) -> u64 {
+        self.0.blob_bytes
+    }
+
+    /// Bytes before the first tile.
+    #[getter]
+    fn header_bytes(&self) -> u64 {
+        self.0.header_bytes
+    }
+
+    /// Bits a value, every byte of the blob counted; 0 for an empty tensor.
+    #[getter]
+    fn bits_per_value(&self) -> f64 {
+        self.0.bits_per_value()
+    }
+
+    /// Bytes of the tensor over bytes of the blob.
+    #[getter]
+    fn ratio(&self) -> f64 {
+        self.0.ratio()
+    }
+
+    /// Independent tiles.
+    #[getter]
+    fn tiles(&self) -> u64 {
+        self.0.tiles
+    }
+
+    /// Values of a full tile.
+    #[getter]
+    fn tile_values(&self) -> u64 {
+        self.0.tile_values
+    }
+
+    /// Lanes of a tile.
+    #[getter]
+    fn lanes(&self) -> u32 {
+        self.0.lanes
+    }
+
+    /// Step of the quantiser; None if lossless.
+    #[getter]
+    fn step(&self) -> Option<f64> {
+        self.0.step
+    }
+
+    /// States of the trellis, 1 for a scalar quantiser; None if lossless.
+    #[getter]
+    fn states(&self) -> Option<u32> {
+        self.0.states
+    }
+
+    /// Classes of statistics; None if lossless.
+    #[getter]
+    fn classes(&self) -> Option<u32> {
+        self.0.classes
+    }
+
+    /// Raw low bits of a level, at most; None if lossless.
+    #[getter]
+    fn low_bits(&self) -> Option<u32> {
+        self.0.low_bits
+    }
+
+    fn __repr__(&self) -> String {
+        let info = &self.0;
+        let mut text = format!(
+            "<BlobInfo {} {}, {}: {} bytes, {:.3} bits a value, ratio {:.2}, {} tiles",
+            python_name(info.dtype),
+            shape_text(&info.shape),
+            info.codec.name(),
+            info.blob_bytes,
+            info.bits_per_value(),
+            info.ratio(),
+            info.tiles
+        );
+        if let (Some(step), Some(states), Some(classes)) = (info.step, info.states, info.classes) {
+            text += &format!(", step {step:.4e}, {states} states, {classes} classes");
+        }
+        text + ">"
+    }
+}
+
+/// A shape as Python writes it.
+pub fn shape_text(shape: &[usize]) -> String {
+    match shape {
+        [one] => format!("({one},)"),
+        _ => format!("({})", shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}

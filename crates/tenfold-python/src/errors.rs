@@ -1,0 +1,72 @@
+//! From the errors of the Rust crates to Python's exception classes, which `tenfold._errors` defines: only a class made in
+//! Python can have two parents, and users expect `except ValueError` and `except OSError` to work.
+
+use pyo3::prelude::*;
+use tenfold::ErrorKind;
+
+mod classes {
+    // The macro makes types without documentation.
+    #![allow(missing_docs)]
+    pyo3::import_exception!(tenfold._errors, DataError);
+    pyo3::import_exception!(tenfold._errors, UnsupportedError);
+    pyo3::import_exception!(tenfold._errors, ArgumentError);
+    pyo3::import_exception!(tenfold._errors, DtypeError);
+    pyo3::import_exception!(tenfold._errors, LimitError);
+    pyo3::import_exception!(tenfold._errors, MachineError);
+    pyo3::import_exception!(tenfold._errors, NotFoundError);
+}
+
+pub use classes::*;
+
+/// The exception for an error of this kind.
+fn of_kind(kind: ErrorKind, text: String) -> PyErr {
+    match kind {
+        ErrorKind::Data => DataError::new_err(text),
+        ErrorKind::Unsupported => UnsupportedError::new_err(text),
+        ErrorKind::Limit => LimitError::new_err(text),
+        ErrorKind::Environment => MachineError::new_err(text),
+        // Kinds to come are the caller's until they have a class of their own.
+        _ => ArgumentError::new_err(text),
+    }
+}
+
+/// The exception for what the codec says.
+pub fn codec(error: tenfold::Error) -> PyErr {
+    let text = match &error {
+        tenfold::Error::LimitExceeded { what, asked, limit } => {
+            format!(
+                "{what} of {asked} exceeds the limit of {limit}; raise max_bytes if the source is trusted"
+            )
+        }
+        tenfold::Error::OtherEngine { codec, .. } => format!(
+            "the blob holds {codec} pictures, which this package does not decode; unpack the file with the command \
+             `tenfold decompress` of a build that has video codecs"
+        ),
+        _ => error.to_string(),
+    };
+    of_kind(error.kind(), text)
+}
+
+/// The exception for what the archive says. System errors keep their number and path.
+pub fn archive(error: tenfold_archive::Error) -> PyErr {
+    match error {
+        tenfold_archive::Error::Io { path, source } => {
+            let missing = source.kind() == std::io::ErrorKind::NotFound;
+            match source.raw_os_error() {
+                Some(number) => {
+                    // Rust appends the number to the text, Python prepends it.
+                    let text = source.to_string();
+                    let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+                    let args = (number, text, path);
+                    if missing { NotFoundError::new_err(args) } else { MachineError::new_err(args) }
+                }
+                None => MachineError::new_err(format!("{}: {source}", path.display())),
+            }
+        }
+        tenfold_archive::Error::Codec { name, source } => {
+            let kind = source.kind();
+            of_kind(kind, format!("tensor {name:?}: {source}"))
+        }
+        error => of_kind(error.kind(), error.to_string()),
+    }
+}

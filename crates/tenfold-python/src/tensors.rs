@@ -1,0 +1,231 @@
+//! Tensors and blobs of Python as slices, without a copy.
+//!
+//! Two kinds of object have their memory read here: numpy arrays, and what offers DLPack (torch, JAX, CuPy …). Anything with
+//! the buffer protocol comes as a numpy array, which the Python side makes around it: the stable ABI of Python 3.10 has no
+//! buffers.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::slice;
+
+use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tenfold::{Dtype, TensorView};
+
+use crate::dlpack;
+use crate::errors::{ArgumentError, DtypeError};
+
+/// Memory of a Python object, which is kept alive with it.
+///
+/// Python code on another thread may write to the memory while the interpreter's lock is released, as with any function of
+/// numpy. What is read then is some mixture of old and new bytes; the codec is sound for any bytes.
+pub struct Input {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    data: NonNull<u8>,
+    bytes: usize,
+    /// The array or the capsule whose memory this is.
+    _owner: Py<PyAny>,
+}
+
+// SAFETY: the memory belongs to `_owner`, which may be dropped on any thread (`Py` sees to that), and is only read.
+unsafe impl Send for Input {}
+// SAFETY: as above.
+unsafe impl Sync for Input {}
+
+impl Input {
+    /// The tensor in an array or a DLPack object. `dtype` names the true element type of a raw view.
+    pub fn of(object: &Bound<'_, PyAny>, dtype: Option<&str>) -> PyResult<Input> {
+        let mut input = match object.cast::<PyUntypedArray>() {
+            Ok(array) => Input::of_array(array, dtype.is_some())?,
+            Err(_) => dlpack::input(object)?,
+        };
+        if let Some(name) = dtype {
+            let dtype = dtype_of(name).ok_or_else(|| unknown(name))?;
+            if dtype.size() != input.dtype.size() {
+                return Err(DtypeError::new_err(format!(
+                    "the elements have {} bytes; those of {name} have {}",
+                    input.dtype.size(),
+                    dtype.size()
+                )));
+            }
+            input.dtype = dtype;
+        }
+        Ok(input)
+    }
+
+    /// `raw` says that the caller states the dtype, so that structured bytes of its size will do.
+    fn of_array(array: &Bound<'_, PyUntypedArray>, raw: bool) -> PyResult<Input> {
+        let dtype = array_dtype(array, raw)?;
+        check_contiguous(array)?;
+        let shape = array.shape().to_vec();
+        // SAFETY: the array is alive, and its first element lies where numpy says.
+        let data = unsafe { (*array.as_array_ptr()).data.cast::<u8>() };
+        // SAFETY: a C-contiguous array of this shape and dtype spans as many bytes, and is owned by the array.
+        unsafe { Input::new(dtype, shape, data, array.clone().into_any().unbind()) }
+    }
+
+    /// # Safety
+    ///
+    /// `data` points to the bytes of a row-major tensor of this dtype and shape, which stay there while `owner` lives; it
+    /// may be null if there are none.
+    pub unsafe fn new(dtype: Dtype, shape: Vec<usize>, data: *mut u8, owner: Py<PyAny>) -> PyResult<Input> {
+        let bytes = match shape.contains(&0) {
+            true => Some(0),
+            false => shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d)),
+        };
+        let bytes = bytes.filter(|&n| isize::try_from(n).is_ok());
+        let bytes = bytes.ok_or_else(|| ArgumentError::new_err(format!("shape {shape:?} is too large")))?;
+        let data = match NonNull::new(data) {
+            Some(data) => data,
+            None if bytes == 0 => NonNull::dangling(),
+            None => return Err(ArgumentError::new_err("the tensor has no memory")),
+        };
+        Ok(Input { dtype, shape, data, bytes, _owner: owner })
+    }
+
+    /// The bytes.
+    pub fn data(&self) -> &[u8] {
+        // SAFETY: `new` was promised that many bytes for as long as the owner lives, which this value holds.
+        unsafe { slice::from_raw_parts(self.data.as_ptr(), self.bytes) }
+    }
+
+    /// The tensor as the codec sees it.
+    pub fn view(&self) -> tenfold::Result<TensorView<'_>> {
+        TensorView::new(self.dtype, &self.shape, self.data())
+    }
+}
+
+/// The bytes of a blob: a `bytes` object, or a one-dimensional array of bytes.
+pub enum Blob<'py> {
+    /// Immutable, so it can be borrowed as it is.
+    Bytes(Bound<'py, PyBytes>),
+    /// The Python side wraps every other buffer so.
+    Array(Input),
+}
+
+impl<'py> Blob<'py> {
+    pub fn of(object: &Bound<'py, PyAny>) -> PyResult<Blob<'py>> {
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            return Ok(Blob::Bytes(bytes.clone()));
+        }
+        let array = object.cast::<PyUntypedArray>().map_err(|_| {
+            let kind = object.get_type();
+            DtypeError::new_err(format!("a blob is bytes or a buffer of bytes, not {kind}"))
+        })?;
+        let input = Input::of_array(array, false)?;
+        if input.dtype != Dtype::U8 {
+            return Err(DtypeError::new_err("a blob is bytes; view the array as uint8"));
+        }
+        Ok(Blob::Array(input))
+    }
+
+    pub fn data(&self) -> &[u8] {
+        match self {
+            Blob::Bytes(bytes) => bytes.as_bytes(),
+            Blob::Array(input) => input.data(),
+        }
+    }
+}
+
+/// Memory of a numpy array that results are written to.
+pub struct Output<'py> {
+    array: Bound<'py, PyUntypedArray>,
+    data: NonNull<u8>,
+    bytes: usize,
+}
+
+impl<'py> Output<'py> {
+    /// The array must be writable and contiguous; the bytes it must have are the caller's to check.
+    pub fn of(object: &Bound<'py, PyAny>) -> PyResult<Output<'py>> {
+        let array = object.cast::<PyUntypedArray>().map_err(|_| {
+            DtypeError::new_err(format!("out must be a numpy array, not {}", object.get_type()))
+        })?;
+        check_contiguous(array)?;
+        // SAFETY: the array is alive.
+        let (flags, data) = unsafe {
+            let raw = array.as_array_ptr();
+            ((*raw).flags, (*raw).data.cast::<u8>())
+        };
+        if flags & NPY_ARRAY_WRITEABLE == 0 {
+            return Err(ArgumentError::new_err("out is read-only; pass an array that can be written to"));
+        }
+        let bytes = array.len() * array.dtype().itemsize();
+        let data = NonNull::new(data).unwrap_or(NonNull::dangling());
+        Ok(Output { array: array.clone(), data, bytes })
+    }
+
+    /// The bytes to write.
+    pub fn data(&mut self) -> &mut [u8] {
+        // SAFETY: a writable, contiguous array of so many bytes, kept alive by `array`. That no other thread writes to it
+        // meanwhile is what a caller of any function with `out=` has to see to.
+        unsafe { slice::from_raw_parts_mut(self.data.as_ptr(), self.bytes) }
+    }
+
+    pub fn array(&self) -> &Bound<'py, PyUntypedArray> {
+        &self.array
+    }
+}
+
+/// Name of a dtype in numpy, ml_dtypes and torch.
+pub fn python_name(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Bool => "bool",
+        Dtype::U8 => "uint8",
+        Dtype::I8 => "int8",
+        Dtype::U16 => "uint16",
+        Dtype::I16 => "int16",
+        Dtype::U32 => "uint32",
+        Dtype::I32 => "int32",
+        Dtype::U64 => "uint64",
+        Dtype::I64 => "int64",
+        Dtype::F8E4M3 => "float8_e4m3fn",
+        Dtype::F8E5M2 => "float8_e5m2",
+        Dtype::F16 => "float16",
+        Dtype::Bf16 => "bfloat16",
+        Dtype::F32 => "float32",
+        Dtype::F64 => "float64",
+        // The core may get more before this module does; its own name is better than none.
+        other => other.name(),
+    }
+}
+
+/// The dtype of a name, that of Python or that of the command line.
+pub fn dtype_of(name: &str) -> Option<Dtype> {
+    Dtype::ALL.into_iter().find(|&dtype| python_name(dtype) == name || dtype.name() == name)
+}
+
+fn unknown(name: &str) -> PyErr {
+    let known: Vec<_> = Dtype::ALL.into_iter().map(python_name).collect();
+    DtypeError::new_err(format!("dtype {name} is none that tenfold stores ({})", known.join(", ")))
+}
+
+fn array_dtype(array: &Bound<'_, PyUntypedArray>, raw: bool) -> PyResult<Dtype> {
+    let descr = array.dtype();
+    if descr.getattr("byteorder")?.extract::<String>()? == ">" {
+        return Err(DtypeError::new_err(
+            "the array is big-endian; convert it with x.astype(x.dtype.newbyteorder('<'))",
+        ));
+    }
+    let name: String = descr.getattr("name")?.extract()?;
+    match (dtype_of(&name), raw, descr.itemsize()) {
+        (Some(dtype), ..) => Ok(dtype),
+        // Files of bfloat16 that numpy loads without ml_dtypes come as plain two-byte records.
+        (None, true, 1) if name == "void8" => Ok(Dtype::U8),
+        (None, true, 2) if name == "void16" => Ok(Dtype::U16),
+        (None, ..) => Err(unknown(&name)),
+    }
+}
+
+fn check_contiguous(array: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
+    if array.is_c_contiguous() {
+        return Ok(());
+    }
+    Err(ArgumentError::new_err(format!(
+        "the array is not contiguous (shape {:?}, strides {:?}); pass np.ascontiguousarray(x)",
+        array.shape(),
+        array.strides()
+    )))
+}

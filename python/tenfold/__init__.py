@@ -1,0 +1,56 @@
+"""A codec for the tensors of large models: weights, KV cache, activations, gradients.
+
+State a goal, get a blob that meets it, from lossless down to less than one bit a value:
+
+>>> import numpy as np, tenfold
+>>> x = np.random.default_rng(0).standard_normal((512, 512), dtype=np.float32)
+>>> blob = tenfold.encode(x, bits=2.5)
+>>> tenfold.inspect(blob).ratio > 12.5
+True
+>>> tenfold.decode(blob).shape
+(512, 512)
+
+Whole models: :func:`save`, :func:`load` and, lazily, :func:`open`. Errors are subclasses of :class:`Error` by who must act.
+"""
+
+from ._codec import Codec, decode, encode, inspect, max_encoded_len, verify
+from ._errors import (
+    ArgumentError,
+    DataError,
+    DtypeError,
+    Error,
+    LimitError,
+    MachineError,
+    NotFoundError,
+    RawDtypeWarning,
+    UnsupportedError,
+)
+from ._model import Model, load, open, save
+from ._native import FORMAT_VERSION, BlobInfo, Report, TensorInfo, __version__
+
+__all__ = [
+    "ArgumentError",
+    "BlobInfo",
+    "Codec",
+    "DataError",
+    "DtypeError",
+    "Error",
+    "FORMAT_VERSION",
+    "LimitError",
+    "MachineError",
+    "Model",
+    "NotFoundError",
+    "RawDtypeWarning",
+    "Report",
+    "TensorInfo",
+    "UnsupportedError",
+    "__version__",
+    "decode",
+    "encode",
+    "inspect",
+    "load",
+    "max_encoded_len",
+    "open",
+    "save",
+    "verify",
+]

@@ -1,0 +1,17 @@
+"""The command ``tenfold``: ``python -m tenfold``, or the script of that name."""
+
+import signal
+import sys
+
+from . import _native
+
+
+def main() -> int:
+    """Runs the command with the arguments of the process; returns its exit code."""
+    # Python would keep an interrupt until the command is over; files are whole or absent whenever it ends.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return _native.main(["tenfold", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""One tensor to one blob and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._arrays import allocate, as_blob, as_input, check_out, convert, dtype_name, row_range
+from ._errors import ArgumentError, DtypeError
+
+DEFAULT_BITS = 2.5
+
+
+def encode_options(
+    *,
+    bits: float | None = None,
+    ratio: float | None = None,
+    mse: float | None = None,
+    nmse: float | None = None,
+    max_error: float | None = None,
+    max_bytes: int | None = None,
+    step: float | None = None,
+    lossless: bool = False,
+    effort: str = "balanced",
+    threads: int = 0,
+    lane_values: int = 0,
+) -> tuple[str, float | None, _native.EncodeOptions]:
+    """The one goal that is stated, ``bits=2.5`` if none is, and the native options."""
+    goals = {
+        "bits": bits,
+        "ratio": ratio,
+        "mse": mse,
+        "nmse": nmse,
+        "max_error": max_error,
+        "max_bytes": max_bytes,
+        "step": step,
+        "lossless": True if lossless else None,
+    }
+    stated = {name: value for name, value in goals.items() if value is not None}
+    if len(stated) > 1:
+        raise ArgumentError(f"one goal at a time: {', '.join(stated)} were given")
+    name, value = next(iter(stated.items()), ("bits", DEFAULT_BITS))
+    if name == "lossless":
+        number = None
+    else:
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise DtypeError(f"{name} must be a number, not {value!r}") from None
+    if threads < 0 or not 0 <= lane_values <= 65536:
+        raise ArgumentError("threads and lane_values must not be negative, and lane_values at most 65536")
+    return name, number, _native.EncodeOptions(name, number, effort, threads, lane_values)
+
+
+def encode(
+    tensor: Any,
+    *,
+    bits: float | None = None,
+    ratio: float | None = None,
+    mse: float | None = None,
+    nmse: float | None = None,
+    max_error: float | None = None,
+    max_bytes: int | None = None,
+    step: float | None = None,
+    lossless: bool = False,
+    effort: str = "balanced",
+    threads: int = 0,
+    lane_values: int = 0,
+    dtype: Any = None,
+) -> bytes:
+    """Encodes a tensor into a blob: a self-describing, checksummed byte string.
+
+    Args:
+        tensor: a numpy array, anything with DLPack on the CPU (torch, JAX …) or with the buffer protocol. It is read in
+            place, so it must be contiguous and little-endian. Integers and booleans are stored losslessly only.
+        bits: bits a value, every byte of the blob counted. State one goal at most; ``bits=2.5`` is the default.
+        ratio: bytes of the tensor over bytes of the blob.
+        mse: mean squared error at most this.
+        nmse: mean squared error over the tensor's variance at most this.
+        max_error: no value is off by more than this.
+        max_bytes: the blob takes at most so many bytes.
+        step: quantise with this step, whatever comes out.
+        lossless: every bit comes back.
+        effort: "fast", "balanced" or "best": how hard to search. Decoding takes the same time.
+        threads: worker threads; 0 takes all cores.
+        lane_values: values coded by one lane of a tile, 32 to 65536; 0 lets the encoder choose. Fewer make single rows
+            quicker to read and the blob longer.
+        dtype: true element type of a raw view, such as ``"bfloat16"`` for an array of uint16.
+
+    >>> import numpy as np, tenfold
+    >>> x = np.random.default_rng(0).standard_normal((256, 256), dtype=np.float32)
+    >>> blob = tenfold.encode(x, bits=3)
+    >>> 2.9 < len(blob) * 8 / x.size < 3.1
+    True
+    >>> y = tenfold.decode(blob)
+    >>> bool(np.mean((x - y) ** 2) < 0.03)
+    True
+    >>> np.array_equal(tenfold.decode(tenfold.encode(x, lossless=True)), x)
+    True
+    """
+    codec = Codec(
+        bits=bits,
+        ratio=ratio,
+        mse=mse,
+        nmse=nmse,
+        max_error=max_error,
+        max_bytes=max_bytes,
+        step=step,
+        lossless=lossless,
+        effort=effort,
+        threads=threads,
+        lane_values=lane_values,
+    )
+    return codec.encode(tensor, dtype=dtype)
+
+
+def decode(
+    blob: Any,
+    *,
+    out: np.ndarray | None = None,
+    dtype: Any = None,
+    rows: Any = None,
+    threads: int = 0,
+    max_bytes: int | None = None,
+) -> np.ndarray:
+    """Decodes a blob into a numpy array.
+
+    Args:
+        blob: bytes, or any contiguous buffer.
+        out: array to write into, of the tensor's dtype (or unsigned integers of its size) and shape; it is returned.
+        dtype: None for the tensor's own; "raw" for unsigned integers in place of bfloat16 and float8; any other dtype
+            converts the values. bfloat16 and float8 need the package ml_dtypes; without it arrays hold the bits as
+            unsigned integers, and a :class:`RawDtypeWarning` says so.
+        rows: only these rows of the tensor, seen as rows × last dimension: a slice, a range, a pair or one number. The
+            result has two dimensions. Only the tiles that hold them are read.
+        threads: worker threads; 0 takes all cores.
+        max_bytes: refuse a blob whose tensor is larger; 64 GiB unless stated.
+
+    >>> import numpy as np, tenfold
+    >>> blob = tenfold.encode(np.arange(12.0).reshape(4, 3), lossless=True)
+    >>> tenfold.decode(blob, rows=slice(1, 3))
+    array([[3., 4., 5.],
+           [6., 7., 8.]])
+    >>> out = np.empty((4, 3))
+    >>> tenfold.decode(blob, out=out) is out
+    True
+    >>> tenfold.decode(blob[:-1])
+    Traceback (most recent call last):
+        ...
+    tenfold._errors.DataError: the blob is truncated: 173 bytes needed, 172 there
+    """
+    if threads < 0:
+        raise ArgumentError("threads must not be negative")
+    blob = as_blob(blob)
+    info = _native.inspect(blob)
+    shape, span = info.shape, None
+    if rows is not None:
+        span = row_range(rows, info.rows)
+        shape = (span[1] - span[0], shape[-1] if shape else 1)
+    if out is None:
+        # An empty array takes no memory yet, so a blob that lies about its size does no harm before it is found out.
+        target = allocate(info.dtype, shape)
+    else:
+        if dtype is not None:
+            raise ArgumentError("out and dtype exclude each other: out has a dtype of its own")
+        check_out(out, info.dtype, shape)
+        target = out
+    _native.decode_into(blob, target, span, threads, max_bytes)
+    return target if out is not None else convert(target, info.dtype, dtype)
+
+
+def inspect(blob: Any) -> _native.BlobInfo:
+    """What a blob says of itself, read from its header alone.
+
+    >>> import numpy as np, tenfold
+    >>> info = tenfold.inspect(tenfold.encode(np.zeros((8, 4), np.float16), lossless=True))
+    >>> info.dtype, info.shape, info.codec
+    ('float16', (8, 4), 'lossless')
+    """
+    return _native.inspect(as_blob(blob))
+
+
+def verify(blob: Any, *, threads: int = 0, max_bytes: int | None = None) -> None:
+    """Checks every checksum and decodes everything without keeping it; raises :class:`DataError` if anything is off.
+
+    >>> import numpy as np, tenfold
+    >>> tenfold.verify(tenfold.encode(np.ones(100)))
+    """
+    _native.verify(as_blob(blob), threads, max_bytes)
+
+
+def max_encoded_len(dtype: Any, shape: Any) -> int:
+    """Bytes that a blob of this dtype and shape never exceeds, whatever the options.
+
+    >>> import tenfold
+    >>> tenfold.max_encoded_len("float32", (1000, 1000)) < 4_100_000
+    True
+    """
+    return _native.max_encoded_len(dtype_name(dtype), list(shape))
+
+
+class Codec:
+    """Options that are stated once and used for many tensors.
+
+    The arguments are those of :func:`encode`; they are checked here, not at the first tensor. A codec has no state that
+    changes, so threads may share it. The pools of threads behind it are kept for the life of the process.
+
+    >>> import numpy as np, tenfold
+    >>> codec = tenfold.Codec(bits=4, effort="fast")
+    >>> codec
+    Codec(bits=4, effort='fast')
+    >>> blobs = [codec.encode(np.ones((64, 64), np.float32) * i) for i in range(3)]
+    >>> float(codec.decode(blobs[2]).mean())
+    2.0
+    """
+
+    def __init__(
+        self,
+        *,
+        bits: float | None = None,
+        ratio: float | None = None,
+        mse: float | None = None,
+        nmse: float | None = None,
+        max_error: float | None = None,
+        max_bytes: int | None = None,
+        step: float | None = None,
+        lossless: bool = False,
+        effort: str = "balanced",
+        threads: int = 0,
+        lane_values: int = 0,
+    ) -> None:
+        self._goal, self._value, self._options = encode_options(
+            bits=bits,
+            ratio=ratio,
+            mse=mse,
+            nmse=nmse,
+            max_error=max_error,
+            max_bytes=max_bytes,
+            step=step,
+            lossless=lossless,
+            effort=effort,
+            threads=threads,
+            lane_values=lane_values,
+        )
+        self._effort = effort
+        self._threads = threads
+
+    def encode(self, tensor: Any, *, dtype: Any = None) -> bytes:
+        """Encodes a tensor, as :func:`encode` does."""
+        return _native.encode(as_input(tensor), self._options, None if dtype is None else dtype_name(dtype))
+
+    def decode(
+        self, blob: Any, *, out: np.ndarray | None = None, dtype: Any = None, rows: Any = None
+    ) -> np.ndarray:
+        """Decodes a blob, whatever it was encoded with, on this codec's threads."""
+        return decode(blob, out=out, dtype=dtype, rows=rows, threads=self._threads)
+
+    def __repr__(self) -> str:
+        goal = "lossless=True" if self._value is None else f"{self._goal}={self._value:.12g}"
+        return f"Codec({goal}, effort={self._effort!r})"
