@@ -106,7 +106,10 @@ impl TensorInfo {
     /// Element type, by its name in numpy, ml_dtypes and torch.
     #[getter]
     fn dtype(&self) -> &str {
-        self.tensor.dtype.map_or(&self.tensor.dtype_name, python_name)
+        match self.tensor.dtype {
+            Some(dtype) => python_name(dtype),
+            None => &self.tensor.dtype_name,
+        }
     }
 
     /// Shape, outermost dimension first.
@@ -242,7 +245,7 @@ impl Progress for Callback {
 /// How a model is written; see `tenfold.save`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct SaveOptions {
+pub struct SaveOptions {
     alloc: String,
     include: Vec<String>,
     exclude: Vec<String>,

@@ -62,7 +62,7 @@ impl Input {
         check_contiguous(array)?;
         let shape = array.shape().to_vec();
         // SAFETY: the array is alive, and its first element lies where numpy says.
-        let data = unsafe { (*array.as_array_ptr()).data.cast::<u8>() };
+        let data = unsafe { (*array.as_array_ptr()).fields.data.cast::<u8>() };
         // SAFETY: a C-contiguous array of this shape and dtype spans as many bytes, and is owned by the array.
         unsafe { Input::new(dtype, shape, data, array.clone().into_any().unbind()) }
     }
@@ -132,7 +132,8 @@ impl<'py> Blob<'py> {
 
 /// Memory of a numpy array that results are written to.
 pub struct Output<'py> {
-    array: Bound<'py, PyUntypedArray>,
+    /// Keeps the memory.
+    _array: Bound<'py, PyUntypedArray>,
     data: NonNull<u8>,
     bytes: usize,
 }
@@ -147,25 +148,21 @@ impl<'py> Output<'py> {
         // SAFETY: the array is alive.
         let (flags, data) = unsafe {
             let raw = array.as_array_ptr();
-            ((*raw).flags, (*raw).data.cast::<u8>())
+            ((*raw).fields.flags, (*raw).fields.data.cast::<u8>())
         };
         if flags & NPY_ARRAY_WRITEABLE == 0 {
             return Err(ArgumentError::new_err("out is read-only; pass an array that can be written to"));
         }
         let bytes = array.len() * array.dtype().itemsize();
         let data = NonNull::new(data).unwrap_or(NonNull::dangling());
-        Ok(Output { array: array.clone(), data, bytes })
+        Ok(Output { _array: array.clone(), data, bytes })
     }
 
     /// The bytes to write.
     pub fn data(&mut self) -> &mut [u8] {
-        // SAFETY: a writable, contiguous array of so many bytes, kept alive by `array`. That no other thread writes to it
+        // SAFETY: a writable, contiguous array of so many bytes, kept alive by `_array`. That no other thread writes to it
         // meanwhile is what a caller of any function with `out=` has to see to.
         unsafe { slice::from_raw_parts_mut(self.data.as_ptr(), self.bytes) }
-    }
-
-    pub fn array(&self) -> &Bound<'py, PyUntypedArray> {
-        &self.array
     }
 }
 

@@ -1,0 +1,187 @@
+"""Model files: written, read lazily, the same as the command's."""
+
+import json
+import os
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tenfold
+
+
+def command(*args):
+    call = [sys.executable, "-m", "tenfold", *map(str, args)]
+    return subprocess.run(call, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def state(rng):
+    return {
+        "layers.0.weight": rng.standard_normal((96, 128), dtype=np.float32),
+        "layers.1.weight": rng.standard_normal((96, 128)).astype(ml_dtypes.bfloat16),
+        "layers.1.bias": rng.standard_normal(96).astype(np.float16),
+        "ids": np.arange(10),
+        "empty": np.zeros((0, 4), np.float32),
+        "scalar": np.float32(2.5).reshape(()),
+    }
+
+
+def same(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def test_save_and_load(state, tmp_path):
+    path = tmp_path / "model.safetensors"
+    report = tenfold.save(state, path, lossless=True, metadata={"made": "by a test"})
+    assert (report.tensors, report.compressed) == (6, 2)
+    assert report.ratio > 1 and "6 tensors" in repr(report)
+    back = tenfold.load(path)
+    assert list(back) == list(state)
+    assert all(same(back[name], state[name]) for name in state)
+    with tenfold.open(path) as model:
+        assert model.metadata == {"made": "by a test"}
+
+
+def test_model(state, tmp_path):
+    path = tmp_path / "model.safetensors"
+    tenfold.save(state, path, bits=4)
+    model = tenfold.open(path)
+    assert set(model) == set(state) and len(model) == 6 and model.compressed
+    assert "ids" in model and "other" not in model and 3 not in model
+    assert dict(model.items()).keys() == state.keys()
+    with pytest.raises(KeyError):
+        model["other"]
+    info = model.info("layers.1.weight")
+    assert (info.dtype, info.shape, info.compressed, info.nbytes) == ("bfloat16", (96, 128), True, 24576)
+    assert info.blob.bits_per_value == pytest.approx(4, rel=0.02) and info.stored_bytes == info.blob.blob_bytes
+    assert model.info("ids").blob is None
+    for name in ["layers.0.weight", "layers.1.weight"]:
+        whole = model[name]
+        assert same(model.rows(name, slice(5, 9)), whole[5:9])
+        assert same(model.rows(name, -1), whole[-1:])
+    assert same(model.rows("ids", 0), state["ids"].reshape(1, 10))
+    assert model.read("layers.1.weight", dtype="float32").dtype == np.float32
+    model.verify()
+    assert "6 tensors, compressed" in repr(model)
+    kept = model["ids"]
+    model.close()
+    assert same(kept, state["ids"])
+    with pytest.raises(tenfold.ArgumentError, match="closed"):
+        model["ids"]
+
+
+def test_choices(state, tmp_path):
+    path = tmp_path / "model.safetensors"
+    tenfold.save(state, path, lossless=True, include=["ids"], exclude=["*.1.*"])
+    with tenfold.open(path) as model:
+        assert {name for name in model if model.info(name).compressed} == {"layers.0.weight", "ids"}
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[default]\nbits = 5\n[[tensor]]\nmatch = "*.1.weight"\nskip = true\n')
+    tenfold.save(state, path, recipe=recipe)
+    with tenfold.open(path) as model:
+        assert model.info("layers.0.weight").blob.bits_per_value == pytest.approx(5, rel=0.02)
+        assert not model.info("layers.1.weight").compressed
+    report = tenfold.save(state, path, bits=3, alloc="step")
+    assert report.bits_per_value == pytest.approx(3, rel=0.03)
+    with pytest.raises(tenfold.ArgumentError, match="exists already"):
+        tenfold.save(state, path, overwrite=False)
+
+
+def test_parity_with_the_command(state, tmp_path):
+    plain, ours, theirs = (tmp_path / f"{name}.safetensors" for name in ["plain", "ours", "theirs"])
+    tenfold.save(state, plain, exclude=["*"])
+    tenfold.save(state, ours, bits=3)
+    done = command("compress", plain, "-o", theirs, "--bits", "3")
+    assert done.returncode == 0, done.stderr
+    a, b = tenfold.load(ours), tenfold.load(theirs)
+    assert all(same(a[name], b[name]) for name in state)
+    done = command("inspect", ours, "--json")
+    rows = {row["name"]: row for row in json.loads(done.stdout)["tensors"]}
+    assert rows["layers.0.weight"]["codec"] == "lossy" and rows["ids"]["codec"] == "none"
+    assert command("verify", ours).returncode == 0
+
+
+def test_command():
+    done = command("--version")
+    assert done.returncode == 0 and done.stdout.strip() == f"tenfold {tenfold.__version__}"
+    assert "compress" in command("--help").stdout
+    done = command("inspect", "no-such-file")
+    assert done.returncode == 6 and "no-such-file" in done.stderr
+    assert command("inspect").returncode == 2
+    script = os.path.join(os.path.dirname(sys.executable), "tenfold")
+    if os.path.exists(script):
+        assert subprocess.run([script, "--version"], capture_output=True, timeout=60).returncode == 0
+
+
+def test_npy(normal, tmp_path):
+    path = tmp_path / "one.npy"
+    np.save(path, normal)
+    with tenfold.open(str(path)) as model:
+        assert list(model) == ["one"] and same(model["one"], normal) and not model.compressed
+
+
+def test_progress(state, tmp_path, capsys):
+    seen = []
+    path = tmp_path / "model.safetensors"
+    tenfold.save(state, path, bits=3, progress=lambda done, total: seen.append((done, total)))
+    size = sum(x.nbytes for x in state.values())
+    assert seen[0] == (0, size) and (size, size) in seen
+    seen.clear()
+    tenfold.load(path, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (size, size) and len(seen) == 6
+    pytest.importorskip("tqdm")
+    tenfold.save(state, path, bits=3, progress=True)
+    assert "save" in capsys.readouterr().err
+
+    def fails(done, total):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        tenfold.save(state, path, bits=3, progress=fails)
+
+
+def test_bad_files(state, tmp_path):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(FileNotFoundError) as caught:
+        tenfold.open(path)
+    assert isinstance(caught.value, tenfold.MachineError)
+    assert caught.value.filename == str(path) and caught.value.errno == 2
+    with pytest.raises(tenfold.Error):
+        tenfold.save(state, tmp_path / "no" / "folder.safetensors")
+    tenfold.save(state, path, bits=3)
+    whole = path.read_bytes()
+    for cut in [0, 7, 8, 100, 1000, len(whole) // 2, len(whole) - 1]:
+        path.write_bytes(whole[:cut])
+        with pytest.raises(tenfold.DataError):
+            tenfold.open(path)
+    found = 0
+    for at in range(0, len(whole), 37):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        try:
+            tenfold.load(path)
+        except tenfold.Error:
+            found += 1
+        except UnicodeDecodeError:
+            raise
+    assert found > len(whole) // 37 // 2
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(tenfold.DataError, match="no safetensors file"):
+        tenfold.open(tmp_path / "empty")
+
+
+def test_bad_state(state, normal, tmp_path):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(tenfold.ArgumentError, match='"w".*ascontiguousarray'):
+        tenfold.save({"w": normal.T}, path)
+    with pytest.raises(tenfold.DtypeError, match='"w".*no tensor'):
+        tenfold.save({"w": [1, 2]}, path)
+    with pytest.raises(tenfold.DtypeError, match="mapping"):
+        tenfold.save([normal], path)
+    with pytest.raises(tenfold.DtypeError, match="strings"):
+        tenfold.save({1: normal}, path)
+    with pytest.raises(tenfold.ArgumentError, match="none of equal"):
+        tenfold.save(state, path, alloc="other")
+    assert not path.exists()
