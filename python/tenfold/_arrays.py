@@ -25,7 +25,7 @@ def as_input(tensor: Any) -> Any:
     try:
         view = memoryview(tensor)
     except TypeError:
-        if hasattr(tensor, "__array__") or np.isscalar(tensor):
+        if hasattr(tensor, "__array__"):
             return np.asarray(tensor)
         return tensor  # the native module says what is wrong
     return np.asarray(view)

@@ -149,7 +149,7 @@ def decode(
     >>> tenfold.decode(blob[:-1])
     Traceback (most recent call last):
         ...
-    tenfold._errors.DataError: the blob is truncated: 173 bytes needed, 172 there
+    tenfold._errors.DataError: the blob is truncated: 88 bytes needed, 87 there
     """
     if threads < 0:
         raise ArgumentError("threads must not be negative")

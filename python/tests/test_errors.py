@@ -120,8 +120,8 @@ def test_limits(normal):
 
 def test_blobs():
     for blob in [b"", b"TENF", b"\0" * 100, bytearray(), bytearray(b"nonsense" * 9)]:
-        refuses(tenfold.DataError, "", tenfold.decode, blob)
-        refuses(tenfold.DataError, "", tenfold.inspect, blob)
+        refuses(tenfold.DataError, None, tenfold.decode, blob)
+        refuses(tenfold.DataError, None, tenfold.inspect, blob)
     for blob in [None, 7, "text", [1, 2]]:
         refuses(tenfold.DtypeError, "a blob is bytes", tenfold.decode, blob)
 
@@ -131,12 +131,12 @@ def test_every_damage_is_found(rng, options):
     x = rng.standard_normal((20, 30)).astype(np.float32)
     blob = tenfold.encode(x, **options)
     for cut in range(len(blob)):
-        refuses(tenfold.Error, "", tenfold.decode, blob[:cut])
+        refuses(tenfold.Error, None, tenfold.decode, blob[:cut])
     for at in range(len(blob)):
         bad = bytearray(blob)
         bad[at] ^= 1 << at % 8
-        refuses(tenfold.Error, "", tenfold.decode, bad)
-    refuses(tenfold.DataError, "", tenfold.decode, blob + b"x")
+        refuses(tenfold.Error, None, tenfold.decode, bad)
+    refuses(tenfold.DataError, None, tenfold.decode, blob + b"x")
 
 
 def test_without_ml_dtypes(monkeypatch):

@@ -155,7 +155,7 @@ def test_dlpack(normal, old):
         y = tenfold.decode(tenfold.encode(Foreign(x, old=old), lossless=True))
         assert y.dtype == x.dtype and np.array_equal(x, y)
     assert tenfold.decode(tenfold.encode(Foreign(np.zeros((0, 4)), old=old), lossless=True)).shape == (0, 4)
-    assert tenfold.decode(tenfold.encode(Foreign(np.float32(3).reshape(()), old=old), lossless=True)) == 3
+    assert tenfold.decode(tenfold.encode(Foreign(np.array(3, np.float32), old=old), lossless=True)) == 3
 
 
 def test_codec(normal):

@@ -57,7 +57,7 @@ pub fn archive(error: tenfold_archive::Error) -> PyErr {
                     // Rust appends the number to the text, Python prepends it.
                     let text = source.to_string();
                     let text = text.split(" (os error").next().unwrap_or_default().to_owned();
-                    let args = (number, text, path);
+                    let args = (number, text, path.into_os_string());
                     if missing { NotFoundError::new_err(args) } else { MachineError::new_err(args) }
                 }
                 None => MachineError::new_err(format!("{}: {source}", path.display())),

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Builds the Python wheel, installs it into a virtual environment under the target folder and runs the package's tests.
+# Arguments go to pytest. PROFILE=dev takes less time to build; the default is what is shipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target="${CARGO_TARGET_DIR:-target}/python"
+profile="${PROFILE:-release}"
+venv="$target/venv"
+mkdir -p "$target"
+log="$target/log"
+
+quietly() {
+    if ! "$@" >"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        echo "python: '$*' failed" >&2
+        exit 1
+    fi
+}
+
+# Stamps hold what a step was made from, so a step is done again when that has changed.
+packages="maturin>=1.9,<2 numpy pytest ml_dtypes tqdm"
+if [ "$(cat "$target/packages" 2>/dev/null)" != "$packages" ]; then
+    echo "python: installing $packages into $venv"
+    quietly python3 -m venv --clear "$venv"
+    # shellcheck disable=SC2086 # several words
+    quietly "$venv/bin/pip" install --quiet --disable-pip-version-check $packages
+    echo "$packages" >"$target/packages"
+    rm -f "$target/built"
+fi
+
+inputs=(Cargo.toml Cargo.lock pyproject.toml README.md crates python/tenfold)
+state="$profile $(git ls-files -z --cached --others --exclude-standard -- "${inputs[@]}" |
+    sort -z | xargs -0 sh -c 'for f; do [ -f "$f" ] && sha256sum "$f"; done' sh | sha256sum)"
+if [ "$(cat "$target/built" 2>/dev/null)" != "$state" ]; then
+    echo "python: building the wheel ($profile)"
+    rm -rf "$target/wheels"
+    quietly "$venv/bin/maturin" build --profile "$profile" --interpreter "$venv/bin/python" --out "$target/wheels"
+    quietly "$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$target"/wheels/*.whl
+    size=$(stat -c %s "$target"/wheels/*.whl)
+    echo "python: $(basename "$target"/wheels/*.whl), $((size / 1024)) KiB"
+    if [ "$profile" = release ] && [ "$size" -gt $((15 * 1024 * 1024)) ]; then
+        echo "python: the wheel is larger than 15 MiB" >&2
+        exit 1
+    fi
+    echo "$state" >"$target/built"
+fi
+
+"$venv/bin/python" -m pytest --quiet -p no:cacheprovider "$@"
