@@ -77,3 +77,19 @@ def test_inputs_live_as_long_as_they_are_needed(tmp_path):
     for i in range(50):
         blob = codec.encode(np.full((64, 64), i, np.float32))
         assert (codec.decode(bytearray(blob)) == i).all()
+
+
+def test_forked_processes_do_not_hang():
+    code = """
+import os, numpy as np, tenfold
+x = np.random.default_rng(0).standard_normal((512, 1024), dtype=np.float32)
+blob = tenfold.encode(x, bits=3)
+tenfold.decode(blob, threads=2)
+child = os.fork()
+if child == 0:
+    same = tenfold.encode(x, bits=3) == blob and np.array_equal(tenfold.decode(blob), tenfold.decode(blob, threads=2))
+    os._exit(0 if same else 1)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=60, check=True)

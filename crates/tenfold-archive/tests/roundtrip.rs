@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use common::*;
@@ -10,7 +12,8 @@ use safetensors::tensor::Dtype;
 use tempfile::tempdir;
 use tenfold::{DecodeOptions, Goal};
 use tenfold_archive::{
-    Archive, CompressOptions, Report, Silent, compare, compress, decompress, inspect, verify,
+    Archive, CompressOptions, Report, Silent, Source, TensorInfo, compare, compress, compress_source,
+    decompress, inspect, verify,
 };
 
 fn squeeze(input: &Path, output: &Path, options: &CompressOptions) -> Report {
@@ -31,6 +34,55 @@ fn a_file_of_the_standard_library_comes_back_byte_for_byte() {
     restore(&b, &c);
     assert_eq!(std::fs::read(&a).unwrap(), std::fs::read(&c).unwrap());
     assert_eq!(list(dir.path()).len(), 3, "nothing else is left behind");
+}
+
+/// Tensors that no file holds.
+struct Memory(Vec<TensorInfo>, Vec<Vec<u8>>, BTreeMap<String, String>);
+
+impl Source for Memory {
+    fn tensors(&self) -> &[TensorInfo] {
+        &self.0
+    }
+
+    fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.2
+    }
+
+    fn read(&self, index: usize) -> tenfold_archive::Result<Cow<'_, [u8]>> {
+        Ok(Cow::Borrowed(&self.1[index]))
+    }
+}
+
+#[test]
+fn tensors_in_memory_become_a_file_and_may_replace_one() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("a.safetensors");
+    let data: Vec<Vec<u8>> = vec![(0..32768u32).map(|i| (i / 97) as u8).collect(), vec![1, 2, 3]];
+    let source = || {
+        let info = |name: &str, dtype, shape: &[usize], bytes| TensorInfo {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+            bytes,
+        };
+        let infos =
+            vec![info("w", tenfold::Dtype::F32, &[64, 128], 32768), info("b", tenfold::Dtype::U8, &[3], 3)];
+        Box::new(Memory(infos, data.clone(), BTreeMap::from([("k".into(), "v".into())])))
+    };
+    let options = CompressOptions::new(Goal::Lossless);
+    let report = compress_source(source(), &path, &options, &Silent).unwrap();
+    assert_eq!((report.compressed.tensors, report.total.tensors), (1, 2));
+    assert_eq!(
+        compress_source(source(), &path, &options, &Silent).unwrap_err().kind(),
+        tenfold::ErrorKind::Caller,
+        "the file exists"
+    );
+    compress_source(source(), &path, &options.with_overwrite(true), &Silent).unwrap();
+    let archive = Archive::open(&path).unwrap();
+    assert_eq!(archive.metadata()["k"], "v");
+    for (index, bytes) in data.iter().enumerate() {
+        assert_eq!(&archive.read(index, &DecodeOptions::default()).unwrap().data, bytes);
+    }
 }
 
 #[test]

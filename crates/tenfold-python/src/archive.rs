@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use numpy::PyArray1;
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use tenfold_archive::{CompressOptions, Progress, Recipe, Source};
@@ -15,6 +16,7 @@ use tenfold_archive::{CompressOptions, Progress, Recipe, Source};
 use crate::codec::{BlobInfo, EncodeOptions, decode_options, shape_text};
 use crate::errors::{self, ArgumentError};
 use crate::tensors::{Input, python_name};
+use crate::threads::usable;
 
 /// An array of bytes, the name of its dtype and its shape.
 type Raw<'py> = (Bound<'py, PyArray1<u8>>, &'static str, Bound<'py, PyTuple>);
@@ -70,6 +72,7 @@ impl Archive {
         max_bytes: Option<u64>,
     ) -> PyResult<Raw<'py>> {
         let options = decode_options(threads, max_bytes);
+        self.check_memory(index, rows)?;
         let tensor = py.detach(|| match rows {
             Some((start, end)) => self.0.read_rows(index, start..end, &options),
             None => self.0.read(index, &options),
@@ -85,6 +88,24 @@ impl Archive {
     fn verify(&self, py: Python<'_>, index: usize, threads: usize) -> PyResult<()> {
         let options = decode_options(threads, None);
         py.detach(|| self.0.verify(index, &options)).map_err(errors::archive)
+    }
+}
+
+impl Archive {
+    /// Raises where a tensor, or rows of it, cannot be had: Rust would end the process on the allocation itself.
+    fn check_memory(&self, index: usize, rows: Option<(usize, usize)>) -> PyResult<()> {
+        let Some(tensor) = self.0.tensors().get(index) else { return Ok(()) };
+        let mut bytes = usize::try_from(tensor.bytes).unwrap_or(usize::MAX);
+        if let (Some((start, end)), Some(dtype)) = (rows, tensor.dtype) {
+            let width = tensor.shape.last().map_or(1, |&cols| cols).saturating_mul(dtype.size());
+            bytes = bytes.min(end.saturating_sub(start).saturating_mul(width));
+        }
+        Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| {
+            PyMemoryError::new_err(format!(
+                "tensor {:?} takes {bytes} bytes, which are not there",
+                tensor.name
+            ))
+        })
     }
 }
 
@@ -283,7 +304,7 @@ pub fn save(
         Some(EncodeOptions(options)) => {
             CompressOptions::new(options.goal).with_effort(options.effort).with_threads(options.threads)
         }
-        None => CompressOptions::default(),
+        None => CompressOptions::default().with_threads(usable(0)),
     };
     compress = compress
         .with_alloc(save_options.alloc.parse().map_err(ArgumentError::new_err)?)

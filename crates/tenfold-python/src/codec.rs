@@ -6,6 +6,7 @@ use tenfold::{DecodeOptions, Effort, Goal, Limits};
 
 use crate::errors::{self, ArgumentError, DtypeError};
 use crate::tensors::{Blob, Input, Output, dtype_of, python_name};
+use crate::threads::usable;
 
 /// How to encode: a goal, an effort, threads. Checked when it is made.
 #[pyclass(frozen, module = "tenfold._native")]
@@ -69,7 +70,7 @@ pub fn decode_options(threads: usize, max_bytes: Option<u64>) -> DecodeOptions {
     if let Some(bytes) = max_bytes {
         limits = limits.with_max_bytes(bytes);
     }
-    DecodeOptions::default().with_threads(threads).with_limits(limits)
+    DecodeOptions::default().with_threads(usable(threads)).with_limits(limits)
 }
 
 /// Encodes a numpy array or a DLPack tensor.
@@ -82,7 +83,10 @@ pub fn encode<'py>(
     dtype: Option<&str>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let input = Input::of(tensor, dtype)?;
-    let blob = py.detach(|| tenfold::encode(&input.view()?, &options.0)).map_err(errors::codec)?;
+    let options = options.0.clone();
+    let threads = usable(options.threads);
+    let options = options.with_threads(threads);
+    let blob = py.detach(|| tenfold::encode(&input.view()?, &options)).map_err(errors::codec)?;
     Ok(PyBytes::new(py, &blob))
 }
 

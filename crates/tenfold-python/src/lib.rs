@@ -10,6 +10,7 @@ mod command;
 mod dlpack;
 mod errors;
 mod tensors;
+mod threads;
 
 use pyo3::prelude::*;
 
@@ -27,6 +28,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        threads::remember_process();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("FORMAT_VERSION", tenfold::FORMAT_VERSION)
     }

@@ -25,6 +25,19 @@ fn check(blob: &[u8], all: &Tensor, range: Range<usize>) {
         all.dtype,
         all.shape
     );
+    let mut room = vec![0xa5; part.data.len()];
+    tenfold::decode_rows_into(blob, range, &DecodeOptions::default(), &mut room).unwrap();
+    assert!(room == part.data);
+}
+
+#[test]
+fn a_buffer_of_another_length_is_refused() {
+    let s = Sample::of(Dtype::F32, &[50, 20], common::KINDS[0], 1);
+    let blob = s.encode(&EncodeOptions::new(Goal::Bits(3.0)));
+    for len in [0, 159, 161, 4000] {
+        let error = tenfold::decode_rows_into(&blob, 3..5, &DecodeOptions::default(), &mut vec![0; len]);
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Caller, "{len}");
+    }
 }
 
 #[test]
