@@ -13,7 +13,7 @@ TESTED = $(VIDEO) --features tenfold-cuda/emulator,tenfold-eval/emulator
 
 TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
 
-.PHONY: help demo test setup lint unit bench race fuzz ptx
+.PHONY: help demo test setup lint unit python bench race fuzz ptx
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ demo: ## Compress real tensors, look inside, measure the error, unpack
 	@scripts/demo.sh
 
 test: setup ## Installs what tests need; lints, all tests, and a short run of each fuzz target
-	@$(MAKE) --no-print-directory lint unit
+	@$(MAKE) --no-print-directory lint unit python
 	scripts/ptx.py --check
 	fuzz/run $(SMOKE)
 
@@ -47,6 +47,9 @@ unit: ## All tests of the workspace
 	cargo test --workspace $(TESTED) --test parity -- cuda::
 	cargo test --quiet --package tenfold-video --test without
 	cargo test --quiet --package tenfold-video --features av1
+
+python: ## Builds the Python wheel, installs it into an environment of its own, runs its tests
+	@scripts/python-test.sh
 
 bench: ## Measure, print each figure beside its bar, keep the reports in results/
 	cargo build --release --quiet --package tenfold-cli $(VIDEO)
