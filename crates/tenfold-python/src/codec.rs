@@ -46,7 +46,7 @@ pub fn goal_of(goal: &str, value: Option<f64>) -> PyResult<Goal> {
         "max_bytes" => {
             let bytes = number()?;
             // 2^53: beyond it an f64 skips whole numbers, and no tensor is as large.
-            if !(bytes >= 0.0 && bytes <= 9_007_199_254_740_992.0 && bytes.fract() == 0.0) {
+            if !(0.0..=9_007_199_254_740_992.0).contains(&bytes) || bytes.fract() != 0.0 {
                 return Err(ArgumentError::new_err(format!("max_bytes must be a whole number, not {bytes}")));
             }
             Goal::MaxBytes(bytes as usize)
