@@ -19,7 +19,7 @@ def bar(progress: bool | Tell, text: str) -> Iterator[Tell | None]:
         yield progress
     else:
         try:
-            from tqdm.auto import tqdm
+            from tqdm.auto import tqdm  # type: ignore[import-untyped, unused-ignore]
         except ImportError:
             raise ArgumentError("progress=True needs tqdm: pip install 'tenfold[progress]'") from None
         with tqdm(desc=text, unit="B", unit_scale=True, unit_divisor=1024) as shown:
