@@ -6,6 +6,23 @@ from typing import Any, final
 
 import numpy as np
 
+__all__ = [
+    "Archive",
+    "BlobInfo",
+    "EncodeOptions",
+    "FORMAT_VERSION",
+    "Report",
+    "TensorInfo",
+    "__version__",
+    "decode_into",
+    "encode",
+    "inspect",
+    "main",
+    "max_encoded_len",
+    "save",
+    "verify",
+]
+
 __version__: str
 FORMAT_VERSION: int
 
