@@ -144,6 +144,41 @@ impl Archive {
         Ok(Tensor { dtype, shape: vec![rows.len(), view.cols()], data })
     }
 
+    /// Reads tensor `index`, or rows of it as [`Archive::read_rows`] does, into memory of the caller, which must have
+    /// exactly their bytes.
+    pub fn read_into(
+        &self,
+        index: usize,
+        rows: Option<Range<usize>>,
+        options: &DecodeOptions,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let (tensor, dtype) = self.known(index)?;
+        if tensor.compressed {
+            let stored = if rows.is_some() { self.model.peek(index)? } else { self.model.read(index)? };
+            self.check_blob(index, &stored)?;
+            let done = match rows {
+                Some(rows) => self.engine.decode_rows_into(&stored, rows, options, out),
+                None => self.engine.decode_into(&stored, options, out),
+            };
+            return done.map_err(Error::codec(&tensor.name));
+        }
+        let (cols, outer) = tensor.shape.split_last().map_or((1, &[][..]), |(&cols, outer)| (cols, outer));
+        let all = outer.iter().fold(1usize, |n, &d| n.saturating_mul(d));
+        let rows = rows.unwrap_or(0..all);
+        if rows.start > rows.end || rows.end > all {
+            let reason = format!("tensor {:?} has {all} rows; {rows:?} was asked for", tensor.name);
+            return Err(Error::InvalidArgument(reason));
+        }
+        // The columns of an empty tensor may be too many to multiply; there are no rows of them then.
+        let width = cols.saturating_mul(dtype.size());
+        let (need, have) = ((rows.len() * width) as u64, out.len() as u64);
+        if need != have {
+            return Err(Error::codec(&tensor.name)(tenfold::Error::BufferTooSmall { need, have }));
+        }
+        self.model.read_into(index, rows.start * width, out)
+    }
+
     /// What the blob of tensor `index` says of itself; `None` for a tensor that is stored as it was.
     pub fn blob_info(&self, index: usize) -> Result<Option<BlobInfo>> {
         let tensor = self.tensor(index)?;

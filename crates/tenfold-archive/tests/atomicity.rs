@@ -7,8 +7,8 @@ use std::path::Path;
 
 use common::*;
 use tempfile::tempdir;
-use tenfold::{DecodeOptions, ErrorKind, Goal};
-use tenfold_archive::{CompressOptions, Error, Silent, compress, decompress};
+use tenfold::{DecodeOptions, ErrorKind, Goal, Stop};
+use tenfold_archive::{Alloc, CompressOptions, Error, Silent, compress, decompress};
 
 fn options() -> CompressOptions {
     CompressOptions::new(Goal::Lossless)
@@ -153,4 +153,20 @@ fn compressing_twice_is_refused() {
     assert!(refused(&b, &c).to_string().contains("compressed already"));
     let error = decompress(&a, &c, &DecodeOptions::default(), false, &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Data);
+}
+
+#[test]
+fn what_is_stopped_leaves_nothing_behind() {
+    let dir = tempdir().unwrap();
+    let (a, b) = (dir.path().join("a.safetensors"), dir.path().join("b.safetensors"));
+    write_standard(&a, &small_model(), &[]);
+    for alloc in [Alloc::Equal, Alloc::Step] {
+        let stop = Stop::new();
+        stop.stop();
+        let options = CompressOptions::new(Goal::Bits(3.0)).with_alloc(alloc).with_stop(stop);
+        let error = compress(&a, &b, &options, &Silent).unwrap_err();
+        assert!(error.to_string().contains("stopped"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Caller);
+    }
+    assert_eq!(list(dir.path()), ["a.safetensors"]);
 }

@@ -247,8 +247,17 @@ fn an_archive_reads_tensors_and_rows_of_either_kind() {
             let index = archive.find(&made.name).unwrap();
             let tensor = archive.read(index, &options).unwrap();
             assert_eq!((&tensor.shape, &tensor.data), (&made.shape, &made.data));
+            let mut room = vec![0; made.data.len()];
+            archive.read_into(index, None, &options, &mut room).unwrap();
+            assert_eq!(room, made.data);
+            room.push(0);
+            assert!(archive.read_into(index, None, &options, &mut room).is_err());
         }
         let index = archive.find("layers.0.weight").unwrap();
+        let mut room = vec![0; 3 * 96 * 4];
+        archive.read_into(index, Some(10..13), &options, &mut room).unwrap();
+        assert_eq!(room, model[0].data[10 * 96 * 4..13 * 96 * 4]);
+        assert!(archive.read_into(index, Some(62..65), &options, &mut room).is_err());
         let rows = archive.read_rows(index, 10..13, &options).unwrap();
         assert_eq!(rows.shape, [3, 96]);
         assert_eq!(rows.data, model[0].data[10 * 96 * 4..13 * 96 * 4]);

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::{DecodeOptions, EncodeOptions};
 use crate::view::{Dtype, Tensor, TensorView};
 
@@ -20,6 +20,22 @@ pub trait Engine: Send + Sync {
 
     /// Decodes rows of the two-dimensional view, as [`crate::decode_rows`].
     fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor>;
+
+    /// Decodes into memory of the caller, which must have exactly the bytes of the tensor.
+    fn decode_into(&self, blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Result<()> {
+        fill(&self.decode(blob, options)?.data, out)
+    }
+
+    /// Decodes rows as [`Engine::decode_rows`] does into memory of the caller, which must have exactly their bytes.
+    fn decode_rows_into(
+        &self,
+        blob: &[u8],
+        rows: Range<usize>,
+        options: &DecodeOptions,
+        out: &mut [u8],
+    ) -> Result<()> {
+        fill(&self.decode_rows(blob, rows, options)?.data, out)
+    }
 
     /// Most bytes that [`Engine::encode`] returns for a tensor of this dtype and shape.
     fn max_encoded_len(&self, dtype: Dtype, shape: &[usize]) -> Result<usize> {
@@ -60,4 +76,26 @@ impl Engine for Cpu {
     fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
         crate::decode_rows(blob, rows, options)
     }
+
+    fn decode_into(&self, blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Result<()> {
+        crate::decode_into(blob, options, out)
+    }
+
+    fn decode_rows_into(
+        &self,
+        blob: &[u8],
+        rows: Range<usize>,
+        options: &DecodeOptions,
+        out: &mut [u8],
+    ) -> Result<()> {
+        crate::decode_rows_into(blob, rows, options, out)
+    }
+}
+
+fn fill(data: &[u8], out: &mut [u8]) -> Result<()> {
+    if data.len() != out.len() {
+        return Err(Error::BufferTooSmall { need: data.len() as u64, have: out.len() as u64 });
+    }
+    out.copy_from_slice(data);
+    Ok(())
 }

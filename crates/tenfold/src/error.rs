@@ -91,6 +91,9 @@ pub enum Error {
     /// The worker threads asked for could not be started.
     #[error("could not start worker threads: {0}")]
     Threads(String),
+    /// The caller ended the work with a [`Stop`](crate::Stop).
+    #[error("the work was stopped")]
+    Stopped,
 }
 
 /// Who must act on an [`Error`].
@@ -124,7 +127,7 @@ impl Error {
             | Error::OtherEngine { .. } => ErrorKind::Unsupported,
             Error::Engine { kind, .. } => *kind,
             Error::LimitExceeded { .. } | Error::DoesNotFit { .. } => ErrorKind::Limit,
-            Error::InvalidArgument(_) | Error::BufferTooSmall { .. } => ErrorKind::Caller,
+            Error::InvalidArgument(_) | Error::BufferTooSmall { .. } | Error::Stopped => ErrorKind::Caller,
             Error::Threads(_) => ErrorKind::Environment,
         }
     }

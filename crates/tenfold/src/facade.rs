@@ -19,7 +19,7 @@ use crate::{inspect::BlobInfo, lossless};
 /// bytes is met losslessly.
 pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
     options.validate()?;
-    let workers = Workers::new(options.threads)?;
+    let workers = Workers::new(options.threads, &options.stop)?;
     meet_goal(
         view,
         options,
@@ -70,7 +70,7 @@ pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
     let frame = open(blob, options)?;
     let size = frame.head.dtype.size();
     let mut data = vec![0u8; frame.values * size];
-    decode_range(&frame, blob, 0..frame.values, options.threads, &mut data)?;
+    decode_range(&frame, blob, 0..frame.values, options, &mut data)?;
     Ok(Tensor { dtype: frame.head.dtype, shape: frame.head.shape, data })
 }
 
@@ -81,7 +81,7 @@ pub fn decode_into(blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Resu
     if out.len() != need {
         return Err(Error::BufferTooSmall { need: need as u64, have: out.len() as u64 });
     }
-    decode_range(&frame, blob, 0..frame.values, options.threads, out)
+    decode_range(&frame, blob, 0..frame.values, options, out)
 }
 
 /// Decodes rows `rows` of the two-dimensional view; only the tiles that hold them are read.
@@ -100,7 +100,7 @@ pub fn decode_rows(blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> 
     let frame = open(blob, options)?;
     let (values, shape) = row_values(&frame, rows)?;
     let mut data = vec![0u8; values.len() * frame.head.dtype.size()];
-    decode_range(&frame, blob, values, options.threads, &mut data)?;
+    decode_range(&frame, blob, values, options, &mut data)?;
     Ok(Tensor { dtype: frame.head.dtype, shape, data })
 }
 
@@ -117,7 +117,7 @@ pub fn decode_rows_into(
     if out.len() != need {
         return Err(Error::BufferTooSmall { need: need as u64, have: out.len() as u64 });
     }
-    decode_range(&frame, blob, values, options.threads, out)
+    decode_range(&frame, blob, values, options, out)
 }
 
 /// The values of some rows, and the shape they have together.
@@ -140,14 +140,14 @@ fn decode_range(
     frame: &Frame,
     blob: &[u8],
     values: Range<usize>,
-    threads: usize,
+    options: &DecodeOptions,
     out: &mut [u8],
 ) -> Result<()> {
     if values.is_empty() {
         return Ok(());
     }
     let level = Level::detect();
-    let workers = Workers::new(threads)?;
+    let workers = Workers::new(options.threads, &options.stop)?;
     let dtype = frame.head.dtype;
     let geometry = frame.head.params.geometry();
     let first = values.start / geometry.tile_values();

@@ -31,6 +31,7 @@ pub mod prepare;
 mod quant;
 mod rate;
 mod simd;
+mod stop;
 mod view;
 mod workers;
 
@@ -43,6 +44,7 @@ pub use facade::{
 pub use inspect::{BlobInfo, Codec};
 pub use options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
 pub use policy::{Outcome, TINY, meet_goal};
+pub use stop::Stop;
 pub use view::{Dtype, Element, Tensor, TensorView};
 
 /// Version of the bitstream that this build writes, and the newest it reads.

@@ -1,6 +1,7 @@
 //! What callers ask for: a goal, an effort, threads, limits.
 
 use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 /// What the encoder must reach. One goal a call; the codec finds the step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -76,12 +77,14 @@ pub struct EncodeOptions {
     /// Values coded by one lane of a tile; 0 (the default) lets the encoder choose. Fewer give more
     /// independent tiles (good for a GPU and for reading single rows) and cost about 24 bits each time.
     pub lane_values: u32,
+    /// Ends the work early; looked at between tiles. Default: none.
+    pub stop: Stop,
 }
 
 impl EncodeOptions {
     /// Options for a goal, everything else at its default.
     pub fn new(goal: Goal) -> Self {
-        EncodeOptions { goal, effort: Effort::default(), threads: 0, lane_values: 0 }
+        EncodeOptions { goal, effort: Effort::default(), threads: 0, lane_values: 0, stop: Stop::default() }
     }
 
     /// Sets the effort.
@@ -99,6 +102,12 @@ impl EncodeOptions {
     /// Sets the values a lane; 0 means automatic.
     pub fn with_lane_values(mut self, lane_values: u32) -> Self {
         self.lane_values = lane_values;
+        self
+    }
+
+    /// Sets the switch that ends the work early.
+    pub fn with_stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
         self
     }
 
@@ -138,6 +147,8 @@ pub struct DecodeOptions {
     pub threads: usize,
     /// What a blob may ask for.
     pub limits: Limits,
+    /// Ends the work early; looked at between tiles. Default: none.
+    pub stop: Stop,
 }
 
 impl DecodeOptions {
@@ -150,6 +161,12 @@ impl DecodeOptions {
     /// Sets the limits.
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Sets the switch that ends the work early.
+    pub fn with_stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
         self
     }
 }

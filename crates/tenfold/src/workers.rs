@@ -7,9 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::stop::Stop;
 
-/// Where work runs.
-pub(crate) enum Workers {
+/// Where work runs, and whether it goes on: each tile asks before it is begun.
+pub(crate) struct Workers {
+    place: Place,
+    stop: Stop,
+}
+
+enum Place {
     /// On the calling thread.
     Here,
     /// In the caller's rayon pool.
@@ -23,24 +29,18 @@ static POOLS: Mutex<BTreeMap<usize, Arc<rayon::ThreadPool>>> = Mutex::new(BTreeM
 
 impl Workers {
     /// 0 threads: the ambient pool. 1: the calling thread.
-    pub(crate) fn new(threads: usize) -> Result<Workers> {
-        match threads {
-            0 => Ok(Workers::Ambient),
-            1 => Ok(Workers::Here),
-            n => {
-                let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(pool) = pools.get(&n) {
-                    return Ok(Workers::Own(pool.clone()));
-                }
-                let pool = rayon::ThreadPoolBuilder::new()
-                    .num_threads(n)
-                    .build()
-                    .map_err(|e| Error::Threads(e.to_string()))?;
-                let pool = Arc::new(pool);
-                pools.insert(n, pool.clone());
-                Ok(Workers::Own(pool))
-            }
-        }
+    pub(crate) fn new(threads: usize, stop: &Stop) -> Result<Workers> {
+        let place = match threads {
+            0 => Place::Ambient,
+            1 => Place::Here,
+            n => Place::Own(pool(n)?),
+        };
+        Ok(Workers { place, stop: stop.clone() })
+    }
+
+    /// The calling thread, to the end.
+    pub(crate) fn here() -> Workers {
+        Workers { place: Place::Here, stop: Stop::default() }
     }
 
     /// `f(0)`, `f(1)`, … in order. `init` makes a scratch space for each worker.
@@ -49,16 +49,18 @@ impl Workers {
         count: usize,
         init: impl Fn() -> S + Sync + Send,
         f: impl Fn(&mut S, usize) -> T + Sync + Send,
-    ) -> Vec<T> {
-        let spread = || (0..count).into_par_iter().map_init(&init, &f).collect();
-        match self {
-            Workers::Own(pool) if count > 1 => pool.install(spread),
-            Workers::Ambient if count > 1 => spread(),
+    ) -> Result<Vec<T>> {
+        let f = |scratch: &mut S, i: usize| self.stop.check().map(|()| f(scratch, i));
+        let spread = || (0..count).into_par_iter().map_init(&init, f).collect();
+        let results: Vec<Result<T>> = match &self.place {
+            Place::Own(pool) if count > 1 => pool.install(spread),
+            Place::Ambient if count > 1 => spread(),
             _ => {
                 let mut scratch = init();
                 (0..count).map(|i| f(&mut scratch, i)).collect()
             }
-        }
+        };
+        results.into_iter().collect()
     }
 
     /// Cuts `data` into pieces of the given lengths and runs `f` on each; the first error in order wins.
@@ -68,12 +70,16 @@ impl Workers {
         init: impl Fn() -> S + Sync + Send,
         f: impl Fn(&mut S, usize, &mut [u8]) -> Result<()> + Sync + Send,
     ) -> Result<()> {
+        let f = |scratch: &mut S, i: usize, piece: &mut [u8]| {
+            self.stop.check()?;
+            f(scratch, i, piece)
+        };
         let spread = |pieces: Vec<&'a mut [u8]>| -> Vec<Result<()>> {
             pieces.into_par_iter().enumerate().map_init(&init, |s, (i, p)| f(s, i, p)).collect()
         };
-        let results = match self {
-            Workers::Own(pool) if pieces.len() > 1 => pool.install(|| spread(pieces)),
-            Workers::Ambient if pieces.len() > 1 => spread(pieces),
+        let results = match &self.place {
+            Place::Own(pool) if pieces.len() > 1 => pool.install(|| spread(pieces)),
+            Place::Ambient if pieces.len() > 1 => spread(pieces),
             _ => {
                 let mut scratch = init();
                 pieces.into_iter().enumerate().map(|(i, p)| f(&mut scratch, i, p)).collect()
@@ -81,4 +87,16 @@ impl Workers {
         };
         results.into_iter().collect()
     }
+}
+
+/// The pool of so many threads.
+fn pool(threads: usize) -> Result<Arc<rayon::ThreadPool>> {
+    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(pool) = pools.get(&threads) {
+        return Ok(pool.clone());
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = Arc::new(pool.map_err(|e| Error::Threads(e.to_string()))?);
+    pools.insert(threads, pool.clone());
+    Ok(pool)
 }

@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::path::Path;
 
 use rayon::prelude::*;
-use tenfold::{EncodeOptions, Engine, Goal, TensorView};
+use tenfold::{EncodeOptions, Engine, Goal, Stop, TensorView};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, Shard};
 use crate::output::{Staging, Target};
-use crate::plan::Action;
+use crate::plan::{Action, CompressOptions};
 use crate::progress::Progress;
 use crate::report::TensorRow;
 use crate::safetensors::{ShardWriter, Slot, StoredDtype, codec_dtype, dtype_name};
@@ -23,7 +23,7 @@ const BATCH_BYTES: u64 = 64 << 20;
 
 /// Writes a shard into the staging folder. Rows come back in the order of the header.
 pub(crate) fn encode_shard(
-    engine: &dyn Engine,
+    options: &CompressOptions,
     model: &Model,
     shard: &Shard,
     actions: &[Action],
@@ -31,6 +31,7 @@ pub(crate) fn encode_shard(
     staging: &Staging,
     progress: &dyn Progress,
 ) -> Result<Vec<TensorRow>> {
+    let (engine, stop) = (&*options.engine, &options.stop);
     let first = shard.items.start;
     let (blobs, plain): (Vec<usize>, Vec<usize>) =
         shard.data_order.iter().map(|&i| first + i).partition(|&i| actions[i].is_encode());
@@ -43,6 +44,7 @@ pub(crate) fn encode_shard(
 
     let mut rows: Vec<TensorRow> = shard.items.clone().map(|i| row(model, i)).collect();
     for index in plain {
+        stop.check().map_err(Error::codec(&model.items[index].name))?;
         writer.put(&model.read(index)?)?;
         progress.advance(model.items[index].bytes);
     }
@@ -50,7 +52,7 @@ pub(crate) fn encode_shard(
         let batch = &blobs[batch];
         progress.message(&model.items[batch[0]].name);
         let encode = |&index: &usize| {
-            let blob = encode_tensor(engine, model, index, actions[index])?;
+            let blob = encode_tensor(engine, model, index, actions[index], stop)?;
             progress.advance(model.items[index].bytes);
             Ok(blob)
         };
@@ -73,6 +75,7 @@ pub(crate) fn encode_tensor(
     model: &Model,
     index: usize,
     action: Action,
+    stop: &Stop,
 ) -> Result<Vec<u8>> {
     let item = &model.items[index];
     let (Action::Encode { goal, effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
@@ -80,7 +83,7 @@ pub(crate) fn encode_tensor(
     };
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
-    let options = EncodeOptions::new(goal).with_effort(effort);
+    let options = EncodeOptions::new(goal).with_effort(effort).with_stop(stop.clone());
     engine.encode(&view, &options).map_err(Error::codec(&item.name))
 }
 

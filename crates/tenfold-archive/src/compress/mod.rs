@@ -78,7 +78,7 @@ fn encode_model(
     progress: &dyn Progress,
 ) -> Result<Vec<TensorRow>> {
     let mut search = match (options.alloc, plan::model_bits(options)) {
-        (Alloc::Step, Some(bits)) => Some(StepSearch::new(model, actions, bits, progress)?),
+        (Alloc::Step, Some(bits)) => Some(StepSearch::new(model, actions, bits, &options.stop, progress)?),
         _ => None,
     };
     let mut corrections = 0;
@@ -89,15 +89,7 @@ fn encode_model(
         progress.start(model.bytes());
         let mut rows = Vec::with_capacity(model.items.len());
         for shard in &model.shards {
-            rows.extend(encode::encode_shard(
-                &*options.engine,
-                model,
-                shard,
-                actions,
-                target,
-                staging,
-                progress,
-            )?);
+            rows.extend(encode::encode_shard(options, model, shard, actions, target, staging, progress)?);
         }
         let Some(search) = &mut search else {
             return Ok(rows);

@@ -96,6 +96,25 @@ impl Model {
         }
     }
 
+    /// Fills `out` with the bytes of a tensor as stored, from `start` on.
+    pub fn read_into(&self, index: usize, start: usize, out: &mut [u8]) -> Result<()> {
+        let shard = self.item(index)?.shard;
+        match &self.backing {
+            Backing::Safetensors(files) => {
+                let within = index - self.shards[shard].items.start;
+                files[shard].read_into(within, start as u64, out)
+            }
+            Backing::Other(source) => {
+                let whole = source.read(index)?;
+                let part = whole.get(start..).and_then(|rest| rest.get(..out.len())).ok_or_else(|| {
+                    Error::InvalidArgument(format!("tensor {index} has no {} bytes at {start}", out.len()))
+                })?;
+                out.copy_from_slice(part);
+                Ok(())
+            }
+        }
+    }
+
     /// Pieces of a tensor of `len` bytes each, one after the other, without reading the rest where the
     /// format allows that. Not through the map: its pages would count as this process's memory.
     pub fn read_pieces(&self, index: usize, starts: &[u64], len: u64) -> Result<Vec<u8>> {

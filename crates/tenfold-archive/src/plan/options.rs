@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tenfold::{Effort, Goal};
+use tenfold::{Effort, Goal, Stop};
 
 use super::recipe::{Recipe, Treatment};
 use crate::engine::SharedEngine;
@@ -77,6 +77,8 @@ pub struct CompressOptions {
     pub overwrite: bool,
     /// What makes the blobs. Default: the CPU.
     pub engine: SharedEngine,
+    /// Ends the work early, and nothing is written then. Looked at between tiles. Default: none.
+    pub stop: Stop,
 }
 
 impl CompressOptions {
@@ -124,6 +126,12 @@ impl CompressOptions {
     /// Sets what makes the blobs.
     pub fn with_engine(mut self, engine: SharedEngine) -> Self {
         self.engine = engine;
+        self
+    }
+
+    /// Sets the switch that ends the work early.
+    pub fn with_stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
         self
     }
 

@@ -80,9 +80,19 @@ impl SafetensorsFile {
         let len = usize::try_from(part.end - part.start)
             .map_err(|_| Error::io(&self.path)(std::io::ErrorKind::OutOfMemory.into()))?;
         let mut out = buffer(len).map_err(Error::io(&self.path))?;
-        read_exact_at(&self.file, &self.path, &mut out, self.data_start + entry.begin + part.start)
-            .map_err(Error::io(&self.path))?;
+        self.read_into(index, part.start, &mut out)?;
         Ok(out)
+    }
+
+    /// Fills `out` with the bytes of entry `index` from `start` on.
+    pub fn read_into(&self, index: usize, start: u64, out: &mut [u8]) -> Result<()> {
+        let entry = self.entry(index)?;
+        if start.checked_add(out.len() as u64).is_none_or(|end| end > entry.bytes()) {
+            let (name, len) = (&entry.name, out.len());
+            return Err(Error::InvalidArgument(format!("tensor {name:?} has no {len} bytes at {start}")));
+        }
+        read_exact_at(&self.file, &self.path, out, self.data_start + entry.begin + start)
+            .map_err(Error::io(&self.path))
     }
 
     /// The bytes of entry `index` as a slice of the memory map; only pages that are touched get read.

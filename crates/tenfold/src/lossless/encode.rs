@@ -42,7 +42,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
         planes.resize(data.len(), 0);
         split(level, view.dtype(), data, planes);
         planes.chunks_exact(data.len() / size).map(histogram).collect::<Vec<Counts>>()
-    });
+    })?;
     let mut total = vec![[0u64; 256]; size];
     for part in &counts {
         total.as_flattened_mut().iter_mut().zip(part.as_flattened()).for_each(|(t, p)| *t += p);
@@ -67,7 +67,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
         }
         scratch.planes = planes;
         (Sealed::new(out), coded)
-    });
+    })?;
     // A table that no tile has used is of no use to a reader.
     for (p, table) in tables.iter_mut().enumerate() {
         if !tiles.iter().any(|(_, coded)| coded[p]) {

@@ -156,7 +156,7 @@ impl Job<'_> {
         if self.options.effort == Effort::Fast && self.view.len() >= STREAM_FROM && !plan.measure {
             return self.encode_stream(plan);
         }
-        let tiles = self.quantise(plan);
+        let tiles = self.quantise(plan)?;
         let head = self.head(plan, &tiles);
         let error = tiles.iter().map(|t| t.squared_error).sum::<f64>();
         let mut full = Full { tiles, head, blob: None, error, got: 0.0 };
@@ -177,7 +177,7 @@ impl Job<'_> {
     /// Encodes tile by tile with tables from the sample: nothing is kept between quantising and coding,
     /// and nothing is counted. What the sample has not seen escapes.
     pub(super) fn encode_stream(&self, plan: &Plan) -> Result<Full> {
-        let mut counts = self.trial(plan, &self.sample).counts;
+        let mut counts = self.trial(plan, &self.sample)?.counts;
         let share = (self.view.len() / self.sample.values).max(1) as u64;
         for c in &mut counts {
             c.iter_mut().for_each(|c| *c *= share);
@@ -194,12 +194,12 @@ impl Job<'_> {
             let bytes = pack_tile(plan.level, &table, plan.geometry.lanes, size, &tile, stack);
             quantise.reuse(tile);
             Sealed::new(bytes)
-        });
+        })?;
         let blob = self.assemble(head.clone(), &tiles)?;
         Ok(Full { tiles: Vec::new(), head, got: blob.len() as f64, blob: Some(blob), error: 0.0 })
     }
 
-    pub(super) fn quantise(&self, plan: &Plan) -> Vec<Quantised> {
+    pub(super) fn quantise(&self, plan: &Plan) -> Result<Vec<Quantised>> {
         let n = self.view.len();
         self.workers.map(plan.geometry.tiles(n), TileWork::default, |work, i| {
             quantise_tile(plan, self.view, plan.geometry.tile(i, n), work)
@@ -210,7 +210,7 @@ impl Job<'_> {
     pub(super) fn coarsest(&self, mut plan: Plan, cap: usize) -> Result<Outcome> {
         let mut smallest = None;
         for _ in 0..80 {
-            let tiles = self.quantise(&plan);
+            let tiles = self.quantise(&plan)?;
             let head = self.head(&plan, &tiles);
             let blob = self.write(&plan, &head, &tiles)?;
             if blob.len() <= cap {

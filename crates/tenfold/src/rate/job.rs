@@ -101,7 +101,7 @@ impl<'a> Job<'a> {
             plan.rounding = Rounding::Bounded(bound);
         }
         plan.measure = matches!(target, Target::Mse(_));
-        self.refine(&mut plan, target);
+        self.refine(&mut plan, target)?;
         self.finish(plan, target)
     }
 
@@ -207,14 +207,14 @@ impl<'a> Job<'a> {
     }
 
     /// Quantises a sample and reckons what the whole would take.
-    pub(super) fn trial(&self, plan: &Plan, sample: &Sample) -> Trial {
+    pub(super) fn trial(&self, plan: &Plan, sample: &Sample) -> Result<Trial> {
         let mut sample_plan = plan.clone();
         sample_plan.geometry = Sample::GEOMETRY;
         let tiles = self.workers.map(sample.windows.len(), TileWork::default, |work, i| {
             let q = quantise_tile(&sample_plan, self.view, sample.windows[i], work);
             let exact = exact_len(&q, self.view.dtype());
             (q.counts, q.squared_error, exact, q.measured, escape_bits(&q.escapes))
-        });
+        })?;
         let mut counts = vec![[0u64; 256]; plan.class_count() * 2];
         let (mut error, mut exact, mut finite, mut escapes) = (0.0, 0, 0, 0.0);
         for (c, e, x, f, s) in &tiles {
@@ -239,7 +239,7 @@ impl<'a> Job<'a> {
             + tables
             + classes as f64
             + exact as f64 * share;
-        Trial { bytes, mse: error / finite.max(1) as f64, counts }
+        Ok(Trial { bytes, mse: error / finite.max(1) as f64, counts })
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn encode(
     target: Target,
 ) -> Result<Outcome> {
     let level = Level::detect();
-    let scan = scan(view, level, workers, matches!(target, Target::Nmse(_)));
+    let scan = scan(view, level, workers, matches!(target, Target::Nmse(_)))?;
     if scan.all_zero {
         return Job::new(view, options, workers, level, scan).trivial();
     }
@@ -86,8 +86,8 @@ pub(crate) fn encode(
 pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
     let options = EncodeOptions::new(Goal::Step(step)).with_effort(effort);
     let level = Level::detect();
-    let workers = Workers::Here;
-    let scan = scan(view, level, &workers, false);
+    let workers = Workers::here();
+    let scan = scan(view, level, &workers, false)?;
     if scan.max == 0.0 {
         return Ok(0.0);
     }
@@ -95,7 +95,7 @@ pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Resu
     let Some(mut plan) = job.plan(step) else { return Ok(0.0) };
     let mut bytes = 0.0;
     for _ in 0..2 {
-        let t = job.trial(&plan, &job.sample);
+        let t = job.trial(&plan, &job.sample)?;
         bytes = t.bytes;
         plan.costs = CostTable::measured(&t.counts, &plan.low, lambda(plan.machine));
     }

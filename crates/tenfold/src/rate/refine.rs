@@ -6,6 +6,7 @@ use super::job::{Job, geometry, lambda, set_step};
 use super::low_bits;
 use super::sample::Sample;
 use crate::entropy::{ESCAPE, MAX_LANES};
+use crate::error::Result;
 use crate::levels::{Dequant, Plan, Rounding, TileWork, quantise_tile};
 use crate::quant::cost::CostTable;
 use crate::quant::machine::{Machine, grid};
@@ -16,15 +17,15 @@ const COARSE_SAMPLE: usize = 1 << 15;
 
 impl Job<'_> {
     /// Finds costs and step on the sample: first both in turn, then, costs held, the step alone.
-    pub(super) fn refine(&self, plan: &mut Plan, target: Target) {
+    pub(super) fn refine(&self, plan: &mut Plan, target: Target) -> Result<()> {
         if matches!(plan.rounding, Rounding::Bounded(_)) {
-            return;
+            return Ok(());
         }
         let lambda = lambda(plan.machine);
         let coarse = self.sample.thin(COARSE_SAMPLE);
         let want = self.want(target);
         for round in 0..10 {
-            let trial = self.trial(plan, &coarse);
+            let trial = self.trial(plan, &coarse)?;
             plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
             let off = trial.got(target) / want - 1.0;
             let next = plan.step() * self.nudge(target, trial.got(target), want, 2.0);
@@ -37,17 +38,17 @@ impl Job<'_> {
         let low = low_bits::fit(&self.values, plan.step() / self.scan.unit, plan.classes.as_ref());
         if low != plan.low {
             plan.low = low;
-            let trial = self.trial(plan, &coarse);
+            let trial = self.trial(plan, &coarse)?;
             plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
         }
         if plan.machine != Machine::SCALAR {
             // Once more from all of the sample: rare levels are scarce in the coarse one.
-            let trial = self.trial(plan, &self.sample);
+            let trial = self.trial(plan, &self.sample)?;
             plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
         }
         let mut bracket = Bracket::default();
         for _ in 0..8 {
-            let got = self.trial(plan, &self.sample).got(target);
+            let got = self.trial(plan, &self.sample)?.got(target);
             bracket.note(plan.step(), got, want);
             let next = bracket.next(plan.step(), want, self.nudge(target, got, want, 1.0));
             if want == 0.0 || (got / want - 1.0).abs() < 0.0015 || !set_step(plan, next.max(self.finest)) {
@@ -55,6 +56,7 @@ impl Job<'_> {
             }
         }
         self.fit_offsets(plan);
+        Ok(())
     }
 
     /// What [`Trial::got`] is held against: bytes, or the reciprocal of an error, so that it falls as the

@@ -1,5 +1,6 @@
 //! One pass over a tensor: moments, and the mean magnitude of rows and columns.
 
+use crate::error::Result;
 use crate::simd::{Level, multiversion};
 use crate::view::{Dtype, TensorView, load_scaled, value};
 use crate::workers::Workers;
@@ -58,19 +59,25 @@ impl Moments {
 }
 
 /// Scans a tensor of floats; `variance` says whether that is asked for.
-pub(crate) fn scan(view: &TensorView<'_>, level: Level, workers: &Workers, variance: bool) -> Scan {
+pub(crate) fn scan(view: &TensorView<'_>, level: Level, workers: &Workers, variance: bool) -> Result<Scan> {
     let wide = view.dtype() == Dtype::F64;
     let unit = if wide { unit_of(common_magnitude(view)) } else { 1.0 };
-    let mut scan = scan_in(view, level, workers, variance, unit);
+    let mut scan = scan_in(view, level, workers, variance, unit)?;
     scan.all_zero = scan.max == 0.0 && (!wide || common_magnitude(view) == 0.0);
     // Squares of very large or small values leave the range of f32: look again in another unit.
     if !wide && scan.max > 0.0 && !(1e-12..1e12).contains(&scan.max) {
         return scan_in(view, level, workers, variance, unit_of(scan.max));
     }
-    scan
+    Ok(scan)
 }
 
-fn scan_in(view: &TensorView<'_>, level: Level, workers: &Workers, variance: bool, unit: f64) -> Scan {
+fn scan_in(
+    view: &TensorView<'_>,
+    level: Level,
+    workers: &Workers,
+    variance: bool,
+    unit: f64,
+) -> Result<Scan> {
     let n = view.len();
     let tabular = view.rows() >= 8 && (16..=BLOCK).contains(&view.cols());
     let width = if tabular { view.cols() } else { RUN };
@@ -91,8 +98,8 @@ fn scan_in(view: &TensorView<'_>, level: Level, workers: &Workers, variance: boo
             add_row(level, row, variance, &mut block);
         }
         block
-    });
-    gather(blocks, n, unit, width, tabular)
+    })?;
+    Ok(gather(blocks, n, unit, width, tabular))
 }
 
 /// Adds up blocks in order: the result does not depend on who computed which.

@@ -71,7 +71,7 @@ impl Job<'_> {
         let size = self.view.dtype().size();
         let bytes = self.workers.map(tiles.len(), WordStack::default, |stack, i| {
             Sealed::new(pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i], stack))
-        });
+        })?;
         self.assemble(head.clone(), &bytes)
     }
 

@@ -1,0 +1,70 @@
+//! A switch ends work between two tiles, wherever it is, and leaves it alone otherwise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tenfold::{DecodeOptions, Effort, EncodeOptions, Error, ErrorKind, Goal, Stop, TensorView};
+
+fn values(n: usize) -> Vec<f32> {
+    let mut seed = 1u32;
+    let mut next = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) as f32 / (1 << 24) as f32 - 0.5
+    };
+    (0..n).map(|_| next() + next() + next()).collect()
+}
+
+#[test]
+fn nothing_is_begun_after_the_switch() {
+    let x = values(20_000);
+    let view = TensorView::from_slice(&x, &[100, 200]).unwrap();
+    let goals =
+        [Goal::Lossless, Goal::Bits(3.0), Goal::Nmse(0.01), Goal::MaxError(0.1), Goal::MaxBytes(9000)];
+    for goal in goals {
+        for threads in [0, 1, 2] {
+            let stop = Stop::new();
+            let options = EncodeOptions::new(goal).with_threads(threads).with_stop(stop.clone());
+            let blob = tenfold::encode(&view, &options).unwrap();
+            let decode = DecodeOptions::default().with_threads(threads).with_stop(stop.clone());
+            assert!(tenfold::decode(&blob, &decode).is_ok());
+            stop.stop();
+            let error = tenfold::encode(&view, &options).unwrap_err();
+            assert_eq!((error.kind(), error), (ErrorKind::Caller, Error::Stopped));
+            assert_eq!(tenfold::decode(&blob, &decode), Err(Error::Stopped));
+            assert_eq!(tenfold::decode_rows(&blob, 3..5, &decode), Err(Error::Stopped));
+        }
+    }
+}
+
+#[test]
+fn work_under_way_ends_early() {
+    let x = values(1 << 21);
+    let view = TensorView::from_slice(&x, &[1 << 11, 1 << 10]).unwrap();
+    let stop = Stop::new();
+    let options = EncodeOptions::new(Goal::Bits(3.0)).with_effort(Effort::Best).with_stop(stop.clone());
+    let start = Instant::now();
+    let (result, after) = thread::scope(|scope| {
+        let work = scope.spawn(|| tenfold::encode(&view, &options));
+        // It takes about a second for each million of values; a sample comes first.
+        thread::sleep(Duration::from_millis(100));
+        stop.stop();
+        let stopped = Instant::now();
+        (work.join().unwrap(), stopped.elapsed())
+    });
+    assert_eq!(result, Err(Error::Stopped), "done after {:?}", start.elapsed());
+    // A tile takes a tenth of a second or so where others are busy too; all of them take many seconds.
+    assert!(after < Duration::from_secs(5), "{after:?}");
+}
+
+#[test]
+fn options_are_equal_if_their_switches_are_the_same() {
+    let (a, b) = (Stop::new(), Stop::new());
+    assert_eq!(Stop::default(), Stop::default());
+    assert_eq!(a, a.clone());
+    assert!(a != b && a != Stop::default());
+    Stop::default().stop();
+    a.stop();
+    assert!(a.is_stopped() && !b.is_stopped() && !Stop::default().is_stopped());
+    assert_eq!(EncodeOptions::new(Goal::Lossless), EncodeOptions::new(Goal::Lossless));
+}
