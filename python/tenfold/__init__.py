@@ -25,8 +25,9 @@ from ._errors import (
     RawDtypeWarning,
     UnsupportedError,
 )
-from ._model import Model, load, open, save
+from ._model import Model, load, open
 from ._native import FORMAT_VERSION, BlobInfo, Report, TensorInfo, __version__
+from ._write import compress, decompress, save
 
 __all__ = [
     "ArgumentError",
@@ -45,7 +46,9 @@ __all__ = [
     "TensorInfo",
     "UnsupportedError",
     "__version__",
+    "compress",
     "decode",
+    "decompress",
     "encode",
     "inspect",
     "load",

@@ -9,6 +9,7 @@ import numpy as np
 
 from ._errors import ArgumentError, DtypeError, RawDtypeWarning, UnsupportedError
 
+_PLAIN = frozenset("bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64".split())
 # Dtypes that numpy has only with ml_dtypes, and the unsigned integers of their size.
 _FOREIGN = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
 
@@ -43,6 +44,16 @@ def as_blob(blob: Any) -> Any:
         raise DtypeError(f"a blob is bytes or a contiguous buffer of bytes, not {type(blob).__name__}: {error}") from None
 
 
+def as_room(out: Any) -> Any:
+    """A writable array of bytes over a buffer that a blob is to be written to."""
+    if isinstance(out, np.ndarray):
+        return out
+    try:
+        return np.frombuffer(out, dtype=np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        raise DtypeError(f"out must be a writable buffer of bytes, not {type(out).__name__}: {error}") from None
+
+
 def dtype_name(dtype: Any) -> str:
     """The name of a dtype that a caller states: a string, a numpy or ml_dtypes dtype, a torch dtype."""
     if isinstance(dtype, str):
@@ -69,6 +80,8 @@ def numpy_dtype(name: str) -> tuple[np.dtype, bool]:
 
 def allocate(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """An empty array for a tensor; of unsigned integers where numpy has no such dtype."""
+    if name not in _FOREIGN and name not in _PLAIN:
+        raise UnsupportedError(f"tensors of dtype {name} are kept as they are but not read into arrays")
     dtype, _ = numpy_dtype(name)
     try:
         return np.empty(shape, dtype=dtype)
@@ -106,17 +119,6 @@ def convert(array: np.ndarray, name: str, dtype: Any) -> np.ndarray:
         # A bfloat16 is the upper half of a float32.
         array = (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(target, copy=False)
-
-
-def check_out(out: Any, name: str, shape: tuple[int, ...]) -> None:
-    """Refuses an output array that is not exactly what will be written to it."""
-    if not isinstance(out, np.ndarray):
-        raise DtypeError(f"out must be a numpy array, not {type(out).__name__}")
-    raw = np.dtype(_FOREIGN[name]).name if name in _FOREIGN else name
-    if out.dtype.name not in (name, raw) or out.dtype.byteorder == ">":
-        raise DtypeError(f"out is of dtype {out.dtype.name}; the tensor is {name}")
-    if out.shape != shape:
-        raise ArgumentError(f"out is of shape {out.shape}; the tensor is {shape}")
 
 
 def row_range(rows: Any, count: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._arrays import allocate, as_blob, as_input, check_out, convert, dtype_name, row_range
+from ._arrays import allocate, as_blob, as_input, as_room, convert, dtype_name, row_range
 from ._errors import ArgumentError, DtypeError
 
 DEFAULT_BITS = 2.5
@@ -119,17 +119,18 @@ def encode(
 def decode(
     blob: Any,
     *,
-    out: np.ndarray | None = None,
+    out: Any = None,
     dtype: Any = None,
     rows: Any = None,
     threads: int = 0,
     max_bytes: int | None = None,
-) -> np.ndarray:
-    """Decodes a blob into a numpy array.
+) -> Any:
+    """Decodes a blob into a numpy array, or into memory of yours.
 
     Args:
         blob: bytes, or any contiguous buffer.
-        out: array to write into, of the tensor's dtype (or unsigned integers of its size) and shape; it is returned.
+        out: a numpy array or a CPU tensor of another library (torch …) to write into, of the tensor's dtype (or unsigned
+            integers in place of bfloat16 and float8) and shape, or a flat array of as many bytes; it is returned.
         dtype: None for the tensor's own; "raw" for unsigned integers in place of bfloat16 and float8; any other dtype
             converts the values. bfloat16 and float8 need the package ml_dtypes; without it arrays hold the bits as
             unsigned integers, and a :class:`RawDtypeWarning` says so.
@@ -159,16 +160,15 @@ def decode(
     if rows is not None:
         span = row_range(rows, info.rows)
         shape = (span[1] - span[0], shape[-1] if shape else 1)
-    if out is None:
-        # An empty array takes no memory yet, so a blob that lies about its size does no harm before it is found out.
-        target = allocate(info.dtype, shape)
-    else:
+    if out is not None:
         if dtype is not None:
             raise ArgumentError("out and dtype exclude each other: out has a dtype of its own")
-        check_out(out, info.dtype, shape)
-        target = out
-    _native.decode_into(blob, target, span, threads, max_bytes)
-    return target if out is not None else convert(target, info.dtype, dtype)
+        _native.decode_into(blob, out, span, threads, max_bytes)
+        return out
+    # An empty array takes no memory yet, so a blob that lies about its size does no harm before it is found out.
+    array = allocate(info.dtype, shape)
+    _native.decode_into(blob, array, span, threads, max_bytes)
+    return convert(array, info.dtype, dtype)
 
 
 def inspect(blob: Any) -> _native.BlobInfo:
@@ -251,9 +251,12 @@ class Codec:
         """Encodes a tensor, as :func:`encode` does."""
         return _native.encode(as_input(tensor), self._options, None if dtype is None else dtype_name(dtype))
 
-    def decode(
-        self, blob: Any, *, out: np.ndarray | None = None, dtype: Any = None, rows: Any = None
-    ) -> np.ndarray:
+    def encode_into(self, tensor: Any, out: Any, *, dtype: Any = None) -> int:
+        """Encodes a tensor into a writable buffer and returns the bytes written, as :func:`encode_into` does."""
+        name = None if dtype is None else dtype_name(dtype)
+        return _native.encode_into(as_input(tensor), self._options, as_room(out), name)
+
+    def decode(self, blob: Any, *, out: Any = None, dtype: Any = None, rows: Any = None) -> Any:
         """Decodes a blob, whatever it was encoded with, on this codec's threads."""
         return decode(blob, out=out, dtype=dtype, rows=rows, threads=self._threads)
 

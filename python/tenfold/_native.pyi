@@ -14,12 +14,17 @@ __all__ = [
     "Report",
     "TensorInfo",
     "__version__",
+    "compress",
     "decode_into",
+    "decompress",
     "encode",
+    "encode_into",
     "inspect",
     "main",
     "max_encoded_len",
     "save",
+    "time_decode",
+    "time_encode",
     "verify",
 ]
 
@@ -118,19 +123,21 @@ class Archive:
     def metadata(self) -> dict[str, str]: ...
     def is_compressed(self) -> bool: ...
     def info(self, index: int) -> TensorInfo: ...
-    def read(
+    def read_into(
         self,
         index: int,
+        out: Any,
         rows: tuple[int, int] | None = None,
         threads: int = 0,
         max_bytes: int | None = None,
-    ) -> tuple[np.ndarray, str, tuple[int, ...]]: ...
+    ) -> None: ...
     def verify(self, index: int, threads: int = 0) -> None: ...
 
 def encode(tensor: Any, options: EncodeOptions, dtype: str | None = None) -> bytes: ...
+def encode_into(tensor: Any, options: EncodeOptions, out: np.ndarray, dtype: str | None = None) -> int: ...
 def decode_into(
     blob: bytes | np.ndarray,
-    out: np.ndarray,
+    out: Any,
     rows: tuple[int, int] | None = None,
     threads: int = 0,
     max_bytes: int | None = None,
@@ -140,9 +147,26 @@ def inspect(blob: bytes | np.ndarray) -> BlobInfo: ...
 def max_encoded_len(dtype: str, shape: Sequence[int]) -> int: ...
 def save(
     tensors: Sequence[tuple[str, Any]],
+    metadata: dict[str, str],
     path: str | os.PathLike[str],
-    options: EncodeOptions | None,
-    save_options: dict[str, Any],
+    options: EncodeOptions,
+    write: dict[str, Any],
     progress: Callable[[int, int], object] | None = None,
 ) -> Report: ...
+def compress(
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    options: EncodeOptions,
+    write: dict[str, Any],
+    progress: Callable[[int, int], object] | None = None,
+) -> Report: ...
+def decompress(
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    threads: int = 0,
+    overwrite: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> None: ...
+def time_encode(tensor: Any, options: EncodeOptions) -> float: ...
+def time_decode(blob: bytes | np.ndarray, out: Any = None, threads: int = 0) -> float: ...
 def main(args: Sequence[str]) -> int: ...

@@ -44,7 +44,7 @@ class Versioned(ctypes.Structure):
 class Handmade:
     """An object whose capsule is made field by field. It must outlive the capsule."""
 
-    def __init__(self, array, code, bits, *, shape=None, strides=None, offset=0, version=None, lanes=1, device=1):
+    def __init__(self, array, code, bits, *, shape=None, strides=None, offset=0, version=None, lanes=1, device=1, flags=0):
         shape = array.shape if shape is None else shape
         self.array = array
         self.shape = (ctypes.c_int64 * len(shape))(*shape)
@@ -55,7 +55,7 @@ class Handmade:
         if version is None:
             self.managed, self.name = Managed(tensor, None, None), b"dltensor"
         else:
-            self.managed, self.name = Versioned(version, 0, None, None, 0, tensor), b"dltensor_versioned"
+            self.managed, self.name = Versioned(version, 0, None, None, flags, tensor), b"dltensor_versioned"
 
     def __dlpack_device__(self):
         return (1, 0)
@@ -101,3 +101,29 @@ def test_what_is_refused():
         tenfold.encode(Handmade(x, 2, 32, version=2))
     with pytest.raises(tenfold.UnsupportedError, match="CPU"):
         tenfold.encode(Handmade(x, 2, 32, device=2))
+
+
+def test_output():
+    x = np.linspace(-2, 2, 600, dtype=np.float32).reshape(20, 30).astype(ml_dtypes.bfloat16)
+    blob = tenfold.encode(x, lossless=True)
+    room = np.zeros_like(x)
+    out = Handmade(room, BFLOAT, 16, version=1)
+    assert tenfold.decode(blob, out=out) is out
+    assert room.tobytes() == x.tobytes()
+    tenfold.decode(blob, rows=(3, 5), out=Handmade(room, BFLOAT, 16, shape=(2, 30), version=1))
+    assert room[:2].tobytes() == x[3:5].tobytes()
+    with pytest.raises(tenfold.ArgumentError, match="read-only"):
+        tenfold.decode(blob, out=Handmade(room, BFLOAT, 16, version=1, flags=1))
+    with pytest.raises(tenfold.UnsupportedError, match="numpy array over"):
+        tenfold.decode(blob, out=Handmade(room, BFLOAT, 16))
+    with pytest.raises(tenfold.DtypeError, match="float16.*bfloat16"):
+        tenfold.decode(blob, out=Handmade(room, 2, 16, version=1))
+    with pytest.raises(tenfold.ArgumentError, match=r"\(30, 20\).*\(20, 30\)"):
+        tenfold.decode(blob, out=Handmade(room, BFLOAT, 16, shape=(30, 20), version=1))
+
+
+def test_no_memory():
+    x = Handmade(np.zeros(8, np.float32), 2, 32, offset=16)
+    x.managed.tensor.data = None
+    with pytest.raises(tenfold.ArgumentError, match="no memory"):
+        tenfold.encode(x)

@@ -70,11 +70,16 @@ def test_bad_dlpack(normal):
             return self.answer
 
     refuses(tenfold.DtypeError, "no capsule", tenfold.encode, Broken(3))
-    refuses(tenfold.ArgumentError, "cannot be shared: grad", tenfold.encode, Broken(BufferError("grad")))
+    refuses(tenfold.ArgumentError, "cannot be shared: grad.*detach", tenfold.encode, Broken(BufferError("grad")))
     used = normal.__dlpack__()
     np.from_dlpack(Broken(used))
-    with pytest.raises(ValueError):
-        tenfold.encode(Broken(used))
+    refuses(tenfold.ArgumentError, "cannot be shared", tenfold.encode, Broken(used))
+
+    class Nowhere(Broken):
+        def __dlpack_device__(self):
+            raise ValueError("Unknown device type meta")
+
+    refuses(tenfold.ArgumentError, "meta.*on the CPU", tenfold.encode, Nowhere(None))
 
 
 def test_goals(normal):
@@ -96,6 +101,7 @@ def test_output(normal):
     refuses(tenfold.ArgumentError, r"shape \(3,\)", tenfold.decode, blob, out=np.empty(3, np.float32))
     refuses(tenfold.DtypeError, "float64.*float32", tenfold.decode, blob, out=np.empty(normal.shape))
     refuses(tenfold.DtypeError, "numpy array", tenfold.decode, blob, out=bytearray(131072))
+    refuses(tenfold.ArgumentError, "contiguous", tenfold.decode, blob, out=np.empty((128, 512), np.float32)[:, ::2])
     fixed = np.empty_like(normal)
     fixed.flags.writeable = False
     refuses(tenfold.ArgumentError, "read-only", tenfold.decode, blob, out=fixed)
@@ -103,6 +109,16 @@ def test_output(normal):
     both = np.zeros(131072, np.uint8)
     both[: len(blob)] = np.frombuffer(blob, np.uint8)
     refuses(tenfold.ArgumentError, "share memory", tenfold.decode, both[: len(blob)], out=both.view("f4").reshape(128, 256))
+
+
+def test_room(normal):
+    codec = tenfold.Codec(bits=3)
+    need = len(codec.encode(normal))
+    refuses(tenfold.ArgumentError, f"has 100 bytes, {need} are needed", codec.encode_into, normal, bytearray(100))
+    refuses(tenfold.ArgumentError, "read-only", codec.encode_into, normal, bytes(need))
+    refuses(tenfold.DtypeError, "a blob is bytes", codec.encode_into, normal, np.empty(need))
+    refuses(tenfold.DtypeError, "writable buffer", codec.encode_into, normal, "text")
+    refuses(tenfold.ArgumentError, "share memory", codec.encode_into, normal, normal.view(np.uint8).reshape(-1))
 
 
 def test_rows(normal):

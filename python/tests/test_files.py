@@ -60,9 +60,23 @@ def test_model(state, tmp_path):
     assert model.info("ids").blob is None
     for name in ["layers.0.weight", "layers.1.weight"]:
         whole = model[name]
-        assert same(model.rows(name, slice(5, 9)), whole[5:9])
-        assert same(model.rows(name, -1), whole[-1:])
-    assert same(model.rows("ids", 0), state["ids"].reshape(1, 10))
+        assert same(model.read(name, rows=slice(5, 9)), whole[5:9])
+        assert same(model.read(name, rows=-1), whole[-1:])
+        out = np.empty_like(whole)
+        assert model.read(name, out=out) is out and same(out, whole)
+        model.read(name, rows=(1, 3), out=out[4:6])
+        assert same(out[4:6], whole[1:3])
+        with pytest.raises(tenfold.ArgumentError, match="shape"):
+            model.read(name, out=out[1:])
+        with pytest.raises(tenfold.DtypeError, match="int8"):
+            model.read(name, out=np.empty(whole.shape, np.int8))
+    assert same(model.read("ids", rows=0), state["ids"].reshape(1, 10))
+    out = np.empty(10, np.int64)
+    assert same(model.read("ids", out=out), state["ids"])
+    with pytest.raises(tenfold.ArgumentError, match="1 rows"):
+        model.read("ids", rows=1)
+    with pytest.raises(tenfold.ArgumentError, match="exclude"):
+        model.read("ids", out=out, dtype="int32")
     assert model.read("layers.1.weight", dtype="float32").dtype == np.float32
     model.verify()
     assert "6 tensors, compressed" in repr(model)
@@ -130,9 +144,12 @@ def test_progress(state, tmp_path, capsys):
     path = tmp_path / "model.safetensors"
     tenfold.save(state, path, bits=3, progress=lambda done, total: seen.append((done, total)))
     size = sum(x.nbytes for x in state.values())
-    assert seen[0] == (0, size) and (size, size) in seen
+    assert seen[-1] == (size, size) and seen == sorted(seen)
     seen.clear()
     tenfold.load(path, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (size, size) and len(seen) == 6
+    seen.clear()
+    tenfold.open(path).verify(progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (size, size) and len(seen) == 6
     pytest.importorskip("tqdm")
     tenfold.save(state, path, bits=3, progress=True)

@@ -18,6 +18,9 @@ def test_out_is_written_in_place(normal):
     got = tenfold.decode(blob, out=room[1:129])
     assert np.shares_memory(got, room) and room.ctypes.data == address
     assert np.array_equal(room[1:129], tenfold.decode(blob)) and not room[0].any() and not room[129].any()
+    raw = np.zeros(normal.nbytes, np.uint8)
+    tenfold.decode(blob, out=raw)
+    assert np.array_equal(raw.view(np.float32).reshape(normal.shape), tenfold.decode(blob))
 
 
 def test_large_buffers_are_not_copied():

@@ -167,6 +167,18 @@ def test_codec(normal):
     assert repr(tenfold.Codec(lossless=True)) == "Codec(lossless=True, effort='balanced')"
 
 
+def test_encode_into(normal):
+    codec = tenfold.Codec(bits=3)
+    blob = codec.encode(normal)
+    worst = tenfold.max_encoded_len(normal.dtype, normal.shape)
+    page = mmap.mmap(-1, worst)
+    for room in [bytearray(worst), np.zeros(worst, np.uint8), memoryview(bytearray(worst))[8:], page]:
+        written = codec.encode_into(normal, room)
+        assert bytes(memoryview(room)[:written]) == blob
+    exact = bytearray(len(blob))
+    assert codec.encode_into(normal.view(np.uint32), exact, dtype="float32") == len(blob) and exact == blob
+
+
 def test_inspect(normal):
     info = tenfold.inspect(tenfold.encode(normal, bits=3))
     assert (info.dtype, info.shape, info.size, info.nbytes, info.rows) == ("float32", (128, 256), 32768, 131072, 128)

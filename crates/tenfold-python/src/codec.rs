@@ -2,10 +2,11 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tenfold::{DecodeOptions, Effort, Goal, Limits};
+use tenfold::{DecodeOptions, Dtype, Effort, Goal, Limits, Stop};
 
+use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
 use crate::errors::{self, ArgumentError, DtypeError};
-use crate::tensors::{Blob, Input, Output, dtype_of, python_name};
+use crate::tensors::{Blob, Input, Output, bytes_of, dtype_of, python_name, shape_text};
 use crate::threads::usable;
 
 /// How to encode: a goal, an effort, threads. Checked when it is made.
@@ -30,6 +31,15 @@ impl EncodeOptions {
             .with_lane_values(lane_values);
         options.validate().map_err(errors::codec)?;
         Ok(EncodeOptions(options))
+    }
+}
+
+impl EncodeOptions {
+    /// The options of one call, which `stop` may end.
+    fn with_stop(&self, stop: &Stop) -> tenfold::EncodeOptions {
+        let options = self.0.clone();
+        let threads = usable(options.threads);
+        options.with_threads(threads).with_stop(stop.clone())
     }
 }
 
@@ -83,14 +93,38 @@ pub fn encode<'py>(
     dtype: Option<&str>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let input = Input::of(tensor, dtype)?;
-    let options = options.0.clone();
-    let threads = usable(options.threads);
-    let options = options.with_threads(threads);
-    let blob = py.detach(|| tenfold::encode(&input.view()?, &options)).map_err(errors::codec)?;
-    Ok(PyBytes::new(py, &blob))
+    let blob = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
+        tenfold::encode(&input.view()?, &options.with_stop(stop))
+    })?;
+    bytes_of(py, &blob.map_err(errors::codec)?)
 }
 
-/// Decodes a blob, or some of its rows, into a numpy array that has exactly their bytes.
+/// Encodes into a writable array of bytes and returns how many were written.
+#[pyfunction]
+#[pyo3(signature = (tensor, options, out, dtype=None))]
+pub fn encode_into(
+    py: Python<'_>,
+    tensor: &Bound<'_, PyAny>,
+    options: &EncodeOptions,
+    out: &Bound<'_, PyAny>,
+    dtype: Option<&str>,
+) -> PyResult<usize> {
+    let input = Input::of(tensor, dtype)?;
+    let mut out = Output::of(out)?;
+    if out.dtype() != Dtype::U8 {
+        return Err(DtypeError::new_err("a blob is bytes; pass a buffer of bytes or an array of uint8"));
+    }
+    let out = out.data();
+    if overlap(input.data(), out) {
+        return Err(ArgumentError::new_err("out and the tensor share memory; encode into another buffer"));
+    }
+    let written = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
+        tenfold::encode_into(&input.view()?, &options.with_stop(stop), out)
+    })?;
+    written.map_err(errors::codec)
+}
+
+/// Decodes a blob, or some of its rows, into an array or a DLPack tensor of their dtype and shape.
 #[pyfunction]
 #[pyo3(signature = (blob, out, rows=None, threads=0, max_bytes=None))]
 pub fn decode_into(
@@ -102,19 +136,28 @@ pub fn decode_into(
     max_bytes: Option<u64>,
 ) -> PyResult<()> {
     let blob = Blob::of(blob)?;
+    let info = tenfold::inspect(blob.data()).map_err(errors::codec)?;
     let mut out = Output::of(out)?;
-    let options = decode_options(threads, max_bytes);
+    out.check(info.dtype, &info.shape, rows)?;
     let (from, to) = (blob.data(), out.data());
-    let overlap = from.as_ptr_range().start < to.as_ptr_range().end
-        && to.as_ptr_range().start < from.as_ptr_range().end;
-    if overlap {
+    if overlap(from, to) {
         return Err(ArgumentError::new_err("out and the blob share memory; decode into another array"));
     }
-    let result = py.detach(|| match rows {
-        Some((start, end)) => tenfold::decode_rows_into(from, start..end, &options, to),
-        None => tenfold::decode_into(from, &options, to),
-    });
+    let options = decode_options(threads, max_bytes);
+    let result = attend::run(py, to.len() >= LONG_DECODE, |stop| {
+        let options = options.with_stop(stop.clone());
+        match rows {
+            Some((start, end)) => tenfold::decode_rows_into(from, start..end, &options, to),
+            None => tenfold::decode_into(from, &options, to),
+        }
+    })?;
     result.map_err(errors::codec)
+}
+
+/// Whether two slices have a byte in common.
+fn overlap(a: &[u8], b: &[u8]) -> bool {
+    let (a, b) = (a.as_ptr_range(), b.as_ptr_range());
+    a.start < b.end && b.start < a.end
 }
 
 /// Checks every checksum and decodes everything, without keeping the result.
@@ -129,7 +172,8 @@ pub fn verify(
     let blob = Blob::of(blob)?;
     let options = decode_options(threads, max_bytes);
     let data = blob.data();
-    py.detach(|| tenfold::verify(data, &options)).map_err(errors::codec)
+    attend::run(py, true, |stop| tenfold::verify(data, &options.with_stop(stop.clone())))?
+        .map_err(errors::codec)
 }
 
 /// Reads a blob's header.
@@ -275,13 +319,5 @@ impl BlobInfo {
             text += &format!(", step {step:.4e}, {states} states, {classes} classes");
         }
         text + ">"
-    }
-}
-
-/// A shape as Python writes it.
-pub fn shape_text(shape: &[usize]) -> String {
-    match shape {
-        [one] => format!("({one},)"),
-        _ => format!("({})", shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
     }
 }

@@ -48,8 +48,30 @@ struct Versioned {
     tensor: DlTensor,
 }
 
-/// The tensor of an object that has `__dlpack__`.
+/// `DLPACK_FLAG_BITMASK_READ_ONLY`.
+const READ_ONLY: u64 = 1;
+
+/// The tensor of an object that has `__dlpack__`, to be read.
 pub fn input(object: &Bound<'_, PyAny>) -> PyResult<Input> {
+    borrow(object).map(|(input, _)| input)
+}
+
+/// The tensor of an object that has `__dlpack__`, to be written. Only capsules of version 1 say whether that is allowed:
+/// arrays of some libraries never change.
+pub fn output(object: &Bound<'_, PyAny>) -> PyResult<Input> {
+    match borrow(object)? {
+        (output, Some(flags)) if flags & READ_ONLY == 0 => Ok(output),
+        (_, Some(_)) => Err(ArgumentError::new_err("out is read-only; pass one that can be written to")),
+        (_, None) => Err(UnsupportedError::new_err(format!(
+            "{} does not say whether it may be written to (it offers DLPack older than version 1); pass a numpy array over \
+             its memory as out, such as x.numpy()",
+            object.get_type()
+        ))),
+    }
+}
+
+/// The tensor, and the flags of its capsule if that has any.
+fn borrow(object: &Bound<'_, PyAny>) -> PyResult<(Input, Option<u64>)> {
     let py = object.py();
     if !object.hasattr("__dlpack__")? || !object.hasattr("__dlpack_device__")? {
         return Err(DtypeError::new_err(format!(
@@ -57,7 +79,16 @@ pub fn input(object: &Bound<'_, PyAny>) -> PyResult<Input> {
             object.get_type()
         )));
     }
-    let (device, _): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
+    let refused = |error: PyErr| {
+        let text = format!(
+            "the tensor's memory cannot be shared: {}; pass a dense, contiguous tensor on the CPU without gradient, such \
+             as x.detach().to_dense().cpu()",
+            error.value(py)
+        );
+        ArgumentError::new_err(text)
+    };
+    let device = object.call_method0("__dlpack_device__").map_err(refused)?;
+    let (device, _): (i32, i32) = device.extract()?;
     if !HOST_DEVICES.contains(&device) {
         return Err(UnsupportedError::new_err(format!(
             "the tensor lies on a device (DLPack type {device}); move it to the CPU first, such as with x.cpu()"
@@ -70,13 +101,10 @@ pub fn input(object: &Bound<'_, PyAny>) -> PyResult<Input> {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => object.call_method0("__dlpack__"),
         result => result,
     };
-    let capsule = capsule.map_err(|error| {
-        let text = format!("the tensor cannot be shared: {}; pass x.detach() or a copy", error.value(py));
-        ArgumentError::new_err(text)
-    })?;
+    let capsule = capsule.map_err(refused)?;
     let capsule =
         capsule.cast::<PyCapsule>().map_err(|_| DtypeError::new_err("__dlpack__ gave no capsule"))?;
-    let tensor = if capsule.is_valid_checked(Some(VERSIONED)) {
+    let (tensor, flags) = if capsule.is_valid_checked(Some(VERSIONED)) {
         let managed = capsule.pointer_checked(Some(VERSIONED))?.cast::<Versioned>();
         // SAFETY: a capsule of this name points to this structure; the version comes first in all of its versions.
         let major = unsafe { managed.as_ref().major };
@@ -84,25 +112,28 @@ pub fn input(object: &Bound<'_, PyAny>) -> PyResult<Input> {
             return Err(UnsupportedError::new_err(format!("DLPack version {major} is not known here")));
         }
         // SAFETY: as above, and version 1 has the layout that `Versioned` states.
-        unsafe { &managed.as_ref().tensor }
+        let managed = unsafe { managed.as_ref() };
+        (&managed.tensor, Some(managed.flags))
     } else {
+        let plain = capsule.pointer_checked(Some(PLAIN)).map_err(refused)?;
         // SAFETY: a capsule of this name points to a `DLManagedTensor`, which begins with its tensor.
-        unsafe { capsule.pointer_checked(Some(PLAIN))?.cast::<DlTensor>().as_ref() }
+        (unsafe { plain.cast::<DlTensor>().as_ref() }, None)
     };
     if !HOST_DEVICES.contains(&tensor.device_type) {
         return Err(UnsupportedError::new_err("the tensor lies on a device; move it to the CPU first"));
     }
     let dtype = dtype(tensor.code, tensor.bits, tensor.lanes)?;
     let shape = shape(tensor)?;
-    // A tensor without values may have no memory to offset into.
-    let data = if shape.contains(&0) {
+    // A tensor without values may have no memory to offset into; that one with values has none is said below.
+    let data = if shape.contains(&0) || tensor.data.is_null() {
         std::ptr::null_mut()
     } else {
         // SAFETY: the tensor's first element lies there, by DLPack's definition.
         unsafe { tensor.data.cast::<u8>().add(tensor.byte_offset as usize) }
     };
     // SAFETY: `shape` found a row-major tensor without gaps; its memory lives as long as the capsule.
-    unsafe { Input::new(dtype, shape, data, capsule.clone().into_any().unbind()) }
+    let input = unsafe { Input::new(dtype, shape, data, capsule.clone().into_any().unbind()) }?;
+    Ok((input, flags))
 }
 
 fn dtype(code: u8, bits: u8, lanes: u16) -> PyResult<Dtype> {

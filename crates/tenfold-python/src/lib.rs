@@ -5,12 +5,15 @@
 #![deny(unsafe_code)]
 
 mod archive;
+mod attend;
+mod bench;
 mod codec;
 mod command;
 mod dlpack;
 mod errors;
 mod tensors;
 mod threads;
+mod write;
 
 use pyo3::prelude::*;
 
@@ -18,11 +21,17 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
-    use super::archive::{Archive, Report, TensorInfo, save};
+    use super::archive::{Archive, TensorInfo};
     #[pymodule_export]
-    use super::codec::{BlobInfo, EncodeOptions, decode_into, encode, inspect, max_encoded_len, verify};
+    use super::bench::{time_decode, time_encode};
+    #[pymodule_export]
+    use super::codec::{
+        BlobInfo, EncodeOptions, decode_into, encode, encode_into, inspect, max_encoded_len, verify,
+    };
     #[pymodule_export]
     use super::command::main;
+    #[pymodule_export]
+    use super::write::{Report, compress, decompress, save};
 
     use super::*;
 

@@ -5,11 +5,14 @@
 //! buffers.
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::slice;
 
 use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::PyMemoryError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tenfold::{Dtype, TensorView};
@@ -130,39 +133,89 @@ impl<'py> Blob<'py> {
     }
 }
 
-/// Memory of a numpy array that results are written to.
-pub struct Output<'py> {
-    /// Keeps the memory.
-    _array: Bound<'py, PyUntypedArray>,
-    data: NonNull<u8>,
-    bytes: usize,
+/// A new `bytes` object. Pages of a long one are touched for the first time here, which takes as long as copying: the
+/// interpreter need not wait for that.
+pub fn bytes_of<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let len = data.len().try_into().map_err(|_| PyMemoryError::new_err("more bytes than Python counts"))?;
+    // SAFETY: Python makes an object of so many bytes, or sets an exception and returns null.
+    let object =
+        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), len))? };
+    // SAFETY: the object is a `bytes`; its memory stays where it is while it lives.
+    let room = unsafe { ffi::PyBytes_AsString(object.as_ptr()) }.cast::<MaybeUninit<u8>>();
+    // SAFETY: there are that many bytes, not yet set, and nobody but us has seen the object.
+    let room = unsafe { slice::from_raw_parts_mut(room, data.len()) };
+    py.detach(|| {
+        for (to, &from) in room.iter_mut().zip(data) {
+            to.write(from);
+        }
+    });
+    Ok(object.cast_into::<PyBytes>()?)
 }
 
-impl<'py> Output<'py> {
-    /// The array must be writable and contiguous; the bytes it must have are the caller's to check.
-    pub fn of(object: &Bound<'py, PyAny>) -> PyResult<Output<'py>> {
-        let array = object.cast::<PyUntypedArray>().map_err(|_| {
-            DtypeError::new_err(format!("out must be a numpy array, not {}", object.get_type()))
-        })?;
-        check_contiguous(array)?;
+/// Memory of a Python object that results are written to.
+pub struct Output(Input);
+
+impl Output {
+    /// The memory of an array or a DLPack object, which must be contiguous and say that it may be written to.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Output> {
+        let Ok(array) = object.cast::<PyUntypedArray>() else { return dlpack::output(object).map(Output) };
+        let input = Input::of_array(array, true)?;
         // SAFETY: the array is alive.
-        let (flags, data) = unsafe {
-            let raw = array.as_array_ptr();
-            ((*raw).fields.flags, (*raw).fields.data.cast::<u8>())
-        };
+        let flags = unsafe { (*array.as_array_ptr()).fields.flags };
         if flags & NPY_ARRAY_WRITEABLE == 0 {
             return Err(ArgumentError::new_err("out is read-only; pass an array that can be written to"));
         }
-        let bytes = array.len() * array.dtype().itemsize();
-        let data = NonNull::new(data).unwrap_or(NonNull::dangling());
-        Ok(Output { _array: array.clone(), data, bytes })
+        Ok(Output(input))
+    }
+
+    /// Refuses memory that is not of the dtype (or, for dtypes that numpy lacks, of unsigned integers of its size) and the
+    /// shape of a tensor, or of some rows of it. A flat array of as many bytes will do for any tensor.
+    pub fn check(&self, dtype: Dtype, shape: &[usize], rows: Option<(usize, usize)>) -> PyResult<()> {
+        let bits = match dtype {
+            Dtype::Bf16 => Dtype::U16,
+            Dtype::F8E4M3 | Dtype::F8E5M2 => Dtype::U8,
+            own => own,
+        };
+        let Output(out) = self;
+        let wanted = match rows {
+            Some((start, end)) => vec![end.saturating_sub(start), shape.last().copied().unwrap_or(1)],
+            None => shape.to_vec(),
+        };
+        if out.dtype == Dtype::U8
+            && let &[bytes] = &out.shape[..]
+            && wanted.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d)) == Some(bytes)
+        {
+            return Ok(());
+        }
+        if out.dtype != dtype && out.dtype != bits {
+            let (out, own) = (python_name(out.dtype), python_name(dtype));
+            return Err(DtypeError::new_err(format!("out is of dtype {out}; the tensor is {own}")));
+        }
+        if out.shape != wanted {
+            let (out, own) = (shape_text(&out.shape), shape_text(&wanted));
+            return Err(ArgumentError::new_err(format!("out is of shape {out}; the tensor is {own}")));
+        }
+        Ok(())
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> Dtype {
+        self.0.dtype
     }
 
     /// The bytes to write.
     pub fn data(&mut self) -> &mut [u8] {
-        // SAFETY: a writable, contiguous array of so many bytes, kept alive by `_array`. That no other thread writes to it
+        // SAFETY: writable, contiguous memory of so many bytes, which the owner within keeps. That no other thread uses it
         // meanwhile is what a caller of any function with `out=` has to see to.
-        unsafe { slice::from_raw_parts_mut(self.data.as_ptr(), self.bytes) }
+        unsafe { slice::from_raw_parts_mut(self.0.data.as_ptr(), self.0.bytes) }
+    }
+}
+
+/// A shape as Python writes it.
+pub fn shape_text(shape: &[usize]) -> String {
+    match shape {
+        [one] => format!("({one},)"),
+        _ => format!("({})", shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
     }
 }
 

@@ -1,0 +1,140 @@
+"""Model files, written from tensors in memory or from other files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from . import _native
+from ._arrays import as_input
+from ._codec import encode_options
+from ._errors import ArgumentError, DtypeError
+from ._progress import bar
+
+Path = str | os.PathLike[str]
+
+
+def save(
+    tensors: Mapping[str, Any],
+    path: Path,
+    *,
+    alloc: str = "equal",
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    recipe: Path | None = None,
+    metadata: Mapping[str, str] | None = None,
+    overwrite: bool = True,
+    progress: bool | Callable[[int, int], object] = False,
+    **options: Any,
+) -> _native.Report:
+    """Writes a state dict into a compressed model file, which is valid safetensors.
+
+    Compressed are floats with at least two dimensions and 4096 values; all others are written as they are. The file
+    appears when it is whole. Tensors are read in place, as :func:`encode` reads them.
+
+    Args:
+        tensors: names and tensors.
+        path: the file to write.
+        alloc: how ``bits`` is shared among the tensors: "equal", "step" (one quantiser step for all, least squared
+            error) or "ramp=K" (K bits more from layer to layer).
+        include: patterns of names to compress although they are small, one-dimensional or integers.
+        exclude: patterns of names to leave as they are.
+        recipe: path of a TOML file with goals by tensor; a goal or an effort stated here goes before its default.
+        metadata: strings to keep in the file.
+        overwrite: whether an existing file may be replaced.
+        progress: True for a bar of tqdm, or a function that is called with the bytes done and in all.
+        options: a goal, ``effort`` and ``threads``, as of :func:`encode`.
+
+    >>> import numpy as np, tenfold
+    >>> x = np.random.default_rng(0).standard_normal((64, 256), dtype=np.float32)
+    >>> report = tenfold.save({"layer.weight": x, "layer.bias": x[0]}, "small.safetensors", bits=4)
+    >>> report.tensors, report.compressed, round(report.bits_per_value, 1)
+    (2, 1, 4.0)
+    """
+    if not isinstance(tensors, Mapping):
+        raise DtypeError(f"save takes a mapping from names to tensors, not {type(tensors).__name__}")
+    for name in tensors:
+        if not isinstance(name, str):
+            raise DtypeError(f"names of tensors are strings, not {name!r}")
+    for key, value in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise DtypeError(f"metadata is strings by strings, not {key!r}: {value!r}")
+    encode, write = _options(options, alloc, include, exclude, recipe, overwrite)
+    pairs = [(name, as_input(tensor)) for name, tensor in tensors.items()]
+    with bar(progress, "save") as tell:
+        return _native.save(pairs, dict(metadata or {}), os.fspath(path), encode, write, tell)
+
+
+def compress(
+    input: Path,
+    output: Path,
+    *,
+    alloc: str = "equal",
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    recipe: Path | None = None,
+    overwrite: bool = False,
+    progress: bool | Callable[[int, int], object] = False,
+    **options: Any,
+) -> _native.Report:
+    """Compresses a model file or a whole folder, as the command ``tenfold compress`` does.
+
+    The input is a safetensors file, an index of shards, a folder with either, a GGUF or an npy file. A folder gives a
+    folder, with its other files (configuration, tokenizer) carried along. Memory follows the largest tensor. The output
+    appears when it is whole. The arguments are those of :func:`save`.
+
+    >>> import numpy as np, tenfold
+    >>> np.save("noise.npy", np.random.default_rng(0).standard_normal((64, 256)))
+    >>> tenfold.compress("noise.npy", "noise.safetensors", bits=4).ratio > 15
+    True
+    >>> tenfold.decompress("noise.safetensors", "plain.safetensors")
+    >>> tenfold.load("plain.safetensors")["noise"].shape
+    (64, 256)
+    """
+    encode, write = _options(options, alloc, include, exclude, recipe, overwrite)
+    with bar(progress, "compress") as tell:
+        return _native.compress(os.fspath(input), os.fspath(output), encode, write, tell)
+
+
+def decompress(
+    input: Path,
+    output: Path,
+    *,
+    threads: int = 0,
+    overwrite: bool = False,
+    progress: bool | Callable[[int, int], object] = False,
+) -> None:
+    """Unpacks a compressed model file or folder into plain safetensors, as the command ``tenfold decompress`` does.
+
+    Names, dtypes, shapes, order, metadata and shards are the original's. See :func:`compress`.
+    """
+    if threads < 0:
+        raise ArgumentError("threads must not be negative")
+    with bar(progress, "decompress") as tell:
+        _native.decompress(os.fspath(input), os.fspath(output), threads, overwrite, tell)
+
+
+def _options(
+    options: dict[str, Any],
+    alloc: str,
+    include: Iterable[str],
+    exclude: Iterable[str],
+    recipe: Path | None,
+    overwrite: bool,
+) -> tuple[_native.EncodeOptions, dict[str, Any]]:
+    """The native options of one tensor and those of a file."""
+    if isinstance(include, str) or isinstance(exclude, str):
+        raise DtypeError("include and exclude are lists of patterns")
+    if "lane_values" in options:
+        raise ArgumentError("lane_values is for single tensors; files choose it themselves")
+    write = {
+        "own_goal": recipe is None or bool(options.keys() - {"effort", "threads"}),
+        "own_effort": "effort" in options,
+        "alloc": alloc,
+        "include": list(include),
+        "exclude": list(exclude),
+        "recipe": None if recipe is None else os.fspath(recipe),
+        "overwrite": overwrite,
+    }
+    return encode_options(**options)[2], write
