@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Builds the Python wheel, installs it into a virtual environment under the target folder and runs the package's tests.
-# Arguments go to pytest. PROFILE=dev takes less time to build; the default is what is shipped.
+# Builds the Python wheel, installs it into a virtual environment under the target folder, checks its types and runs its
+# tests. Arguments go to pytest. The wheel is built as the tests of the workspace are, so that it shares what they have
+# compiled; PROFILE=release builds what is shipped, which takes minutes more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target="${CARGO_TARGET_DIR:-target}/python"
-profile="${PROFILE:-release}"
+profile="${PROFILE:-dev}"
+requirements=python/requirements-test.txt
 venv="$target/venv"
 mkdir -p "$target"
 log="$target/log"
@@ -19,13 +21,11 @@ quietly() {
 }
 
 # Stamps hold what a step was made from, so a step is done again when that has changed.
-packages="maturin>=1.9,<2 numpy pytest ml_dtypes tqdm"
-if [ "$(cat "$target/packages" 2>/dev/null)" != "$packages" ]; then
-    echo "python: installing $packages into $venv"
+if ! cmp --silent "$requirements" "$target/installed"; then
+    echo "python: installing $requirements into $venv"
     quietly python3 -m venv --clear "$venv"
-    # shellcheck disable=SC2086 # several words
-    quietly "$venv/bin/pip" install --quiet --disable-pip-version-check $packages
-    echo "$packages" >"$target/packages"
+    quietly "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"
+    cp "$requirements" "$target/installed"
     rm -f "$target/built"
 fi
 
@@ -39,11 +39,13 @@ if [ "$(cat "$target/built" 2>/dev/null)" != "$state" ]; then
     quietly "$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$target"/wheels/*.whl
     size=$(stat -c %s "$target"/wheels/*.whl)
     echo "python: $(basename "$target"/wheels/*.whl), $((size / 1024)) KiB"
-    if [ "$profile" = release ] && [ "$size" -gt $((15 * 1024 * 1024)) ]; then
+    if [ "$size" -gt $((15 * 1024 * 1024)) ]; then
         echo "python: the wheel is larger than 15 MiB" >&2
         exit 1
     fi
     echo "$state" >"$target/built"
 fi
 
+# Integrations need libraries that are not here; scripts of their own check those.
+quietly "$venv/bin/python" -m mypy --strict --follow-imports silent --cache-dir "$target/mypy" python/tenfold/*.py
 "$venv/bin/python" -m pytest --quiet -p no:cacheprovider "$@"
