@@ -189,6 +189,91 @@ def test_bad_files(state, tmp_path):
         tenfold.open(tmp_path / "empty")
 
 
+def folder_of(state, tmp_path):
+    """A model folder of two shards, as the Hub has them."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    files = {name: f"model-0000{i % 2 + 1}-of-00002.safetensors" for i, name in enumerate(state)}
+    for file in set(files.values()):
+        whole = tmp_path / "whole.safetensors"
+        tenfold.save({name: state[name] for name in state if files[name] == file}, whole, lossless=True)
+        tenfold.decompress(whole, folder / file)
+        whole.unlink()
+    size = sum(x.nbytes for x in state.values())
+    index = {"metadata": {"total_size": size}, "weight_map": files}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_folders(state, tmp_path):
+    folder, small, plain = folder_of(state, tmp_path), tmp_path / "small", tmp_path / "plain"
+    seen = []
+    report = tenfold.compress(folder, small, lossless=True, progress=lambda *step: seen.append(step))
+    assert (report.tensors, report.compressed) == (6, 2) and seen[-1][0] == seen[-1][1]
+    assert sorted(os.listdir(small)) == sorted(os.listdir(folder))
+    assert all(same(x, state[name]) for name, x in tenfold.load(small).items())
+    tenfold.decompress(small, plain, threads=1)
+    assert all(same(x, state[name]) for name, x in tenfold.load(plain).items())
+    for call in [tenfold.compress, tenfold.decompress]:
+        with pytest.raises(tenfold.ArgumentError, match="exists already"):
+            call(folder if call is tenfold.compress else small, plain)
+    with pytest.raises(tenfold.ArgumentError, match="compressed already"):
+        tenfold.compress(small, tmp_path / "again", bits=3)
+    with pytest.raises(tenfold.DataError, match="not compressed"):
+        tenfold.decompress(plain, tmp_path / "again")
+
+
+def test_half_written_folders(state, tmp_path):
+    folder = folder_of(state, tmp_path)
+    shard = folder / "model-00002-of-00002.safetensors"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-5])
+    with pytest.raises(tenfold.DataError, match="model-00002-of-00002"):
+        tenfold.open(folder)
+    shard.unlink()
+    with pytest.raises(tenfold.NotFoundError) as caught:
+        tenfold.open(folder)
+    assert caught.value.filename == str(shard)
+    with pytest.raises(tenfold.NotFoundError):
+        tenfold.compress(folder, tmp_path / "small", bits=3)
+    shard.write_bytes(whole)
+    index = folder / "model.safetensors.index.json"
+    text = index.read_text()
+    index.write_text(text[: len(text) // 2])
+    with pytest.raises(tenfold.DataError, match="index is not valid"):
+        tenfold.open(folder)
+    assert not (tmp_path / "small").exists()
+
+
+def test_newer_formats(state, tmp_path):
+    blob = bytearray(tenfold.encode(state["layers.0.weight"], bits=3))
+    blob[4] = tenfold.FORMAT_VERSION + 1
+    for call in [tenfold.decode, tenfold.inspect, tenfold.verify]:
+        with pytest.raises(tenfold.UnsupportedError, match="use a newer tenfold"):
+            call(blob)
+    path = tmp_path / "model.safetensors"
+    tenfold.save(state, path, bits=3)
+    whole = path.read_bytes()
+    newer = whole.replace(b'"tenfold.format":"1"', b'"tenfold.format":"9"')
+    assert newer != whole
+    path.write_bytes(newer)
+    with pytest.raises(tenfold.UnsupportedError):
+        tenfold.open(path)
+
+
+def test_effort_beside_a_recipe(state, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("[default]\nbits = 3\n")
+    states = {}
+    for effort in ["fast", "best"]:
+        path = tmp_path / f"{effort}.safetensors"
+        tenfold.save(state, path, recipe=recipe, effort=effort)
+        with tenfold.open(path) as model:
+            states[effort] = model.info("layers.0.weight").blob.states
+    assert states == {"fast": 1, "best": 256}
+
+
 def test_bad_state(state, normal, tmp_path):
     path = tmp_path / "model.safetensors"
     with pytest.raises(tenfold.ArgumentError, match='"w".*ascontiguousarray'):
@@ -199,6 +284,12 @@ def test_bad_state(state, normal, tmp_path):
         tenfold.save([normal], path)
     with pytest.raises(tenfold.DtypeError, match="strings"):
         tenfold.save({1: normal}, path)
+    with pytest.raises(tenfold.DtypeError, match="metadata"):
+        tenfold.save(state, path, metadata={"a": 1})
+    with pytest.raises(tenfold.DtypeError, match="lists"):
+        tenfold.save(state, path, include="*")
+    with pytest.raises(tenfold.ArgumentError, match="single tensors"):
+        tenfold.save(state, path, lane_values=64)
     with pytest.raises(tenfold.ArgumentError, match="none of equal"):
         tenfold.save(state, path, alloc="other")
     assert not path.exists()

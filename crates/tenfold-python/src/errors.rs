@@ -1,6 +1,7 @@
 //! From the errors of the Rust crates to Python's exception classes, which `tenfold._errors` defines: only a class made in
 //! Python can have two parents, and users expect `except ValueError` and `except OSError` to work.
 
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use tenfold::ErrorKind;
 
@@ -32,7 +33,12 @@ fn of_kind(kind: ErrorKind, text: String) -> PyErr {
 
 /// The exception for what the codec says.
 pub fn codec(error: tenfold::Error) -> PyErr {
-    let text = match &error {
+    of_kind(error.kind(), advice(&error))
+}
+
+/// What the codec says, in terms of this package where it speaks of its own.
+fn advice(error: &tenfold::Error) -> String {
+    match error {
         tenfold::Error::LimitExceeded { what, asked, limit } => {
             format!(
                 "{what} of {asked} exceeds the limit of {limit}; raise max_bytes if the source is trusted"
@@ -43,13 +49,15 @@ pub fn codec(error: tenfold::Error) -> PyErr {
              `tenfold decompress` of a build that has video codecs"
         ),
         _ => error.to_string(),
-    };
-    of_kind(error.kind(), text)
+    }
 }
 
 /// The exception for what the archive says. System errors keep their number and path.
 pub fn archive(error: tenfold_archive::Error) -> PyErr {
     match error {
+        tenfold_archive::Error::Io { path, source } if source.kind() == std::io::ErrorKind::OutOfMemory => {
+            PyMemoryError::new_err(format!("{}: more memory is needed than there is", path.display()))
+        }
         tenfold_archive::Error::Io { path, source } => {
             let missing = source.kind() == std::io::ErrorKind::NotFound;
             match source.raw_os_error() {
@@ -64,8 +72,7 @@ pub fn archive(error: tenfold_archive::Error) -> PyErr {
             }
         }
         tenfold_archive::Error::Codec { name, source } => {
-            let kind = source.kind();
-            of_kind(kind, format!("tensor {name:?}: {source}"))
+            of_kind(source.kind(), format!("tensor {name:?}: {}", advice(&source)))
         }
         error => of_kind(error.kind(), error.to_string()),
     }
