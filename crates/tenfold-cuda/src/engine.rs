@@ -152,7 +152,8 @@ impl Engine for CudaEngine {
         let mut exactly = options.clone();
         exactly.goal = Goal::Lossless;
         tenfold::meet_goal(
-            view,
+            view.dtype(),
+            view.len(),
             options,
             || Ok(self.blob(view, &exactly)?),
             || match self.blob(view, options) {

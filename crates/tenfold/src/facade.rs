@@ -21,7 +21,8 @@ pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>>
     options.validate()?;
     let workers = Workers::new(options.threads, &options.stop)?;
     meet_goal(
-        view,
+        view.dtype(),
+        view.len(),
         options,
         || lossless::encode(view, options.lane_values, &workers),
         || match Target::of(options.goal, view) {

@@ -43,7 +43,7 @@ pub use facade::{
 };
 pub use inspect::{BlobInfo, Codec};
 pub use options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
-pub use policy::{Outcome, TINY, meet_goal};
+pub use policy::{Coded, Outcome, TINY, meet_goal};
 pub use stop::Stop;
 pub use view::{Dtype, Element, Tensor, TensorView};
 

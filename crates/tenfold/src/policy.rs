@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::options::{EncodeOptions, Goal};
-use crate::view::TensorView;
+use crate::view::Dtype;
 
 /// Below this many values a soft goal (bits, ratio, error) is met losslessly: a header and a table would
 /// take more than quantising saves.
@@ -10,81 +10,94 @@ pub const TINY: usize = 256;
 
 /// How an attempt at a lossy goal ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Outcome<B = Vec<u8>> {
     /// A blob that reaches the goal.
-    Blob(Vec<u8>),
+    Blob(B),
     /// Nothing to quantise: zeros and values stored exactly.
-    Trivial(Vec<u8>),
+    Trivial(B),
     /// Not reached: a quantiser cannot hold these values or the goal is out of range. The smallest blob seen, in
     /// bytes, if any was made.
     Failed(Option<usize>),
 }
 
+/// A blob, wherever it lies: in memory of the host, of a device, of another language.
+pub trait Coded {
+    /// Bytes that it takes.
+    fn coded_len(&self) -> usize;
+}
+
+impl Coded for Vec<u8> {
+    fn coded_len(&self) -> usize {
+        self.len()
+    }
+}
+
 /// Meets a goal with whatever takes fewer bytes: `exact` makes a lossless blob, `lossy` tries the goal. Either is
-/// called only where it may be of use.
-pub fn meet_goal(
-    view: &TensorView<'_>,
+/// called only where it may be of use. `dtype` and `values` are those of the tensor.
+pub fn meet_goal<B: Coded>(
+    dtype: Dtype,
+    values: usize,
     options: &EncodeOptions,
-    mut exact: impl FnMut() -> Result<Vec<u8>>,
-    mut lossy: impl FnMut() -> Result<Outcome>,
-) -> Result<Vec<u8>> {
-    let bytes = view.data().len() as f64;
+    mut exact: impl FnMut() -> Result<B>,
+    mut lossy: impl FnMut() -> Result<Outcome<B>>,
+) -> Result<B> {
+    let bytes = values as f64 * dtype.size() as f64;
     // Goals that are sizes: how many bytes, and whether that is the most.
     let (size, cap) = match options.goal {
         Goal::Lossless => return exact(),
-        Goal::Bits(b) => (Some(b * view.len() as f64 / 8.0), None),
+        Goal::Bits(b) => (Some(b * values as f64 / 8.0), None),
         Goal::Ratio(r) => (Some(bytes / r), None),
         Goal::MaxBytes(cap) => (Some(cap as f64), Some(cap)),
         _ => (None, None),
     };
-    if !view.dtype().is_float() {
+    if !dtype.is_float() {
         // A cap is not about error: an integer tensor may meet it exactly.
         if let Some(cap) = cap {
             let blob = exact()?;
-            return if blob.len() <= cap { Ok(blob) } else { Err(does_not_fit(cap, blob.len())) };
+            return if blob.coded_len() <= cap { Ok(blob) } else { Err(does_not_fit(cap, blob.coded_len())) };
         }
         return Err(Error::InvalidArgument(format!(
             "{} tensors are only coded losslessly; use Goal::Lossless",
-            view.dtype()
+            dtype
         )));
     }
-    if cap.is_none() && view.len() < TINY {
+    if cap.is_none() && values < TINY {
         return exact();
     }
     // Close to the size of the elements a lossless blob may be the better answer; try it first where
     // the goal is a size that it could meet.
-    if size.is_some_and(|s| s >= bytes * 0.5) || view.len() < TINY {
+    if size.is_some_and(|s| s >= bytes * 0.5) || values < TINY {
         let blob = exact()?;
-        if size.is_some_and(|s| blob.len() as f64 <= s) {
+        if size.is_some_and(|s| blob.coded_len() as f64 <= s) {
             return Ok(blob);
         }
     }
     match (lossy()?, size, cap) {
         // A lossless blob is seldom this small, so it is seldom made for nothing.
-        (Outcome::Blob(blob), ..) if blob.len() as f64 > bytes * 0.4 => {
+        (Outcome::Blob(blob), ..) if blob.coded_len() as f64 > bytes * 0.4 => {
             let other = exact()?;
-            Ok(if other.len() <= blob.len() { other } else { blob })
+            Ok(if other.coded_len() <= blob.coded_len() { other } else { blob })
         }
         // Much smaller than asked: no finer step was of use, as in a tensor that is mostly zero.
-        (Outcome::Blob(blob), Some(want), None) if (blob.len() as f64) < want * 0.95 => {
+        (Outcome::Blob(blob), Some(want), None) if (blob.coded_len() as f64) < want * 0.95 => {
             let other = exact()?;
-            Ok(if other.len() as f64 <= want { other } else { blob })
+            Ok(if other.coded_len() as f64 <= want { other } else { blob })
         }
         (Outcome::Trivial(blob), _, cap) => {
             let other = exact()?;
-            let blob = if other.len() <= blob.len() { other } else { blob };
+            let blob = if other.coded_len() <= blob.coded_len() { other } else { blob };
             match cap {
-                Some(cap) if blob.len() > cap => Err(does_not_fit(cap, blob.len())),
+                Some(cap) if blob.coded_len() > cap => Err(does_not_fit(cap, blob.coded_len())),
                 _ => Ok(blob),
             }
         }
         (Outcome::Blob(blob), ..) => Ok(blob),
         (Outcome::Failed(smallest), _, Some(cap)) => {
             let blob = exact()?;
-            if blob.len() <= cap {
+            if blob.coded_len() <= cap {
                 return Ok(blob);
             }
-            Err(does_not_fit(cap, smallest.map_or(blob.len(), |s| s.min(blob.len()))))
+            Err(does_not_fit(cap, smallest.map_or(blob.coded_len(), |s| s.min(blob.coded_len()))))
         }
         (Outcome::Failed(_), _, None) => exact(),
     }
