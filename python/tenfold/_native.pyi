@@ -9,12 +9,16 @@ import numpy as np
 __all__ = [
     "Archive",
     "BlobInfo",
+    "CudaDevice",
+    "DecodeRequests",
     "EncodeOptions",
     "FORMAT_VERSION",
     "Report",
     "TensorInfo",
     "__version__",
     "compress",
+    "cuda_decoded",
+    "cuda_encoded",
     "decode_into",
     "decompress",
     "encode",
@@ -22,6 +26,7 @@ __all__ = [
     "inspect",
     "main",
     "max_encoded_len",
+    "meet_goal",
     "save",
     "time_decode",
     "time_encode",
@@ -169,4 +174,54 @@ def decompress(
 ) -> None: ...
 def time_encode(tensor: Any, options: EncodeOptions) -> float: ...
 def time_decode(blob: bytes | np.ndarray, out: Any = None, threads: int = 0) -> float: ...
+
+# An address on a device, and bytes.
+_Memory = tuple[int, int]
+
+@final
+class CudaDevice:
+    def __new__(cls, ordinal: int) -> CudaDevice: ...
+    @property
+    def name(self) -> str: ...
+    def decode(self, requests: DecodeRequests, status: int, workspace: _Memory, stream: int) -> None: ...
+    def time_decode(
+        self, requests: Sequence[DecodeRequests], status: int, workspace: _Memory, stream: int
+    ) -> float: ...
+    def encode_workspace_len(
+        self, dtype: str, shape: Sequence[int], options: EncodeOptions, exact: bool
+    ) -> int: ...
+    def encode(
+        self,
+        tensor: _Memory,
+        dtype: str,
+        shape: Sequence[int],
+        out: _Memory,
+        options: EncodeOptions,
+        exact: bool,
+        status: int,
+        workspace: _Memory,
+        stream: int,
+    ) -> None: ...
+
+@final
+class DecodeRequests:
+    def __new__(
+        cls,
+        items: Sequence[tuple[_Memory, _Memory, str, str | None]],
+        checksums: bool = True,
+        max_bytes: int | None = None,
+    ) -> DecodeRequests: ...
+    @property
+    def workspace_len(self) -> int: ...
+    def __len__(self) -> int: ...
+
+def cuda_decoded(said: bytes) -> None: ...
+def cuda_encoded(said: bytes) -> tuple[bool, int]: ...
+def meet_goal(
+    dtype: str,
+    values: int,
+    options: EncodeOptions,
+    exact: Callable[[], tuple[Any, int]],
+    lossy: Callable[[], tuple[Any, int]],
+) -> Any: ...
 def main(args: Sequence[str]) -> int: ...

@@ -52,6 +52,14 @@ fn advice(error: &tenfold::Error) -> String {
     }
 }
 
+/// The exception for what the CUDA engine says.
+pub fn cuda(error: tenfold_cuda::Error) -> PyErr {
+    match error {
+        tenfold_cuda::Error::Codec(error) => codec(error),
+        error => of_kind(error.kind(), error.to_string()),
+    }
+}
+
 /// The exception for what the archive says. System errors keep their number and path.
 pub fn archive(error: tenfold_archive::Error) -> PyErr {
     match error {

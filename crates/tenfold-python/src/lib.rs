@@ -9,6 +9,7 @@ mod attend;
 mod bench;
 mod codec;
 mod command;
+mod cuda;
 mod dlpack;
 mod errors;
 mod tensors;
@@ -30,6 +31,8 @@ mod _native {
     };
     #[pymodule_export]
     use super::command::main;
+    #[pymodule_export]
+    use super::cuda::{CudaDevice, DecodeRequests, cuda_decoded, cuda_encoded, meet_goal};
     #[pymodule_export]
     use super::write::{Report, compress, decompress, save};
 

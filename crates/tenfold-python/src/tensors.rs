@@ -247,6 +247,11 @@ pub fn dtype_of(name: &str) -> Option<Dtype> {
     Dtype::ALL.into_iter().find(|&dtype| python_name(dtype) == name || dtype.name() == name)
 }
 
+/// The dtype of a name, or the exception that lists them.
+pub fn known_dtype(name: &str) -> PyResult<Dtype> {
+    dtype_of(name).ok_or_else(|| unknown(name))
+}
+
 fn unknown(name: &str) -> PyErr {
     let known: Vec<_> = Dtype::ALL.into_iter().map(python_name).collect();
     DtypeError::new_err(format!("dtype {name} is none that tenfold stores ({})", known.join(", ")))
