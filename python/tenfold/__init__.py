@@ -13,6 +13,8 @@ True
 Whole models: :func:`save`, :func:`load` and, lazily, :func:`open`. Errors are subclasses of :class:`Error` by who must act.
 """
 
+from types import ModuleType as _ModuleType
+
 from ._codec import Codec, decode, encode, inspect, max_encoded_len, verify
 from ._errors import (
     ArgumentError,
@@ -57,3 +59,12 @@ __all__ = [
     "save",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> _ModuleType:
+    """``tenfold.torch`` is imported when it is first used: torch is large, and many have no need of it."""
+    if name == "torch":
+        import importlib
+
+        return importlib.import_module("tenfold.torch")
+    raise AttributeError(f"module 'tenfold' has no attribute {name!r}")

@@ -13,7 +13,7 @@ from ._errors import ArgumentError, DtypeError
 DEFAULT_BITS = 2.5
 
 
-def encode_options(
+def stated_goal(
     *,
     bits: float | None = None,
     ratio: float | None = None,
@@ -23,11 +23,8 @@ def encode_options(
     max_bytes: int | None = None,
     step: float | None = None,
     lossless: bool = False,
-    effort: str = "balanced",
-    threads: int = 0,
-    lane_values: int = 0,
-) -> tuple[str, float | None, _native.EncodeOptions]:
-    """The one goal that is stated, ``bits=2.5`` if none is, and the native options."""
+) -> tuple[str, float | None]:
+    """The one goal that is stated, ``bits=2.5`` if none is."""
     goals = {
         "bits": bits,
         "ratio": ratio,
@@ -43,15 +40,30 @@ def encode_options(
         raise ArgumentError(f"one goal at a time: {', '.join(stated)} were given")
     name, value = next(iter(stated.items()), ("bits", DEFAULT_BITS))
     if name == "lossless":
-        number = None
-    else:
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise DtypeError(f"{name} must be a number, not {value!r}") from None
+        return name, None
+    try:
+        return name, float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise DtypeError(f"{name} must be a number, not {value!r}") from None
+
+
+def encode_options(
+    *,
+    effort: str = "balanced",
+    threads: int = 0,
+    lane_values: int = 0,
+    **goal: Any,
+) -> tuple[str, float | None, _native.EncodeOptions]:
+    """The goal, as of :func:`stated_goal`, and the native options."""
+    name, number = stated_goal(**goal)
     if threads < 0 or not 0 <= lane_values <= 65536:
         raise ArgumentError("threads and lane_values must not be negative, and lane_values at most 65536")
     return name, number, _native.EncodeOptions(name, number, effort, threads, lane_values)
+
+
+def _on_cuda(tensor: Any) -> bool:
+    """Whether something is a tensor of torch on a CUDA device; asked without importing torch."""
+    return getattr(tensor, "is_cuda", False) is True
 
 
 def encode(
@@ -73,8 +85,9 @@ def encode(
     """Encodes a tensor into a blob: a self-describing, checksummed byte string.
 
     Args:
-        tensor: a numpy array, anything with DLPack on the CPU (torch, JAX …) or with the buffer protocol. It is read in
-            place, so it must be contiguous and little-endian. Integers and booleans are stored losslessly only.
+        tensor: a numpy array, anything with DLPack on the CPU (torch, JAX …) or with the buffer protocol, or torch's on a
+            CUDA device, where it is encoded. It is read in place, so it must be contiguous and little-endian. Integers
+            and booleans are stored losslessly only.
         bits: bits a value, every byte of the blob counted. State one goal at most; ``bits=2.5`` is the default.
         ratio: bytes of the tensor over bytes of the blob.
         mse: mean squared error at most this.
@@ -124,13 +137,15 @@ def decode(
     rows: Any = None,
     threads: int = 0,
     max_bytes: int | None = None,
+    device: Any = None,
 ) -> Any:
-    """Decodes a blob into a numpy array, or into memory of yours.
+    """Decodes a blob into a numpy array, into memory of yours, or into a tensor of torch where a ``device`` is named.
 
     Args:
         blob: bytes, or any contiguous buffer.
         out: a numpy array or a CPU tensor of another library (torch …) to write into, of the tensor's dtype (or unsigned
-            integers in place of bfloat16 and float8) and shape, or a flat array of as many bytes; it is returned.
+            integers in place of bfloat16 and float8) and shape, or a flat array of as many bytes; it is returned. Torch's
+            on a CUDA device are written there, as of :func:`tenfold.torch.decode`.
         dtype: None for the tensor's own; "raw" for unsigned integers in place of bfloat16 and float8; any other dtype
             converts the values. bfloat16 and float8 need the package ml_dtypes; without it arrays hold the bits as
             unsigned integers, and a :class:`RawDtypeWarning` says so.
@@ -138,6 +153,8 @@ def decode(
             result has two dimensions. Only the tiles that hold them are read.
         threads: worker threads; 0 takes all cores.
         max_bytes: refuse a blob whose tensor is larger; 64 GiB unless stated.
+        device: a device of torch, such as ``"cuda"``: the result is a tensor there, decoded there, as of
+            :func:`tenfold.torch.decode`.
 
     >>> import numpy as np, tenfold
     >>> blob = tenfold.encode(np.arange(12.0).reshape(4, 3), lossless=True)
@@ -154,6 +171,12 @@ def decode(
     """
     if threads < 0:
         raise ArgumentError("threads must not be negative")
+    if device is not None or _on_cuda(out):
+        if rows is not None:
+            raise ArgumentError("rows and device exclude each other; decode the rows, then move them")
+        from . import torch
+
+        return torch.decode(blob, out=out, device=device, dtype=dtype, threads=threads, max_bytes=max_bytes)
     blob = as_blob(blob)
     info = _native.inspect(blob)
     shape, span = info.shape, None
@@ -249,6 +272,11 @@ class Codec:
 
     def encode(self, tensor: Any, *, dtype: Any = None) -> bytes:
         """Encodes a tensor, as :func:`encode` does."""
+        if dtype is None and _on_cuda(tensor):
+            from . import torch
+
+            blob: bytes = torch._codec.encode_with(tensor, self._options).cpu().numpy().tobytes()
+            return blob
         return _native.encode(as_input(tensor), self._options, None if dtype is None else dtype_name(dtype))
 
     def encode_into(self, tensor: Any, out: Any, *, dtype: Any = None) -> int:

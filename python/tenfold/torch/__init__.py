@@ -1,0 +1,26 @@
+"""Tensors of torch, on the CPU and on CUDA devices: in place, on the device, on torch's current stream.
+
+>>> import torch, tenfold.torch
+>>> x = torch.randn(512, 512, dtype=torch.bfloat16)
+>>> blob = tenfold.torch.encode(x, bits=2.5)
+>>> blob.dtype, blob.device == x.device, x.nbytes / blob.nbytes > 6
+(torch.uint8, True, True)
+>>> tenfold.torch.decode(blob, out=torch.empty_like(x)).shape
+torch.Size([512, 512])
+
+docs/torch.md says more: what waits for a device and what does not, ``torch.compile``, many tensors in one call.
+"""
+
+try:
+    import torch as _torch  # noqa: F401 - only to say what is missing
+except ImportError as error:
+    raise ImportError("tenfold.torch needs torch: pip install 'tenfold[torch]'") from error
+
+from ._codec import Codec, decode, decode_many, encode
+from ._decoder import Decoder
+from ._verdicts import check
+
+# Registers the operators of torch.ops.tenfold.
+from . import _ops  # noqa: F401, E402 isort: skip
+
+__all__ = ["Codec", "Decoder", "check", "decode", "decode_many", "encode"]

@@ -1,0 +1,274 @@
+"""One tensor to one blob and back, with torch's tensors on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import _native
+from .._codec import encode_options, stated_goal
+from .._errors import ArgumentError
+from . import _cuda, _device
+from ._tensors import (
+    as_device,
+    as_dtype,
+    check_blob,
+    check_fits,
+    check_tensor,
+    dtype_of,
+    empty,
+    from_bytes,
+    host_blob,
+    host_bytes,
+    name_of,
+    written,
+)
+
+
+def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -> torch.Tensor:
+    """Encodes a tensor into a blob: a tensor of uint8 on the same device.
+
+    A tensor on a CUDA device is encoded there, on torch's current stream; the call waits for the blob's size. The tensor is
+    read in place, so it must be contiguous.
+
+    Args:
+        tensor: of any dtype that tenfold stores. Integers and booleans are stored losslessly only.
+        bits: bits a value; 2.5 if no goal is stated.
+        options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``lossless``), and
+            ``effort``, ``threads`` and ``lane_values``, all as of :func:`tenfold.encode`.
+
+    >>> import torch, tenfold.torch
+    >>> x = torch.randn(256, 256).to(torch.float8_e4m3fn)
+    >>> blob = tenfold.torch.encode(x, lossless=True)
+    >>> bool((tenfold.torch.decode(blob).view(torch.uint8) == x.view(torch.uint8)).all())
+    True
+    """
+    if torch.compiler.is_compiling():
+        how = {name: options.pop(name) for name in ("effort", "threads", "lane_values") if name in options}
+        goal, value = stated_goal(bits=bits, **options)
+        blob: torch.Tensor = torch.ops.tenfold.encode(tensor, goal, value, **how)
+        return blob
+    return encode_with(tensor, encode_options(bits=bits, **options)[2])
+
+
+def encode_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor:
+    """Encodes with options that are made already."""
+    check_tensor(tensor, "tensor")
+    name = name_of(tensor.dtype)
+    # An empty tensor has no memory on a device.
+    if _device.is_ours(tensor.device) and tensor.numel() > 0:
+        return _cuda.encode(tensor, options)
+    array = host_bytes(tensor.cpu()).view(_RAW[tensor.element_size()]).reshape(tuple(tensor.shape))
+    return from_bytes(_native.encode(array, options, name)).to(tensor.device)
+
+
+# numpy has integers of every size, and the native module is told what they are.
+_RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def decode(
+    blob: Any,
+    *,
+    out: torch.Tensor | None = None,
+    device: Any = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
+    checksums: bool = True,
+    threads: int = 0,
+    max_bytes: int | None = None,
+) -> torch.Tensor:
+    """Decodes a blob into a tensor of torch.
+
+    A blob of the host is checked in full before this returns, wherever the tensor goes. A blob on a CUDA device is decoded
+    there on torch's current stream: with ``out``, or with ``shape`` and ``dtype``, nothing waits for the device, and
+    :func:`tenfold.torch.check` says later whether all was well; without them the call waits for the blob's header.
+
+    Args:
+        blob: bytes, any contiguous buffer, or a tensor of uint8 on the CPU or a CUDA device.
+        out: contiguous tensor to write into, of the tensor's shape; it is returned. If its dtype is another than the blob's,
+            values are converted.
+        device: where the result goes: the blob's own device, or the CPU, unless stated.
+        dtype: dtype of the result; the blob's own unless stated.
+        shape: shape of the result where the caller knows it.
+        checksums: whether a CUDA device checks those of tiles; headers are always checked. The CPU checks all.
+        threads: worker threads of the CPU; 0 takes all cores.
+        max_bytes: refuse a blob whose tensor is larger; 64 GiB unless stated.
+
+    >>> import torch, tenfold.torch
+    >>> x = torch.arange(6, dtype=torch.float16).reshape(2, 3)
+    >>> blob = tenfold.torch.encode(x, lossless=True)
+    >>> tenfold.torch.decode(blob)
+    tensor([[0., 1., 2.],
+            [3., 4., 5.]], dtype=torch.float16)
+    >>> tenfold.torch.decode(blob, out=torch.empty(2, 3)).dtype
+    torch.float32
+    """
+    if torch.compiler.is_compiling():
+        return _decode_traced(blob, out, dtype, shape)
+    if out is not None and (device is not None or dtype is not None or shape is not None):
+        raise ArgumentError("out excludes device, dtype and shape: it has its own")
+    wanted = None if dtype is None else as_dtype(dtype)
+    source = _source(blob)
+    if out is not None:
+        target = check_tensor(out, "out").device
+    elif device is not None:
+        target = as_device(device)
+    else:
+        target = blob.device if isinstance(blob, torch.Tensor) else torch.device("cpu")
+    if out is None and shape is not None:
+        if wanted is None:
+            raise ArgumentError("shape needs dtype; without either the blob's header is asked")
+        out = empty(tuple(shape), wanted, target)
+    limits = _limits(checksums, threads, max_bytes)
+    if isinstance(source, torch.Tensor):
+        if target != source.device:
+            raise ArgumentError(f"the blob is on {source.device}, the result on {target}; move one of them with .to(…)")
+        return _from_device(source, out, wanted, limits)
+    return _from_host(source, target, out, wanted, limits, threads)
+
+
+def _limits(checksums: bool, threads: int, max_bytes: int | None) -> _cuda.Limits:
+    if threads < 0 or (max_bytes is not None and max_bytes < 0):
+        raise ArgumentError("threads and max_bytes must not be negative")
+    return _cuda.Limits(checksums, max_bytes)
+
+
+def _source(blob: Any) -> Any:
+    """A blob as it will be read: a tensor where it lies on a device, else bytes of the host."""
+    if isinstance(blob, torch.Tensor) and _device.is_ours(check_blob(blob).device):
+        return blob
+    return host_blob(blob)
+
+
+def _from_device(
+    blob: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype | None, limits: _cuda.Limits
+) -> torch.Tensor:
+    if out is not None:
+        _cuda.decode([blob], [out], [None], limits)
+        return out
+    info = _cuda.inspect(blob)
+    own = dtype_of(info.dtype)
+    final = dtype or own
+    result = empty(info.shape, final if _cuda.converts(info, final) else own, blob.device)
+    _cuda.decode([blob], [result], [info], limits)
+    return result.to(final)
+
+
+def _from_host(
+    blob: Any,
+    target: torch.device,
+    out: torch.Tensor | None,
+    dtype: torch.dtype | None,
+    limits: _cuda.Limits,
+    threads: int,
+) -> torch.Tensor:
+    info = _native.inspect(blob)
+    if out is not None:
+        check_fits(out, info)
+        dtype = out.dtype
+    own = dtype_of(info.dtype)
+    final = dtype or own
+    on_device = _device.is_ours(target)
+    direct = final == own or (on_device and _cuda.converts(info, final))
+    result = out if out is not None and direct else empty(info.shape, final if direct else own, target)
+    if on_device:
+        _cuda.decode_from_host([blob], [result], [info], limits)
+    else:
+        _native.decode_into(blob, host_bytes(result), None, threads, limits.max_bytes)
+        written(result)
+    if out is None:
+        return result.to(final)
+    return out if result is out else out.copy_(result)
+
+
+def decode_many(
+    blobs: Sequence[Any],
+    outs: Sequence[torch.Tensor],
+    *,
+    checksums: bool = True,
+    threads: int = 0,
+    max_bytes: int | None = None,
+) -> None:
+    """Decodes many blobs into as many tensors, as :func:`decode` does one; on a CUDA device all in one launch.
+
+    Blobs on a device wait for nothing, and :func:`check` says later what came of them; blobs of the host are checked before
+    this returns. Tensors of a layer decoded together are quicker than one after the other.
+
+    >>> import torch, tenfold.torch
+    >>> layer = [torch.randn(64, 64), torch.randn(64)]
+    >>> blobs = [tenfold.torch.encode(x, lossless=True) for x in layer]
+    >>> outs = [torch.empty_like(x) for x in layer]
+    >>> tenfold.torch.decode_many(blobs, outs)
+    >>> all(torch.equal(x, y) for x, y in zip(layer, outs))
+    True
+    """
+    if len(blobs) != len(outs):
+        raise ArgumentError(f"{len(blobs)} blobs and {len(outs)} outputs; pass as many of each")
+    if torch.compiler.is_compiling():
+        torch.ops.tenfold.decode_many(list(blobs), list(outs))
+        return
+    limits = _limits(checksums, threads, max_bytes)
+    there, here = [], []
+    for blob, out in zip(blobs, outs, strict=True):
+        source = _source(blob)
+        check_tensor(out, "out")
+        if isinstance(source, torch.Tensor):
+            there.append((source, out))
+        elif _device.is_ours(out.device) and _cuda.converts(info := _native.inspect(source), out.dtype):
+            check_fits(out, info)
+            here.append((source, out, info))
+        else:
+            _from_host(source, out.device, out, None, limits, threads)
+    if there:
+        _cuda.decode([one[0] for one in there], [one[1] for one in there], [None] * len(there), limits)
+    if here:
+        _cuda.decode_from_host([one[0] for one in here], [one[1] for one in here], [one[2] for one in here], limits)
+
+
+def _decode_traced(blob: Any, out: torch.Tensor | None, dtype: Any, shape: Sequence[int] | None) -> torch.Tensor:
+    """What torch.compile sees: one operator, whose result must be known without looking at the blob."""
+    if out is not None:
+        torch.ops.tenfold.decode_into(blob, out)
+        return out
+    if shape is None or dtype is None:
+        raise ArgumentError("under torch.compile state out, or shape and dtype: nobody reads the blob while compiling")
+    result: torch.Tensor = torch.ops.tenfold.decode(blob, shape, dtype)
+    return result
+
+
+class Codec:
+    """Options that are stated once and used for many tensors; the arguments are those of :func:`encode`.
+
+    >>> import torch, tenfold.torch
+    >>> codec = tenfold.torch.Codec(bits=4, effort="fast")
+    >>> codec
+    Codec(bits=4, effort='fast')
+    >>> blob = codec.encode(torch.ones(64, 64))
+    >>> float(codec.decode(blob).mean())
+    1.0
+    """
+
+    def __init__(self, *, bits: float | None = None, **options: Any) -> None:
+        self._goal, self._value, self._options = encode_options(bits=bits, **options)
+        self._effort = options.get("effort", "balanced")
+        self._threads = options.get("threads", 0)
+
+    def encode(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Encodes a tensor, as :func:`tenfold.torch.encode` does."""
+        return encode_with(tensor, self._options)
+
+    def decode(
+        self, blob: Any, *, out: torch.Tensor | None = None, device: Any = None, dtype: Any = None
+    ) -> torch.Tensor:
+        """Decodes a blob, whatever it was encoded with, as :func:`tenfold.torch.decode` does."""
+        return decode(blob, out=out, device=device, dtype=dtype, threads=self._threads)
+
+    def decode_many(self, blobs: Sequence[Any], outs: Sequence[torch.Tensor]) -> None:
+        """Decodes many blobs, as :func:`tenfold.torch.decode_many` does."""
+        decode_many(blobs, outs, threads=self._threads)
+
+    def __repr__(self) -> str:
+        goal = "lossless=True" if self._value is None else f"{self._goal}={self._value:.12g}"
+        return f"Codec({goal}, effort={self._effort!r})"

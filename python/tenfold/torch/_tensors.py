@@ -1,0 +1,165 @@
+"""What of torch's tensors can be read and written, and their memory as the native module takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import _native
+from .._arrays import as_blob
+from .._errors import ArgumentError, DtypeError, UnsupportedError
+
+_NAMES = (
+    *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
+    *("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64"),
+)
+_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMES}
+_NAME_OF = {dtype: name for name, dtype in _DTYPES.items()}
+
+# Blobs and outputs on a device start at such addresses.
+ALIGNMENT = 16
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The name by which the native module knows a dtype."""
+    name = _NAME_OF.get(dtype)
+    if name is None:
+        hint = "; pass torch.view_as_real(x)" if dtype.is_complex else ""
+        raise DtypeError(f"{dtype} is none that tenfold stores ({', '.join(_NAMES)}){hint}")
+    return name
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """torch's dtype of a name of the native module."""
+    return _DTYPES[name]
+
+
+def as_dtype(dtype: Any) -> torch.dtype:
+    """A dtype that a caller states, by name or as torch's."""
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if isinstance(dtype, str) and dtype in _DTYPES:
+        return _DTYPES[dtype]
+    raise DtypeError(f"{dtype!r} is not a dtype of torch; pass torch.float32 or its like")
+
+
+def as_device(device: Any) -> torch.device:
+    """A device that a caller states, with its number."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ArgumentError(f"{device!r} is not a device: {error}") from None
+    if found.type not in ("cpu", "cuda"):
+        raise UnsupportedError(f"tenfold works on cpu and cuda, not on {found.type}; move the tensor there")
+    if found.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ArgumentError("torch finds no CUDA device here; pass device='cpu'")
+        if found.index is None:
+            found = torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+def check_tensor(tensor: Any, what: str) -> torch.Tensor:
+    """Refuses what has no plain memory, naming the way out."""
+    if not isinstance(tensor, torch.Tensor):
+        raise DtypeError(f"{what} must be a torch.Tensor, not {type(tensor).__name__}")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise DtypeError(f"{what} is sparse or nested ({tensor.layout}); pass {what}.to_dense() or its parts")
+    if tensor.is_quantized:
+        raise DtypeError(f"{what} is quantised; pass {what}.dequantize() or {what}.int_repr()")
+    if tensor.device.type == "meta":
+        raise ArgumentError(f"{what} is on the meta device and has no values; load it or use torch.empty_like first")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(f"{what} is on {tensor.device}; tenfold works on cpu and cuda: pass {what}.cpu()")
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise ArgumentError(
+            f"{what} requires grad, and coding has no gradient; pass {what}.detach() or work under torch.no_grad()"
+        )
+    if not tensor.is_contiguous():
+        shape, strides = tuple(tensor.shape), tensor.stride()
+        raise ArgumentError(f"{what} is not contiguous (shape {shape}, strides {strides}); pass {what}.contiguous()")
+    if tensor.is_neg() or tensor.is_conj():
+        raise ArgumentError(f"{what} is a lazy view; pass {what}.resolve_neg().resolve_conj()")
+    if not _has_memory(tensor):
+        raise ArgumentError(
+            f"{what} has no memory of its own (a {type(tensor).__name__} whose storage was freed or lies elsewhere); "
+            "pass a plain tensor, such as that of to_local()"
+        )
+    return tensor
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Whether there are values where a tensor says: storages can be resized under it, and subclasses may have none."""
+    try:
+        end = tensor.storage_offset() * tensor.element_size() + tensor.nbytes
+        return tensor.nbytes == 0 or (tensor.untyped_storage().nbytes() >= end and tensor.data_ptr() != 0)
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def check_aligned(tensor: torch.Tensor, what: str) -> None:
+    """Refuses memory of a device that kernels cannot read in whole rows."""
+    if tensor.data_ptr() % ALIGNMENT:
+        raise ArgumentError(
+            f"{what} starts {tensor.data_ptr() % ALIGNMENT} bytes after a multiple of {ALIGNMENT}, which a device needs; "
+            f"pass {what}.clone(), or cut at multiples of {ALIGNMENT} bytes"
+        )
+
+
+def check_blob(blob: torch.Tensor) -> torch.Tensor:
+    """Refuses tensors that are no bytes."""
+    check_tensor(blob, "blob")
+    if blob.dtype != torch.uint8:
+        raise DtypeError(f"a blob is of dtype torch.uint8, not {blob.dtype}; pass blob.view(torch.uint8)")
+    return blob
+
+
+def host_bytes(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a CPU tensor as a flat array of bytes, without a copy."""
+    try:
+        flat = tensor.detach().reshape(-1).view(torch.uint8)
+        array: np.ndarray = flat.numpy()
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(f"the memory of this {type(tensor).__name__} cannot be reached: {error}") from None
+    return array
+
+
+def host_blob(blob: Any) -> Any:
+    """``bytes`` or a flat array of bytes over a blob in memory of the host."""
+    return host_bytes(check_blob(blob)) if isinstance(blob, torch.Tensor) else as_blob(blob)
+
+
+def from_bytes(blob: bytes) -> torch.Tensor:
+    """A tensor of bytes that may be written to."""
+    tensor = torch.empty(len(blob), dtype=torch.uint8, device="cpu")
+    tensor.numpy()[:] = np.frombuffer(blob, dtype=np.uint8)
+    return tensor
+
+
+def check_fits(out: torch.Tensor, info: _native.BlobInfo) -> None:
+    """Refuses an output that has not the shape of the blob's tensor, or a dtype that would cost more than precision."""
+    own = dtype_of(info.dtype)
+    if out.dtype != own and not (out.dtype.is_floating_point and own.is_floating_point):
+        raise DtypeError(f"out is {out.dtype}, the tensor {own}; only floats are converted on the way: pass a tensor of {own}")
+    if tuple(out.shape) != info.shape:
+        raise ArgumentError(f"out is of shape {tuple(out.shape)}; the tensor is {info.shape}")
+
+
+def empty(shape: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """An empty tensor; a shape that torch does not have is the caller's or the data's fault, memory is the machine's."""
+    try:
+        return torch.empty(shape, dtype=dtype, device=device)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
+        if "memory" in str(error):
+            raise MemoryError(str(error)) from None
+        raise UnsupportedError(f"torch has no tensors of shape {tuple(shape)}: {error}") from None
+
+
+def written(tensor: torch.Tensor) -> None:
+    """Tells autograd that a tensor has other values now, as torch's own in-place functions do."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
