@@ -13,10 +13,10 @@ TESTED = $(VIDEO) --features tenfold-cuda/emulator,tenfold-eval/emulator
 
 TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
 
-.PHONY: help demo test setup lint unit python bench race fuzz ptx
+.PHONY: help demo test setup lint unit python test-integrations bench race fuzz ptx
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Compress real tensors, look inside, measure the error, unpack
 	cargo build --release --quiet --package tenfold-cli
@@ -50,6 +50,9 @@ unit: ## All tests of the workspace
 
 python: ## Builds the Python wheel, installs it into an environment of its own, runs its tests
 	@scripts/python-test.sh
+
+test-integrations: ## Tests the wheel with torch and transformers, which it installs once into an environment of their own
+	@scripts/integrations-test.sh
 
 bench: ## Measure, print each figure beside its bar, keep the reports in results/
 	cargo build --release --quiet --package tenfold-cli $(VIDEO)
