@@ -34,23 +34,28 @@ def test_without_torch_in_the_name(x: torch.Tensor) -> None:
 def test_nothing_waits(x: torch.Tensor, blob: torch.Tensor) -> None:
     out = torch.empty_like(x)
     decoder = tenfold.torch.Decoder([blob], [out])
-    tenfold.torch.decode(blob, out=out)  # the first call makes room for verdicts
-    slow = torch.cuda.Stream()
-    done = torch.cuda.Event()
+    slow, done = torch.cuda.Stream(), torch.cuda.Event()
+
+    def queue() -> None:
+        tenfold.torch.decode(blob, out=out)
+        tenfold.torch.decode(blob, shape=x.shape, dtype=x.dtype)
+        tenfold.torch.decode_many([blob, blob], [torch.empty_like(x), torch.empty_like(x)])
+        decoder()
+
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        with torch.cuda.stream(slow):
-            torch.cuda._sleep(500_000_000)
-            tenfold.torch.decode(blob, out=out)
-            tenfold.torch.decode(blob, shape=x.shape, dtype=x.dtype)
-            tenfold.torch.decode_many([blob, blob], [torch.empty_like(x), torch.empty_like(x)])
-            decoder()
+    with torch.cuda.stream(slow):
+        queue()  # the first time takes memory and loads kernels
+        torch.cuda.synchronize()
+        # From here on torch raises where one of its functions makes the host wait.
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            torch.cuda._sleep(1_000_000_000)
+            queue()
             done.record()
-        # All was queued while the device was still asleep.
-        assert not done.query()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+            # All was queued while the device was still asleep.
+            assert not done.query()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
     torch.cuda.synchronize()
     tenfold.torch.check()
     decoder.check()
