@@ -57,7 +57,7 @@ def one_device(blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> t
     device = outs[0].device
     for tensor, what in [(blob, "a blob") for blob in blobs] + [(out, "an output") for out in outs]:
         if tensor.device != device:
-            raise ArgumentError(f"{what} is on {tensor.device}, others are on {device}; move it with .to({device!s:})")
+            raise ArgumentError(f"{what} is on {tensor.device}, others are on {device}; move it with .to({str(device)!r})")
     return device
 
 
