@@ -13,6 +13,7 @@ __all__ = [
     "DecodeRequests",
     "EncodeOptions",
     "FORMAT_VERSION",
+    "MODEL_FORMAT",
     "Report",
     "TensorInfo",
     "__version__",
@@ -35,6 +36,7 @@ __all__ = [
 
 __version__: str
 FORMAT_VERSION: int
+MODEL_FORMAT: int
 
 @final
 class EncodeOptions:

@@ -10,7 +10,7 @@ use crate::compress::{batches, finish, with_threads};
 use crate::engine::ReadOptions;
 use crate::error::{Error, Result};
 use crate::model::Shard;
-use crate::output::{Staging, Target};
+use crate::output::{Direction, Staging, Target};
 use crate::progress::Progress;
 use crate::safetensors::{ShardWriter, Slot};
 
@@ -38,7 +38,7 @@ pub fn decompress(
         for number in 0..archive.model().shards.len() {
             bytes += restore_shard(&archive, number, &inner, &target, &staging, progress)?;
         }
-        finish(archive.model(), &target, staging, bytes).map(|_| ())
+        finish(archive.model(), &target, staging, bytes, Direction::Decompress).map(|_| ())
     })?
 }
 

@@ -48,6 +48,7 @@ pub use plan::{Alloc, CompressOptions, Recipe};
 pub use progress::{Progress, Silent};
 pub use report::{Report, TensorRow, Totals};
 pub use source::{Source, TensorInfo};
+pub use tags::MODEL_FORMAT;
 
 /// Compiles and runs the README's examples with the documentation tests.
 #[cfg(doctest)]

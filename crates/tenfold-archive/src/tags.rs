@@ -3,6 +3,7 @@
 //! | key | value |
 //! |---|---|
 //! | `tenfold.format` | version of these keys, now `1` |
+//! | `tenfold.scope` | `model` where the next key names blobs of all shards of a model, not only those of the file; left out otherwise |
 //! | `tenfold.tensors` | JSON map from the name of each blob to its `dtype` (as in a header) and `shape` |
 //! | `tenfold.data_order` | JSON list: order of the tensors' bytes in the original, as positions in the header; left out where it is the header's order |
 //!
@@ -22,7 +23,10 @@ const PREFIX: &str = "tenfold.";
 const FORMAT: &str = "tenfold.format";
 const TENSORS: &str = "tenfold.tensors";
 const DATA_ORDER: &str = "tenfold.data_order";
-const VERSION: &str = "1";
+const SCOPE: &str = "tenfold.scope";
+
+/// Version of the keys that say how a model is stored.
+pub const MODEL_FORMAT: u32 = 1;
 
 /// What a blob was before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +72,7 @@ pub(crate) fn write(
         tensors.insert(item.name.clone(), serde_json::to_value(original).map_err(cannot)?);
     }
     let mut metadata = shard.metadata.clone();
-    metadata.push((FORMAT.into(), VERSION.into()));
+    metadata.push((FORMAT.into(), MODEL_FORMAT.to_string()));
     metadata.push((TENSORS.into(), serde_json::to_string(&tensors).map_err(cannot)?));
     if !shard.data_order.iter().copied().eq(0..shard.data_order.len()) {
         metadata.push((DATA_ORDER.into(), serde_json::to_string(&shard.data_order).map_err(cannot)?));
@@ -83,12 +87,16 @@ pub(crate) fn read(shard: &Shard, items: &[Item]) -> Result<Option<Tags>> {
     let Some(version) = get(FORMAT) else {
         return Ok(None);
     };
-    if version != VERSION {
+    if version != MODEL_FORMAT.to_string() {
         return Err(Error::Unsupported {
             path: path.clone(),
-            what: format!("file format {version:?} (this build reads {VERSION:?}); use a newer tenfold"),
+            what: format!(
+                "file format {version:?} (this build reads \"{MODEL_FORMAT}\"); use a newer tenfold"
+            ),
         });
     }
+    // Writers that give every shard the same metadata name blobs that lie in other files.
+    let whole_model = get(SCOPE) == Some("model");
     let bad =
         |what: &str, e: serde_json::Error| Error::malformed(path, format!("{what} in the metadata: {e}"));
     let stored: UniqueMap<StoredOriginal> =
@@ -97,6 +105,9 @@ pub(crate) fn read(shard: &Shard, items: &[Item]) -> Result<Option<Tags>> {
         items[shard.items.clone()].iter().map(|item| (item.name.as_str(), item)).collect();
     let mut blobs = HashMap::with_capacity(stored.0.len());
     for (name, original) in stored.0 {
+        if whole_model && !names.contains_key(name.as_str()) {
+            continue;
+        }
         let original = check_blob(path, &name, names.get(name.as_str()).copied(), original)?;
         blobs.insert(name, original);
     }

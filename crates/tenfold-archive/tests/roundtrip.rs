@@ -156,6 +156,53 @@ fn shards_index_and_the_rest_of_the_folder_come_back() {
 }
 
 #[test]
+fn the_configuration_of_a_model_names_the_codec_while_it_is_compressed() {
+    let dir = tempdir().unwrap();
+    let model = sharded(&dir);
+    let original = "{\n  \"model_type\": \"llama\",\n  \"eps\": 1e-05\n}";
+    std::fs::write(model.join("config.json"), original).unwrap();
+    let (small, back) = (dir.path().join("small"), dir.path().join("back"));
+    squeeze(&model, &small, &CompressOptions::new(Goal::Bits(4.0)));
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(small.join("config.json")).unwrap()).unwrap();
+    assert_eq!(config["quantization_config"], serde_json::json!({"quant_method": "tenfold", "format": 1}));
+    assert_eq!(config["model_type"], "llama");
+    restore(&small, &back);
+    assert_eq!(std::fs::read_to_string(back.join("config.json")).unwrap(), original);
+    assert_eq!(std::fs::read(small.join("1_Pooling/config.json")).unwrap(), b"{\"a\":1}");
+}
+
+/// Other writers give every shard the same metadata.
+#[test]
+fn shards_may_name_the_blobs_of_the_whole_model() {
+    let dir = tempdir().unwrap();
+    let blob = |seed: f32| {
+        let values: Vec<f32> = (0..64).map(|i| seed + i as f32).collect();
+        let view = tenfold::TensorView::from_slice(&values, &[8, 8]).unwrap();
+        tenfold::encode(&view, &tenfold::EncodeOptions::new(Goal::Lossless)).unwrap()
+    };
+    let tags = r#"{"a":{"dtype":"F32","shape":[8,8]},"b":{"dtype":"F32","shape":[8,8]}}"#;
+    let metadata = [("tenfold.format", "1"), ("tenfold.tensors", tags), ("tenfold.scope", "model")];
+    for name in ["a", "b"] {
+        let data = blob(name.len() as f32);
+        let made = Made { name: name.to_owned(), dtype: Dtype::U8, shape: vec![data.len()], data };
+        write_standard(
+            &dir.path().join(format!("{name}.safetensors")),
+            std::slice::from_ref(&made),
+            &metadata,
+        );
+        write_standard(&dir.path().join(format!("lone-{name}.safetensors")), &[made], &metadata[..2]);
+    }
+    let index = r#"{"weight_map":{"a":"a.safetensors","b":"b.safetensors"}}"#;
+    std::fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
+    let archive = Archive::open(&dir.path().join("model.safetensors.index.json")).unwrap();
+    assert!(archive.tensors().iter().all(|tensor| tensor.compressed && tensor.shape == [8, 8]));
+    assert!(archive.read(1, &DecodeOptions::default()).is_ok());
+    // Without the scope a name that is not there is a fault.
+    assert!(Archive::open(&dir.path().join("lone-a.safetensors")).is_err());
+}
+
+#[test]
 fn an_index_gives_the_shards_alone_and_a_folder_may_hold_one_file() {
     let dir = tempdir().unwrap();
     let model = sharded(&dir);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::model::{Layout, Model};
-use crate::output::{Staging, Target, copy_siblings};
+use crate::output::{Direction, Staging, Target, copy_siblings};
 use crate::plan::{self, Action, Alloc, CompressOptions, StepSearch};
 use crate::progress::Progress;
 use crate::report::{Report, TensorRow};
@@ -63,7 +63,7 @@ fn compress_model(
         let rows = encode_model(model, &mut actions, options, &target, &staging, progress)?;
         let stored = rows.iter().map(|row| row.stored_bytes).sum();
         let mut report = Report::new(rows);
-        report.left_out = finish(model, &target, staging, stored)?;
+        report.left_out = finish(model, &target, staging, stored, Direction::Compress)?;
         Ok(report)
     })?
 }
@@ -110,8 +110,9 @@ pub(crate) fn finish(
     target: &Target,
     staging: Staging,
     stored_bytes: u64,
+    direction: Direction,
 ) -> Result<Vec<PathBuf>> {
-    let (mut names, left_out) = copy_siblings(model, &staging)?;
+    let (mut names, left_out) = copy_siblings(model, &staging, direction)?;
     names.extend(model.shards.iter().map(|shard| PathBuf::from(&shard.file_name)));
     if let Layout::Folder { index: Some(index), .. } = &model.layout {
         let name = PathBuf::from(&index.file_name);

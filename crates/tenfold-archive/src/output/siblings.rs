@@ -3,13 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::config::{self, Direction};
 use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::model::{Layout, Model};
 
 /// Copies everything else in the input folder. Returns the copies, relative to the folder, and what was
-/// left out: other safetensors files at the top, which are most often the same weights once more.
-pub(crate) fn copy_siblings(model: &Model, staging: &Staging) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+/// left out: other safetensors files at the top, which are most often the same weights once more. A model's configuration
+/// tells how its weights are stored, so it changes with the direction.
+pub(crate) fn copy_siblings(
+    model: &Model,
+    staging: &Staging,
+    direction: Direction,
+) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let Layout::Folder { folder, index, whole: true } = &model.layout else {
         return Ok(Default::default());
     };
@@ -24,11 +30,24 @@ pub(crate) fn copy_siblings(model: &Model, staging: &Staging) -> Result<(Vec<Pat
             continue; // written anew
         } else if text.ends_with(".safetensors") {
             left_out.push(path);
+        } else if let Some(text) = new_config(&path, &name, direction)? {
+            let place = staging.path(&name);
+            fs::write(&place, text).map_err(Error::io(&place))?;
+            copied.push(name);
         } else {
             copy_file(&path, &name, staging, &mut copied)?;
         }
     }
     Ok((copied, left_out))
+}
+
+/// The text of a configuration that is not copied as it is.
+fn new_config(path: &Path, name: &Path, direction: Direction) -> Result<Option<String>> {
+    if name != Path::new(config::FILE_NAME) || !path.is_file() {
+        return Ok(None);
+    }
+    let bytes = fs::read(path).map_err(Error::io(path))?;
+    Ok(std::str::from_utf8(&bytes).ok().and_then(|text| config::convert(text, direction)))
 }
 
 fn copy_tree(root: &Path, dir: &Path, staging: &Staging, copied: &mut Vec<PathBuf>) -> Result<()> {
