@@ -1,0 +1,27 @@
+"""Models that ``tenfold compress`` made from Hugging Face folders, in transformers.
+
+Importing this registers ``quant_method: "tenfold"``; then ``from_pretrained`` takes such folders as any other::
+
+    import tenfold.transformers
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained("small")                       # decoded while it loads
+    model = AutoModelForCausalLM.from_pretrained(
+        "small", quantization_config=tenfold.transformers.TenfoldConfig(keep_compressed=True)
+    )                                                                           # stays compressed in memory
+
+docs/transformers.md has an example that runs.
+"""
+
+try:
+    import transformers as _transformers  # noqa: F401 - only to say what is missing
+except ImportError as error:
+    raise ImportError("tenfold.transformers needs transformers: pip install 'tenfold[transformers]'") from error
+
+from ._config import TenfoldConfig
+from ._quantizer import TenfoldQuantizer
+from ._register import register
+
+register()
+
+__all__ = ["TenfoldConfig", "TenfoldQuantizer"]

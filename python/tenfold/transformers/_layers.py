@@ -1,0 +1,80 @@
+"""Finding the layers of a model, and decoding their weights around each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._errors import ArgumentError
+from ._ring import Held, Ring, Stage
+
+
+def layer_of(model: nn.Module, name: str) -> str | None:
+    """The layer that a weight belongs to: the outermost numbered member of a list of modules."""
+    parts = name.split(".")
+    for end, part in enumerate(parts[:-1], 1):
+        if part.isdigit() and isinstance(model.get_submodule(".".join(parts[: end - 1])), nn.ModuleList):
+            return ".".join(parts[:end])
+    return None
+
+
+class Layers:
+    """The layers of a model whose weights stay compressed."""
+
+    def __init__(self, model: nn.Module, held: Iterable[Held], buffers: int, prefetch: bool) -> None:
+        by_layer: dict[str, list[Held]] = {}
+        for one in held:
+            layer = layer_of(model, one.name)
+            assert layer is not None  # only weights of layers are held
+            by_layer.setdefault(layer, []).append(one)
+        stages = {layer: Stage(layer, tuple(members)) for layer, members in by_layer.items()}
+        # Layers may be spread over devices; each device has buffers of its own.
+        by_device: dict[torch.device, list[Stage]] = {}
+        for layer, _ in model.named_modules():
+            if layer in stages:
+                by_device.setdefault(stages[layer].held[0].blob().device, []).append(stages[layer])
+        self.stages = list(stages.values())
+        self.rings = []
+        self._hooks: list[Any] = []
+        for members in by_device.values():
+            ring = Ring(members, buffers, prefetch)
+            self.rings.append(ring)
+            for index, stage in enumerate(members):
+                self._hook(model.get_submodule(stage.name), ring, index)
+
+    def _hook(self, layer: nn.Module, ring: Ring, index: int) -> None:
+        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if torch.is_grad_enabled():
+                _refuse_gradients(module, args, kwargs)
+            ring.enter(index)
+
+        def after(*_: Any) -> None:
+            ring.leave(index)
+
+        self._hooks.append(layer.register_forward_pre_hook(before, with_kwargs=True))
+        # Also when the layer raises: its blobs must be in place for the next call.
+        self._hooks.append(layer.register_forward_hook(after, always_call=True))
+
+    def check(self) -> None:
+        """Decodes everything once; raises if a blob is bad."""
+        for ring in self.rings:
+            ring.check()
+
+    def remove(self) -> None:
+        """Takes the hooks away; the blobs stay where they are."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+
+def _refuse_gradients(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Decoded weights are overwritten after their layer has run, so a backward pass would read others."""
+    values = (*args, *kwargs.values(), *module.parameters())
+    if any(isinstance(value, torch.Tensor) and value.requires_grad for value in values):
+        raise ArgumentError(
+            "no gradients flow through layers that stay compressed; run under torch.no_grad(), or load the model with "
+            "TenfoldConfig(keep_compressed=False)"
+        )

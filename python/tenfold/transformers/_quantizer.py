@@ -1,0 +1,175 @@
+"""What transformers calls while it loads and saves a compressed model.
+
+transformers finds the blobs as tensors of bytes under the weights' own names and puts them in the weights' place. Then they are
+decoded, or those of layers stay as they are and each layer gets its weights when it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming
+from transformers.quantizers.base import HfQuantizer
+
+from .._errors import ArgumentError, UnsupportedError
+from ._checkpoint import Checkpoint
+from ._config import TenfoldConfig
+from ._layers import Layers, layer_of
+from ._placing import Arrived, Site, decode_named, place
+from ._ring import Held
+from ._saving import state_to_save
+
+
+class TenfoldQuantizer(HfQuantizer):  # type: ignore[misc]
+    """Loads and saves compressed models; registered as ``quant_method: "tenfold"``."""
+
+    quantization_config: TenfoldConfig
+
+    def __init__(self, quantization_config: TenfoldConfig, **kwargs: Any) -> None:
+        super().__init__(quantization_config, **kwargs)
+        if not self.pre_quantized:
+            raise ArgumentError(
+                "the folder is not compressed: run `tenfold compress FOLDER -o SMALL --bits 4` and load SMALL; "
+                "a TenfoldConfig says how to load it, it does not compress"
+            )
+        self._checkpoint = Checkpoint([])
+        self._shapes: dict[str, torch.Size] = {}
+        self._arrived: dict[str, Arrived] = {}
+        self._held: list[Held] = []
+        self._decoded: dict[str, str] = {}
+        self._layers: Layers | None = None
+
+    @property
+    def layers(self) -> Layers | None:
+        """The layers whose weights stay compressed, and their buffers."""
+        return self._layers
+
+    def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
+        places = {str(place) for place in device_map.values()} if isinstance(device_map, dict) else {str(device_map)}
+        if "disk" in places or ("cpu" in places and len(places) > 1):
+            raise UnsupportedError(
+                f"the device map puts parts of the model on {' and '.join(sorted(places))}; compressed models are not "
+                "offloaded: name one device, or TenfoldConfig(keep_compressed=True), which takes less memory"
+            )
+
+    def _process_model_before_weight_loading(
+        self, model: nn.Module, checkpoint_files: list[str] | None = None, **_: Any
+    ) -> None:
+        if checkpoint_files is None:
+            raise ArgumentError("a compressed model is loaded from its folder; a state_dict cannot be passed")
+        self._checkpoint = Checkpoint(checkpoint_files)
+        self._shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+
+    def param_element_size(self, model: nn.Module, param_name: str, param: torch.Tensor) -> float:
+        """Bytes a value in memory, by which transformers shares a model among devices and takes memory beforehand."""
+        stored = self._checkpoint.blobs.get(param_name)
+        keep = self.quantization_config.keep_compressed and layer_of(model, param_name) is not None
+        if stored is None or not keep or param.numel() == 0:
+            return float(super().param_element_size(model, param_name, param))
+        return stored.stored_bytes / param.numel()
+
+    def get_new_dtype(self, converter: Any, param: Any, dtype: torch.dtype | None) -> torch.dtype | None:
+        """Asked for each tensor of the files: blobs are not cast, and what they are to become is written down."""
+        if isinstance(converter, WeightRenaming):
+            key, name = converter.source_patterns[0], converter.target_patterns[0]
+            blob = self._checkpoint.blobs.get(key)
+            if blob is not None:
+                stored: torch.dtype = getattr(torch, blob.dtype)
+                wanted = dtype if dtype is not None and stored.is_floating_point else stored
+                self._arrived[name] = Arrived(key, blob.shape, stored, wanted)
+                return None
+        elif _is_bytes(param):
+            return None  # _Decode casts what comes out
+        return dtype if _is_float(param) else None
+
+    def update_weight_conversions(self, weight_conversions: list[Any], model: nn.Module) -> list[Any]:
+        """Some models merge tensors of the files into one weight, such as experts: those are decoded before that."""
+        converters = [one for one in weight_conversions if isinstance(one, WeightConverter)]
+        for converter in converters:
+            converter.operations.insert(0, _Decode(self.quantization_config))
+        return weight_conversions
+
+    def _process_model_after_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
+        config = self.quantization_config
+        self._held, self._decoded = place(model, self._arrived, self._shapes, config.keep_compressed)
+        self._arrived.clear()
+        if config.keep_compressed:
+            model.requires_grad_(False)
+        if self._held:
+            self._layers = Layers(model, self._held, config.buffers, config.prefetch)
+            self._layers.check()
+        return model
+
+    def _dequantize(self, model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+        if self._layers is not None:
+            self._layers.remove()
+        for held in self._held:
+            plain = decode_named(held.name, held.blob(), held.wanted)
+            parameter = nn.Parameter(plain, requires_grad=False)
+            Site(held.name, held.module, held.attribute, plain).put(parameter)
+        self._layers, self._held, self._decoded = None, [], {}
+        return model if dtype is None else model.to(dtype)
+
+    def get_state_dict_and_metadata(self, model: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+        """What ``save_pretrained`` writes."""
+        return state_to_save(model, self._held, self._decoded, self._checkpoint)
+
+    def is_serializable(self) -> bool:
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        """Decoded models are models like any other."""
+        return not self.quantization_config.keep_compressed
+
+
+class _Decode(ConversionOps):  # type: ignore[misc]
+    """Decodes blobs that transformers is about to merge or to split."""
+
+    def __init__(self, config: TenfoldConfig) -> None:
+        self._config = config
+
+    def convert(self, input_dict: dict[str, Any], *, full_layer_name: str, model: Any, **_: Any) -> dict[str, Any]:
+        dtype = model.get_parameter_or_buffer(full_layer_name).dtype
+        return {
+            key: [self._decode(full_layer_name, one, dtype) for one in (found if isinstance(found, list) else [found])]
+            for key, found in input_dict.items()
+        }
+
+    def _decode(self, name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        if tensor.dtype != torch.uint8 or tensor.ndim != 1:
+            return tensor
+        if self._config.keep_compressed:
+            raise UnsupportedError(
+                f"{name} is made of several tensors of the files, so it cannot stay compressed; load this model with "
+                "TenfoldConfig(keep_compressed=False)"
+            )
+        return decode_named(name, tensor, dtype)
+
+    @property
+    def reverse_op(self) -> ConversionOps:
+        """Saving needs no more than what the other operations do."""
+        return _Same()
+
+
+class _Same(ConversionOps):  # type: ignore[misc]
+    """Leaves everything as it is."""
+
+    def convert(self, input_dict: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return input_dict
+
+    @property
+    def reverse_op(self) -> ConversionOps:
+        return self
+
+
+def _is_bytes(param: Any) -> bool:
+    """Whether a tensor, or a part of a file that has not been read, holds bytes."""
+    return param.get_dtype() == "U8" if hasattr(param, "get_dtype") else param.dtype == torch.uint8
+
+
+def _is_float(param: Any) -> bool:
+    name = param.get_dtype() if hasattr(param, "get_dtype") else None
+    return bool(name.startswith(("F", "BF"))) if name is not None else bool(param.is_floating_point())
