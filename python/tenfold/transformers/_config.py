@@ -12,7 +12,7 @@ from .._errors import ArgumentError, DataError, DtypeError, UnsupportedError
 _LOADING = ("keep_compressed", "buffers", "prefetch")
 
 
-class TenfoldConfig(QuantizationConfigMixin):  # type: ignore[misc]
+class TenfoldConfig(QuantizationConfigMixin):
     """How a compressed model is loaded: an argument of ``from_pretrained``, or ``quantization_config`` in ``config.json``.
 
     Args:
@@ -58,7 +58,7 @@ class TenfoldConfig(QuantizationConfigMixin):  # type: ignore[misc]
             raise ArgumentError(f"buffers is {buffers!r}; a number from 1 to 16 is needed")
         if prefetch and buffers == 1 and keep_compressed:
             raise ArgumentError("one buffer leaves no room for the next layer; pass buffers=2 or prefetch=False")
-        self.quant_method = quant_method
+        self.quant_method = quant_method  # type: ignore[assignment] # theirs is an enumeration of their own methods
         self.format = format
         self.keep_compressed = keep_compressed
         self.buffers = buffers

@@ -54,7 +54,8 @@ def decode_named(name: str, blob: torch.Tensor, dtype: torch.dtype) -> torch.Ten
     """Decodes a blob where it is, and says which one it was if it is bad."""
     try:
         with torch.no_grad():
-            decoded = tenfold_torch.decode(blob.detach(), dtype=dtype)
+            # Cast afterwards: a device that decodes straight to another dtype rounds once, where others round twice.
+            decoded = tenfold_torch.decode(blob.detach()).to(dtype)
         if blob.device.type == "cuda":
             tenfold_torch.check(blob.device)
     except Error as error:

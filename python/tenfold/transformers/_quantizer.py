@@ -22,7 +22,7 @@ from ._ring import Held
 from ._saving import state_to_save
 
 
-class TenfoldQuantizer(HfQuantizer):  # type: ignore[misc]
+class TenfoldQuantizer(HfQuantizer):
     """Loads and saves compressed models; registered as ``quant_method: "tenfold"``."""
 
     quantization_config: TenfoldConfig
@@ -67,7 +67,7 @@ class TenfoldQuantizer(HfQuantizer):  # type: ignore[misc]
         stored = self._checkpoint.blobs.get(param_name)
         keep = self.quantization_config.keep_compressed and layer_of(model, param_name) is not None
         if stored is None or not keep or param.numel() == 0:
-            return float(super().param_element_size(model, param_name, param))
+            return float(super().param_element_size(model, param_name, param))  # type: ignore[arg-type]
         return stored.stored_bytes / param.numel()
 
     def get_new_dtype(self, converter: Any, param: Any, dtype: torch.dtype | None) -> torch.dtype | None:
@@ -106,11 +106,19 @@ class TenfoldQuantizer(HfQuantizer):  # type: ignore[misc]
         if self._layers is not None:
             self._layers.remove()
         for held in self._held:
-            plain = decode_named(held.name, held.blob(), held.wanted)
-            parameter = nn.Parameter(plain, requires_grad=False)
-            Site(held.name, held.module, held.attribute, plain).put(parameter)
+            blob = held.blob()
+            plain = decode_named(held.name, blob, held.wanted)
+            if isinstance(blob, nn.Parameter):
+                plain = nn.Parameter(plain, requires_grad=False)
+            Site(held.name, held.module, held.attribute, blob).put(plain)
         self._layers, self._held, self._decoded = None, [], {}
-        return model if dtype is None else model.to(dtype)
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                # Not model.to: buffers, such as frequencies, keep their precision.
+                if dtype is not None and dtype != model.config.dtype:
+                    parameter.data = parameter.data.to(dtype)
+                parameter.requires_grad_(True)
+        return model
 
     def get_state_dict_and_metadata(self, model: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         """What ``save_pretrained`` writes."""
@@ -125,14 +133,17 @@ class TenfoldQuantizer(HfQuantizer):  # type: ignore[misc]
         return not self.quantization_config.keep_compressed
 
 
-class _Decode(ConversionOps):  # type: ignore[misc]
+class _Decode(ConversionOps):
     """Decodes blobs that transformers is about to merge or to split."""
 
     def __init__(self, config: TenfoldConfig) -> None:
         self._config = config
 
-    def convert(self, input_dict: dict[str, Any], *, full_layer_name: str, model: Any, **_: Any) -> dict[str, Any]:
-        dtype = model.get_parameter_or_buffer(full_layer_name).dtype
+    def convert(
+        self, input_dict: dict[str, Any], source_patterns: list[str], target_patterns: list[str], **kwargs: Any
+    ) -> dict[str, list[torch.Tensor]]:
+        full_layer_name: str = kwargs["full_layer_name"]
+        dtype = kwargs["model"].get_parameter_or_buffer(full_layer_name).dtype
         return {
             key: [self._decode(full_layer_name, one, dtype) for one in (found if isinstance(found, list) else [found])]
             for key, found in input_dict.items()
@@ -154,10 +165,12 @@ class _Decode(ConversionOps):  # type: ignore[misc]
         return _Same()
 
 
-class _Same(ConversionOps):  # type: ignore[misc]
+class _Same(ConversionOps):
     """Leaves everything as it is."""
 
-    def convert(self, input_dict: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def convert(
+        self, input_dict: dict[str, Any], source_patterns: list[str], target_patterns: list[str], **kwargs: Any
+    ) -> dict[str, list[torch.Tensor]]:
         return input_dict
 
     @property
@@ -167,7 +180,7 @@ class _Same(ConversionOps):  # type: ignore[misc]
 
 def _is_bytes(param: Any) -> bool:
     """Whether a tensor, or a part of a file that has not been read, holds bytes."""
-    return param.get_dtype() == "U8" if hasattr(param, "get_dtype") else param.dtype == torch.uint8
+    return bool(param.get_dtype() == "U8" if hasattr(param, "get_dtype") else param.dtype == torch.uint8)
 
 
 def _is_float(param: Any) -> bool:

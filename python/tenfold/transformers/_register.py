@@ -20,4 +20,4 @@ def register() -> None:
     auto.register_quantization_config(METHOD)(TenfoldConfig)
     auto.register_quantizer(METHOD)(TenfoldQuantizer)
     # Only configurations of these types may say, as an argument of from_pretrained, how a folder's own is to be loaded.
-    auto.LOADING_ATTRIBUTES_CONFIG_TYPES += (TenfoldConfig,)
+    auto.LOADING_ATTRIBUTES_CONFIG_TYPES += (TenfoldConfig,)  # type: ignore[assignment]

@@ -125,12 +125,16 @@ class CpuEngine:
         self.wait(slot)
 
 
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+
 class CudaEngine:
     """Decodes on a stream beside the current one. What a stage needs in a slot is made ready once."""
 
     def __init__(self, device: torch.device, prefetch: bool) -> None:
         self._device = device
-        self._side = torch.cuda.Stream(device) if prefetch else None
+        self._side = torch.cuda.Stream(device) if prefetch else None  # type: ignore[no-untyped-call]
         self._ready: dict[int, torch.cuda.Event] = {}
         self._free: dict[int, torch.cuda.Event] = {}
         self._decoders: dict[tuple[int, int], tenfold_torch.Decoder] = {}
@@ -151,7 +155,7 @@ class CudaEngine:
             self._side.wait_event(free)
         with torch.cuda.stream(self._side):
             decoder()
-            ready = self._ready.setdefault(slot.number, torch.cuda.Event())
+            ready = self._ready.setdefault(slot.number, _event())
             ready.record(self._side)
 
     def wait(self, slot: Slot) -> None:
@@ -159,7 +163,7 @@ class CudaEngine:
             torch.cuda.current_stream(self._device).wait_event(self._ready[slot.number])
 
     def release(self, slot: Slot) -> None:
-        free = self._free.setdefault(slot.number, torch.cuda.Event())
+        free = self._free.setdefault(slot.number, _event())
         free.record(torch.cuda.current_stream(self._device))
 
     def check(self, slot: Slot) -> None:

@@ -1,0 +1,152 @@
+"""Compressed folders load in transformers, and compute what the decoded weights compute."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from transformers import AutoModelForCausalLM
+from transformers_models import IDS, compress, edit_config, folder, generated, logits, reference, run
+
+import tenfold.torch
+from tenfold import ArgumentError
+from tenfold.transformers import TenfoldConfig
+
+KINDS = ("llama", "tied", "sharded", "gpt2")
+
+
+def load(path: Path, **options: Any) -> Any:
+    """Loads with options of TenfoldConfig, by way of config.json so that transformers has nothing to warn of."""
+    edit_config(path, options)
+    return AutoModelForCausalLM.from_pretrained(path)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp(request.param)
+    return compress(folder(base / "model", request.param), base / "small")
+
+
+def test_the_folder_holds_everything_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    model = folder(tmp_path / "model", "sharded")
+    small = compress(model, tmp_path / "small", "--lossless")
+    config = json.loads((small / "config.json").read_text())
+    assert config["quantization_config"] == {"quant_method": "tenfold", "format": 1}
+    run("decompress", small, "-o", tmp_path / "back")
+    names = sorted(path.name for path in model.iterdir())
+    assert sorted(path.name for path in small.iterdir()) == names
+    assert len([name for name in names if name.endswith(".safetensors")]) > 1
+    for name in names:
+        assert (tmp_path / "back" / name).read_bytes() == (model / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_logits_and_text_are_those_of_the_decoded_weights(small: Path, keep: bool) -> None:
+    expected = reference(small)
+    model = load(small, keep_compressed=keep)
+    assert torch.equal(logits(model), logits(expected))
+    assert torch.equal(generated(model), generated(expected))
+    assert model.dtype == expected.dtype
+    tied = expected.config.tie_word_embeddings
+    assert (model.get_input_embeddings().weight is model.get_output_embeddings().weight) == tied
+
+
+def test_lossless_gives_the_logits_of_the_original(tmp_path: Path) -> None:
+    source = folder(tmp_path / "model", "llama")
+    small = compress(source, tmp_path / "small", "--lossless")
+    original = AutoModelForCausalLM.from_pretrained(source)
+    assert torch.equal(logits(load(small, keep_compressed=True)), logits(original))
+
+
+def test_layers_stay_compressed_and_take_turns_in_two_buffers(small: Path) -> None:
+    model = load(small, keep_compressed=True)
+    generated(model)
+    weights = {name: tensor for name, tensor in model.state_dict().items() if tensor.dtype == torch.uint8}
+    assert len(weights) >= 4 * 3
+    layers = model.hf_quantizer.layers
+    largest = max(stage.nbytes for stage in layers.stages)
+    assert [ring.nbytes for ring in layers.rings] == [2 * largest]
+    plain = reference(small)
+    assert model.get_memory_footprint() + 2 * largest < plain.get_memory_footprint()
+    # Outside a call nothing of the decoded weights is left in the modules.
+    assert all(held.attribute not in held.module.__dict__ for stage in layers.stages for held in stage.held)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_each_layer_is_decoded_once_a_pass_and_ahead_of_time(
+    small: Path, prefetch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(small, keep_compressed=True, prefetch=prefetch)
+    logits(model)
+    calls: list[str] = []
+    decode_many = tenfold.torch.decode_many
+
+    def counted(*args: Any) -> None:
+        calls.append(threading.current_thread().name)
+        decode_many(*args)
+
+    monkeypatch.setattr(tenfold.torch, "decode_many", counted)
+    logits(model)
+    assert len(calls) == 3
+    assert all(name.startswith("tenfold") == prefetch for name in calls)
+
+
+def test_layers_may_run_out_of_order_and_fail(small: Path) -> None:
+    model = load(small, keep_compressed=True)
+    expected = logits(reference(small))
+    layers = [model.get_submodule(stage.name) for stage in model.hf_quantizer.layers.stages]
+    with torch.no_grad(), pytest.raises((AttributeError, TypeError)):
+        layers[2]("no tensor")
+    assert torch.equal(logits(model), expected)
+    with torch.no_grad():
+        model(torch.cat([IDS, IDS]))
+    assert torch.equal(logits(model), expected)
+
+
+def test_another_dtype_may_be_asked_for(small: Path) -> None:
+    plain = reference(small, dtype=torch.float16)
+    for keep in (False, True):
+        edit_config(small, {"keep_compressed": keep})
+        model = AutoModelForCausalLM.from_pretrained(small, dtype=torch.float16)
+        assert torch.equal(logits(model), logits(plain))
+
+
+def test_an_argument_says_how_to_load(tmp_path: Path) -> None:
+    small = compress(folder(tmp_path / "model", "llama"), tmp_path / "small")
+    with pytest.warns(UserWarning, match="loading attributes"):
+        model = AutoModelForCausalLM.from_pretrained(small, quantization_config=TenfoldConfig(keep_compressed=True))
+    assert model.hf_quantizer.layers is not None
+    assert torch.equal(logits(model), logits(reference(small)))
+
+
+def test_decoded_models_can_be_trained(small: Path) -> None:
+    model = load(small, keep_compressed=False)
+    model(IDS, labels=IDS).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_gradients_through_compressed_layers_are_refused(small: Path) -> None:
+    model = load(small, keep_compressed=True)
+    expected = logits(model)
+    # Nothing asks for a gradient, so none is refused.
+    assert torch.equal(model(IDS).logits, expected)
+    model.get_input_embeddings().weight.requires_grad_(True)
+    with pytest.raises(ArgumentError, match="torch.no_grad"):
+        model(IDS)
+    assert torch.equal(logits(model), expected)
+
+
+def test_dequantize_gives_a_plain_model(small: Path) -> None:
+    model = load(small, keep_compressed=True)
+    expected = logits(model)
+    model.dequantize()
+    assert torch.equal(logits(model), expected)
+    assert all(parameter.is_floating_point() and parameter.requires_grad for parameter in model.parameters())
+    assert not hasattr(model.config, "quantization_config")
