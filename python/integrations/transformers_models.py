@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
 
 from tenfold import _native
 
@@ -24,10 +32,12 @@ IDS = torch.tensor([[1, 5, 250, 17, 17, 3]])
 
 
 def folder(path: Path, kind: str) -> Path:
-    """Saves a model: "llama", "tied", "sharded" (llama in several files) or "gpt2"."""
+    """Saves a model: "llama", "tied", "sharded" (llama in several files), "gpt2" or "mixtral"."""
     torch.manual_seed(3)
     if kind == "gpt2":
         model: Any = GPT2LMHeadModel(GPT2Config(n_embd=128, n_layer=3, n_head=4, vocab_size=320, n_positions=64))
+    elif kind == "mixtral":
+        model = MixtralForCausalLM(MixtralConfig(**LLAMA, num_local_experts=4))
     else:
         model = LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=kind == "tied")).to(torch.bfloat16)
     # The weights that transformers makes up would give nearly the same logits for all tokens.

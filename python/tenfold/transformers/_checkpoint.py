@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 from .. import _native
-from .._errors import DataError
+from .._errors import DataError, NotFoundError
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,10 @@ class Checkpoint:
         """A blob, as bytes on the CPU."""
         blob = self.blobs[name]
         if not os.path.exists(blob.file):
-            raise DataError(f"{blob.file} is gone, and tensor {name!r} is to be copied from there; put it back, or call model.dequantize() before saving")
+            raise NotFoundError(
+                f"{blob.file} is gone, and tensor {name!r} is to be copied from there; put it back, or call model.dequantize() "
+                "before saving"
+            )
         with safe_open(blob.file, framework="pt") as file:
             found: torch.Tensor = file.get_tensor(name)
         return found

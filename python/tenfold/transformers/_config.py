@@ -16,8 +16,8 @@ class TenfoldConfig(QuantizationConfigMixin):
     """How a compressed model is loaded: an argument of ``from_pretrained``, or ``quantization_config`` in ``config.json``.
 
     Args:
-        keep_compressed: whether the weights of layers stay compressed in memory and are decoded just before their layer runs.
-            If not, all weights are decoded while the model loads.
+        keep_compressed: whether the weights of layers, embeddings and head stay compressed in memory and are decoded just
+            before they are used. If not, all weights are decoded while the model loads.
         buffers: layers that may lie decoded in memory at a time, 1 to 16. Two let the next layer be decoded while one computes.
         prefetch: whether that happens. Without it a layer is decoded when it is its turn.
         format: version of the format of the folder's files; ``tenfold compress`` writes it.
@@ -50,8 +50,8 @@ class TenfoldConfig(QuantizationConfigMixin):
                 f"the model is of format {format}, this tenfold reads {_native.MODEL_FORMAT}; install a newer tenfold"
             )
         if unknown:
-            known = ", ".join(_LOADING)
-            raise UnsupportedError(f"unknown in quantization_config: {', '.join(unknown)} (known: {known}); install a newer tenfold")
+            names = ", ".join(unknown)
+            raise UnsupportedError(f"quantization_config says {names}, which is unknown here; install a newer tenfold")
         if not isinstance(keep_compressed, bool) or not isinstance(prefetch, bool):
             raise DtypeError("keep_compressed and prefetch are True or False")
         if not isinstance(buffers, int) or isinstance(buffers, bool) or not 1 <= buffers <= 16:

@@ -1,4 +1,4 @@
-"""Finding the layers of a model, and decoding their weights around each call."""
+"""Decoding the weights of layers around each call."""
 
 from __future__ import annotations
 
@@ -9,33 +9,25 @@ import torch
 from torch import nn
 
 from .._errors import ArgumentError
-from ._ring import Held, Ring, Stage
-
-
-def layer_of(model: nn.Module, name: str) -> str | None:
-    """The layer that a weight belongs to: the outermost numbered member of a list of modules."""
-    parts = name.split(".")
-    for end, part in enumerate(parts[:-1], 1):
-        if part.isdigit() and isinstance(model.get_submodule(".".join(parts[: end - 1])), nn.ModuleList):
-            return ".".join(parts[:end])
-    return None
+from ._ring import Ring
+from ._stages import Held, Stage, stage_of
 
 
 class Layers:
-    """The layers of a model whose weights stay compressed."""
+    """The layers of a model, its embeddings and its head, as far as their weights stay compressed."""
 
     def __init__(self, model: nn.Module, held: Iterable[Held], buffers: int, prefetch: bool) -> None:
-        by_layer: dict[str, list[Held]] = {}
+        by_place: dict[tuple[str, bool], list[Held]] = {}
         for one in held:
-            layer = layer_of(model, one.name)
-            assert layer is not None  # only weights of layers are held
-            by_layer.setdefault(layer, []).append(one)
-        stages = {layer: Stage(layer, tuple(members)) for layer, members in by_layer.items()}
+            place = stage_of(model, one.name)
+            assert place is not None  # others are not held
+            by_place.setdefault(place, []).append(one)
+        stages = {name: Stage(name, tuple(members), is_table) for (name, is_table), members in by_place.items()}
         # Layers may be spread over devices; each device has buffers of its own.
         by_device: dict[torch.device, list[Stage]] = {}
-        for layer, _ in model.named_modules():
-            if layer in stages:
-                by_device.setdefault(stages[layer].held[0].blob().device, []).append(stages[layer])
+        for name, _ in model.named_modules():
+            if name in stages:
+                by_device.setdefault(stages[name].held[0].blob().device, []).append(stages[name])
         self.stages = list(stages.values())
         self.rings = []
         self._hooks: list[Any] = []

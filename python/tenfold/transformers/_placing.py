@@ -10,8 +10,7 @@ from torch import nn
 
 from .. import torch as tenfold_torch
 from .._errors import DataError, Error
-from ._layers import layer_of
-from ._ring import Held
+from ._stages import Held, stage_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def place(
                 f"tensor {blob.key!r} is {blob.shape} in the files, but config.json asks for {tuple(shapes[first.name])}; "
                 "configuration and weights are not of the same model"
             )
-        if keep and all(layer_of(model, site.name) is not None for site in same):
+        if keep and all(stage_of(model, site.name) is not None for site in same):
             held += [
                 Held(site.module, site.attribute, site.name, blob.shape, blob.stored, blob.wanted) for site in same
             ]

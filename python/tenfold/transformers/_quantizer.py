@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming
+from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming, rename_source_key
 from transformers.quantizers.base import HfQuantizer
 
 from .._errors import ArgumentError, UnsupportedError
 from ._checkpoint import Checkpoint
 from ._config import TenfoldConfig
-from ._layers import Layers, layer_of
+from ._layers import Layers
 from ._placing import Arrived, Site, decode_named, place
-from ._ring import Held
 from ._saving import state_to_save
+from ._stages import Held, stage_of
 
 
 class TenfoldQuantizer(HfQuantizer):
@@ -65,7 +65,7 @@ class TenfoldQuantizer(HfQuantizer):
     def param_element_size(self, model: nn.Module, param_name: str, param: torch.Tensor) -> float:
         """Bytes a value in memory, by which transformers shares a model among devices and takes memory beforehand."""
         stored = self._checkpoint.blobs.get(param_name)
-        keep = self.quantization_config.keep_compressed and layer_of(model, param_name) is not None
+        keep = self.quantization_config.keep_compressed and stage_of(model, param_name) is not None
         if stored is None or not keep or param.numel() == 0:
             return float(super().param_element_size(model, param_name, param))  # type: ignore[arg-type]
         return stored.stored_bytes / param.numel()
@@ -87,8 +87,17 @@ class TenfoldQuantizer(HfQuantizer):
     def update_weight_conversions(self, weight_conversions: list[Any], model: nn.Module) -> list[Any]:
         """Some models merge tensors of the files into one weight, such as experts: those are decoded before that."""
         converters = [one for one in weight_conversions if isinstance(one, WeightConverter)]
+        if self.quantization_config.keep_compressed:
+            renamings = [one for one in weight_conversions if isinstance(one, WeightRenaming)]
+            for key in self._checkpoint.blobs:
+                # In the conversion it would be too late: transformers only logs what goes wrong there.
+                if rename_source_key(key, renamings, converters)[1] is not None:
+                    raise UnsupportedError(
+                        f"transformers makes one weight of {key!r} and others, which cannot stay compressed then; load this "
+                        "model with TenfoldConfig(keep_compressed=False)"
+                    )
         for converter in converters:
-            converter.operations.insert(0, _Decode(self.quantization_config))
+            converter.operations.insert(0, _Decode())
         return weight_conversions
 
     def _process_model_after_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
@@ -105,12 +114,12 @@ class TenfoldQuantizer(HfQuantizer):
     def _dequantize(self, model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
         if self._layers is not None:
             self._layers.remove()
-        for held in self._held:
-            blob = held.blob()
-            plain = decode_named(held.name, blob, held.wanted)
-            if isinstance(blob, nn.Parameter):
-                plain = nn.Parameter(plain, requires_grad=False)
-            Site(held.name, held.module, held.attribute, blob).put(plain)
+        decoded: dict[int, torch.Tensor] = {}
+        for held, blob in [(held, held.blob()) for held in self._held]:
+            if id(blob) not in decoded:
+                plain = decode_named(held.name, blob, held.wanted)
+                decoded[id(blob)] = nn.Parameter(plain) if isinstance(blob, nn.Parameter) else plain
+            Site(held.name, held.module, held.attribute, blob).put(decoded[id(blob)])
         self._layers, self._held, self._decoded = None, [], {}
         for parameter in model.parameters():
             if parameter.is_floating_point():
@@ -136,28 +145,18 @@ class TenfoldQuantizer(HfQuantizer):
 class _Decode(ConversionOps):
     """Decodes blobs that transformers is about to merge or to split."""
 
-    def __init__(self, config: TenfoldConfig) -> None:
-        self._config = config
-
     def convert(
         self, input_dict: dict[str, Any], source_patterns: list[str], target_patterns: list[str], **kwargs: Any
     ) -> dict[str, list[torch.Tensor]]:
         full_layer_name: str = kwargs["full_layer_name"]
         dtype = kwargs["model"].get_parameter_or_buffer(full_layer_name).dtype
         return {
-            key: [self._decode(full_layer_name, one, dtype) for one in (found if isinstance(found, list) else [found])]
+            key: [
+                decode_named(full_layer_name, one, dtype) if one.dtype == torch.uint8 and one.ndim == 1 else one
+                for one in (found if isinstance(found, list) else [found])
+            ]
             for key, found in input_dict.items()
         }
-
-    def _decode(self, name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        if tensor.dtype != torch.uint8 or tensor.ndim != 1:
-            return tensor
-        if self._config.keep_compressed:
-            raise UnsupportedError(
-                f"{name} is made of several tensors of the files, so it cannot stay compressed; load this model with "
-                "TenfoldConfig(keep_compressed=False)"
-            )
-        return decode_named(name, tensor, dtype)
 
     @property
     def reverse_op(self) -> ConversionOps:

@@ -12,7 +12,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from .. import _native
 from ._checkpoint import Checkpoint
 from ._placing import decode_named
-from ._ring import Held
+from ._stages import Held
 
 # Names of dtypes in safetensors' headers.
 _STORED = {
