@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -11,9 +14,16 @@ import pytest
 
 pytest.importorskip("transformers")
 
+import tenfold.transformers
 from tenfold import _native
 
 PAGE = Path(__file__).parents[2] / "docs" / "transformers.md"
+
+
+@pytest.mark.parametrize("name", ["", *(f".{module.name}" for module in pkgutil.iter_modules(tenfold.transformers.__path__))])
+def test_examples(name: str) -> None:
+    failed, _ = doctest.testmod(importlib.import_module(f"tenfold.transformers{name}"))
+    assert failed == 0
 
 
 @pytest.mark.filterwarnings("ignore:You passed `quantization_config`")

@@ -118,6 +118,14 @@ def test_layers_may_run_out_of_order_and_fail(small: Path) -> None:
     assert torch.equal(logits(model), expected)
 
 
+def test_inference_mode_comes_and_goes(small: Path) -> None:
+    model = load(small, keep_compressed=True)
+    expected = logits(reference(small))
+    with torch.inference_mode():
+        assert torch.equal(model(IDS).logits, expected)
+    assert torch.equal(logits(model), expected)
+
+
 def test_another_dtype_may_be_asked_for(small: Path) -> None:
     plain = reference(small, dtype=torch.float16)
     for keep in (False, True):

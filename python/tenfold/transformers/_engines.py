@@ -82,10 +82,8 @@ class CudaEngine:
     def start(self, stage: int, slot: Slot, blobs: Sequence[torch.Tensor], before: Sequence[Slot]) -> None:
         decoder = self._decoders.get((stage, slot.number))
         if decoder is None:
+            # It belongs to the current stream, where blobs and buffers were made, and sees to the change to the other.
             decoder = self._decoders[stage, slot.number] = tenfold_torch.Decoder(blobs, slot.views)
-            if self._side is not None:
-                # Blobs and buffers were made on the current stream.
-                self._side.wait_stream(torch.cuda.current_stream(self._device))
         self._last[slot.number] = decoder
         if self._side is None:
             decoder()

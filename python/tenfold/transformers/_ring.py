@@ -111,9 +111,13 @@ class Ring:
         if slot is None or any(one.busy for one in overlapping):
             return None
         for one in overlapping:
-            one.stage = None
-        slot.used, slot.views = next(self._clock), stage.views(slot.buffer)
-        with torch.no_grad():
+            # Forgotten, so that after a table every pass goes through the buffers in the same order: what an engine makes
+            # ready, it makes ready for a stage in a buffer.
+            one.stage, one.used = None, 0
+        slot.used = next(self._clock)
+        # Tensors that are made in inference mode could not be written to outside of it.
+        with torch.inference_mode(False), torch.no_grad():
+            slot.views = stage.views(slot.buffer)
             engine.start(index, slot, [held.blob().detach() for held in stage.held], overlapping)
         slot.stage = index
         return slot
@@ -127,9 +131,10 @@ class Ring:
         make: Any = CudaEngine if device.type == "cuda" else CpuEngine
         # The old memory goes before the new is taken.
         self._slots, self._whole, self._engine = [], None, None
-        memory = torch.empty(self.nbytes, dtype=torch.uint8, device=device)
         size = self._layer_bytes
-        self._slots = [Slot(number, memory[number * size : (number + 1) * size]) for number in range(self._buffers)]
+        with torch.inference_mode(False):
+            memory = torch.empty(self.nbytes, dtype=torch.uint8, device=device)
+            self._slots = [Slot(number, memory[number * size : (number + 1) * size]) for number in range(self._buffers)]
         if any(stage.is_table for stage in self._stages):
             self._whole = Slot(self._buffers, memory)
         engine: Engine = make(device, self._prefetch)
