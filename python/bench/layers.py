@@ -5,8 +5,8 @@
     python python/bench/layers.py --size tiny --device cpu                        # does it run?
 
 The model is a Llama of the stated size with made-up weights, N(0, 0.02) in bfloat16: neither speed nor memory depends on what
-they say. Embeddings and head are excluded from compression, as they are with most quantisers. Each way to hold the model runs in
-a process of its own:
+they say. Embeddings and head are excluded from compression, as they are with most quantisers, unless --all is given. Each way to
+hold the model runs in a process of its own:
 
   raw                bfloat16 weights
   lossy              kept compressed at --bits, the next layer decoded while one computes
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ MODES: dict[str, tuple[str, dict[str, Any] | None]] = {
 PROMPT = 16
 
 
-def make_models(base: Path, size: dict[str, int], bits: float, device: str) -> None:
+def make_models(base: Path, size: dict[str, int], bits: float, excluded: Sequence[str], device: str) -> None:
     """Writes the raw model and both compressed ones."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -75,10 +76,10 @@ def make_models(base: Path, size: dict[str, int], bits: float, device: str) -> N
     del model
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
-    excluded = [word for glob in EXCLUDED for word in ("--exclude", glob)]
+    globs = [word for glob in excluded for word in ("--exclude", glob)]
     engine = ["--engine", "cuda"] if device.startswith("cuda") else []
     for name, goal in {"lossy": ["--bits", str(bits)], "lossless": ["--lossless"]}.items():
-        command = ["tenfold", "compress", str(base / "raw"), "-o", str(base / name), *goal, *excluded, *engine]
+        command = ["tenfold", "compress", str(base / "raw"), "-o", str(base / name), *goal, *globs, *engine]
         if _native.main(command) != 0:
             sys.exit(f"{' '.join(command)} failed")
 
@@ -127,7 +128,7 @@ def measure(base: Path, mode: str, device: str, tokens: int) -> dict[str, Any]:
     layers = getattr(getattr(model, "hf_quantizer", None), "layers", None)
     layer = sum(p.numel() for p in model.model.layers[0].parameters()) * 2
     if layers is not None:
-        layer = max(stage.nbytes for stage in layers.stages)
+        layer = max(stage.nbytes for stage in layers.stages if not stage.is_table)
     return {
         "mode": mode,
         "load_s": load,
@@ -195,6 +196,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="1b")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--bits", type=float, default=3.5, help="bits a value of the lossy model")
+    parser.add_argument("--all", action="store_true", help="compress embeddings and head too")
     parser.add_argument("--tokens", type=int, default=64, help="tokens to generate")
     parser.add_argument("--json", type=Path, help="where to keep the figures")
     parser.add_argument("--work", type=Path, help="folder for the models, kept; a temporary one unless stated")
@@ -204,11 +206,12 @@ def main() -> None:
         row = measure(arguments.work, arguments.measure, arguments.device, arguments.tokens)
         print(json.dumps(row))
         return
+    excluded = () if arguments.all else EXCLUDED
     work = arguments.work or Path(tempfile.mkdtemp(prefix="tenfold-layers-"))
     try:
         if not (work / "lossless").exists():
             print(f"making models of size {arguments.size} in {work}", file=sys.stderr)
-            make_models(work, SIZES[arguments.size], arguments.bits, arguments.device)
+            make_models(work, SIZES[arguments.size], arguments.bits, excluded, arguments.device)
         rows = []
         for mode in MODES:
             print(f"measuring: {mode}", file=sys.stderr)
@@ -223,7 +226,7 @@ def main() -> None:
     if arguments.json:
         notes = [
             f"Llama, {SIZES[arguments.size]}, made-up weights N(0, 0.02) in bfloat16; batch 1, {PROMPT} tokens of prompt",
-            f"lossy at {arguments.bits} bits; excluded from compression: {', '.join(EXCLUDED)}",
+            f"lossy at {arguments.bits} bits; excluded from compression: {', '.join(excluded) or 'nothing'}",
             "peak memory is that of generating, weights, buffers, activations and cache included"
             + ("" if arguments.device.startswith("cuda") else "; on a CPU that of the process, files mapped while loading too"),
         ]

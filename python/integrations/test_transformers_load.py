@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 import time
@@ -13,7 +14,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM
 from transformers_models import IDS, compress, edit_config, folder, generated, logits, reference, run
 
 import tenfold.torch
@@ -134,6 +135,23 @@ def test_another_dtype_may_be_asked_for(small: Path) -> None:
         assert torch.equal(logits(model), logits(plain))
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_model_without_its_head(small: Path, tmp_path: Path, keep: bool) -> None:
+    """Names differ then between the files and the model."""
+    edit_config(small, {"keep_compressed": keep})
+    model = AutoModel.from_pretrained(small)
+    reference(small)
+    plain = AutoModel.from_pretrained(small.with_name(small.name + "-plain"))
+    with torch.no_grad():
+        expected = plain(IDS).last_hidden_state
+        assert torch.equal(model(IDS).last_hidden_state, expected)
+        model.save_pretrained(tmp_path / "saved")
+        again = AutoModel.from_pretrained(tmp_path / "saved")
+        assert torch.equal(again(IDS).last_hidden_state, expected)
+    with tenfold.open(tmp_path / "saved") as saved:
+        assert sum(saved.info(name).compressed for name in saved) > 12
+
+
 def test_an_argument_says_how_to_load(tmp_path: Path) -> None:
     small = compress(folder(tmp_path / "model", "llama"), tmp_path / "small")
     with pytest.warns(UserWarning, match="loading attributes"):
@@ -157,6 +175,24 @@ def test_gradients_through_compressed_layers_are_refused(small: Path) -> None:
     with pytest.raises(ArgumentError, match="torch.no_grad"):
         model(IDS)
     assert torch.equal(logits(model), expected)
+
+
+def test_copies_of_compressed_models_are_refused(small: Path) -> None:
+    with pytest.raises(UnsupportedError, match="load it once more"):
+        copy.deepcopy(load(small, keep_compressed=True))
+    decoded = load(small, keep_compressed=False)
+    assert torch.equal(logits(copy.deepcopy(decoded)), logits(decoded))
+
+
+def test_one_thread_at_a_time(small: Path) -> None:
+    model = load(small, keep_compressed=True)
+    stages = model.hf_quantizer.layers.stages
+    layer = model.get_submodule(next(stage.name for stage in stages if not stage.is_table))
+    hook = layer.register_forward_pre_hook(lambda *_: logits(model))
+    with pytest.raises(ArgumentError, match="one thread at a time"):
+        logits(model)
+    hook.remove()
+    assert torch.equal(logits(model), logits(reference(small)))
 
 
 def test_dequantize_gives_a_plain_model(small: Path) -> None:

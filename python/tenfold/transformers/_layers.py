@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._errors import ArgumentError
+from .._errors import ArgumentError, UnsupportedError
 from ._ring import Ring
 from ._stages import Held, Stage, stage_of
 
@@ -49,6 +49,10 @@ class Layers:
         self._hooks.append(layer.register_forward_pre_hook(before, with_kwargs=True))
         # Also when the layer raises: its blobs must be in place for the next call.
         self._hooks.append(layer.register_forward_hook(after, always_call=True))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Layers:
+        # The hooks of a copy would still put weights into the modules of the original.
+        raise UnsupportedError("a model whose weights stay compressed cannot be copied; load it once more")
 
     def check(self) -> None:
         """Decodes everything once; raises if a blob is bad."""
