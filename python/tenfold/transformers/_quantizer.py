@@ -118,7 +118,8 @@ class TenfoldQuantizer(HfQuantizer):
         for held, blob in [(held, held.blob()) for held in self._held]:
             if id(blob) not in decoded:
                 plain = decode_named(held.name, blob, held.wanted)
-                decoded[id(blob)] = nn.Parameter(plain) if isinstance(blob, nn.Parameter) else plain
+                floats = plain.is_floating_point()
+                decoded[id(blob)] = nn.Parameter(plain, floats) if isinstance(blob, nn.Parameter) else plain
             Site(held.name, held.module, held.attribute, blob).put(decoded[id(blob)])
         self._layers, self._held, self._decoded = None, [], {}
         for parameter in model.parameters():
