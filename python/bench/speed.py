@@ -2,8 +2,9 @@
 
     python python/bench/speed.py --json results/python/speed.json
 
-Rounds alternate between the two, so that what else the machine does falls on both. A figure is the median of the rounds'
-ratios: rate through Python over rate of the library. Needs torch, whose tensors it encodes.
+Rounds alternate between the two, so that what else the machine does falls on both. Ratios are of rates, Python's over the
+library's: the median of the rounds, the best rounds of either, and the time of all cores, which a busy machine changes
+least. Needs torch, whose tensors it encodes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -27,32 +29,56 @@ from tenfold import _native
 BAR = 0.95
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+class Times(NamedTuple):
+    """Seconds of one call, by the clock and of all cores together."""
+
+    wall: float
+    cpu: float
+
+
+def ours(work: Callable[[], object]) -> Times:
+    """Times a call through Python."""
+    start, cpu = time.perf_counter(), time.process_time()
     result = work()
-    end = time.perf_counter()
+    times = Times(time.perf_counter() - start, time.process_time() - cpu)
     del result  # what a user drops later is no part of the work
-    return end - start
+    return times
 
 
-def compare(name: str, values: int, rounds: int, ours: Callable[[], float], library: Callable[[], float]) -> dict[str, object]:
+def library(work: Callable[[], float]) -> Times:
+    """Times a call of the Rust library, which holds the clock itself."""
+    cpu = time.process_time()
+    wall = work()
+    return Times(wall, time.process_time() - cpu)
+
+
+def compare(
+    name: str, values: int, rounds: int, python: Callable[[], object], rust: Callable[[], float]
+) -> dict[str, object]:
     """Times both in turn, either first every second round."""
-    ours(), library()
+    ours(python), library(rust)
     pairs = []
     for i in range(rounds):
-        first, second = (ours, library) if i % 2 else (library, ours)
-        a, b = first(), second()
-        pairs.append((a, b) if i % 2 else (b, a))
-    ratio = statistics.median(rust / python for python, rust in pairs)
-    python, rust = (statistics.median(side) for side in zip(*pairs, strict=True))
-    print(f"{name:<24} {values / python / 1e6:8.1f} {values / rust / 1e6:8.1f}   {ratio:6.1%}")
+        if i % 2:
+            a = ours(python)
+            b = library(rust)
+        else:
+            b = library(rust)
+            a = ours(python)
+        pairs.append((a, b))
+    best = [min(pair[side].wall for pair in pairs) for side in (0, 1)]
+    ratios = {
+        "median_ratio": statistics.median(b.wall / a.wall for a, b in pairs),
+        "best_ratio": best[1] / best[0],
+        "cpu_ratio": statistics.median(b.cpu / a.cpu for a, b in pairs),
+    }
+    shown = "  ".join(f"{ratio:6.1%}" for ratio in ratios.values())
+    print(f"{name:<28} {values / best[0] / 1e6:8.1f} {values / best[1] / 1e6:8.1f}   {shown}", flush=True)
     return {
         "name": name,
-        "python_mvalues_per_s": values / python / 1e6,
-        "rust_mvalues_per_s": values / rust / 1e6,
-        "ratio": ratio,
-        "python_s": [pair[0] for pair in pairs],
-        "rust_s": [pair[1] for pair in pairs],
+        **ratios,
+        "python": [pair[0]._asdict() for pair in pairs],
+        "rust": [pair[1]._asdict() for pair in pairs],
     }
 
 
@@ -61,7 +87,7 @@ def measure(values: int, rounds: int) -> list[dict[str, object]]:
     x = (torch.randn(values // 4096, 4096) * 0.02).to(torch.bfloat16)
     out = torch.empty_like(x)
     rows = []
-    print(f"{'million values a second':<24} {'Python':>8} {'Rust':>8}   ratio (bar {BAR:.0%})")
+    print(f"{'million values a second':<28} {'Python':>8} {'Rust':>8}   {'median':>6}  {'best':>6}  {'cpu':>6} (bar {BAR:.0%})")
     goals: list[tuple[str, dict[str, object]]] = [
         ("bits=2.5", {"bits": 2.5}),
         ("bits=2.5, fast", {"bits": 2.5, "effort": "fast"}),
@@ -77,8 +103,8 @@ def measure(values: int, rounds: int) -> list[dict[str, object]]:
             f"decode {text}": (lambda: codec.decode(blob, dtype="raw"), lambda: _native.time_decode(blob)),
             f"decode out= {text}": (lambda: codec.decode(blob, out=out), lambda: _native.time_decode(blob, out)),
         }
-        for name, (ours, library) in tests.items():
-            rows.append(compare(name, x.numel(), rounds, lambda ours=ours: seconds(ours), library))  # type: ignore[misc]
+        for name, (python, rust) in tests.items():
+            rows.append(compare(name, x.numel(), rounds, python, rust))
     return rows
 
 
@@ -95,11 +121,13 @@ def main() -> None:
     report = {
         "command": " ".join(["python", *sys.argv]),
         "commit": commit,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "system": platform.platform()},
         "versions": {"tenfold": tenfold.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "dtype": "bfloat16",
         "values": args.values,
         "bar": BAR,
+        "load_average": os.getloadavg()[0],
         "rows": rows,
     }
     args.json.parent.mkdir(parents=True, exist_ok=True)
