@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("transformers")
-
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers_models import IDS, compress, edit_config, folder, generated, reference
 

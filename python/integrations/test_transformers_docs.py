@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers")
-
 import tenfold.transformers
 from tenfold import _native
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers")
-
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 from transformers_models import compress, edit_config, folder
 

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("transformers")
-
 from transformers import AutoModel, AutoModelForCausalLM
 from transformers_models import IDS, compress, edit_config, folder, generated, logits, reference, run
 

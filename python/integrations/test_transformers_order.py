@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("transformers")
-
 import tenfold.torch
 from tenfold.transformers import _engines, _ring
 from tenfold.transformers._ring import Ring

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("transformers")
-
 from transformers import AutoModelForCausalLM
 from transformers_models import compress, edit_config, folder, logits, run
 

@@ -17,6 +17,7 @@ from transformers import (
     MixtralForCausalLM,
 )
 
+import tenfold.transformers  # noqa: F401 - registers the method
 from tenfold import _native
 
 LLAMA = {
