@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -19,6 +23,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(7)
+
+
+@contextlib.contextmanager
+def no_waits() -> Iterator[None]:
+    """In here torch raises where one of its functions makes the host wait for a device."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype", UserWarning)
+        try:
+            torch.cuda.set_sync_debug_mode("error")
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

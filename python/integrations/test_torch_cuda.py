@@ -6,7 +6,7 @@ import pytest
 import tenfold
 import tenfold.torch
 import torch
-from conftest import same_bits
+from conftest import no_waits, same_bits
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -46,16 +46,12 @@ def test_nothing_waits(x: torch.Tensor, blob: torch.Tensor) -> None:
     with torch.cuda.stream(slow):
         queue()  # the first time takes memory and loads kernels
         torch.cuda.synchronize()
-        # From here on torch raises where one of its functions makes the host wait.
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_waits():
             torch.cuda._sleep(1_000_000_000)
             queue()
             done.record()
             # All was queued while the device was still asleep.
             assert not done.query()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
     torch.cuda.synchronize()
     tenfold.torch.check()
     decoder.check()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from conftest import no_waits
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers_models import IDS, compress, edit_config, folder, generated, reference
 
@@ -69,14 +70,11 @@ def test_nothing_waits(small: Path) -> None:
     logits(model)
     (ring,) = model.hf_quantizer.layers.rings
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waits():
         for _ in range(2):
             for index in range(len(model.hf_quantizer.layers.stages)):
                 ring.enter(index)
                 ring.leave(index)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_peak_memory_is_the_compressed_size_and_three_layers(tmp_path: Path) -> None:
