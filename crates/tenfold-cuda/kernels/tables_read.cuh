@@ -167,7 +167,7 @@ DEVICE void tables_walk(TablesRead *s, u32 bits, u32 tables, u32 log, bool level
     for (; found < tables && at < bits; ++found) {
         TableRecord *to = s->records + found;
         // What stands before the frequencies has 49 bits at most.
-        const u64 next = (u64)code_bits(s, min(at + 32, CODE_BITS)) << 32 | code_bits(s, at);
+        const u64 next = (u64)code_bits(s, min(at + 32, (u32)CODE_BITS)) << 32 | code_bits(s, at);
         const u32 kind = (u32)next & 3;
         u32 a = last, b = 0, c = 0, end = at + 2;
         if (kind == TABLE_MEASURED) {
