@@ -1,0 +1,1 @@
+"""Parts that the evaluation programs share: models, text, coders, reports."""

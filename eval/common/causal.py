@@ -1,0 +1,111 @@
+"""Causal language models: their weights as arrays, and their perplexity on fixed contexts of tokens."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from common import llama2c, zoo
+from common.registry import cache_folder
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+
+@dataclass
+class Causal:
+    """A model, the contexts it is judged on, and others for what may be chosen with data: slopes, importance."""
+
+    name: str
+    model: PreTrainedModel
+    judged: torch.Tensor
+    """Contexts × tokens."""
+    chosen: torch.Tensor
+    source: str
+    """Where model and tokens come from, in words."""
+
+    def block_weights(self) -> dict[str, np.ndarray]:
+        """The matrices of the transformer blocks, as copies. Embeddings and norms stay as they are."""
+        state = self.model.state_dict()
+        return {name: value.numpy().copy() for name, value in state.items() if _is_block(name, value)}
+
+    def put(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Puts weights back into the model."""
+        state = self.model.state_dict()
+        with torch.no_grad():
+            for name, value in weights.items():
+                state[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+    def perplexity(self, contexts: torch.Tensor) -> float:
+        """exp of the mean loss over all tokens but the first of each context."""
+        total, count = 0.0, 0
+        with torch.inference_mode():
+            for context in contexts:
+                logits = self.model(context[None], use_cache=False).logits[0, :-1]
+                total += torch.nn.functional.cross_entropy(logits, context[1:], reduction="sum").item()
+                count += len(context) - 1
+        return float(np.exp(min(total / count, 700.0)))
+
+
+def _is_block(name: str, value: torch.Tensor) -> bool:
+    return ".layers." in name and value.dim() == 2
+
+
+@contextlib.contextmanager
+def rough_products() -> Iterator[None]:
+    """Matrix products that may round to bfloat16, where the processor gains from it: for searches, never for results."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def smollm2(text: Path | None, contexts: int = 2, length: int = 1024) -> Causal:
+    """SmolLM2-135M-Instruct from GGUF, dequantised to f32, on the start of WikiText-2's test set."""
+    path = zoo.smollm2_gguf()
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+
+    def tokens(path: Path) -> torch.Tensor:
+        # Only the start is needed; four times the tokens in characters is enough for English.
+        ids = tokenizer(path.read_text(encoding="utf-8")[: contexts * length * 8]).input_ids
+        if len(ids) < contexts * length:
+            raise ValueError(f"{path} has {len(ids)} tokens; {contexts * length} are needed")
+        return torch.tensor(ids[: contexts * length]).view(contexts, length)
+
+    judged = tokens(text or DATA / "wikitext2_test_start.txt")
+    chosen = tokens(DATA / "wikitext2_valid_start.txt")
+    source = "SmolLM2-135M-Instruct, GGUF Q4_1 dequantised to f32; WikiText-2 test"
+    return Causal("smollm2", model, judged, chosen, source)
+
+
+def stories(contexts: int = 8) -> Causal:
+    """stories15M, on stories it tells itself."""
+    model = llama2c.load(zoo.stories_bin()).eval()
+    path = cache_folder() / f"stories-{contexts}.npy"
+    if not path.exists():
+        np.save(path, tell(model, 2 * contexts, model.config.max_position_embeddings, seed=1).numpy())
+    both = torch.from_numpy(np.load(path))
+    source = "stories15M, f32; on samples of its own (temperature 1)"
+    return Causal("stories15M", model, both[:contexts], both[contexts:], source)
+
+
+def tell(model: PreTrainedModel, count: int, length: int, seed: int) -> torch.Tensor:
+    """Samples contexts from a model, from the token that starts a text (1)."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.ones(count, 1, dtype=torch.long)
+    past, last = None, tokens
+    with torch.inference_mode():
+        for _ in range(length - 1):
+            out = model(last, past_key_values=past, use_cache=True)
+            past = out.past_key_values
+            last = torch.multinomial(out.logits[:, -1].softmax(-1), 1, generator=generator)
+            tokens = torch.cat([tokens, last], dim=1)
+    return tokens

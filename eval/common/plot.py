@@ -1,0 +1,45 @@
+"""Curves over bits a value, as PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402 - after the choice of a backend without windows
+
+Curve = Sequence[tuple[float, float]]
+
+
+def curves(
+    path: Path,
+    title: str,
+    ylabel: str,
+    lines: Mapping[str, Curve],
+    *,
+    log: bool = False,
+    level: tuple[float, str] | None = None,
+    top: float | None = None,
+) -> None:
+    """Draws curves of (bits, value). Names that start with `tenfold` are drawn bold; `level` is a line across."""
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    colours = pyplot.get_cmap("tab20").colors
+    for index, (name, points) in enumerate(lines.items()):
+        ours = name.startswith("tenfold")
+        bits, values = zip(*sorted(points))
+        style = {"linewidth": 2.2, "marker": "o"} if ours else {"linewidth": 1, "marker": "x", "linestyle": "--"}
+        axes.plot(bits, values, label=name, markersize=5, color=colours[index % len(colours)], **style)
+    if level is not None:
+        axes.axhline(level[0], color="grey", linewidth=1)
+        axes.text(axes.get_xlim()[1], level[0], f" {level[1]}", va="bottom", ha="right", color="grey")
+    if log:
+        axes.set_yscale("log")
+    if top is not None:
+        axes.set_ylim(top=top)
+    axes.set(title=title, xlabel="bits a value, side information included", ylabel=ylabel)
+    axes.grid(True, which="both", alpha=0.25)
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Quality of a sentence encoder (all-MiniLM-L6-v2) whose weights went through a coder: `python eval/encoder.py`.
+
+The sentences are those of the WikiText-2 excerpts. Measured are the cosine between the embedding of a sentence before and
+after, how much of the order of retrieved sentences stays, and how often the first half of a sentence finds its second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+
+from common import plot, report, zoo
+from common.causal import DATA
+from common.coders import Coder, Tenfold, Weights, nmse
+from common.rounding import NormalFloat, RoundToNearest
+
+RATES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+TOP = 10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bits", type=float, nargs="+", default=RATES, metavar="N", help="rates of tenfold")
+    parser.add_argument("--threads", type=int, default=0, help="threads of torch and of tenfold (default: all cores)")
+    parser.add_argument("--out", type=Path, default=Path("results/eval"), help="folder of the results")
+    parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    folder = zoo.minilm_folder()
+    model = AutoModel.from_pretrained(folder).eval()
+    text = "".join((DATA / name).read_text(encoding="utf-8") for name in ("wikitext2_test_start.txt", "wikitext2_valid_start.txt"))
+    subject = Encoder(model, AutoTokenizer.from_pretrained(folder), sentences(text))
+    kept = report.Report(args.out / "encoder.json", fresh=args.fresh)
+    kept.notes.append(f"all-MiniLM-L6-v2, f32, all matrices with embeddings; {len(subject.sentences)} sentences of WikiText-2")
+    evaluate(subject, kept, tuple(args.bits), args.threads)
+    show(kept, args.out)
+    return 0
+
+
+@dataclass
+class Encoder:
+    """A sentence encoder with mean pooling, and sentences."""
+
+    model: PreTrainedModel
+    tokenizer: object
+    sentences: list[str]
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """All matrices, embeddings included, as copies."""
+        return {name: value.numpy().copy() for name, value in self.model.state_dict().items() if value.dim() == 2}
+
+    def embed(self, weights: Weights, texts: list[str]) -> np.ndarray:
+        """Embeddings of unit length, with these weights."""
+        state = self.model.state_dict()
+        rows = []
+        with torch.inference_mode():
+            for name, value in weights.items():
+                state[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+            for start in range(0, len(texts), 32):
+                batch = self.tokenizer(texts[start : start + 32], padding=True, truncation=True, return_tensors="pt")  # type: ignore[operator]
+                hidden = self.model(**batch).last_hidden_state
+                mask = batch["attention_mask"][..., None]
+                rows.append(((hidden * mask).sum(1) / mask.sum(1)).numpy())
+        vectors = np.concatenate(rows)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences of ten words or more, each once."""
+    found = (part.strip() for line in text.splitlines() for part in re.split(r"(?<= [.!?]) ", line))
+    return list(dict.fromkeys(part for part in found if len(part.split()) >= 10 and not part.startswith("=")))
+
+
+def halves(texts: list[str]) -> tuple[list[str], list[str]]:
+    """First and second halves of sentences, by words."""
+    words = [text.split() for text in texts]
+    return [" ".join(w[: len(w) // 2]) for w in words], [" ".join(w[len(w) // 2 :]) for w in words]
+
+
+def coders(rates: tuple[float, ...], threads: int) -> list[tuple[str, float, Coder]]:
+    """All coders with their rates."""
+    jobs: list[tuple[str, float, Coder]] = []
+    for alloc in ("equal", "step"):
+        jobs += [(f"tenfold {alloc}", bits, Tenfold(alloc, "best", threads)) for bits in rates]
+    jobs += [(f"RTN, groups of {group}", b, RoundToNearest(group)) for group in (32, 64, 128) for b in (2.0, 3.0, 4.0)]
+    jobs += [("Hadamard + RTN, groups of 64", bits, RoundToNearest(64, hadamard=True)) for bits in (2.0, 3.0, 4.0)]
+    return [*jobs, ("NF4", 4.0, NormalFloat())]
+
+
+def evaluate(subject: Encoder, kept: report.Report, rates: tuple[float, ...], threads: int) -> None:
+    """Measures all coders; rows go into the report."""
+    weights = subject.weights()
+    first, second = halves(subject.sentences)
+    before = subject.embed(weights, subject.sentences)
+
+    def measure(after: Weights) -> report.Row:
+        vectors = subject.embed(after, subject.sentences)
+        hits = found(subject.embed(after, first), subject.embed(after, second))
+        return {"nmse": nmse(weights, after), "halves_found": hits} | agreement(before, vectors)
+
+    kept.measure({"coder": "uncompressed", "asked": 32}, lambda: {"bits": 32.0} | measure(weights))
+
+    def point(coder: Coder, bits: float) -> report.Row:
+        coded = coder(weights, bits)
+        return {"bits": coded.bits} | measure(coded.weights)
+
+    with tqdm(coders(rates, threads), unit="point") as bar:
+        for name, bits, coder in bar:
+            bar.set_description(f"{name}, {bits:g} bits")
+            kept.measure({"coder": name, "asked": bits}, lambda: point(coder, bits))
+    kept.write()
+
+
+def agreement(before: np.ndarray, after: np.ndarray) -> report.Row:
+    """How alike embeddings and their neighbourhoods are: mean and least cosine, the share of the ten nearest
+    sentences that stay, the share of nearest ones, and the mean rank correlation of all others."""
+    cosine = (before * after).sum(1)
+    old, new = order(before), order(after)
+    overlap = [len(set(a[:TOP]) & set(b[:TOP])) / TOP for a, b in zip(old, new)]
+    return {
+        "cosine": float(cosine.mean()),
+        "least_cosine": float(cosine.min()),
+        "top10_kept": float(np.mean(overlap)),
+        "top1_kept": float(np.mean(old[:, 0] == new[:, 0])),
+        "rank_correlation": float(np.mean([spearman(a, b) for a, b in zip(old, new)])),
+    }
+
+
+def order(vectors: np.ndarray) -> np.ndarray:
+    """For each vector the others, nearest first."""
+    near = vectors @ vectors.T
+    np.fill_diagonal(near, -np.inf)
+    return np.argsort(-near, axis=1, kind="stable")[:, :-1]
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Rank correlation of two orders of the same numbers."""
+    return float(np.corrcoef(np.argsort(a), np.argsort(b))[0, 1])
+
+
+def found(queries: np.ndarray, answers: np.ndarray) -> float:
+    """Share of queries whose nearest answer is their own."""
+    return float(np.mean((queries @ answers.T).argmax(1) == np.arange(len(queries))))
+
+
+def show(kept: report.Report, out: Path) -> None:
+    """Table and plot."""
+    rows = sorted(kept.rows, key=lambda row: (not row["coder"].startswith("tenfold"), row["coder"], row["bits"]))
+    columns = ("cosine", "least_cosine", "top10_kept", "top1_kept", "rank_correlation", "halves_found")
+    body = [(r["coder"], f"{r['bits']:.2f}", f"{r['nmse']:.3g}", *(f"{r[c]:.4f}" for c in columns)) for r in rows]
+    notes = "\n".join(f"- {note}" for note in kept.notes)
+    header = ("coder", "bits", "nmse", *(c.replace("_", " ") for c in columns))
+    page = f"# Sentence encoder\n\n{notes}\n\n{report.table(header, body)}"
+    (out / "encoder.md").write_text(page, encoding="utf-8")
+    print(page)
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row["coder"] != "uncompressed":
+            lines.setdefault(row["coder"], []).append((row["bits"], row["top10_kept"]))
+    title = "all-MiniLM-L6-v2: how many of the ten nearest sentences stay"
+    plot.curves(out / "encoder.png", title, "share that stays", lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
