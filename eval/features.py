@@ -57,7 +57,7 @@ def whisper(seconds: float) -> Subject:
 def crepe(seconds: float) -> Subject:
     """CREPE, the full model."""
     model = Crepe(zoo.crepe_file())
-    heard = torch.from_numpy(sound.frames(sound.babble(seconds), hop=320))
+    heard = torch.from_numpy(sound.frames(sound.babble(seconds), hop=640))
     state = model.state_dict()
     coded = {n: flat(v.numpy().copy()) for n, v in state.items() if v.dim() >= 2}
     cents: list[np.ndarray] = []
