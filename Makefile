@@ -13,7 +13,7 @@ TESTED = $(VIDEO) --features tenfold-cuda/emulator,tenfold-eval/emulator
 
 TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
 
-.PHONY: help demo test setup lint unit python test-integrations bench race fuzz ptx
+.PHONY: help demo test setup lint unit python test-integrations bench race eval fuzz ptx
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench: ## Measure, print each figure beside its bar, keep the reports in results
 race: ## Every coder on the tensors of the repository; tables, plots and a page in results/race/
 	cargo build --release --quiet --package tenfold-cli $(VIDEO)
 	$(TENFOLD) race testdata/*.safetensors --out results/race
+
+eval: ## What compression does to models: perplexity, embeddings, features; tables and plots in results/eval/
+	@scripts/eval.sh
 
 fuzz: ## Each fuzz target for TIME seconds (default 600)
 	fuzz/run $(TIME)

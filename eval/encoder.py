@@ -40,8 +40,8 @@ def main() -> int:
     model = AutoModel.from_pretrained(folder).eval()
     text = "".join((DATA / name).read_text(encoding="utf-8") for name in ("wikitext2_test_start.txt", "wikitext2_valid_start.txt"))
     subject = Encoder(model, AutoTokenizer.from_pretrained(folder), sentences(text))
-    kept = report.Report(args.out / "encoder.json", fresh=args.fresh)
-    kept.notes.append(f"all-MiniLM-L6-v2, f32, all matrices with embeddings; {len(subject.sentences)} sentences of WikiText-2")
+    about = f"all-MiniLM-L6-v2, f32, all matrices with embeddings; {len(subject.sentences)} sentences of WikiText-2"
+    kept = report.Report(args.out / "encoder.json", about, fresh=args.fresh)
     evaluate(subject, kept, tuple(args.bits), args.threads)
     show(kept, args.out)
     return 0
@@ -158,9 +158,8 @@ def show(kept: report.Report, out: Path) -> None:
     rows = sorted(kept.rows, key=lambda row: (not row["coder"].startswith("tenfold"), row["coder"], row["bits"]))
     columns = ("cosine", "least_cosine", "top10_kept", "top1_kept", "rank_correlation", "halves_found")
     body = [(r["coder"], f"{r['bits']:.2f}", f"{r['nmse']:.3g}", *(f"{r[c]:.4f}" for c in columns)) for r in rows]
-    notes = "\n".join(f"- {note}" for note in kept.notes)
     header = ("coder", "bits", "nmse", *(c.replace("_", " ") for c in columns))
-    page = f"# Sentence encoder\n\n{notes}\n\n{report.table(header, body)}"
+    page = f"# Sentence encoder\n\n{kept.about}\n\n{report.table(header, body)}"
     (out / "encoder.md").write_text(page, encoding="utf-8")
     print(page)
     lines: dict[str, list[tuple[float, float]]] = {}

@@ -116,7 +116,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> report.Row:
 
 def show(kept: report.Report, subjects: list[Subject], out: Path) -> None:
     """A table and a plot for each model."""
-    page = "# Features of audio models\n\n" + "".join(f"- {note}\n" for note in kept.notes)
+    page = f"# Features of audio models\n\n{kept.about}\n"
     for subject in subjects:
         rows = [row for row in kept.rows if row["model"] == subject.name]
         rows.sort(key=lambda row: (not row["coder"].startswith("tenfold"), row["coder"], row["bits"]))
@@ -143,8 +143,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    kept = report.Report(args.out / "features.json", fresh=args.fresh)
-    kept.notes.append(f"{args.seconds:g} seconds of synthetic speech; features against those of the uncompressed model")
+    about = f"{args.seconds:g} seconds of synthetic speech; features against those of the uncompressed model"
+    kept = report.Report(args.out / "features.json", about, fresh=args.fresh)
     subjects = [whisper(args.seconds), crepe(args.seconds)]
     for subject in subjects:
         evaluate(subject, kept, tuple(args.bits), args.threads)

@@ -45,12 +45,12 @@ def main() -> int:
 
 def evaluate(subject: Causal, args: argparse.Namespace) -> int:
     """Measures every coder at every rate, then writes tables and a plot."""
-    kept = report.Report(args.out / f"perplexity-{subject.name}.json", fresh=args.fresh)
-    kept.notes.append(subject.source)
+    about = f"{subject.source}; effort {args.effort}"
+    kept = report.Report(args.out / f"perplexity-{subject.name}.json", about, fresh=args.fresh)
     weights = subject.block_weights()
     todo, missing = jobs(subject, kept, args)
     kept.notes += missing
-    print(f"{subject.source}; {sum(w.size for w in weights.values()):,} block weights", *missing, sep="\n")
+    print(f"{about}; {sum(w.size for w in weights.values()):,} block weights", *missing, sep="\n")
     kept.measure({"coder": "uncompressed", "asked": 32}, lambda: {"bits": 32.0} | judged(subject, weights, weights))
     with tqdm(todo, unit="point") as bar:
         for name, bits, coder in bar:
@@ -134,8 +134,8 @@ def show(kept: report.Report, name: str, out: Path) -> None:
         if row["coder"] != "uncompressed":
             lines.setdefault(row["coder"], []).append((row["bits"], row["perplexity"]))
     text = report.table(("coder", "bits → perplexity"), list(cells(lines)))
-    notes = "\n".join(f"- {note}" for note in kept.notes)
-    page = f"# Perplexity, {name}\n\n{notes}\n- uncompressed: {raw:.3f}\n\n{text}"
+    notes = "".join(f"- {note}\n" for note in [kept.about, f"uncompressed: {raw:.3f}", *kept.notes])
+    page = f"# Perplexity, {name}\n\n{notes}\n{text}"
     (out / f"perplexity-{name}.md").write_text(page, encoding="utf-8")
     print(page)
     label = "perplexity (logarithmic)"

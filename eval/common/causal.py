@@ -74,7 +74,7 @@ def smollm2(text: Path | None, contexts: int = 2, length: int = 1024) -> Causal:
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
 
     def tokens(path: Path) -> torch.Tensor:
-        # Only the start is needed; four times the tokens in characters is enough for English.
+        # Only the start is needed; eight characters a token are more than English takes.
         ids = tokenizer(path.read_text(encoding="utf-8")[: contexts * length * 8]).input_ids
         if len(ids) < contexts * length:
             raise ValueError(f"{path} has {len(ids)} tokens; {contexts * length} are needed")
@@ -82,7 +82,7 @@ def smollm2(text: Path | None, contexts: int = 2, length: int = 1024) -> Causal:
 
     judged = tokens(text or DATA / "wikitext2_test_start.txt")
     chosen = tokens(DATA / "wikitext2_valid_start.txt")
-    source = "SmolLM2-135M-Instruct, GGUF Q4_1 dequantised to f32; WikiText-2 test"
+    source = f"SmolLM2-135M-Instruct, GGUF Q4_1 dequantised to f32; {text or 'WikiText-2 test'}"
     return Causal("smollm2", model, judged, chosen, source)
 
 

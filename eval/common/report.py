@@ -21,9 +21,12 @@ PACKAGES = ("tenfold", "numpy", "torch", "transformers", "hqq")
 class Report:
     """Rows of one measurement, kept in a file after each row, so that an interrupted run goes on where it was."""
 
-    def __init__(self, path: Path, *, fresh: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: Path, about: str, *, fresh: bool = False) -> None:
+        """Opens a report, or begins one. `about` says what all rows have in common; rows of something else are an error."""
+        self.path, self.about = path, about
         old = {} if fresh or not path.exists() else json.loads(path.read_text(encoding="utf-8"))
+        if old.get("about", about) != about:
+            raise SystemExit(f"{path} is about something else ({old['about']}); take --fresh or another --out")
         self.rows: list[Row] = old.get("rows", [])
         self.notes: list[str] = []
         self._runs: list[Row] = old.get("runs", [])
@@ -53,7 +56,7 @@ class Report:
                 row["run"] = renumbered[row["run"]]
             self._runs = runs
         new = self.path.with_suffix(".new")
-        content = {"runs": self._runs, "notes": self.notes, "rows": self.rows}
+        content = {"about": self.about, "runs": self._runs, "notes": self.notes, "rows": self.rows}
         new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         new.replace(self.path)
 

@@ -74,6 +74,9 @@ def test_a_second_run_goes_on_where_the_first_was(subject, tmp_path, monkeypatch
     assert measured == [5.0, 5.0]
     kept = json.loads((tmp_path / "perplexity-tiny.json").read_text())
     assert [row["run"] for row in kept["rows"]] == [0, 0, 0, 1, 1]
+    subject.source = "another one"
+    with pytest.raises(SystemExit, match="--fresh"):
+        perplexity.evaluate(subject, options(tmp_path, bits=(4.0,)))
 
 
 def test_sentence_encoder(tmp_path):
@@ -94,7 +97,7 @@ def test_sentence_encoder(tmp_path):
     found = encoder.sentences(text)
     assert len(found) == 20
     subject = encoder.Encoder(BertModel(config).eval(), tokenizer, found)
-    kept = report.Report(tmp_path / "encoder.json")
+    kept = report.Report(tmp_path / "encoder.json", "tiny")
     encoder.evaluate(subject, kept, (2.0, 8.0), 1)
     encoder.show(kept, tmp_path)
     rows = {(row["coder"], row["asked"]): row for row in kept.rows}
@@ -109,7 +112,7 @@ def test_features(tmp_path):
     weights = {"a": random.standard_normal((64, 96), np.float32), "b": random.standard_normal((32, 64), np.float32)}
     sounds = random.standard_normal((50, 96), np.float32)
     run = features.Subject("tiny", "a tiny model", weights, lambda w: np.tanh(sounds @ w["a"].T / 10) @ w["b"].T)
-    kept = report.Report(tmp_path / "features.json")
+    kept = report.Report(tmp_path / "features.json", "tiny")
     features.evaluate(run, kept, (2.0, 6.0), 1)
     features.show(kept, [run], tmp_path)
     rows = {(row["coder"], row["asked"]): row for row in kept.rows}
