@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs an evaluation program: `scripts/eval.sh perplexity smollm2`, `encoder`, `features`, `models`; without arguments all
-# of them. The first run installs torch and transformers into an environment under the target folder, which takes several
+# of them; `test` runs the programs' tests, which need no models. The first run installs torch and transformers into an environment under the target folder, which takes several
 # GB, and fetches models. x265 takes part if TENFOLD_VIDEO names a tenfold command with video codecs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,7 +28,9 @@ program() {
     "$venv/bin/python" "eval/$name.py" "$@"
 }
 
-if [ $# -gt 0 ]; then
+if [ "${1:-}" = test ]; then
+    "$venv/bin/python" -m pytest --quiet -p no:cacheprovider eval/tests
+elif [ $# -gt 0 ]; then
     program "$@"
 else
     program models
