@@ -56,12 +56,13 @@ class Tenfold:
         return Coded(decoded, report.bits_per_value, {"alloc": self.alloc, "effort": self.effort})
 
 
-@dataclass
+@dataclass(frozen=True)
 class Ramp:
     """`ramp=K` with the K that is best for the rate, found by trying: the search of the paper on video codecs for tensors.
 
-    It walks from the best K of the rate before, first in wide steps, then in half ones, as long as a step helps. The
-    judge is a loss on data that is not the data of the result; the search itself uses a cheaper effort.
+    A grid of slopes, then the two half-way between the best and its neighbours. (A walk downhill gets stuck: at low rates
+    the loss has several valleys.) The judge is a loss on data that is not the data of the result; the search itself
+    uses a cheaper effort.
     """
 
     loss: Callable[[Weights], float]
@@ -69,40 +70,26 @@ class Ramp:
     coder: Callable[[str, str], Coder]
     """Makes a coder from an allocation and an effort."""
     effort: str = "best"
-    wide: float = 0.4
-    """First step of the search: bits between the first and the last layer."""
-    start: float = 0.0
-    """Where the search begins, in the same unit; follows the last result."""
+    grid: tuple[float, ...] = (-0.8, -0.4, 0.0, 0.4, 0.8)
+    """Slopes to try, as bits between the first and the last layer, evenly spaced."""
     tell: Callable[[str], None] = lambda text: None
 
     def __call__(self, weights: Weights, bits: float) -> Coded:
         tried: dict[float, float] = {}
 
-        def loss(span: float) -> float:
-            span = round(span, 6)
-            if span not in tried:
-                tried[span] = self.loss(self.coder(self._alloc(span), "balanced")(weights, bits).weights)
-                self.tell(f"{self._alloc(span)}: {tried[span]:.4g}")
-            return tried[span]
+        def attempt(span: float) -> None:
+            tried[span] = self.loss(self.coder(self._alloc(span), "balanced")(weights, bits).weights)
+            self.tell(f"{bits:g} bits, {self._alloc(span)}: {tried[span]:.4g}")
 
-        best = self.start
-        for step in (self.wide, self.wide / 2):
-            best = walk(loss, best, step)
-        self.start = best
+        for span in self.grid:
+            attempt(span)
+        best, half = min(tried, key=tried.__getitem__), (self.grid[1] - self.grid[0]) / 2
+        for span in (best - half, best + half):
+            attempt(span)
+        best = min(tried, key=tried.__getitem__)
         coded = self.coder(self._alloc(best), self.effort)(weights, bits)
         search = {self._alloc(span): value for span, value in sorted(tried.items())}
         return Coded(coded.weights, coded.bits, coded.settings | {"tried": search})
 
     def _alloc(self, span: float) -> str:
         return f"ramp={span / max(self.layers - 1, 1):.5f}"
-
-
-def walk(loss: Callable[[float], float], start: float, step: float) -> float:
-    """The lowest point of a walk from `start` in steps of one size, in the direction that helps."""
-    best = start
-    for direction in (step, -step):
-        while loss(best + direction) < loss(best):
-            best += direction
-        if best != start:
-            break
-    return best
