@@ -36,6 +36,8 @@ def curves(
         axes.text(axes.get_xlim()[1], level[0], f" {level[1]}", va="bottom", ha="right", color="grey")
     if log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
     if top is not None:
         axes.set_ylim(top=top)
     axes.set(title=title, xlabel="bits a value, side information included", ylabel=ylabel)
