@@ -19,6 +19,7 @@ from tqdm import tqdm
 from common import causal, importance, outside, plot, report
 from common.causal import Causal
 from common.coders import Coded, Coder, Ramp, Tenfold, Weights, nmse
+from common.measured import Measured
 from common.rounding import NormalFloat, RoundToNearest
 
 RATES = (2.0, 2.25, 2.5, 2.75, 2.9, 3.0, 3.4, 4.0, 4.5)
@@ -88,6 +89,7 @@ def jobs(subject: Causal, kept: report.Report, args: argparse.Namespace) -> tupl
     families: list[tuple[str, Coder, tuple[float, ...]]] = [
         ("tenfold equal", plain("equal"), rates),
         ("tenfold ramp", Ramp(loss, layers, plain, args.effort, tell=tqdm.write), rates),
+        ("tenfold recipe", Measured(loss, args.effort, args.threads, tell=tqdm.write), rates),
         ("tenfold equal + importance", weighted("equal"), rates),
         ("tenfold ramp + importance", same_slope, rates),
     ]

@@ -14,6 +14,7 @@ import encoder
 from common import ctranslate2, importance, outside, registry, sound
 from common.coders import Ramp, Tenfold, nmse
 from common.llama2c import load
+from common.measured import Measured
 from common.rounding import NF4, NormalFloat, RoundToNearest, rotate
 
 
@@ -73,6 +74,22 @@ def test_the_search_finds_the_slope():
     assert asked[-1] == ("ramp=0.20000", "fast")
     assert [effort for _, effort in asked[:-1]] == ["balanced"] * 7
     assert min(coded.settings["tried"].values()) == pytest.approx(0, abs=1e-6)
+
+
+def test_bits_go_where_damage_hurts():
+    weights = {f"layers.{i}.{kind}.weight": matrix(seed=i) for i in range(4) for kind in ("a", "b")}
+
+    def loss(candidate):
+        # Kind a hurts a hundred times as much as b, layer 3 sixteen times as much as the others.
+        error = {n: np.square(candidate[n] - weights[n]).mean() * (100 if ".a." in n else 1) for n in weights}
+        return np.exp(0.1 + sum(e * (16 if ".3." in n else 1) for n, e in error.items()))
+
+    coder = Measured(loss, "balanced", 1, stretches=4)
+    coded, equal = coder(weights, 3.0), Tenfold("equal", "balanced", 1)(weights, 3.0)
+    assert coded.bits == pytest.approx(3.0, rel=0.03)
+    assert np.log(loss(coded.weights)) < 0.5 * np.log(loss(equal.weights))
+    assert coded.settings["kinds"]["a"] - coded.settings["kinds"]["b"] == pytest.approx(np.log2(10), abs=0.1)
+    assert set(coded.settings["stretches"]) == {"layers 0–0", "layers 1–1", "layers 2–2", "layers 3–3"}
 
 
 def test_importance_helps_the_output_of_a_layer():
