@@ -2,7 +2,7 @@
 """Quality of a sentence encoder (all-MiniLM-L6-v2) whose weights went through a coder: `python eval/encoder.py`.
 
 The sentences are those of the WikiText-2 excerpts. Measured are the cosine between the embedding of a sentence before and
-after, how much of the order of retrieved sentences stays, and how often the first half of a sentence finds its second.
+after, and how much of the order of retrieved sentences stays.
 """
 
 from __future__ import annotations
@@ -81,12 +81,6 @@ def sentences(text: str) -> list[str]:
     return list(dict.fromkeys(part for part in found if len(part.split()) >= 10 and not part.startswith("=")))
 
 
-def halves(texts: list[str]) -> tuple[list[str], list[str]]:
-    """First and second halves of sentences, by words."""
-    words = [text.split() for text in texts]
-    return [" ".join(w[: len(w) // 2]) for w in words], [" ".join(w[len(w) // 2 :]) for w in words]
-
-
 def coders(rates: tuple[float, ...], threads: int) -> list[tuple[str, float, Coder]]:
     """All coders with their rates."""
     jobs: list[tuple[str, float, Coder]] = []
@@ -100,13 +94,11 @@ def coders(rates: tuple[float, ...], threads: int) -> list[tuple[str, float, Cod
 def evaluate(subject: Encoder, kept: report.Report, rates: tuple[float, ...], threads: int) -> None:
     """Measures all coders; rows go into the report."""
     weights = subject.weights()
-    first, second = halves(subject.sentences)
     before = subject.embed(weights, subject.sentences)
 
     def measure(after: Weights) -> report.Row:
         vectors = subject.embed(after, subject.sentences)
-        hits = found(subject.embed(after, first), subject.embed(after, second))
-        return {"nmse": nmse(weights, after), "halves_found": hits} | agreement(before, vectors)
+        return {"nmse": nmse(weights, after)} | agreement(before, vectors)
 
     kept.measure({"coder": "uncompressed", "asked": 32}, lambda: {"bits": 32.0} | measure(weights))
 
@@ -148,15 +140,10 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(np.argsort(a), np.argsort(b))[0, 1])
 
 
-def found(queries: np.ndarray, answers: np.ndarray) -> float:
-    """Share of queries whose nearest answer is their own."""
-    return float(np.mean((queries @ answers.T).argmax(1) == np.arange(len(queries))))
-
-
 def show(kept: report.Report, out: Path) -> None:
     """Table and plot."""
     rows = sorted(kept.rows, key=lambda row: (not row["coder"].startswith("tenfold"), row["coder"], row["bits"]))
-    columns = ("cosine", "least_cosine", "top10_kept", "top1_kept", "rank_correlation", "halves_found")
+    columns = ("cosine", "least_cosine", "top10_kept", "top1_kept", "rank_correlation")
     body = [(r["coder"], f"{r['bits']:.2f}", f"{r['nmse']:.3g}", *(f"{r[c]:.4f}" for c in columns)) for r in rows]
     header = ("coder", "bits", "nmse", *(c.replace("_", " ") for c in columns))
     page = f"# Sentence encoder\n\n{kept.about}\n\n{report.table(header, body)}"

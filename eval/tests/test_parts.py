@@ -192,7 +192,6 @@ def test_orders_and_sounds():
     assert same["top10_kept"] == same["top1_kept"] == 1 and same["rank_correlation"] == pytest.approx(1)
     turned = encoder.agreement(vectors, vectors[:, ::-1] * np.float32([1, -1] * 4))
     assert turned["cosine"] < 0.9
-    assert encoder.found(vectors, vectors) == 1
     voice = sound.babble(1.0)
     assert len(voice) == sound.RATE and np.abs(voice).max() < 1.2 and np.array_equal(voice, sound.babble(1.0))
     assert sound.frames(voice).shape == (94, 1024)
