@@ -1,6 +1,8 @@
 //! Ending work early, from another thread.
 
 use std::sync::Arc;
+#[cfg(test)]
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
@@ -18,7 +20,25 @@ use crate::error::{Error, Result};
 /// # Ok::<(), tenfold::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Option<Arc<AtomicBool>>);
+pub struct Stop(Option<Arc<Switch>>);
+
+#[derive(Debug, Default)]
+struct Switch {
+    on: AtomicBool,
+    /// In tests: how often it is asked before it turns itself on; never, if 0.
+    #[cfg(test)]
+    patience: AtomicU32,
+}
+
+impl Switch {
+    fn is_on(&self) -> bool {
+        #[cfg(test)]
+        if self.patience.load(Ordering::Relaxed) > 0 && self.patience.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.on.store(true, Ordering::Relaxed);
+        }
+        self.on.load(Ordering::Relaxed)
+    }
+}
 
 impl Stop {
     /// A switch; the default is none, and work runs to its end.
@@ -28,14 +48,14 @@ impl Stop {
 
     /// Ends all work that was given this switch. Does nothing to the default.
     pub fn stop(&self) {
-        if let Some(flag) = &self.0 {
-            flag.store(true, Ordering::Relaxed);
+        if let Some(switch) = &self.0 {
+            switch.on.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether work is to end.
     pub fn is_stopped(&self) -> bool {
-        self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+        self.0.as_ref().is_some_and(|switch| switch.is_on())
     }
 
     /// An error if work is to end.
@@ -56,3 +76,39 @@ impl PartialEq for Stop {
 }
 
 impl Eq for Stop {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DecodeOptions, EncodeOptions, Goal, TensorView};
+
+    fn after(asked: u32) -> Stop {
+        Stop(Some(Arc::new(Switch { patience: asked.into(), ..Default::default() })))
+    }
+
+    /// Wherever work stands, it ends; and it is asked at least once a tile.
+    #[test]
+    fn work_under_way_ends() {
+        let x: Vec<f32> = (0..40_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32).collect();
+        let view = TensorView::from_slice(&x, &[200, 200]).unwrap();
+        for goal in [Goal::Lossless, Goal::Bits(3.0), Goal::MaxError(1000.0)] {
+            let options = EncodeOptions::new(goal).with_lane_values(32).with_threads(1);
+            let whole = crate::encode(&view, &options).unwrap();
+            let tiles = crate::inspect(&whole).unwrap().tiles as u32;
+            assert!(tiles > 30);
+            let mut asked = 1;
+            while let Err(error) = crate::encode(&view, &options.clone().with_stop(after(asked))) {
+                assert_eq!(error, Error::Stopped);
+                asked += 7;
+            }
+            assert!(asked > tiles, "{goal:?}: asked {asked} times for {tiles} tiles");
+            let mut asked = 1;
+            let decode = DecodeOptions::default().with_threads(1);
+            while let Err(error) = crate::decode(&whole, &decode.clone().with_stop(after(asked))) {
+                assert_eq!(error, Error::Stopped);
+                asked += 7;
+            }
+            assert!(asked > tiles, "{goal:?}: asked {asked} times to decode {tiles} tiles");
+        }
+    }
+}
