@@ -7,7 +7,6 @@ after, and how much of the order of retrieved sentences stays.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
-from common import plot, report, zoo
+from common import options, plot, report, zoo
 from common.causal import DATA
 from common.coders import Coder, Tenfold, Weights, nmse
 from common.rounding import NormalFloat, RoundToNearest
@@ -28,14 +27,7 @@ TOP = 10
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bits", type=float, nargs="+", default=RATES, metavar="N", help="rates of tenfold")
-    parser.add_argument("--threads", type=int, default=0, help="threads of torch and of tenfold (default: all cores)")
-    parser.add_argument("--out", type=Path, default=Path("results/eval"), help="folder of the results")
-    parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
-    args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    args = options.parsed(options.parser(__doc__, RATES))
     folder = zoo.minilm_folder()
     model = AutoModel.from_pretrained(folder).eval()
     text = "".join((DATA / name).read_text(encoding="utf-8") for name in ("wikitext2_test_start.txt", "wikitext2_valid_start.txt"))

@@ -4,7 +4,6 @@ through a coder: `python eval/features.py`. The sound is synthetic."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import torch
 from tqdm import tqdm
 from transformers import WhisperFeatureExtractor
 
-from common import ctranslate2, plot, report, sound, zoo
+from common import ctranslate2, options, plot, report, sound, zoo
 from common.coders import Coder, Tenfold, Weights, nmse
 from common.crepe import Crepe
 from common.rounding import NormalFloat, RoundToNearest
@@ -134,15 +133,9 @@ def show(kept: report.Report, subjects: list[Subject], out: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bits", type=float, nargs="+", default=RATES, metavar="N", help="rates of tenfold")
+    parser = options.parser(__doc__, RATES)
     parser.add_argument("--seconds", type=float, default=4.0, help="length of the sound, at most 30")
-    parser.add_argument("--threads", type=int, default=0, help="threads of torch and of tenfold (default: all cores)")
-    parser.add_argument("--out", type=Path, default=Path("results/eval"), help="folder of the results")
-    parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
-    args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    args = options.parsed(parser)
     about = f"{args.seconds:g} seconds of synthetic speech; features against those of the uncompressed model"
     kept = report.Report(args.out / "features.json", about, fresh=args.fresh)
     subjects = [whisper(args.seconds), crepe(args.seconds)]

@@ -13,10 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
-from common import causal, importance, outside, plot, report
+from common import causal, importance, options, outside, plot, report
 from common.causal import Causal
 from common.coders import Coded, Coder, Ramp, Tenfold, Weights, nmse
 from common.measured import Measured
@@ -27,19 +26,13 @@ Job = tuple[str, float, Coder]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__, RATES)
     parser.add_argument("model", choices=["smollm2", "stories15M"])
-    parser.add_argument("--bits", type=float, nargs="+", default=RATES, metavar="N", help="rates of tenfold")
     parser.add_argument("--video-bits", type=float, nargs="+", default=(2.5, 3.0, 3.5), metavar="N", help="rates of x265")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only coders whose name has one of these words")
     parser.add_argument("--text", type=Path, help="text to judge on (default: the start of WikiText-2's test set)")
     parser.add_argument("--effort", default="best", choices=["fast", "balanced", "best"])
-    parser.add_argument("--threads", type=int, default=0, help="threads of torch and of tenfold (default: all cores)")
-    parser.add_argument("--out", type=Path, default=Path("results/eval"), help="folder of the results")
-    parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
-    args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    args = options.parsed(parser)
     subject = causal.smollm2(args.text) if args.model == "smollm2" else causal.stories()
     return evaluate(subject, args)
 
