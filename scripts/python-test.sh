@@ -11,14 +11,7 @@ requirements=python/requirements-test.txt
 venv="$target/venv"
 mkdir -p "$target"
 log="$target/log"
-
-quietly() {
-    if ! "$@" >"$log" 2>&1; then
-        tail -n 40 "$log" >&2
-        echo "python: '$*' failed" >&2
-        exit 1
-    fi
-}
+. scripts/quietly.sh
 
 # Stamps hold what a step was made from, so a step is done again when that has changed.
 if ! cmp --silent "$requirements" "$target/installed"; then

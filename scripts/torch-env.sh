@@ -10,14 +10,7 @@ venv="$home/venv"
 requirements=(python/integrations/requirements.txt eval/requirements.txt)
 mkdir -p "$home"
 log="$home/log"
-
-quietly() {
-    if ! "$@" >"$log" 2>&1; then
-        tail -n 40 "$log" >&2
-        echo "torch-env: '$*' failed" >&2
-        exit 1
-    fi
-}
+. scripts/quietly.sh
 
 # The stamp holds what was installed, so it is done again when that has changed.
 if ! cat "${requirements[@]}" | cmp --silent - "$home/installed"; then
