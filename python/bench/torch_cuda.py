@@ -25,17 +25,13 @@ import numpy as np
 import tenfold
 import tenfold.torch
 import torch
+from tenfold import _native
 from tenfold.torch import _cuda, _device
 
 MI = 1 << 20
 # Memory over which calls rotate.
 ROTATE = 512 * MI
 BAR = 0.9
-
-
-def lane_values(values: int) -> int:
-    """What suits a tensor that is decoded alone (docs/cuda.md)."""
-    return 4096 if values >= 256 * MI else 640 if values >= 48 * MI else 384
 
 
 class Case:
@@ -45,7 +41,7 @@ class Case:
         self.values = values
         rotation = max(2, -(-ROTATE // (2 * values)))
         x = (torch.randn(values, device=device, dtype=torch.bfloat16) * 0.02).view(-1, 4096)
-        blob = tenfold.torch.encode(x, bits=bits, effort=effort, lane_values=lane_values(values))
+        blob = tenfold.torch.encode(x, bits=bits, effort=effort, lane_values=_native.cuda_lane_values(values))
         self.bits = blob.numel() * 8 / values
         self.blobs = [blob.clone() for _ in range(rotation)]
         self.outs = [torch.empty_like(x) for _ in range(rotation)]

@@ -20,6 +20,7 @@ __all__ = [
     "compress",
     "cuda_decoded",
     "cuda_encoded",
+    "cuda_lane_values",
     "decode_into",
     "decompress",
     "encode",
@@ -219,6 +220,7 @@ class DecodeRequests:
 
 def cuda_decoded(said: bytes) -> None: ...
 def cuda_encoded(said: bytes) -> tuple[bool, int]: ...
+def cuda_lane_values(values: int) -> int: ...
 def meet_goal(
     dtype: str,
     values: int,

@@ -17,8 +17,8 @@ use crate::errors::MachineError;
 /// How long nobody looks after Python.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Bytes from which on a tensor may take long enough to encode that somebody wants to interrupt it. Starting a thread takes
-/// a hundredth of the time of encoding as much.
+/// Bytes from which on a tensor may take long enough to encode that somebody wants to interrupt it. Encoding less is
+/// over before anybody could.
 pub const LONG_ENCODE: usize = 1 << 20;
 
 /// The same for decoding and for reading files.

@@ -6,7 +6,7 @@ use tenfold::{DecodeOptions, Dtype, Effort, Goal, Limits, Stop};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
 use crate::errors::{self, ArgumentError, DtypeError};
-use crate::tensors::{Blob, Input, Output, bytes_of, dtype_of, python_name, shape_text};
+use crate::tensors::{Blob, Input, Output, bytes_of, known_dtype, python_name, shape_text};
 use crate::threads::usable;
 
 /// How to encode: a goal, an effort, threads. Checked when it is made.
@@ -185,8 +185,7 @@ pub fn inspect(blob: &Bound<'_, PyAny>) -> PyResult<BlobInfo> {
 /// Bytes that a blob of this dtype and shape never exceeds.
 #[pyfunction]
 pub fn max_encoded_len(dtype: &str, shape: Vec<usize>) -> PyResult<usize> {
-    let known = dtype_of(dtype).ok_or_else(|| DtypeError::new_err(format!("dtype {dtype} is not known")))?;
-    tenfold::max_encoded_len(known, &shape).map_err(errors::codec)
+    tenfold::max_encoded_len(known_dtype(dtype)?, &shape).map_err(errors::codec)
 }
 
 /// What a blob says of itself, read from its header alone.

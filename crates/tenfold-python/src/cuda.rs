@@ -270,6 +270,12 @@ pub fn cuda_encoded(said: [u8; 16]) -> PyResult<(bool, u64)> {
     }
 }
 
+/// Values a lane for a blob that a device decodes alone.
+#[pyfunction]
+pub fn cuda_lane_values(values: u64) -> u32 {
+    tenfold_cuda::lane_values(values)
+}
+
 /// A blob that Python holds.
 struct Held(Py<PyAny>, usize);
 

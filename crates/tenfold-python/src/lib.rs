@@ -32,7 +32,7 @@ mod _native {
     #[pymodule_export]
     use super::command::main;
     #[pymodule_export]
-    use super::cuda::{CudaDevice, DecodeRequests, cuda_decoded, cuda_encoded, meet_goal};
+    use super::cuda::{CudaDevice, DecodeRequests, cuda_decoded, cuda_encoded, cuda_lane_values, meet_goal};
     #[pymodule_export]
     use super::write::{Report, compress, decompress, save};
 

@@ -46,7 +46,7 @@ impl Input {
             Err(_) => dlpack::input(object)?,
         };
         if let Some(name) = dtype {
-            let dtype = dtype_of(name).ok_or_else(|| unknown(name))?;
+            let dtype = known_dtype(name)?;
             if dtype.size() != input.dtype.size() {
                 return Err(DtypeError::new_err(format!(
                     "the elements have {} bytes; those of {name} have {}",
@@ -261,7 +261,7 @@ pub fn python_name(dtype: Dtype) -> &'static str {
 }
 
 /// The dtype of a name, that of Python or that of the command line.
-pub fn dtype_of(name: &str) -> Option<Dtype> {
+fn dtype_of(name: &str) -> Option<Dtype> {
     Dtype::ALL.into_iter().find(|&dtype| python_name(dtype) == name || dtype.name() == name)
 }
 
