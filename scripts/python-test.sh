@@ -17,7 +17,7 @@ log="$target/log"
 if ! cmp --silent "$requirements" "$target/installed"; then
     echo "python: installing $requirements into $venv"
     quietly python3 -m venv --clear "$venv"
-    quietly "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"
+    install "$venv" --requirement "$requirements"
     cp "$requirements" "$target/installed"
     rm -f "$target/built"
 fi

@@ -17,7 +17,7 @@ if ! cat "${requirements[@]}" | cmp --silent - "$home/installed"; then
     echo "installing torch and transformers into $venv (several GB, once)"
     quietly python3 -m venv --clear "$venv"
     # HQQ would compile kernels otherwise.
-    DISABLE_CUDA=1 quietly "$venv/bin/pip" install --quiet --disable-pip-version-check "${requirements[@]/#/--requirement=}"
+    DISABLE_CUDA=1 install "$venv" "${requirements[@]/#/--requirement=}"
     cat "${requirements[@]}" >"$home/installed"
 fi
 
