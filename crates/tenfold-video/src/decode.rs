@@ -96,7 +96,8 @@ impl<'a> Job<'a> {
             self.params.format.depth,
             &mut values,
         );
-        parcel.steps.iter().rev().for_each(|step| step.inverse(&mut values, self.opened.parcel.cols()));
+        let cols = parcel.cols();
+        parcel.steps.iter().rev().for_each(|step| step.inverse(&mut values, cols, range.start / cols.max(1)));
         let mut data = Tensor::from_f64(parcel.dtype, &[values.len()], &values)?.data;
         let size = parcel.dtype.size();
         for (at, element) in self.params.specials.iter().filter(|s| range.contains(&s.0)) {

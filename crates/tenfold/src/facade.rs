@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use crate::levels::{self, Dequant};
 use crate::options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
 use crate::policy::{Outcome, meet_goal};
-use crate::rate::{self, Target};
+use crate::prepare::{self, Elements, Prepared, Step};
+use crate::rate::{self, Label, Target};
 use crate::simd::Level;
 use crate::view::{Dtype, Tensor, TensorView, byte_len, rows_of};
 use crate::workers::Workers;
@@ -19,6 +20,7 @@ use crate::{inspect::BlobInfo, lossless};
 /// bytes is met losslessly.
 pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
     options.validate()?;
+    prepare::check(&options.steps, view)?;
     let workers = Workers::new(options.threads, &options.stop)?;
     meet_goal(
         view.dtype(),
@@ -26,10 +28,27 @@ pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>>
         options,
         || lossless::encode(view, options.lane_values, &workers),
         || match Target::of(options.goal, view) {
-            Some(target) => rate::encode(view, options, &workers, target),
+            Some(target) => encode_lossy(view, options, &workers, target),
             None => Ok(Outcome::Failed(None)),
         },
     )
+}
+
+fn encode_lossy(
+    view: &TensorView<'_>,
+    options: &EncodeOptions,
+    workers: &Workers,
+    target: Target,
+) -> Result<Outcome> {
+    if options.steps.is_empty() {
+        return rate::encode(view, &Label::new(view.dtype(), &[])?, options, workers, target);
+    }
+    let prepared = Prepared::new(view, &options.steps, workers)?;
+    if !prepared.finite {
+        return Ok(Outcome::Failed(None));
+    }
+    let label = Label::new(view.dtype(), &prepared.steps)?;
+    rate::encode(&prepared.view(view.shape())?, &label, options, workers, target)
 }
 
 /// Encodes into the caller's buffer and returns the bytes written. A buffer of
@@ -58,6 +77,9 @@ pub fn max_encoded_len(dtype: Dtype, shape: &[usize]) -> Result<usize> {
         .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))?;
     Ok(lossless::max_len(dtype, bytes / dtype.size()) + 10 * shape.len())
 }
+
+/// Values that are decoded before preparation steps are undone.
+const SLAB: usize = 1 << 23;
 
 /// Reads the header of a blob that this crate decodes itself.
 fn open(blob: &[u8], options: &DecodeOptions) -> Result<Frame> {
@@ -136,7 +158,7 @@ fn row_values(frame: &Frame, rows: Range<usize>) -> Result<(Range<usize>, Vec<us
     Ok((values, vec![rows.len(), cols]))
 }
 
-/// Decodes consecutive values into `out`, tile by tile.
+/// Decodes the values of whole rows into `out`.
 fn decode_range(
     frame: &Frame,
     blob: &[u8],
@@ -147,9 +169,46 @@ fn decode_range(
     if values.is_empty() {
         return Ok(());
     }
-    let level = Level::detect();
     let workers = Workers::new(options.threads, &options.stop)?;
-    let dtype = frame.head.dtype;
+    match frame.head.dtype {
+        dtype if frame.head.steps.is_empty() => decode_tiles(frame, blob, values, dtype, &workers, out),
+        Dtype::F64 => decode_prepared::<f64>(frame, blob, values, &workers, out),
+        _ => decode_prepared::<f32>(frame, blob, values, &workers, out),
+    }
+}
+
+/// Decodes rows that were prepared, a slab of them after the other, and undoes that.
+fn decode_prepared<R: Elements>(
+    frame: &Frame,
+    blob: &[u8],
+    values: Range<usize>,
+    workers: &Workers,
+    out: &mut [u8],
+) -> Result<()> {
+    let (dtype, cols) = (frame.head.dtype, frame.head.shape.last().copied().unwrap_or(1).max(1));
+    // Tiles at the seams are decoded twice, so there are to be many between two seams.
+    let slab = (SLAB.max(32 * frame.head.params.geometry().tile_values()) / cols).max(1) * cols;
+    let mut worked = Vec::new();
+    for (i, out) in out.chunks_mut(slab * dtype.size()).enumerate() {
+        let start = values.start + i * slab;
+        let range = start..values.end.min(start + slab);
+        worked.resize(range.len(), R::of(0.0));
+        decode_tiles(frame, blob, range.clone(), R::DTYPE, workers, bytemuck::cast_slice_mut(&mut worked))?;
+        prepare::finish(&frame.head.steps, dtype, cols, range, &mut worked, workers, out)?;
+    }
+    Ok(())
+}
+
+/// Decodes consecutive values into `out` as elements of a dtype, tile by tile.
+fn decode_tiles(
+    frame: &Frame,
+    blob: &[u8],
+    values: Range<usize>,
+    dtype: Dtype,
+    workers: &Workers,
+    out: &mut [u8],
+) -> Result<()> {
+    let level = Level::detect();
     let geometry = frame.head.params.geometry();
     let first = values.start / geometry.tile_values();
     let last = (values.end - 1) / geometry.tile_values();
@@ -218,12 +277,28 @@ pub fn verify(blob: &[u8], options: &DecodeOptions) -> Result<()> {
     decode(blob, options).map(|_| ())
 }
 
-/// Bits a value that this tensor would take at a step and an effort, from a sample of its values.
-/// Meant for sharing one budget among many tensors.
+/// Bits a value that this tensor would take at a step and an effort, from a sample of its values. Meant for sharing one
+/// budget among many tensors.
 pub fn estimate_bits(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
+    estimate_bits_prepared(view, step, effort, &[])
+}
+
+/// The same for a tensor that is prepared first, as [`EncodeOptions::with_steps`] has it.
+pub fn estimate_bits_prepared(
+    view: &TensorView<'_>,
+    step: f64,
+    effort: Effort,
+    steps: &[Step],
+) -> Result<f64> {
     EncodeOptions::new(Goal::Step(step)).validate()?;
+    prepare::check(steps, view)?;
     if !view.dtype().is_float() || view.is_empty() {
         return Ok(view.dtype().size() as f64 * 8.0);
     }
-    rate::estimate(view, step, effort)
+    if steps.is_empty() {
+        return rate::estimate(view, &Label::new(view.dtype(), &[])?, step, effort);
+    }
+    let prepared = Prepared::new(view, steps, &Workers::here())?;
+    let label = Label::new(view.dtype(), &prepared.steps)?;
+    rate::estimate(&prepared.view(view.shape())?, &label, step, effort)
 }

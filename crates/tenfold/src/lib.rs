@@ -38,8 +38,8 @@ mod workers;
 pub use engine::{Cpu, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use facade::{
-    decode, decode_into, decode_rows, decode_rows_into, encode, encode_into, estimate_bits, inspect,
-    inspect_native, max_encoded_len, verify,
+    decode, decode_into, decode_rows, decode_rows_into, encode, encode_into, estimate_bits,
+    estimate_bits_prepared, inspect, inspect_native, max_encoded_len, verify,
 };
 pub use inspect::{BlobInfo, Codec};
 pub use options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};

@@ -1,6 +1,7 @@
 //! What callers ask for: a goal, an effort, threads, limits.
 
 use crate::error::{Error, Result};
+use crate::prepare::Step;
 use crate::stop::Stop;
 
 /// What the encoder must reach. One goal a call; the codec finds the step.
@@ -77,6 +78,9 @@ pub struct EncodeOptions {
     /// Values coded by one lane of a tile; 0 (the default) lets the encoder choose. Fewer give more
     /// independent tiles (good for a GPU and for reading single rows) and cost about 24 bits each time.
     pub lane_values: u32,
+    /// What to do to the values before they are quantised, in this order; lossless blobs have no use for it. Errors
+    /// that a goal speaks of are those of the values so prepared. Default: nothing.
+    pub steps: Vec<Step>,
     /// Ends the work early; looked at between tiles. Default: none.
     pub stop: Stop,
 }
@@ -84,7 +88,14 @@ pub struct EncodeOptions {
 impl EncodeOptions {
     /// Options for a goal, everything else at its default.
     pub fn new(goal: Goal) -> Self {
-        EncodeOptions { goal, effort: Effort::default(), threads: 0, lane_values: 0, stop: Stop::default() }
+        EncodeOptions {
+            goal,
+            effort: Effort::default(),
+            threads: 0,
+            lane_values: 0,
+            steps: Vec::new(),
+            stop: Stop::default(),
+        }
     }
 
     /// Sets the effort.
@@ -102,6 +113,26 @@ impl EncodeOptions {
     /// Sets the values a lane; 0 means automatic.
     pub fn with_lane_values(mut self, lane_values: u32) -> Self {
         self.lane_values = lane_values;
+        self
+    }
+
+    /// Sets the preparation steps.
+    ///
+    /// ```
+    /// use tenfold::prepare::{Step, Weights};
+    /// use tenfold::{EncodeOptions, Goal, TensorView};
+    /// let values: Vec<f32> = (0..4096).map(|i| (i as f32 * 0.7).sin()).collect();
+    /// let view = TensorView::from_slice(&values, &[64, 64])?;
+    /// // Mean squares of what each column will be multiplied with.
+    /// let importance: Vec<f64> = (1..=64).map(f64::from).collect();
+    /// let weights = Step::Weights(Weights::of_importance(&importance)?);
+    /// let options = EncodeOptions::new(Goal::Bits(3.0)).with_steps(vec![weights]);
+    /// let info = tenfold::inspect(&tenfold::encode(&view, &options)?)?;
+    /// assert_eq!(info.steps, options.steps);
+    /// # Ok::<(), tenfold::Error>(())
+    /// ```
+    pub fn with_steps(mut self, steps: Vec<Step>) -> Self {
+        self.steps = steps;
         self
     }
 
@@ -128,6 +159,12 @@ impl EncodeOptions {
             Goal::MaxError(v) => positive("max_error", v)?,
             Goal::Step(v) => positive("step", v)?,
             Goal::MaxBytes(_) | Goal::Lossless => {}
+        }
+        if matches!(self.goal, Goal::MaxError(_)) && !self.steps.is_empty() {
+            return Err(Error::InvalidArgument(
+                "no value's error can be bounded through preparation steps (importance is one); use another goal"
+                    .into(),
+            ));
         }
         if self.lane_values != 0 && !(32..=65536).contains(&self.lane_values) {
             return Err(Error::InvalidArgument(format!(

@@ -63,18 +63,18 @@ impl Workers {
         results.into_iter().collect()
     }
 
-    /// Cuts `data` into pieces of the given lengths and runs `f` on each; the first error in order wins.
-    pub(crate) fn for_pieces<'a, S>(
+    /// Runs `f` on each piece; the first error in order wins. `init` makes a scratch space for each worker.
+    pub(crate) fn for_pieces<P: Send, S>(
         &self,
-        pieces: Vec<&'a mut [u8]>,
+        pieces: Vec<P>,
         init: impl Fn() -> S + Sync + Send,
-        f: impl Fn(&mut S, usize, &mut [u8]) -> Result<()> + Sync + Send,
+        f: impl Fn(&mut S, usize, P) -> Result<()> + Sync + Send,
     ) -> Result<()> {
-        let f = |scratch: &mut S, i: usize, piece: &mut [u8]| {
+        let f = |scratch: &mut S, i: usize, piece: P| {
             self.stop.check()?;
             f(scratch, i, piece)
         };
-        let spread = |pieces: Vec<&'a mut [u8]>| -> Vec<Result<()>> {
+        let spread = |pieces: Vec<P>| -> Vec<Result<()>> {
             pieces.into_par_iter().enumerate().map_init(&init, |s, (i, p)| f(s, i, p)).collect()
         };
         let results = match &self.place {

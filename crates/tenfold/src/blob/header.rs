@@ -154,8 +154,7 @@ impl Frame {
         let dtype = Dtype::from_id(fixed[6])
             .ok_or(Error::UnsupportedFeature { what: "dtype", id: fixed[6] as u64 })?;
         let (shape, values) = read_shape(&mut r, fixed[7] as usize, dtype, limits)?;
-        // The codecs of this crate take no steps yet.
-        let steps = prepare::read(&mut r, carry::is_carried(fixed[5]))?;
+        let steps = prepare::read(&mut r, fixed[5], dtype, &shape, values)?;
         let params = match fixed[5] {
             CODEC_PLANES => Params::Planes(lossless::Params::read(&mut r, dtype)?),
             CODEC_LEVELS => Params::Levels(Box::new(levels::Params::read(&mut r, dtype, values)?)),

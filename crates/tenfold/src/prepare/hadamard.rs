@@ -4,6 +4,7 @@
 //! it keeps squared errors as they are. Blocks that a row has no room for are cut into smaller powers of
 //! two, so any width works without padding.
 
+use super::real::Real;
 use crate::error::{Error, Result};
 
 /// Largest block: 2^14 columns.
@@ -22,7 +23,7 @@ impl Hadamard {
     /// ```
     /// use tenfold::prepare::Hadamard;
     /// let rotation = Hadamard::new(3, 7)?;
-    /// let mut row = [100.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    /// let mut row = [100.0f64, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
     /// rotation.forward(&mut row, 8);
     /// assert!(row.iter().all(|v| (v.abs() - 100.0 / 8f64.sqrt()).abs() < 1e-12));
     /// rotation.inverse(&mut row, 8);
@@ -39,25 +40,25 @@ impl Hadamard {
     }
 
     /// Rotates whole rows of `cols` values.
-    pub fn forward(&self, values: &mut [f64], cols: usize) {
-        let signs = self.signs(cols);
+    pub fn forward<R: Real>(&self, values: &mut [R], cols: usize) {
+        let signs = self.signs::<R>(cols);
         for row in values.chunks_exact_mut(cols.max(1)) {
-            row.iter_mut().zip(&signs).for_each(|(v, s)| *v *= s);
+            row.iter_mut().zip(&signs).for_each(|(v, &s)| *v = v.times(s));
             self.rotate(row);
         }
     }
 
     /// Rotates back.
-    pub fn inverse(&self, values: &mut [f64], cols: usize) {
-        let signs = self.signs(cols);
+    pub fn inverse<R: Real>(&self, values: &mut [R], cols: usize) {
+        let signs = self.signs::<R>(cols);
         for row in values.chunks_exact_mut(cols.max(1)) {
             self.rotate(row);
-            row.iter_mut().zip(&signs).for_each(|(v, s)| *v *= s);
+            row.iter_mut().zip(&signs).for_each(|(v, &s)| *v = v.times(s));
         }
     }
 
     /// Its own inverse.
-    fn rotate(&self, row: &mut [f64]) {
+    fn rotate<R: Real>(&self, row: &mut [R]) {
         let mut rest = row;
         while !rest.is_empty() {
             let size = 1usize << rest.len().ilog2().min(u32::from(self.log2));
@@ -68,11 +69,11 @@ impl Hadamard {
     }
 
     /// One sign a column, the same for all rows: bit 31 of a 32-bit linear congruential generator.
-    fn signs(&self, cols: usize) -> Vec<f64> {
+    fn signs<R: Real>(&self, cols: usize) -> Vec<R> {
         let mut x = self.seed;
         let next = |_| {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            if self.seed != 0 && x >> 31 == 1 { -1.0 } else { 1.0 }
+            R::of(if self.seed != 0 && x >> 31 == 1 { -1.0 } else { 1.0 })
         };
         (0..cols).map(next).collect()
     }
@@ -93,19 +94,19 @@ impl Hadamard {
     }
 }
 
-fn butterflies(block: &mut [f64]) {
+fn butterflies<R: Real>(block: &mut [R]) {
     let mut half = 1;
     while half < block.len() {
         for pair in block.chunks_exact_mut(2 * half) {
             let (low, high) = pair.split_at_mut(half);
             for (a, b) in low.iter_mut().zip(high) {
-                (*a, *b) = (*a + *b, *a - *b);
+                (*a, *b) = a.butterfly(*b);
             }
         }
         half *= 2;
     }
-    let norm = 1.0 / (block.len() as f64).sqrt();
-    block.iter_mut().for_each(|v| *v *= norm);
+    let norm = R::of(1.0 / (block.len() as f64).sqrt());
+    block.iter_mut().for_each(|v| *v = v.times(norm));
 }
 
 #[cfg(test)]

@@ -1,16 +1,23 @@
 //! Reversible steps on real numbers, taken before a codec sees a tensor and recorded in its blob.
 //!
 //! Normative: docs/format.md, 'Preparation steps'. A step that is asked for, one that is stored and one
-//! that is done are the same [`Step`]: none of them has anything to choose.
+//! that is done are the same [`Step`]: none of them has anything to choose. `list` reads and writes the steps of a
+//! header, `tensor` does them to a whole tensor and undoes them.
 
 mod hadamard;
+mod kept;
+mod list;
+mod real;
+mod tensor;
+mod weights;
 
 pub use hadamard::Hadamard;
-
-use crate::blob::bytes::{Reader, put_varint};
-use crate::error::{Error, Result};
-
-const HADAMARD: u8 = 1;
+pub use kept::Kept;
+pub(crate) use list::{read, write};
+pub(crate) use real::Elements;
+pub use real::Real;
+pub(crate) use tensor::{Prepared, check, finish};
+pub use weights::{Axis, EIGHTHS, Weights};
 
 /// One step of the chain.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,62 +25,40 @@ const HADAMARD: u8 = 1;
 pub enum Step {
     /// Rotation of blocks of a row.
     Hadamard(Hadamard),
+    /// Columns or rows multiplied by weights.
+    Weights(Weights),
+    /// Elements set aside; encoders add this where it is needed.
+    Kept(Kept),
 }
 
 impl Step {
-    /// Does the step to whole rows of `cols` values.
-    pub fn forward(&self, values: &mut [f64], cols: usize) {
+    /// Does the step to whole rows of `cols` values, the first of which is row `first` of the tensor.
+    pub fn forward<R: Real>(&self, values: &mut [R], cols: usize, first: usize) {
         match self {
             Step::Hadamard(h) => h.forward(values, cols),
+            Step::Weights(w) => w.forward(values, cols, first),
+            Step::Kept(_) => {}
         }
     }
 
-    /// Undoes the step.
-    pub fn inverse(&self, values: &mut [f64], cols: usize) {
+    /// Undoes the step. Elements that were set aside are none of its business: they are not numbers.
+    pub fn inverse<R: Real>(&self, values: &mut [R], cols: usize, first: usize) {
         match self {
             Step::Hadamard(h) => h.inverse(values, cols),
+            Step::Weights(w) => w.inverse(values, cols, first),
+            Step::Kept(_) => {}
         }
     }
 
-    fn id(&self) -> u8 {
+    /// Name for people.
+    pub fn name(&self) -> &'static str {
         match self {
-            Step::Hadamard(_) => HADAMARD,
+            Step::Hadamard(_) => "Hadamard",
+            Step::Weights(w) => match w.axis() {
+                Axis::Columns => "column weights",
+                Axis::Rows => "row weights",
+            },
+            Step::Kept(_) => "kept elements",
         }
     }
-
-    fn content(&self) -> Vec<u8> {
-        match self {
-            Step::Hadamard(h) => h.write(),
-        }
-    }
-}
-
-/// Writes a chain.
-pub(crate) fn write(steps: &[Step], out: &mut Vec<u8>) -> Result<()> {
-    let count = u8::try_from(steps.len())
-        .map_err(|_| Error::InvalidArgument("a chain may have 255 preparation steps at most".into()))?;
-    out.push(count);
-    for step in steps {
-        let content = step.content();
-        out.push(step.id());
-        put_varint(out, content.len() as u64);
-        out.extend_from_slice(&content);
-    }
-    Ok(())
-}
-
-/// Reads a chain; a step that this build does not know, or not before this codec, is refused by its
-/// number.
-pub(crate) fn read(r: &mut Reader<'_>, allowed: bool) -> Result<Vec<Step>> {
-    let count = r.u8()?;
-    let mut steps = Vec::with_capacity(usize::from(count));
-    for _ in 0..count {
-        let id = r.u8()?;
-        if id != HADAMARD || !allowed {
-            return Err(Error::UnsupportedFeature { what: "preparation step", id: u64::from(id) });
-        }
-        let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("preparation step"))?;
-        steps.push(Step::Hadamard(Hadamard::read(r.take(len)?)?));
-    }
-    Ok(steps)
 }

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::levels::{Dequant, LowBits, Plan, Quantised, Rounding, TileWork, quantise_tile};
 use crate::options::{Effort, EncodeOptions};
 use crate::policy::Outcome;
+use crate::prepare::{self, Step};
 use crate::quant::cost::CostTable;
 use crate::quant::machine::Machine;
 use crate::quant::{scalar, trellis};
@@ -41,9 +42,29 @@ pub(super) fn geometry(values: usize, options: &EncodeOptions) -> Geometry {
     Geometry::of_levels(values, options.lane_values, MANY)
 }
 
+/// What a header says that does not follow from the tensor that is quantised.
+pub(crate) struct Label<'a> {
+    /// Of the tensor before it was prepared.
+    pub(super) dtype: Dtype,
+    /// What was done to it.
+    pub(super) steps: &'a [Step],
+    /// Bytes that the steps take.
+    pub(super) bytes: usize,
+}
+
+impl<'a> Label<'a> {
+    pub(crate) fn new(dtype: Dtype, steps: &'a [Step]) -> Result<Self> {
+        let mut bytes = Vec::new();
+        prepare::write(steps, &mut bytes)?;
+        // The number of steps is always there.
+        Ok(Label { dtype, steps, bytes: bytes.len() - 1 })
+    }
+}
+
 /// One tensor on its way to a blob.
 pub(super) struct Job<'a> {
     pub(super) view: &'a TensorView<'a>,
+    pub(super) label: &'a Label<'a>,
     pub(super) options: &'a EncodeOptions,
     pub(super) workers: &'a Workers,
     pub(super) level: Level,
@@ -75,6 +96,7 @@ impl Trial {
 impl<'a> Job<'a> {
     pub(super) fn new(
         view: &'a TensorView<'a>,
+        label: &'a Label<'a>,
         options: &'a EncodeOptions,
         workers: &'a Workers,
         level: Level,
@@ -89,7 +111,7 @@ impl<'a> Job<'a> {
             n => *sizes.select_nth_unstable_by(n - 1 - n / 1000, f32::total_cmp).1 as f64,
         };
         let finest = most * scan.unit / scalar::MAX_U as f64;
-        Job { view, options, workers, level, scan, sample, values, finest }
+        Job { view, label, options, workers, level, scan, sample, values, finest }
     }
 
     pub(super) fn run(&self, target: Target) -> Result<Outcome> {
@@ -169,7 +191,7 @@ impl<'a> Job<'a> {
     pub(super) fn overhead(&self, geometry: Geometry) -> f64 {
         let tiles = geometry.tiles(self.view.len()) as f64;
         // A lane's state takes 32 bits and holds about 8 of the message.
-        48.0 + tiles * (8.0 + 4.0 + geometry.lanes as f64 * 3.0)
+        48.0 + self.label.bytes as f64 + tiles * (8.0 + 4.0 + geometry.lanes as f64 * 3.0)
     }
 
     /// A plan for a step: classes, low bits, guessed costs.

@@ -21,6 +21,7 @@ use crate::quant::cost::CostTable;
 use crate::simd::Level;
 use crate::view::TensorView;
 use crate::workers::Workers;
+pub(crate) use job::Label;
 use job::{Job, lambda};
 use scan::scan;
 
@@ -60,6 +61,7 @@ impl Target {
 /// Encodes with the step that reaches the target.
 pub(crate) fn encode(
     view: &TensorView<'_>,
+    label: &Label<'_>,
     options: &EncodeOptions,
     workers: &Workers,
     target: Target,
@@ -67,12 +69,12 @@ pub(crate) fn encode(
     let level = Level::detect();
     let scan = scan(view, level, workers, matches!(target, Target::Nmse(_)))?;
     if scan.all_zero {
-        return Job::new(view, options, workers, level, scan).trivial();
+        return Job::new(view, label, options, workers, level, scan).trivial();
     }
     if scan.max == 0.0 || (matches!(target, Target::Nmse(_)) && !scan.variance.is_finite()) {
         return Ok(Outcome::Failed(None));
     }
-    let job = Job::new(view, options, workers, level, scan);
+    let job = Job::new(view, label, options, workers, level, scan);
     let target = match target {
         // Errors are measured in the scan's units.
         Target::Nmse(v) => Target::Mse(v * job.scan.variance),
@@ -83,7 +85,7 @@ pub(crate) fn encode(
 }
 
 /// Bits a value at a step, from a sample.
-pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
+pub(crate) fn estimate(view: &TensorView<'_>, label: &Label<'_>, step: f64, effort: Effort) -> Result<f64> {
     let options = EncodeOptions::new(Goal::Step(step)).with_effort(effort);
     let level = Level::detect();
     let workers = Workers::here();
@@ -91,7 +93,7 @@ pub(crate) fn estimate(view: &TensorView<'_>, step: f64, effort: Effort) -> Resu
     if scan.max == 0.0 {
         return Ok(0.0);
     }
-    let job = Job::new(view, &options, &workers, level, scan);
+    let job = Job::new(view, label, &options, &workers, level, scan);
     let Some(mut plan) = job.plan(step) else { return Ok(0.0) };
     let mut bytes = 0.0;
     for _ in 0..2 {

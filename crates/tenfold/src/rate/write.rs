@@ -56,7 +56,7 @@ impl Job<'_> {
         let escapes: f64 =
             tiles.iter().map(|t| escape_bits(&t.escapes) - t.escapes.len() as f64 * fit::ESCAPE_BITS).sum();
         let exact: usize = tiles.iter().map(|t| exact_len(t, self.view.dtype())).sum();
-        let fixed = 12.0 + 2.0 * self.view.shape().len() as f64 + 8.0;
+        let fixed = 12.0 + 2.0 * self.view.shape().len() as f64 + 8.0 + self.label.bytes as f64;
         fixed
             + bytes.len() as f64
             + (symbols + escapes) / 8.0
@@ -77,8 +77,8 @@ impl Job<'_> {
 
     pub(super) fn assemble(&self, params: levels::Params, tiles: &[Sealed]) -> Result<Vec<u8>> {
         let params = Codec::Levels(Box::new(params));
-        let (dtype, shape) = (self.view.dtype(), self.view.shape().to_vec());
-        assemble(&Head { dtype, shape, steps: Vec::new(), params }, tiles)
+        let (dtype, shape, steps) = (self.label.dtype, self.view.shape().to_vec(), self.label.steps.to_vec());
+        assemble(&Head { dtype, shape, steps, params }, tiles)
     }
 }
 

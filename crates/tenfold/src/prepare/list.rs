@@ -1,0 +1,82 @@
+//! The steps of a header.
+
+use super::{Hadamard, Kept, Step, Weights};
+use crate::blob::bytes::{Reader, put_varint};
+use crate::blob::{CODEC_LEVELS, CODEC_PLANES};
+use crate::error::{Error, Result};
+use crate::view::{Dtype, rows_of};
+
+const HADAMARD: u8 = 1;
+const WEIGHTS: u8 = 2;
+// 3 is in a golden vector of what is refused.
+const KEPT: u8 = 4;
+
+impl Step {
+    fn id(&self) -> u8 {
+        match self {
+            Step::Hadamard(_) => HADAMARD,
+            Step::Weights(_) => WEIGHTS,
+            Step::Kept(_) => KEPT,
+        }
+    }
+
+    fn content(&self) -> Vec<u8> {
+        match self {
+            Step::Hadamard(h) => h.write(),
+            Step::Weights(w) => w.write(),
+            Step::Kept(k) => k.write(),
+        }
+    }
+}
+
+/// Whether a step may stand before a codec.
+pub(super) fn allowed(id: u8, codec: u8) -> bool {
+    match codec {
+        CODEC_PLANES => false,
+        CODEC_LEVELS => matches!(id, WEIGHTS | KEPT),
+        _ => id == HADAMARD,
+    }
+}
+
+/// Writes a chain.
+pub(crate) fn write(steps: &[Step], out: &mut Vec<u8>) -> Result<()> {
+    let count = u8::try_from(steps.len())
+        .map_err(|_| Error::InvalidArgument("a chain may have 255 preparation steps at most".into()))?;
+    out.push(count);
+    for step in steps {
+        let content = step.content();
+        out.push(step.id());
+        put_varint(out, content.len() as u64);
+        out.extend_from_slice(&content);
+    }
+    Ok(())
+}
+
+/// Reads a chain; a step that this build does not know, or not before this codec, is refused by its
+/// number.
+pub(crate) fn read(
+    r: &mut Reader<'_>,
+    codec: u8,
+    dtype: Dtype,
+    shape: &[usize],
+    values: usize,
+) -> Result<Vec<Step>> {
+    let count = r.u8()?;
+    let (cols, rows) = (shape.last().copied().unwrap_or(1), rows_of(shape));
+    let mut steps = Vec::with_capacity(usize::from(count));
+    for i in 0..count {
+        let id = r.u8()?;
+        if !allowed(id, codec) {
+            return Err(Error::UnsupportedFeature { what: "preparation step", id: u64::from(id) });
+        }
+        let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("preparation step"))?;
+        let content = r.take(len)?;
+        steps.push(match id {
+            HADAMARD => Step::Hadamard(Hadamard::read(content)?),
+            WEIGHTS => Step::Weights(Weights::read(content, cols, rows)?),
+            _ if i > 0 => return Err(Error::Corrupt("kept elements after another step")),
+            _ => Step::Kept(Kept::read(content, dtype, values)?),
+        });
+    }
+    Ok(steps)
+}
