@@ -1,6 +1,7 @@
 //! Small blobs of every kind, and new checksums for damaged ones.
 
 use super::{Kind, Sample, to_bytes};
+use tenfold::prepare::{Axis, Step, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 /// Recomputes the checksums of a blob whose header or tiles were changed: of every tile that the
@@ -58,6 +59,13 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
     let tiles = lossy(&Sample::of(Dtype::F16, &[60, 11], Kind::Laplace, 4), 2.0, Effort::Best, 32);
     assert!(tenfold::inspect(&tiles).unwrap().tiles > 1);
     let exact = Sample::of(Dtype::F32, &[300], Kind::Gaussian, 5).sprinkle(20, 6);
+    let weights = Weights::new(Axis::Columns, (0..20).map(|j| j * 3 - 20).collect());
+    let weighted = EncodeOptions::new(Goal::Bits(4.0)).with_steps(vec![Step::Weights(weights)]);
+    let weighted = {
+        let s = Sample::of(Dtype::Bf16, &[15, 20], Kind::Gaussian, 16).sprinkle(40, 6);
+        tenfold::encode(&s.view(), &weighted).unwrap()
+    };
+    assert_eq!(tenfold::inspect(&weighted).unwrap().steps.len(), 2);
     let lossless = |s: Sample| s.encode(Goal::Lossless, Effort::Fast);
     let planes = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
     let many = Sample::of(Dtype::Bf16, &[9, 41], Kind::Gaussian, 7);
@@ -76,6 +84,7 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
         ("classes", classes),
         ("several tiles", tiles),
         ("exact values", lossy(&exact, 6.0, Effort::Balanced, 0)),
+        ("weights and kept elements", weighted),
         ("f64", lossy(&Sample::of(Dtype::F64, &[300], Kind::Laplace, 14), 4.0, Effort::Fast, 0)),
         ("f8", lossy(&Sample::of(Dtype::F8E4M3, &[400], Kind::Gaussian, 15), 2.0, Effort::Balanced, 0)),
     ]

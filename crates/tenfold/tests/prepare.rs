@@ -1,0 +1,163 @@
+//! Steps in front of the quantiser: what comes back, what it costs, what is refused.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{EFFORTS, FLOATS, Kind, Random, Sample, decode, to_reals};
+use tenfold::prepare::{Axis, Hadamard, Step, Weights};
+use tenfold::{Codec, DecodeOptions, Dtype, EncodeOptions, ErrorKind, Goal, TensorView};
+
+fn weights(axis: Axis, n: usize, seed: u64) -> Step {
+    let mut r = Random::new(seed);
+    Step::Weights(Weights::new(axis, (0..n).map(|_| r.below(49) as i8 - 24).collect()))
+}
+
+fn options(goal: Goal, steps: Vec<Step>) -> EncodeOptions {
+    EncodeOptions::new(goal).with_steps(steps)
+}
+
+/// What a value was multiplied by.
+fn factor(steps: &[Step], row: usize, col: usize) -> f64 {
+    let of = |step: &Step| match step {
+        Step::Weights(w) if w.axis() == Axis::Rows => f64::from(w.factor(row)),
+        Step::Weights(w) => f64::from(w.factor(col)),
+        _ => 1.0,
+    };
+    steps.iter().map(of).product()
+}
+
+/// Every finite value divided as its weight was multiplied: the error in the weighted domain.
+fn weighted_error(s: &Sample, back: &[u8], factor: impl Fn(usize, usize) -> f64) -> f64 {
+    let (a, b, cols) = (s.reals(), to_reals(s.dtype, back), s.view().cols());
+    let terms = a.iter().zip(&b).enumerate().filter(|(_, (a, _))| a.is_finite());
+    let errors: Vec<f64> = terms.map(|(i, (a, b))| ((a - b) * factor(i / cols, i % cols)).powi(2)).collect();
+    errors.iter().sum::<f64>() / errors.len() as f64
+}
+
+#[test]
+fn every_float_comes_back_through_weights() {
+    for (i, dtype) in FLOATS.into_iter().enumerate() {
+        for (j, effort) in EFFORTS.into_iter().enumerate() {
+            let (rows, cols) = ([60, 30, 150, 300][(i + j) % 4], [133, 170, 53, 25][(i + j) % 4]);
+            let s = Sample::of(dtype, &[rows, cols], Kind::Gaussian, (i * 3 + j) as u64).sprinkle(400, 4);
+            let steps = [
+                vec![weights(Axis::Columns, cols, 1)],
+                vec![weights(Axis::Rows, rows, 2)],
+                vec![weights(Axis::Rows, rows, 3), weights(Axis::Columns, cols, 4)],
+            ];
+            for steps in steps {
+                // Fine enough that an error of the wrong size would be seen, not so fine that lossless wins.
+                let step = if dtype.size() <= 2 { 0.3 } else { 0.05 };
+                let options =
+                    options(Goal::Step(step), steps.clone()).with_effort(effort).with_lane_values(64);
+                let blob = tenfold::encode(&s.view(), &options).unwrap();
+                let info = tenfold::inspect(&blob).unwrap();
+                assert_eq!(info.codec, Codec::Levels, "{dtype} {rows} x {cols}");
+                assert_eq!(info.steps.iter().filter(|s| matches!(s, Step::Weights(_))).count(), steps.len());
+                let back = decode(&blob);
+                let reals = to_reals(dtype, &back.data);
+                for (k, (a, b)) in s.reals().iter().zip(&reals).enumerate() {
+                    if !a.is_finite() {
+                        let at = k * dtype.size()..(k + 1) * dtype.size();
+                        assert_eq!(back.data[at.clone()], s.data[at], "bits of {a} at {k}");
+                    } else {
+                        let most = 4.0 * step / factor(&steps, k / cols, k % cols);
+                        assert!((a - b).abs() < most + 0.13 * a.abs(), "{dtype} at {k}: {a} {b}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn columns_that_count_more_are_off_by_less() {
+    let s = Sample::of(Dtype::F32, &[512, 64], Kind::Gaussian, 5);
+    let importance: Vec<f64> = (0..64).map(|j| if j % 2 == 0 { 1.0 } else { 16.0 }).collect();
+    let weights = Weights::of_importance(&importance).unwrap();
+    let factors: Vec<f64> = (0..64).map(|j| f64::from(weights.factor(j))).collect();
+    let with = options(Goal::Bits(2.5), vec![Step::Weights(weights)]);
+    let blob = tenfold::encode(&s.view(), &with).unwrap();
+    let bits = blob.len() as f64 * 8.0 / 32768.0;
+    assert!((bits / 2.5 - 1.0).abs() < 0.01, "{bits} bits");
+    let back = decode(&blob).data;
+    let of = |odd: usize| weighted_error(&s, &back, |_, j| f64::from(u8::from(j % 2 == odd))) * 2.0;
+    let ratio = of(0) / of(1);
+    assert!((10.0..22.0).contains(&ratio), "errors in a ratio of {ratio}, not 16");
+    let plain = decode(&tenfold::encode(&s.view(), &EncodeOptions::new(Goal::Bits(2.5))).unwrap()).data;
+    let weigh = |data: &[u8]| weighted_error(&s, data, |_, j| factors[j]);
+    assert!(weigh(&back) < 0.6 * weigh(&plain), "{} {}", weigh(&back), weigh(&plain));
+}
+
+#[test]
+fn goals_speak_of_weighted_errors() {
+    let s = Sample::of(Dtype::F32, &[256, 128], Kind::Laplace, 6);
+    let steps = vec![weights(Axis::Columns, 128, 7)];
+    let Step::Weights(w) = &steps[0] else { unreachable!() };
+    let error = |blob: &[u8]| weighted_error(&s, &decode(blob).data, |_, j| f64::from(w.factor(j)));
+    let mse = tenfold::encode(&s.view(), &options(Goal::Mse(0.02), steps.clone())).unwrap();
+    assert!(error(&mse) <= 0.02 && error(&mse) > 0.018, "{}", error(&mse));
+    let cap = tenfold::encode(&s.view(), &options(Goal::MaxBytes(9000), steps.clone())).unwrap();
+    assert!(cap.len() <= 9000 && cap.len() > 8700, "{}", cap.len());
+    let ratio = tenfold::encode(&s.view(), &options(Goal::Ratio(12.0), steps.clone())).unwrap();
+    assert!((s.data.len() as f64 / ratio.len() as f64 / 12.0 - 1.0).abs() < 0.01);
+    let guess = tenfold::estimate_bits_prepared(&s.view(), 0.3, tenfold::Effort::Balanced, &steps).unwrap();
+    let real = tenfold::encode(&s.view(), &options(Goal::Step(0.3), steps)).unwrap();
+    assert!((real.len() as f64 * 8.0 / 32768.0 / guess - 1.0).abs() < 0.02, "{guess}");
+}
+
+#[test]
+fn rows_are_slices_of_the_whole() {
+    for (dtype, shape) in [(Dtype::Bf16, [500, 37]), (Dtype::F64, [90, 200])] {
+        let s = Sample::of(dtype, &shape, Kind::Gaussian, 8).sprinkle(50, 9);
+        let steps = vec![weights(Axis::Columns, shape[1], 1), weights(Axis::Rows, shape[0], 2)];
+        let blob = tenfold::encode(&s.view(), &options(Goal::Bits(3.0), steps).with_lane_values(32)).unwrap();
+        let all = decode(&blob);
+        let size = shape[1] * dtype.size();
+        for (from, to) in [(0, shape[0]), (0, 1), (shape[0] - 1, shape[0]), (17, 61), (40, 40)] {
+            let part = tenfold::decode_rows(&blob, from..to, &DecodeOptions::default()).unwrap();
+            assert!(part.data == all.data[from * size..to * size], "{from}..{to}");
+        }
+        for threads in [1, 2, 5] {
+            let options = DecodeOptions::default().with_threads(threads);
+            assert_eq!(tenfold::decode(&blob, &options).unwrap(), all);
+        }
+    }
+}
+
+#[test]
+fn nothing_but_oddities_and_lossless_goals_take_no_steps() {
+    let steps = vec![weights(Axis::Columns, 64, 1)];
+    let s = Sample::of(Dtype::F32, &[8, 64], Kind::Gaussian, 1);
+    let blob = tenfold::encode(&s.view(), &options(Goal::Lossless, steps.clone())).unwrap();
+    assert_eq!(tenfold::inspect(&blob).unwrap().steps, []);
+    assert_eq!(decode(&blob).data, s.data);
+    for odd in [f32::NAN, f32::INFINITY, 0.0] {
+        let values = vec![odd; 512];
+        let view = TensorView::from_slice(&values, &[8, 64]).unwrap();
+        let blob = tenfold::encode(&view, &options(Goal::Bits(3.0), steps.clone())).unwrap();
+        assert_eq!(decode(&blob).data, view.data());
+    }
+    // Weights that throw values out of range: stored as they are.
+    let values = vec![3e38f32; 512];
+    let view = TensorView::from_slice(&values, &[8, 64]).unwrap();
+    let far = vec![Step::Weights(Weights::new(Axis::Rows, vec![127; 8]))];
+    let blob = tenfold::encode(&view, &options(Goal::Bits(3.0), far)).unwrap();
+    assert_eq!(decode(&blob).data, view.data());
+}
+
+#[test]
+fn what_does_not_go_together_is_the_callers_fault() {
+    let s = Sample::of(Dtype::F32, &[20, 30], Kind::Gaussian, 1);
+    let cases = [
+        (Goal::Bits(3.0), vec![weights(Axis::Columns, 20, 1)], "30"),
+        (Goal::Bits(3.0), vec![weights(Axis::Rows, 30, 1)], "20"),
+        (Goal::MaxError(0.1), vec![weights(Axis::Columns, 30, 1)], "another goal"),
+        (Goal::Bits(3.0), vec![Step::Hadamard(Hadamard::new(3, 1).unwrap())], "video"),
+    ];
+    for (goal, steps, says) in cases {
+        let e = tenfold::encode(&s.view(), &options(goal, steps)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Caller);
+        assert!(e.to_string().contains(says), "{e}");
+    }
+}
