@@ -219,11 +219,12 @@ def decode(blob):
     require(n * size < 1 << 63, "size overflows")
     if n * size > MAX_BYTES:
         raise Refused("limit", "bytes")
-    if r.u8() > 0:
-        raise Refused("unsupported", f"preparation step {r.u8()}")
+    steps = Steps(r, codec, DTYPES[dtype], n, shape)
     if codec not in (1, 2):
         raise Refused("unsupported", f"codec {codec}")
-    params = (Planes if codec == 1 else Levels)(r, DTYPES[dtype], n, shape)
+    # Behind steps, levels are those of a tensor of working values.
+    params = (Planes if codec == 1 else Levels)(r, DTYPES[steps.worked or dtype], n, shape)
+    params.worked = steps.worked
     require(not any(r.take(up(r.at) - r.at)), "padding of the header")
     tiles = -(-n // params.tile_values)
     require(len(r.data) - r.at == 8 * tiles, "the directory does not match the tiles")
@@ -240,7 +241,7 @@ def decode(blob):
         start = i * params.tile_values
         out.append(params.tile(Reader(tile), start, min(params.tile_values, n - start)))
     name = "planes" if codec == 1 else "levels"
-    seen = params.seen | {f"{name} {params.name}", f"{name} dims {dims}", f"{name} lanes {params.lanes}"}
+    seen = params.seen | steps.seen | {f"{name} {DTYPES[dtype][0]}", f"{name} dims {dims}", f"{name} lanes {params.lanes}"}
     seen.add(f"{name} several tiles" if tiles > 1 else f"{name} one tile")
     if n == 0:
         seen.add(f"{name} empty")
@@ -248,8 +249,77 @@ def decode(blob):
         seen.add(f"{name} short last tile")
     if tiles and n - (tiles - 1) * params.tile_values < params.lanes:
         seen.add(f"{name} fewer values than lanes")
-    data = b"".join(out)
-    return params.name, shape, data, seen | kinds_of_elements(name, dtype, data)
+    data = steps.undo(b"".join(out))
+    if steps.worked and "exact finite" in seen:
+        seen.add("exact working value")
+    return DTYPES[dtype][0], shape, data, seen | kinds_of_elements(name, dtype, data)
+
+
+class Steps:
+    """Preparation steps: read from a header, undone behind the codec."""
+
+    FACTORS = [struct.unpack("<f", bits.to_bytes(4, "little"))[0] for bits in (
+        0x3F800000, 0x3F8B95C2, 0x3F9837F0, 0x3FA5FED7, 0x3FB504F3, 0x3FC5672A, 0x3FD744FD, 0x3FEAC0C7)]
+
+    def __init__(self, r, codec, dtype, n, shape):
+        self.name, self.size, self.exponent, self.largest = dtype
+        self.cols = shape[-1] if shape else 1
+        self.rows = math.prod(shape[:-1])
+        self.weights, self.kept, names = [], [], []
+        count = r.u8()
+        for i in range(count):
+            id_ = r.u8()
+            if codec != 2 or id_ not in (2, 4):
+                raise Refused("unsupported", f"preparation step {id_}")
+            content = r.take(r.varint())
+            if id_ == 2:
+                require(content and content[0] < 2, "axis of weights")
+                axis = content[0]
+                require(len(content) == 1 + (self.rows if axis else self.cols), "number of weights")
+                self.weights.append((axis, [self.factor(b - 256 * (b > 127)) for b in content[1:]]))
+                names.append(("columns", "rows")[axis])
+            else:
+                require(i == 0, "kept elements after another step")
+                self.read_kept(content, n)
+        require(self.exponent or not count, "levels of a dtype that is not a float")
+        # The dtype of working values, where there are steps.
+        self.worked = (21 if self.name == "f64" else 20) if count else None
+        self.seen = {"weights of " + ", then of ".join(names)} if names else set()
+        if self.kept:
+            self.seen |= {"kept elements"} | {"kept run" for _, length, _ in self.kept if length > 1}
+
+    @classmethod
+    def factor(cls, w):
+        octaves, eighth = divmod(-w, 8)
+        return math.ldexp(cls.FACTORS[eighth], octaves)
+
+    def read_kept(self, content, n):
+        room = max(self.size, 4)
+        require(content and len(content) % (12 + room) == 0, "length of kept elements")
+        end = 0
+        for at in range(0, len(content), 12 + room):
+            start = int.from_bytes(content[at:at + 8], "little")
+            length = int.from_bytes(content[at + 8:at + 12], "little")
+            element = content[at + 12:at + 12 + room]
+            require(length > 0 and start >= end and start + length <= n, "a run of kept elements")
+            require(not any(element[self.size:]), "bytes behind a kept element")
+            end = start + length
+            self.kept.append((start, length, element[:self.size]))
+
+    def undo(self, data):
+        if not self.worked:
+            return data
+        wide = self.worked == 21
+        out = []
+        for i, (y,) in enumerate(struct.iter_unpack("<d" if wide else "<f", data)):
+            for axis, factors in reversed(self.weights):
+                y *= factors[i // self.cols if axis else i % self.cols]
+                # A product of two f32 is exact in f64, so there is one rounding.
+                y = y if wide else f32(y)
+            out.append(to_element(self.name, self.exponent, max(-self.largest, min(y, self.largest))))
+        for start, length, element in self.kept:
+            out[start:start + length] = [element] * length
+        return b"".join(out)
 
 
 class Codec:
@@ -434,6 +504,7 @@ class Levels(Codec):
             end = start + length
             out[start:end] = [element] * length
             kind = kind_of(self.name, int.from_bytes(element, "little"))
+            require(not self.worked or kind not in ("NaN", "infinity"), "an exact working value is not finite")
             self.seen.add("exact " + (kind if kind in ("NaN", "infinity") else "finite"))
             if length > 1:
                 self.seen.add("exact run")

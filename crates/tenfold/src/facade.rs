@@ -227,7 +227,7 @@ fn decode_tiles(
     }
     match &frame.head.params {
         Params::Levels(p) => {
-            let scratch = levels::Scratch::new(level, p);
+            let scratch = levels::Scratch::new(level, p, !frame.head.steps.is_empty());
             let dequant = Dequant::of(dtype, p);
             workers.for_pieces(
                 pieces,

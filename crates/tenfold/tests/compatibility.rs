@@ -97,6 +97,14 @@ const FEATURES: &[&str] = &[
     "exact finite",
     "exact run",
     "exact values among zeros",
+    // lossy: preparation steps
+    "weights of columns",
+    "weights of rows",
+    "weights of columns, then of rows",
+    "weights of rows, then of columns",
+    "kept elements",
+    "kept run",
+    "exact working value",
 ];
 
 /// Features that every float dtype has in both codecs, except for infinities where there are none.

@@ -2,6 +2,7 @@
 
 use super::common::{Kind, Random, Sample, decode, specials};
 use super::{Made, Vector};
+use tenfold::prepare::{Axis, Step, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 /// Options in the order in which they matter here.
@@ -30,6 +31,77 @@ pub fn vectors() -> Vec<Vector> {
     let mut all = lossless();
     all.extend(lossy());
     all.extend(classes());
+    all.extend(prepared());
+    all
+}
+
+/// Weights from a fixed list, over six octaves.
+fn weights(axis: Axis, n: usize) -> Step {
+    Step::Weights(Weights::new(axis, (0..n).map(|j| (j * 37 % 49) as i8 - 24).collect()))
+}
+
+/// Steps before levels.
+fn prepared() -> Vec<Vector> {
+    let (columns, rows) = (|n| weights(Axis::Columns, n), |n| weights(Axis::Rows, n));
+    let step = |s: f64, effort: Effort, steps: Vec<Step>| options(Goal::Step(s), effort, 0).with_steps(steps);
+    let gauss = |dtype: Dtype, seed: u64| move || Sample::of(dtype, &[48, 36], Kind::Gaussian, seed);
+    let mut all = Vec::new();
+    for (dtype, effort) in
+        super::common::FLOATS.into_iter().zip([Effort::Fast, Effort::Balanced, Effort::Best].repeat(2))
+    {
+        all.push(vector(
+            format!("weights_{}", dtype.name()),
+            "step weights of columns, every float dtype",
+            &["weights of columns"],
+            step(0.5, effort, vec![columns(36)]),
+            gauss(dtype, 130 + dtype.id() as u64),
+        ));
+    }
+    let one = |name: &str, note: &'static str, shows: &str, steps: Vec<Step>, dtype: Dtype| {
+        vector(name, note, &[shows], step(0.3, Effort::Balanced, steps), gauss(dtype, 150))
+    };
+    let order = "two products, each rounded, in the order of the steps";
+    all.push(one("weights_rows", "step weights of rows", "weights of rows", vec![rows(48)], Dtype::Bf16));
+    let both = vec![columns(36), rows(48)];
+    all.push(one("weights_columns_rows", order, "weights of columns, then of rows", both, Dtype::F32));
+    let both = vec![rows(48), columns(36)];
+    all.push(one("weights_rows_columns", order, "weights of rows, then of columns", both, Dtype::F32));
+    let both = vec![rows(48), columns(36)];
+    all.push(one("weights_f64_both", order, "weights of rows, then of columns", both, Dtype::F64));
+    for (dtype, name) in [(Dtype::F16, "kept_f16"), (Dtype::F64, "kept_f64"), (Dtype::F8E5M2, "kept_f8_e5m2")]
+    {
+        all.push(vector(
+            name,
+            "NaN payloads and infinities are put back after the weights, alone and in runs",
+            &["kept elements", "kept run"],
+            step(0.3, Effort::Balanced, vec![columns(36)]),
+            move || {
+                let mut s = Sample::of(dtype, &[48, 36], Kind::Gaussian, 160).sprinkle(300, 6);
+                let size = dtype.size();
+                let odd = specials(dtype)[0].clone();
+                (700..715).for_each(|i| s.data[i * size..][..size].copy_from_slice(&odd));
+                s
+            },
+        ));
+    }
+    all.push(vector(
+        "weights_tiles",
+        "tiles that end within rows",
+        &["weights of columns, then of rows", "levels several tiles", "levels short last tile"],
+        options(Goal::Bits(2.0), Effort::Best, 64).with_steps(vec![columns(36), rows(48)]),
+        gauss(Dtype::F16, 170),
+    ));
+    all.push(vector(
+        "weights_outlier",
+        "a working value that no level can hold",
+        &["exact working value"],
+        step(0.01, Effort::Balanced, vec![columns(20)]),
+        || {
+            let mut reals = Kind::Gaussian.reals(300, 20, 16);
+            reals[150] = 3e30;
+            Sample::new(Dtype::Bf16, &[15, 20], &reals)
+        },
+    ));
     all
 }
 

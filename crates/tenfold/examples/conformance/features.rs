@@ -73,7 +73,9 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
     if values == 0 {
         set.insert(format!("{codec} empty"));
     }
-    assert_eq!(r.u8(), 0, "no preparation steps");
+    let steps = read_steps(&mut r, &mut set, dtype);
+    // Behind steps, levels are those of a tensor of working values.
+    let worked = if steps > 0 && dtype != Dtype::F64 { Dtype::F32 } else { dtype };
     let header = if codec == "planes" {
         planes_header(&mut r, &mut set)
     } else {
@@ -95,13 +97,40 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
         if codec == "planes" {
             planes_tile(&mut r, &mut set, dtype.size(), len, header.lanes);
         } else {
-            levels_tile(&mut r, &mut set, dtype, &header);
+            levels_tile(&mut r, &mut set, worked, &header);
+            if steps > 0 && set.contains("exact finite") {
+                set.insert("exact working value".into());
+            }
             r.at = r.at.next_multiple_of(4);
         }
     }
     assert_eq!(r.at, blob.len(), "the parser of the generator reads every byte");
     elements(&mut set, codec, dtype, data);
     set
+}
+
+/// Reads the preparation steps and returns how many there are.
+fn read_steps(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype) -> usize {
+    let count = r.u8();
+    let mut names = Vec::new();
+    for _ in 0..count {
+        let (id, len) = (r.u8(), r.varint());
+        let content = r.take(len);
+        match id {
+            2 => names.push(["columns", "rows"][content[0] as usize]),
+            4 => {
+                set.insert("kept elements".into());
+                if content.chunks_exact(12 + dtype.size().max(4)).any(|run| run[8] > 1) {
+                    set.insert("kept run".into());
+                }
+            }
+            _ => panic!("a step that no vector has: {id}"),
+        }
+    }
+    if !names.is_empty() {
+        set.insert(format!("weights of {}", names.join(", then of ")));
+    }
+    count
 }
 
 struct Header {

@@ -12,18 +12,21 @@ use crate::entropy::rans::{DecodeSpec, Decoder, Escapes};
 use crate::entropy::table::slot_table;
 use crate::error::{Error, Result};
 use crate::simd::Level;
+use crate::view::value;
 
 /// Slots of a blob's tables and the path that reads them; shared by all tiles.
 pub(crate) struct Scratch {
     level: Level,
     slots: Vec<u32>,
+    /// Whether steps are still to be undone: nothing that is not finite may come into their way.
+    worked: bool,
 }
 
 impl Scratch {
-    pub(crate) fn new(level: Level, params: &Params) -> Self {
+    pub(crate) fn new(level: Level, params: &Params, worked: bool) -> Self {
         let mut slots = Vec::new();
         slot_table(&params.freqs, &mut slots);
-        Scratch { level, slots }
+        Scratch { level, slots, worked }
     }
 }
 
@@ -151,7 +154,8 @@ pub(crate) fn decode_tile(
         }
     }
     if let Some(mut r) = sections.exact {
-        Exact::apply(&mut r, size, tile.len, window, out)?;
+        let finite = |element: &[u8]| !scratch.worked || value(dequant.dtype, element).is_finite();
+        Exact::apply(&mut r, size, tile.len, window, finite, out)?;
         end_of_tile(&r)?;
     }
     Ok(())

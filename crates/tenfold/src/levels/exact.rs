@@ -38,12 +38,14 @@ impl Exact {
         }
     }
 
-    /// Reads runs and puts the elements that fall into `window` (positions in the tile) into `out`.
+    /// Reads runs of elements that `allowed` lets pass, and puts those that fall into `window` (positions in the tile)
+    /// into `out`.
     pub(crate) fn apply(
         r: &mut Reader<'_>,
         size: usize,
         tile_len: usize,
         window: std::ops::Range<usize>,
+        allowed: impl Fn(&[u8]) -> bool,
         out: &mut [u8],
     ) -> Result<()> {
         let runs = r.varint()?;
@@ -54,6 +56,9 @@ impl Exact {
             let room = (tile_len - end) as u64;
             if len == 0 || gap > room || len > room - gap {
                 return Err(Error::Corrupt("an exact value lies outside its tile"));
+            }
+            if !allowed(element) {
+                return Err(Error::Corrupt("an exact value before steps is not finite"));
             }
             let start = end + gap as usize;
             end = start + len as usize;

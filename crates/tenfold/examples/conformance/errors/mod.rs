@@ -2,6 +2,7 @@
 
 mod frame;
 mod header;
+mod prepare;
 mod tiles;
 
 use super::Fault;
@@ -163,6 +164,7 @@ fn header_len(blob: &[u8]) -> usize {
 pub fn faults() -> Vec<Fault> {
     let mut all = frame::frame();
     all.extend(frame::shapes());
+    all.extend(prepare::steps());
     all.extend(header::levels());
     all.extend(header::tables());
     all.extend(tiles::levels());

@@ -1,0 +1,63 @@
+//! Preparation steps.
+
+use super::*;
+use crate::writer::varint;
+
+/// A step as a header holds it.
+fn step(id: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![id];
+    varint(&mut out, content.len() as u64);
+    out.extend(content);
+    out
+}
+
+/// A run of kept elements of four bytes.
+fn run(start: u64, len: u32, element: u32) -> Vec<u8> {
+    [&start.to_le_bytes()[..], &len.to_le_bytes(), &element.to_le_bytes()].concat()
+}
+
+/// The sound blob behind these steps.
+fn with(steps: &[Vec<u8>]) -> Vec<u8> {
+    header(sound, |h| h.steps = [&[steps.len() as u8][..], &steps.concat()].concat())
+}
+
+pub fn steps() -> Vec<Fault> {
+    let shape = sound().shape.clone();
+    let cols = *shape.last().expect("the sound tensor has dimensions");
+    let rows: usize = shape[..shape.len() - 1].iter().product();
+    let n = (rows * cols) as u64;
+    let weights = move |axis: u8, count: usize| step(2, &[&[axis][..], &vec![5; count]].concat());
+    let kept = |runs: &[Vec<u8>]| step(4, &runs.concat());
+    let (w, k) = ("weights step", "kept elements");
+    vec![
+        data("weights_axis", w, "a third axis", move || with(&[weights(2, cols)])),
+        data("weights_none", w, "no axis", || with(&[step(2, &[])])),
+        data("weights_columns", w, "one weight too few", move || with(&[weights(0, cols - 1)])),
+        data("weights_rows", w, "one weight too many", move || with(&[weights(1, rows + 1)])),
+        fault("weights_lossless", "unsupported", "preparation step 2", "weights before planes", move || {
+            prefix(planes_blob(), |p| {
+                // Behind the fixed part and one dimension of two bytes.
+                assert_eq!((p[7], p[14]), (1, 0));
+                p.splice(14..15, [1, 2, 0]);
+                p.resize(p.len().next_multiple_of(4), 0);
+            })
+        }),
+        data("kept_none", k, "no run", move || with(&[kept(&[])])),
+        data("kept_length", k, "a byte is missing", move || with(&[step(4, &run(0, 1, 1)[1..])])),
+        data("kept_empty_run", k, "a run of no values", move || with(&[kept(&[run(1, 0, 1)])])),
+        data("kept_outside", k, "a run that leaves the tensor", move || with(&[kept(&[run(n - 1, 2, 1)])])),
+        data("kept_overflow", k, "a run that ends beyond 2^64", move || {
+            with(&[kept(&[run(u64::MAX, u32::MAX, 1)])])
+        }),
+        data("kept_order", k, "runs out of order", move || with(&[kept(&[run(5, 1, 1), run(2, 1, 1)])])),
+        data("kept_overlap", k, "runs that overlap", move || with(&[kept(&[run(2, 3, 1), run(4, 1, 1)])])),
+        data("kept_second", k, "after another step", move || {
+            with(&[weights(0, cols), kept(&[run(0, 1, 1)])])
+        }),
+        data("weights_exact_nan", "not finite", "an exact working value that is no number", move || {
+            // The sound blob has exact values that are not finite.
+            with(&[weights(0, cols)])
+        }),
+        data("kept_twice", k, "twice", move || with(&[kept(&[run(0, 1, 1)]), kept(&[run(3, 1, 1)])])),
+    ]
+}
