@@ -44,7 +44,7 @@ pub use decompress::decompress;
 pub use engine::{ReadOptions, SharedEngine};
 pub use error::{Error, Result};
 pub use inspect::{Verified, inspect, verify};
-pub use plan::{Alloc, CompressOptions, Recipe};
+pub use plan::{Alloc, CompressOptions, Importance, Recipe};
 pub use progress::{Progress, Silent};
 pub use report::{Report, TensorRow, Totals};
 pub use source::{Source, TensorInfo};

@@ -40,6 +40,9 @@ pub struct TensorRow {
     pub states: Option<u32>,
     /// Classes of statistics, where there are any.
     pub classes: Option<u32>,
+    /// What was done to the values before they were coded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<&'static str>,
     /// Independent tiles of the blob.
     pub tiles: Option<u64>,
 }
@@ -61,6 +64,7 @@ impl TensorRow {
             step: None,
             states: None,
             classes: None,
+            steps: Vec::new(),
             tiles: None,
         }
     }
@@ -78,6 +82,7 @@ impl TensorRow {
         self.step = info.step;
         self.states = info.states;
         self.classes = info.classes;
+        self.steps = info.steps.iter().map(tenfold::prepare::Step::name).collect();
         self.tiles = Some(info.tiles);
         self
     }

@@ -173,3 +173,47 @@ fn help_tells_of_exit_codes_and_shows_examples() {
     }
     assert!(bench.ok(&["--version"]).starts_with("tenfold "));
 }
+
+#[test]
+fn importance_reaches_the_blobs_and_mistakes_are_named() {
+    let bench = Bench::new();
+    let vectors = [("layers.0.weight", 96usize), ("layers.1.weight", 96)];
+    let write = |file: &str, vectors: &[(&str, usize)]| {
+        let mut at = 0;
+        let entry = |&(name, n): &(&str, usize)| {
+            let (from, to) = (at, at + 4 * n);
+            at = to;
+            format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":[{n}],\"data_offsets\":[{from},{to}]}}")
+        };
+        let header = format!("{{{}}}", vectors.iter().map(entry).collect::<Vec<_>>().join(","));
+        let squares = vectors.iter().flat_map(|v| (0..v.1).flat_map(|j| (1.0 + j as f32).to_le_bytes()));
+        let length = (header.len() as u64).to_le_bytes();
+        let bytes: Vec<u8> = length.into_iter().chain(header.bytes()).chain(squares).collect();
+        std::fs::write(bench.path(file), bytes).unwrap();
+    };
+    write("channels.safetensors", &vectors);
+    let base = ["compress", "model.safetensors", "-o", "small.safetensors", "--force", "--json"];
+    let with = |more: &[&'static str]| [&base[..], more].concat();
+    let report = bench.json(&with(&["--bits", "4", "--importance", "channels.safetensors"]));
+    let names: Vec<&str> =
+        report["tensors"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    for tensor in report["tensors"].as_array().unwrap() {
+        let weighted = vectors.iter().any(|v| v.0 == tensor["name"]);
+        assert_eq!(tensor["steps"] == serde_json::json!(["column weights"]), weighted, "{names:?}");
+    }
+    let bits = report["compressed"]["bits_per_value"].as_f64().unwrap();
+    assert!((bits / 4.0 - 1.0).abs() < 0.02, "{bits}");
+    bench.ok(&["verify", "small.safetensors"]);
+
+    write("narrow.safetensors", &[("layers.0.weight", 95)]);
+    write("other.safetensors", &[("layer.weight", 96)]);
+    let cases = [("narrow.safetensors", "95"), ("other.safetensors", "layer.weight"), ("missing", "missing")];
+    for (file, says) in cases {
+        let args = [&base[..], &["--bits", "4", "--importance", file]].concat();
+        let output = bench.run(&args);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && text.contains(says), "{text}");
+    }
+    let text = bench.fails(2, &with(&["--lossless", "--importance", "channels.safetensors"]));
+    assert!(text.contains("--lossless"), "{text}");
+}

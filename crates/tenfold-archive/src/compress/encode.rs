@@ -12,7 +12,7 @@ use tenfold::{EncodeOptions, Engine, Goal, Stop, TensorView};
 use crate::error::{Error, Result};
 use crate::model::{Model, Shard};
 use crate::output::{Staging, Target};
-use crate::plan::{Action, CompressOptions};
+use crate::plan::{Action, CompressOptions, Importance};
 use crate::progress::Progress;
 use crate::report::TensorRow;
 use crate::safetensors::{ShardWriter, Slot, StoredDtype, codec_dtype, dtype_name};
@@ -52,7 +52,7 @@ pub(crate) fn encode_shard(
         let batch = &blobs[batch];
         progress.message(&model.items[batch[0]].name);
         let encode = |&index: &usize| {
-            let blob = encode_tensor(engine, model, index, actions[index], stop)?;
+            let blob = encode_tensor(engine, model, index, actions[index], &options.importance, stop)?;
             progress.advance(model.items[index].bytes);
             Ok(blob)
         };
@@ -75,6 +75,7 @@ pub(crate) fn encode_tensor(
     model: &Model,
     index: usize,
     action: Action,
+    importance: &Importance,
     stop: &Stop,
 ) -> Result<Vec<u8>> {
     let item = &model.items[index];
@@ -83,7 +84,10 @@ pub(crate) fn encode_tensor(
     };
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
-    let options = EncodeOptions::new(goal).with_effort(effort).with_stop(stop.clone());
+    let options = EncodeOptions::new(goal)
+        .with_effort(effort)
+        .with_steps(importance.steps(&item.name))
+        .with_stop(stop.clone());
     engine.encode(&view, &options).map_err(Error::codec(&item.name))
 }
 

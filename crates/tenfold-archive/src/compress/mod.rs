@@ -78,7 +78,7 @@ fn encode_model(
     progress: &dyn Progress,
 ) -> Result<Vec<TensorRow>> {
     let mut search = match (options.alloc, plan::model_bits(options)) {
-        (Alloc::Step, Some(bits)) => Some(StepSearch::new(model, actions, bits, &options.stop, progress)?),
+        (Alloc::Step, Some(bits)) => Some(StepSearch::new(model, actions, bits, options, progress)?),
         _ => None,
     };
     let mut corrections = 0;

@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 use tenfold::{Dtype, TensorView};
 
-use super::Action;
+use super::{Action, Importance};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::safetensors::codec_dtype;
@@ -67,7 +67,13 @@ pub(super) fn guess(scales: &[(f64, f64)], bits: f64) -> f64 {
     crossing(ends.0 - 64.0, ends.1 + 64.0, bits, mean)
 }
 
-pub(super) fn curve(model: &Model, index: usize, action: Action, guess: f64) -> Result<Curve> {
+pub(super) fn curve(
+    model: &Model,
+    index: usize,
+    action: Action,
+    importance: &Importance,
+    guess: f64,
+) -> Result<Curve> {
     let item = &model.items[index];
     let weight = item.values() as f64;
     let (Action::Encode { effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
@@ -75,10 +81,11 @@ pub(super) fn curve(model: &Model, index: usize, action: Action, guess: f64) -> 
     };
     let (data, shape) = sample_rows(model, index, dtype, CURVE_VALUES)?;
     let view = TensorView::new(dtype, &shape, &data).map_err(Error::codec(&item.name))?;
+    let steps = importance.steps(&item.name);
     let estimate = |octave: &f64| -> Result<(f64, f64)> {
         let log_step = guess + octave;
-        let bits =
-            tenfold::estimate_bits(&view, log_step.exp2(), effort).map_err(Error::codec(&item.name))?;
+        let bits = tenfold::estimate_bits_prepared(&view, log_step.exp2(), effort, &steps)
+            .map_err(Error::codec(&item.name))?;
         Ok((log_step, bits))
     };
     let points: Vec<(f64, f64)> = OCTAVES.par_iter().map(estimate).collect::<Result<_>>()?;

@@ -4,6 +4,7 @@
 //! all tensors ([`step`]) needs a look at their values.
 
 mod curve;
+mod importance;
 mod options;
 mod ramp;
 mod recipe;
@@ -15,6 +16,7 @@ use tenfold::{Effort, Goal};
 use crate::error::{Error, Result};
 use crate::model::Model;
 
+pub use importance::Importance;
 pub use options::{Alloc, CompressOptions};
 pub use recipe::Recipe;
 pub(crate) use step::StepSearch;
@@ -55,6 +57,7 @@ pub(crate) fn model_bits(options: &CompressOptions) -> Option<f64> {
 /// budget are still those of [`Alloc::Equal`].
 pub(crate) fn plan(model: &Model, options: &CompressOptions) -> Result<Vec<Action>> {
     options.validate()?;
+    options.importance.check(&model.items)?;
     let rules = rule::Rules::new(options)?;
     let mut actions: Vec<Action> = model.items.iter().map(|item| rules.action(item)).collect();
     match (options.alloc, model_bits(options)) {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use tenfold::{Effort, Goal, Stop};
 
+use super::importance::Importance;
 use super::recipe::{Recipe, Treatment};
 use crate::engine::SharedEngine;
 use crate::error::{Error, Result};
@@ -73,6 +74,8 @@ pub struct CompressOptions {
     pub exclude: Vec<String>,
     /// Goals by tensor. Default: none.
     pub recipe: Option<Recipe>,
+    /// How much errors in each column of a tensor count. Default: all the same.
+    pub importance: Importance,
     /// Whether an existing output may be replaced. Default: no.
     pub overwrite: bool,
     /// What makes the blobs. Default: the CPU.
@@ -120,6 +123,12 @@ impl CompressOptions {
     /// Sets the recipe.
     pub fn with_recipe(mut self, recipe: Recipe) -> Self {
         self.recipe = Some(recipe);
+        self
+    }
+
+    /// Sets the importance of columns.
+    pub fn with_importance(mut self, importance: Importance) -> Self {
+        self.importance = importance;
         self
     }
 

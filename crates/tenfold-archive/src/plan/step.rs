@@ -4,10 +4,10 @@
 //! tensor, the step that meets the budget follows from the curves, and what encoding really took corrects
 //! them: estimates are off by much the same factor at neighbouring steps, so few corrections are needed.
 
-use tenfold::{Goal, Stop};
+use tenfold::Goal;
 
-use super::Action;
 use super::curve::{Curve, crossing, curve, guess, scale};
+use super::{Action, CompressOptions};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::progress::Progress;
@@ -36,7 +36,7 @@ impl StepSearch {
         model: &Model,
         actions: &[Action],
         bits: f64,
-        stop: &Stop,
+        options: &CompressOptions,
         progress: &dyn Progress,
     ) -> Result<Self> {
         let shared: Vec<usize> = (0..actions.len()).filter(|&i| actions[i].is_shared()).collect();
@@ -46,14 +46,14 @@ impl StepSearch {
         let guess = guess(&scales, bits);
         let mut curves = Vec::with_capacity(shared.len());
         for &index in &shared {
-            stop.check().map_err(Error::codec(&model.items[index].name))?;
-            curves.push(curve(model, index, actions[index], guess)?);
+            options.stop.check().map_err(Error::codec(&model.items[index].name))?;
+            curves.push(curve(model, index, actions[index], &options.importance, guess)?);
             progress.advance(model.items[index].bytes);
         }
         let target = bits * curves.iter().map(|c| c.weight).sum::<f64>();
         let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess };
         search.solve();
-        search.probe(model, actions, &shared, stop, progress)?;
+        search.probe(model, actions, &shared, options, progress)?;
         Ok(search)
     }
 
@@ -98,7 +98,7 @@ impl StepSearch {
         model: &Model,
         actions: &[Action],
         shared: &[usize],
-        stop: &Stop,
+        options: &CompressOptions,
         progress: &dyn Progress,
     ) -> Result<()> {
         let total: u64 = shared.iter().map(|&i| model.items[i].values()).sum();
@@ -109,7 +109,9 @@ impl StepSearch {
         self.apply(&mut done);
         progress.message("checking the estimate");
         for (k, &index) in shared.iter().enumerate().skip(stride / 2).step_by(stride) {
-            let blob = crate::compress::encode_tensor(&tenfold::Cpu, model, index, done[index], stop)?;
+            let CompressOptions { importance, stop, .. } = options;
+            let blob =
+                crate::compress::encode_tensor(&tenfold::Cpu, model, index, done[index], importance, stop)?;
             real += blob.len() as f64 * 8.0;
             estimated += self.curves[k].weight * self.curves[k].bits(self.log_step);
             values += model.items[index].values();

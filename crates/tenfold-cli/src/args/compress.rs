@@ -49,6 +49,10 @@ pub struct CompressArgs {
     /// Goals by tensor, from a TOML file.
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
+    /// Spend more bits where errors count more: FILE has, for each tensor, the mean square of what each of its
+    /// columns is multiplied with (safetensors: a vector of the same name; or an imatrix GGUF of llama.cpp).
+    #[arg(long, value_name = "FILE")]
+    pub importance: Option<PathBuf>,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
@@ -69,6 +73,7 @@ Examples:
   tenfold compress model.safetensors -o small.safetensors --nmse 1e-3 --exclude 'lm_head.*'
   tenfold compress model.safetensors -o video.safetensors --bits 2.5 --codec h265
   tenfold compress model.safetensors -o small.safetensors --bits 3 --engine cuda
+  tenfold compress model.safetensors -o small.safetensors --bits 2.5 --importance channels.safetensors
 
 Recipe (entries are tried in order, the first match counts):
   [default]

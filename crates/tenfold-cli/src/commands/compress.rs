@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tenfold::{Effort, Goal};
-use tenfold_archive::{CompressOptions, Recipe, Report, SharedEngine};
+use tenfold_archive::{CompressOptions, Importance, Recipe, Report, SharedEngine};
 use tenfold_video::{Chroma, Quality, Standard, Video, VideoOptions};
 
 use super::{engine, hint_force};
@@ -42,6 +42,14 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     options.exclude = args.exclude.clone();
     options.recipe = args.recipe.as_deref().map(Recipe::read).transpose()?;
     options.overwrite = args.force;
+    if let Some(path) = &args.importance {
+        if args.codec != CodecArg::Native || args.goal.lossless || args.goal.max_error.is_some() {
+            let message = "--importance shapes the error of tenfold's own lossy codec: it goes neither with --codec, nor \
+                           with --lossless or --max-error";
+            return Err(Usage(message.into()).into());
+        }
+        options.importance = Importance::read(path)?;
+    }
     if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {
         let message = "state one goal: --bits, --ratio, --mse, --nmse, --max-error, --max-bytes or --lossless \
                        (or a --recipe with a [default]; or, for pictures, --qp or --lossless-samples)";

@@ -45,6 +45,13 @@ pub struct Encoded {
 /// Encodes as [`encode`] does, and tells what was found.
 pub fn encode_told(view: &TensorView<'_>, options: &EncodeOptions, video: &VideoOptions) -> Result<Encoded> {
     options.validate()?;
+    if !options.steps.is_empty() {
+        return Err(tenfold::Error::InvalidArgument(
+            "pictures take a Hadamard rotation, which is an option of theirs, and no other step before them"
+                .into(),
+        )
+        .into());
+    }
     if video.sample_step.is_some_and(|s| !s.is_normal() || s < 0.0) {
         return Err(
             tenfold::Error::InvalidArgument("a sample step must be positive and finite".into()).into()
