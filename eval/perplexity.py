@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from common import causal, importance, options, outside, plot, report
@@ -71,7 +72,10 @@ def jobs(subject: Causal, kept: report.Report, args: argparse.Namespace) -> tupl
         return Tenfold(alloc, effort, args.threads)
 
     def weighted(alloc: str, effort: str = args.effort) -> Coder:
-        return importance.Weighted(plain(alloc, effort), found)
+        return Tenfold(alloc, effort, args.threads, found)
+
+    def recipe(columns: Mapping[str, np.ndarray] | None) -> Coder:
+        return Measured(loss, args.effort, args.threads, tell=tqdm.write, importance=columns)
 
     def same_slope(weights: Weights, bits: float) -> Coded:
         ramp = kept.measured(coder="tenfold ramp", asked=bits)
@@ -82,9 +86,11 @@ def jobs(subject: Causal, kept: report.Report, args: argparse.Namespace) -> tupl
     families: list[tuple[str, Coder, tuple[float, ...]]] = [
         ("tenfold equal", plain("equal"), rates),
         ("tenfold ramp", Ramp(loss, layers, plain, args.effort, tell=tqdm.write), rates),
-        ("tenfold recipe", Measured(loss, args.effort, args.threads, tell=tqdm.write), rates),
+        ("tenfold recipe", recipe(None), rates),
         ("tenfold equal + importance", weighted("equal"), rates),
         ("tenfold ramp + importance", same_slope, rates),
+        ("tenfold step + importance", weighted("step"), rates),
+        ("tenfold recipe + importance", recipe(found), rates),
     ]
     families += [(f"RTN, groups of {group}", RoundToNearest(group), (2.0, 3.0, 4.0)) for group in (32, 64, 128)]
     families += [

@@ -46,14 +46,17 @@ class Tenfold:
     alloc: str = "equal"
     effort: str = "best"
     threads: int = 0
+    importance: Mapping[str, np.ndarray] | None = None
+    """Of columns, by tensor."""
 
     def __call__(self, weights: Weights, bits: float) -> Coded:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"
             options = {"bits": bits, "alloc": self.alloc, "effort": self.effort, "threads": self.threads}
-            report = tenfold.save(weights, path, include=["*"], **options)
+            report = tenfold.save(weights, path, include=["*"], importance=self.importance, **options)
             decoded = tenfold.load(path, threads=self.threads)
-        return Coded(decoded, report.bits_per_value, {"alloc": self.alloc, "effort": self.effort})
+        settings = {"alloc": self.alloc, "effort": self.effort, "importance": self.importance is not None}
+        return Coded(decoded, report.bits_per_value, settings)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import tenfold
 
 from common.coders import Coded, Tenfold, Weights
@@ -35,9 +36,11 @@ class Measured:
     stretches: int = 10
     """In how many parts the layers are tried."""
     tell: Callable[[str], None] = lambda text: None
+    importance: Mapping[str, np.ndarray] | None = None
+    """Of columns, by tensor."""
 
     def __call__(self, weights: Weights, bits: float) -> Coded:
-        damaged = Tenfold("equal", "balanced", self.threads)(weights, bits).weights
+        damaged = Tenfold("equal", "balanced", self.threads, self.importance)(weights, bits).weights
         kinds = {name: kind(name) for name in weights}
         places = stretch(weights, self.stretches)
         offsets = [self._offsets(weights, damaged, groups) for groups in (kinds, places)]
@@ -47,7 +50,8 @@ class Measured:
         with tempfile.TemporaryDirectory() as folder:
             path, recipe = Path(folder) / "model.safetensors", Path(folder) / "recipe.toml"
             recipe.write_text("".join(entry(name, share) for name, share in shares.items()))
-            report = tenfold.save(weights, path, recipe=recipe, bits=bits, effort=self.effort, threads=self.threads)
+            how = {"effort": self.effort, "threads": self.threads, "importance": self.importance}
+            report = tenfold.save(weights, path, recipe=recipe, bits=bits, **how)
             return Coded(tenfold.load(path, threads=self.threads), report.bits_per_value, settings)
 
     def _offsets(self, weights: Weights, damaged: Weights, groups: Mapping[str, str]) -> dict[str, float]:

@@ -101,19 +101,11 @@ def test_importance_helps_the_output_of_a_layer():
     assert list(found) == ["0.weight"]
     assert np.allclose(found["0.weight"], inputs[:, :].square().mean((0, 1)), rtol=1e-4)
     weights = {"0.weight": layer.weight.detach().numpy()}
-    plain = Tenfold("equal", "balanced", 1)
-    coded = [coder(weights, 2.5) for coder in (plain, importance.Weighted(plain, found))]
+    coded = [Tenfold("equal", "balanced", 1, columns)(weights, 2.5) for columns in (None, found)]
     errors = [np.square(inputs[0].numpy() @ (c.weights["0.weight"] - weights["0.weight"]).T).mean() for c in coded]
     assert errors[1] < 0.6 * errors[0]
-    assert coded[1].settings["side_bits"] == 8 / 256
+    assert [c.settings["importance"] for c in coded] == [False, True]
     assert coded[1].bits == pytest.approx(2.5, rel=0.02)
-
-
-def test_step_weights_are_eighths_of_octaves_around_one():
-    steps = importance.step_weights(np.array([1e-4, 1.0, 0.0, 50.0]), 1.0)
-    octaves = np.log2(steps.astype(np.float64)) * 8
-    assert np.allclose(octaves, np.rint(octaves), atol=1e-4) and steps[2] < steps[0] < steps[1] < steps[3]
-    assert np.array_equal(importance.step_weights(np.ones(4), 1.0), np.ones(4))
 
 
 def test_hqq_beats_rounding_or_says_why_not():

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use tenfold::prepare::{Axis, Step, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal, TensorView};
 use tenfold_archive::{CompressOptions, Silent};
 
@@ -53,6 +54,10 @@ fn blobs() -> Vec<Vec<u8>> {
                 let options = EncodeOptions::new(goal).with_effort(effort).with_threads(1);
                 // Some goals do not go with some tensors.
                 out.extend(tenfold::encode(&view, &options).ok());
+                let weights =
+                    |axis, n: usize| Step::Weights(Weights::new(axis, (0..n).map(|j| j as i8).collect()));
+                let steps = vec![weights(Axis::Columns, view.cols()), weights(Axis::Rows, view.rows())];
+                out.extend(tenfold::encode(&view, &options.with_steps(steps)).ok());
             }
         }
     }
@@ -63,7 +68,8 @@ fn blobs() -> Vec<Vec<u8>> {
 fn golden() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/video");
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "tnfd")).collect();
+    let mut paths: Vec<_> =
+        entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "tnfd")).collect();
     paths.sort();
     paths.iter().filter_map(|p| std::fs::read(p).ok()).filter(|b| b.len() <= 8192).collect()
 }
@@ -89,18 +95,13 @@ fn element(dtype: Dtype, i: usize) -> Vec<u8> {
 /// Small files of each format.
 fn files() -> Vec<Vec<u8>> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/tenfold-archive/tests/data");
-    let mut out = vec![
-        safetensors(),
-        br#"{"metadata":{},"weight_map":{"a":"model-1.safetensors"}}"#.to_vec(),
-    ];
+    let mut out =
+        vec![safetensors(), br#"{"metadata":{},"weight_map":{"a":"model-1.safetensors"}}"#.to_vec()];
     for goal in [Goal::Lossless, Goal::Bits(3.0)] {
         out.extend(compressed(goal));
     }
     for folder in ["gguf", "npy"] {
-        let entries = std::fs::read_dir(data.join(folder))
-            .into_iter()
-            .flatten()
-            .flatten();
+        let entries = std::fs::read_dir(data.join(folder)).into_iter().flatten().flatten();
         let mut paths: Vec<_> = entries.map(|e| e.path()).collect();
         paths.retain(|p| p.extension().is_some_and(|e| e == "gguf" || e == "npy"));
         paths.sort();
@@ -128,10 +129,7 @@ fn safetensors() -> Vec<u8> {
 /// The same file, compressed.
 fn compressed(goal: Goal) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().ok()?;
-    let (plain, packed) = (
-        folder.path().join("a.safetensors"),
-        folder.path().join("b.safetensors"),
-    );
+    let (plain, packed) = (folder.path().join("a.safetensors"), folder.path().join("b.safetensors"));
     std::fs::write(&plain, safetensors()).ok()?;
     let options = CompressOptions::new(goal).with_include("*");
     tenfold_archive::compress(&plain, &packed, &options, &Silent).ok()?;
@@ -146,20 +144,7 @@ fn decisions(prefixes: &[&[u8]]) -> Vec<Vec<u8>> {
             for content in [0, 1] {
                 let prefix = prefixes[out.len() % prefixes.len()];
                 // A number near one, and a matrix of 40 rows.
-                let case = [
-                    dtype,
-                    goal,
-                    126 + content,
-                    40,
-                    goal % 3,
-                    0,
-                    content,
-                    0,
-                    40,
-                    0,
-                    100,
-                    0,
-                ];
+                let case = [dtype, goal, 126 + content, 40, goal % 3, 0, content, 0, 40, 0, 100, 0];
                 let rest: Vec<u8> = (0..64u8).map(|i| i.wrapping_mul(37)).collect();
                 out.push([prefix, &case, &rest].concat());
             }

@@ -47,18 +47,36 @@ def stated_goal(
         raise DtypeError(f"{name} must be a number, not {value!r}") from None
 
 
+def column_importance(importance: Any) -> list[float] | None:
+    """Numbers, one a column, from whatever numpy reads."""
+    if importance is None:
+        return None
+    try:
+        numbers = np.asarray(importance, np.float64)
+    except (TypeError, ValueError):
+        raise DtypeError("importance must be numbers, one for each column of the tensor") from None
+    if numbers.ndim != 1:
+        raise ArgumentError(f"importance must have one dimension, a number for each column, not {numbers.ndim}")
+    listed: list[float] = numbers.tolist()
+    return listed
+
+
 def encode_options(
     *,
     effort: str = "balanced",
     threads: int = 0,
     lane_values: int = 0,
+    importance: Any = None,
     **goal: Any,
 ) -> tuple[str, float | None, _native.EncodeOptions]:
     """The goal, as of :func:`stated_goal`, and the native options."""
     name, number = stated_goal(**goal)
     if threads < 0 or not 0 <= lane_values <= 65536:
         raise ArgumentError("threads and lane_values must not be negative, and lane_values at most 65536")
-    return name, number, _native.EncodeOptions(name, number, effort, threads, lane_values)
+    columns = column_importance(importance)
+    if columns is not None and name in ("lossless", "max_error"):
+        raise ArgumentError(f"importance shapes errors; it does not go with {name}")
+    return name, number, _native.EncodeOptions(name, number, effort, threads, lane_values, columns)
 
 
 def _on_cuda(tensor: Any) -> bool:
@@ -80,6 +98,7 @@ def encode(
     effort: str = "balanced",
     threads: int = 0,
     lane_values: int = 0,
+    importance: Any = None,
     dtype: Any = None,
 ) -> bytes:
     """Encodes a tensor into a blob: a self-describing, checksummed byte string.
@@ -100,6 +119,9 @@ def encode(
         threads: worker threads; 0 takes all cores.
         lane_values: values coded by one lane of a tile, 32 to 65536; 0 lets the encoder choose. Fewer make single rows
             quicker to read and the blob longer.
+        importance: a number for each column (the last dimension) that says how much a squared error there counts: for a
+            matrix of weights the mean square of what the column is multiplied with. ``mse`` and ``nmse`` then speak of
+            errors so weighted. Encoded on the CPU only.
         dtype: true element type of a raw view, such as ``"bfloat16"`` for an array of uint16.
 
     >>> import numpy as np, tenfold
@@ -125,6 +147,7 @@ def encode(
         effort=effort,
         threads=threads,
         lane_values=lane_values,
+        importance=importance,
     )
     return codec.encode(tensor, dtype=dtype)
 
@@ -253,6 +276,7 @@ class Codec:
         effort: str = "balanced",
         threads: int = 0,
         lane_values: int = 0,
+        importance: Any = None,
     ) -> None:
         self._goal, self._value, self._options = encode_options(
             bits=bits,
@@ -266,6 +290,7 @@ class Codec:
             effort=effort,
             threads=threads,
             lane_values=lane_values,
+            importance=importance,
         )
         self._effort = effort
         self._threads = threads

@@ -48,6 +48,7 @@ class EncodeOptions:
         effort: str = "balanced",
         threads: int = 0,
         lane_values: int = 0,
+        importance: Sequence[float] | None = None,
     ) -> EncodeOptions: ...
 
 @final
@@ -88,6 +89,8 @@ class BlobInfo:
     def classes(self) -> int | None: ...
     @property
     def low_bits(self) -> int | None: ...
+    @property
+    def steps(self) -> list[str]: ...
 
 @final
 class TensorInfo:

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _native
 from ._arrays import as_input
-from ._codec import encode_options
+from ._codec import column_importance, encode_options
 from ._errors import ArgumentError, DtypeError
 from ._progress import bar
 
@@ -23,6 +23,7 @@ def save(
     include: Iterable[str] = (),
     exclude: Iterable[str] = (),
     recipe: Path | None = None,
+    importance: Path | Mapping[str, Any] | None = None,
     metadata: Mapping[str, str] | None = None,
     overwrite: bool = True,
     progress: bool | Callable[[int, int], object] = False,
@@ -41,6 +42,8 @@ def save(
         include: patterns of names to compress although they are small, one-dimensional or integers.
         exclude: patterns of names to leave as they are.
         recipe: path of a TOML file with goals by tensor; a goal or an effort stated here goes before its default.
+        importance: for some tensors, by name, how much errors in each column count, as of :func:`encode`; or the path of a
+            file that says so: safetensors with a vector under each tensor's name, or an imatrix GGUF of llama.cpp.
         metadata: strings to keep in the file.
         overwrite: whether an existing file may be replaced.
         progress: True for a bar of tqdm, or a function that is called with the bytes done and in all.
@@ -60,7 +63,7 @@ def save(
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise DtypeError(f"metadata is strings by strings, not {key!r}: {value!r}")
-    encode, write = _options(options, alloc, include, exclude, recipe, overwrite)
+    encode, write = _options(options, alloc, include, exclude, recipe, importance, overwrite)
     pairs = [(name, as_input(tensor)) for name, tensor in tensors.items()]
     with bar(progress, "save") as tell:
         return _native.save(pairs, dict(metadata or {}), os.fspath(path), encode, write, tell)
@@ -74,6 +77,7 @@ def compress(
     include: Iterable[str] = (),
     exclude: Iterable[str] = (),
     recipe: Path | None = None,
+    importance: Path | Mapping[str, Any] | None = None,
     overwrite: bool = False,
     progress: bool | Callable[[int, int], object] = False,
     **options: Any,
@@ -92,7 +96,7 @@ def compress(
     >>> tenfold.load("plain.safetensors")["noise"].shape
     (64, 256)
     """
-    encode, write = _options(options, alloc, include, exclude, recipe, overwrite)
+    encode, write = _options(options, alloc, include, exclude, recipe, importance, overwrite)
     with bar(progress, "compress") as tell:
         return _native.compress(os.fspath(input), os.fspath(output), encode, write, tell)
 
@@ -121,6 +125,7 @@ def _options(
     include: Iterable[str],
     exclude: Iterable[str],
     recipe: Path | None,
+    importance: Path | Mapping[str, Any] | None,
     overwrite: bool,
 ) -> tuple[_native.EncodeOptions, dict[str, Any]]:
     """The native options of one tensor and those of a file."""
@@ -128,6 +133,11 @@ def _options(
         raise DtypeError("include and exclude are lists of patterns")
     if "lane_values" in options:
         raise ArgumentError("lane_values is for single tensors; files choose it themselves")
+    columns: Any = importance
+    if isinstance(importance, Mapping):
+        columns = [(name, column_importance(vector)) for name, vector in importance.items()]
+    elif importance is not None:
+        columns = os.fspath(importance)
     write = {
         "own_goal": recipe is None or bool(options.keys() - {"effort", "threads"}),
         "own_effort": "effort" in options,
@@ -135,6 +145,7 @@ def _options(
         "include": list(include),
         "exclude": list(exclude),
         "recipe": None if recipe is None else os.fspath(recipe),
+        "importance": columns,
         "overwrite": overwrite,
     }
     return encode_options(**options)[2], write

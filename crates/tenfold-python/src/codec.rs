@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use tenfold::prepare::{Step, Weights};
 use tenfold::{DecodeOptions, Dtype, Effort, Goal, Limits, Stop};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
@@ -15,20 +16,25 @@ pub struct EncodeOptions(pub tenfold::EncodeOptions);
 
 #[pymethods]
 impl EncodeOptions {
-    /// `goal` is the name of a goal, `value` its number (none for `lossless`).
+    /// `goal` is the name of a goal, `value` its number (none for `lossless`); `importance` has a number for each column.
     #[new]
-    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0))]
+    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None))]
     fn new(
         goal: &str,
         value: Option<f64>,
         effort: &str,
         threads: usize,
         lane_values: u32,
+        importance: Option<Vec<f64>>,
     ) -> PyResult<EncodeOptions> {
-        let options = tenfold::EncodeOptions::new(goal_of(goal, value)?)
+        let mut options = tenfold::EncodeOptions::new(goal_of(goal, value)?)
             .with_effort(effort_of(effort)?)
             .with_threads(threads)
             .with_lane_values(lane_values);
+        if let Some(importance) = importance {
+            let weights = Weights::of_importance(&importance).map_err(errors::codec)?;
+            options = options.with_steps(vec![Step::Weights(weights)]);
+        }
         options.validate().map_err(errors::codec)?;
         Ok(EncodeOptions(options))
     }
@@ -302,6 +308,12 @@ impl BlobInfo {
         self.0.low_bits
     }
 
+    /// What was done to the values before they were coded, in this order.
+    #[getter]
+    fn steps(&self) -> Vec<&'static str> {
+        self.0.steps.iter().map(Step::name).collect()
+    }
+
     fn __repr__(&self) -> String {
         let info = &self.0;
         let mut text = format!(
@@ -316,6 +328,9 @@ impl BlobInfo {
         );
         if let (Some(step), Some(states), Some(classes)) = (info.step, info.states, info.classes) {
             text += &format!(", step {step:.4e}, {states} states, {classes} classes");
+        }
+        for step in &info.steps {
+            text += &format!(", {}", step.name());
         }
         text + ">"
     }

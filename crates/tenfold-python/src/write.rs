@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use tenfold::Stop;
-use tenfold_archive::{CompressOptions, Progress, Recipe, Source};
+use tenfold_archive::{CompressOptions, Importance, Progress, Recipe, Source};
 
 use crate::attend;
 use crate::codec::{EncodeOptions, decode_options};
@@ -124,7 +124,15 @@ pub struct WriteOptions {
     include: Vec<String>,
     exclude: Vec<String>,
     recipe: Option<PathBuf>,
+    importance: Option<ImportanceOf>,
     overwrite: bool,
+}
+
+/// Importance of columns: a file of it, or vectors by the names of tensors.
+#[derive(FromPyObject)]
+enum ImportanceOf {
+    File(PathBuf),
+    Vectors(Vec<(String, Vec<f64>)>),
 }
 
 impl WriteOptions {
@@ -140,6 +148,12 @@ impl WriteOptions {
         if let Some(recipe) = &self.recipe {
             options = options.with_recipe(Recipe::read(recipe).map_err(errors::archive)?);
         }
+        let importance = match self.importance {
+            Some(ImportanceOf::File(path)) => Importance::read(&path),
+            Some(ImportanceOf::Vectors(vectors)) => Importance::new(vectors),
+            None => Ok(Importance::default()),
+        };
+        options.importance = importance.map_err(errors::archive)?;
         Ok(options)
     }
 }

@@ -1,5 +1,6 @@
 //! A tensor and options drawn from the input.
 
+use tenfold::prepare::{Axis, Step, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal, Tensor};
 
 use super::draw::Draw;
@@ -43,10 +44,29 @@ impl Case {
             6 => Goal::MaxBytes((number.min(1e6) * bytes as f64 / 64.0) as usize),
             _ => Goal::Step(number),
         };
-        let options =
-            EncodeOptions::new(goal).with_effort(effort).with_lane_values(lane_values).with_threads(1);
+        let steps = match content & 6 {
+            2 => weights(Axis::Columns, shape.last().copied().unwrap_or(1), &data),
+            4 => weights(Axis::Rows, shape.split_last().map_or(1, |(_, rows)| rows.iter().product()), &data),
+            6 if content & 8 != 0 => {
+                let cols = shape.last().copied().unwrap_or(1);
+                let rows = shape.split_last().map_or(1, |(_, rows)| rows.iter().product());
+                [weights(Axis::Rows, rows, &data), weights(Axis::Columns, cols, &data)].concat()
+            }
+            _ => Vec::new(),
+        };
+        let options = EncodeOptions::new(goal)
+            .with_effort(effort)
+            .with_lane_values(lane_values)
+            .with_steps(steps)
+            .with_threads(1);
         Case { tensor: Tensor { dtype, shape, data }, options, noise }
     }
+}
+
+/// Weights from the first bytes of the content.
+fn weights(axis: Axis, n: usize, data: &[u8]) -> Vec<Step> {
+    let eighths = (0..n).map(|j| data.get(j).map_or(0, |&b| b as i8)).collect();
+    vec![Step::Weights(Weights::new(axis, eighths))]
 }
 
 /// Up to four dimensions with at most `most` values; a few are empty or without dimensions.

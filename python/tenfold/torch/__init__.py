@@ -18,9 +18,10 @@ except ImportError as error:
 
 from ._codec import Codec, decode, decode_many, encode
 from ._decoder import Decoder
+from ._importance import Importance
 from ._verdicts import check
 
 # Registers the operators of torch.ops.tenfold.
 from . import _ops  # noqa: F401, E402 isort: skip
 
-__all__ = ["Codec", "Decoder", "check", "decode", "decode_many", "encode"]
+__all__ = ["Codec", "Decoder", "Importance", "check", "decode", "decode_many", "encode"]

@@ -37,7 +37,8 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
         tensor: of any dtype that tenfold stores. Integers and booleans are stored losslessly only.
         bits: bits a value; 2.5 if no goal is stated.
         options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``lossless``), and
-            ``effort``, ``threads`` and ``lane_values``, all as of :func:`tenfold.encode`.
+            ``effort``, ``threads``, ``lane_values`` and, for tensors on the CPU, ``importance``, all as of
+            :func:`tenfold.encode`.
 
     >>> import torch, tenfold.torch
     >>> x = torch.randn(256, 256).to(torch.float8_e4m3fn)
@@ -46,6 +47,8 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
     True
     """
     if torch.compiler.is_compiling():
+        if options.pop("importance", None) is not None:
+            raise ArgumentError("importance is for code that is not compiled; encode outside of it")
         how = {name: options.pop(name) for name in ("effort", "threads", "lane_values") if name in options}
         goal, value = stated_goal(bits=bits, **options)
         blob: torch.Tensor = torch.ops.tenfold.encode(tensor, goal, value, **how)
