@@ -99,10 +99,10 @@ pub fn encode<'py>(
     dtype: Option<&str>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let input = Input::of(tensor, dtype)?;
-    let blob = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
-        tenfold::encode(&input.view()?, &options.with_stop(stop))
+    let parts = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
+        tenfold::encode_parts(&input.view()?, &options.with_stop(stop))
     })?;
-    bytes_of(py, &blob.map_err(errors::codec)?)
+    bytes_of(py, parts.map_err(errors::codec)?)
 }
 
 /// Encodes into a writable array of bytes and returns how many were written.

@@ -15,10 +15,10 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tenfold::{Dtype, TensorView};
+use tenfold::{Dtype, Parts, TensorView};
 
 use crate::dlpack;
-use crate::errors::{ArgumentError, DtypeError};
+use crate::errors::{self, ArgumentError, DtypeError};
 
 /// Memory of a Python object, which is kept alive with it.
 ///
@@ -133,22 +133,24 @@ impl<'py> Blob<'py> {
     }
 }
 
-/// A new `bytes` object. Pages of a long one are touched for the first time here, which takes as long as copying: the
-/// interpreter need not wait for that.
-pub fn bytes_of<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    let len = data.len().try_into().map_err(|_| PyMemoryError::new_err("more bytes than Python counts"))?;
+/// A new `bytes` object with a blob. Pages of a long one are touched for the first time here, which takes as long as copying:
+/// the interpreter need not wait for that.
+pub fn bytes_of(py: Python<'_>, blob: Parts) -> PyResult<Bound<'_, PyBytes>> {
+    let bytes = blob.blob_len();
+    let len = bytes.try_into().map_err(|_| PyMemoryError::new_err("more bytes than Python counts"))?;
     // SAFETY: Python makes an object of so many bytes, or sets an exception and returns null.
     let object =
         unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), len))? };
     // SAFETY: the object is a `bytes`; its memory stays where it is while it lives.
     let room = unsafe { ffi::PyBytes_AsString(object.as_ptr()) }.cast::<MaybeUninit<u8>>();
     // SAFETY: there are that many bytes, not yet set, and nobody but us has seen the object.
-    let room = unsafe { slice::from_raw_parts_mut(room, data.len()) };
+    let room = unsafe { slice::from_raw_parts_mut(room, bytes) };
     py.detach(|| {
         in_large_pages(room);
-        // SAFETY: both have this length, and one of them is new.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), room.as_mut_ptr().cast(), data.len()) };
-    });
+        // Sets every byte, or the object is dropped with nobody having seen it.
+        blob.write_uninit(room)
+    })
+    .map_err(errors::codec)?;
     Ok(object.cast_into::<PyBytes>()?)
 }
 

@@ -11,6 +11,7 @@ use crate::inspect::Codec;
 use crate::options::Limits;
 use crate::prepare::Step;
 use crate::view::{Dtype, byte_len, rows_of};
+use crate::workers::Workers;
 
 /// Most values of a carried tile.
 const MAX_TILE: u64 = 1 << 28;
@@ -111,7 +112,8 @@ impl Parcel {
             .collect();
         let geometry = Geometry { lanes: 1, steps: self.tile_values };
         let params = blob::Params::Carried(Params { id, geometry, content: self.params });
-        blob::assemble(&Head { dtype: self.dtype, shape: self.shape, steps: self.steps, params }, &sealed)
+        let head = Head { dtype: self.dtype, shape: self.shape, steps: self.steps, params };
+        blob::assemble(&head, sealed, &Workers::here())?.into_blob()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::blob::{Frame, Params};
+use crate::blob::{Frame, Params, Parts};
 use crate::error::{Error, Result};
 use crate::levels::{self, Dequant};
 use crate::options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
@@ -19,6 +19,11 @@ use crate::{inspect::BlobInfo, lossless};
 /// Integers and booleans take [`Goal::Lossless`] only. A goal that a lossless blob meets with fewer
 /// bytes is met losslessly.
 pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
+    encode_parts(view, options)?.into_blob()
+}
+
+/// Encodes a tensor and leaves its blob in parts, for a caller who makes room for it once its length is known.
+pub fn encode_parts(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Parts> {
     options.validate()?;
     prepare::check(&options.steps, view)?;
     let workers = Workers::new(options.threads, &options.stop)?;
@@ -54,15 +59,7 @@ fn encode_lossy(
 /// Encodes into the caller's buffer and returns the bytes written. A buffer of
 /// [`max_encoded_len`] bytes always suffices.
 pub fn encode_into(view: &TensorView<'_>, options: &EncodeOptions, out: &mut [u8]) -> Result<usize> {
-    let blob = encode(view, options)?;
-    let have = out.len() as u64;
-    match out.get_mut(..blob.len()) {
-        Some(room) => {
-            room.copy_from_slice(&blob);
-            Ok(blob.len())
-        }
-        None => Err(Error::BufferTooSmall { need: blob.len() as u64, have }),
-    }
+    encode_parts(view, options)?.write(out)
 }
 
 /// Bytes that a blob of this dtype and shape never exceeds, whatever the options.

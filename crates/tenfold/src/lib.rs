@@ -35,10 +35,11 @@ mod stop;
 mod view;
 mod workers;
 
+pub use blob::Parts;
 pub use engine::{Cpu, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use facade::{
-    decode, decode_into, decode_rows, decode_rows_into, encode, encode_into, estimate_bits,
+    decode, decode_into, decode_rows, decode_rows_into, encode, encode_into, encode_parts, estimate_bits,
     estimate_bits_prepared, inspect, inspect_native, max_encoded_len, verify,
 };
 pub use inspect::{BlobInfo, Codec};

@@ -1,5 +1,6 @@
 //! Lossy or lossless? Which of the two meets a goal with fewer bytes, for any engine that can do both.
 
+use crate::blob::Parts;
 use crate::error::{Error, Result};
 use crate::options::{EncodeOptions, Goal};
 use crate::view::Dtype;
@@ -10,7 +11,7 @@ pub const TINY: usize = 256;
 
 /// How an attempt at a lossy goal ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome<B = Vec<u8>> {
+pub enum Outcome<B = Parts> {
     /// A blob that reaches the goal.
     Blob(B),
     /// Nothing to quantise: zeros and values stored exactly.

@@ -10,11 +10,13 @@ use crate::error::{Error, Result};
 use crate::stop::Stop;
 
 /// Where work runs, and whether it goes on: each tile asks before it is begun.
+#[derive(Clone)]
 pub(crate) struct Workers {
     place: Place,
     stop: Stop,
 }
 
+#[derive(Clone)]
 enum Place {
     /// On the calling thread.
     Here,
@@ -41,6 +43,11 @@ impl Workers {
     /// The calling thread, to the end.
     pub(crate) fn here() -> Workers {
         Workers { place: Place::Here, stop: Stop::default() }
+    }
+
+    /// The calling thread, as long as these go on.
+    pub(crate) fn alone(self) -> Workers {
+        Workers { place: Place::Here, ..self }
     }
 
     /// `f(0)`, `f(1)`, … in order. `init` makes a scratch space for each worker.

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::mem::MaybeUninit;
+
 use common::{EFFORTS, FLOATS, Faults, KINDS, Kind, Sample, decode};
 use proptest::prelude::*;
 use tenfold::{Codec, DecodeOptions, Dtype, Effort, EncodeOptions, ErrorKind, Goal, max_encoded_len};
@@ -243,6 +245,38 @@ fn bytes_and_values_do_not_depend_on_threads() {
     let options = EncodeOptions::new(Goal::Bits(3.0)).with_effort(Effort::Best);
     let one = tenfold::encode(&small.view(), &options.clone().with_threads(1)).unwrap();
     assert!(tenfold::encode(&small.view(), &options.with_threads(3)).unwrap() == one);
+}
+
+#[test]
+fn parts_make_the_same_blob_in_any_memory() {
+    // The second is long enough for several threads to copy it.
+    for rows in [7, 601] {
+        let s = Sample::of(Dtype::F32, &[rows, 1001], Kind::Rows, rows as u64);
+        for (goal, effort) in [(Goal::Lossless, Effort::Fast), (Goal::Bits(20.0), Effort::Fast)] {
+            let options = EncodeOptions::new(goal).with_effort(effort);
+            let blob = tenfold::encode(&s.view(), &options).unwrap();
+            assert_eq!(blob.len() > 1 << 20, rows > 7);
+            for threads in 0..4 {
+                let name = format!("{} {goal:?}, {threads} threads", s.name());
+                let options = options.clone().with_threads(threads);
+                let parts = || tenfold::encode_parts(&s.view(), &options).unwrap();
+                assert_eq!(parts().blob_len(), blob.len(), "{name}");
+
+                let mut room = vec![0xa5; blob.len() + 5];
+                assert_eq!(parts().write(&mut room).unwrap(), blob.len(), "{name}");
+                assert!(room[..blob.len()] == blob && room[blob.len()..] == [0xa5; 5], "{name}");
+
+                let mut room = vec![MaybeUninit::new(0xa5); blob.len() + 5];
+                assert_eq!(parts().write_uninit(&mut room).unwrap(), blob.len(), "{name}");
+                // SAFETY: all were set when the vector was made.
+                let room: Vec<u8> = room.into_iter().map(|b| unsafe { b.assume_init() }).collect();
+                assert!(room[..blob.len()] == blob && room[blob.len()..] == [0xa5; 5], "{name}");
+
+                let short = parts().write(&mut vec![0; blob.len() - 1]).unwrap_err();
+                assert_eq!(short.kind(), ErrorKind::Caller, "{name}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -25,7 +25,9 @@ fn nothing_is_begun_after_the_switch() {
             let blob = tenfold::encode(&view, &options).unwrap();
             let decode = DecodeOptions::default().with_threads(threads).with_stop(stop.clone());
             assert!(tenfold::decode(&blob, &decode).is_ok());
+            let parts = tenfold::encode_parts(&view, &options).unwrap();
             stop.stop();
+            assert_eq!(parts.write(&mut vec![0; blob.len()]), Err(Error::Stopped));
             let error = tenfold::encode(&view, &options).unwrap_err();
             assert_eq!((error.kind(), error), (ErrorKind::Caller, Error::Stopped));
             assert_eq!(tenfold::decode(&blob, &decode), Err(Error::Stopped));

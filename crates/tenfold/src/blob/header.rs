@@ -4,6 +4,7 @@
 //! directory holds a checksum of every tile, so every byte of a blob is covered.
 
 use super::bytes::{Reader, put_varint};
+use super::parts::{Parts, Sealed};
 use super::tile::Geometry;
 use crate::FORMAT_VERSION;
 use crate::carry;
@@ -12,6 +13,7 @@ use crate::inspect::Codec;
 use crate::options::Limits;
 use crate::prepare::{self, Step};
 use crate::view::{Dtype, byte_len};
+use crate::workers::Workers;
 use crate::{levels, lossless};
 
 /// First bytes of a blob.
@@ -64,21 +66,9 @@ pub(crate) struct Frame {
     offsets: Vec<usize>,
 }
 
-/// A tile's bytes with their checksum, which whoever wrote them computes while they are at hand.
-pub(crate) struct Sealed {
-    bytes: Vec<u8>,
-    crc: u32,
-}
-
-impl Sealed {
-    pub(crate) fn new(bytes: Vec<u8>) -> Self {
-        Sealed { crc: crc32fast::hash(&bytes), bytes }
-    }
-}
-
-/// Puts a blob together from a header and its tiles.
-pub(crate) fn assemble(head: &Head, tiles: &[Sealed]) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(4096 + tiles.iter().map(|t| t.bytes.len() + 8).sum::<usize>());
+/// Makes a blob of a header and its tiles, which `workers` are to put together.
+pub(crate) fn assemble(head: &Head, tiles: Vec<Sealed>, workers: &Workers) -> Result<Parts> {
+    let mut out = Vec::with_capacity(4096 + tiles.len() * 8);
     out.extend_from_slice(&MAGIC);
     out.push(FORMAT_VERSION);
     out.push(match &head.params {
@@ -99,7 +89,7 @@ pub(crate) fn assemble(head: &Head, tiles: &[Sealed]) -> Result<Vec<u8>> {
         Params::Carried(p) => p.write(&mut out),
     }
     out.resize(out.len().next_multiple_of(4), 0);
-    for t in tiles {
+    for t in &tiles {
         let len =
             u32::try_from(t.bytes.len()).map_err(|_| Error::InvalidArgument("a tile is too large".into()))?;
         out.extend_from_slice(&len.to_le_bytes());
@@ -110,8 +100,7 @@ pub(crate) fn assemble(head: &Head, tiles: &[Sealed]) -> Result<Vec<u8>> {
     out[8..12].copy_from_slice(&header_len.to_le_bytes());
     let sum = crc32fast::hash(&out);
     out.extend_from_slice(&sum.to_le_bytes());
-    tiles.iter().for_each(|t| out.extend_from_slice(&t.bytes));
-    Ok(out)
+    Ok(Parts::new(out, tiles, workers))
 }
 
 impl Frame {

@@ -2,9 +2,12 @@
 
 pub(crate) mod bytes;
 mod header;
+mod parts;
 mod tile;
 
 pub use header::{CODEC_LEVELS, CODEC_PLANES, FIXED, MAGIC};
-pub(crate) use header::{Frame, Head, Params, Sealed, assemble};
+pub(crate) use header::{Frame, Head, Params, assemble};
+pub use parts::Parts;
+pub(crate) use parts::Sealed;
 pub(crate) use tile::TileRange;
 pub use tile::{Geometry, MAX_TILE};

@@ -2,7 +2,7 @@
 
 use super::params::{LOG, Params};
 use super::planes::split;
-use crate::blob::{Geometry, Head, Params as Codec, Sealed, assemble};
+use crate::blob::{Geometry, Head, Params as Codec, Parts, Sealed, assemble};
 use crate::entropy::fit::{Counts, cost, normalise};
 use crate::entropy::rans::{self, WordStack};
 use crate::entropy::table::{EncodeTable, Freqs};
@@ -25,7 +25,7 @@ const WORTH: f64 = 0.004;
 const SHORTEST_LANE: u32 = 32;
 
 /// Encodes a tensor so that every bit comes back. `lane_values` of 0 chooses.
-pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers) -> Result<Vec<u8>> {
+pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers) -> Result<Parts> {
     let level = Level::detect();
     let n = view.len();
     let geometry = Geometry::of_planes(n, lane_values);
@@ -82,7 +82,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
         steps: Vec::new(),
         params: Codec::Planes(params),
     };
-    assemble(&head, &tiles)
+    assemble(&head, tiles, workers)
 }
 
 /// Bytes that a lossless blob of `values` values never exceeds, whatever the lane length, dimensions not

@@ -4,7 +4,7 @@ use super::Target;
 use super::bracket::Bracket;
 use super::job::{Job, lambda, set_step};
 use super::low_bits;
-use crate::blob::Sealed;
+use crate::blob::{Parts, Sealed};
 use crate::entropy::ESCAPE;
 use crate::entropy::rans::WordStack;
 use crate::entropy::table::EncodeTable;
@@ -25,14 +25,14 @@ pub(super) struct Full {
     tiles: Vec<Quantised>,
     head: levels::Params,
     /// Written already, if it is small.
-    blob: Option<Vec<u8>>,
+    blob: Option<Parts>,
     error: f64,
     /// What to hold against [`Job::want`].
     got: f64,
 }
 
 impl Full {
-    pub(super) fn into_blob(self, job: &Job<'_>, plan: &Plan) -> Result<Vec<u8>> {
+    pub(super) fn into_blob(self, job: &Job<'_>, plan: &Plan) -> Result<Parts> {
         match self.blob {
             Some(blob) => Ok(blob),
             None => job.write(plan, &self.head, &self.tiles),
@@ -80,9 +80,9 @@ impl Job<'_> {
             if met {
                 let blob = full.into_blob(self, &plan)?;
                 match target {
-                    Target::Cap(cap) if blob.len() > cap => {
+                    Target::Cap(cap) if blob.blob_len() > cap => {
                         // Aim lower by what was too much, and a little more.
-                        want -= (blob.len() - cap) as f64 + 2.0 + cap as f64 * 0.001;
+                        want -= (blob.blob_len() - cap) as f64 + 2.0 + cap as f64 * 0.001;
                         bracket = Bracket::default();
                     }
                     _ => return Ok(Outcome::Blob(blob)),
@@ -164,7 +164,7 @@ impl Job<'_> {
             // Small blobs are written rather than predicted: a few bytes matter, and it is quick.
             Target::Bytes(_) | Target::Cap(_) if self.view.len() < WRITE_BELOW => {
                 let blob = self.write(plan, &full.head, &full.tiles)?;
-                full.got = blob.len() as f64;
+                full.got = blob.blob_len() as f64;
                 full.blob = Some(blob);
             }
             Target::Bytes(_) | Target::Cap(_) => full.got = self.predict(&full.head, &full.tiles),
@@ -195,8 +195,8 @@ impl Job<'_> {
             quantise.reuse(tile);
             Sealed::new(bytes)
         })?;
-        let blob = self.assemble(head.clone(), &tiles)?;
-        Ok(Full { tiles: Vec::new(), head, got: blob.len() as f64, blob: Some(blob), error: 0.0 })
+        let blob = self.assemble(head.clone(), tiles)?;
+        Ok(Full { tiles: Vec::new(), head, got: blob.blob_len() as f64, blob: Some(blob), error: 0.0 })
     }
 
     pub(super) fn quantise(&self, plan: &Plan) -> Result<Vec<Quantised>> {
@@ -213,10 +213,10 @@ impl Job<'_> {
             let tiles = self.quantise(&plan)?;
             let head = self.head(&plan, &tiles);
             let blob = self.write(&plan, &head, &tiles)?;
-            if blob.len() <= cap {
+            if blob.blob_len() <= cap {
                 return Ok(Outcome::Blob(blob));
             }
-            smallest = Some(smallest.map_or(blob.len(), |s: usize| s.min(blob.len())));
+            smallest = Some(smallest.map_or(blob.blob_len(), |s: usize| s.min(blob.blob_len())));
             if plan.classes.take().is_some() {
                 plan.low = low_bits::fit(&self.values, plan.step() / self.scan.unit, None);
                 plan.costs = CostTable::guess(lambda(plan.machine));

@@ -1,7 +1,7 @@
 //! Tables for a quantised tensor, the size it will have, and its blob.
 
 use super::job::{Job, add, escape_bits, exact_len};
-use crate::blob::{Head, Params as Codec, Sealed, assemble};
+use crate::blob::{Head, Params as Codec, Parts, Sealed, assemble};
 use crate::entropy::fit::{self, Counts};
 use crate::entropy::rans::WordStack;
 use crate::entropy::table::EncodeTable;
@@ -66,19 +66,19 @@ impl Job<'_> {
             + exact as f64
     }
 
-    pub(super) fn write(&self, plan: &Plan, head: &levels::Params, tiles: &[Quantised]) -> Result<Vec<u8>> {
+    pub(super) fn write(&self, plan: &Plan, head: &levels::Params, tiles: &[Quantised]) -> Result<Parts> {
         let table = EncodeTable::new(&head.freqs);
         let size = self.view.dtype().size();
         let bytes = self.workers.map(tiles.len(), WordStack::default, |stack, i| {
             Sealed::new(pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i], stack))
         })?;
-        self.assemble(head.clone(), &bytes)
+        self.assemble(head.clone(), bytes)
     }
 
-    pub(super) fn assemble(&self, params: levels::Params, tiles: &[Sealed]) -> Result<Vec<u8>> {
+    pub(super) fn assemble(&self, params: levels::Params, tiles: Vec<Sealed>) -> Result<Parts> {
         let params = Codec::Levels(Box::new(params));
         let (dtype, shape, steps) = (self.label.dtype, self.view.shape().to_vec(), self.label.steps.to_vec());
-        assemble(&Head { dtype, shape, steps, params }, tiles)
+        assemble(&Head { dtype, shape, steps, params }, tiles, self.workers)
     }
 }
 
