@@ -15,6 +15,12 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "torch.md"
 MODULES = ["", *(f".{module.name}" for module in pkgutil.iter_modules(tenfold.torch.__path__))]
 
 
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples write files."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
     failed, _ = doctest.testmod(importlib.import_module(f"tenfold.torch{name}"))
