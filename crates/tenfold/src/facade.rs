@@ -52,8 +52,27 @@ fn encode_lossy(
     if !prepared.finite {
         return Ok(Outcome::Failed(None));
     }
+    let target = prepared_target(view, &options.steps, workers, target)?;
     let label = Label::new(view.dtype(), &prepared.steps)?;
     rate::encode(&prepared.view(view.shape())?, &label, options, workers, target)
+}
+
+/// What a goal for the tensor asks of the tensor as it is prepared. Steps keep squared errors as they are, but for weights,
+/// whose errors count as weighted, and differences, whose errors add up.
+fn prepared_target(
+    view: &TensorView<'_>,
+    steps: &[Step],
+    workers: &Workers,
+    target: Target,
+) -> Result<Target> {
+    let weighted = steps.iter().any(|s| matches!(s, Step::Weights(_)));
+    let growth = (prepare::group_of(steps).min(view.rows().max(1)) + 1) as f64 / 2.0;
+    Ok(match target {
+        Target::Nmse(v) if weighted => Target::Nmse(v / growth),
+        Target::Nmse(v) => Target::Mse(v * rate::variance(view, workers)? / growth),
+        Target::Mse(v) => Target::Mse(v / growth),
+        t => t,
+    })
 }
 
 /// Encodes into the caller's buffer and returns the bytes written. A buffer of
@@ -183,15 +202,30 @@ fn decode_prepared<R: Elements>(
     out: &mut [u8],
 ) -> Result<()> {
     let (dtype, cols) = (frame.head.dtype, frame.head.shape.last().copied().unwrap_or(1).max(1));
+    let group = prepare::group_of(&frame.head.steps).saturating_mul(cols).min(frame.values).max(1);
     // Tiles at the seams are decoded twice, so there are to be many between two seams.
-    let slab = (SLAB.max(32 * frame.head.params.geometry().tile_values()) / cols).max(1) * cols;
-    let mut worked = Vec::new();
-    for (i, out) in out.chunks_mut(slab * dtype.size()).enumerate() {
-        let start = values.start + i * slab;
-        let range = start..values.end.min(start + slab);
+    let slab = SLAB.max(32 * frame.head.params.geometry().tile_values()).next_multiple_of(group);
+    let (mut worked, mut spare) = (Vec::new(), Vec::new());
+    let mut rest = out;
+    for start in (values.start / group * group..values.end).step_by(slab) {
+        let range = start..(start + slab).min(frame.values).min(values.end.next_multiple_of(group));
+        let wanted = values.start.max(start)..values.end.min(range.end);
+        let (out, later) = rest.split_at_mut(wanted.len() * dtype.size());
+        rest = later;
         worked.resize(range.len(), R::of(0.0));
         decode_tiles(frame, blob, range.clone(), R::DTYPE, workers, bytemuck::cast_slice_mut(&mut worked))?;
-        prepare::finish(&frame.head.steps, dtype, cols, range, &mut worked, workers, out)?;
+        let mut undo = |out: &mut [u8]| {
+            prepare::finish(&frame.head.steps, dtype, cols, range.clone(), &mut worked, workers, out)
+        };
+        if wanted == range {
+            undo(out)?;
+            continue;
+        }
+        // Rows of a group that nobody asked for.
+        spare.resize(range.len() * dtype.size(), 0);
+        undo(&mut spare)?;
+        let from = (wanted.start - range.start) * dtype.size();
+        out.copy_from_slice(&spare[from..from + out.len()]);
     }
     Ok(())
 }

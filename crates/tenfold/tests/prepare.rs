@@ -4,7 +4,7 @@
 mod common;
 
 use common::{EFFORTS, FLOATS, Kind, Random, Sample, decode, to_reals};
-use tenfold::prepare::{Axis, Hadamard, Step, Weights};
+use tenfold::prepare::{Axis, Dct, Delta, Hadamard, Means, Positions, Rope, Step, Weights};
 use tenfold::{Codec, DecodeOptions, Dtype, EncodeOptions, ErrorKind, Goal, TensorView};
 
 fn weights(axis: Axis, n: usize, seed: u64) -> Step {
@@ -153,11 +153,103 @@ fn what_does_not_go_together_is_the_callers_fault() {
         (Goal::Bits(3.0), vec![weights(Axis::Columns, 20, 1)], "30"),
         (Goal::Bits(3.0), vec![weights(Axis::Rows, 30, 1)], "20"),
         (Goal::MaxError(0.1), vec![weights(Axis::Columns, 30, 1)], "another goal"),
-        (Goal::Bits(3.0), vec![Step::Hadamard(Hadamard::new(3, 1).unwrap())], "video"),
+        (Goal::Bits(3.0), vec![Step::Means(Means::new(&[0.0; 20]))], "30"),
+        (Goal::Bits(3.0), vec![Step::Rope(Rope::new(8, 1e4).unwrap())], "heads of 8"),
+        (Goal::Bits(3.0), vec![Step::Delta(Delta::new(2).unwrap()); 2], "once"),
     ];
     for (goal, steps, says) in cases {
         let e = tenfold::encode(&s.view(), &options(goal, steps)).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Caller);
         assert!(e.to_string().contains(says), "{e}");
     }
+}
+
+/// One of each step that keeps squared errors, and some of them together.
+fn chains(cols: usize, values: &[f64]) -> Vec<(&'static str, Vec<Step>)> {
+    let means = || Step::Means(Means::of(values, cols));
+    let rope = |head: usize| {
+        Step::Rope(Rope::new(head, 1e4).unwrap().with_positions(Positions::From(1000)).unwrap())
+    };
+    vec![
+        ("means", vec![means()]),
+        ("Hadamard", vec![Step::Hadamard(Hadamard::new(5, 3).unwrap())]),
+        ("DCT", vec![Step::Dct(Dct::new(3).unwrap())]),
+        ("rope", vec![rope(cols)]),
+        ("delta", vec![Step::Delta(Delta::new(7).unwrap())]),
+        (
+            "all",
+            vec![rope(cols), means(), Step::Dct(Dct::new(2).unwrap()), Step::Delta(Delta::new(4).unwrap())],
+        ),
+    ]
+}
+
+#[test]
+fn every_step_comes_back_in_every_dtype() {
+    for (i, dtype) in FLOATS.into_iter().enumerate() {
+        let s = Sample::of(dtype, &[203, 46], Kind::Shifted, i as u64).sprinkle(700, 4);
+        for (name, steps) in chains(46, &s.reals()) {
+            let blob =
+                tenfold::encode(&s.view(), &options(Goal::Step(0.2), steps).with_lane_values(64)).unwrap();
+            let info = tenfold::inspect(&blob).unwrap();
+            assert_eq!(info.codec, Codec::Levels, "{dtype} {name}");
+            let back = decode(&blob);
+            for (k, (a, b)) in s.reals().iter().zip(to_reals(dtype, &back.data)).enumerate() {
+                if !a.is_finite() {
+                    let at = k * dtype.size()..(k + 1) * dtype.size();
+                    assert_eq!(back.data[at.clone()], s.data[at], "{dtype} {name}: bits of {a} at {k}");
+                } else {
+                    // Differences add errors up; an f8 has three bits.
+                    assert!((a - b).abs() < 15.0 * step + 0.13 * a.abs(), "{dtype} {name} at {k}: {a} {b}");
+                }
+            }
+            let size = 46 * dtype.size();
+            for (from, to) in [(0, 203), (0, 1), (202, 203), (17, 61), (8, 9), (40, 40)] {
+                let part = tenfold::decode_rows(&blob, from..to, &DecodeOptions::default()).unwrap();
+                assert!(part.data == back.data[from * size..to * size], "{dtype} {name}: {from}..{to}");
+            }
+            let alone = DecodeOptions::default().with_threads(1);
+            assert_eq!(tenfold::decode(&blob, &alone).unwrap(), back);
+        }
+    }
+}
+
+#[test]
+fn errors_are_those_of_the_tensor() {
+    let s = Sample::of(Dtype::F32, &[512, 64], Kind::Shifted, 9);
+    for (name, steps) in chains(64, &s.reals()) {
+        for goal in [Goal::Nmse(0.01), Goal::Mse(0.01)] {
+            let blob = tenfold::encode(&s.view(), &options(goal, steps.clone())).unwrap();
+            let (mse, variance) = (
+                common::mse(&s.reals(), &to_reals(s.dtype, &decode(&blob).data)),
+                common::variance(&s.reals()),
+            );
+            let got = if matches!(goal, Goal::Nmse(_)) { mse / variance } else { mse };
+            // Errors of differences add up as if they were independent, which they nearly are.
+            let slack = if name == "delta" || name == "all" { 1.15 } else { 1.001 };
+            assert!(got <= 0.01 * slack && got > 0.007, "{name} {goal:?}: {got}");
+        }
+    }
+}
+
+#[test]
+fn steps_that_fit_save_bits() {
+    // A mean for each column, and channels that follow the position.
+    let cols = 64;
+    let mut r = Random::new(3);
+    let centre: Vec<f64> = (0..cols).map(|_| r.normal() * 5.0).collect();
+    let reals: Vec<f64> = (0..256 * cols).map(|i| centre[i % cols] + r.normal() * 0.3).collect();
+    let plain = Sample::new(Dtype::F32, &[256, cols], &reals);
+    let rope = Rope::new(cols, 1e4).unwrap().with_positions(Positions::From(5)).unwrap();
+    let mut turned = reals.clone();
+    rope.inverse(&mut turned, cols, 0);
+    let turned = Sample::new(Dtype::F32, &[256, cols], &turned);
+    let means = Step::Means(Means::of(&reals, cols));
+    let bits = |s: &Sample, steps: &[Step]| {
+        let options = options(Goal::Mse(0.01), steps.to_vec());
+        tenfold::encode(&s.view(), &options).unwrap().len() as f64 * 8.0 / s.len() as f64
+    };
+    let (with, without) = (bits(&plain, std::slice::from_ref(&means)), bits(&plain, &[]));
+    assert!(with < without - 0.9, "means: {with} {without}");
+    let back = bits(&turned, &[Step::Rope(rope), means]);
+    assert!(back < with + 0.02, "positions: {back} {with}");
 }

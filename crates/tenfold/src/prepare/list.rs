@@ -1,6 +1,6 @@
 //! The steps of a header.
 
-use super::{Hadamard, Kept, Step, Weights};
+use super::{Dct, Delta, Hadamard, Kept, Means, Rope, Step, Weights};
 use crate::blob::bytes::{Reader, put_varint};
 use crate::blob::{CODEC_LEVELS, CODEC_PLANES};
 use crate::error::{Error, Result};
@@ -10,6 +10,10 @@ const HADAMARD: u8 = 1;
 const WEIGHTS: u8 = 2;
 // 3 is in a golden vector of what is refused.
 const KEPT: u8 = 4;
+const MEANS: u8 = 5;
+const DCT: u8 = 6;
+const ROPE: u8 = 8;
+const DELTA: u8 = 9;
 
 impl Step {
     fn id(&self) -> u8 {
@@ -17,6 +21,10 @@ impl Step {
             Step::Hadamard(_) => HADAMARD,
             Step::Weights(_) => WEIGHTS,
             Step::Kept(_) => KEPT,
+            Step::Means(_) => MEANS,
+            Step::Dct(_) => DCT,
+            Step::Rope(_) => ROPE,
+            Step::Delta(_) => DELTA,
         }
     }
 
@@ -25,6 +33,10 @@ impl Step {
             Step::Hadamard(h) => h.write(),
             Step::Weights(w) => w.write(),
             Step::Kept(k) => k.write(),
+            Step::Means(m) => m.write(),
+            Step::Dct(d) => d.write(),
+            Step::Rope(r) => r.write(),
+            Step::Delta(d) => d.write(),
         }
     }
 }
@@ -33,7 +45,7 @@ impl Step {
 pub(super) fn allowed(id: u8, codec: u8) -> bool {
     match codec {
         CODEC_PLANES => false,
-        CODEC_LEVELS => matches!(id, WEIGHTS | KEPT),
+        CODEC_LEVELS => matches!(id, HADAMARD | WEIGHTS | KEPT | MEANS | DCT | ROPE | DELTA),
         _ => id == HADAMARD,
     }
 }
@@ -74,6 +86,13 @@ pub(crate) fn read(
         steps.push(match id {
             HADAMARD => Step::Hadamard(Hadamard::read(content)?),
             WEIGHTS => Step::Weights(Weights::read(content, cols, rows)?),
+            MEANS => Step::Means(Means::read(content, cols)?),
+            DCT => Step::Dct(Dct::read(content)?),
+            ROPE => Step::Rope(Rope::read(content, cols)?),
+            DELTA if steps.iter().any(|s| matches!(s, Step::Delta(_))) => {
+                return Err(Error::Corrupt("two delta steps"));
+            }
+            DELTA => Step::Delta(Delta::read(content)?),
             _ if i > 0 => return Err(Error::Corrupt("kept elements after another step")),
             _ => Step::Kept(Kept::read(content, dtype, values)?),
         });

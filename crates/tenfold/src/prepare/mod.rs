@@ -4,19 +4,27 @@
 //! that is done are the same [`Step`]: none of them has anything to choose. `list` reads and writes the steps of a
 //! header, `tensor` does them to a whole tensor and undoes them.
 
+mod dct;
+mod delta;
 mod hadamard;
 mod kept;
 mod list;
+mod means;
 mod real;
+mod rope;
 mod tensor;
 mod weights;
 
+pub use dct::Dct;
+pub use delta::Delta;
 pub use hadamard::Hadamard;
 pub use kept::Kept;
 pub(crate) use list::{read, write};
+pub use means::Means;
 pub(crate) use real::Elements;
 pub use real::Real;
-pub(crate) use tensor::{Prepared, check, finish};
+pub use rope::{Pairing, Positions, Rope, Scaling};
+pub(crate) use tensor::{Prepared, check, finish, group_of};
 pub use weights::{Axis, EIGHTHS, Weights};
 
 /// One step of the chain.
@@ -27,16 +35,29 @@ pub enum Step {
     Hadamard(Hadamard),
     /// Columns or rows multiplied by weights.
     Weights(Weights),
+    /// A number taken off each column.
+    Means(Means),
+    /// Cosine transform of blocks of a row.
+    Dct(Dct),
+    /// Rotary positions undone.
+    Rope(Rope),
+    /// Differences from the row before.
+    Delta(Delta),
     /// Elements set aside; encoders add this where it is needed.
     Kept(Kept),
 }
 
 impl Step {
-    /// Does the step to whole rows of `cols` values, the first of which is row `first` of the tensor.
+    /// Does the step to whole rows of `cols` values, the first of which is row `first` of the tensor and begins a
+    /// [`Step::group`].
     pub fn forward<R: Real>(&self, values: &mut [R], cols: usize, first: usize) {
         match self {
             Step::Hadamard(h) => h.forward(values, cols),
             Step::Weights(w) => w.forward(values, cols, first),
+            Step::Means(m) => m.forward(values, cols),
+            Step::Dct(d) => d.forward(values, cols),
+            Step::Rope(r) => r.forward(values, cols, first),
+            Step::Delta(d) => d.forward(values, cols),
             Step::Kept(_) => {}
         }
     }
@@ -46,7 +67,19 @@ impl Step {
         match self {
             Step::Hadamard(h) => h.inverse(values, cols),
             Step::Weights(w) => w.inverse(values, cols, first),
+            Step::Means(m) => m.inverse(values, cols),
+            Step::Dct(d) => d.inverse(values, cols),
+            Step::Rope(r) => r.inverse(values, cols, first),
+            Step::Delta(d) => d.inverse(values, cols),
             Step::Kept(_) => {}
+        }
+    }
+
+    /// Rows that cannot be done without each other.
+    pub fn group(&self) -> usize {
+        match self {
+            Step::Delta(d) => d.group(),
+            _ => 1,
         }
     }
 
@@ -58,6 +91,10 @@ impl Step {
                 Axis::Columns => "column weights",
                 Axis::Rows => "row weights",
             },
+            Step::Means(_) => "means",
+            Step::Dct(_) => "DCT",
+            Step::Rope(_) => "rotary positions",
+            Step::Delta(_) => "delta",
             Step::Kept(_) => "kept elements",
         }
     }

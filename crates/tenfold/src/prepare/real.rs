@@ -19,6 +19,9 @@ pub trait Real: Pod + Send + Sync {
     /// Product, rounded once.
     fn times(self, by: Self) -> Self;
 
+    /// Sum, rounded once.
+    fn plus(self, other: Self) -> Self;
+
     /// Sum and difference, each rounded once.
     fn butterfly(self, other: Self) -> (Self, Self);
 }
@@ -68,6 +71,11 @@ macro_rules! real {
             #[inline(always)]
             fn times(self, by: $t) -> $t {
                 self * by
+            }
+
+            #[inline(always)]
+            fn plus(self, other: $t) -> $t {
+                self + other
             }
 
             #[inline(always)]

@@ -25,8 +25,21 @@ pub(crate) fn check(steps: &[Step], view: &TensorView<'_>) -> Result<()> {
                 (w.len() != have)
                     .then(|| format!("there are weights for {} {what}, the tensor has {have}", w.len()))
             }
+            Step::Means(m) if m.values().len() != view.cols() => Some(format!(
+                "there are means for {} columns, the tensor has {}",
+                m.values().len(),
+                view.cols()
+            )),
+            Step::Rope(r) if !view.cols().is_multiple_of(r.head()) => Some(format!(
+                "heads of {} columns do not divide the {} columns of the tensor",
+                r.head(),
+                view.cols()
+            )),
             Step::Kept(_) => Some("elements to keep are found by the encoder, not given to it".into()),
-            Step::Hadamard(_) => Some("a Hadamard rotation goes with the video codecs only".into()),
+            Step::Delta(_) if steps.iter().filter(|s| matches!(s, Step::Delta(_))).count() > 1 => {
+                Some("rows can be differences once only".into())
+            }
+            Step::Hadamard(_) | Step::Means(_) | Step::Dct(_) | Step::Rope(_) | Step::Delta(_) => None,
         };
         if let Some(why) = refused {
             return Err(Error::InvalidArgument(why));
@@ -58,7 +71,7 @@ impl Prepared {
         let level = Level::detect();
         let (size, cols) = (view.dtype().size(), view.cols().max(1));
         let mut data = vec![0u8; view.len() * size_of::<R>()];
-        let rows = (PIECE / cols).max(1);
+        let rows = piece_rows(steps, cols);
         // What each piece set aside, and whether its numbers stayed finite.
         let mut seen = vec![(Vec::new(), true); data.len().div_ceil(rows * cols * size_of::<R>())];
         let pieces = data.chunks_mut(rows * cols * size_of::<R>()).zip(&mut seen).collect();
@@ -93,8 +106,18 @@ impl Prepared {
     }
 }
 
-/// Undoes a chain: `worked` are whole rows as the codec gave them, the values `range` of the tensor; `out` is room for
-/// their elements.
+/// Rows that cannot be done without each other.
+pub(crate) fn group_of(steps: &[Step]) -> usize {
+    steps.iter().map(Step::group).max().unwrap_or(1)
+}
+
+/// Rows worked on at a time: whole groups.
+fn piece_rows(steps: &[Step], cols: usize) -> usize {
+    (PIECE / cols).max(1).next_multiple_of(group_of(steps))
+}
+
+/// Undoes a chain: `worked` are whole rows as the codec gave them, from the start of a group on, the values `range` of the
+/// tensor; `out` is room for their elements.
 pub(crate) fn finish<R: Elements>(
     steps: &[Step],
     dtype: Dtype,
@@ -107,7 +130,7 @@ pub(crate) fn finish<R: Elements>(
     let level = Level::detect();
     let size = dtype.size();
     let cols = cols.max(1);
-    let rows = (PIECE / cols).max(1);
+    let rows = piece_rows(steps, cols);
     let pieces: Vec<(&mut [R], &mut [u8])> =
         worked.chunks_mut(rows * cols).zip(out.chunks_mut(rows * cols * size)).collect();
     let undo = |_: &mut (), i: usize, (values, out): (&mut [R], &mut [u8])| {

@@ -84,6 +84,12 @@ pub(crate) fn encode(
     job.run(target)
 }
 
+/// Variance of the finite values about their mean.
+pub(crate) fn variance(view: &TensorView<'_>, workers: &Workers) -> Result<f64> {
+    let scan = scan(view, Level::detect(), workers, true)?;
+    Ok(scan.variance * scan.unit * scan.unit)
+}
+
 /// Bits a value at a step, from a sample.
 pub(crate) fn estimate(view: &TensorView<'_>, label: &Label<'_>, step: f64, effort: Effort) -> Result<f64> {
     let options = EncodeOptions::new(Goal::Step(step)).with_effort(effort);
