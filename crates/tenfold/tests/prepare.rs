@@ -188,11 +188,17 @@ fn every_step_comes_back_in_every_dtype() {
     for (i, dtype) in FLOATS.into_iter().enumerate() {
         let s = Sample::of(dtype, &[203, 46], Kind::Shifted, i as u64).sprinkle(700, 4);
         for (name, steps) in chains(46, &s.reals()) {
-            let blob =
-                tenfold::encode(&s.view(), &options(Goal::Step(0.2), steps).with_lane_values(64)).unwrap();
+            let step = if dtype.size() == 1 { 0.8 } else { 0.2 };
+            let options = options(Goal::Step(step), steps).with_lane_values(64);
+            let blob = tenfold::encode(&s.view(), &options).unwrap();
             let info = tenfold::inspect(&blob).unwrap();
-            assert_eq!(info.codec, Codec::Levels, "{dtype} {name}");
             let back = decode(&blob);
+            if dtype.size() == 1 && info.codec == Codec::Planes {
+                // Few different values: lossless takes less.
+                assert_eq!(back.data, s.data);
+                continue;
+            }
+            assert_eq!(info.codec, Codec::Levels, "{dtype} {name}");
             for (k, (a, b)) in s.reals().iter().zip(to_reals(dtype, &back.data)).enumerate() {
                 if !a.is_finite() {
                     let at = k * dtype.size()..(k + 1) * dtype.size();
