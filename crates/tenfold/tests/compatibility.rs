@@ -105,6 +105,11 @@ const FEATURES: &[&str] = &[
     "kept elements",
     "kept run",
     "exact working value",
+    "Hadamard",
+    "means",
+    "DCT",
+    "rotary positions",
+    "delta",
 ];
 
 /// Features that every float dtype has in both codecs, except for infinities where there are none.

@@ -2,7 +2,8 @@
 
 use super::common::{Kind, Random, Sample, decode, specials};
 use super::{Made, Vector};
-use tenfold::prepare::{Axis, Step, Weights};
+use tenfold::prepare::Scaling as PrepareScaling;
+use tenfold::prepare::{Axis, Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Step, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 /// Options in the order in which they matter here.
@@ -91,6 +92,69 @@ fn prepared() -> Vec<Vector> {
         options(Goal::Bits(2.0), Effort::Best, 64).with_steps(vec![columns(36), rows(48)]),
         gauss(Dtype::F16, 170),
     ));
+    let shifted = |dtype: Dtype| move || Sample::of(dtype, &[26, 40], Kind::Shifted, 180).sprinkle(300, 6);
+    let reals = shifted(Dtype::F32)().reals();
+    let chain = |name: &str, note: &'static str, shows: &[&str], steps: Vec<Step>, dtype: Dtype| {
+        vector(name, note, shows, step(0.2, Effort::Balanced, steps), shifted(dtype))
+    };
+    let means = || Step::Means(Means::of(&reals, 40));
+    let wide = Step::Means(Means::of(&[1000.3f32, 1000.301].map(|v| v + 0.001).repeat(20).repeat(2), 40));
+    let delta = |n| Step::Delta(Delta::new(n).unwrap());
+    let rope = || Rope::new(20, 1e4).unwrap();
+    let llama = PrepareScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 64.0 };
+    let list = Positions::List(vec![7, 100_000, 0]);
+    let turned =
+        rope().with_pairing(Pairing::Neighbours).with_turned(8).unwrap().with_positions(list).unwrap();
+    let scaled = rope().with_scaling(llama).unwrap().with_positions(Positions::From(1000)).unwrap();
+    let slow = rope().with_scaling(PrepareScaling::Linear(4.0)).unwrap();
+    all.extend([
+        chain("means_bf16", "means as bf16", &["means", "kept elements"], vec![means()], Dtype::Bf16),
+        chain("means_f32", "means as f32", &["means"], vec![wide], Dtype::F32),
+        chain("means_f64", "a sum in f64", &["means"], vec![means()], Dtype::F64),
+        chain("delta_f32", "sums from row to row", &["delta"], vec![delta(8)], Dtype::F32),
+        chain(
+            "delta_means",
+            "differences of what is left",
+            &["delta", "means"],
+            vec![means(), delta(5)],
+            Dtype::F16,
+        ),
+        chain(
+            "hadamard_f32",
+            "blocks of 8",
+            &["Hadamard"],
+            vec![Step::Hadamard(Hadamard::new(3, 9).unwrap())],
+            Dtype::F32,
+        ),
+        chain(
+            "dct_f16",
+            "blocks of 16 and one of 8",
+            &["DCT"],
+            vec![Step::Dct(Dct::new(4).unwrap())],
+            Dtype::F16,
+        ),
+        chain(
+            "rope_f32",
+            "halves, positions from 1000, as in Llama 3",
+            &["rotary positions"],
+            vec![Step::Rope(scaled)],
+            Dtype::F32,
+        ),
+        chain(
+            "rope_f64",
+            "halves, linear scaling",
+            &["rotary positions"],
+            vec![Step::Rope(slow)],
+            Dtype::F64,
+        ),
+        chain(
+            "rope_chain",
+            "neighbours, some columns only, listed positions, then means, weights and DCT",
+            &["rotary positions", "means", "DCT", "weights of columns"],
+            vec![Step::Rope(turned), means(), columns(40), Step::Dct(Dct::new(5).unwrap())],
+            Dtype::F32,
+        ),
+    ]);
     all.push(vector(
         "weights_outlier",
         "a working value that no level can hold",

@@ -124,6 +124,10 @@ fn read_steps(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype) -> usize {
                     set.insert("kept run".into());
                 }
             }
+            1 | 5 | 6 | 8 | 9 => {
+                let names = ["Hadamard", "", "", "", "means", "DCT", "", "rotary positions", "delta"];
+                set.insert(names[id - 1].into());
+            }
             _ => panic!("a step that no vector has: {id}"),
         }
     }

@@ -136,6 +136,10 @@ pub(crate) fn finish<R: Elements>(
     let undo = |_: &mut (), i: usize, (values, out): (&mut [R], &mut [u8])| {
         let first = range.start + i * rows * cols;
         steps.iter().rev().for_each(|step| step.inverse(values, cols, first / cols));
+        // Only a forged blob leaves the range of working values; what comes of that is finite all the same.
+        for v in values.iter_mut().filter(|v| v.wide().is_nan()) {
+            *v = R::of(0.0);
+        }
         R::store(level, dtype, values, out);
         if let Some(Step::Kept(kept)) = steps.first() {
             kept.apply(first..first + values.len(), out);

@@ -16,6 +16,11 @@ fn run(start: u64, len: u32, element: u32) -> Vec<u8> {
     [&start.to_le_bytes()[..], &len.to_le_bytes(), &element.to_le_bytes()].concat()
 }
 
+/// Rotary positions, half with half: columns of a head and those turned, the base, and what follows it.
+fn rope(head: u8, turned: u8, base: f64, rest: &[u8]) -> Vec<u8> {
+    step(8, &[&[0, head, turned][..], &base.to_le_bytes(), rest].concat())
+}
+
 /// The sound blob behind these steps.
 fn with(steps: &[Vec<u8>]) -> Vec<u8> {
     header(sound, |h| h.steps = [&[steps.len() as u8][..], &steps.concat()].concat())
@@ -41,6 +46,29 @@ pub fn steps() -> Vec<Fault> {
                 p.splice(14..15, [1, 2, 0]);
                 p.resize(p.len().next_multiple_of(4), 0);
             })
+        }),
+        data("means_width", "means step", "means of three bytes", move || {
+            with(&[step(5, &[&[3][..], &vec![0; 3 * cols]].concat())])
+        }),
+        data("means_count", "means step", "a mean is missing", move || {
+            with(&[step(5, &[&[2][..], &vec![0; 2 * cols - 2]].concat())])
+        }),
+        data("means_infinite", "means step", "an infinite mean", move || {
+            with(&[step(5, &[&[2, 0x80, 0x7f][..], &vec![0; 2 * cols - 2]].concat())])
+        }),
+        data("hadamard_block", "Hadamard", "blocks of 2^15", move || with(&[step(1, &[15, 0, 0, 0, 0])])),
+        data("dct_block", "DCT", "blocks of 64", move || with(&[step(6, &[6])])),
+        data("delta_one", "delta", "groups of one row", move || with(&[step(9, &[1])])),
+        data("delta_twice", "delta", "twice", move || with(&[step(9, &[2]), step(9, &[2])])),
+        data("rope_head", "rotary", "heads that do not divide the columns", move || {
+            with(&[rope(7, 6, 1e4, &[0, 0, 0])])
+        }),
+        data("rope_odd", "rotary", "an odd number of columns is turned", move || {
+            with(&[rope(cols as u8, 3, 1e4, &[0, 0, 0])])
+        }),
+        data("rope_base", "rotary", "a base of one", move || with(&[rope(cols as u8, 2, 1.0, &[0, 0, 0])])),
+        data("rope_positions", "rotary", "no positions", move || {
+            with(&[rope(cols as u8, 2, 1e4, &[0, 1, 0])])
         }),
         data("kept_none", k, "no run", move || with(&[kept(&[])])),
         data("kept_length", k, "a byte is missing", move || with(&[step(4, &run(0, 1, 1)[1..])])),
