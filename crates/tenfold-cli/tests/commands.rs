@@ -216,4 +216,7 @@ fn importance_reaches_the_blobs_and_mistakes_are_named() {
     }
     let text = bench.fails(2, &with(&["--lossless", "--importance", "channels.safetensors"]));
     assert!(text.contains("--lossless"), "{text}");
+    let text =
+        bench.fails(2, &with(&["--bits", "4", "--engine", "cuda", "--importance", "channels.safetensors"]));
+    assert!(text.contains("on the CPU"), "{text}");
 }

@@ -7,7 +7,7 @@ use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Goal, Outcome, Ten
 
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 use crate::device::Device;
-use crate::encode::{EncodeRequest, encode, encode_workspace_len};
+use crate::encode::{EncodeRequest, check_options, encode, encode_workspace_len};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, room};
 use crate::status::Status;
@@ -148,7 +148,7 @@ impl Engine for CudaEngine {
     }
 
     fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> tenfold::Result<Vec<u8>> {
-        options.validate()?;
+        check_options(options)?;
         let mut exactly = options.clone();
         exactly.goal = Goal::Lossless;
         tenfold::meet_goal(

@@ -1,6 +1,6 @@
 //! What a kernel says of its work: a code on the device, an error on the host.
 
-use tenfold::{Codec, Error, FORMAT_VERSION, Limits};
+use tenfold::{Codec, Error, ErrorKind, FORMAT_VERSION, Limits};
 
 /// What a device leaves behind for each blob; readable once the stream has passed the call.
 ///
@@ -160,6 +160,12 @@ impl Status {
             Code::Version => Error::UnsupportedVersion { found: detail as u8, supported: FORMAT_VERSION },
             Code::Dtype => unsupported("dtype"),
             Code::Codec => unsupported("codec"),
+            Code::Step if tenfold::format::knows_step(detail as u8) => Error::Engine {
+                kind: ErrorKind::Unsupported,
+                reason: format!(
+                    "the blob has preparation step {detail}, which is undone on the CPU so far: decode it there"
+                ),
+            },
             Code::Step => unsupported("preparation step"),
             Code::Trellis => unsupported("trellis"),
             Code::OtherEngine => Error::OtherEngine {

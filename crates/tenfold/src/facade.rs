@@ -66,7 +66,7 @@ fn prepared_target(
     target: Target,
 ) -> Result<Target> {
     let weighted = steps.iter().any(|s| matches!(s, Step::Weights(_)));
-    let growth = (prepare::group_of(steps).min(view.rows().max(1)) + 1) as f64 / 2.0;
+    let growth = rate::growth(steps, view.rows());
     Ok(match target {
         Target::Nmse(v) if weighted => Target::Nmse(v / growth),
         Target::Nmse(v) => Target::Mse(v * rate::variance(view, workers)? / growth),

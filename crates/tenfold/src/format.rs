@@ -15,6 +15,11 @@ pub use crate::levels::{CODED, ESCAPES_SHIFT, EXACT, OFFSETS, UNITS};
 pub use crate::lossless::{LOG as PLANE_LOG, PLANE_CODED, PLANE_CONSTANT, PLANE_STORED};
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
 
+/// Whether this crate undoes preparation steps of a number.
+pub fn knows_step(id: u8) -> bool {
+    crate::prepare::knows(id)
+}
+
 /// Where each tile of a blob starts, in bytes from the blob's start, and at the end the length of the blob. Reads the
 /// header alone; for engines that move a blob piece by piece.
 ///

@@ -299,3 +299,22 @@ fn numbers_that_make_no_sense_are_the_callers_fault() {
         }
     }
 }
+
+#[test]
+fn errors_as_large_as_the_tensor_itself_take_next_to_nothing() {
+    let s = Sample::of(Dtype::F32, &[128, 64], Kind::Gaussian, 77);
+    let power = s.reals().iter().map(|v| v * v).sum::<f64>() / s.len() as f64;
+    let mut last = usize::MAX;
+    for share in [0.3, 0.5, 0.7, 0.8, 0.9, 0.97, 1.01, 1.5, 100.0] {
+        let blob = s.encode(Goal::Mse(share * power), Effort::Balanced);
+        let error = mse(&s.reals(), &to_reals(s.dtype, &decode(&blob).data));
+        assert!(error <= share * power, "{share}: {error}");
+        assert!(
+            blob.len() <= last.saturating_add(40),
+            "{share} of the power takes {} bytes, less error {last}",
+            blob.len()
+        );
+        last = blob.len();
+    }
+    assert!(last < 200, "{last} bytes of nothing");
+}

@@ -48,6 +48,10 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
                            with --lossless or --max-error";
             return Err(Usage(message.into()).into());
         }
+        if args.engine.engine == EngineArg::Cuda {
+            let message = "with --importance tensors are encoded on the CPU so far: leave --engine out";
+            return Err(Usage(message.into()).into());
+        }
         options.importance = Importance::read(path)?;
     }
     if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {

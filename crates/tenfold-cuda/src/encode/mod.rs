@@ -34,7 +34,7 @@ pub struct EncodeRequest {
     /// Where the blob goes, at an address that is a multiple of 16. [`tenfold::max_encoded_len`] bytes always
     /// suffice; if fewer do not, the status says how many are needed and nothing after the end was touched.
     pub out: DeviceSlice,
-    /// What to reach. Threads mean nothing here.
+    /// What to reach. Threads mean nothing here; preparation steps are refused.
     pub options: EncodeOptions,
 }
 
@@ -52,7 +52,7 @@ impl EncodeRequest {
 
     /// Number of elements, once everything that the host can know has been checked.
     fn check(&self) -> Result<usize> {
-        self.options.validate()?;
+        check_options(&self.options)?;
         if self.shape.len() > MAX_DIMS {
             let dims = self.shape.len();
             return Err(Error::InvalidArgument(format!(
@@ -74,6 +74,18 @@ impl EncodeRequest {
             ));
         }
         Ok(values)
+    }
+}
+
+/// Checks what is asked for, whatever the tensor.
+pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
+    options.validate()?;
+    match options.steps.first() {
+        Some(step) => Err(Error::InvalidArgument(format!(
+            "preparation steps ({}; importance makes such) are done on the CPU so far: encode and decode there",
+            step.name()
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tenfold::{DecodeOptions, Engine, Error, ErrorKind};
+use tenfold::{DecodeOptions, Engine, ErrorKind};
 
 use crate::Case;
 use crate::device::Subject;
@@ -29,7 +29,7 @@ fn file(folder: &str, entry: &Value, key: &str) -> Vec<u8> {
 }
 
 /// Steps that a device refuses so far, as the names of their vectors begin.
-const NOT_YET: [&str; 5] = ["means", "delta", "hadamard", "dct", "rope"];
+const NOT_YET: [&str; 7] = ["weights", "kept", "means", "delta", "hadamard", "dct", "rope"];
 
 fn not_yet(entry: &Value) -> bool {
     let name = entry["name"].as_str().unwrap();
@@ -39,7 +39,7 @@ fn not_yet(entry: &Value) -> bool {
 /// A step that is not known is refused by its number, whatever it holds.
 fn refused(subject: &Subject, entry: &Value, blob: &[u8]) {
     let error = subject.engine().decode(blob, &DecodeOptions::default()).unwrap_err();
-    let step = matches!(error, Error::UnsupportedFeature { what: "preparation step", .. });
+    let step = error.kind() == ErrorKind::Unsupported && error.to_string().contains("preparation step");
     assert!(step || error.kind() == ErrorKind::Data, "{}: {error}", entry["name"]);
 }
 

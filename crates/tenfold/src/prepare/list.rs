@@ -50,6 +50,11 @@ pub(super) fn allowed(id: u8, codec: u8) -> bool {
     }
 }
 
+/// Whether a step may stand before any codec of this crate.
+pub(crate) fn knows(id: u8) -> bool {
+    allowed(id, CODEC_LEVELS)
+}
+
 /// Writes a chain.
 pub(crate) fn write(steps: &[Step], out: &mut Vec<u8>) -> Result<()> {
     let count = u8::try_from(steps.len())

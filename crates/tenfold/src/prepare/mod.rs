@@ -2,8 +2,9 @@
 //!
 //! Normative: docs/format.md, 'Preparation steps'. A step that is asked for, one that is stored and one
 //! that is done are the same [`Step`]: none of them has anything to choose. `list` reads and writes the steps of a
-//! header, `tensor` does them to a whole tensor and undoes them.
+//! header, `tensor` does them to a whole tensor and undoes them, `auto` finds out which are worth it.
 
+mod auto;
 mod dct;
 mod delta;
 mod hadamard;
@@ -15,11 +16,12 @@ mod rope;
 mod tensor;
 mod weights;
 
+pub use auto::{auto, choose};
 pub use dct::Dct;
 pub use delta::Delta;
 pub use hadamard::Hadamard;
 pub use kept::Kept;
-pub(crate) use list::{read, write};
+pub(crate) use list::{knows, read, write};
 pub use means::Means;
 pub(crate) use real::Elements;
 pub use real::Real;

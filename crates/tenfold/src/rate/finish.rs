@@ -62,6 +62,8 @@ impl Job<'_> {
         let mut want = self.want(target);
         let mut bracket = Bracket::default();
         let mut nearest = Nearest::default();
+        // Of those that kept an error goal, the one that came closest.
+        let mut good = None;
         let rounds = if self.view.len() < 1 << 20 { 12 } else { 8 };
         for round in 0..rounds {
             let full = self.encode_all(&plan, target)?;
@@ -74,9 +76,19 @@ impl Job<'_> {
                     off.abs() <= self.slack() || (off < 0.0 && plan.step() <= self.finest * 1.001)
                 }
                 Target::Cap(_) => off <= 0.0005 && (off > -0.006 || stuck),
-                Target::Mse(mse) => full.error <= mse * self.scan.finite as f64 && (off < 0.015 || stuck),
+                Target::Mse(mse) => {
+                    // No coarser step helps where nothing is left.
+                    let nothing = full.tiles.iter().all(|t| t.all_zero);
+                    full.error <= mse * self.scan.finite as f64 && (off < 0.015 || stuck || nothing)
+                }
                 _ => true,
             };
+            if let Target::Mse(mse) = target
+                && full.error <= mse * self.scan.finite as f64
+                && good.as_ref().is_none_or(|g: &(f64, Plan)| off < g.0)
+            {
+                good = Some((off, plan.clone()));
+            }
             if met {
                 let blob = full.into_blob(self, &plan)?;
                 match target {
@@ -99,9 +111,12 @@ impl Job<'_> {
                 break;
             }
         }
-        match target {
-            Target::Cap(cap) => self.coarsest(plan, cap),
-            Target::Bytes(_) => self.tune_weight(nearest.plan.unwrap_or(plan), want, target),
+        match (target, good) {
+            (Target::Cap(cap), _) => self.coarsest(plan, cap),
+            (Target::Bytes(_), _) => self.tune_weight(nearest.plan.unwrap_or(plan), want, target),
+            (_, Some((_, plan))) => {
+                Ok(Outcome::Blob(self.encode_all(&plan, target)?.into_blob(self, &plan)?))
+            }
             _ => Ok(Outcome::Failed(None)),
         }
     }

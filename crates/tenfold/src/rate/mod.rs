@@ -17,6 +17,7 @@ mod write;
 use crate::error::Result;
 use crate::options::{Effort, EncodeOptions, Goal};
 use crate::policy::Outcome;
+use crate::prepare::{Step, group_of};
 use crate::quant::cost::CostTable;
 use crate::simd::Level;
 use crate::view::TensorView;
@@ -82,6 +83,12 @@ pub(crate) fn encode(
         t => t,
     };
     job.run(target)
+}
+
+/// How much larger the mean squared error of a tensor is than that of the values that a chain makes of it: errors of
+/// differences add up.
+pub(crate) fn growth(steps: &[Step], rows: usize) -> f64 {
+    (group_of(steps).min(rows.max(1)) + 1) as f64 / 2.0
 }
 
 /// Variance of the finite values about their mean.

@@ -1,0 +1,103 @@
+//! Which chain takes the fewest bits for a tensor, found on a sample of it.
+
+use super::tensor::{Prepared, check};
+use super::{Dct, Delta, Hadamard, Means, Step};
+use crate::error::Result;
+use crate::options::{Effort, EncodeOptions, Goal};
+use crate::rate::{self, Label};
+use crate::view::TensorView;
+use crate::workers::Workers;
+
+/// The chain of those given that takes the fewest bits at the same error, its own bytes counted; the first of equals.
+///
+/// All are tried on a sample of values, at about the step that the first reaches the goal with. Where there is nothing to
+/// quantise, the answer is the first.
+pub fn choose(view: &TensorView<'_>, options: &EncodeOptions, chains: &[Vec<Step>]) -> Result<Vec<Step>> {
+    options.validate()?;
+    chains.iter().try_for_each(|chain| check(chain, view))?;
+    let workers = Workers::new(options.threads, &options.stop)?;
+    let first = chains.first().cloned().unwrap_or_default();
+    if !view.dtype().is_float() || view.is_empty() {
+        return Ok(first);
+    }
+    let step = step_for(view, options.goal, &first, &workers)?;
+    let Some(step) = step.filter(|s| s.is_normal()) else { return Ok(first) };
+    let mut best = (f64::INFINITY, first);
+    for chain in chains {
+        let bits = bits(view, step, chain, &workers)?;
+        if bits < best.0 {
+            best = (bits, chain.clone());
+        }
+    }
+    Ok(best.1)
+}
+
+/// The chain for a tensor that nothing is known of: none, means of columns, a rotation of either kind, differences of rows, or
+/// means before one of these.
+///
+/// ```
+/// use tenfold::prepare::{Step, auto};
+/// use tenfold::{EncodeOptions, Goal, TensorView};
+/// // A mean for each column, much larger than what else is there.
+/// let values: Vec<f32> = (0..8192).map(|i| (i % 64 * 37 % 64) as f32 + ((i * i) as f32 * 0.7).sin()).collect();
+/// let view = TensorView::from_slice(&values, &[128, 64])?;
+/// let options = EncodeOptions::new(Goal::Nmse(1e-3));
+/// let steps = auto(&view, &options)?;
+/// assert!(matches!(steps[..], [Step::Means(_), ..]));
+/// let blob = tenfold::encode(&view, &options.clone().with_steps(steps))?;
+/// assert!(blob.len() * 3 < tenfold::encode(&view, &options)?.len() * 2);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn auto(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Step>> {
+    // A bound on every error leaves no room for steps.
+    let Some(values) = view.to_f64().filter(|v| !v.is_empty() && !matches!(options.goal, Goal::MaxError(_)))
+    else {
+        return Ok(Vec::new());
+    };
+    let means = Step::Means(Means::of(&values, view.cols()));
+    let rest: [Vec<Step>; 6] = [
+        vec![],
+        vec![Step::Hadamard(Hadamard::new(7, 1)?)],
+        vec![Step::Dct(Dct::new(3)?)],
+        vec![Step::Dct(Dct::new(5)?)],
+        vec![Step::Delta(Delta::new(2)?)],
+        vec![Step::Delta(Delta::new(8)?)],
+    ];
+    let with = |chain: &Vec<Step>| [&[means.clone()][..], chain].concat();
+    let chains: Vec<Vec<Step>> = rest.iter().cloned().chain(rest.iter().map(with)).collect();
+    choose(view, options, &chains)
+}
+
+/// Bits of a whole tensor at a step, behind a chain; infinite where the chain throws values out of range.
+fn bits(view: &TensorView<'_>, step: f64, chain: &[Step], workers: &Workers) -> Result<f64> {
+    let prepared = Prepared::new(view, chain, workers)?;
+    if !prepared.finite {
+        return Ok(f64::INFINITY);
+    }
+    let label = Label::new(view.dtype(), &prepared.steps)?;
+    // Errors of differences add up, so they are to be smaller.
+    let step = step / rate::growth(chain, view.rows()).sqrt();
+    let each = rate::estimate(&prepared.view(view.shape())?, &label, step, Effort::Fast)?;
+    Ok(each * view.len() as f64)
+}
+
+/// About the step that reaches a goal with a chain; none if there is nothing to choose.
+fn step_for(view: &TensorView<'_>, goal: Goal, chain: &[Step], workers: &Workers) -> Result<Option<f64>> {
+    let n = view.len() as f64;
+    let deviation = rate::variance(view, workers)?.sqrt();
+    let wanted = match goal {
+        Goal::Bits(b) => b * n,
+        Goal::Ratio(r) => view.data().len() as f64 * 8.0 / r,
+        Goal::MaxBytes(cap) => cap as f64 * 8.0,
+        Goal::Mse(v) => return Ok(Some((3.0 * v).sqrt())),
+        Goal::Nmse(v) => return Ok(Some((3.0 * v).sqrt() * deviation)),
+        Goal::Step(v) => return Ok(Some(v)),
+        Goal::MaxError(_) | Goal::Lossless => return Ok(None),
+    };
+    let (mut fine, mut coarse) = (deviation / 65536.0, deviation * 64.0);
+    for _ in 0..10 {
+        let middle = (fine * coarse).sqrt();
+        if bits(view, middle, chain, workers)? > wanted { fine = middle } else { coarse = middle }
+    }
+    Ok(Some((fine * coarse).sqrt()))
+}
