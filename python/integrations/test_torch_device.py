@@ -88,6 +88,37 @@ def test_lossy_blobs_decode_as_on_the_cpu(device: torch.device, dtype: torch.dty
     assert same_bits(tenfold.torch.decode(on(device, blob), shape=(64, 96), dtype=dtype), expected)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_blobs_with_steps_are_decoded_by_the_cpu(device: torch.device, dtype: torch.dtype) -> None:
+    x = values_of(dtype, 64, 96)
+    blob = on_host(x, bits=3, importance=range(1, 97))
+    expected = decoded_on_host(blob, x).to(device)
+    assert tenfold.inspect(blob).steps[-1] == "column weights"
+    for found in (
+        tenfold.torch.decode(on(device, blob)),
+        tenfold.torch.decode(blob, device=_stated(device)),
+        tenfold.torch.decode(blob, out=torch.empty_like(expected)),
+    ):
+        assert found.device == device and same_bits(found, expected)
+    wide = tenfold.torch.decode(on(device, blob), dtype=torch.float32)
+    assert wide.dtype == torch.float32 and torch.equal(wide.nan_to_num(), expected.float().nan_to_num())
+    outs = [torch.empty_like(expected)]
+    tenfold.torch.decode_many([blob], outs)
+    assert same_bits(outs[0], expected)
+
+
+def test_steps_are_refused_where_nobody_waits(device: torch.device) -> None:
+    blob = on(device, on_host(torch.randn(64, 96), bits=3, importance=range(1, 97)))
+    out = torch.empty(64, 96, device=device)
+    with pytest.raises(tenfold.UnsupportedError, match="column weights"):
+        tenfold.torch.Decoder([blob], [out])
+    with pytest.raises(tenfold.UnsupportedError, match="on the CPU"):
+        tenfold.torch.decode(blob, out=out)
+        tenfold.torch.check()
+    with pytest.raises(tenfold.ArgumentError, match="on the CPU"):
+        tenfold.torch.encode(torch.randn(64, 96, device=device), bits=3, importance=range(1, 97))
+
+
 def _stated(device: torch.device) -> str:
     return str(device)
 

@@ -1,6 +1,6 @@
 //! A tensor and options drawn from the input.
 
-use tenfold::prepare::{Axis, Step, Weights};
+use tenfold::prepare::{Axis, Dct, Delta, Hadamard, Means, Positions, Rope, Step, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal, Tensor};
 
 use super::draw::Draw;
@@ -44,16 +44,7 @@ impl Case {
             6 => Goal::MaxBytes((number.min(1e6) * bytes as f64 / 64.0) as usize),
             _ => Goal::Step(number),
         };
-        let steps = match content & 6 {
-            2 => weights(Axis::Columns, shape.last().copied().unwrap_or(1), &data),
-            4 => weights(Axis::Rows, shape.split_last().map_or(1, |(_, rows)| rows.iter().product()), &data),
-            6 if content & 8 != 0 => {
-                let cols = shape.last().copied().unwrap_or(1);
-                let rows = shape.split_last().map_or(1, |(_, rows)| rows.iter().product());
-                [weights(Axis::Rows, rows, &data), weights(Axis::Columns, cols, &data)].concat()
-            }
-            _ => Vec::new(),
-        };
+        let steps = steps(content >> 1, &shape, &data);
         let options = EncodeOptions::new(goal)
             .with_effort(effort)
             .with_lane_values(lane_values)
@@ -63,10 +54,29 @@ impl Case {
     }
 }
 
-/// Weights from the first bytes of the content.
-fn weights(axis: Axis, n: usize, data: &[u8]) -> Vec<Step> {
-    let eighths = (0..n).map(|j| data.get(j).map_or(0, |&b| b as i8)).collect();
-    vec![Step::Weights(Weights::new(axis, eighths))]
+/// One chain of eight, with numbers from the first bytes of the content.
+fn steps(which: u8, shape: &[usize], data: &[u8]) -> Vec<Step> {
+    let cols = shape.last().copied().unwrap_or(1);
+    let rows = shape.split_last().map_or(1, |(_, rows)| rows.iter().product());
+    let byte = |j: usize| data.get(j).copied().unwrap_or(0);
+    let weights = |axis, n: usize| Step::Weights(Weights::new(axis, (0..n).map(|j| byte(j) as i8).collect()));
+    let means =
+        || Step::Means(Means::new(&(0..cols).map(|j| f32::from(byte(j) as i8) / 16.0).collect::<Vec<_>>()));
+    let delta = Delta::new(2 + usize::from(byte(0) % 30)).map(Step::Delta);
+    let rope = Rope::new(cols, 1e4)
+        .and_then(|r| r.with_positions(Positions::From(u64::from(byte(1)))))
+        .map(Step::Rope);
+    match which % 8 {
+        1 => vec![weights(Axis::Columns, cols)],
+        2 => vec![weights(Axis::Rows, rows)],
+        3 => vec![weights(Axis::Rows, rows), weights(Axis::Columns, cols)],
+        4 => vec![means()],
+        5 => delta.into_iter().collect(),
+        6 => Dct::new(2 + byte(0) % 4).into_iter().map(Step::Dct).collect(),
+        // No head has an odd number of columns.
+        7 => rope.into_iter().chain([means()]).chain(Hadamard::new(5, 7).map(Step::Hadamard)).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Up to four dimensions with at most `most` values; a few are empty or without dimensions.

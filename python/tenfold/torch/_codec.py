@@ -86,7 +86,8 @@ def decode(
 
     A blob of the host is checked in full before this returns, wherever the tensor goes. A blob on a CUDA device is decoded
     there on torch's current stream: with ``out``, or with ``shape`` and ``dtype``, nothing waits for the device, and
-    :func:`tenfold.torch.check` says later whether all was well; without them the call waits for the blob's header.
+    :func:`tenfold.torch.check` says later whether all was well; without them the call waits for the blob's header. Blobs with
+    preparation steps (importance) are decoded by the CPU so far, and copied; with ``out`` or ``shape`` a device refuses them.
 
     Args:
         blob: bytes, any contiguous buffer, or a tensor of uint8 on the CPU or a CUDA device.
@@ -154,6 +155,9 @@ def _from_device(
     info = _cuda.inspect(blob)
     own = dtype_of(info.dtype)
     final = dtype or own
+    if info.steps:
+        # Devices do not undo steps so far.
+        return _from_host(host_blob(blob.cpu()), blob.device, None, dtype, limits, 0)
     result = empty(info.shape, final if _cuda.converts(info, final) else own, blob.device)
     _cuda.decode([blob], [result], [info], limits)
     return result.to(final)
@@ -173,16 +177,19 @@ def _from_host(
         dtype = out.dtype
     own = dtype_of(info.dtype)
     final = dtype or own
-    on_device = _device.is_ours(target)
-    direct = final == own or (on_device and _cuda.converts(info, final))
-    result = out if out is not None and direct else empty(info.shape, final if direct else own, target)
+    # Devices do not undo steps so far: the result is copied there.
+    copied = _device.is_ours(target) and bool(info.steps)
+    on_device = _device.is_ours(target) and not copied
+    direct = not copied and (final == own or (on_device and _cuda.converts(info, final)))
+    place = torch.device("cpu") if copied else target
+    result = out if out is not None and direct else empty(info.shape, final if direct else own, place)
     if on_device:
         _cuda.decode_from_host([blob], [result], [info], limits)
     else:
         _native.decode_into(blob, host_bytes(result), None, threads, limits.max_bytes)
         written(result)
     if out is None:
-        return result.to(final)
+        return result.to(target, final)
     return out if result is out else out.copy_(result)
 
 
@@ -219,7 +226,11 @@ def decode_many(
         check_tensor(out, "out")
         if isinstance(source, torch.Tensor):
             there.append((source, out))
-        elif _device.is_ours(out.device) and _cuda.converts(info := _native.inspect(source), out.dtype):
+        elif (
+            _device.is_ours(out.device)
+            and _cuda.converts(info := _native.inspect(source), out.dtype)
+            and not info.steps
+        ):
             check_fits(out, info)
             here.append((source, out, info))
         else:

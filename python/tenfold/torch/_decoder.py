@@ -46,6 +46,11 @@ class Decoder:
             # Read once here, so that each call saves a launch.
             infos = [_cuda.inspect(blob) for blob in self._blobs]
             for out, info in zip(self._outs, infos, strict=True):
+                if info.steps:
+                    raise UnsupportedError(
+                        f"a blob has {', '.join(info.steps)}, which the CPU undoes so far: use tenfold.torch.decode; a model "
+                        "compressed with importance cannot be kept compressed on a device yet"
+                    )
                 if tuple(out.shape) != info.shape or not _cuda.converts(info, out.dtype):
                     raise ArgumentError(
                         f"an output is {out.dtype} {tuple(out.shape)}; its blob is {info.codec} {info.dtype} {info.shape}"
