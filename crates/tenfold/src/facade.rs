@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
-use crate::blob::{Frame, Params, Parts};
+use crate::blob::{Frame, Parts};
+use crate::decode::decode_range;
 use crate::error::{Error, Result};
-use crate::levels::{self, Dequant};
 use crate::options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
 use crate::policy::{Outcome, meet_goal};
-use crate::prepare::{self, Elements, Prepared, Step};
+use crate::prepare::{self, Prepared, Step};
 use crate::rate::{self, Label, Target};
-use crate::simd::Level;
 use crate::view::{Dtype, Tensor, TensorView, byte_len, rows_of};
 use crate::workers::Workers;
 use crate::{inspect::BlobInfo, lossless};
@@ -94,9 +93,6 @@ pub fn max_encoded_len(dtype: Dtype, shape: &[usize]) -> Result<usize> {
     Ok(lossless::max_len(dtype, bytes / dtype.size()) + 10 * shape.len())
 }
 
-/// Values that are decoded before preparation steps are undone.
-const SLAB: usize = 1 << 23;
-
 /// Reads the header of a blob that this crate decodes itself.
 fn open(blob: &[u8], options: &DecodeOptions) -> Result<Frame> {
     let frame = Frame::parse_native(blob, &options.limits)?;
@@ -172,122 +168,6 @@ fn row_values(frame: &Frame, rows: Range<usize>) -> Result<(Range<usize>, Vec<us
     let values = rows.start.saturating_mul(cols)..rows.end.saturating_mul(cols);
     let values = values.start.min(frame.values)..values.end.min(frame.values);
     Ok((values, vec![rows.len(), cols]))
-}
-
-/// Decodes the values of whole rows into `out`.
-fn decode_range(
-    frame: &Frame,
-    blob: &[u8],
-    values: Range<usize>,
-    options: &DecodeOptions,
-    out: &mut [u8],
-) -> Result<()> {
-    if values.is_empty() {
-        return Ok(());
-    }
-    let workers = Workers::new(options.threads, &options.stop)?;
-    match frame.head.dtype {
-        dtype if frame.head.steps.is_empty() => decode_tiles(frame, blob, values, dtype, &workers, out),
-        Dtype::F64 => decode_prepared::<f64>(frame, blob, values, &workers, out),
-        _ => decode_prepared::<f32>(frame, blob, values, &workers, out),
-    }
-}
-
-/// Decodes rows that were prepared, a slab of them after the other, and undoes that.
-fn decode_prepared<R: Elements>(
-    frame: &Frame,
-    blob: &[u8],
-    values: Range<usize>,
-    workers: &Workers,
-    out: &mut [u8],
-) -> Result<()> {
-    let (dtype, cols) = (frame.head.dtype, frame.head.shape.last().copied().unwrap_or(1).max(1));
-    let group = prepare::group_of(&frame.head.steps).saturating_mul(cols).min(frame.values).max(1);
-    // Tiles at the seams are decoded twice, so there are to be many between two seams.
-    let slab = SLAB.max(32 * frame.head.params.geometry().tile_values()).next_multiple_of(group);
-    let (mut worked, mut spare) = (Vec::new(), Vec::new());
-    let mut rest = out;
-    for start in (values.start / group * group..values.end).step_by(slab) {
-        let range = start..(start + slab).min(frame.values).min(values.end.next_multiple_of(group));
-        let wanted = values.start.max(start)..values.end.min(range.end);
-        let (out, later) = rest.split_at_mut(wanted.len() * dtype.size());
-        rest = later;
-        worked.resize(range.len(), R::of(0.0));
-        decode_tiles(frame, blob, range.clone(), R::DTYPE, workers, bytemuck::cast_slice_mut(&mut worked))?;
-        let mut undo = |out: &mut [u8]| {
-            prepare::finish(&frame.head.steps, dtype, cols, range.clone(), &mut worked, workers, out)
-        };
-        if wanted == range {
-            undo(out)?;
-            continue;
-        }
-        // Rows of a group that nobody asked for.
-        spare.resize(range.len() * dtype.size(), 0);
-        undo(&mut spare)?;
-        let from = (wanted.start - range.start) * dtype.size();
-        out.copy_from_slice(&spare[from..from + out.len()]);
-    }
-    Ok(())
-}
-
-/// Decodes consecutive values into `out` as elements of a dtype, tile by tile.
-fn decode_tiles(
-    frame: &Frame,
-    blob: &[u8],
-    values: Range<usize>,
-    dtype: Dtype,
-    workers: &Workers,
-    out: &mut [u8],
-) -> Result<()> {
-    let level = Level::detect();
-    let geometry = frame.head.params.geometry();
-    let first = values.start / geometry.tile_values();
-    let last = (values.end - 1) / geometry.tile_values();
-    // The part of each tile that lies within the range, and where it goes.
-    let window = |i: usize| {
-        let t = geometry.tile(i, frame.values);
-        let from = values.start.max(t.start) - t.start;
-        (t, from..values.end.min(t.start + t.len) - t.start)
-    };
-    let mut pieces = Vec::with_capacity(last - first + 1);
-    let mut rest = out;
-    for i in first..=last {
-        let (piece, later) = rest.split_at_mut(window(i).1.len() * dtype.size());
-        pieces.push(piece);
-        rest = later;
-    }
-    match &frame.head.params {
-        Params::Levels(p) => {
-            let scratch = levels::Scratch::new(level, p, !frame.head.steps.is_empty());
-            let dequant = Dequant::of(dtype, p);
-            workers.for_pieces(
-                pieces,
-                || (),
-                |_, i, out| {
-                    let (tile, window) = window(first + i);
-                    levels::decode_tile(
-                        &scratch,
-                        p,
-                        &dequant,
-                        tile,
-                        frame.tile(blob, first + i)?,
-                        window,
-                        out,
-                    )
-                },
-            )
-        }
-        Params::Planes(p) => {
-            let scratch = lossless::Scratch::new(level, p);
-            workers.for_pieces(pieces, Vec::new, |planes, i, out| {
-                let (tile, window) = window(first + i);
-                let bytes = frame.tile(blob, first + i)?;
-                lossless::decode_tile(&scratch, p, dtype, tile, bytes, window, planes, out)
-            })
-        }
-        // `open` lets none pass.
-        Params::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),
-    }
 }
 
 /// Reads a blob's header; decodes nothing.

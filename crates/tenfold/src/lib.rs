@@ -17,6 +17,7 @@
 
 mod blob;
 pub mod carry;
+mod decode;
 mod engine;
 mod entropy;
 mod error;
