@@ -10,10 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 from tqdm import tqdm
 
 from common import causal, importance, options, outside, plot, report
@@ -74,9 +73,6 @@ def jobs(subject: Causal, kept: report.Report, args: argparse.Namespace) -> tupl
     def weighted(alloc: str, effort: str = args.effort) -> Coder:
         return Tenfold(alloc, effort, args.threads, found)
 
-    def recipe(columns: Mapping[str, np.ndarray] | None) -> Coder:
-        return Measured(loss, args.effort, args.threads, tell=tqdm.write, importance=columns)
-
     def same_slope(weights: Weights, bits: float) -> Coded:
         ramp = kept.measured(coder="tenfold ramp", asked=bits)
         if ramp is None:
@@ -86,11 +82,10 @@ def jobs(subject: Causal, kept: report.Report, args: argparse.Namespace) -> tupl
     families: list[tuple[str, Coder, tuple[float, ...]]] = [
         ("tenfold equal", plain("equal"), rates),
         ("tenfold ramp", Ramp(loss, layers, plain, args.effort, tell=tqdm.write), rates),
-        ("tenfold recipe", recipe(None), rates),
+        ("tenfold recipe", Measured(loss, args.effort, args.threads, tell=tqdm.write), rates),
         ("tenfold equal + importance", weighted("equal"), rates),
         ("tenfold ramp + importance", same_slope, rates),
         ("tenfold step + importance", weighted("step"), rates),
-        ("tenfold recipe + importance", recipe(found), rates),
     ]
     families += [(f"RTN, groups of {group}", RoundToNearest(group), (2.0, 3.0, 4.0)) for group in (32, 64, 128)]
     families += [

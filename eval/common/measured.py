@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import tenfold
 
 from common.coders import Coded, Tenfold, Weights
@@ -36,11 +35,9 @@ class Measured:
     stretches: int = 10
     """In how many parts the layers are tried."""
     tell: Callable[[str], None] = lambda text: None
-    importance: Mapping[str, np.ndarray] | None = None
-    """Of columns, by tensor."""
 
     def __call__(self, weights: Weights, bits: float) -> Coded:
-        damaged = Tenfold("equal", "balanced", self.threads, self.importance)(weights, bits).weights
+        damaged = Tenfold("equal", "balanced", self.threads)(weights, bits).weights
         kinds = {name: kind(name) for name in weights}
         places = stretch(weights, self.stretches)
         offsets = [self._offsets(weights, damaged, groups) for groups in (kinds, places)]
@@ -50,8 +47,7 @@ class Measured:
         with tempfile.TemporaryDirectory() as folder:
             path, recipe = Path(folder) / "model.safetensors", Path(folder) / "recipe.toml"
             recipe.write_text("".join(entry(name, share) for name, share in shares.items()))
-            how = {"effort": self.effort, "threads": self.threads, "importance": self.importance}
-            report = tenfold.save(weights, path, recipe=recipe, bits=bits, **how)
+            report = tenfold.save(weights, path, recipe=recipe, bits=bits, effort=self.effort, threads=self.threads)
             return Coded(tenfold.load(path, threads=self.threads), report.bits_per_value, settings)
 
     def _offsets(self, weights: Weights, damaged: Weights, groups: Mapping[str, str]) -> dict[str, float]:
@@ -62,6 +58,9 @@ class Measured:
             mixed = {name: (damaged if groups[name] == group else weights)[name] for name in weights}
             rises[group] = math.log(self.loss(mixed)) - base
             self.tell(f"{group}: log loss + {rises[group]:.4f}")
+        if sum(rises.values()) <= 0:
+            # Nothing but noise: no group is worse than another.
+            return dict.fromkeys(values, 0.0)
         # A rise below a hundredth of the mean is noise.
         floor = max(sum(rises.values()) / len(rises) / 100, 1e-9)
         halves = {group: 0.5 * math.log2(max(rise, floor) / values[group]) for group, rise in rises.items()}

@@ -49,7 +49,7 @@ def test_perplexity_of_all_coders(subject, tmp_path, capsys):
     kept = json.loads((tmp_path / "perplexity-tiny.json").read_text())
     rows = {(row["coder"], row["asked"]): row for row in kept["rows"]}
     raw = rows["uncompressed", 32]["perplexity"]
-    for how in (f"{alloc}{more}" for alloc in ("equal", "step", "ramp", "recipe") for more in ("", " + importance")):
+    for how in ("equal", "step", "ramp", "recipe", "equal + importance", "step + importance", "ramp + importance"):
         fine, coarse = rows[f"tenfold {how}", 8.0], rows[f"tenfold {how}", 2.5]
         assert fine["perplexity"] == pytest.approx(raw, rel=0.01), how
         assert coarse["perplexity"] > fine["perplexity"], how
