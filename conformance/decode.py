@@ -14,6 +14,9 @@ import struct
 import sys
 import zlib
 
+from basics import Bits, Reader, Refused, corrupt, f32, require, to_element, up
+from steps import Steps
+
 MAX_BYTES = 64 << 30
 MAX_DIMS = 16
 ESCAPE = 128
@@ -27,78 +30,6 @@ DTYPES = {
 }
 CODES = {2: (0o5, 0o2), 3: (0o13, 0o04), 4: (0o23, 0o04), 5: (0o45, 0o10), 6: (0o103, 0o024),
          7: (0o235, 0o126), 8: (0o515, 0o362)}
-
-
-class Refused(Exception):
-    """A blob that must not be read; `kind` is data, unsupported or limit."""
-
-    def __init__(self, kind, message):
-        super().__init__(message)
-        self.kind = kind
-
-
-def corrupt(message):
-    return Refused("data", message)
-
-
-def require(condition, message):
-    if not condition:
-        raise corrupt(message)
-
-
-def up(n, by=4):
-    """The next multiple."""
-    return -(-n // by) * by
-
-
-class Reader:
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def take(self, n):
-        require(n <= len(self.data) - self.at, "a field reaches past the end")
-        self.at += n
-        return self.data[self.at - n:self.at]
-
-    def u8(self):
-        return self.take(1)[0]
-
-    def u32(self):
-        return int.from_bytes(self.take(4), "little")
-
-    def varint(self):
-        value = 0
-        for i in range(10):
-            byte = self.u8()
-            value |= (byte & 127) << (7 * i)
-            if byte < 128:
-                require(i == 0 or byte > 0, "a varint is not the shortest")
-                require(value < 1 << 64, "a varint is too large")
-                return value
-        raise corrupt("a varint is too long")
-
-
-class Bits:
-    """A bit string, least significant bit first."""
-
-    def __init__(self, data):
-        self.data, self.at, self.length = int.from_bytes(data, "little"), 0, 8 * len(data)
-
-    def take(self, n):
-        require(self.at + n <= self.length, "a bit string ends early")
-        value = (self.data >> self.at) & ((1 << n) - 1)
-        self.at += n
-        return value
-
-    def gamma(self):
-        n = 0
-        while not self.take(1):
-            n += 1
-            require(n <= 16, "a gamma code is too long")
-        return (1 << n) + self.take(n) - 1
-
-    def used_up(self):
-        return up(self.at, 8) == self.length
 
 
 # --- Tables ---------------------------------------------------------------------------------------
@@ -253,179 +184,6 @@ def decode(blob):
     if steps.worked and "exact finite" in seen:
         seen.add("exact working value")
     return DTYPES[dtype][0], shape, data, seen | kinds_of_elements(name, dtype, data)
-
-
-class Steps:
-    """Preparation steps: read from a header, undone behind the codec."""
-
-    FACTORS = [struct.unpack("<f", bits.to_bytes(4, "little"))[0] for bits in (
-        0x3F800000, 0x3F8B95C2, 0x3F9837F0, 0x3FA5FED7, 0x3FB504F3, 0x3FC5672A, 0x3FD744FD, 0x3FEAC0C7)]
-    NAMES = {1: "Hadamard", 2: "weights", 4: "kept elements", 5: "means", 6: "DCT", 8: "rotary positions", 9: "delta"}
-
-    def __init__(self, r, codec, dtype, n, shape):
-        self.name, self.size, self.exponent, self.largest = dtype
-        self.cols = shape[-1] if shape else 1
-        self.rows = math.prod(shape[:-1])
-        self.kept, self.undone, weighted = [], [], []
-        self.seen = set()
-        count = r.u8()
-        # Rounds to the working precision.
-        self.round = (lambda v: v) if self.name == "f64" else f32
-        for i in range(count):
-            id_ = r.u8()
-            if codec != 2 or id_ not in self.NAMES:
-                raise Refused("unsupported", f"preparation step {id_}")
-            content = Reader(r.take(r.varint()))
-            if id_ == 4:
-                require(i == 0, "kept elements after another step")
-                self.read_kept(content.data, n)
-                continue
-            if id_ == 9:
-                require("delta" not in self.seen, "two delta steps")
-            read = {1: self.hadamard, 2: self.weights, 5: self.means, 6: self.dct, 8: self.rope, 9: self.delta}[id_]
-            undo = read(content)
-            require(content.at == len(content.data), f"bytes behind {self.NAMES[id_]}")
-            self.undone.append(undo)
-            if id_ == 2:
-                weighted.append(("columns", "rows")[content.data[0]])
-            else:
-                self.seen.add(self.NAMES[id_])
-        require(self.exponent or not count, "levels of a dtype that is not a float")
-        # The dtype of working values, where there are steps.
-        self.worked = (21 if self.name == "f64" else 20) if count else None
-        if weighted:
-            self.seen.add("weights of " + ", then of ".join(weighted))
-        if self.kept:
-            self.seen |= {"kept elements"} | {"kept run" for _, length, _ in self.kept if length > 1}
-
-    def weights(self, r):
-        axis = r.u8()
-        require(axis < 2, "axis of weights")
-        stored = r.take(self.rows if axis else self.cols)
-        factors = [self.factor(b - 256 * (b > 127)) for b in stored]
-        # A product of two f32 is exact in f64, so there is one rounding.
-        times = lambda i, row: [self.round(v * (factors[i] if axis else factors[j])) for j, v in enumerate(row)]
-        return lambda rows: [times(i, row) for i, row in enumerate(rows)]
-
-    @classmethod
-    def factor(cls, w):
-        octaves, eighth = divmod(-w, 8)
-        return math.ldexp(cls.FACTORS[eighth], octaves)
-
-    def means(self, r):
-        width = r.u8()
-        require(width in (2, 4), "width of means")
-        stored = r.take(width * self.cols)
-        # A bf16 is the upper half of an f32.
-        means = [struct.unpack("<f", bytes(4 - width) + stored[i:i + width])[0] for i in range(0, len(stored), width)]
-        require(all(map(math.isfinite, means)), "a mean is not finite")
-        return lambda rows: [[self.round(v + m) for v, m in zip(row, means)] for row in rows]
-
-    def delta(self, r):
-        group = r.varint()
-        require(2 <= group <= 4096, "group of delta")
-
-        def undo(rows):
-            out = []
-            for i, row in enumerate(rows):
-                out.append(row if i % group == 0 else [self.round(a + b) for a, b in zip(row, out[-1])])
-            return out
-
-        return undo
-
-    @staticmethod
-    def blocks(row, log2):
-        at = 0
-        while at < len(row):
-            n = min(1 << log2, 1 << (len(row) - at).bit_length() - 1)
-            yield row[at:at + n]
-            at += n
-
-    def hadamard(self, r):
-        log2, seed = r.u8(), r.u32()
-        require(1 <= log2 <= 14, "block of Hadamard")
-        signs, x = [], seed
-        for _ in range(self.cols):
-            x = (x * 1664525 + 1013904223) % (1 << 32)
-            signs.append(-1 if seed and x >> 31 else 1)
-
-        def turn(v):
-            n = len(v)
-            return [sum(-a if (i & j).bit_count() & 1 else a for j, a in enumerate(v)) / math.sqrt(n) for i in range(n)]
-
-        return lambda rows: [[a * s for a, s in zip((a for b in self.blocks(row, log2) for a in turn(b)), signs)]
-                             for row in rows]
-
-    def dct(self, r):
-        log2 = r.u8()
-        require(2 <= log2 <= 5, "block of DCT")
-
-        def turn(v):
-            n = len(v)
-            entry = lambda k, i: math.sqrt((2 if k else 1) / n) * math.cos(math.pi * (2 * i + 1) * k / (2 * n))
-            return [sum(entry(k, i) * a for k, a in enumerate(v)) for i in range(n)]
-
-        return lambda rows: [[a for b in self.blocks(row, log2) for a in turn(b)] for row in rows]
-
-    def rope(self, r):
-        f64 = lambda: struct.unpack("<d", r.take(8))[0]
-        pairing, head, turned, base, scaling = r.u8(), r.varint(), r.varint(), f64(), r.u8()
-        require(pairing < 2 and 0 < turned <= head <= 65536 and turned % 2 == 0 and self.cols % head == 0, "heads")
-        require(math.isfinite(base) and base > 1 and scaling < 3, "base or scaling")
-        numbers = [f64() for _ in range((0, 1, 4)[scaling])]
-        require(all(math.isfinite(v) and v > 0 for v in numbers), "numbers of scaling")
-        require(scaling < 2 or numbers[1] < numbers[2], "numbers of scaling")
-        kind, first = r.u8(), r.varint()
-        require(kind < 2, "kind of positions")
-        listed = [r.varint() for _ in range(first)] if kind else [first]
-        require(listed and max(listed) <= 1 << 32, "positions")
-        half, frequencies = turned // 2, []
-        for k in range(half):
-            f = base ** (-2 * k / turned)
-            if scaling == 1:
-                f /= numbers[0]
-            elif scaling == 2:
-                factor, low, high, original = numbers
-                m = max(0.0, min(1.0, (original * f / math.tau - low) / (high - low)))
-                f *= (1 - m) / factor + m
-            frequencies.append(f)
-
-        def turn(i, row):
-            row, position = list(row), listed[i % len(listed)] if kind else first + i
-            for start in range(0, self.cols, head):
-                for k, f in enumerate(frequencies):
-                    a, b = (start + 2 * k, start + 2 * k + 1) if pairing else (start + k, start + k + half)
-                    cos, sin = math.cos(position * f), math.sin(position * f)
-                    row[a], row[b] = row[a] * cos - row[b] * sin, row[a] * sin + row[b] * cos
-            return row
-
-        return lambda rows: [turn(i, row) for i, row in enumerate(rows)]
-
-    def read_kept(self, content, n):
-        room = max(self.size, 4)
-        require(content and len(content) % (12 + room) == 0, "length of kept elements")
-        end = 0
-        for at in range(0, len(content), 12 + room):
-            start = int.from_bytes(content[at:at + 8], "little")
-            length = int.from_bytes(content[at + 8:at + 12], "little")
-            element = content[at + 12:at + 12 + room]
-            require(length > 0 and start >= end and start + length <= n, "a run of kept elements")
-            require(not any(element[self.size:]), "bytes behind a kept element")
-            end = start + length
-            self.kept.append((start, length, element[:self.size]))
-
-    def undo(self, data):
-        if not self.worked:
-            return data
-        values = [v for v, in struct.iter_unpack("<d" if self.worked == 21 else "<f", data)]
-        rows = [values[i:i + self.cols] for i in range(0, len(values), self.cols)]
-        for undo in reversed(self.undone):
-            rows = undo(rows)
-        limit = lambda v: max(-self.largest, min(v, self.largest))
-        out = [to_element(self.name, self.exponent, limit(v)) for row in rows for v in row]
-        for start, length, element in self.kept:
-            out[start:start + length] = [element] * length
-        return b"".join(out)
 
 
 class Codec:
@@ -617,29 +375,6 @@ class Levels(Codec):
 
 
 # --- Floats ---------------------------------------------------------------------------------------
-
-def f32(v):
-    """Rounds to f32, infinite where that is too large."""
-    try:
-        return struct.unpack("<f", struct.pack("<f", v))[0]
-    except OverflowError:
-        return math.copysign(math.inf, v)
-
-
-def to_element(name, exponent_bits, y):
-    """Bytes of the element nearest to a number within the type's range, ties to even."""
-    if name in ("f16", "f32", "f64"):
-        return struct.pack({"f16": "<e", "f32": "<f", "f64": "<d"}[name], y)
-    width = 2 if name == "bf16" else 1
-    mantissa = 8 * width - 1 - exponent_bits
-    bias = (1 << exponent_bits - 1) - 1
-    # Counted in the smallest step of the number's binade; Python rounds ties to even.
-    exponent = max(math.frexp(y)[1] - 1, 1 - bias) if y else 1 - bias
-    steps = round(math.ldexp(abs(y), mantissa - exponent))
-    code = (exponent + bias - 1 << mantissa) + steps
-    sign = math.copysign(1, y) < 0
-    return (code | sign << 8 * width - 1).to_bytes(width, "little")
-
 
 def kind_of(name, bits):
     """What is special about an element, if anything."""
