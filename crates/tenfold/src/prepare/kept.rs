@@ -15,7 +15,7 @@ struct Run {
 }
 
 /// Runs of elements, in order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
     runs: Vec<Run>,
     /// Bytes of an element.

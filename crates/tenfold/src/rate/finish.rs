@@ -70,23 +70,18 @@ impl Job<'_> {
             let off = full.got / want - 1.0;
             // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
             let stuck = round >= 4 && bracket.width().is_some_and(|w| w < 0.002);
+            let keeps = matches!(target, Target::Mse(mse) if full.error <= mse * self.scan.finite as f64);
             let met = match target {
                 // No finer step helps where levels have reached their limit.
                 Target::Bytes(_) => {
                     off.abs() <= self.slack() || (off < 0.0 && plan.step() <= self.finest * 1.001)
                 }
                 Target::Cap(_) => off <= 0.0005 && (off > -0.006 || stuck),
-                Target::Mse(mse) => {
-                    // No coarser step helps where nothing is left.
-                    let nothing = full.tiles.iter().all(|t| t.all_zero);
-                    full.error <= mse * self.scan.finite as f64 && (off < 0.015 || stuck || nothing)
-                }
+                // No coarser step helps where nothing is left.
+                Target::Mse(_) => keeps && (off < 0.015 || stuck || full.tiles.iter().all(|t| t.all_zero)),
                 _ => true,
             };
-            if let Target::Mse(mse) = target
-                && full.error <= mse * self.scan.finite as f64
-                && good.as_ref().is_none_or(|g: &(f64, Plan)| off < g.0)
-            {
+            if keeps && good.as_ref().is_none_or(|g: &(f64, Plan)| off < g.0) {
                 good = Some((off, plan.clone()));
             }
             if met {
