@@ -101,7 +101,11 @@ fn mistakes_are_named() {
         let error = squeeze(vectors).unwrap_err();
         assert!(error.kind() == ErrorKind::Caller && error.to_string().contains(says), "{error}");
     }
+    // The model in place of its importance.
     let empty = dir.path().join("empty.safetensors");
+    write_standard(&empty, &[floats("layers.0.weight", &[64, 96], 0.05)], &[]);
+    let error = Importance::read(&empty).unwrap_err();
+    assert!(error.kind() == ErrorKind::Data && error.to_string().contains("a vector"), "{error}");
     write_standard(&empty, &[], &[]);
     assert_eq!(Importance::read(&empty).unwrap_err().kind(), ErrorKind::Data);
     write_standard(&empty, &[bytes("layers.0.weight", Dtype::I64, &[96])], &[]);

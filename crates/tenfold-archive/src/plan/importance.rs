@@ -48,6 +48,15 @@ impl Importance {
         let model = Model::open(path)?;
         let mut vectors = BTreeMap::new();
         for (index, item) in model.items.iter().enumerate() {
+            let matrix = item.name.ends_with(SUMS) || item.name.ends_with(COUNTS);
+            let cols = item.shape.last().copied().unwrap_or(1);
+            // Before it is read: this may be a model, and a large one.
+            if !matrix && item.values() != cols as u64 {
+                let (name, shape) = (&item.name, &item.shape);
+                let reason =
+                    format!("{name:?} has shape {shape:?}; importance is a vector, a number a column");
+                return Err(Error::malformed(path, reason));
+            }
             vectors.insert(item.name.as_str(), (item, numbers(&model, index)?));
         }
         let mut found = Vec::new();
