@@ -43,32 +43,40 @@ fn decode_prepared<R: Elements>(
     out: &mut [u8],
 ) -> Result<()> {
     let (dtype, cols) = (frame.head.dtype, frame.head.shape.last().copied().unwrap_or(1).max(1));
-    let group = prepare::group_of(&frame.head.steps).saturating_mul(cols).min(frame.values).max(1);
+    let steps = &frame.head.steps;
+    let (all, width) = (frame.values / cols, prepare::width_of(steps, cols));
+    let group = prepare::group_of(steps).min(all).max(1);
     // Tiles at the seams are decoded twice, so there are to be many between two seams.
-    let slab = SLAB.max(32 * frame.head.params.geometry().tile_values()).next_multiple_of(group);
+    let slab =
+        SLAB.max(32 * frame.head.params.geometry().tile_values()).div_ceil(cols).next_multiple_of(group);
+    let rows = values.start / cols..values.end / cols;
     let (mut worked, mut spare) = (Vec::new(), Vec::new());
     let mut rest = out;
-    for start in (values.start / group * group..values.end).step_by(slab) {
-        let range = start..(start + slab).min(frame.values).min(values.end.next_multiple_of(group));
-        let wanted = values.start.max(start)..values.end.min(range.end);
-        let (out, later) = rest.split_at_mut(wanted.len() * dtype.size());
+    for start in (rows.start / group * group..rows.end).step_by(slab) {
+        let range = start..(start + slab).min(all).min(rows.end.next_multiple_of(group));
+        let wanted = rows.start.max(start)..rows.end.min(range.end);
+        let (out, later) = rest.split_at_mut(wanted.len() * cols * dtype.size());
         rest = later;
-        worked.resize(range.len(), R::of(0.0));
-        decode_tiles(frame, blob, range.clone(), R::DTYPE, workers, bytemuck::cast_slice_mut(&mut worked))?;
-        let mut undo = |out: &mut [u8]| {
-            prepare::finish(&frame.head.steps, dtype, cols, range.clone(), &mut worked, workers, out)
-        };
+        worked.resize(range.len() * width, R::of(0.0));
+        let coded = range.start * width..range.end * width;
+        decode_tiles(frame, blob, coded, R::DTYPE, workers, bytemuck::cast_slice_mut(&mut worked))?;
+        let undo = |out: &mut [u8]| prepare::finish(steps, dtype, cols, range.start, &worked, workers, out);
         if wanted == range {
             undo(out)?;
             continue;
         }
         // Rows of a group that nobody asked for.
-        spare.resize(range.len() * dtype.size(), 0);
+        spare.resize(range.len() * cols * dtype.size(), 0);
         undo(&mut spare)?;
-        let from = (wanted.start - range.start) * dtype.size();
+        let from = (wanted.start - range.start) * cols * dtype.size();
         out.copy_from_slice(&spare[from..from + out.len()]);
     }
     Ok(())
+}
+
+/// Decodes all values as they are before steps are undone.
+pub(crate) fn decode_working(frame: &Frame, blob: &[u8], workers: &Workers, out: &mut [f32]) -> Result<()> {
+    decode_tiles(frame, blob, 0..frame.coded, Dtype::F32, workers, bytemuck::cast_slice_mut(out))
 }
 
 /// Decodes consecutive values into `out` as elements of a dtype, tile by tile.
@@ -86,7 +94,7 @@ fn decode_tiles(
     let last = (values.end - 1) / geometry.tile_values();
     // The part of each tile that lies within the range, and where it goes.
     let window = |i: usize| {
-        let t = geometry.tile(i, frame.values);
+        let t = geometry.tile(i, frame.coded);
         let from = values.start.max(t.start) - t.start;
         (t, from..values.end.min(t.start + t.len) - t.start)
     };

@@ -69,6 +69,12 @@ pub enum Error {
         /// The caller's limit.
         limit: u64,
     },
+    /// The blob names a basis that the caller has not given.
+    #[error("the blob needs the basis {fingerprint}; give it in `DecodeOptions::bases`")]
+    MissingBasis {
+        /// The name of the basis, in hexadecimal digits.
+        fingerprint: String,
+    },
     /// An argument makes no sense.
     #[error("{0}")]
     InvalidArgument(String),
@@ -127,7 +133,10 @@ impl Error {
             | Error::OtherEngine { .. } => ErrorKind::Unsupported,
             Error::Engine { kind, .. } => *kind,
             Error::LimitExceeded { .. } | Error::DoesNotFit { .. } => ErrorKind::Limit,
-            Error::InvalidArgument(_) | Error::BufferTooSmall { .. } | Error::Stopped => ErrorKind::Caller,
+            Error::InvalidArgument(_)
+            | Error::MissingBasis { .. }
+            | Error::BufferTooSmall { .. }
+            | Error::Stopped => ErrorKind::Caller,
             Error::Threads(_) => ErrorKind::Environment,
         }
     }

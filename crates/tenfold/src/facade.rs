@@ -45,32 +45,47 @@ fn encode_lossy(
     target: Target,
 ) -> Result<Outcome> {
     if options.steps.is_empty() {
-        return rate::encode(view, &Label::new(view.dtype(), &[])?, options, workers, target);
+        return rate::encode(view, &Label::new(view, &[])?, options, workers, target);
     }
     let prepared = Prepared::new(view, &options.steps, workers)?;
     if !prepared.finite {
         return Ok(Outcome::Failed(None));
     }
-    let target = prepared_target(view, &options.steps, workers, target)?;
-    let label = Label::new(view.dtype(), &prepared.steps)?;
-    rate::encode(&prepared.view(view.shape())?, &label, options, workers, target)
+    let Some(target) = prepared_target(view, &options.steps, prepared.lost, workers, target)? else {
+        return Ok(Outcome::Failed(None));
+    };
+    let label = Label::new(view, &prepared.steps)?;
+    rate::encode(&prepared.view()?, &label, options, workers, target)
 }
 
-/// What a goal for the tensor asks of the tensor as it is prepared. Steps keep squared errors as they are, but for weights,
-/// whose errors count as weighted, and differences, whose errors add up.
+/// What a goal for the tensor asks of the tensor as it is prepared; nothing if the error that cannot be made good, `lost`, is
+/// too much for it already. Steps keep squared errors as they are, but for weights and bases that are not orthonormal, whose
+/// errors count as weighted, and differences, whose errors add up.
 fn prepared_target(
     view: &TensorView<'_>,
     steps: &[Step],
+    lost: f64,
     workers: &Workers,
     target: Target,
-) -> Result<Target> {
-    let weighted = steps.iter().any(|s| matches!(s, Step::Weights(_)));
+) -> Result<Option<Target>> {
+    let weighted = steps.iter().any(|s| match s {
+        Step::Weights(_) => true,
+        Step::Basis(b) => !b.basis().is_some_and(|b| b.is_orthonormal()),
+        _ => false,
+    });
     let growth = rate::growth(steps, view.rows());
+    // The squared error of all values, shared out among those that are coded.
+    let left = |mse: f64| {
+        let (all, coded) = (view.len() as f64, (view.rows() * prepare::width_of(steps, view.cols())) as f64);
+        let mse = (mse / growth * all - lost) / coded;
+        (mse > 0.0).then_some(Target::Mse(mse))
+    };
     Ok(match target {
-        Target::Nmse(v) if weighted => Target::Nmse(v / growth),
-        Target::Nmse(v) => Target::Mse(v * rate::variance(view, workers)? / growth),
-        Target::Mse(v) => Target::Mse(v / growth),
-        t => t,
+        Target::Nmse(v) if weighted => Some(Target::Nmse(v / growth)),
+        Target::Mse(v) if weighted => Some(Target::Mse(v / growth)),
+        Target::Nmse(v) => left(v * rate::variance(view, workers)?),
+        Target::Mse(v) => left(v),
+        t => Some(t),
     })
 }
 
@@ -94,9 +109,10 @@ pub fn max_encoded_len(dtype: Dtype, shape: &[usize]) -> Result<usize> {
 }
 
 /// Reads the header of a blob that this crate decodes itself.
-fn open(blob: &[u8], options: &DecodeOptions) -> Result<Frame> {
-    let frame = Frame::parse_native(blob, &options.limits)?;
+pub(crate) fn open(blob: &[u8], options: &DecodeOptions) -> Result<Frame> {
+    let mut frame = Frame::parse_native(blob, &options.limits)?;
     frame.check_len(blob)?;
+    frame.resolve(&options.bases)?;
     Ok(frame)
 }
 
@@ -207,9 +223,11 @@ pub fn estimate_bits_prepared(
         return Ok(view.dtype().size() as f64 * 8.0);
     }
     if steps.is_empty() {
-        return rate::estimate(view, &Label::new(view.dtype(), &[])?, step, effort);
+        return rate::estimate(view, &Label::new(view, &[])?, step, effort);
     }
     let prepared = Prepared::new(view, steps, &Workers::here())?;
-    let label = Label::new(view.dtype(), &prepared.steps)?;
-    rate::estimate(&prepared.view(view.shape())?, &label, step, effort)
+    let label = Label::new(view, &prepared.steps)?;
+    let prepared = prepared.view()?;
+    let bits = rate::estimate(&prepared, &label, step, effort)? * prepared.len() as f64;
+    Ok(bits / view.len() as f64)
 }

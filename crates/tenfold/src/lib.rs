@@ -17,6 +17,7 @@
 
 mod blob;
 pub mod carry;
+mod coordinates;
 mod decode;
 mod engine;
 mod entropy;
@@ -37,6 +38,7 @@ mod view;
 mod workers;
 
 pub use blob::Parts;
+pub use coordinates::Coordinates;
 pub use engine::{Cpu, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use facade::{

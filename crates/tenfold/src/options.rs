@@ -1,7 +1,9 @@
 //! What callers ask for: a goal, an effort, threads, limits.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
-use crate::prepare::Step;
+use crate::prepare::{Basis, Step};
 use crate::stop::Stop;
 
 /// What the encoder must reach. One goal a call; the codec finds the step.
@@ -184,6 +186,8 @@ pub struct DecodeOptions {
     pub threads: usize,
     /// What a blob may ask for.
     pub limits: Limits,
+    /// Bases that blobs may name. Default: none.
+    pub bases: Vec<Arc<Basis>>,
     /// Ends the work early; looked at between tiles. Default: none.
     pub stop: Stop,
 }
@@ -192,6 +196,12 @@ impl DecodeOptions {
     /// Sets the number of threads; 0 means all cores.
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Sets the bases that blobs may name.
+    pub fn with_bases(mut self, bases: Vec<Arc<Basis>>) -> Self {
+        self.bases = bases;
         self
     }
 

@@ -3,6 +3,8 @@
 //! Normative: docs/format.md, 'Blob'. The checksum at the header's end covers the directory, the
 //! directory holds a checksum of every tile, so every byte of a blob is covered.
 
+use std::sync::Arc;
+
 use super::bytes::{Reader, put_varint};
 use super::parts::{Parts, Sealed};
 use super::tile::Geometry;
@@ -11,7 +13,7 @@ use crate::carry;
 use crate::error::{Error, Result};
 use crate::inspect::Codec;
 use crate::options::Limits;
-use crate::prepare::{self, Step};
+use crate::prepare::{self, Basis, Step};
 use crate::view::{Dtype, byte_len};
 use crate::workers::Workers;
 use crate::{levels, lossless};
@@ -58,7 +60,10 @@ impl Params {
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub head: Head,
+    /// Values of the tensor.
     pub values: usize,
+    /// Values that are coded: fewer behind a basis of fewer vectors than columns.
+    pub coded: usize,
     pub header_len: usize,
     /// Length and checksum of each tile.
     directory: Vec<(u32, u32)>,
@@ -144,24 +149,28 @@ impl Frame {
             .ok_or(Error::UnsupportedFeature { what: "dtype", id: fixed[6] as u64 })?;
         let (shape, values) = read_shape(&mut r, fixed[7] as usize, dtype, limits)?;
         let steps = prepare::read(&mut r, fixed[5], dtype, &shape, values)?;
+        let cols = shape.last().copied().unwrap_or(1);
+        let width = prepare::width_of(&steps, cols);
+        let coded = if width == cols { values } else { values / cols.max(1) * width };
+        let rank = matches!(steps.last(), Some(Step::Basis(_))).then_some(width);
         let params = match fixed[5] {
             CODEC_PLANES => Params::Planes(lossless::Params::read(&mut r, dtype)?),
-            CODEC_LEVELS => Params::Levels(Box::new(levels::Params::read(&mut r, dtype, values)?)),
+            CODEC_LEVELS => Params::Levels(Box::new(levels::Params::read(&mut r, dtype, coded, rank)?)),
             id if carry::is_carried(id) => Params::Carried(carry::Params::read(&mut r, id)?),
             id => return Err(Error::UnsupportedFeature { what: "codec", id: id as u64 }),
         };
         let head = Head { dtype, shape, steps, params };
-        Frame::with_directory(head, values, header_len, body, r.rest())
+        Frame::with_directory(head, (values, coded), header_len, body, r.rest())
     }
 
     fn with_directory(
         head: Head,
-        values: usize,
+        (values, coded): (usize, usize),
         header_len: usize,
         body: &[u8],
         rest: &[u8],
     ) -> Result<Frame> {
-        let tiles = head.params.geometry().tiles(values);
+        let tiles = head.params.geometry().tiles(coded);
         let padding = (body.len() - rest.len()).next_multiple_of(4) - (body.len() - rest.len());
         let entries = tiles
             .checked_mul(8)
@@ -183,7 +192,22 @@ impl Frame {
             at = at.checked_add(len as usize).ok_or(Error::Corrupt("tile lengths overflow"))?;
             offsets.push(at);
         }
-        Ok(Frame { head, values, header_len, directory, offsets })
+        Ok(Frame { head, values, coded, header_len, directory, offsets })
+    }
+
+    /// Finds the bases that the blob names; nothing can be decoded before.
+    pub(crate) fn resolve(&mut self, known: &[Arc<Basis>]) -> Result<()> {
+        let cols = self.head.shape.last().copied().unwrap_or(1);
+        prepare::resolve(&mut self.head.steps, known, cols)?;
+        let (Some(Step::Basis(rotation)), Params::Levels(params)) =
+            (self.head.steps.last(), &mut self.head.params)
+        else {
+            return Ok(());
+        };
+        match (&mut params.classes, rotation.basis()) {
+            (Some(map), Some(basis)) => map.learn(basis.scales()),
+            _ => Ok(()),
+        }
     }
 
     /// How the values are coded.

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 
 /// Most bits of a row's or column's scale.
 pub const MAX_SCALE_BITS: u32 = 6;
+/// In place of the bits of a column's scale: the basis has them.
+pub const KNOWN_SCALES: u32 = 15;
 
 /// Which class each value has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(crate) struct ClassMap {
     pub rows: Vec<u8>,
     /// Scale of each column; empty where all are equal.
     pub cols: Vec<u8>,
+    /// Whether the columns' scales are those of the basis before the codec, which knows them without being told.
+    pub known: bool,
     /// Smallest sum of scales that belongs to class 1, 2, …
     pub thresholds: Vec<u8>,
 }
@@ -62,18 +66,25 @@ impl ClassMap {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         put_varint(out, self.width as u64);
         let bits = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros());
-        let (row_bits, col_bits) = (bits(&self.rows), bits(&self.cols));
+        let (row_bits, col_bits) =
+            (bits(&self.rows), if self.known { KNOWN_SCALES } else { bits(&self.cols) });
         out.push((row_bits | col_bits << 4) as u8);
         out.extend_from_slice(&self.thresholds);
         for (values, n) in [(&self.rows, row_bits), (&self.cols, col_bits)] {
-            if n > 0 {
+            if (1..KNOWN_SCALES).contains(&n) {
                 out.extend(super::bits::pack(values.iter().map(|&v| v as u32), n));
             }
         }
     }
 
-    /// Reads a map of `classes` classes over `values` values.
-    pub(crate) fn read(r: &mut Reader<'_>, classes: usize, values: usize) -> Result<ClassMap> {
+    /// Reads a map of `classes` classes over `values` values. `rank` is that of a basis right before the codec: scales that it
+    /// knows are left to [`ClassMap::learn`].
+    pub(crate) fn read(
+        r: &mut Reader<'_>,
+        classes: usize,
+        values: usize,
+        rank: Option<usize>,
+    ) -> Result<ClassMap> {
         if !(2..=MAX_CLASSES).contains(&classes) {
             return Err(Error::Corrupt("number of classes"));
         }
@@ -83,7 +94,8 @@ impl ClassMap {
         }
         let packed = r.u8()? as u32;
         let (row_bits, col_bits) = (packed & 15, packed >> 4);
-        if row_bits > MAX_SCALE_BITS || col_bits > MAX_SCALE_BITS {
+        let known = col_bits == KNOWN_SCALES;
+        if row_bits > MAX_SCALE_BITS || col_bits > MAX_SCALE_BITS && !(known && rank == Some(width)) {
             return Err(Error::Corrupt("bits of a scale"));
         }
         let thresholds = r.take(classes - 1)?.to_vec();
@@ -91,7 +103,7 @@ impl ClassMap {
             return Err(Error::Corrupt("class thresholds are not increasing"));
         }
         let mut scales = |count: usize, bits: u32| -> Result<Vec<u8>> {
-            if bits == 0 {
+            if bits == 0 || bits == KNOWN_SCALES {
                 return Ok(Vec::new());
             }
             // The packed bytes are there before memory is taken: at most eight scales a byte.
@@ -108,7 +120,18 @@ impl ClassMap {
         };
         let rows = scales(values.div_ceil(width), row_bits)?;
         let cols = scales(width, col_bits)?;
-        Ok(ClassMap { width, rows, cols, thresholds })
+        Ok(ClassMap { width, rows, cols, known, thresholds })
+    }
+
+    /// Takes the columns' scales of the basis, where the map relies on them.
+    pub(crate) fn learn(&mut self, scales: &[u8]) -> Result<()> {
+        if self.known {
+            if scales.len() != self.width {
+                return Err(Error::Corrupt("the basis has no scales"));
+            }
+            self.cols = scales.to_vec();
+        }
+        Ok(())
     }
 }
 
@@ -118,12 +141,28 @@ mod tests {
 
     #[test]
     fn maps_come_back_and_fill_from_anywhere() {
-        let map =
-            ClassMap { width: 5, rows: vec![0, 9, 3, 1], cols: vec![4, 0, 1, 7, 2], thresholds: vec![3, 8] };
+        let map = ClassMap {
+            width: 5,
+            rows: vec![0, 9, 3, 1],
+            cols: vec![4, 0, 1, 7, 2],
+            known: false,
+            thresholds: vec![3, 8],
+        };
         let mut bytes = Vec::new();
         map.write(&mut bytes);
-        let back = ClassMap::read(&mut Reader::new(&bytes), 3, 18).unwrap();
+        let back = ClassMap::read(&mut Reader::new(&bytes), 3, 18, None).unwrap();
         assert_eq!(back, map);
+        let known = ClassMap { known: true, ..map.clone() };
+        let mut short = Vec::new();
+        known.write(&mut short);
+        assert!(short.len() < bytes.len());
+        for rank in [None, Some(4)] {
+            assert!(ClassMap::read(&mut Reader::new(&short), 3, 18, rank).is_err());
+        }
+        let mut back = ClassMap::read(&mut Reader::new(&short), 3, 18, Some(5)).unwrap();
+        assert!(back.learn(&[]).is_err());
+        back.learn(&map.cols).unwrap();
+        assert_eq!(back, known);
         let mut all = [0u8; 18];
         map.fill(0, &mut all);
         assert_eq!(all[..5], [1, 0, 0, 1, 0]);

@@ -10,6 +10,8 @@ pub(crate) mod rans;
 pub(crate) mod table;
 pub(crate) mod table_code;
 
+pub(crate) use class::MAX_SCALE_BITS;
+
 /// Most lanes of a tile: one a thread of a GPU warp.
 pub const MAX_LANES: usize = 32;
 /// Symbol that stands for a level outside the table; as a level it would be −128.

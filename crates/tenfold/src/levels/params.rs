@@ -75,7 +75,12 @@ impl Params {
         out.extend_from_slice(&tables);
     }
 
-    pub(crate) fn read(r: &mut Reader<'_>, dtype: Dtype, values: usize) -> Result<Params> {
+    pub(crate) fn read(
+        r: &mut Reader<'_>,
+        dtype: Dtype,
+        values: usize,
+        rank: Option<usize>,
+    ) -> Result<Params> {
         if !dtype.is_float() {
             return Err(Error::Corrupt("levels of a dtype that is not a float"));
         }
@@ -101,7 +106,7 @@ impl Params {
         room.iter_mut().zip(stored).for_each(|(o, &b)| *o = b as i8);
         let classes = match r.u8()? {
             1 => None,
-            n => Some(ClassMap::read(r, n as usize, values)?),
+            n => Some(ClassMap::read(r, n as usize, values, rank)?),
         };
         let count = classes.as_ref().map_or(1, ClassMap::classes);
         let low = LowBits::new(r.take(count)?);

@@ -74,11 +74,11 @@ fn bits(view: &TensorView<'_>, step: f64, chain: &[Step], workers: &Workers) -> 
     if !prepared.finite {
         return Ok(f64::INFINITY);
     }
-    let label = Label::new(view.dtype(), &prepared.steps)?;
+    let label = Label::new(view, &prepared.steps)?;
     // Errors of differences add up, so they are to be smaller.
     let step = step / rate::growth(chain, view.rows()).sqrt();
-    let each = rate::estimate(&prepared.view(view.shape())?, &label, step, Effort::Fast)?;
-    Ok(each * view.len() as f64)
+    let prepared = prepared.view()?;
+    Ok(rate::estimate(&prepared, &label, step, Effort::Fast)? * prepared.len() as f64)
 }
 
 /// About the step that reaches a goal with a chain; none if there is nothing to choose.

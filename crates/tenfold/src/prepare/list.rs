@@ -1,6 +1,6 @@
 //! The steps of a header.
 
-use super::{Dct, Delta, Hadamard, Kept, Means, Rope, Step, Weights};
+use super::{Dct, Delta, Hadamard, Kept, Means, Rope, Rotation, Step, Weights};
 use crate::blob::bytes::{Reader, put_varint};
 use crate::blob::{CODEC_LEVELS, CODEC_PLANES};
 use crate::error::{Error, Result};
@@ -12,6 +12,7 @@ const WEIGHTS: u8 = 2;
 const KEPT: u8 = 4;
 const MEANS: u8 = 5;
 const DCT: u8 = 6;
+const BASIS: u8 = 7;
 const ROPE: u8 = 8;
 const DELTA: u8 = 9;
 
@@ -23,6 +24,7 @@ impl Step {
             Step::Kept(_) => KEPT,
             Step::Means(_) => MEANS,
             Step::Dct(_) => DCT,
+            Step::Basis(_) => BASIS,
             Step::Rope(_) => ROPE,
             Step::Delta(_) => DELTA,
         }
@@ -35,6 +37,7 @@ impl Step {
             Step::Kept(k) => k.write(),
             Step::Means(m) => m.write(),
             Step::Dct(d) => d.write(),
+            Step::Basis(b) => b.write(),
             Step::Rope(r) => r.write(),
             Step::Delta(d) => d.write(),
         }
@@ -45,7 +48,7 @@ impl Step {
 pub(super) fn allowed(id: u8, codec: u8) -> bool {
     match codec {
         CODEC_PLANES => false,
-        CODEC_LEVELS => matches!(id, HADAMARD | WEIGHTS | KEPT | MEANS | DCT | ROPE | DELTA),
+        CODEC_LEVELS => matches!(id, HADAMARD | WEIGHTS | KEPT | MEANS | DCT | BASIS | ROPE | DELTA),
         _ => id == HADAMARD,
     }
 }
@@ -79,8 +82,8 @@ pub(crate) fn read(
     values: usize,
 ) -> Result<Vec<Step>> {
     let count = r.u8()?;
-    let (cols, rows) = (shape.last().copied().unwrap_or(1), rows_of(shape));
-    let mut steps = Vec::with_capacity(usize::from(count));
+    let (mut cols, rows) = (shape.last().copied().unwrap_or(1), rows_of(shape));
+    let mut steps: Vec<Step> = Vec::with_capacity(usize::from(count));
     for i in 0..count {
         let id = r.u8()?;
         if !allowed(id, codec) {
@@ -93,6 +96,7 @@ pub(crate) fn read(
             WEIGHTS => Step::Weights(Weights::read(content, cols, rows)?),
             MEANS => Step::Means(Means::read(content, cols)?),
             DCT => Step::Dct(Dct::read(content)?),
+            BASIS => Step::Basis(Rotation::read(content, cols)?),
             ROPE => Step::Rope(Rope::read(content, cols)?),
             DELTA if steps.iter().any(|s| matches!(s, Step::Delta(_))) => {
                 return Err(Error::Corrupt("two delta steps"));
@@ -101,6 +105,7 @@ pub(crate) fn read(
             _ if i > 0 => return Err(Error::Corrupt("kept elements after another step")),
             _ => Step::Kept(Kept::read(content, dtype, values)?),
         });
+        cols = steps.last().map_or(cols, |step| step.width(cols));
     }
     Ok(steps)
 }

@@ -5,18 +5,22 @@
 //! header, `tensor` does them to a whole tensor and undoes them, `auto` finds out which are worth it.
 
 mod auto;
+mod basis;
 mod dct;
 mod delta;
 mod hadamard;
 mod kept;
 mod list;
 mod means;
+mod product;
 mod real;
 mod rope;
+mod rotation;
 mod tensor;
 mod weights;
 
 pub use auto::{auto, choose};
+pub use basis::{Basis, Fingerprint};
 pub use dct::Dct;
 pub use delta::Delta;
 pub use hadamard::Hadamard;
@@ -26,7 +30,8 @@ pub use means::Means;
 pub(crate) use real::Elements;
 pub use real::Real;
 pub use rope::{Pairing, Positions, Rope, Scaling};
-pub(crate) use tensor::{Prepared, check, finish, group_of};
+pub use rotation::Rotation;
+pub(crate) use tensor::{Prepared, check, finish, finish_columns, group_of, resolve, width_of};
 pub use weights::{Axis, EIGHTHS, Weights};
 
 /// One step of the chain.
@@ -45,14 +50,16 @@ pub enum Step {
     Rope(Rope),
     /// Differences from the row before.
     Delta(Delta),
+    /// Coordinates in a basis in place of columns.
+    Basis(Rotation),
     /// Elements set aside; encoders add this where it is needed.
     Kept(Kept),
 }
 
 impl Step {
     /// Does the step to whole rows of `cols` values, the first of which is row `first` of the tensor and begins a
-    /// [`Step::group`].
-    pub fn forward<R: Real>(&self, values: &mut [R], cols: usize, first: usize) {
+    /// [`Step::group`]; the rows behind it have [`Step::width`] values. Returns the squared error of what is lost for good.
+    pub fn forward<R: Real>(&self, values: &mut Vec<R>, cols: usize, first: usize) -> f64 {
         match self {
             Step::Hadamard(h) => h.forward(values, cols),
             Step::Weights(w) => w.forward(values, cols, first),
@@ -60,12 +67,15 @@ impl Step {
             Step::Dct(d) => d.forward(values, cols),
             Step::Rope(r) => r.forward(values, cols, first),
             Step::Delta(d) => d.forward(values, cols),
+            Step::Basis(b) => return b.basis().map_or(0.0, |b| b.forward(values)),
             Step::Kept(_) => {}
         }
+        0.0
     }
 
-    /// Undoes the step. Elements that were set aside are none of its business: they are not numbers.
-    pub fn inverse<R: Real>(&self, values: &mut [R], cols: usize, first: usize) {
+    /// Undoes the step; `cols` are those before it. Elements that were set aside are none of its business: they are not
+    /// numbers.
+    pub fn inverse<R: Real>(&self, values: &mut Vec<R>, cols: usize, first: usize) {
         match self {
             Step::Hadamard(h) => h.inverse(values, cols),
             Step::Weights(w) => w.inverse(values, cols, first),
@@ -73,7 +83,20 @@ impl Step {
             Step::Dct(d) => d.inverse(values, cols),
             Step::Rope(r) => r.inverse(values, cols, first),
             Step::Delta(d) => d.inverse(values, cols),
+            Step::Basis(b) => {
+                if let Some(basis) = b.basis() {
+                    basis.inverse(values);
+                }
+            }
             Step::Kept(_) => {}
+        }
+    }
+
+    /// Columns of rows behind the step, which had `cols` before it.
+    pub fn width(&self, cols: usize) -> usize {
+        match self {
+            Step::Basis(b) => b.rank(),
+            _ => cols,
         }
     }
 
@@ -97,6 +120,7 @@ impl Step {
             Step::Dct(_) => "DCT",
             Step::Rope(_) => "rotary positions",
             Step::Delta(_) => "delta",
+            Step::Basis(_) => "basis",
             Step::Kept(_) => "kept elements",
         }
     }

@@ -3,8 +3,9 @@
 //! In between, the tensor is one of f32 (of f64 if it was that), whatever it was before.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::{Axis, Elements, Kept, Step};
+use super::{Axis, Basis, Elements, Kept, Step};
 use crate::error::{Error, Result};
 use crate::simd::Level;
 use crate::view::{Dtype, TensorView};
@@ -15,26 +16,31 @@ const PIECE: usize = 1 << 16;
 
 /// Checks that a chain can be done to a tensor before its levels are found.
 pub(crate) fn check(steps: &[Step], view: &TensorView<'_>) -> Result<()> {
+    let mut cols = view.cols();
     for step in steps {
         let refused = match step {
             Step::Weights(w) => {
                 let (what, have) = match w.axis() {
-                    Axis::Columns => ("columns", view.cols()),
+                    Axis::Columns => ("columns", cols),
                     Axis::Rows => ("rows", view.rows()),
                 };
                 (w.len() != have)
                     .then(|| format!("there are weights for {} {what}, the tensor has {have}", w.len()))
             }
-            Step::Means(m) if m.values().len() != view.cols() => Some(format!(
-                "there are means for {} columns, the tensor has {}",
-                m.values().len(),
-                view.cols()
-            )),
-            Step::Rope(r) if !view.cols().is_multiple_of(r.head()) => Some(format!(
-                "heads of {} columns do not divide the {} columns of the tensor",
-                r.head(),
-                view.cols()
-            )),
+            Step::Means(m) if m.values().len() != cols => {
+                Some(format!("there are means for {} columns, the tensor has {cols}", m.values().len()))
+            }
+            Step::Rope(r) if !cols.is_multiple_of(r.head()) => {
+                Some(format!("heads of {} columns do not divide the {cols} columns of the tensor", r.head()))
+            }
+            Step::Basis(b) => match b.basis() {
+                None => Some("a basis that a blob names is not there: it cannot encode".into()),
+                Some(b) if !b.can_encode() => Some("a basis out of a blob is for decoding only".into()),
+                Some(b) if b.cols() != cols => {
+                    Some(format!("the basis is for {} columns, the tensor has {cols}", b.cols()))
+                }
+                Some(_) => None,
+            },
             Step::Kept(_) => Some("elements to keep are found by the encoder, not given to it".into()),
             Step::Delta(_) if steps.iter().filter(|s| matches!(s, Step::Delta(_))).count() > 1 => {
                 Some("rows can be differences once only".into())
@@ -44,18 +50,65 @@ pub(crate) fn check(steps: &[Step], view: &TensorView<'_>) -> Result<()> {
         if let Some(why) = refused {
             return Err(Error::InvalidArgument(why));
         }
+        cols = step.width(cols);
     }
     Ok(())
+}
+
+/// Columns behind a chain.
+pub(crate) fn width_of(steps: &[Step], cols: usize) -> usize {
+    steps.iter().fold(cols, |cols, step| step.width(cols))
+}
+
+/// Finds the bases that a chain names.
+pub(crate) fn resolve(steps: &mut [Step], known: &[Arc<Basis>], mut cols: usize) -> Result<()> {
+    for step in steps {
+        if let Step::Basis(rotation) = step {
+            rotation.resolve(known, cols)?;
+        }
+        cols = step.width(cols);
+    }
+    Ok(())
+}
+
+/// Does a chain to rows, the first of which is row `first`; returns the squared error of what is lost.
+fn forward<R: Elements>(steps: &[Step], values: &mut Vec<R>, mut cols: usize, first: usize) -> f64 {
+    let mut lost = 0.0;
+    for step in steps {
+        lost += step.forward(values, cols, first);
+        cols = step.width(cols);
+    }
+    lost
+}
+
+/// Undoes a chain.
+fn inverse<R: Elements>(steps: &[Step], values: &mut Vec<R>, cols: usize, first: usize) {
+    if let Some((step, rest)) = steps.split_first() {
+        inverse(rest, values, step.width(cols), first);
+        step.inverse(values, cols, first);
+    }
 }
 
 /// A tensor as a codec is to see it.
 pub(crate) struct Prepared {
     dtype: Dtype,
+    shape: Vec<usize>,
     data: Vec<u8>,
     /// What to record: the steps asked for, behind what was kept.
     pub(crate) steps: Vec<Step>,
     /// Whether all numbers are finite: weights may throw some out of range.
     pub(crate) finite: bool,
+    /// Squared error that no codec behind can make good: a basis may leave out some of the tensor.
+    pub(crate) lost: f64,
+}
+
+/// What became of a piece.
+#[derive(Clone, Default)]
+struct Seen {
+    /// Elements set aside.
+    odd: Vec<usize>,
+    wild: bool,
+    lost: f64,
 }
 
 impl Prepared {
@@ -70,40 +123,92 @@ impl Prepared {
     fn of<R: Elements>(view: &TensorView<'_>, steps: &[Step], workers: &Workers) -> Result<Prepared> {
         let level = Level::detect();
         let (size, cols) = (view.dtype().size(), view.cols().max(1));
-        let mut data = vec![0u8; view.len() * size_of::<R>()];
+        let width = width_of(steps, cols);
+        let all = view.len() / cols;
+        let mut data = vec![0u8; all * width * size_of::<R>()];
         let rows = piece_rows(steps, cols);
-        // What each piece set aside, and whether its numbers stayed finite.
-        let mut seen = vec![(Vec::new(), true); data.len().div_ceil(rows * cols * size_of::<R>())];
-        let pieces = data.chunks_mut(rows * cols * size_of::<R>()).zip(&mut seen).collect();
-        workers.for_pieces(pieces, Vec::new, |values: &mut Vec<R>, i, (out, (odd, finite))| {
+        let mut seen = vec![Seen::default(); all.div_ceil(rows)];
+        let pieces = data.chunks_mut(rows * width * size_of::<R>()).zip(&mut seen).collect();
+        workers.for_pieces(pieces, Vec::new, |values: &mut Vec<R>, i, (out, seen)| {
             let first = i * rows * cols;
-            let n = out.len() / size_of::<R>();
+            let n = out.len() / size_of::<R>() / width * cols;
             values.resize(n, R::of(0.0));
             R::load(level, view.dtype(), &view.data()[first * size..][..n * size], values);
             for (j, v) in values.iter_mut().enumerate().filter(|(_, v)| !v.wide().is_finite()) {
-                odd.push(first + j);
+                seen.odd.push(first + j);
                 *v = R::of(0.0);
             }
-            steps.iter().for_each(|step| step.forward(values, cols, i * rows));
-            *finite = values.iter().all(|v| v.wide().is_finite());
+            seen.lost = forward(steps, values, cols, i * rows);
+            seen.wild = values.iter().any(|v| !v.wide().is_finite());
             out.copy_from_slice(bytemuck::cast_slice(values));
             Ok(())
         })?;
         let mut recorded = Vec::with_capacity(steps.len() + 1);
         let mut kept = Kept::new(view.dtype());
-        seen.iter().flat_map(|s| &s.0).for_each(|&at| kept.push(at, &view.data()[at * size..][..size]));
+        seen.iter().flat_map(|s| &s.odd).for_each(|&at| kept.push(at, &view.data()[at * size..][..size]));
         if kept.values() > 0 {
             recorded.push(Step::Kept(kept));
         }
         recorded.extend_from_slice(steps);
-        let finite = seen.iter().all(|s| s.1);
-        Ok(Prepared { dtype: R::DTYPE, data, steps: recorded, finite })
+        let finite = !seen.iter().any(|s| s.wild);
+        let lost = seen.iter().map(|s| s.lost).sum();
+        let mut shape = view.shape().to_vec();
+        if let Some(last) = shape.last_mut() {
+            *last = width_of(steps, *last);
+        }
+        Ok(Prepared { dtype: R::DTYPE, shape, data, steps: recorded, finite, lost })
     }
 
     /// The tensor.
-    pub(crate) fn view<'a>(&'a self, shape: &'a [usize]) -> Result<TensorView<'a>> {
-        TensorView::new(self.dtype, shape, &self.data)
+    pub(crate) fn view(&self) -> Result<TensorView<'_>> {
+        TensorView::new(self.dtype, &self.shape, &self.data)
     }
+}
+
+/// Undoes a chain for some columns only: `worked` are all rows as the codec gave them. Nothing if a step mixes columns that
+/// were not asked for; a basis may, as the last one.
+pub(crate) fn finish_columns(
+    steps: &[Step],
+    dtype: Dtype,
+    cols: usize,
+    range: Range<usize>,
+    worked: &[f32],
+    workers: &Workers,
+    out: &mut [u8],
+) -> Result<bool> {
+    let Some((Step::Basis(rotation), before)) = steps.split_last() else { return Ok(false) };
+    let Some(basis) = rotation.basis() else { return Ok(false) };
+    let apart = |step: &Step| match step {
+        Step::Rope(r) => range.start.is_multiple_of(r.head()) && range.len().is_multiple_of(r.head()),
+        Step::Kept(_) => true,
+        _ => false,
+    };
+    if !before.iter().all(apart) {
+        return Ok(false);
+    }
+    let level = Level::detect();
+    let (rows, width) = (piece_rows(steps, cols), basis.rank());
+    let line = range.len() * dtype.size();
+    let pieces: Vec<(&[f32], &mut [u8])> =
+        worked.chunks(rows * width).zip(out.chunks_mut((rows * line).max(1))).collect();
+    workers.for_pieces(
+        pieces,
+        || (),
+        |(), i, (worked, out)| {
+            let mut values = basis.columns(worked, range.clone());
+            inverse(before, &mut values, range.len(), i * rows);
+            values.iter_mut().filter(|v| v.is_nan()).for_each(|v| *v = 0.0);
+            f32::store(level, dtype, &values, out);
+            if let Some(Step::Kept(kept)) = steps.first() {
+                for (row, out) in out.chunks_exact_mut(line).enumerate() {
+                    let at = (i * rows + row) * cols;
+                    kept.apply(at + range.start..at + range.end, out);
+                }
+            }
+            Ok(())
+        },
+    )?;
+    Ok(true)
 }
 
 /// Rows that cannot be done without each other.
@@ -116,35 +221,36 @@ fn piece_rows(steps: &[Step], cols: usize) -> usize {
     (PIECE / cols).max(1).next_multiple_of(group_of(steps))
 }
 
-/// Undoes a chain: `worked` are whole rows as the codec gave them, from the start of a group on, the values `range` of the
-/// tensor; `out` is room for their elements.
+/// Undoes a chain: `worked` are whole rows as the codec gave them, from the start of a group on; `first` is the first of them,
+/// `out` is room for their elements.
 pub(crate) fn finish<R: Elements>(
     steps: &[Step],
     dtype: Dtype,
     cols: usize,
-    range: Range<usize>,
-    worked: &mut [R],
+    first: usize,
+    worked: &[R],
     workers: &Workers,
     out: &mut [u8],
 ) -> Result<()> {
     let level = Level::detect();
-    let size = dtype.size();
     let cols = cols.max(1);
-    let rows = piece_rows(steps, cols);
-    let pieces: Vec<(&mut [R], &mut [u8])> =
-        worked.chunks_mut(rows * cols).zip(out.chunks_mut(rows * cols * size)).collect();
-    let undo = |_: &mut (), i: usize, (values, out): (&mut [R], &mut [u8])| {
-        let first = range.start + i * rows * cols;
-        steps.iter().rev().for_each(|step| step.inverse(values, cols, first / cols));
+    let (rows, width) = (piece_rows(steps, cols), width_of(steps, cols));
+    let pieces: Vec<(&[R], &mut [u8])> =
+        worked.chunks(rows * width).zip(out.chunks_mut(rows * cols * dtype.size())).collect();
+    let undo = |values: &mut Vec<R>, i: usize, (worked, out): (&[R], &mut [u8])| {
+        let first = first + i * rows;
+        values.clear();
+        values.extend_from_slice(worked);
+        inverse(steps, values, cols, first);
         // Only a forged blob leaves the range of working values; what comes of that is finite all the same.
         for v in values.iter_mut().filter(|v| v.wide().is_nan()) {
             *v = R::of(0.0);
         }
         R::store(level, dtype, values, out);
         if let Some(Step::Kept(kept)) = steps.first() {
-            kept.apply(first..first + values.len(), out);
+            kept.apply(first * cols..first * cols + values.len(), out);
         }
         Ok(())
     };
-    workers.for_pieces(pieces, || (), undo)
+    workers.for_pieces(pieces, Vec::new, undo)
 }

@@ -17,9 +17,11 @@ const DEAR: f64 = 0.004;
 type Hist = [u32; BINS];
 
 /// The class map that saves most bits, if one does. `sample` holds (position, value in units), `step`
-/// is in units, `values` is the length of the tensor, `table_bits` the price of another class.
+/// is in units, `values` is the length of the tensor, `table_bits` the price of another class. `known` are the scales of columns
+/// that a basis knows, four an octave, if there are any.
 pub(crate) fn fit(
     scan: &Scan,
+    known: &[u8],
     sample: &[(usize, f32)],
     step: f64,
     values: usize,
@@ -39,25 +41,37 @@ pub(crate) fn fit(
     let whole = entropy(&all) * each;
     // A gain below this is noise of the sample or not worth a decoder's look-ups.
     let mut best = (whole - (0.003 * values as f64).max(whole * 0.002), None);
-    for (use_rows, use_cols) in [(true, true), (true, false), (false, true)] {
-        if (use_rows && scan.rows.len() < 2) || (use_cols && scan.cols.len() < 2) {
+    let own = [(true, true), (true, false), (false, true)];
+    let own = own.into_iter().flat_map(|(r, c)| [1.0f32, 2.0, 4.0].map(|fine| (r, c, false, fine)));
+    let by_basis = [(true, true, true, 4.0), (false, true, true, 4.0)];
+    for (use_rows, use_cols, known_cols, per_octave) in own.chain(by_basis) {
+        if (use_rows && scan.rows.len() < 2)
+            || (use_cols && scan.cols.len() < 2)
+            || (known_cols && known.len() != scan.width)
+        {
             continue;
         }
-        for per_octave in [1.0f32, 2.0, 4.0] {
-            let rows = if use_rows { scales(&scan.rows, per_octave) } else { Vec::new() };
-            let cols = if use_cols { scales(&scan.cols, per_octave) } else { Vec::new() };
-            let mut hist = vec![[0u32; BINS]; SUMS];
-            for (&(row, col), &b) in places.iter().zip(&bins) {
-                let r = rows.get(row as usize).copied().unwrap_or(0);
-                let c = cols.get(col as usize).copied().unwrap_or(0);
-                hist[(r + c) as usize][b as usize] += 1;
-            }
-            let width = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros()) as f64;
-            let side = rows.len() as f64 * width(&rows) + cols.len() as f64 * width(&cols);
-            let (bits, thresholds) = cut(&hist, each, table_bits, DEAR * values as f64);
-            if bits + side < best.0 && !thresholds.is_empty() {
-                best = (bits + side, Some(ClassMap { width: scan.width, rows, cols, thresholds }));
-            }
+        let rows = if use_rows { scales(&scan.rows, per_octave) } else { Vec::new() };
+        let cols = match (use_cols, known_cols) {
+            (_, true) => known.to_vec(),
+            (true, _) => scales(&scan.cols, per_octave),
+            _ => Vec::new(),
+        };
+        let mut hist = vec![[0u32; BINS]; SUMS];
+        for (&(row, col), &b) in places.iter().zip(&bins) {
+            let r = rows.get(row as usize).copied().unwrap_or(0);
+            let c = cols.get(col as usize).copied().unwrap_or(0);
+            hist[(r + c) as usize][b as usize] += 1;
+        }
+        let width = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros()) as f64;
+        let col_bits = if known_cols { 0.0 } else { cols.len() as f64 * width(&cols) };
+        let side = rows.len() as f64 * width(&rows) + col_bits;
+        let (bits, thresholds) = cut(&hist, each, table_bits, DEAR * values as f64);
+        if bits + side < best.0 && !thresholds.is_empty() {
+            best = (
+                bits + side,
+                Some(ClassMap { width: scan.width, rows, cols, known: known_cols, thresholds }),
+            );
         }
     }
     best.1

@@ -46,6 +46,7 @@ pub(super) fn geometry(values: usize, options: &EncodeOptions) -> Geometry {
 pub(crate) struct Label<'a> {
     /// Of the tensor before it was prepared.
     pub(super) dtype: Dtype,
+    pub(super) shape: &'a [usize],
     /// What was done to it.
     pub(super) steps: &'a [Step],
     /// Bytes that the steps take.
@@ -53,11 +54,19 @@ pub(crate) struct Label<'a> {
 }
 
 impl<'a> Label<'a> {
-    pub(crate) fn new(dtype: Dtype, steps: &'a [Step]) -> Result<Self> {
+    pub(crate) fn new(view: &TensorView<'a>, steps: &'a [Step]) -> Result<Self> {
         let mut bytes = Vec::new();
         prepare::write(steps, &mut bytes)?;
         // The number of steps is always there.
-        Ok(Label { dtype, steps, bytes: bytes.len() - 1 })
+        Ok(Label { dtype: view.dtype(), shape: view.shape(), steps, bytes: bytes.len() - 1 })
+    }
+
+    /// Scales of columns that a basis right before the codec knows.
+    pub(super) fn known_scales(&self) -> &'a [u8] {
+        match self.steps.last() {
+            Some(Step::Basis(rotation)) => rotation.basis().map_or(&[], |basis| basis.scales()),
+            _ => &[],
+        }
     }
 }
 
@@ -223,7 +232,14 @@ impl<'a> Job<'a> {
             other: None,
         };
         let table_bits = if self.view.len() < 1 << 18 { 96.0 } else { 400.0 };
-        plan.classes = classes::fit(&self.scan, &self.values, in_units, self.view.len(), table_bits);
+        plan.classes = classes::fit(
+            &self.scan,
+            self.label.known_scales(),
+            &self.values,
+            in_units,
+            self.view.len(),
+            table_bits,
+        );
         plan.low = low_bits::fit(&self.values, in_units, plan.classes.as_ref());
         Some(plan)
     }

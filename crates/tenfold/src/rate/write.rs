@@ -77,7 +77,7 @@ impl Job<'_> {
 
     pub(super) fn assemble(&self, params: levels::Params, tiles: Vec<Sealed>) -> Result<Parts> {
         let params = Codec::Levels(Box::new(params));
-        let (dtype, shape, steps) = (self.label.dtype, self.view.shape().to_vec(), self.label.steps.to_vec());
+        let (dtype, shape, steps) = (self.label.dtype, self.label.shape.to_vec(), self.label.steps.to_vec());
         assemble(&Head { dtype, shape, steps, params }, tiles, self.workers)
     }
 }
