@@ -154,7 +154,9 @@ def decode(blob):
     if codec not in (1, 2):
         raise Refused("unsupported", f"codec {codec}")
     # Behind steps, levels are those of a tensor of working values.
-    params = (Planes if codec == 1 else Levels)(r, DTYPES[steps.worked or dtype], n, shape)
+    n, coded = steps.rows * steps.cols, shape[:-1] + [steps.cols] if shape else shape
+    known = steps.scales if steps.ends_in_basis else None
+    params = (Planes if codec == 1 else Levels)(r, DTYPES[steps.worked or dtype], n, coded, known)
     params.worked = steps.worked
     require(not any(r.take(up(r.at) - r.at)), "padding of the header")
     tiles = -(-n // params.tile_values)
@@ -196,7 +198,7 @@ class Codec:
 
 
 class Planes(Codec):
-    def __init__(self, r, dtype, _n, _shape):
+    def __init__(self, r, dtype, _n, _shape, _known):
         self.name, self.size, self.exponent, _ = dtype
         self.geometry(r)
         coded = r.u8()
@@ -238,7 +240,8 @@ class Planes(Codec):
 
 
 class Levels(Codec):
-    def __init__(self, r, dtype, n, shape):
+    def __init__(self, r, dtype, n, shape, known):
+        self.known = known
         self.name, self.size, self.exponent, self.largest = dtype
         require(self.exponent, "levels of a dtype that is not a float")
         nu = r.u8()
@@ -275,18 +278,23 @@ class Levels(Codec):
         width, bits = r.varint(), r.u8()
         require(0 < width <= n, "width of the class map")
         row_bits, col_bits = bits & 15, bits >> 4
-        require(row_bits <= 6 and col_bits <= 6, "bits of a scale")
+        by_basis = col_bits == 15 and self.known is not None and len(self.known) == width
+        require(row_bits <= 6 and (col_bits <= 6 or by_basis), "bits of a scale")
         thresholds = list(r.take(count - 1))
         steps = zip([0] + thresholds, thresholds)
         require(all(a < b for a, b in steps), "thresholds are not increasing")
 
         def scales(length, bits):
+            if bits == 15:
+                return self.known
             packed = Bits(r.take(up(length * bits, 8) // 8))
             return [packed.take(bits) for _ in range(length)] if bits else None
 
         rows, cols = scales(-(-n // width), row_bits), scales(width, col_bits)
         names = {(0, 0): "neither", (1, 0): "rows", (0, 1): "columns", (1, 1): "rows and columns"}
         self.seen.add("classes by " + names[row_bits > 0, col_bits > 0])
+        if by_basis:
+            self.seen.add("classes by basis")
         if shape[-1:] != [width]:
             self.seen.add("classes by runs")
 
@@ -438,7 +446,7 @@ def check(root):
             continue
         expected = (root / entry["expected"]).read_bytes()
         # Steps that round differently from one implementation to the next.
-        loose = seen & {"Hadamard", "DCT", "rotary positions"}
+        loose = seen & {"Hadamard", "DCT", "rotary positions", "basis"}
         if data != expected and not (loose and near(dtype, data, expected)):
             faults.append(f"{entry['name']}: different elements")
         if (dtype, shape) != (entry["dtype"], entry["shape"]):

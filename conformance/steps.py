@@ -11,13 +11,15 @@ class Steps:
 
     FACTORS = [struct.unpack("<f", bits.to_bytes(4, "little"))[0] for bits in (
         0x3F800000, 0x3F8B95C2, 0x3F9837F0, 0x3FA5FED7, 0x3FB504F3, 0x3FC5672A, 0x3FD744FD, 0x3FEAC0C7)]
-    NAMES = {1: "Hadamard", 2: "weights", 4: "kept elements", 5: "means", 6: "DCT", 8: "rotary positions", 9: "delta"}
+    NAMES = {1: "Hadamard", 2: "weights", 4: "kept elements", 5: "means", 6: "DCT", 7: "basis", 8: "rotary positions", 9: "delta"}
 
     def __init__(self, r, codec, dtype, n, shape):
         self.name, self.size, self.exponent, self.largest = dtype
         self.cols = shape[-1] if shape else 1
         self.rows = math.prod(shape[:-1])
         self.kept, self.undone, weighted = [], [], []
+        # Scales of columns, if a basis that knows them is the last step; whether it is.
+        self.scales, self.ends_in_basis = None, False
         self.seen = set()
         count = r.u8()
         # Rounds to the working precision.
@@ -33,7 +35,8 @@ class Steps:
                 continue
             if id_ == 9:
                 require("delta" not in self.seen, "two delta steps")
-            read = {1: self.hadamard, 2: self.weights, 5: self.means, 6: self.dct, 8: self.rope, 9: self.delta}[id_]
+            read = {1: self.hadamard, 2: self.weights, 5: self.means, 6: self.dct, 7: self.basis, 8: self.rope, 9: self.delta}[id_]
+            self.ends_in_basis = id_ == 7
             undo = read(content)
             require(content.at == len(content.data), f"bytes behind {self.NAMES[id_]}")
             self.undone.append(undo)
@@ -130,7 +133,7 @@ class Steps:
         require(kind < 2, "kind of positions")
         listed = [r.varint() for _ in range(first)] if kind else [first]
         require(listed and max(listed) <= 1 << 32, "positions")
-        half, frequencies = turned // 2, []
+        half, frequencies, cols = turned // 2, [], self.cols
         for k in range(half):
             f = base ** (-2 * k / turned)
             if scaling == 1:
@@ -143,7 +146,7 @@ class Steps:
 
         def turn(i, row):
             row, position = list(row), listed[i % len(listed)] if kind else first + i
-            for start in range(0, self.cols, head):
+            for start in range(0, cols, head):
                 for k, f in enumerate(frequencies):
                     a, b = (start + 2 * k, start + 2 * k + 1) if pairing else (start + k, start + k + half)
                     cos, sin = math.cos(position * f), math.sin(position * f)
@@ -151,6 +154,31 @@ class Steps:
             return row
 
         return lambda rows: [turn(i, row) for i, row in enumerate(rows)]
+
+    def basis(self, r):
+        kind, rank = r.u8(), r.varint()
+        require(kind < 2 and 0 < rank <= self.cols, "kind or rank of a basis")
+        if kind == 0:
+            name = r.take(16)
+            require(r.at == len(r.data), "bytes behind a basis")
+            raise Refused("caller", f"basis {name.hex()} is not here")
+        means = [v for v, in struct.iter_unpack("<f", r.take(4 * self.cols))]
+        scaled = r.u8()
+        require(scaled < 2, "scales of a basis")
+        self.scales = list(r.take(rank)) if scaled else None
+        require(not self.scales or max(self.scales) < 64, "scales of a basis")
+        stored = r.take(2 * rank * self.cols)
+        entries = [struct.unpack("<f", bytes(2) + stored[i:i + 2])[0] for i in range(0, len(stored), 2)]
+        require(all(map(math.isfinite, means + entries)), "a number of a basis is not finite")
+        vectors = [entries[k * self.cols:(k + 1) * self.cols] for k in range(rank)]
+        if self.scales:
+            self.seen.add("basis with scales")
+        if rank < self.cols:
+            self.seen.add("basis of fewer vectors than columns")
+        self.cols = rank
+        columns = list(zip(*vectors))
+        line = lambda row: [m + sum(c * v for c, v in zip(row, column)) for m, column in zip(means, columns)]
+        return lambda rows: [line(row) for row in rows]
 
     def read_kept(self, content, n):
         room = max(self.size, 4)

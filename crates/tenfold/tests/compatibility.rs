@@ -110,6 +110,10 @@ const FEATURES: &[&str] = &[
     "DCT",
     "rotary positions",
     "delta",
+    "basis",
+    "basis with scales",
+    "basis of fewer vectors than columns",
+    "classes by basis",
 ];
 
 /// Features that every float dtype has in both codecs, except for infinities where there are none.
@@ -224,6 +228,7 @@ fn golden_errors_are_refused_with_their_kind() {
             "data" => ErrorKind::Data,
             "unsupported" => ErrorKind::Unsupported,
             "limit" => ErrorKind::Limit,
+            "caller" => ErrorKind::Caller,
             other => panic!("{name}: unknown kind {other}"),
         };
         assert_eq!(error.kind(), kind, "{name}: {error}");
@@ -232,7 +237,7 @@ fn golden_errors_are_refused_with_their_kind() {
         kinds.insert(text(&entry, "kind").to_string());
         named.insert(text(&entry, "file").into());
     }
-    assert_eq!(kinds.len(), 3);
+    assert_eq!(kinds.len(), 4);
     assert_eq!(files("v1/errors"), named, "files without an entry, or the other way round");
 }
 

@@ -2,8 +2,12 @@
 
 use super::common::{Kind, Random, Sample, decode, specials};
 use super::{Made, Vector};
+use std::sync::Arc;
+
 use tenfold::prepare::Scaling as PrepareScaling;
-use tenfold::prepare::{Axis, Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Step, Weights};
+use tenfold::prepare::{
+    Axis, Basis, Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Rotation, Step, Weights,
+};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 /// Options in the order in which they matter here.
@@ -155,6 +159,7 @@ fn prepared() -> Vec<Vector> {
             Dtype::F32,
         ),
     ]);
+    all.extend(bases());
     all.push(vector(
         "weights_outlier",
         "a working value that no level can hold",
@@ -167,6 +172,70 @@ fn prepared() -> Vec<Vector> {
         },
     ));
     all
+}
+
+/// Vectors that are cosines, of rows that are sums of the first few.
+fn bases() -> Vec<Vector> {
+    let cosine = |cols: usize, k: usize, i: usize| {
+        let scale = (if k == 0 { 1.0 } else { 2.0 } / cols as f64).sqrt();
+        scale * (std::f64::consts::PI * (i as f64 + 0.5) * k as f64 / cols as f64).cos()
+    };
+    let size = |k: usize| 6.0 * 0.8f64.powi(k as i32);
+    let basis = |cols: usize, rank: usize| {
+        let means: Vec<f32> = (0..cols).map(|i| (i as f32 * 0.4).cos()).collect();
+        let vectors: Vec<f32> =
+            (0..rank).flat_map(|k| (0..cols).map(move |i| cosine(cols, k, i) as f32)).collect();
+        Basis::orthonormal(&means, &vectors).unwrap()
+    };
+    let sample = move |dtype: Dtype, rows: usize, cols: usize| {
+        move || {
+            let c = Kind::Gaussian.reals(rows * cols, cols, 190);
+            let sum = |r: usize, i: usize| {
+                (0..cols).map(|k| c[r * cols + k] * size(k) * cosine(cols, k, i)).sum::<f64>()
+            };
+            let reals: Vec<f64> =
+                (0..rows).flat_map(|r| (0..cols).map(move |i| (r, i))).map(|(r, i)| sum(r, i)).collect();
+            Sample::new(dtype, &[rows, cols], &reals)
+        }
+    };
+    let by = |rotation: Rotation| vec![Step::Basis(rotation)];
+    let whole = Rotation::embedded(&Arc::new(basis(20, 20)));
+    let few = Rotation::embedded(&Arc::new(basis(24, 9)));
+    let deviations: Vec<f64> = (0..32).map(size).collect();
+    let knowing = Rotation::embedded(&Arc::new(basis(48, 32).with_deviations(&deviations).unwrap()));
+    let rope = Step::Rope(Rope::new(8, 1e4).unwrap().with_positions(Positions::From(64)).unwrap());
+    let step = |v: f64, effort: Effort, steps: Vec<Step>| options(Goal::Step(v), effort, 0).with_steps(steps);
+    let (fast, balanced, best) = (Effort::Fast, Effort::Balanced, Effort::Best);
+    vec![
+        vector(
+            "basis_f32",
+            "an embedded basis of as many vectors as columns",
+            &["basis"],
+            step(0.05, balanced, by(whole.clone())),
+            sample(Dtype::F32, 60, 20),
+        ),
+        vector(
+            "basis_f64",
+            "sums in f64",
+            &["basis"],
+            step(0.05, fast, by(whole)),
+            sample(Dtype::F64, 60, 20),
+        ),
+        vector(
+            "basis_few",
+            "fewer vectors than columns, behind rotary positions",
+            &["basis of fewer vectors than columns", "rotary positions"],
+            step(0.1, best, vec![rope, Step::Basis(few)]),
+            sample(Dtype::Bf16, 100, 24),
+        ),
+        vector(
+            "basis_scales",
+            "classes by scales that the basis knows",
+            &["basis with scales", "classes by basis"],
+            step(0.2, balanced, by(knowing)),
+            sample(Dtype::F16, 128, 48),
+        ),
+    ]
 }
 
 /// Values like those of a model, with everything odd that the type has in between.

@@ -73,13 +73,16 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
     if values == 0 {
         set.insert(format!("{codec} empty"));
     }
-    let steps = read_steps(&mut r, &mut set, dtype);
+    let mut cols = shape.last().copied().unwrap_or(1);
+    let rows = values / cols.max(1);
+    let steps = read_steps(&mut r, &mut set, dtype, &mut cols);
+    let values = rows * cols;
     // Behind steps, levels are those of a tensor of working values.
     let worked = if steps > 0 && dtype != Dtype::F64 { Dtype::F32 } else { dtype };
     let header = if codec == "planes" {
         planes_header(&mut r, &mut set)
     } else {
-        levels_header(&mut r, &mut set, dtype, &shape, values)
+        levels_header(&mut r, &mut set, dtype, cols, values)
     };
     let tile_values = header.lanes * header.steps;
     let tiles = values.div_ceil(tile_values);
@@ -109,8 +112,8 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
     set
 }
 
-/// Reads the preparation steps and returns how many there are.
-fn read_steps(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype) -> usize {
+/// Reads the preparation steps and returns how many there are; `cols` becomes those behind them.
+fn read_steps(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, cols: &mut usize) -> usize {
     let count = r.u8();
     let mut names = Vec::new();
     for _ in 0..count {
@@ -127,6 +130,19 @@ fn read_steps(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype) -> usize {
             1 | 5 | 6 | 8 | 9 => {
                 let names = ["Hadamard", "", "", "", "means", "DCT", "", "rotary positions", "delta"];
                 set.insert(names[id - 1].into());
+            }
+            7 => {
+                set.insert("basis".into());
+                let mut r = Reader { bytes: content, at: 1 };
+                let rank = r.varint();
+                r.take(*cols * 4);
+                if r.u8() > 0 {
+                    set.insert("basis with scales".into());
+                }
+                if rank < *cols {
+                    set.insert("basis of fewer vectors than columns".into());
+                }
+                *cols = rank;
             }
             _ => panic!("a step that no vector has: {id}"),
         }
@@ -170,7 +186,7 @@ fn measured(bits: &mut Bits<'_>, escape: bool) -> bool {
     used == 1
 }
 
-fn levels_header(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, shape: &[usize], values: usize) -> Header {
+fn levels_header(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, row: usize, values: usize) -> Header {
     let nu = r.u8();
     set.insert(format!("states {}", 1 << nu));
     let (lanes, steps) = (1 << r.u8(), r.varint());
@@ -192,12 +208,15 @@ fn levels_header(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, shape: &[usize
         let name =
             ["neither", "rows", "columns", "rows and columns"][(rows > 0) as usize + 2 * (cols > 0) as usize];
         set.insert(format!("classes by {name}"));
-        if shape.last() != Some(&width) {
+        if cols == 15 {
+            set.insert("classes by basis".into());
+        }
+        if row != width {
             set.insert("classes by runs".into());
         }
         r.take(classes - 1);
         r.take((values.div_ceil(width) * rows).div_ceil(8));
-        r.take((width * cols).div_ceil(8));
+        r.take(if cols == 15 { 0 } else { (width * cols).div_ceil(8) });
     }
     let low = r.take(classes).to_vec();
     set.insert(format!(

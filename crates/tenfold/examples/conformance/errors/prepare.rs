@@ -33,7 +33,7 @@ pub fn steps() -> Vec<Fault> {
     let n = (rows * cols) as u64;
     let weights = move |axis: u8, count: usize| step(2, &[&[axis][..], &vec![5; count]].concat());
     let kept = |runs: &[Vec<u8>]| step(4, &runs.concat());
-    let (w, k) = ("weights step", "kept elements");
+    let (w, k, b) = ("weights step", "kept elements", "basis step");
     vec![
         data("weights_axis", w, "a third axis", move || with(&[weights(2, cols)])),
         data("weights_none", w, "no axis", || with(&[step(2, &[])])),
@@ -60,6 +60,24 @@ pub fn steps() -> Vec<Fault> {
         data("dct_block", "DCT", "blocks of 64", move || with(&[step(6, &[6])])),
         data("delta_one", "delta", "groups of one row", move || with(&[step(9, &[1])])),
         data("delta_twice", "delta", "twice", move || with(&[step(9, &[2]), step(9, &[2])])),
+        data("basis_kind", b, "a third kind", move || with(&[step(7, &[&[2, 1][..], &[0; 16]].concat())])),
+        data("basis_rank", b, "more vectors than columns", move || {
+            with(&[step(7, &[&[0, cols as u8 + 1][..], &[0; 16]].concat())])
+        }),
+        data("basis_none", b, "no vectors", move || with(&[step(7, &[&[0, 0][..], &[0; 16]].concat())])),
+        data("basis_short", b, "a byte of the vectors is missing", move || {
+            with(&[step(7, &[&[1, 2][..], &vec![0; cols * 4 + 1 + cols * 4 - 1]].concat())])
+        }),
+        data("basis_scale", b, "a scale above 63", move || {
+            with(&[step(7, &[&[1, 1][..], &vec![0; cols * 4], &[1, 64], &vec![0; cols * 2]].concat())])
+        }),
+        data("basis_nan", b, "a mean that is no number", move || {
+            let nan = f32::NAN.to_le_bytes();
+            with(&[step(7, &[&[1, 1][..], &nan, &vec![0; cols * 4 - 4], &[0], &vec![0; cols * 2]].concat())])
+        }),
+        fault("basis_missing", "caller", "ababab", "a basis that nobody has", move || {
+            with(&[step(7, &[&[0, cols as u8][..], &[0xab; 16]].concat())])
+        }),
         data("rope_head", "rotary", "heads that do not divide the columns", move || {
             with(&[rope(7, 6, 1e4, &[0, 0, 0])])
         }),
