@@ -5,13 +5,11 @@ use std::ops::Range;
 use crate::blob::{Frame, Parts};
 use crate::decode::decode_range;
 use crate::error::{Error, Result};
-use crate::options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
-use crate::policy::{Outcome, meet_goal};
-use crate::prepare::{self, Prepared, Step};
-use crate::rate::{self, Label, Target};
+use crate::inspect::BlobInfo;
+use crate::lossless;
+use crate::options::{DecodeOptions, EncodeOptions, Limits};
+use crate::subject::Subject;
 use crate::view::{Dtype, Tensor, TensorView, byte_len, rows_of};
-use crate::workers::Workers;
-use crate::{inspect::BlobInfo, lossless};
 
 /// Encodes a tensor into a new blob.
 ///
@@ -23,70 +21,7 @@ pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>>
 
 /// Encodes a tensor and leaves its blob in parts, for a caller who makes room for it once its length is known.
 pub fn encode_parts(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Parts> {
-    options.validate()?;
-    prepare::check(&options.steps, view)?;
-    let workers = Workers::new(options.threads, &options.stop)?;
-    meet_goal(
-        view.dtype(),
-        view.len(),
-        options,
-        || lossless::encode(view, options.lane_values, &workers),
-        || match Target::of(options.goal, view) {
-            Some(target) => encode_lossy(view, options, &workers, target),
-            None => Ok(Outcome::Failed(None)),
-        },
-    )
-}
-
-fn encode_lossy(
-    view: &TensorView<'_>,
-    options: &EncodeOptions,
-    workers: &Workers,
-    target: Target,
-) -> Result<Outcome> {
-    if options.steps.is_empty() {
-        return rate::encode(view, &Label::new(view, &[])?, options, workers, target);
-    }
-    let prepared = Prepared::new(view, &options.steps, workers)?;
-    if !prepared.finite {
-        return Ok(Outcome::Failed(None));
-    }
-    let Some(target) = prepared_target(view, &options.steps, prepared.lost, workers, target)? else {
-        return Ok(Outcome::Failed(None));
-    };
-    let label = Label::new(view, &prepared.steps)?;
-    rate::encode(&prepared.view()?, &label, options, workers, target)
-}
-
-/// What a goal for the tensor asks of the tensor as it is prepared; nothing if the error that cannot be made good, `lost`, is
-/// too much for it already. Steps keep squared errors as they are, but for weights and bases that are not orthonormal, whose
-/// errors count as weighted, and differences, whose errors add up.
-fn prepared_target(
-    view: &TensorView<'_>,
-    steps: &[Step],
-    lost: f64,
-    workers: &Workers,
-    target: Target,
-) -> Result<Option<Target>> {
-    let weighted = steps.iter().any(|s| match s {
-        Step::Weights(_) => true,
-        Step::Basis(b) => !b.basis().is_some_and(|b| b.is_orthonormal()),
-        _ => false,
-    });
-    let growth = rate::growth(steps, view.rows());
-    // The squared error of all values, shared out among those that are coded.
-    let left = |mse: f64| {
-        let (all, coded) = (view.len() as f64, (view.rows() * prepare::width_of(steps, view.cols())) as f64);
-        let mse = (mse / growth * all - lost) / coded;
-        (mse > 0.0).then_some(Target::Mse(mse))
-    };
-    Ok(match target {
-        Target::Nmse(v) if weighted => Some(Target::Nmse(v / growth)),
-        Target::Mse(v) if weighted => Some(Target::Mse(v / growth)),
-        Target::Nmse(v) => left(v * rate::variance(view, workers)?),
-        Target::Mse(v) => left(v),
-        t => Some(t),
-    })
+    Subject::new(view, options)?.encode_parts(options)
 }
 
 /// Encodes into the caller's buffer and returns the bytes written. A buffer of
@@ -202,32 +137,4 @@ pub fn inspect_native(blob: &[u8], limits: &Limits) -> Result<BlobInfo> {
 /// Checks every checksum and decodes everything, without keeping the result.
 pub fn verify(blob: &[u8], options: &DecodeOptions) -> Result<()> {
     decode(blob, options).map(|_| ())
-}
-
-/// Bits a value that this tensor would take at a step and an effort, from a sample of its values. Meant for sharing one
-/// budget among many tensors.
-pub fn estimate_bits(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
-    estimate_bits_prepared(view, step, effort, &[])
-}
-
-/// The same for a tensor that is prepared first, as [`EncodeOptions::with_steps`] has it.
-pub fn estimate_bits_prepared(
-    view: &TensorView<'_>,
-    step: f64,
-    effort: Effort,
-    steps: &[Step],
-) -> Result<f64> {
-    EncodeOptions::new(Goal::Step(step)).validate()?;
-    prepare::check(steps, view)?;
-    if !view.dtype().is_float() || view.is_empty() {
-        return Ok(view.dtype().size() as f64 * 8.0);
-    }
-    if steps.is_empty() {
-        return rate::estimate(view, &Label::new(view, &[])?, step, effort);
-    }
-    let prepared = Prepared::new(view, steps, &Workers::here())?;
-    let label = Label::new(view, &prepared.steps)?;
-    let prepared = prepared.view()?;
-    let bits = rate::estimate(&prepared, &label, step, effort)? * prepared.len() as f64;
-    Ok(bits / view.len() as f64)
 }

@@ -34,6 +34,7 @@ mod quant;
 mod rate;
 mod simd;
 mod stop;
+mod subject;
 mod view;
 mod workers;
 
@@ -42,13 +43,14 @@ pub use coordinates::Coordinates;
 pub use engine::{Cpu, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use facade::{
-    decode, decode_into, decode_rows, decode_rows_into, encode, encode_into, encode_parts, estimate_bits,
-    estimate_bits_prepared, inspect, inspect_native, max_encoded_len, verify,
+    decode, decode_into, decode_rows, decode_rows_into, encode, encode_into, encode_parts, inspect,
+    inspect_native, max_encoded_len, verify,
 };
 pub use inspect::{BlobInfo, Codec};
 pub use options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
 pub use policy::{Coded, Outcome, TINY, meet_goal};
 pub use stop::Stop;
+pub use subject::{Subject, estimate_bits, estimate_bits_prepared};
 pub use view::{Dtype, Element, Tensor, TensorView};
 
 /// Version of the bitstream that this build writes, and the newest it reads.

@@ -1,0 +1,153 @@
+//! A tensor on its way to blobs, prepared once for any number of goals.
+
+use std::sync::OnceLock;
+
+use crate::blob::Parts;
+use crate::error::Result;
+use crate::lossless;
+use crate::options::{Effort, EncodeOptions, Goal};
+use crate::policy::{Outcome, meet_goal};
+use crate::prepare::{self, Prepared, Step};
+use crate::rate::{self, Label, Target};
+use crate::view::TensorView;
+use crate::workers::Workers;
+
+/// A tensor whose preparation steps are done once, however many blobs are made of it.
+///
+/// ```
+/// use tenfold::{Effort, EncodeOptions, Goal, Subject, TensorView};
+/// let values: Vec<f32> = (0..8192).map(|i| (i as f32 * 0.7).sin()).collect();
+/// let view = TensorView::from_slice(&values, &[128, 64])?;
+/// let subject = Subject::new(&view, &EncodeOptions::new(Goal::Lossless))?;
+/// let coarse = subject.estimate_bits(0.5, Effort::Fast)?;
+/// assert!(coarse < subject.estimate_bits(0.1, Effort::Fast)?);
+/// let blob = subject.encode(&EncodeOptions::new(Goal::Step(0.5)))?;
+/// assert!(blob.len() < 8192);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub struct Subject<'a> {
+    view: TensorView<'a>,
+    steps: Vec<Step>,
+    /// Made when first needed: lossless blobs have no use for it.
+    prepared: OnceLock<Prepared>,
+}
+
+impl<'a> Subject<'a> {
+    /// A tensor and the steps of some options.
+    pub fn new(view: &TensorView<'a>, options: &EncodeOptions) -> Result<Self> {
+        options.validate()?;
+        prepare::check(&options.steps, view)?;
+        Ok(Subject { view: *view, steps: options.steps.clone(), prepared: OnceLock::new() })
+    }
+
+    /// Encodes the tensor. Goal, effort, lanes and threads are those of the options, the steps are the subject's own.
+    pub fn encode(&self, options: &EncodeOptions) -> Result<Vec<u8>> {
+        self.encode_parts(options)?.into_blob()
+    }
+
+    /// The same, the blob left in parts.
+    pub fn encode_parts(&self, options: &EncodeOptions) -> Result<Parts> {
+        options.validate()?;
+        let workers = Workers::new(options.threads, &options.stop)?;
+        meet_goal(
+            self.view.dtype(),
+            self.view.len(),
+            options,
+            || lossless::encode(&self.view, options.lane_values, &workers),
+            || match Target::of(options.goal, &self.view) {
+                Some(target) => self.lossy(options, &workers, target),
+                None => Ok(Outcome::Failed(None)),
+            },
+        )
+    }
+
+    /// Bits a value that the tensor would take at a step and an effort, from a sample of its values.
+    pub fn estimate_bits(&self, step: f64, effort: Effort) -> Result<f64> {
+        EncodeOptions::new(Goal::Step(step)).validate()?;
+        let view = &self.view;
+        if !view.dtype().is_float() || view.is_empty() {
+            return Ok(view.dtype().size() as f64 * 8.0);
+        }
+        if self.steps.is_empty() {
+            return rate::estimate(view, &Label::new(view, &[])?, step, effort);
+        }
+        let prepared = self.prepared(&Workers::here())?;
+        let label = Label::new(view, &prepared.steps)?;
+        let worked = prepared.view()?;
+        Ok(rate::estimate(&worked, &label, step, effort)? * worked.len() as f64 / view.len() as f64)
+    }
+
+    fn prepared(&self, workers: &Workers) -> Result<&Prepared> {
+        if let Some(prepared) = self.prepared.get() {
+            return Ok(prepared);
+        }
+        let prepared = Prepared::new(&self.view, &self.steps, workers)?;
+        Ok(self.prepared.get_or_init(|| prepared))
+    }
+
+    fn lossy(&self, options: &EncodeOptions, workers: &Workers, target: Target) -> Result<Outcome> {
+        let view = &self.view;
+        if self.steps.is_empty() {
+            return rate::encode(view, &Label::new(view, &[])?, options, workers, target);
+        }
+        let prepared = self.prepared(workers)?;
+        if !prepared.finite {
+            return Ok(Outcome::Failed(None));
+        }
+        let Some(target) = self.target(prepared.lost, workers, target)? else {
+            return Ok(Outcome::Failed(None));
+        };
+        let label = Label::new(view, &prepared.steps)?;
+        rate::encode(&prepared.view()?, &label, options, workers, target)
+    }
+
+    /// What a goal for the tensor asks of the tensor as it is prepared; nothing if the error that cannot be made good, `lost`,
+    /// is too much for it already. Steps keep squared errors as they are, but for weights and bases that are not
+    /// orthonormal, whose errors count as weighted, and differences, whose errors add up.
+    fn target(&self, lost: f64, workers: &Workers, target: Target) -> Result<Option<Target>> {
+        let (view, steps) = (&self.view, &self.steps);
+        let weighted = steps.iter().any(|s| match s {
+            Step::Weights(_) => true,
+            Step::Basis(b) => !b.basis().is_some_and(|b| b.is_orthonormal()),
+            _ => false,
+        });
+        let growth = rate::growth(steps, view.rows());
+        // The squared error of all values, shared out among those that are coded.
+        let left = |mse: f64| {
+            let coded = view.rows() * prepare::width_of(steps, view.cols());
+            let mse = (mse / growth * view.len() as f64 - lost) / coded as f64;
+            (mse > 0.0).then_some(Target::Mse(mse))
+        };
+        Ok(match target {
+            Target::Nmse(v) if weighted => Some(Target::Nmse(v / growth)),
+            Target::Mse(v) if weighted => Some(Target::Mse(v / growth)),
+            Target::Nmse(v) => left(v * rate::variance(view, workers)?),
+            Target::Mse(v) => left(v),
+            t => Some(t),
+        })
+    }
+}
+
+impl std::fmt::Debug for Subject<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (shape, steps) = (self.view.shape(), self.steps.len());
+        write!(f, "Subject of shape {shape:?} behind {steps} preparation steps")
+    }
+}
+
+/// Bits a value that a tensor would take at a step and an effort, from a sample of its values. Meant for sharing one budget
+/// among many tensors.
+pub fn estimate_bits(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
+    estimate_bits_prepared(view, step, effort, &[])
+}
+
+/// The same for a tensor that is prepared first, as [`EncodeOptions::with_steps`] has it.
+pub fn estimate_bits_prepared(
+    view: &TensorView<'_>,
+    step: f64,
+    effort: Effort,
+    steps: &[Step],
+) -> Result<f64> {
+    let options = EncodeOptions::new(Goal::Step(step)).with_steps(steps.to_vec());
+    Subject::new(view, &options)?.estimate_bits(step, effort)
+}
