@@ -1,0 +1,212 @@
+//! How pages of a model are made.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+use tenfold::prepare::{Basis, Positions, Rope};
+use tenfold::{DecodeOptions, Effort, Goal, Stop, TensorView};
+
+use super::encode;
+use super::read::PageReader;
+use crate::error::{Result, invalid};
+
+/// Keys and values of one layer: a row for each token, heads side by side.
+#[derive(Debug, Clone, Copy)]
+pub struct Layer<'a> {
+    /// Keys, as the attention has them: turned to their positions.
+    pub keys: TensorView<'a>,
+    /// Values.
+    pub values: TensorView<'a>,
+}
+
+/// Some tokens of all layers of a codec.
+#[derive(Debug, Clone)]
+pub struct Page<'a> {
+    /// As many as the codec's groups have together.
+    pub layers: Vec<Layer<'a>>,
+    /// Of the tokens; needed where keys have rotary positions.
+    pub positions: Option<Positions>,
+}
+
+/// What is done to keys or values before they are quantised.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chain {
+    /// Rotary positions to undo, for keys; its own positions do not count, those of a page do.
+    pub rope: Option<Rope>,
+    /// The basis; without one a page's columns are coded as they are, or without their means.
+    pub basis: Option<Arc<Basis>>,
+    /// How much coarser than others these are quantised.
+    pub step: f64,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Chain { rope: None, basis: None, step: 1.0 }
+    }
+}
+
+impl Chain {
+    /// Sets the basis.
+    pub fn with_basis(mut self, basis: Arc<Basis>) -> Self {
+        self.basis = Some(basis);
+        self
+    }
+
+    /// Sets the rotary positions that are undone.
+    pub fn with_rope(mut self, rope: Rope) -> Self {
+        self.rope = Some(rope);
+        self
+    }
+
+    /// Sets how much coarser than others these are quantised: above 1 where an error does less harm.
+    pub fn with_step(mut self, step: f64) -> Self {
+        self.step = step;
+        self
+    }
+}
+
+/// Consecutive layers that are coded together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// How many.
+    pub layers: usize,
+    /// Of their keys side by side.
+    pub keys: Chain,
+    /// Of their values side by side.
+    pub values: Chain,
+}
+
+/// Makes pages of a model's key-value cache and reads them.
+///
+/// ```
+/// use tenfold::{Goal, TensorView};
+/// use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
+/// // Two layers with 64 tokens of 32 channels, and nothing known of them.
+/// let data: Vec<f32> = (0..64 * 32).map(|i| (i as f32 * 0.37).sin()).collect();
+/// let view = TensorView::from_slice(&data, &[64, 32])?;
+/// let group = Group { layers: 1, keys: Chain::default(), values: Chain::default() };
+/// let codec = PageCodec::new(vec![group.clone(), group])?.with_exact(4, 0);
+/// let page = Page { layers: vec![Layer { keys: view, values: view }; 2], positions: None };
+/// let bytes = codec.encode(&page, Goal::MaxBytes(3000))?;
+/// assert!(bytes.len() <= 3000);
+/// let (keys, _values) = codec.reader(&bytes)?.layer(1)?;
+/// assert_eq!(keys.shape, [64, 32]);
+/// assert_eq!(keys.to_vec::<f32>()?[..4 * 32], data[..4 * 32]); // exact tokens
+/// # Ok::<(), tenfold_kv::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct PageCodec {
+    pub(super) groups: Vec<Group>,
+    pub(super) effort: Effort,
+    /// Tokens at a page's start and end that stay exact.
+    pub(super) exact: (usize, usize),
+    threads: usize,
+    stop: Stop,
+    /// Step of the last page under a cap, as bits: the next will need about the same.
+    hint: AtomicU64,
+}
+
+impl PageCodec {
+    /// Pages of so many groups of layers, in this order.
+    pub fn new(groups: Vec<Group>) -> Result<Self> {
+        if groups.is_empty() || groups.iter().any(|g| g.layers == 0) {
+            return Err(invalid("a page needs at least one group, and each group one layer"));
+        }
+        let steps = groups.iter().flat_map(|g| [g.keys.step, g.values.step]);
+        if steps.into_iter().any(|s| !(s.is_finite() && s > 0.0)) {
+            return Err(invalid("the step of keys or values must be a positive number"));
+        }
+        Ok(PageCodec {
+            groups,
+            effort: Effort::default(),
+            exact: (0, 0),
+            threads: 0,
+            stop: Stop::default(),
+            hint: AtomicU64::new(0),
+        })
+    }
+
+    /// Sets the effort.
+    pub fn with_effort(mut self, effort: Effort) -> Self {
+        self.effort = effort;
+        self
+    }
+
+    /// Keeps the first tokens of each page and the last exact: attention sinks, a recent window.
+    pub fn with_exact(mut self, first: usize, last: usize) -> Self {
+        self.exact = (first, last);
+        self
+    }
+
+    /// Sets the threads that pages of a batch are spread over; 0 means all cores.
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Sets the switch that ends the work early.
+    pub fn with_stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// Layers of a page.
+    pub fn layers(&self) -> usize {
+        self.groups.iter().map(|g| g.layers).sum()
+    }
+
+    /// Groups of layers.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Encodes a page. The goal is [`Goal::MaxBytes`], [`Goal::Bits`] (all bytes over all keys and values), [`Goal::Step`] or
+    /// [`Goal::Lossless`].
+    pub fn encode(&self, page: &Page<'_>, goal: Goal) -> Result<Vec<u8>> {
+        self.stop.check()?;
+        encode::encode(self, page, goal)
+    }
+
+    /// Encodes many pages at once, spread over threads; each for itself, so that one that fails leaves the others alone.
+    pub fn encode_all(&self, pages: &[Page<'_>], goal: Goal) -> Result<Vec<Result<Vec<u8>>>> {
+        self.spread(|| pages.par_iter().map(|page| self.encode(page, goal)).collect())
+    }
+
+    /// Reads a page up to its header; layers are decoded when they are asked for.
+    pub fn reader<'b>(&self, bytes: &'b [u8]) -> Result<PageReader<'b>> {
+        let bases =
+            self.groups.iter().flat_map(|g| [&g.keys.basis, &g.values.basis]).flatten().cloned().collect();
+        let options = DecodeOptions::default().with_bases(bases).with_threads(1).with_stop(self.stop.clone());
+        PageReader::new(bytes, options)
+    }
+
+    /// Decodes all layers of many pages at once, spread over threads.
+    #[allow(clippy::type_complexity)]
+    pub fn decode_all<B: AsRef<[u8]> + Sync>(
+        &self,
+        pages: &[B],
+    ) -> Result<Vec<Result<Vec<(tenfold::Tensor, tenfold::Tensor)>>>> {
+        let decode = |page: &B| {
+            let reader = self.reader(page.as_ref())?;
+            (0..reader.layers()).map(|l| reader.layer(l)).collect()
+        };
+        self.spread(|| pages.par_iter().map(decode).collect())
+    }
+
+    fn spread<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        if self.threads == 0 {
+            return Ok(work());
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build();
+        Ok(pool.map_err(|e| tenfold::Error::Threads(e.to_string()))?.install(work))
+    }
+
+    pub(super) fn hint(&self) -> Option<f64> {
+        Some(f64::from_bits(self.hint.load(Ordering::Relaxed))).filter(|s| *s > 0.0)
+    }
+
+    pub(super) fn set_hint(&self, step: f64) {
+        self.hint.store(step.to_bits(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,211 @@
+//! From layers to a page.
+
+use std::ops::Range;
+
+use tenfold::prepare::{Means, Positions, Rotation, Step, choose};
+use tenfold::{Dtype, EncodeOptions, Error, Goal, Subject, TensorView};
+
+use super::codec::{Chain, Layer, Page, PageCodec};
+use super::frame::{self, Blobs, EXACT_KEYS, EXACT_VALUES, Frame, KEYS, VALUES};
+use super::share::{self, Part};
+use crate::error::{Result, invalid};
+
+/// Keys or values of a group's layers side by side.
+struct Wide {
+    shape: [usize; 2],
+    data: Vec<u8>,
+}
+
+impl Wide {
+    fn view(&self, dtype: Dtype) -> Result<TensorView<'_>> {
+        Ok(TensorView::new(dtype, &self.shape, &self.data)?)
+    }
+}
+
+/// What of a layer.
+type Side = for<'a> fn(&Layer<'a>) -> TensorView<'a>;
+
+const SIDES: [(Side, usize, usize); 2] =
+    [(|l| l.keys, EXACT_KEYS, KEYS), (|l| l.values, EXACT_VALUES, VALUES)];
+
+pub(super) fn encode(codec: &PageCodec, page: &Page<'_>, goal: Goal) -> Result<Vec<u8>> {
+    let (tokens, dtype) = check(codec, page)?;
+    let lossless = matches!(goal, Goal::Lossless);
+    let first = if lossless { tokens } else { codec.exact.0.min(tokens) };
+    let last = codec.exact.1.min(tokens - first);
+    let middle = first..tokens - last;
+    let mut groups: Vec<(usize, Blobs<Vec<u8>>)> = Vec::with_capacity(codec.groups.len());
+    let mut wide = Vec::new();
+    let mut start = 0;
+    for group in &codec.groups {
+        let layers = &page.layers[start..start + group.layers];
+        start += group.layers;
+        let mut blobs = Blobs::default();
+        for ((side, exact, _), chain) in SIDES.iter().zip([&group.keys, &group.values]) {
+            if first + last > 0 {
+                let rows = gather(layers, *side, &[0..first, tokens - last..tokens]);
+                blobs[*exact] = tenfold::encode(&rows.view(dtype)?, &options(codec, Goal::Lossless))?;
+            }
+            if !middle.is_empty() {
+                wide.push((gather(layers, *side, std::slice::from_ref(&middle)), chain));
+            }
+        }
+        groups.push((group.layers, blobs));
+    }
+    let coded = code(codec, page, goal, dtype, &wide, &middle, &groups)?;
+    for (i, blob) in coded.into_iter().enumerate() {
+        groups[i / 2].1[SIDES[i % 2].2] = blob;
+    }
+    let bytes = frame::write(tokens, (first, last), &groups);
+    match goal {
+        // Exact tokens alone may be too much.
+        Goal::MaxBytes(cap) if bytes.len() > cap => {
+            Err(Error::DoesNotFit { cap: cap as u64, need: bytes.len() as u64 }.into())
+        }
+        _ => Ok(bytes),
+    }
+}
+
+/// Blobs of what is quantised: keys and values of each group in turn.
+fn code(
+    codec: &PageCodec,
+    page: &Page<'_>,
+    goal: Goal,
+    dtype: Dtype,
+    wide: &[(Wide, &Chain)],
+    middle: &Range<usize>,
+    groups: &[(usize, Blobs<Vec<u8>>)],
+) -> Result<Vec<Vec<u8>>> {
+    let positions = page.positions.as_ref().map(|p| part_of(p, middle));
+    let mut parts = Vec::with_capacity(wide.len());
+    for (rows, chain) in wide {
+        let view = rows.view(dtype)?;
+        let steps = steps(chain, positions.as_ref(), &view, goal)?;
+        let subject = Subject::new(&view, &options(codec, Goal::Lossless).with_steps(steps))?;
+        parts.push(Part { subject, values: view.len(), step: chain.step });
+    }
+    if parts.is_empty() {
+        return Ok(Vec::new());
+    }
+    if let Goal::Step(step) = goal {
+        let at = |p: &Part<'_>| Ok(p.subject.encode(&options(codec, Goal::Step(step * p.step)))?);
+        return parts.iter().map(at).collect();
+    }
+    let taken =
+        Frame::header_room(groups.len()) + groups.iter().flat_map(|g| &g.1).map(Vec::len).sum::<usize>();
+    let cap = match goal {
+        Goal::MaxBytes(cap) => cap,
+        Goal::Bits(bits) => {
+            let values: usize = page.layers.iter().map(|l| l.keys.len() + l.values.len()).sum();
+            (values as f64 * bits / 8.0) as usize
+        }
+        _ => return Err(invalid("a page's goal is a number of bytes or bits, a step, or lossless")),
+    };
+    let left = cap.checked_sub(taken).ok_or(Error::DoesNotFit { cap: cap as u64, need: taken as u64 })?;
+    let (blobs, step) = share::encode(&parts, codec.effort, left, codec.hint()).map_err(|e| match e {
+        crate::Error::Codec(Error::DoesNotFit { need, .. }) => {
+            Error::DoesNotFit { cap: cap as u64, need: need + taken as u64 }.into()
+        }
+        e => e,
+    })?;
+    codec.set_hint(step);
+    Ok(blobs)
+}
+
+fn options(codec: &PageCodec, goal: Goal) -> EncodeOptions {
+    EncodeOptions::new(goal).with_effort(codec.effort).with_threads(1)
+}
+
+/// Tokens and dtype of a page that fits the codec.
+fn check(codec: &PageCodec, page: &Page<'_>) -> Result<(usize, Dtype)> {
+    let (have, need) = (page.layers.len(), codec.layers());
+    let Some(first) = page.layers.first().filter(|_| have == need) else {
+        return Err(invalid(format!("a page of {have} layers; this codec's pages have {need}")));
+    };
+    let (tokens, dtype) = (first.keys.rows(), first.keys.dtype());
+    if tokens == 0 {
+        return Err(invalid("a page of no tokens"));
+    }
+    if !dtype.is_float() {
+        return Err(invalid(format!("pages are of floats, not of {dtype}")));
+    }
+    let same = |v: &TensorView<'_>, like: &TensorView<'_>| {
+        v.rows() == tokens && v.dtype() == dtype && v.cols() == like.cols()
+    };
+    let mut layers = page.layers.iter().enumerate();
+    for group in &codec.groups {
+        let mut like = None;
+        for (i, layer) in layers.by_ref().take(group.layers) {
+            let like = *like.get_or_insert(*layer);
+            if !same(&layer.keys, &like.keys) || !same(&layer.values, &like.values) {
+                return Err(invalid(format!(
+                    "layer {i} of the page has another dtype, number of tokens or width than the first of its group"
+                )));
+            }
+        }
+    }
+    if let Some(Positions::List(list)) = &page.positions
+        && list.len() != tokens
+    {
+        return Err(invalid(format!("{} positions for {tokens} tokens", list.len())));
+    }
+    Ok((tokens, dtype))
+}
+
+/// Positions of some of the tokens.
+fn part_of(positions: &Positions, rows: &Range<usize>) -> Positions {
+    match positions {
+        Positions::From(first) => Positions::From(first.saturating_add(rows.start as u64)),
+        Positions::List(list) => Positions::List(list[rows.clone()].to_vec()),
+    }
+}
+
+/// The steps of a chain. Where there is no basis, the tensor says whether its means are worth their bytes.
+fn steps(
+    chain: &Chain,
+    positions: Option<&Positions>,
+    view: &TensorView<'_>,
+    goal: Goal,
+) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    if let Some(rope) = &chain.rope {
+        let positions = positions
+            .ok_or_else(|| invalid("keys have rotary positions, but the page does not say which"))?;
+        steps.push(Step::Rope(rope.clone().with_positions(positions.clone())?));
+    }
+    if let Some(basis) = &chain.basis {
+        steps.push(Step::Basis(Rotation::named(basis)));
+        return Ok(steps);
+    }
+    // What the means of a page are worth depends on how finely it is quantised; four bits are a fair guess.
+    let goal = match goal {
+        Goal::Step(step) => Goal::Step(step * chain.step),
+        _ => Goal::Bits(4.0),
+    };
+    let mut values = view.to_f64().unwrap_or_default();
+    let mut chains = vec![Vec::new()];
+    if let Some(Step::Rope(rope)) = steps.first() {
+        chains.push(steps.clone());
+        let means = Means::of(&values, view.cols());
+        chains.push(vec![Step::Means(means)]);
+        rope.forward(&mut values, view.cols(), 0);
+    }
+    steps.push(Step::Means(Means::of(&values, view.cols())));
+    chains.push(steps);
+    Ok(choose(view, &EncodeOptions::new(goal).with_threads(1), &chains)?)
+}
+
+/// Some rows of keys or values of layers, side by side.
+fn gather(layers: &[Layer<'_>], side: Side, rows: &[Range<usize>]) -> Wide {
+    let views: Vec<TensorView<'_>> = layers.iter().map(side).collect();
+    let count = rows.iter().map(Range::len).sum();
+    let cols = views.iter().map(TensorView::cols).sum();
+    let mut data = Vec::with_capacity(count * cols * views.first().map_or(0, |v| v.dtype().size()));
+    for row in rows.iter().flat_map(Range::clone) {
+        for v in &views {
+            let line = v.cols() * v.dtype().size();
+            data.extend_from_slice(&v.data()[row * line..][..line]);
+        }
+    }
+    Wide { shape: [count, cols], data }
+}
