@@ -151,6 +151,18 @@ impl PageCodec {
         self
     }
 
+    /// A codec for pages of one group alone; nothing if there is no such group.
+    pub fn part(&self, group: usize) -> Option<PageCodec> {
+        let codec = PageCodec::new(vec![self.groups.get(group)?.clone()]).ok()?;
+        Some(
+            codec
+                .with_effort(self.effort)
+                .with_exact(self.exact.0, self.exact.1)
+                .with_threads(self.threads)
+                .with_stop(self.stop.clone()),
+        )
+    }
+
     /// Layers of a page.
     pub fn layers(&self) -> usize {
         self.groups.iter().map(|g| g.layers).sum()

@@ -1,0 +1,297 @@
+//! Pages of a key-value cache, and the bases that they are made with.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tenfold::prepare::{Pairing, Positions, Rope, Scaling};
+use tenfold::{Goal, Stop, TensorView};
+use tenfold_kv::basis::{BasisFile, Kind};
+use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
+
+use crate::attend::{self, LONG_ENCODE};
+use crate::codec::{effort_of, goal_of};
+use crate::errors::{self, ArgumentError};
+use crate::tensors::{Blob, Input, Output, python_name};
+use crate::threads::usable;
+
+/// A file of bases.
+#[pyclass(frozen, module = "tenfold._native")]
+pub struct Bases(Arc<BasisFile>, u64);
+
+#[pymethods]
+impl Bases {
+    /// Reads a file.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Bases> {
+        let read = || {
+            let bytes = std::fs::metadata(&path).map_or(0, |m| m.len());
+            BasisFile::open(&path).map(|file| Bases(Arc::new(file), bytes))
+        };
+        py.detach(read).map_err(errors::kv)
+    }
+
+    /// Fingerprint of the model that they were made for.
+    #[getter]
+    fn model(&self) -> Option<&str> {
+        self.0.model()
+    }
+
+    #[getter]
+    fn head_dim(&self) -> Option<usize> {
+        self.0.head_dim()
+    }
+
+    /// Bytes of the file.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.1
+    }
+
+    /// First layer and number of layers of each group of keys.
+    #[getter]
+    fn groups(&self) -> Vec<(usize, usize)> {
+        let keys = self.0.groups().iter().filter(|g| g.kind == Kind::Keys);
+        keys.map(|g| (g.layers.first().copied().unwrap_or(0), g.layers.len())).collect()
+    }
+
+    /// Refuses a model other than the one that they were made for.
+    fn check_model(&self, fingerprint: &str) -> PyResult<()> {
+        self.0.check_model(fingerprint).map_err(errors::kv)
+    }
+}
+
+/// What a page says of itself.
+#[pyclass(frozen, get_all, module = "tenfold._native")]
+pub struct PageInfo {
+    tokens: usize,
+    layers: usize,
+    exact: (usize, usize),
+    nbytes: usize,
+}
+
+#[pymethods]
+impl PageInfo {
+    fn __repr__(&self) -> String {
+        let PageInfo { tokens, layers, exact, nbytes } = self;
+        format!("PageInfo(tokens={tokens}, layers={layers}, exact={exact:?}, nbytes={nbytes})")
+    }
+}
+
+/// Makes pages and reads them.
+#[pyclass(frozen, module = "tenfold._native")]
+pub struct Pages {
+    codec: PageCodec,
+    groups: Vec<(usize, usize)>,
+}
+
+/// Rotary positions: columns of a head, base, pairing, columns that are turned, scaling with its numbers.
+type RopeArgs = (usize, f64, String, Option<usize>, Option<(String, Vec<f64>)>);
+
+/// A page to encode: keys, values, first position, or all of them.
+type PageArgs<'py> = (Vec<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>, Option<u64>, Option<Vec<u64>>);
+
+#[pymethods]
+impl Pages {
+    #[new]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        bases: Option<&Bases>,
+        layers: usize,
+        group: usize,
+        rope: Option<RopeArgs>,
+        effort: &str,
+        exact: (usize, usize),
+        steps: (f64, f64),
+        threads: usize,
+    ) -> PyResult<Pages> {
+        let groups = match bases {
+            Some(Bases(file, _)) => PageCodec::groups_of(file, steps).map_err(errors::kv)?,
+            None => plain_groups(layers, group, rope, steps)?,
+        };
+        let codec = PageCodec::new(groups).map_err(errors::kv)?;
+        let codec = codec.with_effort(effort_of(effort)?).with_exact(exact.0, exact.1);
+        Ok(Pages::of(codec.with_threads(threads)))
+    }
+
+    #[getter]
+    fn layers(&self) -> usize {
+        self.codec.layers()
+    }
+
+    #[getter]
+    fn groups(&self) -> Vec<(usize, usize)> {
+        self.groups.clone()
+    }
+
+    /// Pages of one group alone.
+    fn part(&self, group: usize) -> PyResult<Pages> {
+        let have = self.groups.len();
+        let codec = self.codec.part(group);
+        codec.map(Pages::of).ok_or_else(|| ArgumentError::new_err(format!("group {group} of {have} groups")))
+    }
+
+    /// Encodes pages.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        pages: Vec<PageArgs<'py>>,
+        goal: &str,
+        value: Option<f64>,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let goal = goal_of(goal, value)?;
+        let pages = pages.into_iter().map(Given::of).collect::<PyResult<Vec<_>>>()?;
+        let long = pages.iter().map(Given::bytes).sum::<usize>() >= LONG_ENCODE;
+        let made = attend::run(py, long, |stop| self.encode_all(&pages, goal, stop))?;
+        let bytes = |page: tenfold_kv::Result<Vec<u8>>| Ok(PyBytes::new(py, &page.map_err(errors::kv)?));
+        made.map_err(errors::kv)?.into_iter().map(bytes).collect()
+    }
+
+    /// Decodes one layer of pages, each into a pair of arrays.
+    fn decode(
+        &self,
+        py: Python<'_>,
+        pages: Vec<Bound<'_, PyAny>>,
+        layer: usize,
+        outs: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    ) -> PyResult<()> {
+        if pages.len() != outs.len() {
+            let (pages, outs) = (pages.len(), outs.len());
+            return Err(ArgumentError::new_err(format!("{pages} pages, but room for {outs}")));
+        }
+        for (page, (keys, values)) in pages.iter().zip(outs) {
+            let page = Blob::of(page)?;
+            let mut room = [Output::of(&keys)?, Output::of(&values)?];
+            let bytes = page.data();
+            let (keys, values) =
+                py.detach(|| self.codec.reader(bytes)?.layer(layer)).map_err(errors::kv)?;
+            for (room, tensor) in room.iter_mut().zip([keys, values]) {
+                room.check_rows(tensor.dtype, &tensor.shape)?;
+                room.data().copy_from_slice(&tensor.data);
+            }
+        }
+        Ok(())
+    }
+
+    /// Dtype, and columns of keys and of values of a layer.
+    fn describe(&self, page: &Bound<'_, PyAny>, layer: usize) -> PyResult<(&'static str, usize, usize)> {
+        let page = Blob::of(page)?;
+        let reader = self.codec.reader(page.data()).map_err(errors::kv)?;
+        let (dtype, keys, values) = reader.shape(layer).map_err(errors::kv)?;
+        Ok((python_name(dtype), keys, values))
+    }
+
+    fn inspect(&self, page: &Bound<'_, PyAny>) -> PyResult<PageInfo> {
+        let page = Blob::of(page)?;
+        let reader = self.codec.reader(page.data()).map_err(errors::kv)?;
+        let (tokens, layers, exact) = (reader.tokens(), reader.layers(), reader.exact());
+        Ok(PageInfo { tokens, layers, exact, nbytes: page.data().len() })
+    }
+}
+
+impl Pages {
+    fn of(codec: PageCodec) -> Pages {
+        let mut first = 0;
+        let mut groups = Vec::with_capacity(codec.groups().len());
+        for group in codec.groups() {
+            groups.push((first, group.layers));
+            first += group.layers;
+        }
+        Pages { codec, groups }
+    }
+
+    fn encode_all(
+        &self,
+        pages: &[Given],
+        goal: Goal,
+        stop: &Stop,
+    ) -> tenfold_kv::Result<Vec<tenfold_kv::Result<Vec<u8>>>> {
+        let pages = pages.iter().map(Given::page).collect::<tenfold_kv::Result<Vec<_>>>()?;
+        self.codec.encode_all_until(&pages, goal, usable(self.codec.threads()), stop)
+    }
+}
+
+/// A page as Python gave it.
+struct Given {
+    keys: Vec<Rows>,
+    values: Vec<Rows>,
+    positions: Option<Positions>,
+}
+
+/// Tokens of one layer: further dimensions are columns.
+struct Rows(Input, [usize; 2]);
+
+impl Rows {
+    fn of(object: &Bound<'_, PyAny>) -> PyResult<Rows> {
+        let input = Input::of(object, None)?;
+        let Some((&tokens, rest)) = input.shape.split_first() else {
+            return Err(ArgumentError::new_err("keys and values of a layer have a row for each token"));
+        };
+        let shape = [tokens, rest.iter().product()];
+        Ok(Rows(input, shape))
+    }
+
+    fn view(&self) -> tenfold::Result<TensorView<'_>> {
+        TensorView::new(self.0.dtype, &self.1, self.0.data())
+    }
+}
+
+impl Given {
+    fn of((keys, values, first, list): PageArgs<'_>) -> PyResult<Given> {
+        let rows = |all: Vec<Bound<'_, PyAny>>| all.iter().map(Rows::of).collect::<PyResult<Vec<_>>>();
+        if keys.len() != values.len() {
+            let (k, v) = (keys.len(), values.len());
+            return Err(ArgumentError::new_err(format!("keys of {k} layers, but values of {v}")));
+        }
+        let positions = list.map(Positions::List).or(first.map(Positions::From));
+        Ok(Given { keys: rows(keys)?, values: rows(values)?, positions })
+    }
+
+    fn bytes(&self) -> usize {
+        self.keys.iter().chain(&self.values).map(|r| r.0.data().len()).sum()
+    }
+
+    fn page(&self) -> tenfold_kv::Result<Page<'_>> {
+        let layers = self.keys.iter().zip(&self.values);
+        let layers = layers.map(|(k, v)| Ok(Layer { keys: k.view()?, values: v.view()? }));
+        Ok(Page { layers: layers.collect::<tenfold_kv::Result<_>>()?, positions: self.positions.clone() })
+    }
+}
+
+fn plain_groups(layers: usize, group: usize, rope: Option<RopeArgs>, steps: (f64, f64)) -> PyResult<Vec<Group>> {
+    if layers == 0 || group == 0 {
+        return Err(ArgumentError::new_err("layers and group must be at least 1"));
+    }
+    let mut keys = Chain::default().with_step(steps.0);
+    if let Some(args) = rope {
+        keys = keys.with_rope(rope_of(args)?);
+    }
+    let values = Chain::default().with_step(steps.1);
+    let group = |first| Group { layers: group.min(layers - first), keys: keys.clone(), values: values.clone() };
+    Ok((0..layers).step_by(group(0).layers).map(group).collect())
+}
+
+fn rope_of((head, base, pairing, turned, scaling): RopeArgs) -> PyResult<Rope> {
+    let pairing = match pairing.as_str() {
+        "halves" => Pairing::Halves,
+        "neighbours" => Pairing::Neighbours,
+        other => {
+            let text = format!("pairing must be \"halves\" or \"neighbours\", not {other:?}");
+            return Err(ArgumentError::new_err(text));
+        }
+    };
+    let scaling = match scaling.as_ref().map(|(name, numbers)| (name.as_str(), &numbers[..])) {
+        None => Scaling::None,
+        Some(("linear", &[factor])) => Scaling::Linear(factor),
+        Some(("llama3", &[factor, low, high, original])) => Scaling::Llama3 { factor, low, high, original },
+        Some(_) => {
+            return Err(ArgumentError::new_err(
+                "scaling must be (\"linear\", factor) or (\"llama3\", factor, low, high, original)",
+            ));
+        }
+    };
+    let rope = Rope::new(head, base).map_err(errors::codec)?.with_pairing(pairing);
+    let rope = rope.with_turned(turned.unwrap_or(head)).map_err(errors::codec)?;
+    rope.with_scaling(scaling).map_err(errors::codec)
+}

@@ -1,0 +1,206 @@
+"""Pages of a key-value cache: some tokens of one layer or of many, in bytes that keep to their size.
+
+>>> import numpy as np, tenfold.kv
+>>> rng = np.random.default_rng(0)
+>>> keys = [rng.standard_normal((64, 4, 32), dtype=np.float32) for layer in range(2)]
+>>> values = [rng.standard_normal((64, 4, 32), dtype=np.float32) for layer in range(2)]
+>>> codec = tenfold.kv.PageCodec(layers=2, exact=(4, 0))
+>>> page = codec.encode(keys, values, max_bytes=10_000)
+>>> len(page) <= 10_000
+True
+>>> k, v = codec.decode_layer(page, 1)
+>>> k.shape, bool((k[:4] == keys[1].reshape(64, 128)[:4]).all())
+((64, 128), True)
+
+With a file of bases (``tenfold basis fit``) pages take a fraction of that. docs/kv.md says more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from . import _native
+from ._arrays import allocate, as_blob, as_input
+from ._codec import stated_goal
+from ._errors import ArgumentError, DtypeError
+from ._native import PageInfo
+
+__all__ = ["Bases", "PageCodec", "PageInfo"]
+
+
+class Bases:
+    """A file of bases for a model's keys and values, as ``tenfold basis fit`` writes it."""
+
+    def __init__(self, native: _native.Bases) -> None:
+        self._native = native
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bases:
+        """Reads a file."""
+        return cls(_native.Bases.open(os.fspath(path)))
+
+    @property
+    def model(self) -> str | None:
+        """Fingerprint of the model that they were made for, if the file says."""
+        return self._native.model
+
+    @property
+    def head_dim(self) -> int | None:
+        """Columns of a head."""
+        return self._native.head_dim
+
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """First layer and number of layers of each group."""
+        return self._native.groups
+
+    @property
+    def layers(self) -> int:
+        """Layers that there are bases for."""
+        return sum(count for _, count in self.groups)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file."""
+        return self._native.nbytes
+
+    def check_model(self, fingerprint: str) -> None:
+        """Raises :class:`ArgumentError` if they were made for another model."""
+        self._native.check_model(fingerprint)
+
+    def __repr__(self) -> str:
+        return f"Bases(layers={self.layers}, groups={len(self.groups)}, nbytes={self.nbytes})"
+
+
+class PageCodec:
+    """Makes pages of keys and values and reads them. A codec has no state that matters, so threads may share it.
+
+    Args:
+        bases: a file of bases, or its path; groups of layers and rotary positions are then the file's.
+        layers: layers of a page, where there are no bases.
+        group: layers that are coded together, where there are no bases.
+        rope: rotary positions of the keys, to be undone: a dict with ``head`` (columns of a head) and ``base``, and if need
+            be ``pairing`` ("halves", the default, or "neighbours"), ``turned`` (columns of each head that are turned) and ``scaling``:
+            ``("linear", factor)`` or ``("llama3", factor, low, high, original)``.
+        effort: "fast", "balanced" or "best".
+        exact: how many tokens at a page's start and at its end stay exact.
+        steps: how much coarser than others keys and values are quantised.
+        threads: threads that pages of a call are spread over; 0 takes all cores.
+    """
+
+    def __init__(
+        self,
+        bases: Bases | str | os.PathLike[str] | None = None,
+        *,
+        layers: int | None = None,
+        group: int = 1,
+        rope: dict[str, Any] | None = None,
+        effort: str = "balanced",
+        exact: tuple[int, int] = (0, 0),
+        steps: tuple[float, float] = (1.0, 1.0),
+        threads: int = 0,
+    ) -> None:
+        if bases is not None and not isinstance(bases, Bases):
+            bases = Bases.open(bases)
+        if (bases is None) == (layers is None):
+            raise ArgumentError("a codec needs bases, or the number of layers; one of the two")
+        if bases is not None and rope is not None:
+            raise ArgumentError("bases have rotary positions of their own: state rope where there are none")
+        if min(threads, *exact, layers or 0, group) < 0:
+            raise ArgumentError("threads, exact, layers and group must not be negative")
+        native = None if bases is None else bases._native
+        how = (effort, tuple(exact), (float(steps[0]), float(steps[1])), threads)
+        self._native = _native.Pages(native, layers or 0, group, _rope(rope), *how)
+
+    @property
+    def layers(self) -> int:
+        """Layers of a page."""
+        return self._native.layers
+
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """First layer and number of layers of each group."""
+        return self._native.groups
+
+    def part(self, group: int) -> PageCodec:
+        """A codec for pages of one group alone; its layers count from 0."""
+        part = object.__new__(PageCodec)
+        part._native = self._native.part(group)
+        return part
+
+    def encode(
+        self,
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        *,
+        position: int | None = None,
+        positions: Sequence[int] | None = None,
+        **goal: Any,
+    ) -> bytes:
+        """Encodes a page.
+
+        Args:
+            keys: for each layer an array or CPU tensor of tokens × columns (or tokens × heads × columns), as the attention has
+                them: turned to their positions.
+            values: likewise.
+            position: position of the first token; it or ``positions`` is needed where keys have rotary positions.
+            positions: one for each token.
+            goal: ``max_bytes``, ``bits`` (all bytes over all keys and values; 2.5 if no goal is stated), ``step`` or
+                ``lossless``.
+        """
+        return self.encode_many([(keys, values, position if positions is None else positions)], **goal)[0]
+
+    def encode_many(self, pages: Sequence[tuple[Sequence[Any], Sequence[Any], Any]], **goal: Any) -> list[bytes]:
+        """Encodes many pages at once: each is keys, values, and a first position, a list of positions or None."""
+        name, number = stated_goal(**goal)
+        if name not in ("bits", "max_bytes", "step", "lossless"):
+            raise ArgumentError(f"a page's goal is max_bytes, bits, step or lossless, not {name}")
+        return self._native.encode([_page(*page) for page in pages], name, number)
+
+    def decode_layer(self, page: Any, layer: int, *, keys: Any = None, values: Any = None) -> tuple[Any, Any]:
+        """Decodes keys and values of one layer, into arrays or CPU tensors of theirs where they are given."""
+        page = as_blob(page)
+        if keys is None or values is None:
+            dtype, *columns = self._native.describe(page, layer)
+            tokens = self.inspect(page).tokens
+            keys = allocate(dtype, (tokens, columns[0])) if keys is None else keys
+            values = allocate(dtype, (tokens, columns[1])) if values is None else values
+        self._native.decode([page], layer, [(keys, values)])
+        return keys, values
+
+    def decode_layers(self, pages: Sequence[Any], layer: int, outs: Sequence[tuple[Any, Any]]) -> None:
+        """Decodes one layer of many pages, each into a pair of arrays or CPU tensors."""
+        self._native.decode([as_blob(page) for page in pages], layer, list(outs))
+
+    def inspect(self, page: Any) -> PageInfo:
+        """What a page says of itself."""
+        return self._native.inspect(as_blob(page))
+
+    def __repr__(self) -> str:
+        return f"PageCodec(layers={self.layers}, groups={len(self.groups)})"
+
+
+def _page(keys: Sequence[Any], values: Sequence[Any], positions: Any) -> tuple[list[Any], list[Any], Any, Any]:
+    first, listed = positions, None
+    if positions is not None and not isinstance(positions, int):
+        try:
+            first, listed = None, [int(p) for p in positions]
+        except (TypeError, ValueError):
+            raise DtypeError("positions are a number, or one for each token") from None
+    if (first is not None and first < 0) or (listed is not None and min(listed, default=0) < 0):
+        raise ArgumentError("positions must not be negative")
+    return [as_input(k) for k in keys], [as_input(v) for v in values], first, listed
+
+
+def _rope(rope: dict[str, Any] | None) -> tuple[int, float, str, int | None, tuple[str, list[float]] | None] | None:
+    if rope is None:
+        return None
+    known = {"head", "base", "pairing", "turned", "scaling"}
+    if not {"head", "base"} <= rope.keys() <= known:
+        raise ArgumentError(f"rope needs head and base, and may have {', '.join(sorted(known))}; not {sorted(rope)}")
+    scaling = rope.get("scaling")
+    if scaling is not None:
+        scaling = (str(scaling[0]), [float(v) for v in scaling[1:]])
+    return int(rope["head"]), float(rope["base"]), rope.get("pairing", "halves"), rope.get("turned"), scaling
