@@ -12,7 +12,7 @@ use tenfold::{BlobInfo, DecodeOptions, Dtype, Tensor, TensorView};
 use crate::engine::SharedEngine;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::safetensors::{StoredDtype, codec_dtype, dtype_name};
+use crate::safetensors::{MemoryFile, StoredDtype, codec_dtype, dtype_name};
 use crate::tags::{self, Tags};
 
 /// A tensor of an [`Archive`], as it was before compression.
@@ -54,7 +54,15 @@ pub struct Archive {
 impl Archive {
     /// Opens a model of any format that [`compress`](crate::compress) reads, compressed or not.
     pub fn open(path: &Path) -> Result<Archive> {
-        let model = Model::open(path)?;
+        Archive::of(Model::open(path)?)
+    }
+
+    /// The same for the bytes of a safetensors file that are in memory. `label` names them in errors.
+    pub fn parse(bytes: Vec<u8>, label: &Path) -> Result<Archive> {
+        Archive::of(Model::from_source(label, Box::new(MemoryFile::parse(bytes, label)?))?)
+    }
+
+    fn of(model: Model) -> Result<Archive> {
         let tags = model
             .shards
             .iter()

@@ -18,6 +18,7 @@
 #![deny(unsafe_code)]
 
 mod archive;
+mod assemble;
 mod compare;
 mod compress;
 mod decompress;
@@ -38,6 +39,7 @@ mod tags;
 mod values;
 
 pub use archive::{Archive, ArchiveTensor};
+pub use assemble::{Content, assemble};
 pub use compare::{Comparison, TensorDiff, compare};
 pub use compress::{compress, compress_source};
 pub use decompress::decompress;

@@ -23,14 +23,7 @@ impl Target {
                 if matches!(model.layout, Layout::File) && same(&place, &model.path) {
                     return Err(same_path(path));
                 }
-                if path.is_dir() {
-                    let reason = format!("{} is a folder; name a file for the output", path.display());
-                    return Err(Error::InvalidArgument(reason));
-                }
-                if !overwrite && path.symlink_metadata().is_ok() {
-                    return Err(exists(path));
-                }
-                Ok(Target::File(path.to_owned()))
+                Target::file(path, overwrite)
             }
             Layout::Folder { folder, .. } => {
                 if same(&place, folder) || model.shards.iter().any(|shard| same(&place, &shard.path)) {
@@ -50,6 +43,19 @@ impl Target {
                 Ok(Target::Folder(path.to_owned()))
             }
         }
+    }
+
+    /// One file that depends on no input.
+    pub fn file(path: &Path, overwrite: bool) -> Result<Target> {
+        resolve(path)?;
+        if path.is_dir() {
+            let reason = format!("{} is a folder; name a file for the output", path.display());
+            return Err(Error::InvalidArgument(reason));
+        }
+        if !overwrite && path.symlink_metadata().is_ok() {
+            return Err(exists(path));
+        }
+        Ok(Target::File(path.to_owned()))
     }
 
     /// The path that the caller gave.

@@ -7,11 +7,13 @@ mod dtype;
 mod file;
 mod header;
 mod index;
+mod memory;
 mod writer;
 
 pub(crate) use dtype::{codec_dtype, dtype_name, parse_dtype, stored_dtype};
 pub(crate) use file::SafetensorsFile;
 pub(crate) use header::{UniqueMap, tensor_bytes};
 pub(crate) use index::ShardIndex;
+pub(crate) use memory::MemoryFile;
 pub(crate) use safetensors::Dtype as StoredDtype;
 pub(crate) use writer::{ShardWriter, Slot};
