@@ -187,6 +187,11 @@ impl Archive {
         self.model.read_into(index, rows.start * width, out)
     }
 
+    /// The bytes of tensor `index` as the file has them: its blob, if it is compressed.
+    pub fn stored(&self, index: usize) -> Result<Vec<u8>> {
+        Ok(self.model.read(index)?.into_owned())
+    }
+
     /// What the blob of tensor `index` says of itself; `None` for a tensor that is stored as it was.
     pub fn blob_info(&self, index: usize) -> Result<Option<BlobInfo>> {
         let tensor = self.tensor(index)?;

@@ -1,28 +1,99 @@
-//! Errors (to be merged).
+//! Errors, grouped by who must act.
+
 use tenfold::ErrorKind;
 use thiserror::Error;
+
+use crate::basis::Kind;
+
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-/// What went wrong.
+
+/// What went wrong. [`Error::kind`] says who has to act.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The codec refused something.
     #[error(transparent)]
     Codec(#[from] tenfold::Error),
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] tenfold_archive::Error),
+    /// A captured row holds what is not a number.
+    #[error("tensor {tensor:?}: row {row} holds a NaN or an infinity in column {column}; leave such rows out")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// Its row.
+        row: u64,
+        /// The row's first column that is no number.
+        column: usize,
+    },
+    /// A captured tensor has not as many columns as those before it.
+    #[error("tensor {tensor:?} has {found} columns, {expected} were expected")]
+    Columns {
+        /// The tensor.
+        tensor: String,
+        /// Columns that it has.
+        found: usize,
+        /// Columns of the others.
+        expected: usize,
+    },
+    /// A basis file contradicts itself.
+    #[error("not a basis file, or damaged: {0}")]
+    Malformed(String),
+    /// A basis file of a later version.
+    #[error("basis file of version {found} (this build reads {supported}); use a newer tenfold")]
+    Version {
+        /// Version of the file.
+        found: u64,
+        /// Version that this build reads.
+        supported: u64,
+    },
+    /// The basis file belongs to another model.
+    #[error("the basis file was made for model {found:?}, not for {expected:?}")]
+    ForeignModel {
+        /// The model at hand.
+        expected: String,
+        /// The model that the file names.
+        found: String,
+    },
+    /// The basis file has nothing for a layer.
+    #[error("the basis file has no basis for {kind} of layer {layer}")]
+    MissingGroup {
+        /// What was asked for.
+        kind: Kind,
+        /// The layer.
+        layer: usize,
+    },
+    /// A cap on bytes cannot be met.
+    #[error("the bases do not fit {cap} bytes: the smallest file takes {need}; take more layers apart or raise the cap")]
+    DoesNotFit {
+        /// Bytes allowed.
+        cap: u64,
+        /// Bytes of the smallest file.
+        need: u64,
+    },
     /// An argument makes no sense.
     #[error("{0}")]
     InvalidArgument(String),
 }
+
 impl Error {
     /// Who must act.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Codec(error) => error.kind(),
-            Error::InvalidArgument(_) => ErrorKind::Caller,
+            Error::File(error) => error.kind(),
+            Error::NotFinite { .. } | Error::Columns { .. } | Error::Malformed(_) => ErrorKind::Data,
+            Error::Version { .. } => ErrorKind::Unsupported,
+            Error::ForeignModel { .. } | Error::MissingGroup { .. } | Error::InvalidArgument(_) => {
+                ErrorKind::Caller
+            }
+            Error::DoesNotFit { .. } => ErrorKind::Limit,
         }
     }
 }
+
 /// For arguments that make no sense.
 pub(crate) fn invalid(reason: impl Into<String>) -> Error {
     Error::InvalidArgument(reason.into())

@@ -1,0 +1,298 @@
+//! A file of bases beside a model. Layout: docs/kv.md, 'The file'.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use half::bf16;
+use serde::{Deserialize, Serialize};
+use tenfold::Dtype;
+use tenfold::prepare::{Basis, Fingerprint};
+use tenfold_archive::{Archive, Content, assemble};
+
+use super::kind::Kind;
+use super::rope::RopeSpec;
+use super::stored::{Opened, Stored};
+use crate::error::{Error, Result};
+
+/// Version of the layout.
+const FORMAT: u64 = 1;
+/// Key of the metadata.
+const KEY: &str = "basis";
+/// Most bytes that a tensor's entry in the header takes besides its name.
+const ENTRY: usize = 160;
+
+/// What a file says of itself besides its numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Meta {
+    pub format: u64,
+    pub model: Option<String>,
+    pub rope: Option<RopeSpec>,
+    pub head_dim: Option<usize>,
+    pub groups: Vec<GroupMeta>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct GroupMeta {
+    pub kind: Kind,
+    pub layers: Vec<usize>,
+    /// Size of each block's metric; 0 where it has none. One block, unless heads have their own.
+    pub blocks: Vec<usize>,
+}
+
+/// Numbers of a group.
+#[derive(Debug, Clone)]
+pub(super) struct Numbers {
+    pub blocks: Vec<Stored>,
+    pub means: Vec<bf16>,
+    pub deviations: Vec<bf16>,
+}
+
+/// Layers that have one basis together.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Group {
+    /// What rows are of.
+    pub kind: Kind,
+    /// The layers whose columns stand side by side, in this order.
+    pub layers: Vec<usize>,
+    /// Their basis.
+    pub basis: Arc<Basis>,
+}
+
+impl Group {
+    /// Columns of a layer among those of the group.
+    pub fn columns(&self, layer: usize) -> Result<std::ops::Range<usize>> {
+        let at = self.layers.iter().position(|&l| l == layer);
+        let at = at.ok_or(Error::MissingGroup { kind: self.kind, layer })?;
+        let width = self.basis.cols() / self.layers.len();
+        Ok(at * width..(at + 1) * width)
+    }
+}
+
+/// Bases of a model.
+///
+/// ```no_run
+/// use std::path::Path;
+/// use tenfold_kv::basis::{BasisFile, Kind};
+/// let file = BasisFile::open(Path::new("model.basis"))?;
+/// file.check_model("the fingerprint of the model at hand")?;
+/// let group = file.group(Kind::Keys, 12)?;
+/// println!("{} vectors for layers {:?}", group.basis.rank(), group.layers);
+/// # Ok::<(), tenfold_kv::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct BasisFile {
+    meta: Meta,
+    groups: Vec<Group>,
+    contents: Vec<(String, Content)>,
+}
+
+impl BasisFile {
+    /// Opens a file and derives what encoders need.
+    pub fn open(path: &Path) -> Result<Self> {
+        BasisFile::read(&Archive::open(path)?)
+    }
+
+    /// The same for a file's bytes.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self> {
+        BasisFile::read(&Archive::parse(bytes, Path::new("basis file"))?)
+    }
+
+    /// Writes the file beside its place and renames it; returns its bytes.
+    pub fn save(&self, path: &Path, overwrite: bool) -> Result<u64> {
+        let metadata = vec![(KEY.to_owned(), self.meta_text()?)];
+        Ok(assemble(path, metadata, &self.contents, overwrite)?)
+    }
+
+    /// Bytes that [`BasisFile::save`] never exceeds.
+    pub fn max_bytes(&self) -> Result<u64> {
+        // Texts stand in JSON strings, where quotes take two characters.
+        let entry = |(name, content): &(String, Content)| {
+            let (Content::Plain(_, _, bytes) | Content::Blob(bytes)) = content;
+            bytes.len() + 2 * name.len() + ENTRY
+        };
+        Ok((256 + 2 * self.meta_text()?.len() + self.contents.iter().map(entry).sum::<usize>()) as u64)
+    }
+
+    /// Refuses a model other than the one that the file was made for; a file that names none serves all.
+    pub fn check_model(&self, fingerprint: &str) -> Result<()> {
+        match &self.meta.model {
+            Some(found) if found != fingerprint => {
+                Err(Error::ForeignModel { expected: fingerprint.to_owned(), found: found.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The model that the file was made for, if it says so.
+    pub fn model(&self) -> Option<&str> {
+        self.meta.model.as_deref()
+    }
+
+    /// The model's rotary positions, if it has them and they were known.
+    pub fn rope(&self) -> Option<&RopeSpec> {
+        self.meta.rope.as_ref()
+    }
+
+    /// Columns of a head, if that was known.
+    pub fn head_dim(&self) -> Option<usize> {
+        self.meta.head_dim
+    }
+
+    /// All groups.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The group that a layer belongs to.
+    pub fn group(&self, kind: Kind, layer: usize) -> Result<&Group> {
+        let found = self.groups.iter().find(|g| g.kind == kind && g.layers.contains(&layer));
+        found.ok_or(Error::MissingGroup { kind, layer })
+    }
+
+    /// The basis of this name, if it is here.
+    pub fn find(&self, fingerprint: Fingerprint) -> Option<&Arc<Basis>> {
+        self.groups.iter().map(|g| &g.basis).find(|b| b.fingerprint() == fingerprint)
+    }
+
+    /// From numbers that belong to the groups of `meta`, and blocks of them opened.
+    pub(super) fn new(meta: Meta, numbers: &[Numbers], opened: &[Vec<Opened>]) -> Result<Self> {
+        check(&meta)?;
+        let mut groups = Vec::with_capacity(meta.groups.len());
+        let mut contents = Vec::new();
+        for ((group, numbers), opened) in meta.groups.iter().zip(numbers).zip(opened) {
+            groups.push(Group {
+                kind: group.kind,
+                layers: group.layers.clone(),
+                basis: Arc::new(join(numbers, opened)?),
+            });
+            contents.extend(write(group, numbers));
+        }
+        Ok(BasisFile { meta, groups, contents })
+    }
+
+    fn read(archive: &Archive) -> Result<Self> {
+        let text = archive.metadata().get(KEY);
+        let text = text.ok_or_else(|| Error::Malformed("its metadata says nothing of bases".into()))?;
+        let bad = |e: serde_json::Error| Error::Malformed(format!("metadata: {e}"));
+        let value: serde_json::Value = serde_json::from_str(text).map_err(bad)?;
+        match value.get("format").and_then(serde_json::Value::as_u64) {
+            Some(FORMAT) => {}
+            Some(found) => return Err(Error::Version { found, supported: FORMAT }),
+            None => return Err(Error::Malformed("metadata: no format".into())),
+        }
+        let meta: Meta = serde_json::from_value(value).map_err(bad)?;
+        check(&meta)?;
+        let numbers: Vec<Numbers> =
+            meta.groups.iter().map(|group| read(archive, group)).collect::<Result<_>>()?;
+        let open = |n: &Numbers| n.blocks.iter().map(Stored::open).collect::<Result<Vec<_>>>();
+        let opened: Vec<Vec<Opened>> = numbers.iter().map(open).collect::<Result<_>>()?;
+        // What was written is right; what was read need not be.
+        BasisFile::new(meta, &numbers, &opened).map_err(|error| match error {
+            Error::Codec(tenfold::Error::InvalidArgument(reason)) => Error::Malformed(reason),
+            error => error,
+        })
+    }
+
+    fn meta_text(&self) -> Result<String> {
+        serde_json::to_string(&self.meta).map_err(|e| Error::Malformed(format!("metadata: {e}")))
+    }
+}
+
+fn check(meta: &Meta) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for group in &meta.groups {
+        let once = group.layers.iter().all(|&layer| seen.insert((group.kind, layer)));
+        if group.layers.is_empty() || group.blocks.is_empty() || !once {
+            return Err(Error::Malformed(format!("{} of layers {:?}", group.kind, group.layers)));
+        }
+    }
+    if meta.groups.is_empty() {
+        return Err(Error::Malformed("no bases".into()));
+    }
+    Ok(())
+}
+
+fn names(group: &GroupMeta) -> (String, Vec<String>) {
+    let stem = format!("{}.{}", group.kind, group.layers.first().copied().unwrap_or_default());
+    let blocks = match group.blocks.len() {
+        1 => vec![stem.clone()],
+        n => (0..n).map(|head| format!("{stem}.head.{head}")).collect(),
+    };
+    (stem, blocks)
+}
+
+fn write(group: &GroupMeta, numbers: &Numbers) -> Vec<(String, Content)> {
+    let plain = |values: &[bf16]| {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Content::Plain(Dtype::Bf16, vec![values.len()], bytes)
+    };
+    let (stem, blocks) = names(group);
+    let mut out = vec![
+        (format!("{stem}.means"), plain(&numbers.means)),
+        (format!("{stem}.deviations"), plain(&numbers.deviations)),
+    ];
+    for (name, block) in blocks.into_iter().zip(&numbers.blocks) {
+        out.push((format!("{name}.vectors"), Content::Blob(block.vectors.clone())));
+        if let Some((_, blob)) = &block.metric {
+            out.push((format!("{name}.metric"), Content::Blob(blob.clone())));
+        }
+    }
+    out
+}
+
+fn read(archive: &Archive, group: &GroupMeta) -> Result<Numbers> {
+    let find = |name: String, compressed: bool| {
+        let found = archive.find(&name).filter(|&i| archive.tensors()[i].compressed == compressed);
+        found.ok_or_else(|| Error::Malformed(format!("tensor {name:?} is missing, or not what it should be")))
+    };
+    let plain = |name: String| -> Result<Vec<bf16>> {
+        let index = find(name.clone(), false)?;
+        if archive.tensors()[index].dtype != Some(Dtype::Bf16) {
+            return Err(Error::Malformed(format!("tensor {name:?} is not of bf16")));
+        }
+        let bytes = archive.stored(index)?;
+        Ok(bytes.as_chunks::<2>().0.iter().map(|b| bf16::from_le_bytes(*b)).collect())
+    };
+    let (stem, names) = names(group);
+    let mut blocks = Vec::with_capacity(names.len());
+    for (name, &size) in names.iter().zip(&group.blocks) {
+        let vectors = archive.stored(find(format!("{name}.vectors"), true)?)?;
+        let metric = match size {
+            0 => None,
+            _ => Some((size, archive.stored(find(format!("{name}.metric"), true)?)?)),
+        };
+        blocks.push(Stored { vectors, metric });
+    }
+    Ok(Numbers { blocks, means: plain(format!("{stem}.means"))?, deviations: plain(format!("{stem}.deviations"))? })
+}
+
+/// Blocks side by side as one basis. Numbers are only copied: the same on every machine.
+fn join(numbers: &Numbers, blocks: &[Opened]) -> Result<Basis> {
+    let means: Vec<f32> = numbers.means.iter().map(|v| v.to_f32()).collect();
+    let cols: usize = blocks.iter().map(|b| b.cols).sum();
+    let rank: usize = blocks.iter().map(|b| b.vectors.len() / b.cols).sum();
+    if means.len() != cols || numbers.deviations.len() != rank {
+        return Err(Error::Malformed(format!(
+            "{} means and {} deviations for {rank} vectors of {cols} columns",
+            means.len(),
+            numbers.deviations.len()
+        )));
+    }
+    let mut vectors = vec![0f32; rank * cols];
+    let mut forward = vec![0f32; rank * cols];
+    let (mut row, mut column) = (0, 0);
+    for block in blocks {
+        let parts = block.vectors.chunks_exact(block.cols).zip(block.forward.chunks_exact(block.cols));
+        for (from_vectors, from_forward) in parts {
+            let at = row * cols + column..row * cols + column + block.cols;
+            vectors[at.clone()].copy_from_slice(from_vectors);
+            forward[at].copy_from_slice(from_forward);
+            row += 1;
+        }
+        column += block.cols;
+    }
+    let deviations: Vec<f64> = numbers.deviations.iter().map(|v| v.to_f64()).collect();
+    Ok(Basis::with_forward(&means, &vectors, &forward)?.with_deviations(&deviations)?)
+}

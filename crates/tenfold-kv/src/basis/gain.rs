@@ -1,0 +1,102 @@
+//! What a basis is worth on rows that it was not made from.
+//!
+//! All figures are bits a value that a coder saves next to one that takes the rows as they are, as numbers of one common
+//! variance. Both are ideal coders of Gaussian numbers, so that only the preparation differs.
+
+use serde::Serialize;
+
+use super::components::Components;
+use super::metric::Metric;
+use super::moments::Moments;
+use super::water::{distortion, level};
+use crate::error::{Result, invalid};
+
+/// Variances count as no less than this part of the common one: logarithms of nothing say nothing.
+const FLOOR: f64 = 1e-12;
+
+/// Bits a value saved.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Gain {
+    /// At high rates, by means and the columns' own variances alone.
+    pub means: f64,
+    /// At high rates, by means and basis.
+    pub basis: f64,
+    /// At given rates.
+    pub at: Vec<AtRate>,
+}
+
+/// Bits a value saved at a rate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct AtRate {
+    /// Bits a value behind the preparation.
+    pub bits: f64,
+    /// Saved by means and the columns' own variances alone.
+    pub means: f64,
+    /// Saved by means and basis.
+    pub basis: f64,
+}
+
+impl Gain {
+    /// The mean of several, each of which counts by its weight.
+    pub(super) fn mean(gains: &[(&Gain, f64)]) -> Gain {
+        let total: f64 = gains.iter().map(|(_, w)| w).sum();
+        let mean = |f: &dyn Fn(&Gain) -> f64| gains.iter().map(|(g, w)| f(g) * w).sum::<f64>() / total;
+        let rates = gains.first().map_or(0, |(g, _)| g.at.len());
+        let at = |i: usize| AtRate {
+            bits: gains[0].0.at[i].bits,
+            means: mean(&|g| g.at[i].means),
+            basis: mean(&|g| g.at[i].basis),
+        };
+        Gain { means: mean(&|g| g.means), basis: mean(&|g| g.basis), at: (0..rates).map(at).collect() }
+    }
+}
+
+/// Takes each part of the rows in turn as what a basis made from the others must serve; the mean over the parts.
+///
+/// ```
+/// use tenfold_kv::basis::{Moments, leave_one_out};
+/// // Two columns that are nearly the same.
+/// let part = |seed: u32| {
+///     let mut moments = Moments::new(2)?;
+///     let noise = |i: u32| ((i + seed).wrapping_mul(2_654_435_761) >> 8) as f32 / 1e7 - 0.8;
+///     let rows: Vec<f32> = (0..500).flat_map(|i| [noise(i), noise(i) + 0.01 * noise(i + 7919)]).collect();
+///     moments.add(&rows, "rows", 0)?;
+///     Ok::<_, tenfold_kv::Error>(moments)
+/// };
+/// let gain = leave_one_out(&[part(0)?, part(1000)?], None, &[2.0])?;
+/// assert!(gain.basis > 2.5 && gain.means < 0.1);
+/// # Ok::<(), tenfold_kv::Error>(())
+/// ```
+pub fn leave_one_out(parts: &[Moments], metric: Option<&Metric>, rates: &[f64]) -> Result<Gain> {
+    if parts.len() < 2 {
+        return Err(invalid("leaving one part out takes two parts at least"));
+    }
+    let mut gains = Vec::with_capacity(parts.len());
+    for (out, part) in parts.iter().enumerate() {
+        let mut others = Moments::new(part.cols())?;
+        for (i, other) in parts.iter().enumerate() {
+            if i != out {
+                others.merge(other)?;
+            }
+        }
+        gains.push(gain_on(part, &Components::of(&others, metric)?, rates));
+    }
+    Ok(Gain::mean(&gains.iter().map(|g| (g, 1.0)).collect::<Vec<_>>()))
+}
+
+/// What components are worth on these rows.
+fn gain_on(rows: &Moments, components: &Components, rates: &[f64]) -> Gain {
+    let cols = rows.cols();
+    // Errors of a coder without the metric go in all directions alike.
+    let unit = components.metric().map_or(1.0, |m| m.diagonal().iter().sum::<f64>() / cols as f64);
+    let raw = (rows.common_variance() * unit).max(f64::MIN_POSITIVE);
+    let floored = |v: f64| v.max(raw * FLOOR);
+    let means: Vec<f64> = rows.spread(components.means()).iter().map(|v| floored(v * unit)).collect();
+    let basis: Vec<f64> = components.spread(rows).into_iter().map(floored).collect();
+    let high = |v: &[f64]| v.iter().map(|v| 0.5 * (raw / v).log2()).sum::<f64>() / cols as f64;
+    let at_rate = |v: &[f64], bits: f64| 0.5 * (raw / distortion(v, cols, level(v, cols, bits))).log2() - bits;
+    let at = |&bits: &f64| AtRate { bits, means: at_rate(&means, bits), basis: at_rate(&basis, bits) };
+    Gain { means: high(&means), basis: high(&basis), at: rates.iter().map(at).collect() }
+}

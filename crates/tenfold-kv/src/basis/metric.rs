@@ -1,0 +1,157 @@
+//! How much errors count: a symmetric positive matrix M for rows, so that an error e costs eᵀ·M·e.
+//!
+//! For keys M is the mean of q·qᵀ over the queries of a head, for values what the output projection makes of an error.
+//! Both are made of blocks on the diagonal, one for each head.
+
+use faer::{Mat, MatRef};
+use rayon::prelude::*;
+
+use super::algebra::{cholesky, product};
+use crate::error::{Error, Result, invalid};
+
+/// Added to the diagonal, in parts of its mean: directions that no query met still count for something.
+const RIDGE: f64 = 1e-3;
+/// How far a block may be from symmetric, next to its largest entry.
+const ASYMMETRY: f64 = 1e-3;
+
+/// Blocks of one size along the diagonal.
+///
+/// ```
+/// use tenfold_kv::basis::Metric;
+/// // The second column counts four times as much as the first.
+/// assert_eq!(Metric::columns(&[1.0, 4.0])?.cols(), 2);
+/// assert!(Metric::blocks(2, &[1.0, 2.0, 2.0, 1.0]).is_err()); // not positive
+/// # Ok::<(), tenfold_kv::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Metric {
+    size: usize,
+    /// Cholesky factors of the blocks, row by row.
+    factors: Vec<f64>,
+}
+
+impl Metric {
+    /// A weight for each column.
+    pub fn columns(weights: &[f64]) -> Result<Self> {
+        Metric::blocks(1, weights)
+    }
+
+    /// Blocks of `size` × `size` numbers, one after the other, each row by row.
+    pub fn blocks(size: usize, values: &[f64]) -> Result<Self> {
+        let area = size.saturating_mul(size);
+        if size == 0 || values.is_empty() || !values.len().is_multiple_of(area) {
+            return Err(invalid(format!("{} numbers are not blocks of {size}×{size}", values.len())));
+        }
+        if values.iter().any(|v| !v.is_finite()) {
+            return Err(invalid("a metric must be made of finite numbers"));
+        }
+        let blocks = values.len() / area;
+        let mean = (0..blocks).flat_map(|b| (0..size).map(move |i| b * area + i * size + i));
+        let mean = mean.map(|i| values[i]).sum::<f64>() / (blocks * size) as f64;
+        let mut factors = Vec::with_capacity(values.len());
+        for block in values.chunks_exact(area) {
+            let block = MatRef::from_row_major_slice(block, size, size);
+            let most = block.norm_max();
+            let off = (0..size).flat_map(|i| (0..i).map(move |j| (i, j)));
+            if off.clone().any(|(i, j)| (block[(i, j)] - block[(j, i)]).abs() > ASYMMETRY * most) {
+                return Err(invalid("a metric must be symmetric"));
+            }
+            let ridged = Mat::from_fn(size, size, |i, j| {
+                0.5 * (block[(i, j)] + block[(j, i)]) + if i == j { RIDGE * mean } else { 0.0 }
+            });
+            let l = cholesky(ridged.as_ref()).ok_or_else(|| invalid("a metric must be positive"))?;
+            factors.extend((0..size).flat_map(|i| (0..size).map(move |j| (i, j))).map(|(i, j)| l[(i, j)]));
+        }
+        Ok(Metric { size, factors })
+    }
+
+    /// Blocks of several metrics of one size, one after the other.
+    pub fn join(parts: &[Metric]) -> Result<Self> {
+        let size = parts.first().map_or(0, |m| m.size);
+        if size == 0 || parts.iter().any(|m| m.size != size) {
+            return Err(invalid("metrics of layers of one group must have blocks of one size"));
+        }
+        Ok(Metric { size, factors: parts.iter().flat_map(|m| m.factors.iter().copied()).collect() })
+    }
+
+    /// Columns that it is for.
+    pub fn cols(&self) -> usize {
+        self.factors.len() / self.size
+    }
+
+    /// The metric of some columns, which must be whole blocks.
+    pub fn part(&self, range: std::ops::Range<usize>) -> Result<Self> {
+        if !range.start.is_multiple_of(self.size) || !range.len().is_multiple_of(self.size) {
+            return Err(invalid(format!("columns {range:?} cut a block of the metric")));
+        }
+        let factors = self.factors.get(range.start * self.size..range.end * self.size);
+        let factors = factors.ok_or_else(|| invalid(format!("the metric has no columns {range:?}")))?;
+        Ok(Metric { size: self.size, factors: factors.to_vec() })
+    }
+
+    /// Diagonal of M: what a lone error in a column costs.
+    pub fn diagonal(&self) -> Vec<f64> {
+        self.factors.chunks_exact(self.size).map(|row| row.iter().map(|v| v * v).sum()).collect()
+    }
+
+    /// The factors' lower triangles, for storing.
+    pub(super) fn packed(&self) -> Vec<f32> {
+        let rows = self.factors.chunks_exact(self.size).enumerate();
+        rows.flat_map(|(c, row)| row[..=c % self.size].iter().map(|&v| v as f32)).collect()
+    }
+
+    /// The metric of `cols` columns from packed factors, or nothing if they are not ones.
+    pub(super) fn unpack(packed: &[f32], size: usize, cols: usize) -> Result<Self> {
+        let fits = size > 0 && cols.is_multiple_of(size) && packed.len() == cols / size * (size * (size + 1) / 2);
+        if !fits || packed.iter().any(|v| !v.is_finite()) {
+            return Err(Error::Malformed("a metric does not fit its basis".into()));
+        }
+        let mut factors = vec![0.0; cols * size];
+        let mut from = packed.iter();
+        for (c, row) in factors.chunks_exact_mut(size).enumerate() {
+            row[..=c % size].iter_mut().zip(&mut from).for_each(|(to, &v)| *to = f64::from(v));
+        }
+        Ok(Metric { size, factors })
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// rows · L.
+    pub(super) fn times(&self, rows: MatRef<'_, f64>) -> Mat<f64> {
+        self.each(rows, |block, l| product(block, l))
+    }
+
+    /// rows · Lᵀ.
+    pub(super) fn times_transposed(&self, rows: MatRef<'_, f64>) -> Mat<f64> {
+        self.each(rows, |block, l| product(block, l.transpose()))
+    }
+
+    /// rows · L⁻¹.
+    pub(super) fn divided(&self, rows: MatRef<'_, f64>) -> Mat<f64> {
+        self.each(rows, |block, l| {
+            let mut out = block.transpose().to_owned();
+            // X·L = B is Lᵀ·Xᵀ = Bᵀ.
+            l.transpose().solve_upper_triangular_in_place(out.as_mut());
+            out.transpose().to_owned()
+        })
+    }
+
+    /// Does something to each block of columns.
+    fn each(
+        &self,
+        rows: MatRef<'_, f64>,
+        f: impl Fn(MatRef<'_, f64>, MatRef<'_, f64>) -> Mat<f64> + Sync,
+    ) -> Mat<f64> {
+        let size = self.size;
+        let blocks: Vec<Mat<f64>> = (0..self.cols() / size)
+            .into_par_iter()
+            .map(|b| {
+                let l = &self.factors[b * size * size..][..size * size];
+                f(rows.subcols(b * size, size), MatRef::from_row_major_slice(l, size, size))
+            })
+            .collect();
+        Mat::from_fn(rows.nrows(), rows.ncols(), |i, j| blocks[j / size][(i, j % size)])
+    }
+}

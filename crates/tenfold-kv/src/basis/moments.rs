@@ -1,0 +1,126 @@
+//! Sums over rows: all that a principal component analysis needs of them.
+
+use faer::{Mat, MatRef};
+
+use super::algebra::add_outer;
+use crate::error::{Error, Result, invalid};
+
+/// Rows whose products are made at once: enough to keep a matrix product busy.
+const BLOCK: usize = 512;
+
+/// Count, sums and products of rows, in f64; rows come in any number of pieces.
+///
+/// ```
+/// use tenfold_kv::basis::Moments;
+/// let mut moments = Moments::new(2)?;
+/// moments.add(&[1.0, 10.0, 3.0, 30.0], "rows", 0)?;
+/// assert_eq!((moments.count(), moments.means()), (2, vec![2.0, 20.0]));
+/// # Ok::<(), tenfold_kv::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Moments {
+    count: u64,
+    sums: Vec<f64>,
+    /// Lower triangle of Σ x·xᵀ.
+    products: Mat<f64>,
+}
+
+impl Moments {
+    /// Of no rows yet.
+    pub fn new(cols: usize) -> Result<Self> {
+        if cols == 0 {
+            return Err(invalid("rows without columns have no basis"));
+        }
+        Ok(Moments { count: 0, sums: vec![0.0; cols], products: Mat::zeros(cols, cols) })
+    }
+
+    /// Columns of the rows.
+    pub fn cols(&self) -> usize {
+        self.sums.len()
+    }
+
+    /// Rows so far.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Adds whole rows. `tensor` and `first`, the number of the first of them, are for errors.
+    pub fn add(&mut self, rows: &[f32], tensor: &str, first: u64) -> Result<()> {
+        let cols = self.cols();
+        if !rows.len().is_multiple_of(cols) {
+            return Err(invalid(format!("tensor {tensor:?}: {} numbers are not rows of {cols}", rows.len())));
+        }
+        if let Some(at) = rows.iter().position(|v| !v.is_finite()) {
+            let (row, column) = (first + (at / cols) as u64, at % cols);
+            return Err(Error::NotFinite { tensor: tensor.to_owned(), row, column });
+        }
+        for block in rows.chunks(BLOCK * cols) {
+            let wide: Vec<f64> = block.iter().map(|&v| f64::from(v)).collect();
+            for row in wide.chunks_exact(cols) {
+                self.sums.iter_mut().zip(row).for_each(|(s, v)| *s += v);
+            }
+            let block = MatRef::from_row_major_slice(&wide, wide.len() / cols, cols);
+            add_outer(self.products.as_mut(), block);
+            self.count += block.nrows() as u64;
+        }
+        Ok(())
+    }
+
+    /// Adds the rows of another.
+    pub fn merge(&mut self, other: &Moments) -> Result<()> {
+        self.check(other)?;
+        self.count += other.count;
+        self.sums.iter_mut().zip(&other.sums).for_each(|(a, b)| *a += b);
+        self.products += &other.products;
+        Ok(())
+    }
+
+    /// The moments of some columns alone.
+    pub fn columns(&self, range: std::ops::Range<usize>) -> Result<Moments> {
+        let sums = self.sums.get(range.clone()).filter(|sums| !sums.is_empty());
+        let sums = sums.ok_or_else(|| invalid(format!("there are no columns {range:?}")))?.to_vec();
+        let products = self.products.as_ref().submatrix(range.start, range.start, sums.len(), sums.len());
+        Ok(Moments { count: self.count, products: products.to_owned(), sums })
+    }
+
+    /// Means of the columns.
+    pub fn means(&self) -> Vec<f64> {
+        self.sums.iter().map(|s| s / self.rows()).collect()
+    }
+
+    /// Mean squares of the columns about given values.
+    pub fn spread(&self, about: &[f64]) -> Vec<f64> {
+        let square = |(c, a): (usize, &f64)| {
+            (self.products[(c, c)] / self.rows() - 2.0 * a * self.sums[c] / self.rows() + a * a).max(0.0)
+        };
+        about.iter().enumerate().map(square).collect()
+    }
+
+    /// Mean products of the columns about given values; whole, not only a triangle.
+    pub(super) fn covariance(&self, about: &[f64]) -> Mat<f64> {
+        let (n, rows) = (self.cols(), self.rows());
+        Mat::from_fn(n, n, |i, j| {
+            let product = self.products[(i.max(j), i.min(j))] / rows;
+            product - (about[i] * self.sums[j] + about[j] * self.sums[i]) / rows + about[i] * about[j]
+        })
+    }
+
+    /// Variance of all columns together, as if they were one.
+    pub fn common_variance(&self) -> f64 {
+        let n = self.cols() as f64;
+        let square = (0..self.cols()).map(|c| self.products[(c, c)]).sum::<f64>() / self.rows() / n;
+        let mean = self.sums.iter().sum::<f64>() / self.rows() / n;
+        (square - mean * mean).max(0.0)
+    }
+
+    fn rows(&self) -> f64 {
+        self.count.max(1) as f64
+    }
+
+    fn check(&self, other: &Moments) -> Result<()> {
+        if other.cols() != self.cols() {
+            return Err(invalid(format!("rows of {} and of {} columns", self.cols(), other.cols())));
+        }
+        Ok(())
+    }
+}
