@@ -48,6 +48,8 @@ pub fn code(error: &anyhow::Error) -> u8 {
         of_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold::Error>() {
         of_kind(error.kind())
+    } else if let Some(error) = error.downcast_ref::<tenfold_kv::Error>() {
+        of_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold_cuda::Error>() {
         of_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold_eval::bench::NvcompError>() {

@@ -1,5 +1,6 @@
 //! The command line's grammar and help texts.
 
+mod basis;
 mod compress;
 mod engine;
 mod measure;
@@ -10,6 +11,7 @@ use tenfold::Effort;
 
 use crate::exit;
 
+pub use basis::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs};
 pub use compress::{CodecArg, CompressArgs, GoalArgs};
 pub use engine::{EngineArg, EngineArgs};
 pub use measure::{AblationArgs, BenchArg, BenchArgs, EvalArgs, EvalCommand, KindArg, RaceArgs};
@@ -33,6 +35,7 @@ pub enum Command {
     Inspect(InspectArgs),
     Verify(VerifyArgs),
     Compare(CompareArgs),
+    Basis(BasisArgs),
     Bench(BenchArgs),
     Eval(EvalArgs),
     Engines(EnginesArgs),

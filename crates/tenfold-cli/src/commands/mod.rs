@@ -1,5 +1,6 @@
 //! One file a command; this one only dispatches.
 
+mod basis;
 mod bench;
 mod compare;
 mod compress;
@@ -26,6 +27,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Compare(args) => compare::run(args, cli.quiet),
+        Command::Basis(args) => basis::run(args, cli.quiet),
         Command::Eval(args) => eval::run(args, cli.quiet),
         Command::Engines(args) => engines::run(args),
         Command::Bench(args) => bench::run(args, cli.quiet),

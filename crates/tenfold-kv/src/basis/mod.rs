@@ -1,8 +1,8 @@
 //! Bases for rows of keys, values and hidden states: from captured tensors to a file beside the model.
 //!
 //! `capture` reads rows, `moments` sums them up, `components` finds the principal components, `gain` says what they are
-//! worth on rows that they were not made from, `stored` compresses them, `file` keeps them, and `fit` does all of that in
-//! turn.
+//! worth on rows that they were not made from, `stored` and `press` compress them, `file` keeps them, and `fit` does all of
+//! that in turn.
 
 mod algebra;
 mod capture;
@@ -12,8 +12,11 @@ mod fit;
 mod gain;
 mod kind;
 mod metric;
+mod metrics;
 mod model;
 mod moments;
+mod options;
+mod press;
 mod report;
 mod rope;
 mod stored;
@@ -22,12 +25,13 @@ mod water;
 pub use capture::{Captured, Names};
 pub use components::Components;
 pub use file::{BasisFile, Group};
-pub use fit::{FitOptions, Fitted, Grouping, Keys, Rank, fit};
+pub use fit::{Fitted, fit};
 pub use gain::{AtRate, Gain, leave_one_out};
 pub use kind::Kind;
 pub use metric::Metric;
 pub use model::{fingerprint_model, model_bytes};
 pub use moments::Moments;
+pub use options::{FitOptions, Grouping, Keys, Rank};
 pub use report::{GroupReport, Report, Summary};
 pub use rope::RopeSpec;
 pub use water::{distortion, level, rate};

@@ -1,0 +1,220 @@
+//! `tenfold basis`.
+
+use std::io::IsTerminal;
+
+use serde::Serialize;
+use tenfold_kv::basis::{
+    BasisFile, FitOptions, Gain, GroupReport, Grouping, Keys, Kind, Names, Report, fingerprint_model, fit,
+    model_bytes,
+};
+
+use crate::args::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs};
+use crate::exit::{self, Usage};
+use crate::print;
+use crate::progress::Bar;
+use crate::table::Table;
+
+/// Part of a model's bytes that its bases may take.
+const OF_MODEL: f64 = 0.02;
+
+pub fn run(args: BasisArgs, quiet: bool) -> anyhow::Result<u8> {
+    match args.what {
+        BasisCommand::Fit(args) => run_fit(args, quiet),
+        BasisCommand::Show(args) => show(args),
+    }
+}
+
+#[derive(Serialize)]
+struct FitOutput {
+    #[serde(flatten)]
+    report: Report,
+    model_bytes: Option<u64>,
+}
+
+fn run_fit(args: BasisFitArgs, quiet: bool) -> anyhow::Result<u8> {
+    if let Some(out) = args.out.as_ref().filter(|out| !args.force && out.symlink_metadata().is_ok()) {
+        return Err(Usage(format!("{} exists already; --force replaces it", out.display())).into());
+    }
+    let model_bytes = args.model.as_deref().map(model_bytes).transpose()?;
+    let options = options(&args, model_bytes)?;
+    let bar = Bar::new(quiet);
+    let fitted = fit(&args.inputs, &options, &bar)?;
+    drop(bar);
+    let mut report = fitted.report;
+    if let Some(out) = &args.out {
+        report.bytes = fitted.file.save(out, args.force)?;
+    }
+    if args.json {
+        print::json(&FitOutput { report, model_bytes })?;
+    } else if !quiet {
+        print::out(&fit_text(&report, model_bytes, args.out.is_some(), args.bits))?;
+    }
+    Ok(exit::SUCCESS)
+}
+
+fn options(args: &BasisFitArgs, model_bytes: Option<u64>) -> anyhow::Result<FitOptions> {
+    let mut options = FitOptions::default();
+    options.kinds = args.kind.iter().map(|&kind| kind.into()).collect();
+    options.grouping = if args.per_head { Grouping::Heads } else { args.group };
+    options.compare = args.compare.clone();
+    options.rank = args.rank;
+    options.bits = args.bits;
+    // Rounded down: a cap.
+    let cap = model_bytes.map(|bytes| (bytes as f64 * OF_MODEL) as u64);
+    options.max_bytes = args.max_bytes.into_iter().chain(cap).min();
+    options.keys = args.rope.clone().unwrap_or(Keys::Unknown);
+    options.context = args.context;
+    options.head_dim = args.head_dim;
+    options.parts = args.parts;
+    options.rates = args.rates.clone();
+    options.metrics = args.metric.clone();
+    options.threads = args.threads.threads;
+    options.names = names(&args.name)?;
+    options.model = match (&args.fingerprint, &args.model) {
+        (Some(text), _) => Some(text.clone()),
+        (None, Some(model)) => Some(fingerprint_model(model)?),
+        (None, None) => None,
+    };
+    Ok(options)
+}
+
+fn names(given: &[String]) -> anyhow::Result<Names> {
+    let mut names = Names::default();
+    for text in given {
+        let (kind, pattern) =
+            text.split_once('=').ok_or_else(|| Usage(format!("--name {text:?}: say KIND=NAME")))?;
+        names = match kind {
+            "keys_before_rope" => names.with_keys_before_rope(pattern)?,
+            kind => names.with(kind.parse::<Kind>()?, pattern)?,
+        };
+    }
+    Ok(names)
+}
+
+fn fit_text(report: &Report, model_bytes: Option<u64>, saved: bool, asked: f64) -> String {
+    let rates = report.summaries.first().map_or(&[][..], |s| s.gain.at.as_slice());
+    let gains: Vec<String> = std::iter::once("means".to_owned())
+        .chain(std::iter::once("basis".to_owned()))
+        .chain(rates.iter().map(|at| format!("at {} bits", at.bits)))
+        .collect();
+    let mut headings = vec!["basis", "columns", "tokens", "vectors", "bytes", "loss"];
+    headings.extend(gains.iter().map(String::as_str));
+    let mut table = Table::new(&headings, std::io::stdout().is_terminal());
+    for group in &report.groups {
+        table.row(cells(group, gains.len()));
+    }
+    let mut text = table.render();
+    if !report.summaries.is_empty() {
+        let mut headings = vec!["gain in bits a value", "layers together"];
+        headings.extend(gains.iter().map(String::as_str));
+        let mut table = Table::new(&headings, false);
+        for summary in &report.summaries {
+            let mut row = vec![summary.kind.to_string(), summary.group.clone()];
+            row.extend(gain_cells(Some(&summary.gain), gains.len()));
+            table.row(row);
+        }
+        text.push_str(&format!("\n{}", table.render()));
+    }
+    let what = if saved { "the file takes" } else { "a file would take at most" };
+    text.push_str(&format!("\n{what} {}", print::bytes(report.bytes)));
+    if let Some(model) = model_bytes {
+        text.push_str(&format!(", {:.2} % of the model", 100.0 * report.bytes as f64 / model as f64));
+    }
+    let served = if report.bits < asked { ", as the cap allows" } else { "" };
+    text.push_str(&format!("; it serves up to {:.2} bits a value{served}\n", report.bits));
+    text
+}
+
+fn cells(group: &GroupReport, gains: usize) -> Vec<String> {
+    let mut row = vec![
+        format!("{} {}", group.kind, layers(&group.layers)),
+        group.cols.to_string(),
+        group.tokens.to_string(),
+        group.rank.to_string(),
+        print::bytes(group.bytes),
+        format!("{:.3}", group.loss),
+    ];
+    row.extend(gain_cells(group.gain.as_ref(), gains));
+    row
+}
+
+fn gain_cells(gain: Option<&Gain>, count: usize) -> Vec<String> {
+    match gain {
+        Some(gain) => {
+            let at = gain.at.iter().map(|at| at.basis);
+            [gain.means, gain.basis].into_iter().chain(at).map(|v| format!("{v:.2}")).collect()
+        }
+        None => vec!["-".into(); count],
+    }
+}
+
+/// Layers as `8`, `0-29` or `2,8,22`.
+fn layers(layers: &[usize]) -> String {
+    let (Some(first), Some(last)) = (layers.first(), layers.last()) else { return String::new() };
+    if layers.len() > 1 && last - first + 1 == layers.len() {
+        return format!("{first}-{last}");
+    }
+    layers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[derive(Serialize)]
+struct ShowOutput {
+    bytes: u64,
+    model: Option<String>,
+    rope: Option<String>,
+    head_dim: Option<usize>,
+    groups: Vec<ShowGroup>,
+}
+
+#[derive(Serialize)]
+struct ShowGroup {
+    kind: Kind,
+    layers: Vec<usize>,
+    cols: usize,
+    rank: usize,
+    fingerprint: String,
+}
+
+fn show(args: BasisShowArgs) -> anyhow::Result<u8> {
+    let file = BasisFile::open(&args.input)?;
+    let groups = file.groups().iter().map(|group| ShowGroup {
+        kind: group.kind,
+        layers: group.layers.clone(),
+        cols: group.basis.cols(),
+        rank: group.basis.rank(),
+        fingerprint: group.basis.fingerprint().to_string(),
+    });
+    let output = ShowOutput {
+        bytes: std::fs::metadata(&args.input)?.len(),
+        model: file.model().map(str::to_owned),
+        rope: file.rope().map(ToString::to_string),
+        head_dim: file.head_dim(),
+        groups: groups.collect(),
+    };
+    if args.json {
+        print::json(&output)?;
+    } else {
+        print::out(&show_text(&output))?;
+    }
+    Ok(exit::SUCCESS)
+}
+
+fn show_text(output: &ShowOutput) -> String {
+    let mut table = Table::new(&["basis", "columns", "vectors", "fingerprint"], std::io::stdout().is_terminal());
+    for group in &output.groups {
+        table.row(vec![
+            format!("{} {}", group.kind, layers(&group.layers)),
+            group.cols.to_string(),
+            group.rank.to_string(),
+            group.fingerprint.clone(),
+        ]);
+    }
+    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known".into());
+    format!(
+        "{}{}; model: {}; rotary positions: {}\n",
+        table.render(),
+        print::bytes(output.bytes),
+        known(&output.model),
+        known(&output.rope)
+    )
+}
