@@ -116,7 +116,10 @@ mod tests {
         for archive in [Archive::open(&path).unwrap(), Archive::parse(written.clone(), &path).unwrap()] {
             assert_eq!(archive.metadata().get("key").map(String::as_str), Some("value"));
             let read = archive.read(archive.find("blob").unwrap(), &DecodeOptions::default()).unwrap();
-            assert_eq!((read.shape.as_slice(), read.to_vec::<f32>().unwrap()), (&[20, 30][..], values.clone()));
+            assert_eq!(
+                (read.shape.as_slice(), read.to_vec::<f32>().unwrap()),
+                (&[20, 30][..], values.clone())
+            );
             let read = archive.read(archive.find("plain").unwrap(), &DecodeOptions::default()).unwrap();
             assert_eq!(read.to_vec::<u16>().unwrap(), [1, 2]);
         }

@@ -19,7 +19,9 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] tenfold_archive::Error),
     /// A captured row holds what is not a number.
-    #[error("tensor {tensor:?}: row {row} holds a NaN or an infinity in column {column}; leave such rows out")]
+    #[error(
+        "tensor {tensor:?}: row {row} holds a NaN or an infinity in column {column}; leave such rows out"
+    )]
     NotFinite {
         /// The tensor.
         tensor: String,
@@ -66,7 +68,9 @@ pub enum Error {
         layer: usize,
     },
     /// A cap on bytes cannot be met.
-    #[error("the bases do not fit {cap} bytes: the smallest file takes {need}; take more layers apart or raise the cap")]
+    #[error(
+        "the bases do not fit {cap} bytes: the smallest file takes {need}; take more layers apart or raise the cap"
+    )]
     DoesNotFit {
         /// Bytes allowed.
         cap: u64,

@@ -60,6 +60,20 @@ pub fn cuda(error: tenfold_cuda::Error) -> PyErr {
     }
 }
 
+/// The exception for what pages and bases say.
+pub fn kv(error: tenfold_kv::Error) -> PyErr {
+    match error {
+        tenfold_kv::Error::Codec(tenfold::Error::MissingBasis { fingerprint }) => {
+            ArgumentError::new_err(format!(
+                "the page needs the basis {fingerprint}, which this codec does not have; make one with the file that it was made with"
+            ))
+        }
+        tenfold_kv::Error::Codec(error) => codec(error),
+        tenfold_kv::Error::File(error) => archive(error),
+        error => of_kind(error.kind(), error.to_string()),
+    }
+}
+
 /// The exception for what the archive says. System errors keep their number and path.
 pub fn archive(error: tenfold_archive::Error) -> PyErr {
     match error {

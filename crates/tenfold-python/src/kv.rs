@@ -164,8 +164,7 @@ impl Pages {
             let page = Blob::of(page)?;
             let mut room = [Output::of(&keys)?, Output::of(&values)?];
             let bytes = page.data();
-            let (keys, values) =
-                py.detach(|| self.codec.reader(bytes)?.layer(layer)).map_err(errors::kv)?;
+            let (keys, values) = py.detach(|| self.codec.reader(bytes)?.layer(layer)).map_err(errors::kv)?;
             for (room, tensor) in room.iter_mut().zip([keys, values]) {
                 room.check_rows(tensor.dtype, &tensor.shape)?;
                 room.data().copy_from_slice(&tensor.data);
@@ -259,7 +258,12 @@ impl Given {
     }
 }
 
-fn plain_groups(layers: usize, group: usize, rope: Option<RopeArgs>, steps: (f64, f64)) -> PyResult<Vec<Group>> {
+fn plain_groups(
+    layers: usize,
+    group: usize,
+    rope: Option<RopeArgs>,
+    steps: (f64, f64),
+) -> PyResult<Vec<Group>> {
     if layers == 0 || group == 0 {
         return Err(ArgumentError::new_err("layers and group must be at least 1"));
     }
@@ -268,7 +272,8 @@ fn plain_groups(layers: usize, group: usize, rope: Option<RopeArgs>, steps: (f64
         keys = keys.with_rope(rope_of(args)?);
     }
     let values = Chain::default().with_step(steps.1);
-    let group = |first| Group { layers: group.min(layers - first), keys: keys.clone(), values: values.clone() };
+    let group =
+        |first| Group { layers: group.min(layers - first), keys: keys.clone(), values: values.clone() };
     Ok((0..layers).step_by(group(0).layers).map(group).collect())
 }
 

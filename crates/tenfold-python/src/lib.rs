@@ -12,6 +12,7 @@ mod command;
 mod cuda;
 mod dlpack;
 mod errors;
+mod kv;
 mod tensors;
 mod threads;
 mod write;
@@ -33,6 +34,8 @@ mod _native {
     use super::command::main;
     #[pymodule_export]
     use super::cuda::{CudaDevice, DecodeRequests, cuda_decoded, cuda_encoded, cuda_lane_values, meet_goal};
+    #[pymodule_export]
+    use super::kv::{Bases, PageInfo, Pages};
     #[pymodule_export]
     use super::write::{Report, compress, decompress, save};
 

@@ -191,16 +191,21 @@ impl Output {
     /// Refuses memory that is not of the dtype (or, for dtypes that numpy lacks, of unsigned integers of its size) and the
     /// shape of a tensor, or of some rows of it. A flat array of as many bytes will do for any tensor.
     pub fn check(&self, dtype: Dtype, shape: &[usize], rows: Option<(usize, usize)>) -> PyResult<()> {
+        let wanted = match rows {
+            Some((start, end)) => vec![end.saturating_sub(start), shape.last().copied().unwrap_or(1)],
+            None => shape.to_vec(),
+        };
+        self.fits(&self.0.shape, dtype, wanted)
+    }
+
+    /// Refuses memory that, seen as of shape `seen`, is not of the dtype and shape that are wanted.
+    fn fits(&self, seen: &[usize], dtype: Dtype, wanted: Vec<usize>) -> PyResult<()> {
         let bits = match dtype {
             Dtype::Bf16 => Dtype::U16,
             Dtype::F8E4M3 | Dtype::F8E5M2 => Dtype::U8,
             own => own,
         };
         let Output(out) = self;
-        let wanted = match rows {
-            Some((start, end)) => vec![end.saturating_sub(start), shape.last().copied().unwrap_or(1)],
-            None => shape.to_vec(),
-        };
         if out.dtype == Dtype::U8
             && let &[bytes] = &out.shape[..]
             && wanted.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d)) == Some(bytes)
@@ -211,11 +216,21 @@ impl Output {
             let (out, own) = (python_name(out.dtype), python_name(dtype));
             return Err(DtypeError::new_err(format!("out is of dtype {out}; the tensor is {own}")));
         }
-        if out.shape != wanted {
+        if seen != wanted {
             let (out, own) = (shape_text(&out.shape), shape_text(&wanted));
             return Err(ArgumentError::new_err(format!("out is of shape {out}; the tensor is {own}")));
         }
         Ok(())
+    }
+
+    /// The same for rows of a tensor of two dimensions; further dimensions of the memory may part its columns.
+    pub fn check_rows(&self, dtype: Dtype, shape: &[usize]) -> PyResult<()> {
+        match self.0.shape.split_first() {
+            Some((&rows, rest)) if !rest.is_empty() => {
+                self.fits(&[rows, rest.iter().product()], dtype, shape.to_vec())
+            }
+            _ => self.check(dtype, shape, None),
+        }
     }
 
     /// Element type.

@@ -78,6 +78,9 @@ pub enum BenchArg {
     Lossless,
     /// Encoding and decoding on one and two threads, beside zstd and x265 in the same run.
     Speed,
+    /// Pages of a key-value cache under caps: that none is exceeded, and what a cap costs; files of keys and values add
+    /// real pages.
+    Pages,
     /// Decoding and encoding on a CUDA device, beside plain copies and, with --nvcomp, nvCOMP in the same run.
     Cuda,
 }

@@ -200,7 +200,8 @@ fn show(args: BasisShowArgs) -> anyhow::Result<u8> {
 }
 
 fn show_text(output: &ShowOutput) -> String {
-    let mut table = Table::new(&["basis", "columns", "vectors", "fingerprint"], std::io::stdout().is_terminal());
+    let mut table =
+        Table::new(&["basis", "columns", "vectors", "fingerprint"], std::io::stdout().is_terminal());
     for group in &output.groups {
         table.row(vec![
             format!("{} {}", group.kind, layers(&group.layers)),

@@ -25,6 +25,7 @@ fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
         BenchArg::Rate => What::Rate,
         BenchArg::Lossless => What::Lossless,
         BenchArg::Speed => What::Speed,
+        BenchArg::Pages => What::Pages,
         BenchArg::Cuda => What::Cuda,
     };
     match (what, args.files.is_empty()) {

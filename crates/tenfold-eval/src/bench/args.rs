@@ -18,6 +18,8 @@ pub enum What {
     Lossless,
     /// Encoding and decoding speed beside peers.
     Speed,
+    /// Caps of key-value pages.
+    Pages,
     /// Speed of a CUDA device beside plain copies on it.
     Cuda,
 }
@@ -31,6 +33,7 @@ impl What {
             What::Rate => "rate",
             What::Lossless => "lossless",
             What::Speed => "speed",
+            What::Pages => "pages",
             What::Cuda => "cuda",
         }
     }
@@ -42,14 +45,15 @@ impl What {
 pub struct BenchArgs {
     /// Which bench.
     pub what: What,
-    /// Safetensors files (`files`: at least one; `cuda`: any number).
+    /// Safetensors files (`files`: at least one; `pages`, `cuda`: any number).
     pub files: Vec<PathBuf>,
     /// Rates in bits a value. Default: empty, that is the rates of the bench's own figures.
     pub bits: Vec<f64>,
     /// Efforts. Default: all three.
     pub efforts: Vec<Effort>,
     /// Sizes of made-up tensors; all but `cuda` take the first alone. `gap`, `speed`: side of the square, default
-    /// 4096. `lossless`: values, default 64 Mi. `rate`: values of the largest tensors, default 4 Mi. `cuda`: values,
+    /// 4096. `lossless`: values, default 64 Mi. `rate`: values of the largest tensors, default 4 Mi. `pages`: how many,
+    /// default 100,000. `cuda`: values,
     /// default 512 Mi, 64 Mi and 16 Mi.
     pub sizes: Vec<usize>,
     /// Threads for what is not measured at a stated number of threads; 0 (the default) means all cores.

@@ -8,6 +8,7 @@
 //! | `rate` | whether `bits`, `max_bytes` and `max_error` are obeyed |
 //! | `lossless` | ratio and speed on bf16 weights, beside zstd |
 //! | `speed` | encoding and decoding, beside zstd and H.265 in the same run |
+//! | `pages` | whether pages of a key-value cache keep to their caps, and what a cap costs |
 //! | `cuda` | decoding and encoding on a device, beside plain copies and nvCOMP in the same run |
 
 mod allocate;
@@ -17,6 +18,7 @@ mod cuda;
 mod files;
 mod gap;
 mod lossless;
+mod pages;
 pub(crate) mod progress;
 mod rate;
 pub(crate) mod report;
@@ -46,6 +48,7 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Report> {
         What::Rate => rate::run(args, &mut report, out)?,
         What::Lossless => lossless::run(args, &mut report, out)?,
         What::Speed => speed::run(args, &mut report, out)?,
+        What::Pages => pages::run(args, &mut report, out)?,
         What::Cuda => {
             let done = cuda::run(args, &mut report, out);
             // Time on a device is dear: what was measured before a failure is kept, and says that it is not all.

@@ -1,7 +1,7 @@
 //! Matrix products and decompositions, all in f64, through `faer`.
 
-use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::linalg::matmul::matmul;
+use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::prelude::Solve;
 use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
 
@@ -36,7 +36,8 @@ pub(super) fn eigen(matrix: MatRef<'_, f64>) -> Result<(Vec<f64>, Mat<f64>)> {
     let (values, vectors) = (found.S().column_vector(), found.U());
     let mut signs = vec![1.0f64; n];
     for (j, sign) in signs.iter_mut().enumerate() {
-        let largest = (0..n).map(|i| vectors[(i, j)]).fold(0.0f64, |m, v| if v.abs() > m.abs() { v } else { m });
+        let largest =
+            (0..n).map(|i| vectors[(i, j)]).fold(0.0f64, |m, v| if v.abs() > m.abs() { v } else { m });
         *sign = if largest < 0.0 { -1.0 } else { 1.0 };
     }
     let rows = Mat::from_fn(n, n, |k, c| vectors[(c, n - 1 - k)] * signs[n - 1 - k]);

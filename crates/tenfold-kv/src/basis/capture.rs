@@ -149,7 +149,10 @@ impl Captured {
             if !tensor.dtype.is_some_and(|d| d.is_float()) || !(1..=2).contains(&rest.len()) {
                 return Err(invalid(format!(
                     "{}: tensor {:?} is {} {:?}; captured rows are floats, tokens by columns",
-                    path.display(), tensor.name, tensor.dtype_name, tensor.shape
+                    path.display(),
+                    tensor.name,
+                    tensor.dtype_name,
+                    tensor.shape
                 )));
             }
             let cols = rest.iter().product();
@@ -159,7 +162,10 @@ impl Captured {
             // Keys that were never turned are better than keys turned back.
             match pieces.get(&(file, first)) {
                 Some(old) if old.turned == turned => {
-                    return Err(invalid(format!("tensors {:?} and {:?} hold the same rows", old.name, piece.name)));
+                    return Err(invalid(format!(
+                        "tensors {:?} and {:?} hold the same rows",
+                        old.name, piece.name
+                    )));
                 }
                 Some(old) if !old.turned => {}
                 _ => drop(pieces.insert((file, first), piece)),
@@ -200,9 +206,13 @@ impl Captured {
         for (place, first) in leader.iter() {
             let mut side = Vec::with_capacity(all.len());
             for pieces in &all {
-                let piece = pieces.get(place).filter(|p| p.tokens == first.tokens && pieces.len() == leader.len());
+                let piece =
+                    pieces.get(place).filter(|p| p.tokens == first.tokens && pieces.len() == leader.len());
                 side.push(piece.ok_or_else(|| {
-                    invalid(format!("layers {layers:?} have {kind} of different tokens; {:?} is alone", first.name))
+                    invalid(format!(
+                        "layers {layers:?} have {kind} of different tokens; {:?} is alone",
+                        first.name
+                    ))
                 })?);
             }
             for start in (0..first.tokens).step_by(most.max(1)) {
@@ -252,7 +262,9 @@ impl Captured {
     }
 
     fn pieces(&self, kind: Kind, layer: usize) -> Result<&BTreeMap<Place, Piece>> {
-        self.pieces.get(&(kind, layer)).ok_or_else(|| invalid(format!("no {kind} of layer {layer} were captured")))
+        self.pieces
+            .get(&(kind, layer))
+            .ok_or_else(|| invalid(format!("no {kind} of layer {layer} were captured")))
     }
 }
 
@@ -262,9 +274,16 @@ fn floats(tensor: &Tensor, piece: &Piece) -> Result<Vec<f32>> {
     Ok(values.into_iter().map(|v| v as f32).collect())
 }
 
-fn turn_back(rows: &mut [f32], piece: &Piece, rope: &RopeSpec, context: Option<u64>, first: u64) -> Result<()> {
+fn turn_back(
+    rows: &mut [f32],
+    piece: &Piece,
+    rope: &RopeSpec,
+    context: Option<u64>,
+    first: u64,
+) -> Result<()> {
     if !piece.cols.is_multiple_of(rope.head()) {
-        let reason = format!("tensor {:?} has {} columns, not heads of {}", piece.name, piece.cols, rope.head());
+        let reason =
+            format!("tensor {:?} has {} columns, not heads of {}", piece.name, piece.cols, rope.head());
         return Err(invalid(reason));
     }
     let count = (rows.len() / piece.cols) as u64;

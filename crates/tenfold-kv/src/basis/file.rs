@@ -265,7 +265,11 @@ fn read(archive: &Archive, group: &GroupMeta) -> Result<Numbers> {
         };
         blocks.push(Stored { vectors, metric });
     }
-    Ok(Numbers { blocks, means: plain(format!("{stem}.means"))?, deviations: plain(format!("{stem}.deviations"))? })
+    Ok(Numbers {
+        blocks,
+        means: plain(format!("{stem}.means"))?,
+        deviations: plain(format!("{stem}.deviations"))?,
+    })
 }
 
 /// Blocks side by side as one basis. Numbers are only copied: the same on every machine.

@@ -113,7 +113,9 @@ fn measure(
     let blocks = match (grouping, kind, options.head()) {
         (Grouping::Heads, Kind::Keys | Kind::Values, Some(head)) if cols.is_multiple_of(head) => cols / head,
         (Grouping::Heads, Kind::Keys | Kind::Values, Some(head)) => {
-            return Err(invalid(format!("{kind} of layers {layers:?} have {cols} columns, not heads of {head}")));
+            return Err(invalid(format!(
+                "{kind} of layers {layers:?} have {cols} columns, not heads of {head}"
+            )));
         }
         _ => 1,
     };

@@ -96,7 +96,8 @@ fn gain_on(rows: &Moments, components: &Components, rates: &[f64]) -> Gain {
     let means: Vec<f64> = rows.spread(components.means()).iter().map(|v| floored(v * unit)).collect();
     let basis: Vec<f64> = components.spread(rows).into_iter().map(floored).collect();
     let high = |v: &[f64]| v.iter().map(|v| 0.5 * (raw / v).log2()).sum::<f64>() / cols as f64;
-    let at_rate = |v: &[f64], bits: f64| 0.5 * (raw / distortion(v, cols, level(v, cols, bits))).log2() - bits;
+    let at_rate =
+        |v: &[f64], bits: f64| 0.5 * (raw / distortion(v, cols, level(v, cols, bits))).log2() - bits;
     let at = |&bits: &f64| AtRate { bits, means: at_rate(&means, bits), basis: at_rate(&basis, bits) };
     Gain { means: high(&means), basis: high(&basis), at: rates.iter().map(at).collect() }
 }

@@ -102,7 +102,8 @@ impl Metric {
 
     /// The metric of `cols` columns from packed factors, or nothing if they are not ones.
     pub(super) fn unpack(packed: &[f32], size: usize, cols: usize) -> Result<Self> {
-        let fits = size > 0 && cols.is_multiple_of(size) && packed.len() == cols / size * (size * (size + 1) / 2);
+        let fits =
+            size > 0 && cols.is_multiple_of(size) && packed.len() == cols / size * (size * (size + 1) / 2);
         if !fits || packed.iter().any(|v| !v.is_finite()) {
             return Err(Error::Malformed("a metric does not fit its basis".into()));
         }

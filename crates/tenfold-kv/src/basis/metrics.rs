@@ -21,7 +21,8 @@ impl Metrics {
         for (index, tensor) in archive.tensors().iter().enumerate() {
             let Some((kind, layer, _)) = names.read(&tensor.name) else { continue };
             let values = archive.read(index, &DecodeOptions::default())?.view()?.to_f64();
-            let values = values.ok_or_else(|| invalid(format!("metric {:?} does not hold floats", tensor.name)))?;
+            let values =
+                values.ok_or_else(|| invalid(format!("metric {:?} does not hold floats", tensor.name)))?;
             let metric = match tensor.shape.as_slice() {
                 [_] => Metric::columns(&values),
                 [_, rows, cols] if rows == cols => Metric::blocks(*rows, &values),
@@ -39,7 +40,9 @@ impl Metrics {
         let mut parts = Vec::with_capacity(layers.len());
         for &layer in layers {
             let metric = self.0.get(&(kind, layer));
-            parts.push(metric.ok_or_else(|| invalid(format!("no metric for {kind} of layer {layer}")))?.clone());
+            parts.push(
+                metric.ok_or_else(|| invalid(format!("no metric for {kind} of layer {layer}")))?.clone(),
+            );
         }
         Metric::join(&parts)
     }

@@ -124,7 +124,10 @@ impl Default for FitOptions {
 impl FitOptions {
     pub(super) fn check(&self) -> Result<()> {
         if !(self.bits.is_finite() && self.bits >= LEAST_BITS && self.bits <= 16.0) {
-            return Err(invalid(format!("bases serve rates from {LEAST_BITS} to 16 bits a value, not {}", self.bits)));
+            return Err(invalid(format!(
+                "bases serve rates from {LEAST_BITS} to 16 bits a value, not {}",
+                self.bits
+            )));
         }
         if self.rates.iter().any(|r| !(r.is_finite() && *r > 0.0)) {
             return Err(invalid("rates must be positive numbers"));

@@ -114,7 +114,8 @@ fn press_at(measured: &[Measured], options: &FitOptions, common: bool, bits: f64
         Keys::Rope(rope) => Some(rope.clone()),
         _ => None,
     };
-    let meta = Meta { format: 1, model: options.model.clone(), rope, head_dim: options.head(), groups: metas };
+    let meta =
+        Meta { format: 1, model: options.model.clone(), rope, head_dim: options.head(), groups: metas };
     Ok(Pressed { bits, file: BasisFile::new(meta, &numbers, &opened)?, groups })
 }
 
@@ -144,8 +145,7 @@ fn press_group(
     }
     let bytes = numbers.blocks.iter().map(Stored::bytes).sum::<u64>()
         + 2 * (numbers.means.len() + numbers.deviations.len()) as u64;
-    let pressed =
-        PressedGroup { rank: numbers.deviations.len(), bytes, loss: lost / group.cols as f64 };
+    let pressed = PressedGroup { rank: numbers.deviations.len(), bytes, loss: lost / group.cols as f64 };
     let blocks = numbers.blocks.iter().map(|b| b.metric.as_ref().map_or(0, |(size, _)| *size)).collect();
     let meta = GroupMeta { kind: group.kind, layers: group.layers.clone(), blocks };
     Ok((meta, numbers, opened, pressed))

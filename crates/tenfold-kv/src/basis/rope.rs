@@ -117,7 +117,10 @@ impl FromStr for RopeSpec {
             match (name.trim(), value.trim()) {
                 ("pairing", "halves") => pairing = Pairing::Halves,
                 ("pairing", "neighbours") => pairing = Pairing::Neighbours,
-                (name @ ("base" | "head" | "turned" | "linear" | "factor" | "low" | "high" | "original"), value) => {
+                (
+                    name @ ("base" | "head" | "turned" | "linear" | "factor" | "low" | "high" | "original"),
+                    value,
+                ) => {
                     let number: f64 = value.parse().map_err(|_| wrong(part))?;
                     if numbers.insert(name, number).is_some() {
                         return Err(invalid(format!("rotary positions: {name} is given twice")));
@@ -139,7 +142,9 @@ impl FromStr for RopeSpec {
         }
         let scaled = ["factor", "low", "high", "original"].iter().any(|name| take(name).is_some());
         match (take("linear"), scaled) {
-            (Some(_), true) => Err(invalid("rotary positions: linear does not go with factor, low, high, original")),
+            (Some(_), true) => {
+                Err(invalid("rotary positions: linear does not go with factor, low, high, original"))
+            }
             (Some(by), false) => rope.with_scaling(Scaling::Linear(by)),
             (None, true) => rope.with_scaling(Scaling::Llama3 {
                 factor: need("factor")?,
@@ -182,7 +187,10 @@ mod tests {
             "base=x,head=64",
             "base=1e4,head=64,linear=2,factor=8,low=1,high=4,original=8192",
         ] {
-            assert!(matches!(text.parse::<RopeSpec>(), Err(e) if e.kind() == tenfold::ErrorKind::Caller), "{text}");
+            assert!(
+                matches!(text.parse::<RopeSpec>(), Err(e) if e.kind() == tenfold::ErrorKind::Caller),
+                "{text}"
+            );
         }
     }
 }

@@ -182,7 +182,22 @@ impl PageCodec {
 
     /// Encodes many pages at once, spread over threads; each for itself, so that one that fails leaves the others alone.
     pub fn encode_all(&self, pages: &[Page<'_>], goal: Goal) -> Result<Vec<Result<Vec<u8>>>> {
-        self.spread(|| pages.par_iter().map(|page| self.encode(page, goal)).collect())
+        self.encode_all_until(pages, goal, self.threads, &self.stop)
+    }
+
+    /// The same on so many threads, and until a switch of this call's own is used.
+    pub fn encode_all_until(
+        &self,
+        pages: &[Page<'_>],
+        goal: Goal,
+        threads: usize,
+        stop: &Stop,
+    ) -> Result<Vec<Result<Vec<u8>>>> {
+        let encode = |page: &Page<'_>| {
+            stop.check()?;
+            self.encode(page, goal)
+        };
+        spread(threads, || pages.par_iter().map(encode).collect())
     }
 
     /// Reads a page up to its header; layers are decoded when they are asked for.
@@ -203,15 +218,12 @@ impl PageCodec {
             let reader = self.reader(page.as_ref())?;
             (0..reader.layers()).map(|l| reader.layer(l)).collect()
         };
-        self.spread(|| pages.par_iter().map(decode).collect())
+        spread(self.threads, || pages.par_iter().map(decode).collect())
     }
 
-    fn spread<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        if self.threads == 0 {
-            return Ok(work());
-        }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build();
-        Ok(pool.map_err(|e| tenfold::Error::Threads(e.to_string()))?.install(work))
+    /// Threads that pages of a batch are spread over; 0 means all cores.
+    pub fn threads(&self) -> usize {
+        self.threads
     }
 
     pub(super) fn hint(&self) -> Option<f64> {
@@ -221,4 +233,12 @@ impl PageCodec {
     pub(super) fn set_hint(&self, step: f64) {
         self.hint.store(step.to_bits(), Ordering::Relaxed);
     }
+}
+
+fn spread<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> Result<T> {
+    if threads == 0 {
+        return Ok(work());
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    Ok(pool.map_err(|e| tenfold::Error::Threads(e.to_string()))?.install(work))
 }

@@ -5,6 +5,7 @@
 //! a model are made, `encode` makes one, `share` gives each blob its part of the bytes, `frame` is the stored form, `read` takes
 //! layers out.
 
+mod bases;
 mod codec;
 mod encode;
 mod frame;

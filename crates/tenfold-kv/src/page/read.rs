@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use tenfold::{Coordinates, DecodeOptions, Error, Tensor};
+use tenfold::{Coordinates, DecodeOptions, Dtype, Error, Tensor};
 
 use super::frame::{self, EXACT_KEYS, EXACT_VALUES, Frame, KEYS, VALUES};
 use crate::error::{Result, invalid};
@@ -75,6 +75,22 @@ impl<'b> PageReader<'b> {
             return Err(Error::Corrupt("a page").into());
         };
         Ok((self.part(keys, layers, within)?, self.part(values, layers, within)?))
+    }
+
+    /// Dtype, and columns of keys and of values of a layer, read from headers alone.
+    pub fn shape(&self, layer: usize) -> Result<(Dtype, usize, usize)> {
+        let (layers, blobs) = &self.frame.groups[self.place(layer)?.0];
+        let lossy = self.frame.lossy() > 0;
+        let describe = |exact: usize, coded: usize| {
+            let range = blobs[if lossy { coded } else { exact }].clone();
+            let need = range.end as u64;
+            let blob =
+                self.bytes.get(range).ok_or(Error::Truncated { need, have: self.bytes.len() as u64 })?;
+            tenfold::inspect_native(blob, &self.options.limits)
+        };
+        let (keys, values) = (describe(EXACT_KEYS, KEYS)?, describe(EXACT_VALUES, VALUES)?);
+        let cols = |shape: &[usize]| shape.last().copied().unwrap_or(0) / layers;
+        Ok((keys.dtype, cols(&keys.shape), cols(&values.shape)))
     }
 
     /// The group of a layer, and which of its layers it is.
