@@ -67,6 +67,7 @@ def encode_options(
     threads: int = 0,
     lane_values: int = 0,
     importance: Any = None,
+    prepare: str | None = None,
     **goal: Any,
 ) -> tuple[str, float | None, _native.EncodeOptions]:
     """The goal, as of :func:`stated_goal`, and the native options."""
@@ -76,7 +77,7 @@ def encode_options(
     columns = column_importance(importance)
     if columns is not None and name in ("lossless", "max_error"):
         raise ArgumentError(f"importance shapes errors; it does not go with {name}")
-    return name, number, _native.EncodeOptions(name, number, effort, threads, lane_values, columns)
+    return name, number, _native.EncodeOptions(name, number, effort, threads, lane_values, columns, prepare)
 
 
 def _on_cuda(tensor: Any) -> bool:
@@ -99,6 +100,7 @@ def encode(
     threads: int = 0,
     lane_values: int = 0,
     importance: Any = None,
+    prepare: str | None = None,
     dtype: Any = None,
 ) -> bytes:
     """Encodes a tensor into a blob: a self-describing, checksummed byte string.
@@ -122,6 +124,9 @@ def encode(
         importance: a number for each column (the last dimension) that says how much a squared error there counts: for a
             matrix of weights the mean square of what the column is multiplied with. ``mse`` and ``nmse`` then speak of
             errors so weighted. Encoded on the CPU only.
+        prepare: what to do to the values before they are quantised: ``"auto"`` for whatever takes the fewest bits, or steps
+            joined by ``+``, such as ``"means"``, ``"hadamard:128"``, ``"dct:8"``, ``"delta:8"``, ``"rope:head=64,base=10000"``.
+            Keys, values and hidden states gain by it, weights do not. On the CPU only.
         dtype: true element type of a raw view, such as ``"bfloat16"`` for an array of uint16.
 
     >>> import numpy as np, tenfold
@@ -148,6 +153,7 @@ def encode(
         threads=threads,
         lane_values=lane_values,
         importance=importance,
+        prepare=prepare,
     )
     return codec.encode(tensor, dtype=dtype)
 
@@ -277,6 +283,7 @@ class Codec:
         threads: int = 0,
         lane_values: int = 0,
         importance: Any = None,
+        prepare: str | None = None,
     ) -> None:
         self._goal, self._value, self._options = encode_options(
             bits=bits,
@@ -291,6 +298,7 @@ class Codec:
             threads=threads,
             lane_values=lane_values,
             importance=importance,
+            prepare=prepare,
         )
         self._effort = effort
         self._threads = threads

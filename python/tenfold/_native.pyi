@@ -49,6 +49,7 @@ class EncodeOptions:
         threads: int = 0,
         lane_values: int = 0,
         importance: Sequence[float] | None = None,
+        prepare: str | None = None,
     ) -> EncodeOptions: ...
 
 @final

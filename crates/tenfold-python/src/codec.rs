@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tenfold::prepare::{Step, Weights};
-use tenfold::{DecodeOptions, Dtype, Effort, Goal, Limits, Stop};
+use tenfold::prepare::{Preparation, Step, Weights};
+use tenfold::{DecodeOptions, Dtype, Effort, Goal, Limits, Stop, TensorView};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
 use crate::errors::{self, ArgumentError, DtypeError};
@@ -12,13 +12,14 @@ use crate::threads::usable;
 
 /// How to encode: a goal, an effort, threads. Checked when it is made.
 #[pyclass(frozen, module = "tenfold._native")]
-pub struct EncodeOptions(pub tenfold::EncodeOptions);
+pub struct EncodeOptions(pub tenfold::EncodeOptions, pub Preparation);
 
 #[pymethods]
 impl EncodeOptions {
-    /// `goal` is the name of a goal, `value` its number (none for `lossless`); `importance` has a number for each column.
+    /// `goal` is the name of a goal, `value` its number (none for `lossless`); `importance` has a number for each column,
+    /// `prepare` names steps.
     #[new]
-    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None))]
+    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None, prepare=None))]
     fn new(
         goal: &str,
         value: Option<f64>,
@@ -26,7 +27,9 @@ impl EncodeOptions {
         threads: usize,
         lane_values: u32,
         importance: Option<Vec<f64>>,
+        prepare: Option<&str>,
     ) -> PyResult<EncodeOptions> {
+        let prepare: Preparation = prepare.unwrap_or("none").parse().map_err(errors::codec)?;
         let mut options = tenfold::EncodeOptions::new(goal_of(goal, value)?)
             .with_effort(effort_of(effort)?)
             .with_threads(threads)
@@ -36,16 +39,26 @@ impl EncodeOptions {
             options = options.with_steps(vec![Step::Weights(weights)]);
         }
         options.validate().map_err(errors::codec)?;
-        Ok(EncodeOptions(options))
+        if prepare != Preparation::None
+            && (!options.steps.is_empty() || matches!(options.goal, Goal::MaxError(_)))
+        {
+            return Err(ArgumentError::new_err("prepare goes neither with importance nor with max_error"));
+        }
+        Ok(EncodeOptions(options, prepare))
     }
 }
 
 impl EncodeOptions {
-    /// The options of one call, which `stop` may end.
-    fn with_stop(&self, stop: &Stop) -> tenfold::EncodeOptions {
+    /// The options for one tensor, whose work `stop` may end.
+    fn for_view(&self, view: &TensorView<'_>, stop: &Stop) -> tenfold::Result<tenfold::EncodeOptions> {
         let options = self.0.clone();
         let threads = usable(options.threads);
-        options.with_threads(threads).with_stop(stop.clone())
+        let options = options.with_threads(threads).with_stop(stop.clone());
+        if self.1 == Preparation::None {
+            return Ok(options);
+        }
+        let steps = self.1.steps(view, &options)?;
+        Ok(options.with_steps(steps))
     }
 }
 
@@ -100,7 +113,8 @@ pub fn encode<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let input = Input::of(tensor, dtype)?;
     let parts = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
-        tenfold::encode_parts(&input.view()?, &options.with_stop(stop))
+        let view = input.view()?;
+        tenfold::encode_parts(&view, &options.for_view(&view, stop)?)
     })?;
     bytes_of(py, parts.map_err(errors::codec)?)
 }
@@ -125,7 +139,8 @@ pub fn encode_into(
         return Err(ArgumentError::new_err("out and the tensor share memory; encode into another buffer"));
     }
     let written = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
-        tenfold::encode_into(&input.view()?, &options.with_stop(stop), out)
+        let view = input.view()?;
+        tenfold::encode_into(&view, &options.for_view(&view, stop)?, out)
     })?;
     written.map_err(errors::codec)
 }

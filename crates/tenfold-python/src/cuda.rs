@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
+use tenfold::prepare::Preparation;
 use tenfold::{Codec, Coded, Dtype, Goal, Limits, Outcome};
 use tenfold_cuda::{
     DecodeRequest, DecodeSettings, Device, DeviceSlice, EncodeRequest, Status, Stream, decode_workspace_len,
@@ -100,7 +101,7 @@ impl CudaDevice {
         let dtype = known_dtype(dtype)?;
         let values = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
         let bytes = values.ok_or_else(|| ArgumentError::new_err(format!("shape {shape:?} is too large")))?;
-        let request = encode_request((0, bytes), dtype, &shape, (0, 0), options, exact);
+        let request = encode_request((0, bytes), dtype, &shape, (0, 0), options, exact)?;
         tenfold_cuda::encode_workspace_len(&self.0, &request).map_err(errors::cuda)
     }
 
@@ -119,7 +120,7 @@ impl CudaDevice {
         workspace: Memory,
         stream: usize,
     ) -> PyResult<()> {
-        let request = encode_request(tensor, known_dtype(dtype)?, &shape, out, options, exact);
+        let request = encode_request(tensor, known_dtype(dtype)?, &shape, out, options, exact)?;
         let status = DeviceSlice::new(status, size_of::<Status>());
         let queued = py.detach(|| {
             // SAFETY: the caller's promise; see the module.
@@ -161,12 +162,17 @@ fn encode_request(
     out: Memory,
     options: &EncodeOptions,
     exact: bool,
-) -> EncodeRequest {
+) -> PyResult<EncodeRequest> {
+    if options.1 != Preparation::None {
+        return Err(ArgumentError::new_err(
+            "preparation steps are done on the CPU so far: encode the tensor there, or leave prepare out",
+        ));
+    }
     let mut options = options.0.clone();
     if exact {
         options.goal = Goal::Lossless;
     }
-    EncodeRequest::new(slice(tensor), dtype, shape, slice(out), options)
+    Ok(EncodeRequest::new(slice(tensor), dtype, shape, slice(out), options))
 }
 
 /// Blobs to decode in one call, and where to. Made once, queued as often as wanted.

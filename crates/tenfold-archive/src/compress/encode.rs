@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::path::Path;
 
 use rayon::prelude::*;
-use tenfold::{EncodeOptions, Engine, Goal, Stop, TensorView};
+use tenfold::{EncodeOptions, Engine, Goal, TensorView};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, Shard};
 use crate::output::{Staging, Target};
-use crate::plan::{Action, CompressOptions, Importance};
+use crate::plan::{Action, CompressOptions};
 use crate::progress::Progress;
 use crate::report::TensorRow;
 use crate::safetensors::{ShardWriter, Slot, StoredDtype, codec_dtype, dtype_name};
@@ -52,7 +52,7 @@ pub(crate) fn encode_shard(
         let batch = &blobs[batch];
         progress.message(&model.items[batch[0]].name);
         let encode = |&index: &usize| {
-            let blob = encode_tensor(engine, model, index, actions[index], &options.importance, stop)?;
+            let blob = encode_tensor(engine, model, index, actions[index], options)?;
             progress.advance(model.items[index].bytes);
             Ok(blob)
         };
@@ -75,8 +75,7 @@ pub(crate) fn encode_tensor(
     model: &Model,
     index: usize,
     action: Action,
-    importance: &Importance,
-    stop: &Stop,
+    asked: &CompressOptions,
 ) -> Result<Vec<u8>> {
     let item = &model.items[index];
     let (Action::Encode { goal, effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
@@ -84,10 +83,9 @@ pub(crate) fn encode_tensor(
     };
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
-    let options = EncodeOptions::new(goal)
-        .with_effort(effort)
-        .with_steps(importance.steps(&item.name))
-        .with_stop(stop.clone());
+    let options = EncodeOptions::new(goal).with_effort(effort).with_stop(asked.stop.clone());
+    let steps = asked.steps(&item.name, &view, &options)?;
+    let options = options.with_steps(steps);
     engine.encode(&view, &options).map_err(Error::codec(&item.name))
 }
 

@@ -2,9 +2,9 @@
 //! the step that takes every tensor for a Gaussian. The search for one step is in `step.rs`.
 
 use rayon::prelude::*;
-use tenfold::{Dtype, TensorView};
+use tenfold::{Dtype, EncodeOptions, Goal, TensorView};
 
-use super::{Action, Importance};
+use super::{Action, CompressOptions};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::safetensors::codec_dtype;
@@ -71,7 +71,7 @@ pub(super) fn curve(
     model: &Model,
     index: usize,
     action: Action,
-    importance: &Importance,
+    options: &CompressOptions,
     guess: f64,
 ) -> Result<Curve> {
     let item = &model.items[index];
@@ -81,7 +81,7 @@ pub(super) fn curve(
     };
     let (data, shape) = sample_rows(model, index, dtype, CURVE_VALUES)?;
     let view = TensorView::new(dtype, &shape, &data).map_err(Error::codec(&item.name))?;
-    let steps = importance.steps(&item.name);
+    let steps = options.steps(&item.name, &view, &EncodeOptions::new(Goal::Step(guess.exp2())))?;
     let estimate = |octave: &f64| -> Result<(f64, f64)> {
         let log_step = guess + octave;
         let bits = tenfold::estimate_bits_prepared(&view, log_step.exp2(), effort, &steps)

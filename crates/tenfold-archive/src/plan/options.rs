@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tenfold::{Effort, Goal, Stop};
+use tenfold::prepare::{Preparation, Step};
+use tenfold::{Effort, EncodeOptions, Goal, Stop, TensorView};
 
 use super::importance::Importance;
 use super::recipe::{Recipe, Treatment};
@@ -76,6 +77,8 @@ pub struct CompressOptions {
     pub recipe: Option<Recipe>,
     /// How much errors in each column of a tensor count. Default: all the same.
     pub importance: Importance,
+    /// What is done to tensors before they are quantised. Default: nothing.
+    pub prepare: Preparation,
     /// Whether an existing output may be replaced. Default: no.
     pub overwrite: bool,
     /// What makes the blobs. Default: the CPU.
@@ -132,6 +135,25 @@ impl CompressOptions {
         self
     }
 
+    /// Sets what is done to tensors before they are quantised.
+    pub fn with_prepare(mut self, prepare: Preparation) -> Self {
+        self.prepare = prepare;
+        self
+    }
+
+    /// Steps for a tensor: those of its importance, or what is done to all.
+    pub(crate) fn steps(
+        &self,
+        name: &str,
+        view: &TensorView<'_>,
+        options: &EncodeOptions,
+    ) -> Result<Vec<Step>> {
+        match &self.prepare {
+            Preparation::None => Ok(self.importance.steps(name)),
+            prepare => prepare.steps(view, options).map_err(Error::codec(name)),
+        }
+    }
+
     /// Sets what makes the blobs.
     pub fn with_engine(mut self, engine: SharedEngine) -> Self {
         self.engine = engine;
@@ -173,6 +195,11 @@ impl CompressOptions {
         if self.fallback().is_none() {
             return Err(Error::InvalidArgument(
                 "no goal: state one for the model, or give a recipe with a [default]".into(),
+            ));
+        }
+        if self.prepare != Preparation::None && !self.importance.is_empty() {
+            return Err(Error::InvalidArgument(
+                "importance and preparation steps exclude each other: importance is one".into(),
             ));
         }
         Ok(())

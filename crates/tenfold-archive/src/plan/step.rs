@@ -47,7 +47,7 @@ impl StepSearch {
         let mut curves = Vec::with_capacity(shared.len());
         for &index in &shared {
             options.stop.check().map_err(Error::codec(&model.items[index].name))?;
-            curves.push(curve(model, index, actions[index], &options.importance, guess)?);
+            curves.push(curve(model, index, actions[index], options, guess)?);
             progress.advance(model.items[index].bytes);
         }
         let target = bits * curves.iter().map(|c| c.weight).sum::<f64>();
@@ -109,9 +109,7 @@ impl StepSearch {
         self.apply(&mut done);
         progress.message("checking the estimate");
         for (k, &index) in shared.iter().enumerate().skip(stride / 2).step_by(stride) {
-            let CompressOptions { importance, stop, .. } = options;
-            let blob =
-                crate::compress::encode_tensor(&tenfold::Cpu, model, index, done[index], importance, stop)?;
+            let blob = crate::compress::encode_tensor(&tenfold::Cpu, model, index, done[index], options)?;
             real += blob.len() as f64 * 8.0;
             estimated += self.curves[k].weight * self.curves[k].bits(self.log_step);
             values += model.items[index].values();

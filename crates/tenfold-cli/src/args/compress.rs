@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
-use tenfold::prepare::Hadamard;
+use tenfold::prepare::{Hadamard, Preparation};
 use tenfold_archive::Alloc;
 use tenfold_video::Scaling;
 
@@ -53,6 +53,10 @@ pub struct CompressArgs {
     /// columns is multiplied with (safetensors: a vector of the same name; or an imatrix GGUF of llama.cpp).
     #[arg(long, value_name = "FILE")]
     pub importance: Option<PathBuf>,
+    /// Do something to each tensor before it is quantised: auto (whatever takes the fewest bits), or steps joined by +, such
+    /// as means, hadamard:128, dct:8, delta:8, rope:head=64,base=10000,first=0 (pairing=neighbours, turned=N).
+    #[arg(long, value_name = "STEPS", default_value = "none", conflicts_with = "importance", value_parser = str::parse::<Preparation>)]
+    pub prepare: Preparation,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
@@ -74,6 +78,7 @@ Examples:
   tenfold compress model.safetensors -o video.safetensors --bits 2.5 --codec h265
   tenfold compress model.safetensors -o small.safetensors --bits 3 --engine cuda
   tenfold compress model.safetensors -o small.safetensors --bits 2.5 --importance channels.safetensors
+  tenfold compress cache.safetensors -o small.safetensors --bits 3 --prepare auto
 
 Recipe (entries are tried in order, the first match counts):
   [default]

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use tenfold::prepare::Preparation;
 use tenfold::{Effort, Goal};
 use tenfold_archive::{CompressOptions, Importance, Recipe, Report, SharedEngine};
 use tenfold_video::{Chroma, Quality, Standard, Video, VideoOptions};
@@ -53,6 +54,15 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
             return Err(Usage(message.into()).into());
         }
         options.importance = Importance::read(path)?;
+    }
+    if args.prepare != Preparation::None {
+        let cuda = args.engine.engine == EngineArg::Cuda;
+        if args.codec != CodecArg::Native || args.goal.max_error.is_some() || cuda {
+            let message = "--prepare is for tenfold's own lossy codec on the CPU: it goes neither with --codec or --engine \
+                           cuda, nor with --max-error";
+            return Err(Usage(message.into()).into());
+        }
+        options.prepare = args.prepare.clone();
     }
     if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {
         let message = "state one goal: --bits, --ratio, --mse, --nmse, --max-error, --max-bytes or --lossless \

@@ -16,6 +16,7 @@ mod product;
 mod real;
 mod rope;
 mod rotation;
+mod spec;
 mod tensor;
 mod weights;
 
@@ -31,6 +32,7 @@ pub(crate) use real::Elements;
 pub use real::Real;
 pub use rope::{Pairing, Positions, Rope, Scaling};
 pub use rotation::Rotation;
+pub use spec::{Named, Preparation};
 pub(crate) use tensor::{Prepared, check, finish, finish_columns, group_of, resolve, width_of};
 pub use weights::{Axis, EIGHTHS, Weights};
 

@@ -1,0 +1,205 @@
+//! Chains by name, as a command line or another language states them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Step, auto, check};
+use crate::error::{Error, Result};
+use crate::options::EncodeOptions;
+use crate::view::TensorView;
+
+/// What is to be done to a tensor before it is quantised.
+///
+/// In words: `none`, `auto` (whatever takes the fewest bits), or steps joined by `+`, in the order in which they are done:
+/// `means`, `hadamard` or `hadamard:COLUMNS`, `dct` or `dct:COLUMNS`, `delta` or `delta:ROWS`, and
+/// `rope:head=64,base=10000`, with `pairing=neighbours`, `turned=COLUMNS` and `first=POSITION` if need be.
+///
+/// ```
+/// use tenfold::prepare::{Preparation, Step};
+/// use tenfold::{EncodeOptions, Goal, TensorView};
+/// let chain: Preparation = "rope:head=32,base=10000,first=100+means".parse()?;
+/// let values = vec![1.5f32; 4096];
+/// let view = TensorView::from_slice(&values, &[64, 64])?;
+/// let steps = chain.steps(&view, &EncodeOptions::new(Goal::Bits(3.0)))?;
+/// assert!(matches!(steps[..], [Step::Rope(_), Step::Means(_)]));
+/// assert!("fourier".parse::<Preparation>().is_err());
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub enum Preparation {
+    /// Nothing.
+    #[default]
+    None,
+    /// The chain that takes the fewest bits, found for each tensor.
+    Auto,
+    /// These.
+    Steps(Vec<Named>),
+}
+
+/// A step whose numbers may still depend on the tensor.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Named {
+    /// Means of the tensor's own columns.
+    Means,
+    /// A step as it is.
+    Fixed(Step),
+}
+
+impl Preparation {
+    /// The steps for a tensor. Lossless goals have no use for any.
+    pub fn steps(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Step>> {
+        let named = match self {
+            _ if !view.dtype().is_float() || matches!(options.goal, crate::Goal::Lossless) => {
+                return Ok(Vec::new());
+            }
+            Preparation::None => return Ok(Vec::new()),
+            Preparation::Auto => return auto(view, options),
+            Preparation::Steps(named) => named,
+        };
+        let mut steps: Vec<Step> = Vec::with_capacity(named.len());
+        let mut values = Vec::new();
+        for step in named {
+            match step {
+                Named::Fixed(step) => steps.push(step.clone()),
+                Named::Means => {
+                    check(&steps, view)?;
+                    values = view.to_f64().unwrap_or(values);
+                    for step in &steps {
+                        step.forward(&mut values, view.cols(), 0);
+                    }
+                    steps.push(Step::Means(Means::of(&values, view.cols())));
+                }
+            }
+        }
+        Ok(steps)
+    }
+}
+
+impl FromStr for Preparation {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.trim() {
+            "none" | "" => Ok(Preparation::None),
+            "auto" => Ok(Preparation::Auto),
+            steps => Ok(Preparation::Steps(steps.split('+').map(named).collect::<Result<_>>()?)),
+        }
+    }
+}
+
+impl fmt::Display for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |step: &Named| match step {
+            Named::Means => "means",
+            Named::Fixed(step) => step.name(),
+        };
+        match self {
+            Preparation::None => f.write_str("none"),
+            Preparation::Auto => f.write_str("auto"),
+            Preparation::Steps(steps) => f.write_str(&steps.iter().map(name).collect::<Vec<_>>().join(" + ")),
+        }
+    }
+}
+
+fn named(text: &str) -> Result<Named> {
+    let (name, rest) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
+    let step = match name {
+        "means" if rest.is_empty() => return Ok(Named::Means),
+        "hadamard" => Step::Hadamard(Hadamard::new(block(rest, 128)?, 1)?),
+        "dct" => Step::Dct(Dct::new(block(rest, 8)?)?),
+        "delta" => Step::Delta(Delta::new(if rest.is_empty() { 8 } else { number(rest)? })?),
+        "rope" => Step::Rope(rope(rest)?),
+        _ => {
+            return Err(Error::InvalidArgument(format!(
+                "{text:?} is no preparation step; there are means, hadamard, dct, delta and rope (or none, or auto)"
+            )));
+        }
+    };
+    Ok(Named::Fixed(step))
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T> {
+    text.parse().map_err(|_| Error::InvalidArgument(format!("{text:?} is not a number that fits here")))
+}
+
+/// log2 of the columns of a block.
+fn block(text: &str, usual: usize) -> Result<u8> {
+    let columns = if text.is_empty() { usual } else { number(text)? };
+    if !columns.is_power_of_two() {
+        return Err(Error::InvalidArgument(format!("blocks have a power of two of columns, not {columns}")));
+    }
+    Ok(columns.trailing_zeros() as u8)
+}
+
+fn rope(text: &str) -> Result<Rope> {
+    let (mut head, mut base, mut turned, mut first) = (None, None, None, 0);
+    let mut pairing = Pairing::Halves;
+    for part in text.split(',').filter(|p| !p.is_empty()) {
+        match part.split_once('=') {
+            Some(("head", v)) => head = Some(number(v)?),
+            Some(("base", v)) => base = Some(number(v)?),
+            Some(("turned", v)) => turned = Some(number(v)?),
+            Some(("first", v)) => first = number(v)?,
+            Some(("pairing", "halves")) => pairing = Pairing::Halves,
+            Some(("pairing", "neighbours")) => pairing = Pairing::Neighbours,
+            _ => {
+                return Err(Error::InvalidArgument(format!(
+                    "{part:?} says nothing of rotary positions; they take head=, base=, pairing=halves or neighbours, turned= and first="
+                )));
+            }
+        }
+    }
+    let (Some(head), Some(base)) = (head, base) else {
+        return Err(Error::InvalidArgument("rotary positions need head= and base=".into()));
+    };
+    let rope = Rope::new(head, base)?.with_pairing(pairing).with_positions(Positions::From(first))?;
+    rope.with_turned(turned.unwrap_or(head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Goal;
+
+    #[test]
+    fn words_become_steps() {
+        let values: Vec<f32> = (0..4096).map(|i| (i % 64) as f32 + (i as f32).sin()).collect();
+        let view = TensorView::from_slice(&values, &[64, 64]).unwrap();
+        let steps = |text: &str, goal: Goal| -> Result<Vec<String>> {
+            let steps = text.parse::<Preparation>()?.steps(&view, &EncodeOptions::new(goal))?;
+            Ok(steps.iter().map(|s| s.name().to_owned()).collect())
+        };
+        let bits = Goal::Bits(3.0);
+        assert!(steps("none", bits).unwrap().is_empty());
+        assert_eq!(steps("auto", bits).unwrap()[0], "means");
+        assert_eq!(steps("dct:8+means", bits).unwrap(), ["DCT", "means"]);
+        assert_eq!(steps("hadamard + delta:4", bits).unwrap(), ["Hadamard", "delta"]);
+        assert_eq!(
+            steps("rope:head=8,base=1e4,turned=4,pairing=neighbours", bits).unwrap(),
+            ["rotary positions"]
+        );
+        assert!(steps("means", Goal::Lossless).unwrap().is_empty());
+        for bad in [
+            "meens",
+            "means:3",
+            "dct:12",
+            "dct:64",
+            "delta:1",
+            "rope",
+            "rope:head=8",
+            "rope:head=8,base=x",
+            "rope:heads=8,base=2",
+            "means++dct",
+        ] {
+            assert!(steps(bad, bits).is_err(), "{bad}");
+        }
+        // A head that does not divide the columns is found where means ask for what is before them.
+        assert!(steps("rope:head=48,base=1e4+means", bits).is_err());
+        assert_eq!(
+            "rope:head=8,base=1e4+means".parse::<Preparation>().unwrap().to_string(),
+            "rotary positions + means"
+        );
+    }
+}
