@@ -77,7 +77,7 @@ pub struct BasisFitArgs {
     #[arg(long, value_name = "K", default_value_t = 4)]
     pub parts: usize,
     /// Rates in bits a value at which gains are reported.
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = positive, default_values_t = [2.0, 4.0])]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = positive, default_values_t = [1.0, 2.0, 4.0])]
     pub rates: Vec<f64>,
     /// How much errors count: a file with a number for each column, or a matrix for each head, under the captured tensors'
     /// names.

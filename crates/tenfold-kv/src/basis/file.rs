@@ -19,6 +19,8 @@ use crate::error::{Error, Result};
 const FORMAT: u64 = 1;
 /// Key of the metadata.
 const KEY: &str = "basis";
+/// Key of the first half of BLAKE3 over the former's text, in hexadecimal digits.
+const CHECKSUM: &str = "basis_checksum";
 /// Most bytes that a tensor's entry in the header takes besides its name.
 const ENTRY: usize = 160;
 
@@ -38,6 +40,8 @@ pub(super) struct GroupMeta {
     pub layers: Vec<usize>,
     /// Size of each block's metric; 0 where it has none. One block, unless heads have their own.
     pub blocks: Vec<usize>,
+    /// Fingerprint of the basis; empty until it is made.
+    pub fingerprint: String,
 }
 
 /// Numbers of a group.
@@ -101,7 +105,8 @@ impl BasisFile {
 
     /// Writes the file beside its place and renames it; returns its bytes.
     pub fn save(&self, path: &Path, overwrite: bool) -> Result<u64> {
-        let metadata = vec![(KEY.to_owned(), self.meta_text()?)];
+        let text = self.meta_text()?;
+        let metadata = vec![(CHECKSUM.to_owned(), checksum(&text)), (KEY.to_owned(), text)];
         Ok(assemble(path, metadata, &self.contents, overwrite)?)
     }
 
@@ -112,7 +117,7 @@ impl BasisFile {
             let (Content::Plain(_, _, bytes) | Content::Blob(bytes)) = content;
             bytes.len() + 2 * name.len() + ENTRY
         };
-        Ok((256 + 2 * self.meta_text()?.len() + self.contents.iter().map(entry).sum::<usize>()) as u64)
+        Ok((512 + 2 * self.meta_text()?.len() + self.contents.iter().map(entry).sum::<usize>()) as u64)
     }
 
     /// Refuses a model other than the one that the file was made for; a file that names none serves all.
@@ -157,16 +162,24 @@ impl BasisFile {
     }
 
     /// From numbers that belong to the groups of `meta`, and blocks of them opened.
-    pub(super) fn new(meta: Meta, numbers: &[Numbers], opened: &[Vec<Opened>]) -> Result<Self> {
+    pub(super) fn new(mut meta: Meta, numbers: &[Numbers], opened: &[Vec<Opened>]) -> Result<Self> {
         check(&meta)?;
         let mut groups = Vec::with_capacity(meta.groups.len());
         let mut contents = Vec::new();
-        for ((group, numbers), opened) in meta.groups.iter().zip(numbers).zip(opened) {
-            groups.push(Group {
-                kind: group.kind,
-                layers: group.layers.clone(),
-                basis: Arc::new(join(numbers, opened)?),
-            });
+        for ((group, numbers), opened) in meta.groups.iter_mut().zip(numbers).zip(opened) {
+            let basis = Arc::new(join(numbers, opened)?);
+            if !basis.cols().is_multiple_of(group.layers.len()) {
+                let (cols, layers) = (basis.cols(), group.layers.len());
+                return Err(Error::Malformed(format!("{cols} columns for {layers} layers")));
+            }
+            let fingerprint = basis.fingerprint().to_string();
+            if group.fingerprint.is_empty() {
+                group.fingerprint = fingerprint;
+            } else if group.fingerprint != fingerprint {
+                let reason = format!("{} of layers {:?} are not what was written", group.kind, group.layers);
+                return Err(Error::Malformed(reason));
+            }
+            groups.push(Group { kind: group.kind, layers: group.layers.clone(), basis });
             contents.extend(write(group, numbers));
         }
         Ok(BasisFile { meta, groups, contents })
@@ -175,6 +188,9 @@ impl BasisFile {
     fn read(archive: &Archive) -> Result<Self> {
         let text = archive.metadata().get(KEY);
         let text = text.ok_or_else(|| Error::Malformed("its metadata says nothing of bases".into()))?;
+        if archive.metadata().get(CHECKSUM) != Some(&checksum(text)) {
+            return Err(Error::Malformed("the checksum of its metadata is wrong".into()));
+        }
         let bad = |e: serde_json::Error| Error::Malformed(format!("metadata: {e}"));
         let value: serde_json::Value = serde_json::from_str(text).map_err(bad)?;
         match value.get("format").and_then(serde_json::Value::as_u64) {
@@ -198,6 +214,10 @@ impl BasisFile {
     fn meta_text(&self) -> Result<String> {
         serde_json::to_string(&self.meta).map_err(|e| Error::Malformed(format!("metadata: {e}")))
     }
+}
+
+fn checksum(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..32].to_owned()
 }
 
 fn check(meta: &Meta) -> Result<()> {

@@ -87,7 +87,7 @@ pub struct FitOptions {
     pub head_dim: Option<usize>,
     /// Parts of the rows of which one is left out in turn to measure the gain; fewer than 2: it is not measured. Default: 4.
     pub parts: usize,
-    /// Rates at which gains are reported. Default: 2 and 4 bits.
+    /// Rates at which gains are reported. Default: 1, 2 and 4 bits.
     pub rates: Vec<f64>,
     /// Names of captured tensors.
     pub names: Names,
@@ -112,7 +112,7 @@ impl Default for FitOptions {
             context: None,
             head_dim: None,
             parts: 4,
-            rates: vec![2.0, 4.0],
+            rates: vec![1.0, 2.0, 4.0],
             names: Names::default(),
             metrics: None,
             model: None,

@@ -147,6 +147,7 @@ fn press_group(
         + 2 * (numbers.means.len() + numbers.deviations.len()) as u64;
     let pressed = PressedGroup { rank: numbers.deviations.len(), bytes, loss: lost / group.cols as f64 };
     let blocks = numbers.blocks.iter().map(|b| b.metric.as_ref().map_or(0, |(size, _)| *size)).collect();
-    let meta = GroupMeta { kind: group.kind, layers: group.layers.clone(), blocks };
+    let (kind, layers) = (group.kind, group.layers.clone());
+    let meta = GroupMeta { kind, layers, blocks, fingerprint: String::new() };
     Ok((meta, numbers, opened, pressed))
 }

@@ -16,8 +16,8 @@ use super::metric::Metric;
 use super::water::rate;
 use crate::error::{Error, Result, invalid};
 
-/// What may leak into a component, in parts of the level: 0.01 bits for the weakest that is coded, less for all others.
-const LEAK: f64 = 0.015;
+/// What may leak into a component, in parts of the level: 0.04 bits for the weakest that is coded, less on the whole.
+const LEAK: f64 = 0.06;
 /// Error of a stored metric next to its variance. It only says what is nearest outside of the basis.
 const METRIC_NMSE: f64 = 1e-4;
 /// Most bytes of decoded vectors.

@@ -1,0 +1,49 @@
+//! Captured files for tests.
+#![allow(dead_code)] // each test file uses its share
+
+use std::path::{Path, PathBuf};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::StandardNormal;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+
+/// A real capture: keys (behind and before rotary positions) and values.
+pub fn kv() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/kv.safetensors")
+}
+
+/// Rotary positions of the model that it comes from.
+pub const ROPE: &str = "base=100000,head=64,pairing=neighbours";
+
+/// An orthonormal 8×8 matrix that mixes all columns.
+pub fn hadamard() -> [[f64; 8]; 8] {
+    let sign = |i: usize, j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+    std::array::from_fn(|i| std::array::from_fn(|j| sign(i, j) / 8f64.sqrt()))
+}
+
+/// Rows with these means whose components along the rows of [`hadamard`] have these deviations.
+pub fn rows(count: usize, means: &[f64; 8], deviations: &[f64; 8], seed: u64) -> Vec<f32> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let basis = hadamard();
+    let mut out = Vec::with_capacity(count * 8);
+    for _ in 0..count {
+        let z: [f64; 8] = std::array::from_fn(|k| deviations[k] * rng.sample::<f64, _>(StandardNormal));
+        for c in 0..8 {
+            out.push((means[c] + (0..8).map(|k| z[k] * basis[k][c]).sum::<f64>()) as f32);
+        }
+    }
+    out
+}
+
+/// Writes tensors of f32.
+pub fn write(path: &Path, tensors: &[(&str, Vec<usize>, &[f32])]) {
+    let bytes: Vec<Vec<u8>> =
+        tensors.iter().map(|(_, _, v)| v.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+    let views = tensors
+        .iter()
+        .zip(&bytes)
+        .map(|((name, shape, _), bytes)| (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
+    safetensors::serialize_to_file(views, None, path).unwrap();
+}
