@@ -119,14 +119,16 @@ fn compression_of_vectors_costs_next_to_nothing() {
 
 #[test]
 fn caps_are_kept_or_refused() {
-    let sizes: Vec<u64> = [100_000, 40_000, 12_000].map(|cap| {
-        let mut options = options();
-        options.max_bytes = Some(cap);
-        let fitted = real(&options);
-        let bytes = saved(&fitted.file).len() as u64;
-        assert!(bytes <= cap && fitted.report.bytes <= cap, "{bytes} of {cap}");
-        bytes
-    }).into();
+    let sizes: Vec<u64> = [100_000, 40_000, 12_000]
+        .map(|cap| {
+            let mut options = options();
+            options.max_bytes = Some(cap);
+            let fitted = real(&options);
+            let bytes = saved(&fitted.file).len() as u64;
+            assert!(bytes <= cap && fitted.report.bytes <= cap, "{bytes} of {cap}");
+            bytes
+        })
+        .into();
     assert!(sizes[1] > 30_000 && sizes[2] > 8_000, "room is used: {sizes:?}");
     let mut options = options();
     options.max_bytes = Some(500);
@@ -140,12 +142,15 @@ fn metrics_reach_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let input = small(&dir);
     let metrics = dir.path().join("metrics.safetensors");
-    let block: Vec<f32> = (0..2 * 16).map(|i| if i / 4 % 4 == i % 4 { 1.0 + (i / 16) as f32 } else { 0.3 }).collect();
+    let block: Vec<f32> =
+        (0..2 * 16).map(|i| if i / 4 % 4 == i % 4 { 1.0 + (i / 16) as f32 } else { 0.3 }).collect();
     let shape = vec![2, 4, 4];
-    let all = ["layers.0.v", "layers.1.v", "layers.0.k", "layers.1.k"].map(|name| (name, shape.clone(), &block[..]));
+    let all = ["layers.0.v", "layers.1.v", "layers.0.k", "layers.1.k"]
+        .map(|name| (name, shape.clone(), &block[..]));
     write(&metrics, &all);
     let mut options = FitOptions::default();
-    (options.metrics, options.grouping, options.rank) = (Some(metrics.clone()), Grouping::All, Rank::Count(9));
+    (options.metrics, options.grouping, options.rank) =
+        (Some(metrics.clone()), Grouping::All, Rank::Count(9));
     let fitted = fit(&[input.clone()], &options, &Silent).unwrap();
     same(&fitted.file, &BasisFile::parse(saved(&fitted.file)).unwrap());
     assert!(fitted.file.groups().iter().all(|g| g.basis.rank() == 9 && !g.basis.is_orthonormal()));
@@ -198,7 +203,9 @@ fn other_models_and_other_files_are_refused() {
     let file = real(&options).file;
     assert!(file.check_model("mine").is_ok());
     let error = file.check_model("yours").unwrap_err();
-    assert!(matches!(&error, Error::ForeignModel { expected, found } if expected == "yours" && found == "mine"));
+    assert!(
+        matches!(&error, Error::ForeignModel { expected, found } if expected == "yours" && found == "mine")
+    );
     assert_eq!(error.kind(), ErrorKind::Caller);
     options.model = None;
     assert!(real(&options).file.check_model("yours").is_ok());
@@ -259,7 +266,10 @@ fn captures_that_do_not_fit_are_refused() {
     let mut bad = rows.clone();
     bad[8 * 8 + 2] = f32::INFINITY;
     let error = fails(&[("layers.0.v", vec![64, 8], &bad)], &|_| {});
-    assert!(matches!(&error, Error::NotFinite { tensor, row: 8, column: 2 } if tensor == "layers.0.v"), "{error}");
+    assert!(
+        matches!(&error, Error::NotFinite { tensor, row: 8, column: 2 } if tensor == "layers.0.v"),
+        "{error}"
+    );
 }
 
 #[test]
