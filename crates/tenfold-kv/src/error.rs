@@ -69,7 +69,7 @@ pub enum Error {
     },
     /// A cap on bytes cannot be met.
     #[error(
-        "the bases do not fit {cap} bytes: the smallest file takes {need}; take more layers apart or raise the cap"
+        "the bases do not fit {cap} bytes: the smallest file takes {need}; let fewer layers share a basis or raise the cap"
     )]
     DoesNotFit {
         /// Bytes allowed.

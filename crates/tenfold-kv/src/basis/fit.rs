@@ -1,5 +1,6 @@
 //! From captured tensors to a file of bases: the recipe.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use tenfold_archive::Progress;
@@ -126,8 +127,9 @@ fn measure(
     for block in 0..blocks {
         let range = block * width..(block + 1) * width;
         let metric = metric.as_ref().map(|m| m.part(range.clone())).transpose()?;
-        let parts: Vec<Moments> = match blocks {
-            1 => parts.clone(),
+        // Moments of many columns are large: no copy where there is nothing to cut out.
+        let parts: Cow<'_, [Moments]> = match blocks {
+            1 => Cow::Borrowed(&parts),
             _ => parts.iter().map(|p| p.columns(range.clone())).collect::<Result<_>>()?,
         };
         if parts.len() > 1 {
