@@ -22,12 +22,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _native
-from ._arrays import allocate, as_blob, as_input
+from ._arrays import allocate, as_blob, as_input, convert
 from ._codec import stated_goal
 from ._errors import ArgumentError, DtypeError
 from ._native import PageInfo
 
-__all__ = ["Bases", "PageCodec", "PageInfo"]
+__all__ = ["Bases", "HiddenCodec", "PageCodec", "PageInfo"]
 
 
 class Bases:
@@ -180,6 +180,40 @@ class PageCodec:
 
     def __repr__(self) -> str:
         return f"PageCodec(layers={self.layers}, groups={len(self.groups)})"
+
+
+class HiddenCodec:
+    """Encodes and decodes hidden states before one layer, for the stages of a pipeline.
+
+    Args:
+        bases: a file of bases that has some for hidden states (``tenfold basis fit --kind hidden``), or its path.
+        layer: the layer before which the model is cut.
+        effort: "fast", "balanced" or "best".
+        threads: worker threads; 0 takes all cores.
+    """
+
+    def __init__(
+        self, bases: Bases | str | os.PathLike[str], layer: int, *, effort: str = "balanced", threads: int = 0
+    ) -> None:
+        if threads < 0 or layer < 0:
+            raise ArgumentError("layer and threads must not be negative")
+        opened = bases if isinstance(bases, Bases) else Bases.open(bases)
+        self._native = _native.Hidden(opened._native, layer, effort, threads)
+
+    def encode(self, states: Any, **goal: Any) -> bytes:
+        """Encodes an array or CPU tensor whose last dimension is the model's width; the goal is one of :func:`tenfold.encode`."""
+        return self._native.encode(as_input(states), *stated_goal(**goal))
+
+    def decode(self, blob: Any, *, out: Any = None, dtype: Any = None) -> Any:
+        """Decodes a blob into a numpy array, or into an array or CPU tensor that is given."""
+        blob = as_blob(blob)
+        if out is not None:
+            self._native.decode_into(blob, out)
+            return out
+        info = _native.inspect(blob)
+        array = allocate(info.dtype, info.shape)
+        self._native.decode_into(blob, array)
+        return convert(array, info.dtype, dtype)
 
 
 def _page(keys: Sequence[Any], values: Sequence[Any], positions: Any) -> tuple[list[Any], list[Any], Any, Any]:

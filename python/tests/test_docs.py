@@ -1,20 +1,30 @@
-"""The examples of docs/python.md run, one after the other."""
+"""The examples of docs/python.md and docs/kv.md run, one after the other."""
 
 import pathlib
 import re
 
 import pytest
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "python.md"
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+
+def run(page: str) -> dict[str, object]:
+    """Runs the examples of a page and returns the names that they leave."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    return names
+
+
+def test_pages_of_a_cache():
+    assert len(run("kv.md")["page"]) <= 40_000
 
 
 def test_examples(tmp_path, monkeypatch):
     pytest.importorskip("tqdm")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 2
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), names)
+    names = run("python.md")
     assert bytes(names["room"][: names["written"]]) == names["codec"].encode(names["x"])
     assert names["state"]["w"].shape == (1024, 1024)

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tenfold::prepare::{Pairing, Positions, Rope, Scaling};
 use tenfold::{Goal, Stop, TensorView};
+use tenfold_kv::RowCodec;
 use tenfold_kv::basis::{BasisFile, Kind};
 use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
 
@@ -208,6 +209,42 @@ impl Pages {
     ) -> tenfold_kv::Result<Vec<tenfold_kv::Result<Vec<u8>>>> {
         let pages = pages.iter().map(Given::page).collect::<tenfold_kv::Result<Vec<_>>>()?;
         self.codec.encode_all_until(&pages, goal, usable(self.codec.threads()), stop)
+    }
+}
+
+/// Hidden states of one layer.
+#[pyclass(frozen, module = "tenfold._native")]
+pub struct Hidden(RowCodec);
+
+#[pymethods]
+impl Hidden {
+    #[new]
+    fn new(bases: &Bases, layer: usize, effort: &str, threads: usize) -> PyResult<Hidden> {
+        let codec = RowCodec::hidden(&bases.0, layer).map_err(errors::kv)?;
+        Ok(Hidden(codec.with_effort(effort_of(effort)?).with_threads(usable(threads))))
+    }
+
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        tensor: &Bound<'py, PyAny>,
+        goal: &str,
+        value: Option<f64>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (goal, input) = (goal_of(goal, value)?, Input::of(tensor, None)?);
+        let blob = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
+            self.0.clone().with_stop(stop.clone()).encode(&input.view()?, goal)
+        })?;
+        Ok(PyBytes::new(py, &blob.map_err(errors::kv)?))
+    }
+
+    fn decode_into(&self, py: Python<'_>, blob: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<()> {
+        let blob = Blob::of(blob)?;
+        let info = tenfold::inspect(blob.data()).map_err(errors::codec)?;
+        let mut out = Output::of(out)?;
+        out.check(info.dtype, &info.shape, None)?;
+        let (blob, room) = (blob.data(), out.data());
+        py.detach(|| self.0.decode_into(blob, room)).map_err(errors::kv)
     }
 }
 
