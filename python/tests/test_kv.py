@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 import tenfold.kv
-from tenfold.__main__ import main
+from tenfold import _native
 
 LAYERS, HEADS, DIM = 4, 2, 16
 ROPE = {"head": DIM, "base": 10000.0}
@@ -41,7 +41,8 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     tenfold.save(captured(600, 1), folder / "rows.safetensors", lossless=True, include=["*"])
     out = folder / "model.basis"
     rope = f"base=10000,head={DIM}"
-    assert main(["basis", "fit", str(folder / "rows.safetensors"), "--out", str(out), "--rope", rope, "--group", "2"]) == 0
+    fit = ["tenfold", "basis", "fit", str(folder / "rows.safetensors"), "--out", str(out)]
+    assert _native.main([*fit, "--rope", rope, "--group", "2"]) == 0
     return out
 
 
