@@ -236,6 +236,16 @@ class Bases:
     def groups(self) -> list[tuple[int, int]]: ...
     def check_model(self, fingerprint: str) -> None: ...
 
+def fit_bases(
+    files: list[str],
+    out: str,
+    group: int,
+    bits: float,
+    rope: str | None,
+    max_bytes: int,
+    metric: str | None,
+    overwrite: bool,
+) -> str: ...
 @final
 class Hidden:
     def __new__(cls, bases: Bases, layer: int, effort: str, threads: int) -> Hidden: ...

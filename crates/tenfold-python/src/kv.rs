@@ -7,13 +7,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tenfold::prepare::{Pairing, Positions, Rope, Scaling};
 use tenfold::{Goal, Stop, TensorView};
+use tenfold_archive::Silent;
 use tenfold_kv::RowCodec;
-use tenfold_kv::basis::{BasisFile, Kind};
+use tenfold_kv::basis::{BasisFile, FitOptions, Grouping, Keys, Kind, fit};
 use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
 
 use crate::attend::{self, LONG_ENCODE};
 use crate::codec::{effort_of, goal_of};
-use crate::errors::{self, ArgumentError};
+use crate::errors::{self, ArgumentError, MachineError};
 use crate::tensors::{Blob, Input, Output, python_name};
 use crate::threads::usable;
 
@@ -210,6 +211,39 @@ impl Pages {
         let pages = pages.iter().map(Given::page).collect::<tenfold_kv::Result<Vec<_>>>()?;
         self.codec.encode_all_until(&pages, goal, usable(self.codec.threads()), stop)
     }
+}
+
+/// Makes a file of bases from captured rows and returns the report as JSON.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn fit_bases(
+    py: Python<'_>,
+    files: Vec<PathBuf>,
+    out: PathBuf,
+    group: usize,
+    bits: f64,
+    rope: Option<&str>,
+    max_bytes: u64,
+    metric: Option<PathBuf>,
+    overwrite: bool,
+) -> PyResult<String> {
+    let mut options = FitOptions::default();
+    options.grouping = Grouping::Layers(group);
+    options.bits = bits;
+    options.keys = match rope {
+        Some(text) => Keys::Rope(text.parse().map_err(errors::kv)?),
+        None => Keys::Plain,
+    };
+    options.max_bytes = Some(max_bytes);
+    options.metrics = metric;
+    let work = || -> tenfold_kv::Result<_> {
+        let fitted = fit(&files, &options, &Silent)?;
+        let mut report = fitted.report;
+        report.bytes = fitted.file.save(&out, overwrite)?;
+        Ok(report)
+    };
+    let report = attend::run(py, true, |_| work())?.map_err(errors::kv)?;
+    serde_json::to_string(&report).map_err(|e| MachineError::new_err(e.to_string()))
 }
 
 /// Hidden states of one layer.

@@ -35,7 +35,7 @@ mod _native {
     #[pymodule_export]
     use super::cuda::{CudaDevice, DecodeRequests, cuda_decoded, cuda_encoded, cuda_lane_values, meet_goal};
     #[pymodule_export]
-    use super::kv::{Bases, Hidden, PageInfo, Pages};
+    use super::kv::{Bases, Hidden, PageInfo, Pages, fit_bases};
     #[pymodule_export]
     use super::write::{Report, compress, decompress, save};
 

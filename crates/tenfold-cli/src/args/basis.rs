@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
-use tenfold_kv::basis::{Grouping, Keys, Kind, Rank};
+use tenfold_kv::basis::{Grouping, Keys, Kind, RIDGE, Rank};
 
 use super::{Threads, positive};
 
@@ -83,6 +83,9 @@ pub struct BasisFitArgs {
     /// names.
     #[arg(long, value_name = "FILE")]
     pub metric: Option<PathBuf>,
+    /// What is added to the diagonal of a metric, in parts of its mean: how far the sample is mistrusted.
+    #[arg(long, value_name = "X", default_value_t = RIDGE)]
+    pub ridge: f64,
     /// Name of captured tensors where it is another: keys=model.{}.k, with {} for the layer (repeatable; keys,
     /// keys_before_rope, values, hidden).
     #[arg(long, value_name = "KIND=NAME", action = ArgAction::Append)]

@@ -68,6 +68,7 @@ fn options(args: &BasisFitArgs, model_bytes: Option<u64>) -> anyhow::Result<FitO
     options.parts = args.parts;
     options.rates = args.rates.clone();
     options.metrics = args.metric.clone();
+    options.ridge = args.ridge;
     options.threads = args.threads.threads;
     options.names = names(&args.name)?;
     options.model = match (&args.fingerprint, &args.model) {

@@ -30,8 +30,10 @@ fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
     };
     match (what, args.files.is_empty()) {
         (What::Files, true) => return Err(Usage("name at least one safetensors file".into()).into()),
-        (What::Files | What::Cuda, false) | (_, true) => {}
-        (_, false) => return Err(Usage("only `bench files` and `bench cuda` take files".into()).into()),
+        (What::Files | What::Pages | What::Cuda, false) | (_, true) => {}
+        (_, false) => {
+            return Err(Usage("only `bench files`, `bench pages` and `bench cuda` take files".into()).into());
+        }
     }
     if what != What::Cuda && args.size.len() > 1 {
         return Err(Usage("only `bench cuda` takes several sizes".into()).into());

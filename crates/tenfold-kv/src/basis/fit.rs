@@ -43,7 +43,11 @@ pub fn fit(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) -> 
 fn fit_here(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) -> Result<Fitted> {
     let captured = Captured::open(paths, &options.names)?;
     let kinds = kinds(&captured, options)?;
-    let metrics = options.metrics.as_ref().map(|path| Metrics::open(path, &options.names)).transpose()?;
+    let metrics = options
+        .metrics
+        .as_ref()
+        .map(|path| Metrics::open(path, &options.names, options.ridge))
+        .transpose()?;
     let passes = 1 + options.compare.len() as u64;
     progress.start(passes * total_bytes(&captured, &kinds)?);
 

@@ -9,8 +9,9 @@ use rayon::prelude::*;
 use super::algebra::{cholesky, product};
 use crate::error::{Error, Result, invalid};
 
-/// Added to the diagonal, in parts of its mean: directions that no query met still count for something.
-const RIDGE: f64 = 1e-3;
+/// Added to the diagonal, in parts of its mean, where nothing is said: directions that the sample found harmless still count for
+/// something. Served well where ten contexts of a real model were the sample.
+pub const RIDGE: f64 = 0.03;
 /// How far a block may be from symmetric, next to its largest entry.
 const ASYMMETRY: f64 = 1e-3;
 
@@ -38,6 +39,14 @@ impl Metric {
 
     /// Blocks of `size` × `size` numbers, one after the other, each row by row.
     pub fn blocks(size: usize, values: &[f64]) -> Result<Self> {
+        Metric::ridged(size, values, RIDGE)
+    }
+
+    /// The same with so much, in parts of the diagonal's mean, added to the diagonal.
+    pub fn ridged(size: usize, values: &[f64], ridge: f64) -> Result<Self> {
+        if !(ridge.is_finite() && ridge >= 0.0) {
+            return Err(invalid("the ridge of a metric must be a number that is not negative"));
+        }
         let area = size.saturating_mul(size);
         if size == 0 || values.is_empty() || !values.len().is_multiple_of(area) {
             return Err(invalid(format!("{} numbers are not blocks of {size}×{size}", values.len())));
@@ -57,7 +66,7 @@ impl Metric {
                 return Err(invalid("a metric must be symmetric"));
             }
             let ridged = Mat::from_fn(size, size, |i, j| {
-                0.5 * (block[(i, j)] + block[(j, i)]) + if i == j { RIDGE * mean } else { 0.0 }
+                0.5 * (block[(i, j)] + block[(j, i)]) + if i == j { ridge * mean } else { 0.0 }
             });
             let l = cholesky(ridged.as_ref()).ok_or_else(|| invalid("a metric must be positive"))?;
             factors.extend((0..size).flat_map(|i| (0..size).map(move |j| (i, j))).map(|(i, j)| l[(i, j)]));

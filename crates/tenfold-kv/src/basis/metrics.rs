@@ -15,7 +15,7 @@ use crate::error::{Result, invalid};
 pub(super) struct Metrics(BTreeMap<(Kind, usize), Metric>);
 
 impl Metrics {
-    pub fn open(path: &Path, names: &Names) -> Result<Self> {
+    pub fn open(path: &Path, names: &Names, ridge: f64) -> Result<Self> {
         let archive = Archive::open(path)?;
         let mut found = BTreeMap::new();
         for (index, tensor) in archive.tensors().iter().enumerate() {
@@ -24,8 +24,8 @@ impl Metrics {
             let values =
                 values.ok_or_else(|| invalid(format!("metric {:?} does not hold floats", tensor.name)))?;
             let metric = match tensor.shape.as_slice() {
-                [_] => Metric::columns(&values),
-                [_, rows, cols] if rows == cols => Metric::blocks(*rows, &values),
+                [_] => Metric::ridged(1, &values, ridge),
+                [_, rows, cols] if rows == cols => Metric::ridged(*rows, &values, ridge),
                 shape => Err(invalid(format!("neither columns nor heads of square matrices: {shape:?}"))),
             };
             let metric = metric.map_err(|e| invalid(format!("metric {:?}: {e}", tensor.name)))?;

@@ -28,7 +28,7 @@ pub use file::{BasisFile, Group};
 pub use fit::{Fitted, fit};
 pub use gain::{AtRate, Gain, leave_one_out};
 pub use kind::Kind;
-pub use metric::Metric;
+pub use metric::{Metric, RIDGE};
 pub use model::{fingerprint_model, model_bytes};
 pub use moments::Moments;
 pub use options::{FitOptions, Grouping, Keys, Rank};

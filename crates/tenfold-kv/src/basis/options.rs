@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::capture::Names;
 use super::kind::Kind;
+use super::metric::RIDGE;
 use super::rope::RopeSpec;
 use crate::error::{Result, invalid};
 
@@ -93,6 +94,8 @@ pub struct FitOptions {
     pub names: Names,
     /// A file of metrics under the names of captured tensors: a number for each column, or a matrix for each head.
     pub metrics: Option<PathBuf>,
+    /// What is added to the diagonal of metrics, in parts of its mean. Default: [`RIDGE`].
+    pub ridge: f64,
     /// Fingerprint of the model. Default: none.
     pub model: Option<String>,
     /// Worker threads; 0 (the default) uses the current pool.
@@ -115,6 +118,7 @@ impl Default for FitOptions {
             rates: vec![1.0, 2.0, 4.0],
             names: Names::default(),
             metrics: None,
+            ridge: RIDGE,
             model: None,
             threads: 0,
         }
