@@ -130,7 +130,7 @@ impl Metric {
 
     /// rows · L.
     pub(super) fn times(&self, rows: MatRef<'_, f64>) -> Mat<f64> {
-        self.each(rows, |block, l| product(block, l))
+        self.each(rows, product)
     }
 
     /// rows · Lᵀ.
