@@ -18,10 +18,12 @@ try:
 except ImportError as error:
     raise ImportError("tenfold.transformers needs transformers: pip install 'tenfold[transformers]'") from error
 
+from ._cache import TenfoldCache
+from ._cache_report import CacheReport
 from ._config import TenfoldConfig
 from ._quantizer import TenfoldQuantizer
 from ._register import register
 
 register()
 
-__all__ = ["TenfoldConfig", "TenfoldQuantizer"]
+__all__ = ["CacheReport", "TenfoldCache", "TenfoldConfig", "TenfoldQuantizer"]
