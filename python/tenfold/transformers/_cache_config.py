@@ -59,6 +59,8 @@ def decoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
             "decoder only, so leave past_key_values to transformers"
         )
     found: PreTrainedConfig = config.get_text_config(decoder=True)
+    if getattr(found, "cross_attention_layers", None):
+        raise UnsupportedError(f"{found.model_type} has layers of cross-attention, which never grow; TenfoldCache holds full attention only")
     return found
 
 
