@@ -49,7 +49,7 @@ class TenfoldCache(Cache):
     (0, 'before RoPE')
     """
 
-    layers: list[PagedLayer]
+    layers: list[PagedLayer]  # type: ignore[assignment] # theirs may be of any kind
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class TenfoldCache(Cache):
         for index, (_, members) in enumerate(codec.groups):
             together = Group(codec.part(index), goal, plan)
             layers.extend(PagedLayer(together, plan) for _ in range(members))
-        super().__init__(layers=layers)
+        super().__init__(layers=layers)  # type: ignore[arg-type]
         self._tell(attention_mask)
 
     def reset(self, attention_mask: torch.Tensor | None = None) -> None:
         """Forgets all tokens; the next prompts may have another padding."""
-        super().reset()
+        super().reset()  # type: ignore[no-untyped-call]
         self._tell(attention_mask)
 
     def report(self) -> CacheReport:
@@ -119,8 +119,7 @@ def _codec(
         return PageCodec(layers=count, group=group, rope=rotary.rope, **options), rotary
     if rope != "auto" or group != 1:
         raise ArgumentError("a basis file says by itself which layers it groups and how keys are turned; leave group and rope out")
-    if not isinstance(bases, Bases):
-        bases = Bases.open(bases)
+    bases = bases if isinstance(bases, Bases) else Bases.open(bases)
     head = head_dim_of(config)
     if bases.layers != count or (head is not None and bases.head_dim is not None and bases.head_dim != head):
         raise ArgumentError(

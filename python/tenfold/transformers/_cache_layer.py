@@ -13,9 +13,10 @@ from .._errors import ArgumentError, DtypeError, UnsupportedError
 from ._cache_pages import Group, Page, Pair, Plan
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_NOT_COMPILED = "a TenfoldCache codes pages on the host; compile without fullgraph=True"
 
 
-class PagedLayer(CacheLayerMixin):
+class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __init_subclass__
     """What a ``DynamicLayer`` is, with its older tokens compressed.
 
     Tensors are (sequence, head, token, column), as everywhere in transformers.
@@ -56,7 +57,7 @@ class PagedLayer(CacheLayerMixin):
         self.is_initialized = True
 
     # Pages are coded outside of torch: a compiled model breaks off here and goes on behind.
-    @torch.compiler.disable(reason="a TenfoldCache codes pages on the host; compile without fullgraph=True")
+    @torch.compiler.disable(reason=_NOT_COMPILED)  # type: ignore[no-untyped-call, untyped-decorator]
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Pair:
         """Takes new tokens in and returns keys and values of all, the new ones exact."""
         if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):

@@ -117,5 +117,5 @@ def _positions(first: int, count: int) -> int | list[int]:
 def _kept(rows: torch.Tensor, pages: Sequence[Page]) -> torch.Tensor:
     if all(page.kept == page.tokens for page in pages):
         return rows
-    parts = rows.split([page.tokens for page in pages], dim=1)
+    parts = torch.split(rows, [page.tokens for page in pages], dim=1)
     return torch.cat([part[:, : page.kept] for part, page in zip(parts, pages, strict=True)], dim=1)
