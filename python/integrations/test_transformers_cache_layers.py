@@ -120,6 +120,16 @@ def test_operations_on_an_empty_cache() -> None:
     assert twins.cache.layers[0].keys is None
 
 
+def test_layers_made_ready_before_they_are_used() -> None:
+    cache = TenfoldCache(CONFIG, lossless=True, **SMALL)
+    cache.early_initialization(2, 2, 32, torch.float16, torch.device("cpu"))
+    assert cache.is_initialized and cache.get_seq_length() == 0
+    new = torch.randn(2, 2, 30, 32).half()
+    given, _ = cache.update(new, new, 0)
+    assert same_bits(given.contiguous(), new)
+    assert cache.report().compressed_tokens == 16
+
+
 def test_reset() -> None:
     twins = Twins(2, 60)
     twins.call("reset")

@@ -1,4 +1,4 @@
-"""Models that ``tenfold compress`` made from Hugging Face folders, in transformers.
+"""Models that ``tenfold compress`` made from Hugging Face folders, and compressed key-value caches, in transformers.
 
 Importing this registers ``quant_method: "tenfold"``; then ``from_pretrained`` takes such folders as any other::
 
@@ -10,7 +10,11 @@ Importing this registers ``quant_method: "tenfold"``; then ``from_pretrained`` t
         "small", quantization_config=tenfold.transformers.TenfoldConfig(keep_compressed=True)
     )                                                                           # stays compressed in memory
 
-docs/transformers.md has an example that runs.
+:class:`TenfoldCache` is for ``generate(past_key_values=…)`` and works with any model::
+
+    cache = tenfold.transformers.TenfoldCache(model.config, bits=2.5)
+
+docs/transformers.md and docs/kv-cache.md have examples that run.
 """
 
 try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers.cache_utils import CacheLayerMixin
@@ -13,7 +13,18 @@ from .._errors import ArgumentError, DtypeError, UnsupportedError
 from ._cache_pages import Group, Page, Pair, Plan
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-_NOT_COMPILED = "a TenfoldCache codes pages on the host; compile without fullgraph=True"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _uncompiled(function: Function) -> Function:
+    """Pages are coded outside of torch: a compiled model breaks off here and goes on behind."""
+    disable: Any = torch.compiler.disable
+    try:
+        made: Function = disable(function, reason="a TenfoldCache codes pages on the host; compile without fullgraph=True")
+    except TypeError:  # An older torch takes no reasons.
+        made = disable(function)
+    return made
 
 
 class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __init_subclass__
@@ -56,8 +67,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
         self.first = self.last = (key_states[:, :, :0], value_states[:, :, :0])
         self.is_initialized = True
 
-    # Pages are coded outside of torch: a compiled model breaks off here and goes on behind.
-    @torch.compiler.disable(reason=_NOT_COMPILED)  # type: ignore[no-untyped-call, untyped-decorator]
+    @_uncompiled
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Pair:
         """Takes new tokens in and returns keys and values of all, the new ones exact."""
         if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
@@ -158,11 +168,18 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
         self.last = (keys.clone(), values.clone())
 
     def _everything(self) -> Pair:
-        if not self.pages:
-            return _join(self.first, self.last)
-        # From pageable memory, so the copies are done when they return.
-        keys, values = (rows.transpose(1, 2).to(self.device) for rows in self.group.decode(self, self.pages))
-        return _join(self.first, (keys, values), self.last)
+        start, end = _length(self.first), self.exact_from
+        tokens = end + _length(self.last)
+        # Rows of tokens, as pages have them and as the model made them: nothing needs to be moved around.
+        keys, values = (
+            torch.empty((len(self.padding), tokens, *width), dtype=self.dtype, device=self.device) for width in self.widths
+        )
+        for states, first, last in zip((keys, values), self.first, self.last, strict=True):
+            states[:, :start] = first.transpose(1, 2)
+            states[:, end:] = last.transpose(1, 2)
+        if self.pages:
+            self.group.decode(self, keys[:, start:end], values[:, start:end])
+        return keys.transpose(1, 2), values.transpose(1, 2)
 
     def _select(self, sequences: list[int]) -> None:
         index = torch.tensor(sequences, dtype=torch.long, device=self.device)

@@ -84,38 +84,61 @@ class Group:
         for layer in self.layers:
             layer.replace_oldest(count * size, made)
 
-    def decode(self, layer: PagedLayer, pages: Sequence[Page]) -> Pair:
-        """Keys and values of one layer, on the host: (sequence, token, head, column)."""
-        sequences, tokens = len(pages[0].blobs), sum(page.tokens for page in pages)
-        keys, values = (torch.empty((sequences, tokens, *width), dtype=layer.dtype) for width in layer.widths)
-        blobs, outs, copies = [], [], []
+    def decode(self, layer: PagedLayer, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes keys and values of one layer's pages: (sequence, token, head, column)."""
+        host = (keys, values)
+        if keys.device.type != "cpu":
+            host = (torch.empty_like(keys, device="cpu"), torch.empty_like(values, device="cpu"))
+        work = _Work(host)
         at = 0
-        for page in pages:
-            part = slice(at, at + page.tokens)
-            at += page.tokens
-            # Beams of one prompt share most of their pages.
-            decoded: dict[int, int] = {}
-            for sequence, blob in enumerate(page.blobs):
-                twin = decoded.setdefault(id(blob), sequence)
-                if twin == sequence:
-                    blobs.append(blob)
-                    outs.append((keys[sequence, part], values[sequence, part]))
-                else:
-                    copies.append((sequence, twin, part))
-        self._codec.decode_layers(blobs, self.layers.index(layer), outs)
-        for sequence, twin, part in copies:
-            keys[sequence, part] = keys[twin, part]
-            values[sequence, part] = values[twin, part]
-        return _kept(keys, pages), _kept(values, pages)
+        for page in layer.pages:
+            work.add(page, at)
+            at += page.kept
+        self._codec.decode_layers(work.blobs, self.layers.index(layer), work.outs)
+        work.finish()
+        if keys is not host[0]:
+            # From pageable memory, so the copies are done when they return.
+            keys.copy_(host[0])
+            values.copy_(host[1])
+
+
+class _Work:
+    """Blobs to decode, where to, and what to copy from there."""
+
+    def __init__(self, host: Pair) -> None:
+        self.blobs: list[bytes] = []
+        self.outs: list[Pair] = []
+        self._host = host
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def add(self, page: Page, at: int) -> None:
+        # Beams of one prompt share most of their pages.
+        decoded: dict[int, Pair] = {}
+        for sequence, blob in enumerate(page.blobs):
+            wanted = self._rows(sequence, at, page.kept)
+            if id(blob) not in decoded:
+                decoded[id(blob)] = out = wanted if page.kept == page.tokens else _room(wanted, page.tokens)
+                self.blobs.append(blob)
+                self.outs.append(out)
+            out = decoded[id(blob)]
+            if out is not wanted:
+                self._copies.extend((to, rows[: page.kept]) for to, rows in zip(wanted, out, strict=True))
+
+    def finish(self) -> None:
+        for to, rows in self._copies:
+            to.copy_(rows)
+
+    def _rows(self, sequence: int, at: int, count: int) -> Pair:
+        keys, values = self._host
+        return keys[sequence, at : at + count], values[sequence, at : at + count]
+
+
+def _room(like: Pair, tokens: int) -> Pair:
+    """For all tokens of a page of which some are no longer wanted."""
+    keys, values = (rows.new_empty((tokens, *rows.shape[1:])) for rows in like)
+    return keys, values
 
 
 def _positions(first: int, count: int) -> int | list[int]:
     """Positions of a page's tokens; those of padding are all 0, as in ``generate``."""
     return first if first >= 0 else [max(first + index, 0) for index in range(count)]
-
-
-def _kept(rows: torch.Tensor, pages: Sequence[Page]) -> torch.Tensor:
-    if all(page.kept == page.tokens for page in pages):
-        return rows
-    parts = torch.split(rows, [page.tokens for page in pages], dim=1)
-    return torch.cat([part[:, : page.kept] for part, page in zip(parts, pages, strict=True)], dim=1)
