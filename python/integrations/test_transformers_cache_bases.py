@@ -23,7 +23,8 @@ PLAIN = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0, "eos_token
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return AutoModelForCausalLM.from_pretrained(folder(tmp_path_factory.mktemp("llama") / "model", "llama"), dtype=torch.float32).eval()
+    path = folder(tmp_path_factory.mktemp("llama") / "model", "llama")
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
 
 def texts(count: int, tokens: int, seed: int) -> torch.Tensor:
@@ -61,17 +62,20 @@ def test_the_same_text_at_a_high_rate(model: Any, file: Path) -> None:
     assert len({id(layer.group) for layer in cache.layers}) == len(Bases.open(file).groups)
 
 
-def test_fewer_bits_for_the_same_error(model: Any, file: Path) -> None:
+def test_less_error_with_the_same_bits(model: Any, file: Path) -> None:
     exact = states(model, texts(1, 300, 3))
-    errors = {}
+    errors: dict[str, dict[str, float]] = {}
     for name, bases in {"with": Bases.open(file), "without": None}.items():
         cache = TenfoldCache(model.config, bits=2.0, bases=bases, window=0)
         for number, layer in enumerate(exact.layers):
             cache.update(layer.keys, layer.values, number)
-        pairs = [(mine.values, layer.values) for mine, layer in zip(cache.layers, exact.layers, strict=True)]
-        errors[name] = sum(float((mine - theirs).float().pow(2).sum()) for mine, theirs in pairs)
+        errors[name] = {}
+        for what in ("keys", "values"):
+            pairs = [(getattr(mine, what), getattr(layer, what)) for mine, layer in zip(cache.layers, exact.layers, strict=True)]
+            errors[name][what] = sum(float((mine - theirs).pow(2).sum()) for mine, theirs in pairs)
         assert cache.report().compressed_tokens == 256 and cache.report().bits <= 2.0
-    assert errors["with"] < 0.8 * errors["without"]
+    for what in ("keys", "values"):
+        assert errors["with"][what] < 0.6 * errors["without"][what]
 
 
 @pytest.mark.parametrize("change", [{"num_hidden_layers": 4}, {"head_dim": 64}], ids=str)

@@ -50,7 +50,8 @@ def test_the_page_on_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.chdir(tmp_path)
     names = run_page("kv-cache.md", ["python", "python", "python", "python", "sh", "python", "python"])
     assert (tmp_path / "model.basis").exists()
-    reports = re.findall(r"^1 x (\d+) tokens, (\d+) of them compressed to (.*?) bits a value", capsys.readouterr().out, re.MULTILINE)
+    said = capsys.readouterr().out
+    reports = re.findall(r"^1 x (\d+) tokens, (\d+) of them compressed to (.*?) bits a value", said, re.MULTILINE)
     # 4 sinks, then pages of 64 as long as a window of 128 is left.
     assert [(tokens, compressed) for tokens, compressed, _ in reports] == [("519", "384"), ("519", "384")]
     assert all(2.3 < float(bits) <= 2.5 for _, _, bits in reports)

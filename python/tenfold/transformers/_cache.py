@@ -118,13 +118,13 @@ def _codec(
             rotary = Rotary(rope, "as they are" if rope is None else "before RoPE")
         return PageCodec(layers=count, group=group, rope=rotary.rope, **options), rotary
     if rope != "auto" or group != 1:
-        raise ArgumentError("a basis file says by itself which layers it groups and how keys are turned; leave group and rope out")
+        raise ArgumentError("a basis says by itself which layers it groups and how keys are turned; leave group and rope out")
     bases = bases if isinstance(bases, Bases) else Bases.open(bases)
     head = head_dim_of(config)
     if bases.layers != count or (head is not None and bases.head_dim is not None and bases.head_dim != head):
         raise ArgumentError(
-            f"the basis is for {bases.layers} layers with heads of {bases.head_dim} columns, the model has {count} layers with heads "
-            f"of {head}; fit a basis for this model with `tenfold basis fit`"
+            f"the basis is for {bases.layers} layers with heads of {bases.head_dim} columns, the model has {count} layers "
+            f"with heads of {head}; fit a basis for this model with `tenfold basis fit`"
         )
     return PageCodec(bases, **options), Rotary(None, "as the basis has them")
 

@@ -11,8 +11,8 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 
 from .._errors import DtypeError, UnsupportedError
 
-# Models whose attention caches keys that were turned as a whole or in their first columns, and which columns they pair. Others may
-# leave layers out or turn other columns, so keys of models that are not listed are taken as they are.
+# Models whose attention caches keys that were turned as a whole or in their first columns, and which columns they pair. Others
+# may leave layers out or turn other columns, so keys of models that are not listed are taken as they are.
 PAIRING = {
     "arcee": "halves",
     "cohere": "neighbours",
@@ -52,7 +52,7 @@ class Rotary:
 def decoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
     """The part of a configuration that is about the layers with a cache."""
     if not isinstance(config, PreTrainedConfig):
-        raise DtypeError(f"a TenfoldCache is made for a model's configuration, not for a {type(config).__name__}: pass model.config")
+        raise DtypeError(f"a TenfoldCache is made for a configuration, not for a {type(config).__name__}: pass model.config")
     if config.is_encoder_decoder:
         raise UnsupportedError(
             f"{config.model_type} has an encoder: its cache is two, one of which never grows; TenfoldCache is for models with a "
@@ -60,7 +60,9 @@ def decoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
         )
     found: PreTrainedConfig = config.get_text_config(decoder=True)
     if getattr(found, "cross_attention_layers", None):
-        raise UnsupportedError(f"{found.model_type} has layers of cross-attention, which never grow; TenfoldCache holds full attention only")
+        raise UnsupportedError(
+            f"{found.model_type} has layers of cross-attention, which never grow; use transformers.DynamicCache for this model"
+        )
     return found
 
 
@@ -70,8 +72,8 @@ def layers_of(config: PreTrainedConfig) -> int:
     other = sorted({kind for kind in kinds if kind != "full_attention"})
     if other:
         raise UnsupportedError(
-            f"{config.model_type} has layers of {' and '.join(other)}; TenfoldCache holds full attention only, where no token is ever "
-            "forgotten: use transformers.DynamicCache for this model"
+            f"{config.model_type} has layers of {' and '.join(other)}; TenfoldCache holds full attention only, where no token is "
+            "ever forgotten: use transformers.DynamicCache for this model"
         )
     return len(kinds)
 

@@ -58,7 +58,8 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
         told = self.told or [0]
         if sequences % len(told):
             raise ArgumentError(
-                f"the attention mask was one of {len(told)} sequences, and now there are {sequences}; pass the mask that generate gets"
+                f"the attention mask was one of {len(told)} sequences, and now there are {sequences}; pass the mask that generate "
+                "gets"
             )
         # Beams and several returned sequences follow one another.
         self.padding = [padding for padding in told for _ in range(sequences // len(told))]
@@ -158,7 +159,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
 
     def oldest(self, count: int) -> Pair:
         """The first tokens behind the pages, as rows on the host; waits for the device."""
-        keys, values = (states.transpose(1, 2).cpu().contiguous() for states in _part(self.last, 0, count))
+        keys, values = (states.transpose(1, 2).contiguous().cpu() for states in _part(self.last, 0, count))
         return keys, values
 
     def replace_oldest(self, count: int, pages: Sequence[Page]) -> None:
@@ -193,8 +194,8 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
             came = (new.shape[0], new.shape[1], new.shape[3])
             if came != have or new.dtype != self.dtype:
                 raise ArgumentError(
-                    f"the cache holds (sequences, heads, columns) = {have} of {self.dtype}, and {came} of {new.dtype} came; reset() it "
-                    "before another batch or model"
+                    f"the cache holds (sequences, heads, columns) = {have} of {self.dtype}, and {came} of {new.dtype} came; "
+                    "reset() it before another batch or model"
                 )
         if states[0].shape[2] != states[1].shape[2]:
             raise ArgumentError(f"keys of {states[0].shape[2]} tokens, but values of {states[1].shape[2]}")
