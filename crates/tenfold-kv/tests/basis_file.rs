@@ -151,7 +151,7 @@ fn metrics_reach_the_file() {
     let mut options = FitOptions::default();
     (options.metrics, options.grouping, options.rank) =
         (Some(metrics.clone()), Grouping::All, Rank::Count(9));
-    let fitted = fit(&[input.clone()], &options, &Silent).unwrap();
+    let fitted = fit(std::slice::from_ref(&input), &options, &Silent).unwrap();
     same(&fitted.file, &BasisFile::parse(saved(&fitted.file)).unwrap());
     assert!(fitted.file.groups().iter().all(|g| g.basis.rank() == 9 && !g.basis.is_orthonormal()));
     // What lies within the vectors comes back, whatever the metric.
@@ -166,7 +166,7 @@ fn metrics_reach_the_file() {
         }
     }
     write(&metrics, &all[..3]);
-    let error = fit(&[input.clone()], &options, &Silent).unwrap_err();
+    let error = fit(std::slice::from_ref(&input), &options, &Silent).unwrap_err();
     assert!(error.to_string().contains("no metric for keys of layer 1"), "{error}");
     write(&metrics, &[("layers.0.v", vec![2, 16], &block)]);
     assert_eq!(fit(&[input], &options, &Silent).unwrap_err().kind(), ErrorKind::Caller);

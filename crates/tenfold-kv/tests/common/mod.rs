@@ -19,7 +19,7 @@ pub const ROPE: &str = "base=100000,head=64,pairing=neighbours";
 
 /// An orthonormal 8×8 matrix that mixes all columns.
 pub fn hadamard() -> [[f64; 8]; 8] {
-    let sign = |i: usize, j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+    let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
     std::array::from_fn(|i| std::array::from_fn(|j| sign(i, j) / 8f64.sqrt()))
 }
 
