@@ -75,7 +75,7 @@ def test_bases_make_pages_smaller(bases: pathlib.Path) -> None:
 def test_many_pages_and_parts(bases: pathlib.Path) -> None:
     codec = tenfold.kv.PageCodec(bases, exact=(1, 2), effort="fast")
     pages = [(*page_of(32, 32 * i), 32 * i) for i in range(8)]
-    made = codec.encode_many(pages, bits=3)
+    made = codec.encode_many(pages, bits=7)
     info = codec.inspect(made[3])
     assert (info.tokens, info.layers, info.exact, info.nbytes) == (32, LAYERS, (1, 2), len(made[3]))
     outs = [(np.empty((32, HEADS, DIM), np.float32), np.empty((32, HEADS, DIM), np.float32)) for _ in made]

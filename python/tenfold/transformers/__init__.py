@@ -24,10 +24,11 @@ except ImportError as error:
 
 from ._cache import TenfoldCache
 from ._cache_report import CacheReport
+from ._capture import fit_bases
 from ._config import TenfoldConfig
 from ._quantizer import TenfoldQuantizer
 from ._register import register
 
 register()
 
-__all__ = ["CacheReport", "TenfoldCache", "TenfoldConfig", "TenfoldQuantizer"]
+__all__ = ["CacheReport", "TenfoldCache", "TenfoldConfig", "TenfoldQuantizer", "fit_bases"]
