@@ -16,7 +16,7 @@ pub struct BasisArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum BasisCommand {
-    Fit(BasisFitArgs),
+    Fit(Box<BasisFitArgs>),
     Show(BasisShowArgs),
 }
 

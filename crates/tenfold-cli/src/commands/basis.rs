@@ -19,7 +19,7 @@ const OF_MODEL: f64 = 0.02;
 
 pub fn run(args: BasisArgs, quiet: bool) -> anyhow::Result<u8> {
     match args.what {
-        BasisCommand::Fit(args) => run_fit(args, quiet),
+        BasisCommand::Fit(args) => run_fit(*args, quiet),
         BasisCommand::Show(args) => show(args),
     }
 }
