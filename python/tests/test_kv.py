@@ -129,10 +129,10 @@ def test_bad_input(bases: pathlib.Path, tmp_path: pathlib.Path) -> None:
         (tenfold.ArgumentError, "group 2", lambda: codec.part(2)),
         (tenfold.ArgumentError, "hidden", lambda: tenfold.kv.HiddenCodec(bases, 77)),
         (tenfold.LimitError, "does not fit", lambda: codec.encode(keys, values, position=0, max_bytes=50)),
-        (tenfold.DataError, "", lambda: codec.decode_layer(page[:-4], 3)),
-        (tenfold.DataError, "", lambda: codec.inspect(b"TNFPnonsense")),
-        (tenfold.DataError, "", lambda: tenfold.kv.Bases.open(damaged)),
-        (tenfold.NotFoundError, "", lambda: tenfold.kv.Bases.open(tmp_path / "none.basis")),
+        (tenfold.DataError, "truncated", lambda: codec.decode_layer(page[:-4], 3)),
+        (tenfold.UnsupportedError, "version", lambda: codec.inspect(b"TNFPnonsense")),
+        (tenfold.DataError, "damaged", lambda: tenfold.kv.Bases.open(damaged)),
+        (tenfold.NotFoundError, "none.basis", lambda: tenfold.kv.Bases.open(tmp_path / "none.basis")),
     ]:
         with pytest.raises(error, match=text):
             work()
@@ -144,7 +144,7 @@ def test_steps_by_name() -> None:
     rng = np.random.default_rng(0)
     x = (5 * rng.standard_normal(64) + rng.standard_normal((512, 64))).astype(np.float32)
     plain, means, auto = (tenfold.encode(x, nmse=1e-3, prepare=p) for p in (None, "means", "auto"))
-    assert len(means) < 0.8 * len(plain) and len(auto) <= 1.01 * len(means)
+    assert len(means) < 0.85 * len(plain) and len(auto) <= 1.01 * len(means)
     assert np.mean((tenfold.decode(auto) - x) ** 2) / np.var(x) <= 1.01e-3
     for bad in ("meens", "rope", "dct:12"):
         with pytest.raises(tenfold.ArgumentError):
