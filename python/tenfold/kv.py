@@ -111,7 +111,9 @@ class PageCodec:
         if min(threads, *exact, layers or 0, group) < 0:
             raise ArgumentError("threads, exact, layers and group must not be negative")
         native = None if bases is None else bases._native
-        how = (effort, tuple(exact), (float(steps[0]), float(steps[1])), threads)
+        first, last = exact
+        keys, values = steps
+        how = (effort, (first, last), (float(keys), float(values)), threads)
         self._native = _native.Pages(native, layers or 0, group, _rope(rope), *how)
 
     @property

@@ -74,7 +74,8 @@ def fit_bases(
     sums, files = _Metrics(), []
     with tempfile.TemporaryDirectory() as folder:
         for number, context in enumerate(contexts):
-            ids = torch.atleast_2d(torch.as_tensor(context, device=model.device))
+            ids = torch.as_tensor(context, device=model.device)
+            ids = ids[None] if ids.dim() == 1 else ids
             if ids.dim() != 2 or ids.shape[1] <= sinks:
                 raise ArgumentError(f"a context has more than {sinks} token ids, not the shape {tuple(ids.shape)}")
             with torch.no_grad():
@@ -105,7 +106,7 @@ def fit_bases(
         return report
 
 
-class _Taking(DynamicLayer):
+class _Taking(DynamicLayer):  # type: ignore[no-untyped-call] # theirs registers itself
     """A layer of a cache that hands on what it is given, the same tensors, so that gradients by them exist."""
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -124,6 +125,8 @@ def _take(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: Sequen
     if len(cache.layers) != layers:
         raise ArgumentError(f"{len(cache.layers)} of {layers} layers used the cache; bases are for models with one in each")
     for number, layer in enumerate(cache.layers):
+        if not isinstance(layer, _Taking) or layer.keys is None or layer.values is None:
+            raise ArgumentError(f"layer {number} did not use the cache; bases are for models with one in each")
         seen[f"layers.{number}.k_before_rope"], seen[f"layers.{number}.v"] = layer.keys, layer.values
     return seen, out
 
@@ -132,7 +135,8 @@ def _take(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: Sequen
 def _hooks(model: PreTrainedModel, hidden: Sequence[int], seen: Taken) -> Iterator[None]:
     """While this is open, states before the layers of `hidden` are put into `seen`."""
     placed = []
-    blocks = getattr(model.get_decoder(), "layers", None) if hidden else None
+    decoder = model.get_decoder() if hidden else None  # type: ignore[no-untyped-call] # theirs has no types
+    blocks = getattr(decoder, "layers", None)
     if hidden and blocks is None:
         raise ArgumentError(f"{type(model).__name__} does not say what its layers are; hidden states cannot be taken")
     for number in hidden:
