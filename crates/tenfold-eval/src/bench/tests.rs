@@ -72,6 +72,16 @@ fn files_measure_tensors_and_the_whole() {
 }
 
 #[test]
+fn pages_keep_to_their_caps() {
+    let mut args = quick(What::Pages);
+    args.files = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/kv.safetensors"))];
+    let (report, text) = run_quietly(&args);
+    let pages: Vec<&str> = report.rows.iter().filter_map(|r| r["pages"].as_str()).collect();
+    assert_eq!(pages, ["random", "real"], "{text}");
+    assert!(report.rows.iter().all(|r| r["exceeded"] == 0 && r["count"] == 30), "{text}");
+}
+
+#[test]
 fn files_need_a_file() {
     let none = run(&quick(What::Files), &mut Vec::new()).unwrap_err();
     assert!(none.to_string().contains("at least one"));
