@@ -1,7 +1,6 @@
 //! Pages of a key-value cache under caps: that none is exceeded, and what a cap costs against the same rate without one.
 
 use std::io::Write;
-use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -147,7 +146,7 @@ fn cost(source: &Source, r: &mut StdRng) -> Result<Option<f64>> {
     ensure!(capped.len() <= free.len(), "a page exceeds its cap");
     let error = |bytes: &[u8]| -> Result<f64> {
         let (keys, values) = source.codec.reader(bytes)?.layer(0)?;
-        Ok(off(&source.keys, range.clone(), &keys)? + off(&source.values, range.clone(), &values)?)
+        Ok(off(&source.keys[range.clone()], &keys)? + off(&source.values[range.clone()], &values)?)
     };
     let (capped, free) = (error(&capped)?, error(&free)?);
     Ok((free > 0.0).then_some(capped / free))
@@ -164,13 +163,10 @@ fn step_of(source: &Source, page: &Page<'_>, bytes: usize) -> Result<f64> {
     Ok((fine * coarse).sqrt())
 }
 
-fn off(was: &[bf16], range: Range<usize>, is: &Tensor) -> Result<f64> {
+/// Squared error of keys or values; the variance that an nmse divides by is the same for both pages.
+fn off(was: &[bf16], is: &Tensor) -> Result<f64> {
     let is = is.to_vec::<bf16>()?;
-    let was = &was[range];
-    let mean = was.iter().map(|v| v.to_f64()).sum::<f64>() / was.len() as f64;
-    let variance: f64 = was.iter().map(|v| (v.to_f64() - mean).powi(2)).sum();
-    let error: f64 = was.iter().zip(&is).map(|(a, b)| (a.to_f64() - b.to_f64()).powi(2)).sum();
-    Ok(error / variance.max(f64::MIN_POSITIVE))
+    Ok(was.iter().zip(&is).map(|(a, b)| (a.to_f64() - b.to_f64()).powi(2)).sum())
 }
 
 fn page<'a>(shape: &'a [usize; 2], keys: &'a [bf16], values: &'a [bf16]) -> Result<Page<'a>> {

@@ -91,8 +91,6 @@ fn code(
         let at = |p: &Part<'_>| Ok(p.subject.encode(&options(codec, Goal::Step(step * p.step)))?);
         return parts.iter().map(at).collect();
     }
-    let taken =
-        Frame::header_room(groups.len()) + groups.iter().flat_map(|g| &g.1).map(Vec::len).sum::<usize>();
     let cap = match goal {
         Goal::MaxBytes(cap) => cap,
         Goal::Bits(bits) => {
@@ -101,6 +99,10 @@ fn code(
         }
         _ => return Err(invalid("a page's goal is a number of bytes or bits, a step, or lossless")),
     };
+    let layers: Vec<usize> = groups.iter().map(|g| g.0).collect();
+    let tokens = page.layers.first().map_or(0, |l| l.keys.rows());
+    let taken = Frame::header_room(tokens, &layers, cap)
+        + groups.iter().flat_map(|g| &g.1).map(Vec::len).sum::<usize>();
     let left = cap.checked_sub(taken).ok_or(Error::DoesNotFit { cap: cap as u64, need: taken as u64 })?;
     let (blobs, step) = share::encode(&parts, codec.effort, left, codec.hint()).map_err(|e| match e {
         crate::Error::Codec(Error::DoesNotFit { need, .. }) => {

@@ -44,9 +44,13 @@ impl Frame {
         self.tokens - self.exact.0 - self.exact.1
     }
 
-    /// Bytes of a page's header, at most.
-    pub fn header_room(groups: usize) -> usize {
-        FIXED + 4 * 10 + groups * 25 + 4 + 3
+    /// Bytes that the header of a page of at most `cap` bytes takes at most.
+    pub fn header_room(tokens: usize, layers: &[usize], cap: usize) -> usize {
+        let digits = |n: usize| (usize::BITS - n.leading_zeros()).div_ceil(7).max(1) as usize;
+        let group = |&layers: &usize| digits(layers) + 4 * digits(cap / 4);
+        let body =
+            FIXED + 3 * digits(tokens) + digits(layers.len()) + layers.iter().map(group).sum::<usize>();
+        body.next_multiple_of(4) + 4
     }
 }
 
@@ -151,7 +155,7 @@ mod tests {
                 .flat_map(|g| &g.1)
                 .all(|r| bytes[r.clone()].iter().all(|b| *b == bytes[r.start]))
         );
-        assert!(frame.groups[0].1[0].start <= Frame::header_room(2));
+        assert!(frame.groups[0].1[0].start <= Frame::header_room(64, &[3, 1], bytes.len()));
     }
 
     #[test]

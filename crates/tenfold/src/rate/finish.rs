@@ -15,7 +15,7 @@ use crate::policy::Outcome;
 use crate::quant::cost::CostTable;
 
 /// Tensors of fewer values are written to learn their size.
-const WRITE_BELOW: usize = 1 << 17;
+pub(super) const WRITE_BELOW: usize = 1 << 17;
 
 /// Tensors of at least this many values are streamed at the lowest effort.
 const STREAM_FROM: usize = 1 << 20;
@@ -64,10 +64,13 @@ impl Job<'_> {
         let mut nearest = Nearest::default();
         // Of those that kept an error goal, the one that came closest.
         let mut good = None;
+        // Of small blobs, the largest that kept within a cap.
+        let mut fitting: Option<Parts> = None;
         let rounds = if self.view.len() < 1 << 20 { 12 } else { 8 };
         for round in 0..rounds {
             let full = self.encode_all(&plan, target)?;
             let off = full.got / want - 1.0;
+            let small = full.blob.is_some();
             // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
             let stuck = round >= 4 && bracket.width().is_some_and(|w| w < 0.002);
             let keeps = matches!(target, Target::Mse(mse) if full.error <= mse * self.scan.finite as f64);
@@ -75,6 +78,10 @@ impl Job<'_> {
                 // No finer step helps where levels have reached their limit.
                 Target::Bytes(_) => {
                     off.abs() <= self.slack() || (off < 0.0 && plan.step() <= self.finest * 1.001)
+                }
+                // Small blobs are cheap to make again, and what they leave unused counts.
+                Target::Cap(_) if small => {
+                    off <= 0.0 && (off > if round < 6 { -0.0015 } else { -0.006 } || stuck)
                 }
                 Target::Cap(_) => off <= 0.0005 && (off > -0.006 || stuck),
                 // No coarser step helps where nothing is left.
@@ -85,7 +92,10 @@ impl Job<'_> {
                 good = Some((off, plan.clone()));
             }
             if met {
-                let blob = full.into_blob(self, &plan)?;
+                let blob = match fitting.take_if(|f| f.blob_len() as f64 > full.got) {
+                    Some(blob) => blob,
+                    None => full.into_blob(self, &plan)?,
+                };
                 match target {
                     Target::Cap(cap) if blob.blob_len() > cap => {
                         // Aim lower by what was too much, and a little more.
@@ -94,6 +104,11 @@ impl Job<'_> {
                     }
                     _ => return Ok(Outcome::Blob(blob)),
                 }
+            } else if let (Target::Cap(cap), Some(blob)) = (target, full.blob)
+                && blob.blob_len() <= cap
+                && fitting.as_ref().is_none_or(|f| f.blob_len() < blob.blob_len())
+            {
+                fitting = Some(blob);
             }
             nearest.note(off, &plan);
             if stuck && matches!(target, Target::Bytes(_)) {
@@ -105,6 +120,9 @@ impl Job<'_> {
             if want <= 0.0 || !set_step(&mut plan, next.max(self.finest)) {
                 break;
             }
+        }
+        if let Some(blob) = fitting {
+            return Ok(Outcome::Blob(blob));
         }
         match (target, good) {
             (Target::Cap(cap), _) => self.coarsest(plan, cap),

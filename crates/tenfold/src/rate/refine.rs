@@ -2,6 +2,7 @@
 
 use super::Target;
 use super::bracket::Bracket;
+use super::finish::WRITE_BELOW;
 use super::job::{Job, geometry, lambda, set_step};
 use super::low_bits;
 use super::sample::Sample;
@@ -66,6 +67,8 @@ impl Job<'_> {
             Target::Bytes(_) => {
                 self.payload_bits(target) / 8.0 + self.overhead(geometry(self.view.len(), self.options))
             }
+            // Small blobs are written to learn their size, the others have it predicted.
+            Target::Cap(cap) if self.view.len() < WRITE_BELOW => cap as f64,
             Target::Cap(cap) => (cap as f64 * 0.999 - 2.0).max(1.0),
             Target::Mse(mse) => 1.0 / (mse * 0.995),
             _ => 0.0,
