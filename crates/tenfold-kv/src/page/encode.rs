@@ -77,10 +77,18 @@ fn code(
     groups: &[(usize, Blobs<Vec<u8>>)],
 ) -> Result<Vec<Vec<u8>>> {
     let positions = page.positions.as_ref().map(|p| part_of(p, middle));
+    // What a page may take; a step takes what it takes.
+    let all = page.layers.iter().map(|l| l.keys.len() + l.values.len()).sum::<usize>().max(1) as f64;
+    let cap = match goal {
+        Goal::MaxBytes(cap) => cap,
+        Goal::Bits(bits) => (all * bits / 8.0) as usize,
+        Goal::Step(_) | Goal::Lossless => usize::MAX,
+        _ => return Err(invalid("a page's goal is a number of bytes or bits, a step, or lossless")),
+    };
     let mut parts = Vec::with_capacity(wide.len());
     for (rows, chain) in wide {
         let view = rows.view(dtype)?;
-        let steps = steps(chain, positions.as_ref(), &view, goal)?;
+        let steps = steps(chain, positions.as_ref(), &view, goal, cap as f64 * 8.0 / all)?;
         let subject = Subject::new(&view, &options(codec, Goal::Lossless).with_steps(steps))?;
         parts.push(Part { subject, values: view.len(), step: chain.step });
     }
@@ -91,14 +99,6 @@ fn code(
         let at = |p: &Part<'_>| Ok(p.subject.encode(&options(codec, Goal::Step(step * p.step)))?);
         return parts.iter().map(at).collect();
     }
-    let cap = match goal {
-        Goal::MaxBytes(cap) => cap,
-        Goal::Bits(bits) => {
-            let values: usize = page.layers.iter().map(|l| l.keys.len() + l.values.len()).sum();
-            (values as f64 * bits / 8.0) as usize
-        }
-        _ => return Err(invalid("a page's goal is a number of bytes or bits, a step, or lossless")),
-    };
     let layers: Vec<usize> = groups.iter().map(|g| g.0).collect();
     let tokens = page.layers.first().map_or(0, |l| l.keys.rows());
     let taken = Frame::header_room(tokens, &layers, cap)
@@ -168,6 +168,7 @@ fn steps(
     positions: Option<&Positions>,
     view: &TensorView<'_>,
     goal: Goal,
+    bits: f64,
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     if let Some(rope) = &chain.rope {
@@ -179,10 +180,10 @@ fn steps(
         steps.push(Step::Basis(Rotation::named(basis)));
         return Ok(steps);
     }
-    // What the means of a page are worth depends on how finely it is quantised; four bits are a fair guess.
+    // What the means of a page are worth depends on how finely it is quantised.
     let goal = match goal {
         Goal::Step(step) => Goal::Step(step * chain.step),
-        _ => Goal::Bits(4.0),
+        _ => Goal::Bits(bits.max(0.1)),
     };
     let mut values = view.to_f64().unwrap_or_default();
     let mut chains = vec![Vec::new()];
