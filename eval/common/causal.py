@@ -67,8 +67,16 @@ def rough_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def smollm2(text: Path | None, contexts: int = 2, length: int = 1024) -> Causal:
-    """SmolLM2-135M-Instruct from GGUF, dequantised to f32, on the start of WikiText-2's test set."""
+def smollm2(
+    text: Path | None,
+    contexts: int = 2,
+    length: int = 1024,
+    *,
+    fit_text: Path | None = None,
+    fit_contexts: int | None = None,
+) -> Causal:
+    """SmolLM2-135M-Instruct from GGUF, dequantised to f32, on the start of WikiText-2's test set; what is chosen with
+    data sees the start of its validation set, or `fit_contexts` contexts spread over `fit_text`."""
     path = zoo.smollm2_gguf()
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
@@ -80,8 +88,17 @@ def smollm2(text: Path | None, contexts: int = 2, length: int = 1024) -> Causal:
             raise ValueError(f"{path} has {len(ids)} tokens; {contexts * length} are needed")
         return torch.tensor(ids[: contexts * length]).view(contexts, length)
 
+    def spread(path: Path, count: int) -> torch.Tensor:
+        ids = tokenizer(path.read_text(encoding="utf-8")).input_ids
+        whole = len(ids) // length
+        if whole < count:
+            raise ValueError(f"{path} has {whole} contexts of {length} tokens; {count} are needed")
+        starts = [length * (index * whole // count) for index in range(count)]
+        return torch.tensor([ids[start : start + length] for start in starts])
+
     judged = tokens(text or DATA / "wikitext2_test_start.txt")
-    chosen = tokens(DATA / "wikitext2_valid_start.txt")
+    start = DATA / "wikitext2_valid_start.txt"
+    chosen = tokens(start) if fit_text is None and fit_contexts is None else spread(fit_text or start, fit_contexts or contexts)
     source = f"SmolLM2-135M-Instruct, GGUF Q4_1 dequantised to f32; {text or 'WikiText-2 test'}"
     return Causal("smollm2", model, judged, chosen, source)
 

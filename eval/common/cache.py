@@ -1,0 +1,159 @@
+"""The KV cache of a model as arrays, and the model with other arrays in its place.
+
+A cache is judged in two passes. The first is exact and gives keys and values of a whole context; a coder sees all of them.
+In the second, attention works with the decoded keys and values at every position, its own included. So coders may work
+across layers, and none is helped by tokens that are still exact. Hidden states at cuts are coded on the way, in either pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+Change = Callable[[np.ndarray], np.ndarray]
+"""What stands at a cut: hidden states, tokens × width, in and out."""
+Hook = Callable[[object, object, object], object]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys, before positions were put in, and values of one context: layers × tokens × (heads · width of a head)."""
+
+    keys: np.ndarray
+    values: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.keys.size + self.values.size
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.keys, self.values))
+
+
+def rows(layers: np.ndarray) -> np.ndarray:
+    """Layers × tokens × width as tokens × (layers · width): what a token leaves in all layers."""
+    return np.ascontiguousarray(layers.transpose(1, 0, 2)).reshape(layers.shape[1], -1)
+
+
+def layers_of(table: np.ndarray, layers: int) -> np.ndarray:
+    """Takes `rows` back."""
+    return np.ascontiguousarray(table.reshape(len(table), layers, -1).transpose(1, 0, 2))
+
+
+class Rotary:
+    """A model's rotary positions, as turns of pairs of columns k and k + half of each head."""
+
+    def __init__(self, model: PreTrainedModel, tokens: int) -> None:
+        with torch.inference_mode():
+            nothing = torch.zeros(1, 1, 1)
+            cos, sin = model.model.rotary_emb(nothing, torch.arange(tokens)[None])
+        self._cos, self._sin = cos[0].numpy(), sin[0].numpy()
+
+    def turn(self, keys: np.ndarray, *, back: bool = False) -> np.ndarray:
+        """Puts positions 0 … into keys (layers × tokens × heads · width), or takes them out."""
+        width = self._cos.shape[-1]
+        heads = keys.reshape(*keys.shape[:2], -1, width)
+        half = np.concatenate([-heads[..., width // 2 :], heads[..., : width // 2]], -1)
+        tokens = keys.shape[1]
+        cos, sin = (part[None, :tokens, None] for part in (self._cos, -self._sin if back else self._sin))
+        return np.float32(heads * cos + half * sin).reshape(keys.shape)
+
+
+class Passes:
+    """Passes of a model in which keys, values and hidden states are taken or replaced."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.layers = model.config.num_hidden_layers
+
+    def cache(self, context: torch.Tensor, cuts: Mapping[int, Change] | None = None) -> Cache:
+        """The cache of a pass, with `cuts` behind layers."""
+        return Cache(*self._taken(context, ("keys", "values"), cuts))
+
+    def hidden(self, context: torch.Tensor, layers: Sequence[int]) -> np.ndarray:
+        """What layers hand on in an exact pass: layers × tokens × width."""
+        return self._taken(context, ("hidden",), None)[0][list(layers)]
+
+    def loss(self, context: torch.Tensor, cache: Cache | None, cuts: Mapping[int, Change] | None = None) -> float:
+        """Summed loss of all tokens but the first, with `cache` as the model's keys and values and `cuts` behind layers."""
+
+        def hook(kind: str, layer: int) -> Hook | None:
+            if kind == "hidden":
+                return _changing(layer, cuts)
+            if cache is None:
+                return None
+            value = torch.from_numpy((cache.keys if kind == "keys" else cache.values)[layer])[None]
+            return lambda _module, _inputs, _out: value
+
+        with self._hooks(("keys", "values", "hidden"), hook), torch.inference_mode():
+            logits = self.model(context[None], use_cache=False).logits[0, :-1]
+            return torch.nn.functional.cross_entropy(logits, context[1:], reduction="sum").item()
+
+    def gradients(self, context: torch.Tensor, kinds: Sequence[str], generator: torch.Generator) -> list[np.ndarray]:
+        """Gradients of the summed loss with respect to `keys` (before positions), `values` or `hidden` of all layers, where
+        each token is followed by one that the model itself would have sampled."""
+        seen: dict[tuple[str, int], torch.Tensor] = {}
+
+        def hook(kind: str, layer: int) -> Hook:
+            return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out)})
+
+        with torch.no_grad():
+            # Copies, as tensors of inference mode have no gradients.
+            embedded = self.model.get_input_embeddings()(context.clone()[None])
+        with self._hooks(kinds, hook), torch.enable_grad():
+            embedded.requires_grad_()
+            logits = self.model(inputs_embeds=embedded, use_cache=False).logits[0]
+            with torch.no_grad():
+                sampled = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+            loss = torch.nn.functional.cross_entropy(logits, sampled, reduction="sum")
+            order = [(kind, layer) for kind in kinds for layer in range(self.layers)]
+            found = iter(torch.autograd.grad(loss, [seen[key] for key in order]))
+        return [np.stack([next(found)[0].numpy() for _ in range(self.layers)]) for _ in kinds]
+
+    def _taken(self, context: torch.Tensor, kinds: Sequence[str], cuts: Mapping[int, Change] | None) -> list[np.ndarray]:
+        seen: dict[tuple[str, int], np.ndarray] = {}
+
+        def hook(kind: str, layer: int) -> Hook:
+            return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out)[0].numpy().copy()})
+
+        changed = self._hooks(("hidden",), lambda _kind, layer: _changing(layer, cuts))
+        with changed, self._hooks(kinds, hook), torch.inference_mode():
+            self.model(context[None], use_cache=False, logits_to_keep=1)
+        return [np.stack([seen[kind, layer] for layer in range(self.layers)]) for kind in kinds]
+
+    @contextlib.contextmanager
+    def _hooks(self, kinds: Sequence[str], make: Callable[[str, int], Hook | None]) -> Iterator[None]:
+        placed = []
+        for index, layer in enumerate(self.model.model.layers):
+            modules = {"keys": layer.self_attn.k_proj, "values": layer.self_attn.v_proj, "hidden": layer}
+            for kind in kinds:
+                hook = make(kind, index)
+                if hook is not None:
+                    placed.append(modules[kind].register_forward_hook(hook))
+        try:
+            yield
+        finally:
+            for handle in placed:
+                handle.remove()
+
+
+def _tensor(out: object) -> torch.Tensor:
+    """What a module gives: a tensor, or the first of several things."""
+    return out[0] if isinstance(out, tuple) else out
+
+
+def _changing(layer: int, cuts: Mapping[int, Change] | None) -> Hook | None:
+    if cuts is None or layer not in cuts:
+        return None
+
+    def hook(_module: object, _inputs: object, out: object) -> object:
+        new = torch.from_numpy(cuts[layer](_tensor(out)[0].numpy()))[None]
+        return (new, *out[1:]) if isinstance(out, tuple) else new
+
+    return hook

@@ -1,0 +1,173 @@
+"""Peers of the KV cache: coders that take it as it is, keys with their positions in, and KVTC's recipe."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from common.bases import Statistics
+from common.cache import Cache, Rotary, layers_of, rows
+from common.coders import Coded, Coder, Weights
+from common.kvcoders import CodedCaches, bf16
+from common.rounding import half, rotate
+
+
+@dataclass(frozen=True)
+class AsItIs:
+    """Any coder of tensors on keys and values of each layer, tokens × columns, as attention reads them."""
+
+    coder: Coder
+    rotary: Rotary
+
+    def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
+        tensors = {}
+        for context, cache in enumerate(caches):
+            for layer, (keys, values) in enumerate(zip(self.rotary.turn(cache.keys), cache.values)):
+                tensors |= {f"{context}.{layer}.keys": keys, f"{context}.{layer}.values": values}
+        coded = self.coder(tensors, bits)
+
+        def back(context: int, cache: Cache) -> Cache:
+            found = [
+                np.stack([coded.weights[f"{context}.{layer}.{kind}"] for layer in range(len(cache.keys))])
+                for kind in ("keys", "values")
+            ]
+            return Cache(self.rotary.turn(found[0], back=True), found[1])
+
+        return CodedCaches([back(i, cache) for i, cache in enumerate(caches)], coded.bits, coded.settings)
+
+
+@dataclass(frozen=True)
+class HadamardScalar:
+    """Like TurboQuant: each head of a token is rotated at random, its length kept as f16, and each of its coordinates,
+    which are then nearly Gaussian, takes the nearest of 2^bits numbers that are best for a Gaussian."""
+
+    head: int = 64
+
+    def __call__(self, tensors: Weights, bits: float) -> Coded:
+        codes = lloyd_max(int(bits))
+        middle = (codes[1:] + codes[:-1]) / 2
+        signs = np.random.default_rng(0).choice(np.float32([-1, 1]), self.head)
+
+        def one(tensor: np.ndarray) -> np.ndarray:
+            heads = rotate(tensor.reshape(-1, self.head) * signs)
+            length = half(np.sqrt(np.square(heads).mean(-1, keepdims=True)))
+            near = codes[np.searchsorted(middle, heads / np.where(length > 0, length, 1))]
+            return (rotate(near * length) * signs).reshape(tensor.shape)
+
+        return Coded({name: one(tensor) for name, tensor in tensors.items()}, int(bits) + 16 / self.head)
+
+
+def lloyd_max(bits: int) -> np.ndarray:
+    """The 2^bits numbers with the least mean squared error for a Gaussian of variance 1."""
+    points = np.linspace(-8, 8, 10_001)
+    weight = np.exp(-points * points / 2)
+    codes = np.linspace(-1, 1, 2**bits) * (1 + bits / 2) if bits else np.zeros(1)
+    for _ in range(300):
+        nearest = np.searchsorted((codes[1:] + codes[:-1]) / 2, points)
+        total = np.bincount(nearest, weight, len(codes))
+        codes = np.bincount(nearest, weight * points, len(codes)) / np.maximum(total, 1e-300)
+    return np.float32(codes)
+
+
+@dataclass(frozen=True)
+class Kvtc:
+    """The recipe of KVTC: principal components across all layers, of keys (before positions) and of values; whole bits for
+    each component so that the squared error is least within the rate; DEFLATE. The first and the last tokens of a
+    context are exact, in bf16.
+
+    Bits are dealt one by one to the component that gains most. As each bit gains less than the one before, that is
+    what dynamic programming finds too. Scales come from the calibration, so they take no bytes; what has better odds is taken of
+    symbols packed to their bits and one to a byte."""
+
+    axes: Sequence[Axes]
+    """Of keys and of values."""
+    sinks: int = 4
+    recent: int = 0
+
+    @classmethod
+    def fitted(cls, seen: Sequence[Statistics]) -> Kvtc:
+        """With principal components of what was seen of keys and of values."""
+        return cls([Axes.of(one) for one in seen])
+
+    def keeping(self, recent: int) -> Kvtc:
+        """The same with this many recent tokens exact."""
+        return replace(self, recent=recent)
+
+    def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
+        # DEFLATE gains on what was dealt, the exact tokens cost: the deal that meets the rate is searched for.
+        low, high = 0.0, 2 * bits + 1
+        for _ in range(7):
+            dealt = (low + high) / 2
+            taken = sum(self._code(caches[0], dealt)[1]) * 8 / caches[0].size
+            low, high = (dealt, high) if taken < bits else (low, dealt)
+        done = [self._code(cache, low) for cache in caches]
+        stored = sum(sum(sizes) for _, sizes in done)
+        basis = sum(2 * int(np.count_nonzero(deal(a.variances, low))) * len(a.means) for a in self.axes)
+        settings = {"dealt": low, "sinks": self.sinks, "recent": self.recent, "basis_bytes": basis}
+        return CodedCaches([cache for cache, _ in done], 8 * stored / sum(c.size for c in caches), settings)
+
+    def _code(self, cache: Cache, bits: float) -> tuple[Cache, list[int]]:
+        parts, sizes = [], []
+        for layers, one in zip(cache, self.axes):
+            table = rows(layers)
+            middle = slice(self.sinks, len(table) - self.recent)
+            out = bf16(table)
+            out[middle], size = one.code(table[middle], bits)
+            parts.append(layers_of(out, len(layers)))
+            sizes.append(size + 2 * (table.size - table[middle].size))
+        return Cache(*parts), sizes
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Principal components of all layers side by side."""
+
+    means: np.ndarray
+    vectors: np.ndarray
+    """Columns × components."""
+    variances: np.ndarray
+
+    @classmethod
+    def of(cls, seen: Statistics) -> Axes:
+        """Those of what was seen."""
+        variances, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(seen.covariance)))
+        return cls(seen.means, np.ascontiguousarray(vectors[:, ::-1]), np.maximum(variances[::-1], 0))
+
+    def code(self, table: np.ndarray, bits: float) -> tuple[np.ndarray, int]:
+        """Rows after `bits` a value were dealt, and their bytes."""
+        dealt = deal(self.variances, bits)
+        used = np.flatnonzero(dealt)
+        if not len(used):
+            return np.broadcast_to(self.means, table.shape), 0
+        coordinates = (table - self.means) @ self.vectors[:, used]
+        codes = np.empty_like(coordinates)
+        plain, packed = [], []
+        for count in np.unique(dealt[used]):
+            here = dealt[used] == count
+            scale = np.sqrt(self.variances[used][here]) * STEPS[count]
+            top = 2 ** int(count) - 1
+            level = np.clip(np.rint(coordinates[:, here] / scale + top / 2), 0, top)
+            codes[:, here] = (level - top / 2) * scale
+            symbols = np.ascontiguousarray(level.T.astype(np.uint8))
+            plain.append(symbols.tobytes())
+            packed.append(np.packbits(np.unpackbits(symbols[..., None], axis=-1)[..., -int(count) :]).tobytes())
+        size = min(len(zlib.compress(b"".join(content), 9)) for content in (plain, packed))
+        return self.means + codes @ self.vectors[:, used].T, size
+
+
+STEPS = (0.0, 1.596, 0.9957, 0.586, 0.3352, 0.1881, 0.1041, 0.0569, 0.0308)
+"""Best steps of uniform quantisers of 0 to 8 bits for a Gaussian of variance 1 (Max, 1960)."""
+ERRORS = (1.0, 0.3634, 0.1188, 0.03744, 0.01154, 0.003495, 0.001041, 0.0003035, 0.00008714)
+"""Their mean squared errors."""
+
+
+def deal(variances: np.ndarray, bits: float) -> np.ndarray:
+    """Whole bits, up to 8, for each component, `bits` on average."""
+    gains = np.outer(variances, -np.diff(ERRORS))
+    # Gains of a component fall, so the largest of all gains are a deal.
+    best = np.argsort(-gains, axis=None, kind="stable")[: int(bits * len(variances))]
+    return np.bincount(best // gains.shape[1], minlength=len(variances))

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Perplexity of a language model whose KV cache, or whose hidden states at cuts of a pipeline, went through a coder.
+
+`python eval/kv.py --fit-text wikitext2_valid.txt`; a table, plots and raw JSON go to results/eval/. A run that was interrupted goes on where
+it was. Bases are fitted on the validation text, which is never judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from common import bases, causal, options, outside, plot, report
+from common.cache import Cache, Passes, Rotary
+from common.causal import Causal
+from common.coders import Tenfold
+from common.cuts import CutCoder, Cuts, InBasis, Plain
+from common.kvcoders import CacheCoder, Pages
+from common.kvpeers import AsItIs, HadamardScalar, Kvtc
+from common.rounding import RoundToNearest
+
+RATES = (0.4, 0.6, 0.8, 1.0, 1.4, 1.8, 2.3, 3.0)
+PARTS = ("kv", "hidden", "both")
+TITLES = {"kv": "KV cache", "hidden": "Hidden states at cuts", "both": "KV cache and hidden states at cuts"}
+Job = tuple[str, str, float]
+
+
+def main() -> int:
+    parser = options.parser(__doc__, RATES)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is coded")
+    parser.add_argument("--contexts", type=int, default=2, help="contexts of 1024 tokens to judge on")
+    parser.add_argument("--text", type=Path, help="text to judge on (default: the start of WikiText-2's test set)")
+    parser.add_argument("--fit-text", type=Path, help="text for bases (default: the start of WikiText-2's validation set)")
+    parser.add_argument("--fit-contexts", type=int, default=2, help="contexts of 1024 tokens for bases; 40 are good")
+    parser.add_argument("--group", type=int, default=5, help="layers that share a basis")
+    parser.add_argument("--page", type=int, default=64, help="tokens of a page")
+    parser.add_argument("--cuts", type=int, nargs="+", default=(8, 15, 22), metavar="N", help="layers behind which to cut")
+    parser.add_argument("--cut-bits", type=float, nargs="+", default=(2.5, 3.5), metavar="N", help="rates at cuts; the last is that of both")
+    parser.add_argument("--video-bits", type=float, nargs="+", default=(1.0, 2.0, 3.0), metavar="N", help="rates of x265")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="only coders whose name has one of these words")
+    parser.add_argument("--effort", default="best", choices=["fast", "balanced", "best"])
+    args = options.parsed(parser)
+    subject = causal.smollm2(args.text, args.contexts, fit_text=args.fit_text, fit_contexts=args.fit_contexts)
+    return evaluate(subject, args)
+
+
+class Bench:
+    """The model, its caches, and what coders are made from; each is made when it is first needed."""
+
+    def __init__(self, subject: Causal, args: argparse.Namespace) -> None:
+        self.subject, self.args = subject, args
+        self.passes = Passes(subject.model)
+
+    @cached_property
+    def caches(self) -> list[Cache]:
+        return [self.passes.cache(context) for context in self.subject.judged]
+
+    @cached_property
+    def hidden(self) -> np.ndarray:
+        """Of the first context to judge, at cuts."""
+        return self.passes.hidden(self.subject.judged[0], self.args.cuts)
+
+    @cached_property
+    def statistics(self) -> tuple[bases.Statistics, bases.Statistics]:
+        return bases.collect(self.passes, self.subject.chosen)
+
+    @cached_property
+    def pages(self) -> Pages:
+        keys, values = (bases.fit(seen, self.args.group) for seen in self.statistics)
+        return Pages(keys, values, self.args.page, effort=self.args.effort, threads=self.args.threads)
+
+    @cached_property
+    def in_basis(self) -> InBasis:
+        seen = bases.collect_hidden(self.passes, self.subject.chosen, self.args.cuts)
+        return InBasis(bases.fit(seen, 1), effort=self.args.effort, threads=self.args.threads)
+
+    @cached_property
+    def kvtc(self) -> Kvtc:
+        return Kvtc.fitted(self.statistics)
+
+    @cached_property
+    def rotary(self) -> Rotary:
+        return Rotary(self.subject.model, self.subject.judged.shape[1])
+
+    def cache_coder(self, name: str) -> CacheCoder:
+        """The coder of caches with this name."""
+        if name == "tenfold":
+            return self.pages
+        if name.startswith("KVTC"):
+            return self.kvtc.keeping(128) if "recent" in name else self.kvtc
+        head = self.subject.model.config.head_dim
+        plain = {"RTN": RoundToNearest(64), "Hadamard + scalar": HadamardScalar(head), "x265": outside.find_x265()[0]}
+        return AsItIs(plain[name.split(",")[0]], self.rotary)
+
+    def cut_coder(self, name: str) -> CutCoder:
+        """The coder of hidden states with this name."""
+        if name == "tenfold":
+            return self.in_basis
+        effort, threads = self.args.effort, self.args.threads
+        return Plain({"tenfold without a basis": Tenfold("equal", effort, threads), "RTN, groups of 64": RoundToNearest(64)}[name])
+
+    def perplexity(self, caches: Sequence[Cache | None], cuts: Cuts | None) -> float:
+        """With these caches in place of the model's own, and coders at cuts."""
+        contexts, changes = self.subject.judged, cuts and cuts.changes
+        total = sum(self.passes.loss(context, cache, changes) for context, cache in zip(contexts, caches))
+        return float(np.exp(min(total / (contexts.numel() - len(contexts)), 700.0)))
+
+    def point(self, part: str, name: str, bits: float) -> report.Row:
+        """One coder at one rate."""
+        start, row = time.monotonic(), {}
+        caches: Sequence[Cache | None] = [None] * len(self.subject.judged)
+        cuts = None
+        if part != "kv":
+            cuts = self.cut_coder(name)(self.hidden, self.args.cuts, self.args.cut_bits[-1] if part == "both" else bits)
+        if part != "hidden":
+            before = self.caches
+            if cuts is not None:
+                # A stage makes its keys and values of what came through the cut before it.
+                before = [self.passes.cache(context, cuts.changes) for context in self.subject.judged]
+            coded = self.cache_coder(name)(before, bits)
+            caches = coded.caches
+            row |= {"bits": coded.bits, "ratio": 16 / coded.bits, "settings": coded.settings}
+        row["perplexity"] = self.perplexity(caches, cuts)
+        if cuts is not None:
+            row |= {"cut_bits": cuts.bits, "cut_settings": cuts.settings}
+            row = {"bits": cuts.bits, "ratio": 16 / cuts.bits} | row
+        return row | {"seconds": round(time.monotonic() - start, 1)}
+
+
+def evaluate(subject: Causal, args: argparse.Namespace) -> int:
+    """Measures every coder at every rate, then writes tables and plots."""
+    bench = Bench(subject, args)
+    about = (
+        f"{subject.source}; bases from {subject.chosen.numel():,} tokens, groups of {args.group} layers; pages of {args.page} tokens; "
+        f"cuts behind layers {', '.join(map(str, args.cuts))}; effort {args.effort}"
+    )
+    kept = report.Report(args.out / f"kv-{subject.name}.json", about, fresh=args.fresh)
+    todo, missing = jobs(args)
+    kept.notes += missing
+    print(about, *missing, sep="\n")
+    raw = {"part": "none", "coder": "uncompressed", "asked": 16}
+    kept.measure(raw, lambda: {"bits": 16.0, "perplexity": bench.perplexity([None] * len(subject.judged), None)})
+    with tqdm(todo, unit="point") as bar:
+        for part, name, bits in bar:
+            bar.set_description(f"{TITLES[part]}: {name}, {bits:g} bits")
+            kept.measure({"part": part, "coder": name, "asked": bits}, lambda: bench.point(part, name, bits))
+    kept.write()
+    show(kept, subject.name, args.out)
+    return 0
+
+
+def jobs(args: argparse.Namespace) -> tuple[list[Job], list[str]]:
+    """What is measured, and a line for each coder that is not to be had."""
+    rates = tuple(args.bits)
+    families: list[tuple[str, str, Sequence[float]]] = [
+        ("kv", "tenfold", rates),
+        ("kv", "RTN, groups of 64", (2.0, 3.0, 4.0)),
+        ("kv", "Hadamard + scalar", (1.0, 2.0, 3.0, 4.0)),
+        ("kv", "KVTC's recipe", rates),
+        ("kv", "KVTC's recipe, 128 recent exact", (2.5, 3.0, 4.0)),
+        ("hidden", "tenfold", args.cut_bits),
+        ("hidden", "tenfold without a basis", args.cut_bits),
+        ("hidden", "RTN, groups of 64", (3.0, 4.0)),
+        ("both", "tenfold", rates),
+        ("both", "RTN, groups of 64", (3.0, 4.0)),
+    ]
+    coder, why = outside.find_x265()
+    if coder is not None:
+        families.insert(5, ("kv", "x265", args.video_bits))
+    wanted = [f for f in families if f[0] in args.parts and (not args.only or any(word in f[1] for word in args.only))]
+    return [(part, name, bits) for part, name, at in wanted for bits in at], [why] if coder is None else []
+
+
+def show(kept: report.Report, name: str, out: Path) -> None:
+    """Table and plots of all that was measured."""
+    raw = next(row["perplexity"] for row in kept.rows if row["coder"] == "uncompressed")
+    notes = "".join(f"- {note}\n" for note in [kept.about, f"uncompressed: {raw:.3f}", *kept.notes])
+    page = f"# KV cache and hidden states, {name}\n\n{notes}"
+    for part in PARTS:
+        rows = [row for row in kept.rows if row["part"] == part]
+        if rows:
+            header = ("coder", "bits", "ratio to bf16", "perplexity", "more", "basis, MB")
+            page += f"\n## {TITLES[part]}\n\n{report.table(header, list(cells(rows, raw)))}"
+            lines: dict[str, list[tuple[float, float]]] = {}
+            for row in rows:
+                lines.setdefault(row["coder"], []).append((row["bits"], row["perplexity"]))
+            title = f"{TITLES[part]} of {name}, compressed"
+            path = out / f"kv-{name}-{part}.png"
+            plot.curves(path, title, "perplexity (logarithmic)", lines, log=True, level=(raw, "uncompressed"), top=raw * 4)
+    (out / f"kv-{name}.md").write_text(page, encoding="utf-8")
+    print(page)
+
+
+def cells(rows: Sequence[report.Row], raw: float) -> Iterator[tuple[str, ...]]:
+    """Rows of a table, coders together and tenfold first."""
+    for row in sorted(rows, key=lambda row: (not row["coder"].startswith("tenfold"), row["coder"], row["bits"])):
+        settings = row.get("settings", {}) | row.get("cut_settings", {}) if "cut_bits" in row else row.get("settings", {})
+        basis = settings.get("basis_bytes")
+        bits = f"{row['bits']:.2f}" + (f" + {row['cut_bits']:.2f}" if row["part"] == "both" else "")
+        more = f"{100 * (row['perplexity'] / raw - 1):+.1f} %"
+        yield row["coder"], bits, f"{row['ratio']:.1f}", report.number(row["perplexity"]), more, f"{basis / 1e6:.2f}" if basis else "–"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""The KV cache and hidden states of models: what is taken, what is put in their place, the coders between."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import kv
+from common import bases
+from common.cache import Cache, Passes, Rotary, layers_of, rows
+from common.causal import Causal, tell
+from common.cuts import InBasis, Plain
+from common.kvcoders import Pages
+from common.kvpeers import AsItIs, HadamardScalar, Kvtc, deal, lloyd_max
+from common.rounding import RoundToNearest
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def subject() -> Causal:
+    torch.manual_seed(0)
+    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**size, num_key_value_heads=1, vocab_size=97, max_position_embeddings=64)).eval()
+    # Wider weights than a fresh model has, so that its samples are worth predicting.
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if "norm" not in name:
+                value.mul_(6)
+    tokens = tell(model, 10, 64, seed=1)
+    return Causal("tiny", model, tokens[:2], tokens[2:], "a tiny model")
+
+
+@pytest.fixture(scope="module")
+def passes(subject) -> Passes:
+    return Passes(subject.model)
+
+
+@pytest.fixture(scope="module")
+def seen(subject, passes):
+    return bases.collect(passes, subject.chosen, every=2)
+
+
+def test_the_cache_is_the_models_own(subject, passes):
+    context = subject.judged[0]
+    cache = passes.cache(context)
+    with torch.inference_mode():
+        own = subject.model(context[None], use_cache=True).past_key_values
+    turned = Rotary(subject.model, 64).turn(cache.keys)
+    for layer in range(3):
+        keys, values = own.layers[layer].keys[0], own.layers[layer].values[0]
+        assert np.allclose(layers_of(turned[layer], 1)[0].reshape(64, 1, 32), keys.numpy().transpose(1, 0, 2), atol=1e-4)
+        assert np.allclose(cache.values[layer].reshape(64, 1, 32), values.numpy().transpose(1, 0, 2), atol=1e-6)
+    assert np.allclose(Rotary(subject.model, 64).turn(turned, back=True), cache.keys, atol=1e-4)
+    assert np.array_equal(layers_of(rows(cache.keys), 3), cache.keys)
+
+
+def test_loss_is_that_of_the_cache_put_in(subject, passes):
+    context = subject.judged[0]
+    cache = passes.cache(context)
+    raw = passes.loss(context, None)
+    assert passes.loss(context, cache) == pytest.approx(raw, rel=1e-5)
+    assert passes.loss(context, None, {1: lambda hidden: hidden}) == pytest.approx(raw, rel=1e-5)
+    assert passes.loss(context, Cache(cache.keys, 0 * cache.values)) > raw + 1
+    assert passes.loss(context, None, {1: lambda hidden: 0 * hidden}) > raw + 1
+    assert passes.loss(context, None) == pytest.approx(raw)
+    moved = passes.cache(context, {1: lambda hidden: -hidden})
+    assert np.array_equal(moved.keys[:2], cache.keys[:2]) and not np.allclose(moved.keys[2], cache.keys[2])
+
+
+def test_the_metric_foresees_what_errors_do(subject, passes, seen):
+    # Divergence from the exact predictions, by errors along directions that the metric holds for bad and for harmless.
+    metric = seen[1].metric[1]
+    curvature, axes = np.linalg.eigh(metric)
+    assert curvature[-1] > 4 * max(curvature[0], 0)
+    context = subject.judged[0]
+    cache = passes.cache(context)
+    signs = np.random.default_rng(0).choice(np.float32([-1, 1]), (64, 1))
+
+    def harm(direction: np.ndarray) -> float:
+        losses = []
+        for sign in (1, -1):
+            values = cache.values.copy()
+            values[1] += sign * 0.3 * signs * direction
+            losses.append(passes.loss(context, Cache(cache.keys, values)))
+        return sum(losses) / 2 - passes.loss(context, cache)
+
+    assert harm(axes[:, -1]) > 2 * abs(harm(axes[:, 0]))
+
+
+def test_a_basis_gives_back_what_it_was_given(subject, passes, seen):
+    table = rows(passes.cache(subject.judged[0]).keys)
+    for group in (1, 2, 3):
+        fitted = bases.fit(seen[0], group)
+        assert [basis.columns.stop for basis in fitted][-1] == 96 and len(fitted) == -(-3 // group)
+        for basis in fitted:
+            assert np.all(np.diff(basis.variances) <= 1e-6 * basis.variances[0])
+            coordinates = basis.coordinates(table, len(basis.means))
+            assert np.allclose(basis.values(coordinates), table[:, basis.columns], atol=2e-2)
+    assert fitted[0].rank(1e-6) > fitted[0].rank(float(np.sqrt(fitted[0].variances[0]))) >= 1
+    assert fitted[0].stored_bytes(1e-3) > fitted[0].stored_bytes(1e-1)
+
+
+def test_pages_meet_rates_and_keep_sinks(subject, passes, seen):
+    caches = [passes.cache(context) for context in subject.judged]
+    keys, values = (bases.fit(one, 3) for one in seen)
+    pages = Pages(keys, values, tokens=16, sinks=2, effort="balanced", threads=1)
+    coarse, fine = (pages(caches, bits) for bits in (2.5, 6.0))
+    assert coarse.bits == pytest.approx(2.5, rel=0.1) and fine.bits == pytest.approx(6.0, rel=0.1)
+    losses = [sum(passes.loss(c, k) for c, k in zip(subject.judged, some)) for some in (caches, fine.caches, coarse.caches)]
+    assert losses[1] == pytest.approx(losses[0], rel=0.02) and losses[2] > losses[1]
+    assert np.allclose(coarse.caches[1].keys[:, :2], caches[1].keys[:, :2], rtol=0.01)
+    assert not np.allclose(coarse.caches[1].keys[:, 2:], caches[1].keys[:, 2:], rtol=0.01)
+    # Pages of all tokens have less overhead.
+    whole = Pages(keys, values, tokens=64, sinks=2, effort="balanced", threads=1)
+    assert whole.code(caches[0], 0.05)[1] < pages.code(caches[0], 0.05)[1]
+
+
+def test_peers_on_the_cache_as_it_is(subject, passes):
+    caches = [passes.cache(context) for context in subject.judged]
+    rotary = Rotary(subject.model, 64)
+    for coder, side in ((RoundToNearest(32), 1.0), (HadamardScalar(32), 0.5)):
+        errors = []
+        for bits in (2.0, 4.0, 8.0):
+            coded = AsItIs(coder, rotary)(caches, bits)
+            assert coded.bits == bits + side
+            errors.append(np.square(coded.caches[1].keys - caches[1].keys).mean() / np.var(caches[1].keys))
+        assert errors[0] > 4 * errors[1] > 16 * errors[2] and errors[2] < 1e-3
+
+
+def test_numbers_for_a_gaussian():
+    assert np.allclose(lloyd_max(1), [-0.798, 0.798], atol=1e-3)
+    assert np.allclose(lloyd_max(2), [-1.510, -0.453, 0.453, 1.510], atol=1e-3)
+
+
+def test_bits_are_dealt_as_an_exhaustive_search_would():
+    variances = np.array([30.0, 4.0, 1.0, 0.2])
+    from common.kvpeers import ERRORS
+
+    def error(dealt):
+        return sum(v * ERRORS[b] for v, b in zip(variances, dealt))
+
+    best = min((d for d in np.ndindex(6, 6, 6, 6) if sum(d) == 8), key=error)
+    assert tuple(deal(variances, 2.0)) == best
+    assert deal(variances, 0.0).sum() == 0
+
+
+def test_kvtc_counts_exact_tokens(subject, passes, seen):
+    caches = [passes.cache(context) for context in subject.judged]
+    kvtc = Kvtc.fitted(seen)
+    coded = kvtc(caches, 4.0)
+    assert coded.bits == pytest.approx(4.0, rel=0.1)
+    assert np.allclose(coded.caches[0].values[:, :4], caches[0].values[:, :4], rtol=0.01)
+    kept = kvtc.keeping(16)(caches, 6.0)
+    assert np.allclose(kept.caches[0].values[:, -16:], caches[0].values[:, -16:], rtol=0.01)
+    assert kept.settings["dealt"] < 6.0 - 2.5
+    errors = [np.square(kvtc(caches, bits).caches[0].keys - caches[0].keys).mean() for bits in (2.0, 4.0)]
+    assert errors[0] > 2 * errors[1]
+
+
+def test_cuts_count_what_goes_through(subject, passes):
+    cuts = (0, 1)
+    hidden = passes.hidden(subject.judged[0], cuts)
+    seen = bases.collect_hidden(passes, subject.chosen, cuts, every=2)
+    for coder in (InBasis(bases.fit(seen, 1), effort="balanced", threads=1), Plain(RoundToNearest(64))):
+        at = coder(hidden, cuts, 5.0)
+        raw = sum(passes.loss(context, None) for context in subject.judged)
+        loss = sum(passes.loss(context, None, at.changes) for context in subject.judged)
+        assert at.values == 2 * hidden.size
+        assert at.bits == pytest.approx(5.0, rel=0.12)
+        assert raw != loss == pytest.approx(raw, rel=0.1)
+
+
+def options(out, **changed) -> argparse.Namespace:
+    given = {"bits": (2.5, 6.0), "parts": kv.PARTS, "group": 3, "page": 32, "cuts": (0, 1), "cut_bits": (5.0,), "video_bits": (3.0,)}
+    given |= {"only": ("tenfold", "RTN", "Hadamard", "recipe"), "effort": "balanced", "threads": 1, "out": out, "fresh": False}
+    return argparse.Namespace(**given | changed)
+
+
+def test_the_program(subject, tmp_path, monkeypatch):
+    assert kv.evaluate(subject, options(tmp_path)) == 0
+    kept = json.loads((tmp_path / "kv-tiny.json").read_text())
+    rows_ = {(row["part"], row["coder"], row["asked"]): row for row in kept["rows"]}
+    raw = rows_["none", "uncompressed", 16]["perplexity"]
+    assert rows_["kv", "tenfold", 6.0]["perplexity"] == pytest.approx(raw, rel=0.05)
+    assert rows_["kv", "tenfold", 2.5]["perplexity"] > rows_["kv", "tenfold", 6.0]["perplexity"]
+    assert rows_["both", "tenfold", 6.0]["cut_bits"] == pytest.approx(5.0, rel=0.12)
+    assert rows_["kv", "tenfold", 2.5]["settings"]["basis_bytes"] > 0
+    page = (tmp_path / "kv-tiny.md").read_text()
+    assert "## KV cache and hidden states at cuts" in page and "| RTN, groups of 64" in page
+    assert all((tmp_path / f"kv-tiny-{part}.png").stat().st_size > 10_000 for part in kv.PARTS)
+    monkeypatch.setattr(kv.Bench, "point", lambda *_: pytest.fail("measured again"))
+    assert kv.evaluate(subject, options(tmp_path)) == 0
