@@ -8,6 +8,7 @@ it was. Bases are fitted on the validation text, which is never judged.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,16 +16,15 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from common import bases, causal, options, outside, plot, report
 from common.cache import Cache, Passes, Rotary
 from common.causal import Causal
-from common.coders import Tenfold
-from common.cuts import CutCoder, Cuts, InBasis, Plain
+from common.cuts import Blobs, CutCoder, Cuts, InBasis, Plain
 from common.kvcoders import CacheCoder, Pages
 from common.kvpeers import AsItIs, HadamardScalar, Kvtc
+from common.registry import cache_folder
 from common.rounding import RoundToNearest
 
 RATES = (0.4, 0.6, 0.8, 1.0, 1.4, 1.8, 2.3, 3.0)
@@ -66,25 +66,27 @@ class Bench:
     @cached_property
     def hidden(self) -> np.ndarray:
         """Of the first context to judge, at cuts."""
-        return self.passes.hidden(self.subject.judged[0], self.args.cuts)
+        return self.passes.take(self.subject.judged[0], ["hidden"])["hidden"][list(self.args.cuts)]
 
     @cached_property
-    def statistics(self) -> tuple[bases.Statistics, bases.Statistics]:
-        return bases.collect(self.passes, self.subject.chosen)
+    def statistics(self) -> dict[str, bases.Statistics]:
+        contexts, cuts = self.subject.chosen, self.args.cuts
+        digest = hashlib.sha256(contexts.numpy().tobytes() + repr(tuple(cuts)).encode()).hexdigest()[:16]
+        path = cache_folder() / f"statistics-{self.subject.name}-{digest}.npz"
+        return bases.kept(path, lambda: bases.collect(self.passes, contexts, cuts))
 
     @cached_property
     def pages(self) -> Pages:
-        keys, values = (bases.fit(seen, self.args.group) for seen in self.statistics)
+        keys, values = (bases.fit(self.statistics[kind], self.args.group) for kind in ("keys", "values"))
         return Pages(keys, values, self.args.page, effort=self.args.effort, threads=self.args.threads)
 
     @cached_property
     def in_basis(self) -> InBasis:
-        seen = bases.collect_hidden(self.passes, self.subject.chosen, self.args.cuts)
-        return InBasis(bases.fit(seen, 1), effort=self.args.effort, threads=self.args.threads)
+        return InBasis(bases.fit(self.statistics["hidden"], 1), effort=self.args.effort, threads=self.args.threads)
 
     @cached_property
     def kvtc(self) -> Kvtc:
-        return Kvtc.fitted(self.statistics)
+        return Kvtc.fitted([self.statistics["keys"], self.statistics["values"]])
 
     @cached_property
     def rotary(self) -> Rotary:
@@ -104,8 +106,9 @@ class Bench:
         """The coder of hidden states with this name."""
         if name == "tenfold":
             return self.in_basis
-        effort, threads = self.args.effort, self.args.threads
-        return Plain({"tenfold without a basis": Tenfold("equal", effort, threads), "RTN, groups of 64": RoundToNearest(64)}[name])
+        if name == "tenfold without a basis":
+            return Blobs(self.args.effort, self.args.threads)
+        return Plain(RoundToNearest(64))
 
     def perplexity(self, caches: Sequence[Cache | None], cuts: Cuts | None) -> float:
         """With these caches in place of the model's own, and coders at cuts."""

@@ -9,7 +9,8 @@ axes of the covariance in that metric, so one step for all coordinates of all la
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -38,6 +39,9 @@ class Statistics:
     def width(self) -> int:
         """Columns of a layer."""
         return self.metric.shape[-1]
+
+
+FIELDS = [field.name for field in fields(Statistics)]
 
 
 @dataclass(frozen=True)
@@ -74,45 +78,34 @@ class Basis:
         return float(len(self.means) * (bits.sum() + 16) / 8)
 
 
-def collect(passes: Passes, contexts: torch.Tensor, every: int = 4, seed: int = 0) -> tuple[Statistics, Statistics]:
-    """Statistics of keys and values. Gradients cost several times as much as a pass and are taken of each `every`-th
-    context only."""
+def collect(passes: Passes, contexts: torch.Tensor, cuts: Sequence[int], every: int = 4) -> dict[str, Statistics]:
+    """Statistics of `keys` and `values` of all layers, and of `hidden`, what the layers of `cuts` hand on. Gradients cost
+    several times as much as a pass and are taken of each `every`-th context only."""
+    generator = torch.Generator().manual_seed(0)
+    sums = {kind: _Sums() for kind in ("keys", "values", "hidden")}
 
-    def pass_(context: torch.Tensor) -> list[np.ndarray]:
-        return list(passes.cache(context))
+    def chosen(kind: str, layers: np.ndarray) -> np.ndarray:
+        return (layers[list(cuts)] if kind == "hidden" else layers)[:, SINKS:]
 
-    keys, values = _collect(passes, contexts, ("keys", "values"), pass_, every, seed)
-    return keys, values
-
-
-def collect_hidden(passes: Passes, contexts: torch.Tensor, layers: Sequence[int], every: int = 4) -> Statistics:
-    """Statistics of what these layers hand on."""
-
-    def pass_(context: torch.Tensor) -> list[np.ndarray]:
-        return [passes.hidden(context, layers)]
-
-    return _collect(passes, contexts, ("hidden",), pass_, every, 0, layers)[0]
-
-
-def _collect(
-    passes: Passes,
-    contexts: torch.Tensor,
-    kinds: Sequence[str],
-    taken: Callable[[torch.Tensor], list[np.ndarray]],
-    every: int,
-    seed: int,
-    layers: Sequence[int] | None = None,
-) -> list[Statistics]:
-    generator = torch.Generator().manual_seed(seed)
-    sums = [_Sums() for _ in kinds]
-    for index, context in enumerate(tqdm(contexts, desc=f"statistics of {' and '.join(kinds)}", unit="context")):
-        for kind, found in zip(sums, taken(context)):
-            kind.add(rows(found[:, SINKS:]))
+    for index, context in enumerate(tqdm(contexts, desc="statistics", unit="context")):
+        for kind, layers in passes.take(context, list(sums)).items():
+            sums[kind].add(rows(chosen(kind, layers)))
         if index % every == 0:
-            for kind, found in zip(sums, passes.gradients(context, kinds, generator)):
-                chosen = found if layers is None else found[list(layers)]
-                kind.add_gradients(chosen[:, SINKS:])
-    return [kind.done() for kind in sums]
+            for kind, layers in passes.gradients(context, list(sums), generator).items():
+                sums[kind].add_gradients(chosen(kind, layers))
+    return {kind: found.done() for kind, found in sums.items()}
+
+
+def kept(path: Path, make: Callable[[], dict[str, Statistics]]) -> dict[str, Statistics]:
+    """Statistics in a file, made if it is not there: they take minutes, and runs may be interrupted."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new.npz")
+        np.savez(new, **{f"{kind}.{name}": value for kind, seen in make().items() for name, value in vars(seen).items()})
+        new.replace(path)
+    with np.load(path) as arrays:
+        kinds = dict.fromkeys(name.split(".")[0] for name in arrays)
+        return {kind: Statistics(*(arrays[f"{kind}.{name}"] for name in FIELDS)) for kind in kinds}
 
 
 class _Sums:

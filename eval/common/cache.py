@@ -74,11 +74,22 @@ class Passes:
 
     def cache(self, context: torch.Tensor, cuts: Mapping[int, Change] | None = None) -> Cache:
         """The cache of a pass, with `cuts` behind layers."""
-        return Cache(*self._taken(context, ("keys", "values"), cuts))
+        return Cache(**self.take(context, ("keys", "values"), cuts))
 
-    def hidden(self, context: torch.Tensor, layers: Sequence[int]) -> np.ndarray:
-        """What layers hand on in an exact pass: layers × tokens × width."""
-        return self._taken(context, ("hidden",), None)[0][list(layers)]
+    def take(
+        self, context: torch.Tensor, kinds: Sequence[str], cuts: Mapping[int, Change] | None = None
+    ) -> dict[str, np.ndarray]:
+        """`keys` (before positions), `values` or `hidden` (what layers hand on) of a pass with `cuts` behind layers: of
+        all layers, layers × tokens × width."""
+        seen: dict[tuple[str, int], np.ndarray] = {}
+
+        def hook(kind: str, layer: int) -> Hook:
+            return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out)[0].numpy().copy()})
+
+        changed = self._hooks(("hidden",), lambda _kind, layer: _changing(layer, cuts))
+        with changed, self._hooks(kinds, hook), torch.inference_mode():
+            self.model(context[None], use_cache=False, logits_to_keep=1)
+        return {kind: np.stack([seen[kind, layer] for layer in range(self.layers)]) for kind in kinds}
 
     def loss(self, context: torch.Tensor, cache: Cache | None, cuts: Mapping[int, Change] | None = None) -> float:
         """Summed loss of all tokens but the first, with `cache` as the model's keys and values and `cuts` behind layers."""
@@ -95,9 +106,11 @@ class Passes:
             logits = self.model(context[None], use_cache=False).logits[0, :-1]
             return torch.nn.functional.cross_entropy(logits, context[1:], reduction="sum").item()
 
-    def gradients(self, context: torch.Tensor, kinds: Sequence[str], generator: torch.Generator) -> list[np.ndarray]:
-        """Gradients of the summed loss with respect to `keys` (before positions), `values` or `hidden` of all layers, where
-        each token is followed by one that the model itself would have sampled."""
+    def gradients(
+        self, context: torch.Tensor, kinds: Sequence[str], generator: torch.Generator
+    ) -> dict[str, np.ndarray]:
+        """Gradients of the summed loss with respect to what `take` gives, where each token is followed by one that the
+        model itself would have sampled."""
         seen: dict[tuple[str, int], torch.Tensor] = {}
 
         def hook(kind: str, layer: int) -> Hook:
@@ -114,18 +127,7 @@ class Passes:
             loss = torch.nn.functional.cross_entropy(logits, sampled, reduction="sum")
             order = [(kind, layer) for kind in kinds for layer in range(self.layers)]
             found = iter(torch.autograd.grad(loss, [seen[key] for key in order]))
-        return [np.stack([next(found)[0].numpy() for _ in range(self.layers)]) for _ in kinds]
-
-    def _taken(self, context: torch.Tensor, kinds: Sequence[str], cuts: Mapping[int, Change] | None) -> list[np.ndarray]:
-        seen: dict[tuple[str, int], np.ndarray] = {}
-
-        def hook(kind: str, layer: int) -> Hook:
-            return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out)[0].numpy().copy()})
-
-        changed = self._hooks(("hidden",), lambda _kind, layer: _changing(layer, cuts))
-        with changed, self._hooks(kinds, hook), torch.inference_mode():
-            self.model(context[None], use_cache=False, logits_to_keep=1)
-        return [np.stack([seen[kind, layer] for layer in range(self.layers)]) for kind in kinds]
+        return {kind: np.stack([next(found)[0].numpy() for _ in range(self.layers)]) for kind in kinds}
 
     @contextlib.contextmanager
     def _hooks(self, kinds: Sequence[str], make: Callable[[str, int], Hook | None]) -> Iterator[None]:

@@ -67,6 +67,25 @@ class Plain:
 
 
 @dataclass(frozen=True)
+class Blobs:
+    """tenfold without any basis, a blob a context."""
+
+    effort: str = "best"
+    threads: int = 0
+
+    def __call__(self, hidden: np.ndarray, layers: Sequence[int], bits: float) -> Cuts:
+        cuts = Cuts({})
+
+        def code(one: np.ndarray) -> tuple[np.ndarray, float]:
+            blob = tenfold.encode(np.ascontiguousarray(one), bits=bits, effort=self.effort, threads=self.threads)
+            return tenfold.decode(blob, threads=self.threads), len(blob)
+
+        for layer in layers:
+            cuts.stand(layer, code)
+        return cuts
+
+
+@dataclass(frozen=True)
 class InBasis:
     """tenfold in coordinates of a basis for each cut, one step for all; the first tokens are exact, in bf16."""
 
