@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--text", type=Path, help="text to judge on (default: the start of WikiText-2's test set)")
     parser.add_argument("--fit-text", type=Path, help="text for bases (default: the start of WikiText-2's validation set)")
     parser.add_argument("--fit-contexts", type=int, default=2, help="contexts of 1024 tokens for bases; 40 are good")
-    parser.add_argument("--group", type=int, default=5, help="layers that share a basis")
+    parser.add_argument("--group", type=int, default=10, help="layers that share a basis")
     parser.add_argument("--page", type=int, default=64, help="tokens of a page")
     parser.add_argument("--cuts", type=int, nargs="+", default=(8, 15, 22), metavar="N", help="layers behind which to cut")
     parser.add_argument("--cut-bits", type=float, nargs="+", default=(2.5, 3.5), metavar="N", help="rates at cuts; the last is that of both")
