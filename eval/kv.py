@@ -12,6 +12,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -28,8 +29,8 @@ from common.registry import cache_folder
 from common.rounding import RoundToNearest
 
 RATES = (0.4, 0.6, 0.8, 1.0, 1.4, 1.8, 2.3, 3.0)
-PARTS = ("kv", "hidden", "both")
-TITLES = {"kv": "KV cache", "hidden": "Hidden states at cuts", "both": "KV cache and hidden states at cuts"}
+PARTS = ("kv", "streamed", "hidden", "both")
+TITLES = {"kv": "KV cache", "streamed": "KV cache, streamed", "hidden": "Hidden states at cuts", "both": "KV cache and hidden states at cuts"}
 Job = tuple[str, str, float]
 
 
@@ -118,6 +119,8 @@ class Bench:
 
     def point(self, part: str, name: str, bits: float) -> report.Row:
         """One coder at one rate."""
+        if part == "streamed":
+            return self.streamed(bits)
         start, row = time.monotonic(), {}
         caches: Sequence[Cache | None] = [None] * len(self.subject.judged)
         cuts = None
@@ -136,6 +139,24 @@ class Bench:
             row |= {"cut_bits": cuts.bits, "cut_settings": cuts.settings}
             row = {"bits": cuts.bits, "ratio": 16 / cuts.bits} | row
         return row | {"seconds": round(time.monotonic() - start, 1)}
+
+    def streamed(self, bits: float) -> report.Row:
+        """tenfold's pages at one rate, each coded when it is full."""
+        step, total, stored = self.pages.step(self.caches[0], bits), 0.0, 0
+        later = replace(self.pages, sinks=0)
+
+        def code(first: int, cache: Cache) -> Cache:
+            nonlocal stored
+            decoded, size = (later if first else self.pages).code(cache, step)
+            stored += size
+            return decoded
+
+        contexts = self.subject.judged
+        for context in contexts:
+            total += self.passes.streamed(context, self.args.page, self.rotary, code)
+        taken = 8 * stored / sum(cache.size for cache in self.caches)
+        row = {"bits": taken, "ratio": 16 / taken, "settings": self.pages.settings(step)}
+        return row | {"perplexity": float(np.exp(min(total / (contexts.numel() - len(contexts)), 700.0)))}
 
 
 def evaluate(subject: Causal, args: argparse.Namespace) -> int:
@@ -169,6 +190,7 @@ def jobs(args: argparse.Namespace) -> tuple[list[Job], list[str]]:
         ("kv", "Hadamard + scalar", (1.0, 2.0, 3.0, 4.0)),
         ("kv", "KVTC's recipe", rates),
         ("kv", "KVTC's recipe, 128 recent exact", (2.5, 3.0, 4.0)),
+        ("streamed", "tenfold", rates),
         ("hidden", "tenfold", args.cut_bits),
         ("hidden", "tenfold without a basis", args.cut_bits),
         ("hidden", "RTN, groups of 64", (3.0, 4.0)),

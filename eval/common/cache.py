@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 Change = Callable[[np.ndarray], np.ndarray]
 """What stands at a cut: hidden states, tokens × width, in and out."""
@@ -55,13 +55,13 @@ class Rotary:
             cos, sin = model.model.rotary_emb(nothing, torch.arange(tokens)[None])
         self._cos, self._sin = cos[0].numpy(), sin[0].numpy()
 
-    def turn(self, keys: np.ndarray, *, back: bool = False) -> np.ndarray:
-        """Puts positions 0 … into keys (layers × tokens × heads · width), or takes them out."""
+    def turn(self, keys: np.ndarray, *, first: int = 0, back: bool = False) -> np.ndarray:
+        """Puts positions, from `first` on, into keys (layers × tokens × heads · width), or takes them out."""
         width = self._cos.shape[-1]
         heads = keys.reshape(*keys.shape[:2], -1, width)
         half = np.concatenate([-heads[..., width // 2 :], heads[..., : width // 2]], -1)
-        tokens = keys.shape[1]
-        cos, sin = (part[None, :tokens, None] for part in (self._cos, -self._sin if back else self._sin))
+        here = slice(first, first + keys.shape[1])
+        cos, sin = (part[None, here, None] for part in (self._cos, -self._sin if back else self._sin))
         return np.float32(heads * cos + half * sin).reshape(keys.shape)
 
 
@@ -83,11 +83,8 @@ class Passes:
         all layers, layers × tokens × width."""
         seen: dict[tuple[str, int], np.ndarray] = {}
 
-        def hook(kind: str, layer: int) -> Hook:
-            return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out)[0].numpy().copy()})
-
         changed = self._hooks(("hidden",), lambda _kind, layer: _changing(layer, cuts))
-        with changed, self._hooks(kinds, hook), torch.inference_mode():
+        with changed, self._hooks(kinds, _keeping(seen)), torch.inference_mode():
             self.model(context[None], use_cache=False, logits_to_keep=1)
         return {kind: np.stack([seen[kind, layer] for layer in range(self.layers)]) for kind in kinds}
 
@@ -105,6 +102,25 @@ class Passes:
         with self._hooks(("keys", "values", "hidden"), hook), torch.inference_mode():
             logits = self.model(context[None], use_cache=False).logits[0, :-1]
             return torch.nn.functional.cross_entropy(logits, context[1:], reduction="sum").item()
+
+    def streamed(self, context: torch.Tensor, page: int, rotary: Rotary, code: Callable[[int, Cache], Cache]) -> float:
+        """Summed loss of all tokens but the first, page by page: older pages are what `code` (first token of the page, its
+        cache) made of them, and the page itself is exact but for what that did to its states."""
+        past, total = DynamicCache(config=self.model.config), 0.0
+        for first in range(0, len(context), page):
+            seen: dict[tuple[str, int], np.ndarray] = {}
+            with self._hooks(("keys", "values"), _keeping(seen)), torch.inference_mode():
+                logits = self.model(context[None, first : first + page], past_key_values=past, use_cache=True).logits[0]
+            follow = context[first + 1 : first + 1 + page]
+            total += torch.nn.functional.cross_entropy(logits[: len(follow)], follow, reduction="sum").item()
+            exact = Cache(*(np.stack([seen[kind, i] for i in range(self.layers)]) for kind in ("keys", "values")))
+            decoded = code(first, exact)
+            with torch.inference_mode():
+                for layer, keys, values in zip(past.layers, rotary.turn(decoded.keys, first=first), decoded.values):
+                    for old, new in ((layer.keys, keys), (layer.values, values)):
+                        heads = torch.from_numpy(new).view(len(new), old.shape[1], -1)
+                        old[0, :, first : first + page] = heads.transpose(0, 1)
+        return total
 
     def gradients(
         self, context: torch.Tensor, kinds: Sequence[str], generator: torch.Generator
@@ -148,6 +164,15 @@ class Passes:
 def _tensor(out: object) -> torch.Tensor:
     """What a module gives: a tensor, or the first of several things."""
     return out[0] if isinstance(out, tuple) else out
+
+
+def _keeping(seen: dict[tuple[str, int], np.ndarray]) -> Callable[[str, int], Hook]:
+    """Hooks that leave copies in `seen`, by kind and layer."""
+
+    def make(kind: str, layer: int) -> Hook:
+        return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out)[0].numpy().copy()})
+
+    return make
 
 
 def _changing(layer: int, cuts: Mapping[int, Change] | None) -> Hook | None:

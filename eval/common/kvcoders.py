@@ -52,13 +52,19 @@ class Pages:
     threads: int = 0
 
     def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
-        probe = caches[0]
-        variances = np.concatenate([basis.variances for basis in (*self.keys, *self.values)])
-        step = step_of(variances, bits, lambda step: 8 * self.code(probe, step)[1] / probe.size)
+        step = self.step(caches[0], bits)
         coded, stored = zip(*(self.code(cache, step) for cache in caches))
+        return CodedCaches(list(coded), 8 * sum(stored) / sum(cache.size for cache in caches), self.settings(step))
+
+    def step(self, cache: Cache, bits: float) -> float:
+        """The step at which this cache takes so many bits a value."""
+        variances = np.concatenate([basis.variances for basis in (*self.keys, *self.values)])
+        return step_of(variances, bits, lambda step: 8 * self.code(cache, step)[1] / cache.size)
+
+    def settings(self, step: float) -> dict[str, Any]:
+        """For the report."""
         basis = sum(one.stored_bytes(step) for one in (*self.keys, *self.values))
-        settings = {"step": step, "page": self.tokens, "sinks": self.sinks, "basis_bytes": round(basis)}
-        return CodedCaches(list(coded), 8 * sum(stored) / sum(cache.size for cache in caches), settings)
+        return {"step": step, "page": self.tokens, "sinks": self.sinks, "basis_bytes": round(basis)}
 
     def code(self, cache: Cache, step: float) -> tuple[Cache, int]:
         """A cache after pages, and their bytes."""

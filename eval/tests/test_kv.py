@@ -81,6 +81,21 @@ def test_loss_is_that_of_the_cache_put_in(subject, passes):
     assert np.array_equal(moved.keys[:2], cache.keys[:2]) and not np.allclose(moved.keys[2], cache.keys[2])
 
 
+def test_streamed_pages_see_older_ones_decoded(subject, passes):
+    context, rotary, firsts = subject.judged[0], Rotary(subject.model, 64), []
+
+    def exact(first: int, cache: Cache) -> Cache:
+        firsts.append((first, cache.keys.shape[1]))
+        return cache
+
+    raw = passes.loss(context, None)
+    assert passes.streamed(context, 24, rotary, exact) == pytest.approx(raw, rel=1e-4)
+    assert firsts == [(0, 24), (24, 24), (48, 16)]
+    assert passes.streamed(context, 24, rotary, lambda _, cache: Cache(cache.keys, 0 * cache.values)) > raw + 1
+    # A page sees itself as it was.
+    assert passes.streamed(context, 64, rotary, lambda _, cache: Cache(cache.keys, 0 * cache.values)) == pytest.approx(raw, rel=1e-4)
+
+
 def test_the_metric_foresees_what_errors_do(subject, passes, seen):
     # Divergence from the exact predictions, by errors along directions that the metric holds for bad and for harmless.
     metric = seen[1].metric[1]
@@ -206,6 +221,7 @@ def test_the_program(subject, tmp_path, monkeypatch):
     raw = rows_["none", "uncompressed", 16]["perplexity"]
     assert rows_["kv", "tenfold", 6.0]["perplexity"] == pytest.approx(raw, rel=0.05)
     assert rows_["kv", "tenfold", 2.5]["perplexity"] > rows_["kv", "tenfold", 6.0]["perplexity"]
+    assert rows_["streamed", "tenfold", 6.0]["perplexity"] == pytest.approx(raw, rel=0.05)
     assert rows_["both", "tenfold", 6.0]["cut_bits"] == pytest.approx(5.0, rel=0.12)
     assert rows_["kv", "tenfold", 2.5]["settings"]["basis_bytes"] > 0
     page = (tmp_path / "kv-tiny.md").read_text()
