@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Perplexity of a language model whose KV cache, or whose hidden states at cuts of a pipeline, went through a coder.
 
-`python eval/kv.py --fit-text wikitext2_valid.txt`; a table, plots and raw JSON go to results/eval/. A run that was interrupted goes on where
-it was. Bases are fitted on the validation text, which is never judged.
+`python eval/kv.py --fit-text wikitext2_valid.txt --fit-contexts 40`; a table, plots and raw JSON go to results/eval/. A run that
+was interrupted goes on where it was. Bases are fitted on the validation text, which is never judged.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ from common.kvpeers import AsItIs, HadamardScalar, Kvtc
 from common.registry import cache_folder
 from common.rounding import RoundToNearest
 
-RATES = (0.4, 0.6, 0.8, 1.0, 1.4, 1.8, 2.3, 3.0)
+RATES = (0.3, 0.4, 0.5, 0.7, 1.0, 1.4, 2.0)
 PARTS = ("kv", "streamed", "hidden", "both")
-TITLES = {"kv": "KV cache", "streamed": "KV cache, streamed", "hidden": "Hidden states at cuts", "both": "KV cache and hidden states at cuts"}
+TITLES = {
+    "kv": "KV cache",
+    "streamed": "KV cache, streamed",
+    "hidden": "Hidden states at cuts",
+    "both": "KV cache and hidden states at cuts",
+}
 Job = tuple[str, str, float]
 
 
@@ -44,7 +49,8 @@ def main() -> int:
     parser.add_argument("--group", type=int, default=10, help="layers that share a basis")
     parser.add_argument("--page", type=int, default=64, help="tokens of a page")
     parser.add_argument("--cuts", type=int, nargs="+", default=(8, 15, 22), metavar="N", help="layers behind which to cut")
-    parser.add_argument("--cut-bits", type=float, nargs="+", default=(2.5, 3.5), metavar="N", help="rates at cuts; the last is that of both")
+    cut_bits = "rates at cuts; the last is theirs where both are coded"
+    parser.add_argument("--cut-bits", type=float, nargs="+", default=(2.5, 3.5), metavar="N", help=cut_bits)
     parser.add_argument("--video-bits", type=float, nargs="+", default=(1.0, 2.0, 3.0), metavar="N", help="rates of x265")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only coders whose name has one of these words")
     parser.add_argument("--effort", default="best", choices=["fast", "balanced", "best"])
@@ -162,9 +168,10 @@ class Bench:
 def evaluate(subject: Causal, args: argparse.Namespace) -> int:
     """Measures every coder at every rate, then writes tables and plots."""
     bench = Bench(subject, args)
+    fitted_on = args.fit_text.name if args.fit_text else "WikiText-2 valid, its start"
     about = (
-        f"{subject.source}; bases from {subject.chosen.numel():,} tokens, groups of {args.group} layers; pages of {args.page} tokens; "
-        f"cuts behind layers {', '.join(map(str, args.cuts))}; effort {args.effort}"
+        f"{subject.source}; bases from {subject.chosen.numel():,} tokens of {fitted_on}, groups of {args.group} layers; "
+        f"pages of {args.page} tokens; cuts behind layers {', '.join(map(str, args.cuts))}; effort {args.effort}"
     )
     kept = report.Report(args.out / f"kv-{subject.name}.json", about, fresh=args.fresh)
     todo, missing = jobs(args)
@@ -188,13 +195,13 @@ def jobs(args: argparse.Namespace) -> tuple[list[Job], list[str]]:
         ("kv", "tenfold", rates),
         ("kv", "RTN, groups of 64", (2.0, 3.0, 4.0)),
         ("kv", "Hadamard + scalar", (1.0, 2.0, 3.0, 4.0)),
-        ("kv", "KVTC's recipe", rates),
-        ("kv", "KVTC's recipe, 128 recent exact", (2.5, 3.0, 4.0)),
-        ("streamed", "tenfold", rates),
+        ("kv", "KVTC's recipe", rates[2:]),
+        ("kv", "KVTC's recipe, 128 recent exact", (3.0,)),
+        ("streamed", "tenfold", rates[::2]),
         ("hidden", "tenfold", args.cut_bits),
         ("hidden", "tenfold without a basis", args.cut_bits),
         ("hidden", "RTN, groups of 64", (3.0, 4.0)),
-        ("both", "tenfold", rates),
+        ("both", "tenfold", rates[1::2]),
         ("both", "RTN, groups of 64", (3.0, 4.0)),
     ]
     coder, why = outside.find_x265()
@@ -227,11 +234,10 @@ def show(kept: report.Report, name: str, out: Path) -> None:
 def cells(rows: Sequence[report.Row], raw: float) -> Iterator[tuple[str, ...]]:
     """Rows of a table, coders together and tenfold first."""
     for row in sorted(rows, key=lambda row: (not row["coder"].startswith("tenfold"), row["coder"], row["bits"])):
-        settings = row.get("settings", {}) | row.get("cut_settings", {}) if "cut_bits" in row else row.get("settings", {})
-        basis = settings.get("basis_bytes")
+        basis = sum(row.get(key, {}).get("basis_bytes", 0) for key in ("settings", "cut_settings"))
         bits = f"{row['bits']:.2f}" + (f" + {row['cut_bits']:.2f}" if row["part"] == "both" else "")
-        more = f"{100 * (row['perplexity'] / raw - 1):+.1f} %"
-        yield row["coder"], bits, f"{row['ratio']:.1f}", report.number(row["perplexity"]), more, f"{basis / 1e6:.2f}" if basis else "–"
+        ratio, more = f"{row['ratio']:.1f}", f"{100 * (row['perplexity'] / raw - 1):+.1f} %"
+        yield row["coder"], bits, ratio, report.number(row["perplexity"]), more, f"{basis / 1e6:.2f}" if basis else "–"
 
 
 if __name__ == "__main__":

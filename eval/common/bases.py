@@ -1,9 +1,10 @@
 """Bases for keys and values: means, and the directions that are coded, fitted on text that is not judged.
 
-Directions come from two matrices. Covariance says how much keys (values) move, across several layers at once. The metric says
-what an error does: per layer, the covariance of gradients of the loss where the model's own samples are the labels, which is
-the second order of the divergence between predictions with and without the error, in nats. A basis is the principal
-axes of the covariance in that metric, so one step for all coordinates of all layers, keys and values alike, is best.
+Directions come from two matrices. Covariance says how much keys (values) move, across several layers at once. The metric
+says what an error does: per layer, the covariance of gradients of the loss where the model's own samples are the labels,
+which is the second order of the divergence between predictions with and without the error, in nats. A basis is the
+principal axes of the covariance in that metric, so one step for all coordinates of all layers, keys and values alike, is
+best.
 """
 
 from __future__ import annotations

@@ -98,7 +98,10 @@ def smollm2(
 
     judged = tokens(text or DATA / "wikitext2_test_start.txt")
     start = DATA / "wikitext2_valid_start.txt"
-    chosen = tokens(start) if fit_text is None and fit_contexts is None else spread(fit_text or start, fit_contexts or contexts)
+    if fit_text is None and fit_contexts is None:
+        chosen = tokens(start)
+    else:
+        chosen = spread(fit_text or start, fit_contexts or contexts)
     source = f"SmolLM2-135M-Instruct, GGUF Q4_1 dequantised to f32; {text or 'WikiText-2 test'}"
     return Causal("smollm2", model, judged, chosen, source)
 

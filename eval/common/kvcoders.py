@@ -1,5 +1,6 @@
 """What may stand between a model and its KV cache: tenfold's pages, and the interface of all coders of caches.
-Caches go in and come out; every coder counts all bytes that its decoder would need, but for bases, which belong to the model."""
+Caches go in and come out; every coder counts all bytes that its decoder would need, but for bases, which belong to the
+model."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ class Kvtc:
     context are exact, in bf16.
 
     Bits are dealt one by one to the component that gains most. As each bit gains less than the one before, that is
-    what dynamic programming finds too. Scales come from the calibration, so they take no bytes; what has better odds is taken of
-    symbols packed to their bits and one to a byte."""
+    what dynamic programming finds too. Scales come from the calibration, so they take no bytes. DEFLATE sees symbols packed
+    to their bits, or one to a byte, whichever it makes less of."""
 
     axes: Sequence[Axes]
     """Of keys and of values."""
@@ -100,7 +100,7 @@ class Kvtc:
     def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
         # DEFLATE gains on what was dealt, the exact tokens cost: the deal that meets the rate is searched for.
         low, high = 0.0, 2 * bits + 1
-        for _ in range(7):
+        for _ in range(6):
             dealt = (low + high) / 2
             taken = sum(self._code(caches[0], dealt)[1]) * 8 / caches[0].size
             low, high = (dealt, high) if taken < bits else (low, dealt)
