@@ -36,6 +36,8 @@ TITLES = {
     "hidden": "Hidden states at cuts",
     "both": "KV cache and hidden states at cuts",
 }
+FIRST = ", first token exact"
+"""What tenfold does too: attention parks on the first token, and errors there hurt most."""
 Job = tuple[str, str, float]
 
 
@@ -107,7 +109,7 @@ class Bench:
             return self.kvtc.keeping(128) if "recent" in name else self.kvtc
         head = self.subject.model.config.head_dim
         plain = {"RTN": RoundToNearest(64), "Hadamard + scalar": HadamardScalar(head), "x265": outside.find_x265()[0]}
-        return AsItIs(plain[name.split(",")[0]], self.rotary)
+        return AsItIs(plain[name.split(",")[0]], self.rotary, sinks=1 if name.endswith(FIRST) else 0)
 
     def cut_coder(self, name: str) -> CutCoder:
         """The coder of hidden states with this name."""
@@ -194,7 +196,9 @@ def jobs(args: argparse.Namespace) -> tuple[list[Job], list[str]]:
     families: list[tuple[str, str, Sequence[float]]] = [
         ("kv", "tenfold", rates),
         ("kv", "RTN, groups of 64", (2.0, 3.0, 4.0)),
+        ("kv", f"RTN, groups of 64{FIRST}", (2.0, 3.0, 4.0)),
         ("kv", "Hadamard + scalar", (1.0, 2.0, 3.0, 4.0)),
+        ("kv", f"Hadamard + scalar{FIRST}", (1.0, 2.0, 3.0, 4.0)),
         ("kv", "KVTC's recipe", rates[2:]),
         ("kv", "KVTC's recipe, 128 recent exact", (3.0,)),
         ("streamed", "tenfold", rates[::2]),
@@ -206,7 +210,7 @@ def jobs(args: argparse.Namespace) -> tuple[list[Job], list[str]]:
     ]
     coder, why = outside.find_x265()
     if coder is not None:
-        families.insert(5, ("kv", "x265", args.video_bits))
+        families += [("kv", name, args.video_bits) for name in ("x265", f"x265{FIRST}")]
     wanted = [f for f in families if f[0] in args.parts and (not args.only or any(word in f[1] for word in args.only))]
     return [(part, name, bits) for part, name, at in wanted for bits in at], [why] if coder is None else []
 

@@ -22,22 +22,28 @@ class AsItIs:
 
     coder: Coder
     rotary: Rotary
+    sinks: int = 0
+    """Tokens at the start of a context that are kept exact, in bf16."""
 
     def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
-        tensors = {}
-        for context, cache in enumerate(caches):
-            for layer, (keys, values) in enumerate(zip(self.rotary.turn(cache.keys), cache.values)):
-                tensors |= {f"{context}.{layer}.keys": keys, f"{context}.{layer}.values": values}
+        before = [{"keys": self.rotary.turn(cache.keys), "values": cache.values} for cache in caches]
+        tensors = {
+            f"{context}.{layer}.{kind}": one[self.sinks :]
+            for context, kinds in enumerate(before)
+            for kind, layers in kinds.items()
+            for layer, one in enumerate(layers)
+        }
         coded = self.coder(tensors, bits)
 
-        def back(context: int, cache: Cache) -> Cache:
-            found = [
-                np.stack([coded.weights[f"{context}.{layer}.{kind}"] for layer in range(len(cache.keys))])
-                for kind in ("keys", "values")
-            ]
-            return Cache(self.rotary.turn(found[0], back=True), found[1])
+        def after(context: int, kind: str) -> np.ndarray:
+            layers = bf16(before[context][kind])
+            for layer, one in enumerate(layers):
+                one[self.sinks :] = coded.weights[f"{context}.{layer}.{kind}"]
+            return layers
 
-        return CodedCaches([back(i, cache) for i, cache in enumerate(caches)], coded.bits, coded.settings)
+        decoded = [Cache(self.rotary.turn(after(i, "keys"), back=True), after(i, "values")) for i in range(len(caches))]
+        exact = self.sinks / caches[0].keys.shape[1]
+        return CodedCaches(decoded, coded.bits * (1 - exact) + 16 * exact, {"sinks": self.sinks})
 
 
 @dataclass(frozen=True)

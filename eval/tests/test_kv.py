@@ -149,6 +149,10 @@ def test_pages_meet_rates_and_keep_sinks(subject, passes, seen):
 def test_peers_on_the_cache_as_it_is(subject, passes):
     caches = [passes.cache(context) for context in subject.judged]
     rotary = Rotary(subject.model, 64)
+    kept = AsItIs(RoundToNearest(32), rotary, sinks=8)(caches, 2.0)
+    assert kept.bits == 3 * 7 / 8 + 16 / 8
+    assert np.allclose(kept.caches[0].values[:, :8], caches[0].values[:, :8], rtol=0.01)
+    assert np.square(kept.caches[0].values[:, 8:] - caches[0].values[:, 8:]).mean() > 0
     for coder, side in ((RoundToNearest(32), 1.0), (HadamardScalar(32), 0.5)):
         errors = []
         for bits in (2.0, 4.0, 8.0):
