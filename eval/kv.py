@@ -199,7 +199,7 @@ def jobs(args: argparse.Namespace) -> tuple[list[Job], list[str]]:
         ("kv", f"RTN, groups of 64{FIRST}", (2.0, 3.0, 4.0)),
         ("kv", "Hadamard + scalar", (1.0, 2.0, 3.0, 4.0)),
         ("kv", f"Hadamard + scalar{FIRST}", (1.0, 2.0, 3.0, 4.0)),
-        ("kv", "KVTC's recipe", rates[2:]),
+        ("kv", "KVTC's recipe", rates),
         ("kv", "KVTC's recipe, 128 recent exact", (3.0,)),
         ("streamed", "tenfold", rates[::2]),
         ("hidden", "tenfold", args.cut_bits),
