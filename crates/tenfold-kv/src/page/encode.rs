@@ -77,33 +77,40 @@ fn code(
     groups: &[(usize, Blobs<Vec<u8>>)],
 ) -> Result<Vec<Vec<u8>>> {
     let positions = page.positions.as_ref().map(|p| part_of(p, middle));
-    // What a page may take; a step takes what it takes.
-    let all = page.layers.iter().map(|l| l.keys.len() + l.values.len()).sum::<usize>().max(1) as f64;
-    let cap = match goal {
-        Goal::MaxBytes(cap) => cap,
-        Goal::Bits(bits) => (all * bits / 8.0) as usize,
-        Goal::Step(_) | Goal::Lossless => usize::MAX,
-        _ => return Err(invalid("a page's goal is a number of bytes or bits, a step, or lossless")),
+    // At a step if it is known: what means are worth depends on it.
+    let parts_at = |step: Option<f64>| -> Result<Vec<Part<'_>>> {
+        let mut parts = Vec::with_capacity(wide.len());
+        for (rows, chain) in wide {
+            let view = rows.view(dtype)?;
+            let steps = steps(chain, positions.as_ref(), &view, step)?;
+            let subject = Subject::new(&view, &options(codec, Goal::Lossless).with_steps(steps))?;
+            parts.push(Part { subject, values: view.len(), step: chain.step });
+        }
+        Ok(parts)
     };
-    let mut parts = Vec::with_capacity(wide.len());
-    for (rows, chain) in wide {
-        let view = rows.view(dtype)?;
-        let steps = steps(chain, positions.as_ref(), &view, goal, cap as f64 * 8.0 / all)?;
-        let subject = Subject::new(&view, &options(codec, Goal::Lossless).with_steps(steps))?;
-        parts.push(Part { subject, values: view.len(), step: chain.step });
-    }
-    if parts.is_empty() {
+    if wide.is_empty() {
         return Ok(Vec::new());
     }
-    if let Goal::Step(step) = goal {
-        let at = |p: &Part<'_>| Ok(p.subject.encode(&options(codec, Goal::Step(step * p.step)))?);
-        return parts.iter().map(at).collect();
-    }
+    let all = page.layers.iter().map(|l| l.keys.len() + l.values.len()).sum::<usize>();
+    let cap = match goal {
+        Goal::MaxBytes(cap) => cap,
+        Goal::Bits(bits) => (all as f64 * bits / 8.0) as usize,
+        Goal::Step(step) => {
+            let at = |p: &Part<'_>| Ok(p.subject.encode(&options(codec, Goal::Step(step * p.step)))?);
+            return parts_at(Some(step))?.iter().map(at).collect();
+        }
+        _ => return Err(invalid("a page's goal is a number of bytes or bits, a step, or lossless")),
+    };
     let layers: Vec<usize> = groups.iter().map(|g| g.0).collect();
     let tokens = page.layers.first().map_or(0, |l| l.keys.rows());
     let taken = Frame::header_room(tokens, &layers, cap)
         + groups.iter().flat_map(|g| &g.1).map(Vec::len).sum::<usize>();
     let left = cap.checked_sub(taken).ok_or(Error::DoesNotFit { cap: cap as u64, need: taken as u64 })?;
+    let mut parts = parts_at(None)?;
+    if wide.iter().any(|(_, chain)| chain.basis.is_none()) {
+        let step = share::common_step(&parts, left, codec.hint())?;
+        parts = parts_at(Some(step))?;
+    }
     let (blobs, step) = share::encode(&parts, codec.effort, left, codec.hint()).map_err(|e| match e {
         crate::Error::Codec(Error::DoesNotFit { need, .. }) => {
             Error::DoesNotFit { cap: cap as u64, need: need + taken as u64 }.into()
@@ -162,13 +169,13 @@ fn part_of(positions: &Positions, rows: &Range<usize>) -> Positions {
     }
 }
 
-/// The steps of a chain. Where there is no basis, the tensor says whether its means are worth their bytes.
+/// The steps of a chain. Where there is no basis and the common step is known, the tensor says whether its means are worth
+/// their bytes, and whether positions are better left in.
 fn steps(
     chain: &Chain,
     positions: Option<&Positions>,
     view: &TensorView<'_>,
-    goal: Goal,
-    bits: f64,
+    step: Option<f64>,
 ) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     if let Some(rope) = &chain.rope {
@@ -180,22 +187,18 @@ fn steps(
         steps.push(Step::Basis(Rotation::named(basis)));
         return Ok(steps);
     }
-    // What the means of a page are worth depends on how finely it is quantised.
-    let goal = match goal {
-        Goal::Step(step) => Goal::Step(step * chain.step),
-        _ => Goal::Bits(bits.max(0.1)),
-    };
+    let Some(step) = step else { return Ok(steps) };
     let mut values = view.to_f64().unwrap_or_default();
     let mut chains = vec![Vec::new()];
     if let Some(Step::Rope(rope)) = steps.first() {
         chains.push(steps.clone());
-        let means = Means::of(&values, view.cols());
-        chains.push(vec![Step::Means(means)]);
+        chains.push(vec![Step::Means(Means::of(&values, view.cols()))]);
         rope.forward(&mut values, view.cols(), 0);
     }
     steps.push(Step::Means(Means::of(&values, view.cols())));
     chains.push(steps);
-    Ok(choose(view, &EncodeOptions::new(goal).with_threads(1), &chains)?)
+    let options = EncodeOptions::new(Goal::Step(step * chain.step)).with_threads(1);
+    Ok(choose(view, &options, &chains)?)
 }
 
 /// Some rows of keys or values of layers, side by side.

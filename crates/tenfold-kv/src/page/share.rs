@@ -59,6 +59,11 @@ pub(super) fn encode(
     Ok((blobs, step))
 }
 
+/// The step at which all parts together take about `cap` bytes.
+pub(super) fn common_step(parts: &[Part<'_>], cap: usize, hint: Option<f64>) -> Result<f64> {
+    Ok(shares(parts, cap as f64, hint)?.1)
+}
+
 /// An error of one blob as one of the page.
 fn whole(e: Error, cap: usize, left: usize) -> Error {
     match e {
