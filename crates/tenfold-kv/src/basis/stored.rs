@@ -1,9 +1,9 @@
 //! Vectors of a basis as they are stored: compressed, each as finely as it needs to be.
 //!
-//! An error in a vector turns some of its coordinate into others. What a strong component leaks into a weak one must stay
-//! small next to the least variance that is still coded, the level: so the error of each vector is to be inverse to its
-//! component's deviation, which row weights of the blob do. Whatever is lost, the matrix that makes coordinates is the inverse of
-//! the vectors that decoders really have.
+//! An error in a vector turns some of its coordinate into others, and some of it out of the basis, where nothing makes it good. Both
+//! must stay small next to the least variance that is still coded, the level: so the error of each vector is to be inverse to
+//! its component's deviation, which row weights of the blob do. Whatever is lost, the matrix that makes coordinates is the
+//! inverse of the vectors that decoders really have.
 
 use faer::MatRef;
 use half::bf16;
@@ -16,7 +16,7 @@ use super::metric::Metric;
 use super::water::rate;
 use crate::error::{Error, Result, invalid};
 
-/// What may leak into a component, in parts of the level: 0.04 bits for the weakest that is coded, less on the whole.
+/// What may leak out of a component, in parts of the level: 0.04 bits for the weakest that is coded, less on the whole.
 const LEAK: f64 = 0.06;
 /// Error of a stored metric next to its variance. It only says what is nearest outside of the basis.
 const METRIC_NMSE: f64 = 1e-4;
@@ -81,7 +81,7 @@ impl Stored {
 
 /// What makes the blob's errors leak alike from all components.
 fn options(components: &Components, rank: usize, level: f64) -> EncodeOptions {
-    let variances = &components.variances()[..rank];
+    let (variances, cols) = (&components.variances()[..rank], components.cols());
     if level <= 0.0 {
         return EncodeOptions::new(Goal::Lossless);
     }
@@ -91,7 +91,7 @@ fn options(components: &Components, rank: usize, level: f64) -> EncodeOptions {
         Some(metric) => weights(Axis::Columns, metric.diagonal().into_iter()),
         None => (None, 1.0),
     };
-    let goal = Goal::Mse((LEAK * level / rank as f64 / by_rows / by_columns).max(f64::MIN_POSITIVE));
+    let goal = Goal::Mse((LEAK * level / cols as f64 / by_rows / by_columns).max(f64::MIN_POSITIVE));
     EncodeOptions::new(goal).with_steps(rows.into_iter().chain(columns).collect())
 }
 
@@ -108,9 +108,15 @@ fn weights(axis: Axis, squares: impl Iterator<Item = f64> + Clone) -> (Option<St
 
 fn store_metric(metric: &Metric) -> Result<(usize, Vec<u8>)> {
     let packed = metric.packed();
-    let shape = [packed.len()];
+    let each = metric.size() * (metric.size() + 1) / 2;
+    let shape = [packed.len() / each, each];
     let view = TensorView::from_slice(&packed, &shape)?;
-    Ok((metric.size(), tenfold::encode(&view, &EncodeOptions::new(Goal::Nmse(METRIC_NMSE)))?))
+    // Layers count very differently: each block is to be as exact as the others, for its size.
+    let power = |block: &[f32]| block.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>();
+    let (rows, _) =
+        weights(Axis::Rows, packed.chunks_exact(each).map(|b| 1.0 / power(b).max(f64::MIN_POSITIVE)));
+    let options = EncodeOptions::new(Goal::Nmse(METRIC_NMSE)).with_steps(rows.into_iter().collect());
+    Ok((metric.size(), tenfold::encode(&view, &options)?))
 }
 
 fn open_metric(size: usize, blob: &[u8], cols: usize) -> Result<Metric> {
