@@ -4,14 +4,16 @@
 #include "format.h"
 
 // OUTLINE: for what is called from many places and need not be quick. GRID_CONSTANT: arguments whose address is given
-// to such a function without a copy of them.
+// to such a function without a copy of them. STORED: a table of constants in the device's memory.
 #ifdef TENFOLD_EMULATOR
 #define OUTLINE static
 #define GRID_CONSTANT
+#define STORED static const
 #else
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #define OUTLINE static __device__ __noinline__
 #define GRID_CONSTANT __grid_constant__
+#define STORED static __device__ const
 #endif
 // Threads of a block, and, if it matters, blocks that a multiprocessor must have room for.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)

@@ -116,6 +116,8 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     // Whether there is a header to sum up, and whether there is room for the directory that it speaks of; whether the
     // checksum of a long one is left to the kernels that decode; whether all before the tables could be read.
     __shared__ u32 there, fits, left, whole;
+    // Whether some run of kept elements is wrong.
+    __shared__ u32 odd_kept;
     const Item &item = place ? a.items[blockIdx.x] : a.to[blockIdx.x];
     Work *work = work_of(item);
     Desc *d = &desc;
@@ -133,6 +135,8 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
             if (lane == 0) {
                 header_window.end = len - 4;
                 d->header_len = len;
+                d->kept = 0;
+                odd_kept = 0;
             }
             __syncwarp();
             read_start(r, d, a.max_bytes, a.max_dims);
@@ -160,6 +164,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         if (lane == 0) whole = readable;
     } else if (there) {
         if (header_pieces(d) == 0) open_checksum(&sums, words, d, part);
+        if (d->kept > 0 && kept_odd((const u8 *)words, d, part * 32 + lane, SUM_WARPS * 32)) odd_kept = 1;
         if (fits) runs = sums_directory(&sums, words + d->directory / 4, (u32)d->tiles, work->runs, part);
     }
     __syncthreads();
@@ -184,6 +189,8 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         for (u32 i = 0; i < SUM_WARPS; ++i) odd |= sums.odd[i];
         // Tables come before the directory.
         if (whole && (tables.bad || tables.odd)) r = Reader{0, 0, STATUS_TABLES, 0, 0};
+        // And steps before all that could go wrong once they were read.
+        if (d->kept > 0 && odd_kept) r = Reader{0, 0, STATUS_KEPT, 0, 0};
         if (!late) open_verdict(r, &sums);
         const u64 end = d->header_len + sums_before(&sums, SUM_WARPS);
         reader_check(r, odd != 0, STATUS_TILE_LENGTH);

@@ -47,6 +47,12 @@ struct Desc {
     u8 class_of_sum[2 << MAX_SCALE_BITS];
     u8 low[MAX_CLASSES];
     u32 any_low;
+    // Preparation steps: whether there are any; columns of the tensor; where weights are, 0 for none, and whether they are
+    // those of rows, in the order in which they are undone; where runs of kept elements are, and how many.
+    u32 prepared, kept;
+    u64 columns;
+    u32 weights_at[2], weights_of_rows[2];
+    u32 kept_at;
     // Planes: which have a table.
     u32 coded;
     // Tables that there are, and log2 of their slots.

@@ -7,15 +7,10 @@
 
 #define CRC_TABLE_WORDS (8 * 16 * 32)
 
-#ifdef TENFOLD_EMULATOR
-#define CRC_STORED static const u32
-#else
-#define CRC_STORED static __device__ const u32
-#endif
-CRC_STORED crc_nibbles[128] = CRC_NIBBLES;
-CRC_STORED crc_powers[33] = CRC_POWERS;
-CRC_STORED crc_parts[16] = CRC_PARTS;
-CRC_STORED crc_sixteens[16] = CRC_SIXTEENS;
+STORED u32 crc_nibbles[128] = CRC_NIBBLES;
+STORED u32 crc_powers[33] = CRC_POWERS;
+STORED u32 crc_parts[16] = CRC_PARTS;
+STORED u32 crc_sixteens[16] = CRC_SIXTEENS;
 
 // Product modulo the CRC's polynomial; lowest coefficients in the top bits.
 OUTLINE u32 crc_multiply(u32 a, u32 b) {

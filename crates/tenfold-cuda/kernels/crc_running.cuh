@@ -6,7 +6,7 @@
 
 #include "crc.cuh"
 
-CRC_STORED crc_doublings[32] = CRC_DOUBLINGS;
+STORED u32 crc_doublings[32] = CRC_DOUBLINGS;
 
 // A lane's sum before the first word of content.
 DEVICE u32 running_start(u32 head) { return lane_of() == 31 ? head : 0; }

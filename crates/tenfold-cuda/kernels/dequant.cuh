@@ -12,12 +12,14 @@ DEVICE i32 units_of(const i32 *offsets, i32 k, u32 q) {
     return UNITS * m - sign_of(m) * offsets[a < OFFSETS ? a : OFFSETS];
 }
 
-DEVICE u64 element_f64(double scale, i32 units) {
-    const double y = __dmul_rn(__int2double_rn(units), scale);
+// A number that is not NaN, or the largest in its place.
+DEVICE u64 finite_f64(double y) {
     const u64 b = (u64)__double_as_longlong(y), most = 0x7fefffffffffffffull;
     const u64 a = b & 0x7fffffffffffffffull;
     return (b & ~0x7fffffffffffffffull) | (a < most ? a : most);
 }
+
+DEVICE u64 element_f64(double scale, i32 units) { return finite_f64(__dmul_rn(__int2double_rn(units), scale)); }
 
 template <class E> DEVICE E element(u32 dtype, double scale, i32 units) {
     if (sizeof(E) == 8) return (E)element_f64(scale, units);

@@ -6,6 +6,10 @@
 #define FIXED 12
 #define CODEC_PLANES 1
 #define CODEC_LEVELS 2
+#define STEP_WEIGHTS 2
+#define STEP_KEPT 4
+#define AXIS_COLUMNS 0
+#define AXIS_ROWS 1
 #define MAX_TILE 4194304
 #define MAX_LANES 32
 #define LANES_LOG 5
@@ -107,10 +111,16 @@
 #define STATUS_TILE_LEFT 61
 #define STATUS_PLANE_MODE 62
 #define STATUS_PADDING 63
+#define STATUS_WEIGHTS 64
+#define STATUS_KEPT 65
+#define STATUS_KEPT_LATER 66
 
 // Feedback of the trellis by log2 of its states: on the quantiser, on the parity; 0 where there is none.
 #define TRELLIS_QUANTISER {0, 0, 2, 5, 9, 18, 33, 78, 166}
 #define TRELLIS_PARITY {0, 0, 1, 2, 2, 4, 10, 43, 121}
+
+// Bits of 2^(k/8) as an f32, for k = 0 … 7.
+#define EIGHTHS {0x3f800000u, 0x3f8b95c2u, 0x3f9837f0u, 0x3fa5fed7u, 0x3fb504f3u, 0x3fc5672au, 0x3fd744fdu, 0x3feac0c7u}
 
 // CRC-32: the polynomial; x to the power of 32·n for n = 0 … 32; to that of 32·CRC_PART·n for n = 0 … 15, and
 // of sixteen times that; products of x to the power of 32·32 with each half of a byte.

@@ -7,6 +7,7 @@
 
 #include "blob.cuh"
 #include "header_reader.cuh"
+#include "steps_read.cuh"
 
 OUTLINE u32 header_size_of(u32 dtype) { return size_of(dtype); }
 
@@ -48,10 +49,15 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
     reader_size(r, bytes > max_bytes, STATUS_BYTES, bytes);
     if (r.code) return;
     u64 next = reader_peek(r);
-    reader_take(r, 1);
-    if (next & 0xff) {
-        reader_take(r, 1);
-        reader_detail(r, true, STATUS_STEP, (u32)(next >> 8) & 0xff);
+    const u32 steps_at = reader_take(r, 1);
+    const u64 values = bytes >> (__ffs((i32)size) - 1);
+    const bool prepared = r.code == 0 && (next & 0xff) != 0;
+    if (prepared) {
+        const StepsRead steps = steps_read(d, fixed, steps_at, r.end, values);
+        r.at = steps.at;
+        reader_detail(r, steps.code != 0, steps.code, steps.detail);
+        if (r.code) return;
+        next = reader_peek(r) << 8;
     }
     const bool levels = codec == CODEC_LEVELS;
     reader_detail(r, codec != CODEC_PLANES && !levels, STATUS_CODEC, codec);
@@ -71,7 +77,6 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
     reader_check(r, lanes_log > LANES_LOG || per_lane == 0 || per_lane > ((u64)MAX_TILE >> (lanes_log & 31)),
                  STATUS_GEOMETRY);
     if (r.code) return;
-    const u64 values = bytes >> (__ffs((i32)size) - 1);
     const u64 tiles = header_quotient_up(values, per_lane << lanes_log);
     const u32 on_quantiser[9] = TRELLIS_QUANTISER, on_parity[9] = TRELLIS_PARITY;
     u32 quantiser = 0, parity = 0;
@@ -98,6 +103,7 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
         d->tables_per_class = 1;
         d->any_low = 0;
         d->coded = 0;
+        d->prepared = prepared;
     }
     __syncwarp();
 }

@@ -91,3 +91,38 @@ DEVICE u32 tile_read(const Desc *d, Tile &t) {
     if (!t.exact) bytes_end(b);
     return b.code;
 }
+
+// Tile `number` of a blob, and what of it is wanted. All lanes of a warp take part; returns what is wrong with it.
+DEVICE u32 tile_open(const Item &item, const Work *work, u64 number, Tile &t) {
+    const Desc *d = &work->desc;
+    const TileAt at = tile_at(item, work, number);
+    t.bytes = at.bytes;
+    t.len = at.len;
+    t.start = number * d->tile_values;
+    t.values = (u32)min(d->tile_values, d->values - t.start);
+    t.from = (u32)(max(d->first, t.start) - t.start);
+    t.to = (u32)(min(d->end, t.start + t.values) - t.start);
+    return tile_read(d, t);
+}
+
+// Values stored as they were, as elements of `size` bytes: `put` is told from where to where each run reaches among the
+// values wanted, and its bits. All lanes alike.
+template <class F> DEVICE u32 exact_runs(const Tile &t, u32 size, F put) {
+    Bytes b = {t.bytes, t.exact_at, t.len, 0};
+    const u64 runs = bytes_varint(b);
+    u64 end = 0;
+    for (u64 r = 0; r < runs && !b.code; ++r) {
+        const u64 gap = bytes_varint(b), len = bytes_varint(b);
+        u64 bits = 0;
+#pragma unroll 1
+        for (u32 i = 0; i < size; ++i) bits |= (u64)bytes_next(b) << (8 * i);
+        if (b.code) break;
+        const u64 room = t.values - end;
+        if (len == 0 || gap > room || len > room - gap) return STATUS_EXACT_RUN;
+        const u64 start = end + gap;
+        end = start + len;
+        put(max(start, (u64)t.from), min(end, (u64)t.to), bits);
+    }
+    if (!b.code) bytes_end(b);
+    return b.code;
+}

@@ -1,44 +1,21 @@
 // Levels: tiles of quantised values to elements, a warp a tile. The twin of `levels/decode.rs` and `levels/dequant.rs`.
 
-#include "levels_steps.cuh"
-#include "tiles.cuh"
+#include "levels_prepared.cuh"
 
 // Values stored as they were, over what the levels gave.
 template <class E> DEVICE u32 put_exact(const Item &item, const Desc *d, const Tile &t) {
-    Bytes b = {t.bytes, t.exact_at, t.len, 0};
-    const u32 size = size_of(d->dtype);
     E *out = (E *)item.out;
-    const u64 runs = bytes_varint(b);
-    u64 end = 0;
-    for (u64 r = 0; r < runs && !b.code; ++r) {
-        const u64 gap = bytes_varint(b), len = bytes_varint(b);
-        u64 bits = 0;
-#pragma unroll 1
-        for (u32 i = 0; i < size; ++i) bits |= (u64)bytes_next(b) << (8 * i);
-        if (b.code) break;
-        const u64 room = t.values - end;
-        if (len == 0 || gap > room || len > room - gap) return STATUS_EXACT_RUN;
-        const u64 start = end + gap;
-        end = start + len;
+    return exact_runs(t, size_of(d->dtype), [&](u64 from, u64 to, u64 bits) {
         const E v = sizeof(E) == 8 ? (E)bits : (E)convert(d->dtype, item.dtype, (u32)bits);
-        for (u64 i = max(start, (u64)t.from) + lane_of(); i < min(end, (u64)t.to); i += 32) out[t.start + i - d->first] = v;
-    }
-    if (!b.code) bytes_end(b);
-    return b.code;
+        for (u64 i = from + lane_of(); i < to; i += 32) out[t.start + i - d->first] = v;
+    });
 }
 
 template <class E> DEVICE void decode_tile(const Item &item, const Work *work, const Near &near, u64 number, Status *status) {
     const Desc *d = &work->desc;
     const u32 lane = lane_of();
-    const TileAt at = tile_at(item, work, number);
     Tile t;
-    t.bytes = at.bytes;
-    t.len = at.len;
-    t.start = number * d->tile_values;
-    t.values = (u32)min(d->tile_values, d->values - t.start);
-    t.from = (u32)(max(d->first, t.start) - t.start);
-    t.to = (u32)(min(d->end, t.start + t.values) - t.start);
-    u32 code = tile_read(d, t);
+    u32 code = tile_open(item, work, number, t);
     if (code) {
         if (lane == 0) report(status, code);
         return;
@@ -47,13 +24,7 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
         E *out = (E *)item.out + (t.start - d->first);
         for (u32 i = t.from + lane; i < t.to; i += 32) out[i] = 0;
     } else {
-        Coder c;
-        c.x = lane < d->lanes ? *(const u32 *)(t.bytes + 4 + 4 * lane) : START;
-        c.s = 0;
-        c.escapes = 0;
-        c.low = 0;
-        c.bad = c.x < START ? STATUS_STATE : 0;
-        c.words = words_open(near.ring, (u64)t.bytes + 4 + 4 * d->lanes, item.blob + item.blob_len);
+        Coder c = coder_open(item, d, t, near.ring);
         if (__any_sync(ALL_LANES, c.bad)) {
             if (c.bad) report(status, c.bad);
             return;
@@ -69,12 +40,15 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
             default: steps_grouped<E, AnyMap>(item, d, near, t, c, done);
             }
         }
-        steps_plain<E>(item, work, near, t, c, done, (t.to + d->lanes - 1) / d->lanes);
-        if (t.to == t.values) {
-            if (c.x != START || words_taken(c.words) != t.words) c.bad = c.bad ? c.bad : STATUS_WORDS;
-            if (c.escapes != t.escapes) c.bad = c.bad ? c.bad : STATUS_ESCAPES;
-            if ((c.low + 7) / 8 != t.low_len) c.bad = c.bad ? c.bad : STATUS_LOW_LEFT;
-        }
+        const auto class_of = [&](u32 i) {
+            const u64 at = t.start + i, row = at / d->width;
+            return class_at(item, d, row, at - row * d->width);
+        };
+        E *out = (E *)item.out;
+        steps_plain(work, near.slots, t, c, done, class_of, [&](u32 i, i32 units) {
+            out[t.start + i - d->first] = element<E>(item.dtype, d->scale, units);
+        });
+        coder_close(t, c);
         if (c.bad) report(status, c.bad);
     }
     if (t.exact) {
@@ -89,6 +63,10 @@ template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     DYNAMIC_SHARED(memory);
     const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [](const Item &, const Work *) { return PART_ALL; });
     if (share.empty) return;
+    if (share.work->desc.prepared) {
+        prepared_blob<E>(share, a.shared);
+        return;
+    }
     const Item &item = share.item;
     const Work *work = share.work;
     const Desc *d = &work->desc;

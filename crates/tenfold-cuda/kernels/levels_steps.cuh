@@ -29,6 +29,26 @@ struct Coder {
     u64 low;
 };
 
+// At a tile's start; no lane goes on if one has trouble.
+DEVICE Coder coder_open(const Item &item, const Desc *d, const Tile &t, u16 *ring) {
+    Coder c;
+    c.x = lane_of() < d->lanes ? *(const u32 *)(t.bytes + 4 + 4 * lane_of()) : START;
+    c.s = 0;
+    c.escapes = 0;
+    c.low = 0;
+    c.bad = c.x < START ? STATUS_STATE : 0;
+    c.words = words_open(ring, (u64)t.bytes + 4 + 4 * d->lanes, item.blob + item.blob_len);
+    return c;
+}
+
+// At the end of what was wanted: nothing may be left over, if that was all.
+DEVICE void coder_close(const Tile &t, Coder &c) {
+    if (t.to != t.values) return;
+    if (c.x != START || words_taken(c.words) != t.words) c.bad = c.bad ? c.bad : STATUS_WORDS;
+    if (c.escapes != t.escapes) c.bad = c.bad ? c.bad : STATUS_ESCAPES;
+    if ((c.low + 7) / 8 != t.low_len) c.bad = c.bad ? c.bad : STATUS_LOW_LEFT;
+}
+
 // The high part of a level that has no symbol, where `mine`. All lanes take part.
 DEVICE i32 escape_next(const Tile &t, Coder &c, bool mine, u32 low_bits, i32 otherwise) {
     const u32 who = __ballot_sync(ALL_LANES, mine);
@@ -74,28 +94,29 @@ DEVICE u32 next_state(const Desc *d, u32 s, i32 k) {
 // Which of the tables in shared memory a class's quantiser has.
 DEVICE u32 slots_at(const Desc *d, u32 cls, u32 q) { return cls * d->tables_per_class + (d->tables_per_class - 1) - q; }
 
-// Any blob, any window, steps `step` up to `end`: one value at a time, everything looked up where it lies.
-template <class E>
-DEVICE void steps_plain(const Item &item, const Work *work, const Near &near, const Tile &t, Coder &c, u32 step, u32 end) {
-    const Desc *d = &work->desc;
-    const u32 lanes = d->lanes, lane = lane_of();
+// The class of a value in a row and a column of the map, found in the header.
+DEVICE u32 class_at(const Item &item, const Desc *d, u64 row, u64 col) {
     const u8 *blob = (const u8 *)item.blob;
-    E *out = (E *)item.out;
+    return d->class_of_sum[scale_at(blob + d->rows_at, d->rows_len, d->row_bits, row) +
+                           scale_at(blob + d->cols_at, d->cols_len, d->col_bits, col)];
+}
+
+// Any blob, any window, from `step` on: one value at a time, everything looked up where it lies. `class_of` is asked for
+// each of a lane's values, `put` is given the places in 1/64 steps of those that are wanted.
+template <class ClassOf, class Put>
+DEVICE void steps_plain(const Work *work, const u32 *slots, const Tile &t, Coder &c, u32 step, ClassOf class_of, Put put) {
+    const Desc *d = &work->desc;
+    const u32 lanes = d->lanes, lane = lane_of(), end = (t.to + lanes - 1) / lanes;
     for (; step < end; ++step) {
         const u32 i = step * lanes + lane;
         const bool active = lane < lanes && i < t.values;
         u32 cls = 0;
-        if (d->classes > 1 && active) {
-            const u64 at = t.start + i, row = at / d->width, col = at - row * d->width;
-            cls = d->class_of_sum[scale_at(blob + d->rows_at, d->rows_len, d->row_bits, row) +
-                                  scale_at(blob + d->cols_at, d->cols_len, d->col_bits, col)];
-        }
+        if (d->classes > 1 && active) cls = class_of(i);
         const u32 q = c.s & 1, set = cls * d->tables_per_class + q;
         u32 slot = 0;
         if (active) {
             const u32 at = c.x & ((1u << d->log) - 1);
-            slot = near.slots ? near.slots[(slots_at(d, cls, q) << d->log) + at]
-                                    : slot_find(work->start[set], d->log, at);
+            slot = slots ? slots[(slots_at(d, cls, q) << d->log) + at] : slot_find(work->start[set], d->log, at);
             c.x = pop(c.x, slot, d->log);
         }
         c.x = fill_up(c.words, c.x, active);
@@ -107,8 +128,7 @@ DEVICE void steps_plain(const Item &item, const Work *work, const Near &near, co
         if (d->any_low) k = (i32)((u32)k << bits | low_next(t, c, bits));
         if (active) {
             c.s = next_state(d, c.s, k);
-            if (i >= t.from && i < t.to)
-                out[t.start + i - d->first] = element<E>(item.dtype, d->scale, units_of(d->offsets, k, q));
+            if (i >= t.from && i < t.to) put(i, units_of(d->offsets, k, q));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use tenfold::prepare::{Axis, EIGHTHS};
 use tenfold::{Dtype, FORMAT_VERSION, format};
 
 use crate::status;
@@ -82,6 +83,10 @@ pub fn header() -> String {
     put("FIXED", format::FIXED as i64);
     put("CODEC_PLANES", format::CODEC_PLANES as i64);
     put("CODEC_LEVELS", format::CODEC_LEVELS as i64);
+    put("STEP_WEIGHTS", format::STEP_WEIGHTS as i64);
+    put("STEP_KEPT", format::STEP_KEPT as i64);
+    put("AXIS_COLUMNS", Axis::Columns as i64);
+    put("AXIS_ROWS", Axis::Rows as i64);
     put("MAX_TILE", format::MAX_TILE as i64);
     put("MAX_LANES", format::MAX_LANES as i64);
     put("LANES_LOG", format::MAX_LANES.ilog2() as i64);
@@ -133,6 +138,9 @@ pub fn header() -> String {
         let list: Vec<String> = (0..=8).map(of).collect();
         let _ = writeln!(out, "#define {name} {{{}}}", list.join(", "));
     }
+    out.push_str("\n// Bits of 2^(k/8) as an f32, for k = 0 … 7.\n");
+    let eighths: Vec<String> = EIGHTHS.iter().map(|e| format!("{:#x}u", e.to_bits())).collect();
+    let _ = writeln!(out, "#define EIGHTHS {{{}}}", eighths.join(", "));
     out.push_str("\n// CRC-32: the polynomial; x to the power of 32·n for n = 0 … 32; to that of 32·CRC_PART·n for n = 0 … 15, and\n");
     out.push_str("// of sixteen times that; products of x to the power of 32·32 with each half of a byte.\n");
     let _ = writeln!(out, "#define CRC_POLYNOMIAL {CRC_POLYNOMIAL:#x}u");

@@ -72,6 +72,9 @@ pub enum Code {
     TileLeft,
     PlaneMode,
     Padding,
+    Weights,
+    Kept,
+    KeptLater,
 }
 
 /// Every code with the name that kernels know it by, and for a corrupt blob what is wrong.
@@ -126,6 +129,9 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::TileLeft, "TILE_LEFT", "a tile has bytes left over"),
     (Code::PlaneMode, "PLANE_MODE", "mode of a plane"),
     (Code::Padding, "PADDING", "padding that is not zero"),
+    (Code::Weights, "WEIGHTS", "weights step"),
+    (Code::Kept, "KEPT", "kept elements"),
+    (Code::KeptLater, "KEPT_LATER", "kept elements after another step"),
 ];
 
 impl Status {

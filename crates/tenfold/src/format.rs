@@ -13,6 +13,7 @@ pub use crate::entropy::table::LOG_RANGE;
 pub use crate::entropy::{ESCAPE, MAX_CLASSES, MAX_LANES, MAX_LEVEL, MAX_LOW_BITS};
 pub use crate::levels::{CODED, ESCAPES_SHIFT, EXACT, OFFSETS, UNITS};
 pub use crate::lossless::{LOG as PLANE_LOG, PLANE_CODED, PLANE_CONSTANT, PLANE_STORED};
+pub use crate::prepare::list::{KEPT as STEP_KEPT, WEIGHTS as STEP_WEIGHTS};
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
 
 /// Whether this crate undoes preparation steps of a number.

@@ -80,13 +80,13 @@ impl EncodeRequest {
 /// Checks what is asked for, whatever the tensor.
 pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
     options.validate()?;
-    match options.steps.first() {
-        Some(step) => Err(Error::InvalidArgument(format!(
-            "preparation steps ({}; importance makes such) are done on the CPU so far: encode and decode there",
+    if let Some(step) = options.steps.first() {
+        return Err(Error::InvalidArgument(format!(
+            "preparation steps ({}) are encoded on the CPU so far; a device only decodes them",
             step.name()
-        ))),
-        None => Ok(()),
+        )));
     }
+    Ok(())
 }
 
 /// A tensor to encode, and what the device does that with.

@@ -18,7 +18,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Compares what both make of some bytes, the device without the host's help.
-fn compare(subject: &Subject, name: &str, bytes: &[u8]) {
+pub fn compare(subject: &Subject, name: &str, bytes: &[u8]) {
     let wanted = tenfold::decode(bytes, &DecodeOptions::default());
     let (dtype, len) = match tenfold::inspect(bytes) {
         Ok(i) if i.values < 1 << 22 => (i.dtype, i.values as usize * i.dtype.size()),

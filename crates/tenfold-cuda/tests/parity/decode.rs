@@ -19,7 +19,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn same(subject: &Subject, blob: &[u8], what: &str) {
+pub fn same(subject: &Subject, blob: &[u8], what: &str) {
     let wanted = tenfold::decode(blob, &DecodeOptions::default()).unwrap();
     let found = subject.engine().decode(blob, &DecodeOptions::default());
     let found = found.unwrap_or_else(|e| panic!("{what}: {e}"));

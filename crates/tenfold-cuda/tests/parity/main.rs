@@ -15,6 +15,7 @@ mod encode_lossy;
 mod faults;
 mod fixed;
 mod golden;
+mod prepared;
 mod rate;
 mod streams;
 
@@ -34,6 +35,7 @@ fn main() {
         golden::cases(),
         decode::cases(),
         corruption::cases(),
+        prepared::cases(),
         faults::cases(),
         encode_lossless::cases(),
         encode_lossy::cases(),

@@ -7,9 +7,11 @@ use crate::error::{Error, Result};
 use crate::view::{Dtype, rows_of};
 
 const HADAMARD: u8 = 1;
-const WEIGHTS: u8 = 2;
+/// Stored number of weights.
+pub const WEIGHTS: u8 = 2;
 // 3 is in a golden vector of what is refused.
-const KEPT: u8 = 4;
+/// Stored number of kept elements.
+pub const KEPT: u8 = 4;
 const MEANS: u8 = 5;
 const DCT: u8 = 6;
 const BASIS: u8 = 7;

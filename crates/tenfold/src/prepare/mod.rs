@@ -10,7 +10,7 @@ mod dct;
 mod delta;
 mod hadamard;
 mod kept;
-mod list;
+pub(crate) mod list;
 mod means;
 mod product;
 mod real;
