@@ -115,8 +115,8 @@ fn exact(subject: &Subject) {
             .filter(|(i, _)| i % 700 < 3 || i / 100 == 20)
             .for_each(|(_, v)| *v = -1e30);
         let sample = Sample::new(dtype, &[70, 130], &reals).sprinkle(211, 8);
-        for steps in all_chains(&[70, 130], 127, 6) {
-            for step in [0.02, 1e9] {
+        for steps in all_chains(&[70, 130], 24, 6) {
+            for step in [0.1, 1e9] {
                 let blob = encode(&sample, &steps, Goal::Step(step), Effort::Fast, 32);
                 same(subject, &blob, &format!("{dtype}, step {step}"));
             }
@@ -171,9 +171,9 @@ fn converted(subject: &Subject) {
     let floats = [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::F8E4M3, Dtype::F8E5M2];
     for (i, dtype) in floats.into_iter().enumerate() {
         let plain = Sample::of(dtype, &shape, Kind::Outliers, i as u64);
-        let steps = &all_chains(&shape, 100, 1)[2 + i % 2];
+        let steps = &all_chains(&shape, 24, 1)[2 + i % 2];
         let step = |sample: &Sample| {
-            let blob = encode(sample, steps, Goal::Step(0.3), Effort::Fast, 32);
+            let blob = encode(sample, steps, Goal::Step(1.0), Effort::Fast, 32);
             assert_eq!(has_kept(&blob), sample.data != plain.data);
             blob
         };
@@ -209,7 +209,7 @@ fn converted(subject: &Subject) {
 /// Runs alone, in crowds, and longer than tiles; a header so long that its checksum is left to those who decode.
 fn kept(subject: &Subject) {
     let shape = [300, 200];
-    for dtype in [Dtype::F32, Dtype::F64, Dtype::F8E4M3] {
+    for dtype in [Dtype::F32, Dtype::F64] {
         let mut reals = Kind::Gaussian.reals(60_000, 200, 2);
         for (i, v) in reals.iter_mut().enumerate() {
             if (1..9000).contains(&i) && i % 2 == 0 || (20_000..24_500).contains(&i) || i % 997 < 40 {
