@@ -114,6 +114,7 @@
 #define STATUS_WEIGHTS 64
 #define STATUS_KEPT 65
 #define STATUS_KEPT_LATER 66
+#define STATUS_EXACT_FINITE 67
 
 // Feedback of the trellis by log2 of its states: on the quantiser, on the parity; 0 where there is none.
 #define TRELLIS_QUANTISER {0, 0, 2, 5, 9, 18, 33, 78, 166}

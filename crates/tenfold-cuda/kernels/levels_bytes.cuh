@@ -106,8 +106,8 @@ DEVICE u32 tile_open(const Item &item, const Work *work, u64 number, Tile &t) {
 }
 
 // Values stored as they were, as elements of `size` bytes: `put` is told from where to where each run reaches among the
-// values wanted, and its bits. All lanes alike.
-template <class F> DEVICE u32 exact_runs(const Tile &t, u32 size, F put) {
+// values wanted, and its bits, which `allowed` has let pass. All lanes alike.
+template <class Allowed, class Put> DEVICE u32 exact_runs(const Tile &t, u32 size, Allowed allowed, Put put) {
     Bytes b = {t.bytes, t.exact_at, t.len, 0};
     const u64 runs = bytes_varint(b);
     u64 end = 0;
@@ -119,6 +119,7 @@ template <class F> DEVICE u32 exact_runs(const Tile &t, u32 size, F put) {
         if (b.code) break;
         const u64 room = t.values - end;
         if (len == 0 || gap > room || len > room - gap) return STATUS_EXACT_RUN;
+        if (!allowed(bits)) return STATUS_EXACT_FINITE;
         const u64 start = end + gap;
         end = start + len;
         put(max(start, (u64)t.from), min(end, (u64)t.to), bits);

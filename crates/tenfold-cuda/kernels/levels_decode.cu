@@ -5,7 +5,8 @@
 // Values stored as they were, over what the levels gave.
 template <class E> DEVICE u32 put_exact(const Item &item, const Desc *d, const Tile &t) {
     E *out = (E *)item.out;
-    return exact_runs(t, size_of(d->dtype), [&](u64 from, u64 to, u64 bits) {
+    const auto any = [](u64) { return true; };
+    return exact_runs(t, size_of(d->dtype), any, [&](u64 from, u64 to, u64 bits) {
         const E v = sizeof(E) == 8 ? (E)bits : (E)convert(d->dtype, item.dtype, (u32)bits);
         for (u64 i = from + lane_of(); i < to; i += 32) out[t.start + i - d->first] = v;
     });

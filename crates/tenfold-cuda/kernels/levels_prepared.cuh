@@ -13,6 +13,7 @@
 template <class E> struct Working {
     typedef float Real;
     METHOD static Real of_bits(u64 bits) { return __uint_as_float((u32)bits); }
+    METHOD static bool is_finite(u64 bits) { return (~bits & 0x7f800000u) != 0; }
     METHOD static E element_of_real(u32 dtype, Real v) { return (E)element_of(dtype, v); }
     METHOD static Real of_units(double scale, i32 units) { return of_bits(element<u32>(DTYPE_F32, scale, units)); }
 };
@@ -20,6 +21,7 @@ template <class E> struct Working {
 template <> struct Working<u64> {
     typedef double Real;
     METHOD static Real of_bits(u64 bits) { return __longlong_as_double((i64)bits); }
+    METHOD static bool is_finite(u64 bits) { return (~bits & 0x7ff0000000000000ull) != 0; }
     METHOD static u64 element_of_real(u32, Real v) { return finite_f64(v); }
     METHOD static Real of_units(double scale, i32 units) { return of_bits(element_f64(scale, units)); }
 };
@@ -47,7 +49,8 @@ template <class E> DEVICE void prepared_levels(const Item &item, const Work *wor
 template <class E> DEVICE u32 prepared_exact(const Item &item, const Desc *d, const Tile &t) {
     const Weights weights(item, d);
     E *out = (E *)item.out;
-    return exact_runs(t, sizeof(typename Working<E>::Real), [&](u64 from, u64 to, u64 bits) {
+    const auto finite = [](u64 bits) { return Working<E>::is_finite(bits); };
+    return exact_runs(t, sizeof(typename Working<E>::Real), finite, [&](u64 from, u64 to, u64 bits) {
         Walk tensor(t.start + from + lane_of(), d->columns, 32);
         for (u64 i = from + lane_of(); i < to; i += 32) {
             const auto v = weights.undo(Working<E>::of_bits(bits), tensor.row, tensor.col);

@@ -75,6 +75,7 @@ pub enum Code {
     Weights,
     Kept,
     KeptLater,
+    ExactFinite,
 }
 
 /// Every code with the name that kernels know it by, and for a corrupt blob what is wrong.
@@ -132,6 +133,7 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::Weights, "WEIGHTS", "weights step"),
     (Code::Kept, "KEPT", "kept elements"),
     (Code::KeptLater, "KEPT_LATER", "kept elements after another step"),
+    (Code::ExactFinite, "EXACT_FINITE", "an exact value before steps is not finite"),
 ];
 
 impl Status {

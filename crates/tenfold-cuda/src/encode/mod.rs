@@ -82,7 +82,7 @@ pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
     options.validate()?;
     if let Some(step) = options.steps.first() {
         return Err(Error::InvalidArgument(format!(
-            "preparation steps ({}) are encoded on the CPU so far; a device only decodes them",
+            "preparation steps ({}; importance makes such) are encoded on the CPU so far; a device decodes them",
             step.name()
         )));
     }
