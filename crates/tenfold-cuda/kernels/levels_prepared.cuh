@@ -60,7 +60,8 @@ template <class E> DEVICE u32 prepared_exact(const Item &item, const Desc *d, co
     });
 }
 
-template <class E> DEVICE void prepared_tile(const Item &item, const Work *work, const u32 *slots, u16 *ring, u64 number, Status *status) {
+template <class E>
+DEVICE void prepared_tile(const Item &item, const Work *work, const u32 *slots, u16 *ring, u64 number, Status *status) {
     const Desc *d = &work->desc;
     const u32 lane = lane_of();
     Tile t;
