@@ -170,19 +170,22 @@ const Entry *find(const char *name);
 } // namespace emulator
 
 // Runs a kernel over a grid of blocks; returns why it failed, or null.
-extern "C" const char *tenfold_emulate(const char *name, unsigned grid, unsigned threads, unsigned shared, void **params) {
+extern "C" const char *tenfold_emulate(const char *name, unsigned grid, unsigned batch, unsigned threads, unsigned shared,
+                                       void **params) {
     using namespace emulator;
     const Entry *entry = find(name);
     if (!entry) return "no such kernel";
-    if (threads == 0 || threads > 1024 || threads % 32 != 0 || grid == 0) return "grid or block of a size that no device takes";
+    if (threads == 0 || threads > 1024 || threads % 32 != 0 || grid == 0 || batch == 0 || batch > 65535)
+        return "grid or block of a size that no device takes";
     std::vector<uint4> memory(shared / 16 + 1);
     run.kernel = entry->kernel;
     run.params = params;
     failure = nullptr;
-    for (unsigned b = 0; b < grid; ++b) {
+    for (unsigned i = 0; i < grid * batch; ++i) {
+        const unsigned b = i % grid, item = i / grid;
         // What one block leaves in shared memory means nothing to the next.
         std::memset(memory.data(), 0xa5, memory.size() * sizeof(uint4));
-        block = Block{{b, 0, 0}, {threads, 1, 1}, {grid, 1, 1}, memory.data()};
+        block = Block{{b, item, 0}, {threads, 1, 1}, {grid, batch, 1}, memory.data()};
         run_block(threads);
         if (failure) return failure;
     }

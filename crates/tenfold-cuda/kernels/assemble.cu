@@ -72,7 +72,7 @@ KERNEL(1024) assemble_seal(const Assembly a) {
     if (stop) return;
 
     const u64 words = (assemble_directory(a) + 8 * a.tiles) / 4;
-    const u32 share = crc_share(crc_open(table), (const u32 *)a.out, words, warp, 32);
+    const u32 share = crc_share(crc_open(table), (const u32 *)a.out, words, warp, blockDim.x / 32);
     if (lane == 0) sums[warp] = share;
     __syncthreads();
     if (warp != 0) return;

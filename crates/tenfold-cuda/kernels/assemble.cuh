@@ -8,17 +8,17 @@
 
 // What the two kernels take.
 struct Assembly {
-    Status *status;
+    Each<Status> status;
     // The header up to the padding before the directory, zeros after it up to a multiple of four; and its bytes.
-    u32 *staged;
-    u64 *staged_len;
+    Each<u32> staged;
+    Each<u64> staged_len;
     // Bytes of each tile, a multiple of four.
-    u32 *lengths;
+    Each<u32> lengths;
     // Where each tile starts, counted from the blob's start: made by `assemble_layout`.
-    u64 *offsets;
+    Each<u64> offsets;
     u64 tiles;
     // The blob, at a multiple of 16, and how many bytes there is room for.
-    u8 *out;
+    Each<u8> out;
     u64 out_len;
 };
 

@@ -34,6 +34,17 @@ typedef long long i64;
 DEVICE u32 lane_of() { return threadIdx.x & 31; }
 DEVICE u32 warp_of() { return threadIdx.x >> 5; }
 
+// Memory of one tensor of a batch: that of the first, and by how many bytes the next one's is further on. All of a batch
+// is of one shape, and blockIdx.y says whose kernel this is; a tensor alone is a batch of one.
+template <class T> struct Each {
+    T *first;
+    u64 apart;
+    METHOD operator T *() const { return (T *)((u64)first + blockIdx.y * apart); }
+    METHOD T *operator->() const { return *this; }
+    // For casts.
+    template <class U> METHOD explicit operator U *() const { return (U *)(T *)*this; }
+};
+
 // What is left of a call on one blob.
 struct Status {
     u32 code, detail;

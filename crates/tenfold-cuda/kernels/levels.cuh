@@ -40,36 +40,36 @@ struct LevelsSum {
 // Arguments of every kernel of a pass.
 struct LevelsPass {
     Job job;
-    Plan *plan;
+    Each<Plan> plan;
     // Of this pass alone: a blob that is too large for now is no failure.
-    Status *pass;
+    Each<Status> pass;
     // A code a value, as a trellis left it, in groups of four steps.
-    u16 *codes;
+    Each<u16> codes;
     // Decisions of a search, `warp_decisions` bytes a warp.
-    u8 *decisions;
+    Each<u8> decisions;
     u64 warp_decisions;
     // A slot of words a tile, filled from its end, and the lanes' states; the last escapes of a tile.
-    u16 *words;
+    Each<u16> words;
     u32 slot_words;
     // Escapes of a tile that are kept; where there are more, they are looked for again.
     u32 escape_room;
-    u32 *states;
-    i32 *escapes;
-    LevelsTile *tiles;
+    Each<u32> states;
+    Each<i32> escapes;
+    Each<LevelsTile> tiles;
     // Bytes of each tile, and where it starts in the blob.
-    u32 *lengths;
-    u64 *starts;
+    Each<u32> lengths;
+    Each<u64> starts;
     // Counts and frequencies by set and symbol.
-    u64 *counts;
-    u32 *freq;
-    LevelsSum *sums;
+    Each<u64> counts;
+    Each<u32> freq;
+    Each<LevelsSum> sums;
     u32 sum_count;
     // Whether to measure the error of what a decoder will see.
     u32 measure;
-    // The header on its way, the room for it, and its length.
-    u32 *header;
-    u64 header_room;
-    u64 *header_len;
+    // The header on its way, the room for it and for all but its lists of scales, and its length.
+    Each<u32> header;
+    u64 header_room, header_front;
+    Each<u64> header_len;
 };
 
 // A code: symbol, set, parity of the level, whether the level is zero, whether the value is stored exactly.

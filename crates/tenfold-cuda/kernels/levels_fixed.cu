@@ -4,8 +4,8 @@
 #include "levels.cuh"
 
 struct LevelsFixed {
-    Plan *plan;
-    const u64 *counts;
+    Each<Plan> plan;
+    Each<u64> counts;
     double step, bound;
     u64 width, rows, row_scale, col_scale;
     u32 dtype, nu, bounded, classes, row_bits, col_bits, log;

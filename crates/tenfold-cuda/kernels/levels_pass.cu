@@ -7,38 +7,52 @@
 #define PASS_SKIPPED 0xffffffffu
 
 struct LevelsTurn {
-    Plan *plan;
-    Status *status, *pass;
+    LevelsPass levels;
+    // What the caller is told.
+    Each<Status> status;
 };
 
 // Before anything is planned.
 KERNEL(32) levels_pass_open(const LevelsTurn a) {
     if (threadIdx.x) return;
     *a.status = Status{STATUS_OK, 0, 0};
-    *a.pass = Status{STATUS_OK, PASS_SKIPPED, 0};
-    a.plan->done = 0;
-    a.plan->bytes = 0;
-    a.plan->squared_error = 0.0;
-    a.plan->finite = 0;
+    *a.levels.pass = Status{STATUS_OK, PASS_SKIPPED, 0};
+    a.levels.plan->done = 0;
+    a.levels.plan->bytes = 0;
+    a.levels.plan->squared_error = 0.0;
+    a.levels.plan->finite = 0;
 }
 
-// Says whether there is anything left to do.
-KERNEL(32) levels_pass_begin(const LevelsTurn a) {
-    if (threadIdx.x) return;
-    a.pass->code = a.plan->done || a.status->code ? PASS_SKIPPED : STATUS_OK;
+// Makes words zero that all threads of a tensor's blocks share. The number of bytes is a multiple of four.
+DEVICE void pass_clear(void *at, u64 bytes) {
+    const u64 stride = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < bytes / 4; i += stride) ((u32 *)at)[i] = 0;
+}
+
+// Says whether there is anything left to do, and if so clears what the pass adds to.
+KERNEL(256) levels_pass_begin(const LevelsTurn a) {
+    const LevelsPass &p = a.levels;
+    const Plan *plan = p.plan;
+    const bool skip = plan->done || a.status->code;
+    if (blockIdx.x == 0 && threadIdx.x == 0) p.pass->code = skip ? PASS_SKIPPED : STATUS_OK;
+    if (skip) return;
+    pass_clear((u64 *)p.counts, (u64)plan->classes * 2 * 256 * 8);
+    const u64 lists = (plan->rows * plan->row_bits + 7) / 8 + (plan->width * plan->col_bits + 7) / 8;
+    pass_clear((u32 *)p.header, min(p.header_room, (p.header_front + lists + 3) & ~3ull));
+    pass_clear((LevelsTile *)p.tiles, p.job.tiles * sizeof(LevelsTile));
 }
 
 // A blob that does not fit is a result like another: the next one may.
 KERNEL(32) levels_pass_end(const LevelsTurn a) {
-    if (threadIdx.x || a.pass->code == PASS_SKIPPED) return;
-    a.pass->detail = a.pass->code;
-    if (a.pass->code == STATUS_OK || a.pass->code == STATUS_BUFFER) a.plan->bytes = a.pass->size;
-    else report(a.status, a.pass->code);
+    if (threadIdx.x || a.levels.pass->code == PASS_SKIPPED) return;
+    a.levels.pass->detail = a.levels.pass->code;
+    if (a.levels.pass->code == STATUS_OK || a.levels.pass->code == STATUS_BUFFER) a.levels.plan->bytes = a.levels.pass->size;
+    else report(a.status, a.levels.pass->code);
 }
 
 // The last pass that was made is the one that counts.
 KERNEL(32) levels_pass_close(const LevelsTurn a) {
     if (threadIdx.x || a.status->code) return;
-    if (a.pass->detail == STATUS_OK) a.status->size = a.plan->bytes;
-    else report(a.status, a.pass->detail == STATUS_BUFFER ? STATUS_BUFFER : STATUS_WORKSPACE, 0, a.plan->bytes);
+    if (a.levels.pass->detail == STATUS_OK) a.status->size = a.levels.plan->bytes;
+    else report(a.status, a.levels.pass->detail == STATUS_BUFFER ? STATUS_BUFFER : STATUS_WORKSPACE, 0, a.levels.plan->bytes);
 }

@@ -21,7 +21,7 @@
 
 // The tensor and the goal, given by the host.
 struct Job {
-    u64 data;
+    Each<const u8> data;
     // Elements, in row-major order; values of a row of the tensor.
     u64 values, cols;
     u32 dtype;
@@ -32,8 +32,8 @@ struct Job {
     u32 nu;
     u32 lanes, steps;
     u64 tile_values, tiles;
-    // The blob: where it goes, and how many bytes there is room for.
-    u64 out, out_len;
+    // Where the blob goes.
+    Each<u8> out;
     u32 dims;
     u64 shape[16];
 };

@@ -64,8 +64,8 @@ DEVICE void fit_plan(const RateArgs &a, bool trellis, double step) {
     p->row_bits = p->col_bits = p->any_low = 0;
     p->width = 1;
     p->rows = 0;
-    p->row_scale = (u64)a.row_scale;
-    p->col_scale = (u64)a.col_scale;
+    p->row_scale = (u64)(u8 *)a.row_scale;
+    p->col_scale = (u64)(u8 *)a.col_scale;
     for (u32 i = 0; i < MAX_CLASSES; ++i) p->thresholds[i] = p->low[i] = 0;
     for (u32 i = 0; i < SCALE_SUMS; ++i) p->class_of_sum[i] = 0;
     p->log = 12;

@@ -69,7 +69,7 @@ DEVICE void scan_band(const RateArgs &a, float *shared, double *shared_sums) {
     const u64 last = first + a.band_rows < a.rows ? first + a.band_rows : a.rows;
     const u64 col = ((u64)stripe * per_row + (tid & (per_row - 1))) * n;
     const u32 sub = tid >> log;
-    const bool aligned = a.width * sizeof(E) % 16 == 0 && a.job.data % 16 == 0;
+    const bool aligned = a.width * sizeof(E) % 16 == 0;
     const float below = sample_finite_below<DTYPE>();
     // Which piece of a row this warp adds up; lanes 0, per_row, … end up with a sum each.
     const u32 pieces = per_row > 32 ? per_row >> 5 : 1, piece = stripe * pieces + (warp_of() & (pieces - 1));
@@ -215,6 +215,12 @@ KERNEL(SCAN_THREADS, 4) rate_scan_f16(const RateArgs a) { scan_any<DTYPE_F16, u1
 KERNEL(SCAN_THREADS, 4) rate_scan_bf16(const RateArgs a) { scan_any<DTYPE_BF16, u16>(a); }
 KERNEL(SCAN_THREADS, 4) rate_scan_f32(const RateArgs a) { scan_any<DTYPE_F32, u32>(a); }
 KERNEL(SCAN_THREADS, 4) rate_scan_f64(const RateArgs a) { scan_any<DTYPE_F64, u64>(a); }
+
+// Before anything else: the state of a search is zeros.
+KERNEL(SCAN_THREADS) rate_scan_open(const RateArgs a) {
+    u32 *words = (u32 *)a.rate;
+    for (u32 i = blockIdx.x * SCAN_THREADS + threadIdx.x; i < sizeof(Rate) / 4; i += gridDim.x * SCAN_THREADS) words[i] = 0;
+}
 
 // Exponents of an f64 tensor's values that are finite and not zero: what its unit is chosen by.
 KERNEL(SCAN_THREADS) rate_scan_exponents(const RateArgs a) {

@@ -98,16 +98,16 @@ static_assert(sizeof(Plan) <= PLAN_BYTES, "as the launch code reckons");
 // Filled in by the launch code; the same for every kernel of a search but for `mode` and `pass`.
 struct RateArgs {
     Job job;
-    Plan *plan;
-    Rate *rate;
-    Status *status;
+    Each<Plan> plan;
+    Each<Rate> rate;
+    Each<Status> status;
     // Mean magnitudes by piece of a row and by band of rows, what blocks saw, and logarithms of the means.
-    float *row_parts, *col_parts;
-    ScanPart *parts;
-    float *row_logs, *col_logs;
-    u8 *row_scale, *col_scale;
-    float *sample;
-    u8 *sample_class;
+    Each<float> row_parts, col_parts;
+    Each<ScanPart> parts;
+    Each<float> row_logs, col_logs;
+    Each<u8> row_scale, col_scale;
+    Each<float> sample;
+    Each<u8> sample_class;
     // Rows that statistics are kept of: the tensor's own, or runs of values.
     u64 width, rows;
     u32 tabular;

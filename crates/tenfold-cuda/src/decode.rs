@@ -224,7 +224,7 @@ pub unsafe fn decode(
         }
         if !one_launch {
             // SAFETY: the caller vouches for the memory, whose sizes were checked above.
-            unsafe { device.launch("blob_place", Shape { grid: 1, block: 64, shared: 0 }, &args, stream)? };
+            unsafe { device.launch("blob_place", Shape::new(1, 64, 0), &args, stream)? };
         }
     }
 
@@ -232,7 +232,7 @@ pub unsafe fn decode(
     let items = workspace.address;
     let open = if one_launch { "blob_open" } else { "blob_open_placed" };
     // SAFETY: as above.
-    unsafe { device.launch(open, Shape { grid: count, block: 256, shared: 0 }, &args, stream)? };
+    unsafe { device.launch(open, Shape::new(count, 256, 0), &args, stream)? };
 
     // 3. Tiles and their checksums, by the size of an element. Which codec a blob has only the device knows: both
     // kernels are queued, and the one that has nothing to do ends at once.
@@ -292,6 +292,6 @@ impl Grid {
             let share = (at_once * tiles(r) / total).clamp(1, tiles(r));
             blocks += u32::try_from(share).unwrap_or(1);
         }
-        Grid { shape: Shape { grid: blocks, block: 32 * mean, shared }, blocks, first_block }
+        Grid { shape: Shape::new(blocks, 32 * mean, shared), blocks, first_block }
     }
 }

@@ -22,7 +22,9 @@ mod upload;
 pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, lane_values};
 pub use device::{Device, DeviceSlice};
 pub use driver::{Properties, Stream};
-pub use encode::{EncodeRequest, encode, encode_workspace_len};
+pub use encode::{
+    EncodeBatch, EncodeRequest, encode, encode_batch, encode_batch_workspace_len, encode_workspace_len,
+};
 #[doc(hidden)]
 pub use encode::{FixedPlan, encode_fixed, fixed_workspace_len};
 pub use engine::CudaEngine;

@@ -271,12 +271,6 @@ impl Driver for Cuda {
         check("copying on the device", unsafe { result::memcpy_dtod_async(to, from, bytes, cu(stream)) })
     }
 
-    unsafe fn fill(&self, to: u64, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
-        self.enter()?;
-        // SAFETY: see the trait.
-        check("filling device memory", unsafe { result::memset_d8_async(to, byte, bytes, cu(stream)) })
-    }
-
     unsafe fn launch(
         &self,
         kernel: &'static str,
@@ -291,7 +285,7 @@ impl Driver for Cuda {
         let answer = unsafe {
             result::launch_kernel(
                 f,
-                (shape.grid, 1, 1),
+                (shape.grid, shape.batch, 1),
                 (shape.block, 1, 1),
                 shape.shared,
                 cu(stream),

@@ -14,6 +14,7 @@ unsafe extern "C" {
     fn tenfold_emulate(
         name: *const c_char,
         grid: c_uint,
+        batch: c_uint,
         threads: c_uint,
         shared: c_uint,
         params: *mut *mut c_void,
@@ -131,12 +132,6 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    unsafe fn fill(&self, to: u64, byte: u8, bytes: usize, _: Stream) -> Result<()> {
-        // SAFETY: as above.
-        unsafe { std::ptr::write_bytes(to as *mut u8, byte, bytes) };
-        Ok(())
-    }
-
     unsafe fn launch(&self, kernel: &'static str, shape: Shape, args: *mut c_void, _: Stream) -> Result<()> {
         let failed = |reason: String| Error::Driver { what: kernel, reason };
         if shape.shared > self.properties.shared_per_block {
@@ -146,7 +141,14 @@ impl Driver for Emulated {
         let mut params = [args];
         // SAFETY: the kernel of that name takes one structure by value, which `args` points at.
         let answer = unsafe {
-            tenfold_emulate(name.as_ptr(), shape.grid, shape.block, shape.shared, params.as_mut_ptr())
+            tenfold_emulate(
+                name.as_ptr(),
+                shape.grid,
+                shape.batch,
+                shape.block,
+                shape.shared,
+                params.as_mut_ptr(),
+            )
         };
         if answer.is_null() {
             return Ok(());

@@ -55,9 +55,21 @@ pub(crate) struct Shape {
     pub block: u32,
     /// Dynamic shared memory of a block, in bytes.
     pub shared: u32,
+    /// How often all of that: once for each tensor of a batch, [`MAX_BATCH`] at most.
+    pub batch: u32,
 }
 
-/// The few things that the engine needs of a device. Copies, fills and launches are queued on a stream and return
+/// The most that [`Shape::batch`] may be.
+pub(crate) const MAX_BATCH: u32 = 65535;
+
+impl Shape {
+    /// For one tensor.
+    pub(crate) const fn new(grid: u32, block: u32, shared: u32) -> Shape {
+        Shape { grid, block, shared, batch: 1 }
+    }
+}
+
+/// The few things that the engine needs of a device. Copies and launches are queued on a stream and return
 /// at once.
 ///
 /// # Safety
@@ -73,7 +85,6 @@ pub(crate) trait Driver: Send + Sync {
     unsafe fn copy_in(&self, to: u64, from: *const u8, bytes: usize, stream: Stream) -> Result<()>;
     unsafe fn copy_out(&self, to: *mut u8, from: u64, bytes: usize, stream: Stream) -> Result<()>;
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<()>;
-    unsafe fn fill(&self, to: u64, byte: u8, bytes: usize, stream: Stream) -> Result<()>;
     unsafe fn launch(
         &self,
         kernel: &'static str,

@@ -8,23 +8,48 @@ use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
 
-/// Both kernels are one block: lengths have to be added up from the first to the last.
-const ONE_BLOCK: Shape = Shape { grid: 1, block: 1024, shared: 0 };
+/// Memory of each tensor of a batch, as the kernels have it: the first one's address, and how many bytes lie between
+/// one and the next.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Each {
+    pub first: u64,
+    pub apart: u64,
+}
+
+impl Each {
+    /// Memory of a tensor that is alone.
+    pub(crate) fn one(first: u64) -> Each {
+        Each { first, apart: 0 }
+    }
+
+    /// Memory that lies `by` bytes further on.
+    pub(crate) fn plus(self, by: usize) -> Each {
+        Each { first: self.first + by as u64, apart: self.apart }
+    }
+}
+
+/// Both kernels are one block a tensor: lengths have to be added up from the first to the last. Few tiles need few
+/// threads, which leave room for others.
+fn one_block(assembly: &Assembly, batch: u32) -> Shape {
+    let threads = if assembly.tiles <= 64 && batch > 1 { 256 } else { 1024 };
+    Shape { grid: 1, block: threads, shared: 0, batch }
+}
 
 /// As the kernels have it; addresses on the device.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Assembly {
-    pub status: u64,
+    pub status: Each,
     /// The header up to the padding before the directory, and where its length in bytes is.
-    pub staged: u64,
-    pub staged_len: u64,
+    pub staged: Each,
+    pub staged_len: Each,
     /// A u32 a tile: its bytes.
-    pub lengths: u64,
+    pub lengths: Each,
     /// A u64 a tile: where it starts.
-    pub offsets: u64,
+    pub offsets: Each,
     pub tiles: u64,
-    pub out: u64,
+    pub out: Each,
     pub out_len: u64,
 }
 
@@ -33,18 +58,18 @@ pub(crate) struct Assembly {
 ///
 /// # Safety
 /// The addresses are good for what `Assembly` says of them.
-pub(crate) unsafe fn layout(device: &Device, assembly: &Assembly, stream: Stream) -> Result<()> {
+pub(crate) unsafe fn layout(device: &Device, assembly: &Assembly, batch: u32, stream: Stream) -> Result<()> {
     // SAFETY: the caller's.
-    unsafe { device.launch("assemble_layout", ONE_BLOCK, assembly, stream) }
+    unsafe { device.launch("assemble_layout", one_block(assembly, batch), assembly, stream) }
 }
 
 /// Queues the checksum of the header.
 ///
 /// # Safety
 /// As for [`layout`].
-pub(crate) unsafe fn seal(device: &Device, assembly: &Assembly, stream: Stream) -> Result<()> {
+pub(crate) unsafe fn seal(device: &Device, assembly: &Assembly, batch: u32, stream: Stream) -> Result<()> {
     // SAFETY: the caller's.
-    unsafe { device.launch("assemble_seal", ONE_BLOCK, assembly, stream) }
+    unsafe { device.launch("assemble_seal", one_block(assembly, batch), assembly, stream) }
 }
 
 /// Words of a slot that holds a stream of `most` words: they leave a coder in chunks, and it needs one more to notice

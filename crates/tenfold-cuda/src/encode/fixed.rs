@@ -3,8 +3,9 @@
 
 use tenfold::format::{MAX_CLASSES, OFFSETS};
 
+use super::assemble::Each;
 use super::levels::Encoder;
-use super::{Call, EncodeRequest};
+use super::{Batch, Call, EncodeRequest};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::Result;
@@ -41,8 +42,8 @@ pub struct FixedPlan {
 /// As the kernels have it.
 #[repr(C)]
 struct Args {
-    plan: u64,
-    counts: u64,
+    plan: Each,
+    counts: Each,
     step: f64,
     bound: f64,
     width: u64,
@@ -69,7 +70,7 @@ fn values(request: &EncodeRequest) -> usize {
 
 /// Bytes of workspace that [`encode_fixed`] needs.
 pub fn fixed_workspace_len(device: &Device, request: &EncodeRequest, plan: &FixedPlan) -> Result<usize> {
-    Encoder::len(device, request, values(request), plan.nu)
+    Ok(Encoder::len(device, request, values(request), Batch::ONE, plan.nu)?.0)
 }
 
 /// Queues the encoding of a tensor by a plan.
@@ -84,13 +85,14 @@ pub unsafe fn encode_fixed(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    let call = Call { device, request, values: values(request), status, workspace, stream };
+    let call =
+        Call { device, request, values: values(request), batch: Batch::ONE, status, workspace, stream };
     let encoder = Encoder::new(&call, plan.nu)?;
     let (at, counts) = encoder.plan_and_counts();
     let (max_u, lambda) = if plan.nu == 0 { (1.6e7, 0.30) } else { (1e5, 0.27) };
     let mut args = Args {
-        plan: at,
-        counts,
+        plan: Each::one(at),
+        counts: Each::one(counts),
         step: plan.step,
         bound: plan.bound.unwrap_or(0.0),
         width: plan.width,
@@ -113,7 +115,7 @@ pub unsafe fn encode_fixed(
     args.offsets[1..].iter_mut().zip(plan.offsets).for_each(|(to, from)| *to = from as i32);
     args.thresholds.iter_mut().zip(&plan.thresholds).for_each(|(to, &from)| *to = from);
     args.low.iter_mut().zip(&plan.low).for_each(|(to, &from)| *to = from);
-    let shape = |block| Shape { grid: 1, block, shared: 0 };
+    let shape = |block| Shape::new(1, block, 0);
     // SAFETY: the caller's.
     unsafe {
         encoder.open()?;

@@ -2,7 +2,8 @@
 
 use tenfold::format::{MAX_CLASSES, MAX_LANES, MAX_SCALE_BITS};
 
-use super::assemble::{Pieces, slot_words};
+use super::Batch;
+use super::assemble::{Each, Pieces, slot_words};
 use super::rate::{self, Job};
 use crate::constants::{
     LEVELS_TILE_BYTES, PACK_RING, PACK_SHARED, PLAN_BYTES, SEARCH_SHARED, WIDE_WARP_SHARED, WRITE_SHARED,
@@ -27,6 +28,10 @@ const BLOCKS: u32 = 2;
 const COUNT_VALUES: u64 = 4096;
 /// Escapes of a tile that are kept, at most.
 const ESCAPES: usize = 512;
+/// Blocks that make tables and pack lists of scales.
+const TABLE_BLOCKS: u32 = 16;
+/// Bytes that a block clears before a pass.
+const CLEAR_BYTES: usize = 32 << 10;
 /// Shared memory that kernels take beside what they are given.
 const STATIC: u32 = 1 << 10;
 
@@ -35,40 +40,46 @@ const STATIC: u32 = 1 << 10;
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
     pub job: Job,
-    pub plan: u64,
-    pub pass: u64,
-    pub codes: u64,
-    pub decisions: u64,
+    pub plan: Each,
+    pub pass: Each,
+    pub codes: Each,
+    pub decisions: Each,
     pub warp_decisions: u64,
-    pub words: u64,
+    pub words: Each,
     pub slot_words: u32,
     pub escape_room: u32,
-    pub states: u64,
-    pub escapes: u64,
-    pub tiles: u64,
-    pub lengths: u64,
-    pub starts: u64,
-    pub counts: u64,
-    pub freq: u64,
-    pub sums: u64,
+    pub states: Each,
+    pub escapes: Each,
+    pub tiles: Each,
+    pub lengths: Each,
+    pub starts: Each,
+    pub counts: Each,
+    pub freq: Each,
+    pub sums: Each,
     pub sum_count: u32,
     pub measure: u32,
-    pub header: u64,
+    pub header: Each,
     pub header_room: u64,
-    pub header_len: u64,
+    pub header_front: u64,
+    pub header_len: Each,
 }
 
 /// How the kernels are launched: no more blocks than run at once, no wider than there are tiles for.
 pub(super) struct Shapes {
+    /// For what one block clears, and for tables and lists of scales.
+    pub clear: Shape,
+    pub tables: Shape,
     pub search: Shape,
     pub pack: Shape,
     pub write: Shape,
 }
 
 impl Shapes {
-    pub(super) fn new(device: &Device, job: &Job) -> Result<Shapes> {
+    /// For a batch, whose tensors share the device.
+    pub(super) fn new(device: &Device, job: &Job, batch: Batch) -> Result<Shapes> {
+        let (batch, full) = (batch.count, batch.full);
         let properties = device.properties();
-        let at_once = properties.multiprocessors.max(1) * BLOCKS;
+        let at_once = (properties.multiprocessors.max(1) * BLOCKS).div_ceil(full);
         let most = properties.shared_per_block.saturating_sub(STATIC);
         let shape = |work: usize, fixed: usize, each: usize| {
             let (fixed, each) = (fixed as u32, each as u32);
@@ -79,7 +90,7 @@ impl Shapes {
             }
             let warps = work.div_ceil(at_once).min(WARPS).min(room);
             let grid = work.div_ceil(warps).min(at_once * (WARPS / warps).max(1));
-            Ok(Shape { grid, block: 32 * warps, shared: fixed + warps * each })
+            Ok(Shape { grid, block: 32 * warps, shared: fixed + warps * each, batch })
         };
         let tiles = job.tiles as usize;
         // A scalar quantiser may take values in any order; a wide trellis takes a warp a lane, and keeps its metrics in
@@ -92,13 +103,28 @@ impl Shapes {
         let search = shape(work, SEARCH_SHARED, metrics)?;
         let pack = shape(tiles, PACK_SHARED, PACK_RING * 2)?;
         let write = shape(tiles, WRITE_SHARED, WRITE_WARP_SHARED)?;
-        Ok(Shapes { search, pack, write })
+        // A thread packs 32 bits of a list of scales at a time; a block more makes the tables.
+        let (rows, width) = lists(job);
+        let words = (rows + width) * MAX_SCALE_BITS as usize / 32;
+        let blocks =
+            |each: usize, most: u32| u32::try_from(words.div_ceil(each)).unwrap_or(most).clamp(1, most);
+        let tables = Shape { grid: 1 + blocks(1024, TABLE_BLOCKS - 1), block: 1024, shared: 0, batch };
+        let cleared = SETS * 256 * 8 + STAGED + words * 4 + tiles * LEVELS_TILE_BYTES;
+        let clear = u32::try_from(cleared / CLEAR_BYTES).unwrap_or(u32::MAX).clamp(1, at_once);
+        let clear = Shape { grid: clear, block: 256, shared: 0, batch };
+        Ok(Shapes { clear, tables, search, pack, write })
     }
 
     /// Warps that search at once.
     fn searchers(&self) -> usize {
         (self.search.grid * (self.search.block / 32)) as usize
     }
+}
+
+/// Rows of the class map, at most, and the values of one: rows are those of the tensor, or runs.
+fn lists(job: &Job) -> (usize, usize) {
+    let least = if job.cols >= LEAST_WIDTH { job.cols.min(RUN) } else { RUN };
+    (job.values.div_ceil(least) as usize, job.cols.max(RUN) as usize)
 }
 
 /// Where things are in the workspace, in bytes from its start.
@@ -129,9 +155,7 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn new(job: &Job, shapes: &Shapes, rate_len: usize) -> Layout {
         let (tiles, steps, values) = (job.tiles as usize, job.steps as usize, job.tile_values as usize);
-        // Rows of the class map are those of the tensor, or runs.
-        let least = if job.cols >= LEAST_WIDTH { job.cols.min(RUN) } else { RUN };
-        let (rows, width) = (job.values.div_ceil(least) as usize, job.cols.max(RUN) as usize);
+        let (rows, width) = lists(job);
         let header_room =
             (STAGED + (rows + width).div_ceil(8) * MAX_SCALE_BITS as usize).next_multiple_of(16);
         let slot_words = slot_words(values);
@@ -169,8 +193,8 @@ impl Layout {
         }
     }
 
-    pub(super) fn pass(&self, job: &Job, shapes: &Shapes, base: u64) -> Pass {
-        let at = |offset: usize| base + offset as u64;
+    pub(super) fn pass(&self, job: &Job, shapes: &Shapes, base: Each) -> Pass {
+        let at = |offset: usize| base.plus(offset);
         Pass {
             job: *job,
             plan: at(self.plan),
@@ -193,6 +217,7 @@ impl Layout {
             measure: rate::measures(job.goal) as u32,
             header: at(self.header),
             header_room: self.header_room as u64,
+            header_front: STAGED as u64,
             header_len: at(self.said + size_of::<Status>()),
         }
     }

@@ -7,14 +7,14 @@
 use tenfold::format::Geometry;
 use tenfold::{Dtype, Goal, TINY};
 
-use super::assemble::{self, Assembly};
-use super::layout::{Layout, Pass, SETS, Shapes};
-use super::rate::{self, Job};
-use super::{Call, EncodeRequest, dims, lossless};
-use crate::constants::{LEVELS_TILE_BYTES, PLAN_BYTES};
-use crate::device::{Device, DeviceSlice};
+use super::assemble::{self, Assembly, Each};
+use super::layout::{Layout, Pass, Shapes};
+use super::rate::{self, Job, Places};
+use super::{Batch, Call, EncodeRequest, dims, lossless};
+use crate::device::Device;
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
+use crate::status::Status;
 
 /// Values from which on there are tiles enough for longer lanes: a warp takes one, and it takes thousands to keep a
 /// device busy. Against the CPU's choice this costs at most 0.006 bits a value; shorter lanes are the caller's to ask
@@ -22,8 +22,6 @@ use crate::error::{Error, Result};
 const MANY: usize = 256 << 20;
 /// Bytes of a header that lists of scales may take, at the most.
 const LISTS: usize = 1 << 31;
-/// Blocks that make tables and pack lists of scales.
-const TABLE_BLOCKS: u32 = 16;
 
 #[repr(C)]
 struct Write {
@@ -33,9 +31,8 @@ struct Write {
 
 #[repr(C)]
 struct Turn {
-    plan: u64,
-    status: u64,
-    pass: u64,
+    pass: Pass,
+    status: Each,
 }
 
 /// Kernels for a dtype: scalar, trellis of few states, of many; packing, writing.
@@ -61,21 +58,19 @@ fn kernels(dtype: Dtype) -> [&'static str; 5] {
     }
 }
 
-/// One tensor on its way to a blob.
+/// A batch of tensors on their way to blobs.
 pub(super) struct Encoder<'a> {
     device: &'a Device,
     stream: Stream,
-    status: u64,
     kernels: [&'static str; 5],
     shapes: Shapes,
     pass: Pass,
     assembly: Assembly,
-    plan: DeviceSlice,
-    rate: DeviceSlice,
+    places: Places,
 }
 
 /// What the host knows of a tensor.
-fn job_of(request: &EncodeRequest, values: usize, nu: u32) -> Result<Job> {
+fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u32) -> Result<Job> {
     let (goal, target) = rate::goal_of(request.options.goal, values as u64, request.dtype)
         .ok_or_else(|| Error::InvalidArgument("a goal that is no lossy one".into()))?;
     if !request.dtype.is_float() {
@@ -86,7 +81,7 @@ fn job_of(request: &EncodeRequest, values: usize, nu: u32) -> Result<Job> {
     let tiles = geometry.tiles(values);
     assemble::check_tiles(tiles, LISTS)?;
     Ok(Job {
-        data: request.tensor.address,
+        data: Each { first: request.tensor.address, apart: batch.tensor as u64 },
         values: values as u64,
         cols: request.shape.last().map_or(1, |&c| c as u64),
         dtype: request.dtype.id() as u32,
@@ -97,8 +92,7 @@ fn job_of(request: &EncodeRequest, values: usize, nu: u32) -> Result<Job> {
         steps: geometry.steps as u32,
         tile_values: geometry.tile_values() as u64,
         tiles: tiles as u64,
-        out: request.out.address,
-        out_len: request.out.len as u64,
+        out: Each { first: request.out.address, apart: batch.out as u64 },
         dims: request.shape.len() as u32,
         shape: dims(&request.shape),
     })
@@ -109,10 +103,11 @@ fn prepared(
     device: &Device,
     request: &EncodeRequest,
     values: usize,
+    batch: Batch,
     nu: u32,
 ) -> Result<(Job, Shapes, Layout)> {
-    let job = job_of(request, values, nu)?;
-    let shapes = Shapes::new(device, &job)?;
+    let job = job_of(request, values, batch, nu)?;
+    let shapes = Shapes::new(device, &job, batch)?;
     let rate_len = rate::workspace_len(device, &job)?;
     let layout = Layout::new(&job, &shapes, rate_len);
     Ok((job, shapes, layout))
@@ -120,10 +115,15 @@ fn prepared(
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(call: &Call<'a>, nu: u32) -> Result<Encoder<'a>> {
-        let Call { device, request, values, status, workspace, stream } = *call;
-        let (job, shapes, layout) = prepared(device, request, values, nu)?;
-        let workspace = layout.pieces.within(workspace)?;
-        let pass = layout.pass(&job, &shapes, workspace.address);
+        let Call { device, request, values, batch, status, workspace, stream } = *call;
+        let (job, shapes, layout) = prepared(device, request, values, batch, nu)?;
+        let apart = stride(&layout)?;
+        let all = (batch.count as usize - 1)
+            .checked_mul(apart)
+            .and_then(|n| n.checked_add(layout.pieces.len().ok()?));
+        let workspace = workspace.part(0, all.unwrap_or(usize::MAX))?;
+        let base = Each { first: workspace.address, apart: apart as u64 };
+        let pass = layout.pass(&job, &shapes, base);
         let assembly = Assembly {
             status: pass.pass,
             staged: pass.header,
@@ -132,28 +132,40 @@ impl<'a> Encoder<'a> {
             offsets: pass.starts,
             tiles: job.tiles,
             out: job.out,
-            out_len: job.out_len,
+            out_len: request.out.len as u64,
         };
-        let plan = workspace.part(layout.plan, PLAN_BYTES)?;
-        let rate = workspace.part(layout.rate, workspace.len - layout.rate)?;
-        let (status, kernels) = (status.address, kernels(request.dtype));
-        Ok(Encoder { device, stream, status, kernels, shapes, pass, assembly, plan, rate })
+        let status = Each { first: status.address, apart: size_of::<Status>() as u64 };
+        let places =
+            Places { plan: pass.plan, status, workspace: base.plus(layout.rate), batch: batch.count };
+        Ok(Encoder { device, stream, kernels: kernels(request.dtype), shapes, pass, assembly, places })
     }
 
-    /// Bytes of workspace.
-    pub(super) fn len(device: &Device, request: &EncodeRequest, values: usize, nu: u32) -> Result<usize> {
-        prepared(device, request, values, nu)?.2.pieces.len()
+    /// Bytes of workspace for one tensor of a batch, and how many lie between it and the next one's.
+    pub(super) fn len(
+        device: &Device,
+        request: &EncodeRequest,
+        values: usize,
+        batch: Batch,
+        nu: u32,
+    ) -> Result<(usize, usize)> {
+        let layout = prepared(device, request, values, batch, nu)?.2;
+        Ok((layout.pieces.len()?, stride(&layout)?))
     }
 
     /// Where the plan is, and the counts of the last pass.
     pub(super) fn plan_and_counts(&self) -> (u64, u64) {
-        (self.pass.plan, self.pass.counts)
+        (self.pass.plan.first, self.pass.counts.first)
     }
 
-    unsafe fn turn(&self, kernel: &'static str) -> Result<()> {
-        let args = Turn { plan: self.pass.plan, status: self.status, pass: self.pass.pass };
+    unsafe fn turn(&self, kernel: &'static str, shape: Shape) -> Result<()> {
+        let args = Turn { pass: self.pass, status: self.places.status };
         // SAFETY: the caller's.
-        unsafe { self.device.launch(kernel, Shape { grid: 1, block: 32, shared: 0 }, &args, self.stream) }
+        unsafe { self.device.launch(kernel, shape, &args, self.stream) }
+    }
+
+    /// For kernels that are a thread a tensor.
+    fn thread(&self) -> Shape {
+        Shape { grid: 1, block: 32, shared: 0, batch: self.places.batch }
     }
 
     /// Queues what comes before a plan.
@@ -162,26 +174,19 @@ impl<'a> Encoder<'a> {
     /// As for [`super::encode`]; the same holds for all that follow.
     pub(super) unsafe fn open(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn("levels_pass_open") }
+        unsafe { self.turn("levels_pass_open", self.thread()) }
     }
 
     /// Queues a pass over the tensor with the plan as it then is.
     pub(super) unsafe fn pass(&self) -> Result<()> {
         let (pass, stream) = (&self.pass, self.stream);
         let [count, trellis, wide, pack, write] = self.kernels;
-        let fill = |at: u64, len: usize| {
-            // SAFETY: pieces of the workspace.
-            unsafe { self.device.driver.fill(at, 0, len, stream) }
-        };
         // SAFETY: the caller's.
         let launch = |name, shape| unsafe { self.device.launch(name, shape, pass, stream) };
 
         // 1. Levels. Which machine is in use only the device knows: a plan may fall back to a scalar quantiser.
         // SAFETY: the caller's.
-        unsafe { self.turn("levels_pass_begin")? };
-        fill(pass.counts, SETS * 256 * 8)?;
-        fill(pass.header, pass.header_room as usize)?;
-        fill(pass.tiles, pass.job.tiles as usize * LEVELS_TILE_BYTES)?;
+        unsafe { self.turn("levels_pass_begin", self.shapes.clear)? };
         launch(count, self.shapes.search)?;
         match pass.job.nu {
             0 => {}
@@ -189,58 +194,69 @@ impl<'a> Encoder<'a> {
             _ => launch(wide, self.shapes.search)?,
         }
         // 2. Tables and header, then every tile's stream and length.
-        launch("levels_tables", Shape { grid: TABLE_BLOCKS, block: 1024, shared: 0 })?;
+        launch("levels_tables", self.shapes.tables)?;
         launch(pack, self.shapes.pack)?;
         // 3. Everything at its place.
         let args = Write { pass: *pass, assembly: self.assembly };
         // SAFETY: the caller's.
         unsafe {
-            assemble::layout(self.device, &self.assembly, stream)?;
+            assemble::layout(self.device, &self.assembly, self.places.batch, stream)?;
             self.device.launch(write, self.shapes.write, &args, stream)?;
-            assemble::seal(self.device, &self.assembly, stream)?;
-            self.turn("levels_pass_end")
+            assemble::seal(self.device, &self.assembly, self.places.batch, stream)?;
+            self.turn("levels_pass_end", self.thread())
         }
     }
 
     /// Queues what the caller is told.
     pub(super) unsafe fn close(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn("levels_pass_close") }
+        unsafe { self.turn("levels_pass_close", self.thread()) }
     }
 }
 
 /// Whether a tensor is so small that its goal is met losslessly.
-fn is_tiny(request: &EncodeRequest, values: usize) -> bool {
+pub(super) fn is_tiny(request: &EncodeRequest, values: usize) -> bool {
     values == 0 || (values < TINY && !matches!(request.options.goal, Goal::MaxBytes(_)))
 }
 
-/// Bytes of workspace.
-pub(super) fn workspace_len(device: &Device, request: &EncodeRequest, values: usize) -> Result<usize> {
-    if is_tiny(request, values) {
-        return lossless::workspace_len(request, values);
-    }
-    Encoder::len(device, request, values, request.options.effort.log2_states() as u32)
+/// Bytes between a tensor's workspace and that of the next.
+fn stride(layout: &Layout) -> Result<usize> {
+    Ok(layout.pieces.len()?.next_multiple_of(256))
 }
 
-/// Queues the encoding of a tensor.
+/// Bytes of workspace for one tensor of a batch, and from one to the next.
+pub(super) fn workspace_len(
+    device: &Device,
+    request: &EncodeRequest,
+    values: usize,
+    batch: Batch,
+) -> Result<(usize, usize)> {
+    if is_tiny(request, values) {
+        let len = lossless::workspace_len(request, values)?;
+        return Ok((len, len));
+    }
+    Encoder::len(device, request, values, batch, request.options.effort.log2_states() as u32)
+}
+
+/// Queues the encoding of a batch of tensors; one tensor alone where they are so small that they are lossless.
 ///
 /// # Safety
 /// As for [`super::encode`].
 pub(super) unsafe fn encode(call: &Call) -> Result<()> {
-    let Call { device, request, status, stream, .. } = *call;
+    let Call { device, request, stream, .. } = *call;
     if is_tiny(request, call.values) {
         // SAFETY: the caller's.
         return unsafe { lossless::encode(call) };
     }
     let encoder = Encoder::new(call, request.options.effort.log2_states() as u32)?;
-    let (job, plan, rate) = (&encoder.pass.job, encoder.plan, encoder.rate);
+    let (job, places) = (&encoder.pass.job, encoder.places);
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
         encoder.open()?;
-        rate::queue_plan(device, job, plan, status, rate, stream)?;
+        rate::queue_plan(device, job, places, stream)?;
         for pass in 0..rate::passes(job.goal) {
             encoder.pass()?;
-            rate::queue_judge(device, job, plan, status, rate, pass, stream)?;
+            rate::queue_judge(device, job, places, pass, stream)?;
         }
         encoder.close()
     }

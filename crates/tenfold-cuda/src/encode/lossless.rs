@@ -3,7 +3,7 @@
 
 use tenfold::format::{Geometry, MAX_LANES};
 
-use super::assemble::{self, Assembly, Pieces, slot_words};
+use super::assemble::{self, Assembly, Each, Pieces, slot_words};
 use super::{Call, EncodeRequest, dims};
 use crate::constants::{COUNT_BYTES, MAX_DIMS, PACK_RING};
 use crate::device::{Device, DeviceSlice};
@@ -91,13 +91,13 @@ impl Layout {
         let at = |offset: usize| base + offset as u64;
         Args {
             assembly: Assembly {
-                status: status.address,
-                staged: at(self.staged),
-                staged_len: at(self.said),
-                lengths: at(self.lengths),
-                offsets: at(self.offsets),
+                status: Each::one(status.address),
+                staged: Each::one(at(self.staged)),
+                staged_len: Each::one(at(self.said)),
+                lengths: Each::one(at(self.lengths)),
+                offsets: Each::one(at(self.offsets)),
                 tiles: self.tiles as u64,
-                out: request.out.address,
+                out: Each::one(request.out.address),
                 out_len: request.out.len as u64,
             },
             data: request.tensor.address,
@@ -137,7 +137,7 @@ pub(super) fn workspace_len(request: &EncodeRequest, values: usize) -> Result<us
 /// # Safety
 /// As for [`super::encode`].
 pub(super) unsafe fn encode(call: &Call) -> Result<()> {
-    let Call { device, request, values, status, workspace, stream } = *call;
+    let Call { device, request, values, status, workspace, stream, .. } = *call;
     let layout = Layout::new(request, values)?;
     let workspace = layout.pieces.within(workspace)?;
     let args = layout.args(request, values, status, workspace.address);
@@ -150,7 +150,7 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
         // SAFETY: the caller vouches for the memory, whose sizes were checked above.
         unsafe { device.launch(name, shape, &args, stream) }
     };
-    let one = Shape { grid: 1, block: 256, shared: 0 };
+    let one = Shape::new(1, 256, 0);
 
     launch("lossless_count_begin", one, false)?;
     let sampled = args.sampled != 0;
@@ -168,12 +168,12 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
         launch(tiles, grid.tiles, true)?;
     }
     // SAFETY: as above.
-    unsafe { assemble::layout(device, &args.assembly, stream)? };
+    unsafe { assemble::layout(device, &args.assembly, 1, stream)? };
     if values > 0 {
         launch(write, grid.write, false)?;
     }
     // SAFETY: as above.
-    unsafe { assemble::seal(device, &args.assembly, stream) }
+    unsafe { assemble::seal(device, &args.assembly, 1, stream) }
 }
 
 /// Kernels for elements of a size.
@@ -207,10 +207,10 @@ impl Grids {
         let warps = (properties.shared_per_block.saturating_sub(tables) / rings).clamp(1, BLOCK_WARPS);
         let shape = |warps: u32, shared: u32| {
             let room = properties.shared_per_block / shared.max(1);
-            Shape { grid: blocks((WARPS / warps).min(room).max(1)), block: 32 * warps, shared }
+            Shape::new(blocks((WARPS / warps).min(room).max(1)), 32 * warps, shared)
         };
         Grids {
-            count: Shape { grid: blocks(1), block: 1024, shared: histograms },
+            count: Shape::new(blocks(1), 1024, histograms),
             tiles: shape(warps, tables + warps * rings),
             write: shape(BLOCK_WARPS, 0),
         }

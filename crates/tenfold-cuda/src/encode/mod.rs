@@ -4,6 +4,7 @@
 //! leaves that in a [`Status`] beside the blob.
 
 mod assemble;
+mod batch;
 mod fixed;
 mod layout;
 mod levels;
@@ -12,6 +13,7 @@ mod rate;
 
 use tenfold::{Dtype, EncodeOptions, Goal};
 
+pub use batch::{EncodeBatch, encode_batch, encode_batch_workspace_len};
 #[doc(hidden)]
 pub use fixed::{FixedPlan, encode_fixed, fixed_workspace_len};
 
@@ -89,12 +91,28 @@ pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
     Ok(())
 }
 
-/// A tensor to encode, and what the device does that with.
+/// Tensors that one queue of kernels encodes, and how many bytes lie between one and the next, and between their blobs.
+#[derive(Debug, Clone, Copy)]
+struct Batch {
+    count: u32,
+    /// Tensors that kernels are laid out for: `count`, or that of a fuller queue before this one.
+    full: u32,
+    tensor: usize,
+    out: usize,
+}
+
+impl Batch {
+    const ONE: Batch = Batch { count: 1, full: 1, tensor: 0, out: 0 };
+}
+
+/// A tensor to encode, or the first of a batch, and what the device does that with.
 struct Call<'a> {
     device: &'a Device,
     request: &'a EncodeRequest,
     /// Elements of the tensor.
     values: usize,
+    batch: Batch,
+    /// One status a tensor, one after the other.
     status: DeviceSlice,
     workspace: DeviceSlice,
     stream: Stream,
@@ -112,7 +130,7 @@ pub fn encode_workspace_len(device: &Device, request: &EncodeRequest) -> Result<
     let values = request.check()?;
     match request.options.goal {
         Goal::Lossless => lossless::workspace_len(request, values),
-        _ => levels::workspace_len(device, request, values),
+        _ => Ok(levels::workspace_len(device, request, values, Batch::ONE)?.0),
     }
 }
 
@@ -138,7 +156,7 @@ pub unsafe fn encode(
             "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
         ));
     }
-    let call = Call { device, request, values, status, workspace, stream };
+    let call = Call { device, request, values, batch: Batch::ONE, status, workspace, stream };
     // SAFETY: the caller's.
     unsafe {
         match request.options.goal {

@@ -5,8 +5,9 @@
 
 use tenfold::{Dtype, Goal};
 
-use crate::constants::{MAX_DIMS, PLAN_BYTES, RATE_BYTES, TRIAL_SHARED};
-use crate::device::{Device, DeviceSlice};
+use super::assemble::Each;
+use crate::constants::{MAX_DIMS, RATE_BYTES, TRIAL_SHARED};
+use crate::device::Device;
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
 
@@ -59,7 +60,7 @@ const LEAST_SHARED: u32 = CLASSES_SHARED + (2 << 10);
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
-    pub data: u64,
+    pub data: Each,
     /// Elements, and those of a row.
     pub values: u64,
     pub cols: u64,
@@ -72,8 +73,7 @@ pub(super) struct Job {
     pub steps: u32,
     pub tile_values: u64,
     pub tiles: u64,
-    pub out: u64,
-    pub out_len: u64,
+    pub out: Each,
     pub dims: u32,
     pub shape: [u64; MAX_DIMS],
 }
@@ -112,18 +112,18 @@ pub(super) fn measures(goal: u32) -> bool {
 #[derive(Clone, Copy)]
 struct Args {
     job: Job,
-    plan: u64,
-    rate: u64,
-    status: u64,
-    row_parts: u64,
-    col_parts: u64,
-    parts: u64,
-    row_logs: u64,
-    col_logs: u64,
-    row_scale: u64,
-    col_scale: u64,
-    sample: u64,
-    sample_class: u64,
+    plan: Each,
+    rate: Each,
+    status: Each,
+    row_parts: Each,
+    col_parts: Each,
+    parts: Each,
+    row_logs: Each,
+    col_logs: Each,
+    row_scale: Each,
+    col_scale: Each,
+    sample: Each,
+    sample_class: Each,
     width: u64,
     rows: u64,
     tabular: u32,
@@ -141,38 +141,43 @@ struct Args {
     passes: u32,
 }
 
-/// The search for one tensor's plan: arguments with everything in its place, and how long the workspace is.
+/// Where a search has its memory, for each tensor of a batch: the plan, what the caller is told, and a workspace. All
+/// start at multiples of 16.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places {
+    pub plan: Each,
+    pub status: Each,
+    pub workspace: Each,
+    /// Tensors of the batch.
+    pub batch: u32,
+}
+
+/// The search for the plans of a batch: arguments with everything in its place, and how long a workspace is.
 struct Search<'a> {
     device: &'a Device,
     args: Args,
     len: usize,
+    batch: u32,
     stream: Stream,
 }
 
 /// Bytes that [`queue_plan`] and [`queue_judge`] need for a job beside its plan.
 pub(super) fn workspace_len(device: &Device, job: &Job) -> Result<usize> {
-    Ok(Search::new(device, job, 0, 0, 0, Stream::DEFAULT)?.len)
+    let nowhere = Each::one(0);
+    let places = Places { plan: nowhere, status: nowhere, workspace: nowhere, batch: 1 };
+    Ok(Search::new(device, job, places, Stream::DEFAULT)?.len)
 }
 
-/// Queues what decides on a plan. `plan` has room for [`PLAN_BYTES`], `workspace` for what [`workspace_len`] says.
+/// Queues what decides on a plan. Plans have room for `PLAN_BYTES`, workspaces for what [`workspace_len`] says.
 ///
 /// # Safety
-/// All memory is memory of this device, is as long as it says, does not overlap, and is neither freed nor used otherwise
-/// until the stream has passed this call and all judging. Plan and workspace start at multiples of 16.
-pub(super) unsafe fn queue_plan(
-    device: &Device,
-    job: &Job,
-    plan: DeviceSlice,
-    status: DeviceSlice,
-    workspace: DeviceSlice,
-    stream: Stream,
-) -> Result<()> {
-    let plan = plan.part(0, PLAN_BYTES)?;
-    let mut search = Search::new(device, job, plan.address, status.address, workspace.address, stream)?;
-    workspace.part(0, search.len)?;
-    // SAFETY: the caller's; the state lies at the start of the workspace.
+/// All memory is memory of this device, is as long as it must be, does not overlap, and is neither freed nor used
+/// otherwise until the stream has passed this call and all judging.
+pub(super) unsafe fn queue_plan(device: &Device, job: &Job, places: Places, stream: Stream) -> Result<()> {
+    let mut search = Search::new(device, job, places, stream)?;
+    // SAFETY: the caller's.
     unsafe {
-        device.driver.fill(search.args.rate, 0, RATE_BYTES, stream)?;
+        search.launch("rate_scan_open", search.blocks(8), SCAN_THREADS as u32, 0)?;
         search.statistics()?;
         search.first_plan()?;
         search.refine()
@@ -186,13 +191,11 @@ pub(super) unsafe fn queue_plan(
 pub(super) unsafe fn queue_judge(
     device: &Device,
     job: &Job,
-    plan: DeviceSlice,
-    status: DeviceSlice,
-    workspace: DeviceSlice,
+    places: Places,
     pass: u32,
     stream: Stream,
 ) -> Result<()> {
-    let mut search = Search::new(device, job, plan.address, status.address, workspace.address, stream)?;
+    let mut search = Search::new(device, job, places, stream)?;
     search.args.pass = pass;
     search.args.passes = passes(job.goal);
     // SAFETY: the caller's.
@@ -200,14 +203,7 @@ pub(super) unsafe fn queue_judge(
 }
 
 impl<'a> Search<'a> {
-    fn new(
-        device: &'a Device,
-        job: &Job,
-        plan: u64,
-        status: u64,
-        workspace: u64,
-        stream: Stream,
-    ) -> Result<Search<'a>> {
+    fn new(device: &'a Device, job: &Job, places: Places, stream: Stream) -> Result<Search<'a>> {
         let dtype = Dtype::from_id(job.dtype as u8).filter(|d| d.is_float());
         let Some(dtype) = dtype else {
             return Err(Error::InvalidArgument("only floats are quantised".into()));
@@ -241,17 +237,17 @@ impl<'a> Search<'a> {
         };
         let stride = |count: u32| (taken as u32).div_ceil(count).max(1);
 
-        let mut at = workspace;
+        let mut at = 0;
         let mut take = |bytes: u64| {
-            let here = at;
+            let here = Each { first: places.workspace.first + at, apart: places.workspace.apart };
             at += bytes.next_multiple_of(16);
             here
         };
         let args = Args {
             job: *job,
-            plan,
+            plan: places.plan,
             rate: take(RATE_BYTES as u64),
-            status,
+            status: places.status,
             row_parts: take(pieces * rows * 4),
             col_parts: take(if tabular { bands * width * 4 } else { 0 }),
             parts: take(stripes * bands * 32),
@@ -277,20 +273,20 @@ impl<'a> Search<'a> {
             pass: 0,
             passes: 1,
         };
-        let len = usize::try_from(at - workspace)
+        let len = usize::try_from(at)
             .map_err(|_| Error::InvalidArgument("a workspace larger than the address space".into()))?;
-        Ok(Search { device, args, len, stream })
+        Ok(Search { device, args, len, batch: places.batch, stream })
     }
 
     unsafe fn launch(&self, kernel: &'static str, grid: u64, block: u32, shared: u32) -> Result<()> {
-        let shape = Shape { grid: grid.clamp(1, 1 << 30) as u32, block, shared };
+        let shape = Shape { grid: grid.clamp(1, 1 << 30) as u32, block, shared, batch: self.batch };
         // SAFETY: the caller's.
         unsafe { self.device.launch(kernel, shape, &self.args, self.stream) }
     }
 
-    /// As many blocks as there is work for, but no more than fill the device some times over.
+    /// Blocks of each tensor: as many as there is work for, but no more than fill the device some times over.
     fn blocks(&self, work: u64) -> u64 {
-        work.min(self.device.properties().multiprocessors as u64 * 8)
+        work.min((self.device.properties().multiprocessors as u64 * 8).div_ceil(self.batch as u64))
     }
 
     /// 1. One look at everything, and another in a better unit where the device finds that it must.
@@ -402,8 +398,10 @@ impl<'a> Search<'a> {
         let windows = self.args.taken.div_ceil(stride) as u64;
         let multiprocessors = self.device.properties().multiprocessors as u64;
         // Blocks have four warps. A warp takes a window, or a lane of one; few windows are spread over all of the device.
-        let narrow = windows.div_ceil(4).max(windows.min(multiprocessors));
-        let wide = (windows * 8).min(multiprocessors * 2);
+        let most = |blocks: u64| blocks.div_ceil(self.batch as u64);
+        let narrow =
+            windows.div_ceil(4).min(most(multiprocessors * 8)).max(windows.min(most(multiprocessors)));
+        let wide = (windows * 8).min(most(multiprocessors * 2));
         // SAFETY: the caller's.
         unsafe {
             self.launch("rate_trial_narrow", narrow, 128, TRIAL_SHARED as u32)?;

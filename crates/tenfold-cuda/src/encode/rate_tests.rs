@@ -4,6 +4,7 @@ use tenfold::format::Geometry;
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 use super::*;
+use crate::constants::PLAN_BYTES;
 use crate::memory::Buffer;
 use crate::status::Status;
 
@@ -65,7 +66,7 @@ impl Bench {
         let geometry = Geometry::of_levels(sample.len(), 0, usize::MAX);
         let (goal, target) = goal_of(goal, values, sample.dtype).unwrap();
         let job = Job {
-            data: tensor.slice().address,
+            data: Each::one(tensor.slice().address),
             values,
             cols: sample.shape.last().copied().unwrap_or(1) as u64,
             dtype: sample.dtype.id() as u32,
@@ -76,8 +77,7 @@ impl Bench {
             steps: geometry.steps as u32,
             tile_values: geometry.tile_values() as u64,
             tiles: geometry.tiles(sample.len()) as u64,
-            out: 0,
-            out_len: 0,
+            out: Each::one(0),
             dims: sample.shape.len() as u32,
             shape: [0; MAX_DIMS],
         };
@@ -87,10 +87,15 @@ impl Bench {
         Bench { device, job, _tensor: tensor, plan, status, workspace }
     }
 
+    fn places(&self) -> Places {
+        let [plan, status, workspace] =
+            [&self.plan, &self.status, &self.workspace].map(|b| Each::one(b.slice().address));
+        Places { plan, status, workspace, batch: 1 }
+    }
+
     fn plan(&self) -> Decided {
-        let (plan, status, workspace) = (self.plan.slice(), self.status.slice(), self.workspace.slice());
         // SAFETY: all of it is ours and lives long enough.
-        unsafe { queue_plan(&self.device, &self.job, plan, status, workspace, Stream::DEFAULT).unwrap() };
+        unsafe { queue_plan(&self.device, &self.job, self.places(), Stream::DEFAULT).unwrap() };
         self.decided()
     }
 
@@ -107,11 +112,8 @@ impl Bench {
         // SAFETY: as above.
         unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), *plan) };
         self.plan.write(&bytes, Stream::DEFAULT).unwrap();
-        let (plan, status, workspace) = (self.plan.slice(), self.status.slice(), self.workspace.slice());
         // SAFETY: as above.
-        unsafe {
-            queue_judge(&self.device, &self.job, plan, status, workspace, pass, Stream::DEFAULT).unwrap()
-        };
+        unsafe { queue_judge(&self.device, &self.job, self.places(), pass, Stream::DEFAULT).unwrap() };
         self.decided()
     }
 

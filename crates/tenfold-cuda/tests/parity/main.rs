@@ -5,6 +5,7 @@
 //! are counted as ignored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod batch;
 #[path = "../../../tenfold/tests/common/mod.rs"]
 mod common;
 mod corruption;
@@ -39,6 +40,7 @@ fn main() {
         faults::cases(),
         encode_lossless::cases(),
         encode_lossy::cases(),
+        batch::cases(),
         rate::cases(),
         streams::cases(),
     ]

@@ -1,0 +1,167 @@
+//! Many tensors of one shape in one queue of kernels: pages of a cache are small, and thousands of them at once keep a
+//! device as busy as one large tensor does.
+
+use tenfold::{Dtype, EncodeOptions, Goal};
+
+use super::{Batch, Call, EncodeRequest, levels};
+use crate::device::{Device, DeviceSlice};
+use crate::driver::{MAX_BATCH, Stream};
+use crate::error::{Error, Result};
+use crate::status::Status;
+
+/// Tensors of one shape, dtype and goal, at constant distances in memory, each to a blob in a slot of its own.
+///
+/// Every blob is the one that [`encode`](super::encode) makes of that tensor alone.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct EncodeBatch {
+    /// Tensors.
+    pub count: usize,
+    /// Memory from the first tensor on, at a multiple of 16; elements in row-major order.
+    pub tensors: DeviceSlice,
+    /// Bytes from one tensor to the next, a multiple of 16. Default: those of a tensor.
+    pub tensor_stride: usize,
+    /// Dtype of the elements.
+    pub dtype: Dtype,
+    /// Shape of each tensor, outermost dimension first; 16 dimensions at most.
+    pub shape: Vec<usize>,
+    /// Memory from the first blob on, at a multiple of 16.
+    pub blobs: DeviceSlice,
+    /// Bytes of a slot, a multiple of 16: the room for a blob, and from one to the next. Default: what `blobs` has
+    /// for each.
+    pub slot: usize,
+    /// What to reach for each tensor; a lossy goal.
+    pub options: EncodeOptions,
+}
+
+impl EncodeBatch {
+    /// Tensors one after the other, and memory that their blobs have equal parts of.
+    pub fn new(
+        count: usize,
+        tensors: DeviceSlice,
+        dtype: Dtype,
+        shape: &[usize],
+        blobs: DeviceSlice,
+        options: EncodeOptions,
+    ) -> Self {
+        let bytes = shape.iter().fold(dtype.size(), |n, &d| n.saturating_mul(d));
+        let slot = blobs.len.checked_div(count).unwrap_or(0) / 16 * 16;
+        EncodeBatch {
+            count,
+            tensors,
+            tensor_stride: bytes,
+            dtype,
+            shape: shape.to_vec(),
+            blobs,
+            slot,
+            options,
+        }
+    }
+
+    /// The same with so many bytes from one tensor to the next.
+    pub fn with_tensor_stride(mut self, bytes: usize) -> Self {
+        self.tensor_stride = bytes;
+        self
+    }
+
+    /// The same with slots of so many bytes.
+    pub fn with_slot(mut self, bytes: usize) -> Self {
+        self.slot = bytes;
+        self
+    }
+
+    /// One of the tensors as a request of its own; everything that the host can know has been checked.
+    fn request(&self, index: usize) -> Result<(EncodeRequest, usize)> {
+        let bytes = self.shape.iter().try_fold(self.dtype.size(), |n, &d| n.checked_mul(d));
+        let (Some(bytes), true) = (bytes, self.options.goal != Goal::Lossless) else {
+            return Err(Error::InvalidArgument("a batch is of tensors that exist, with a lossy goal".into()));
+        };
+        let aligned = self.tensor_stride.is_multiple_of(16) && self.slot.is_multiple_of(16);
+        if self.count > 1 && (!aligned || self.tensor_stride < bytes) {
+            let why = "strides of a batch are multiples of 16 bytes, and tensors do not overlap";
+            return Err(Error::InvalidArgument(why.into()));
+        }
+        let at = |stride: usize| index.checked_mul(stride).unwrap_or(usize::MAX);
+        let tensor = self.tensors.part(at(self.tensor_stride), bytes)?;
+        let out = self.blobs.part(at(self.slot), self.slot)?;
+        let request = EncodeRequest::new(tensor, self.dtype, &self.shape, out, self.options.clone());
+        let values = request.check()?;
+        Ok((request, values))
+    }
+
+    fn batch(&self, count: usize, full: usize) -> Batch {
+        let [count, full] = [count, full].map(|n| n.min(MAX_BATCH as usize) as u32);
+        Batch { count, full, tensor: self.tensor_stride, out: self.slot }
+    }
+}
+
+/// Bytes of workspace with which [`encode_batch`] does everything at once. With fewer, down to those of one tensor
+/// ([`encode_workspace_len`](super::encode_workspace_len)), it does one part after the other.
+pub fn encode_batch_workspace_len(device: &Device, batch: &EncodeBatch) -> Result<usize> {
+    if batch.count == 0 {
+        return Ok(0);
+    }
+    let (request, values) = batch.request(0)?;
+    let count = batch.count.min(MAX_BATCH as usize);
+    let (len, stride) = levels::workspace_len(device, &request, values, batch.batch(count, count))?;
+    let all = if levels::is_tiny(&request, values) { Some(len) } else { stride.checked_mul(count) };
+    all.ok_or_else(|| Error::InvalidArgument("more bytes than there are addresses".into()))
+}
+
+/// Queues the encoding of tensors that lie on the device. Nothing is allocated, and nobody waits.
+///
+/// Once the stream has passed this call, `statuses` holds a [`Status`] for each tensor: its blob's bytes in `size`, or
+/// why there is none. One tensor's trouble is not another's. An error here means that nothing or only part was queued.
+///
+/// # Safety
+/// All memory is memory of this device, is as long as it says, does not overlap, and is neither freed nor used
+/// otherwise until the stream has passed this call.
+pub unsafe fn encode_batch(
+    device: &Device,
+    batch: &EncodeBatch,
+    statuses: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    if batch.count == 0 {
+        return Ok(());
+    }
+    const STATUS: usize = size_of::<Status>();
+    let statuses = statuses.part(0, batch.count.checked_mul(STATUS).unwrap_or(usize::MAX))?;
+    if !workspace.address.is_multiple_of(16) || !statuses.address.is_multiple_of(8) {
+        return Err(Error::InvalidArgument(
+            "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
+        ));
+    }
+    // The last tensor has room if all have.
+    batch.request(batch.count - 1)?;
+    let (first, values) = batch.request(0)?;
+    let full = match levels::is_tiny(&first, values) {
+        true => 1,
+        false => {
+            let together = |count: usize| -> Result<bool> {
+                let (_, stride) = levels::workspace_len(device, &first, values, batch.batch(count, count))?;
+                Ok(stride.saturating_mul(count) <= workspace.len)
+            };
+            let most = batch.count.min(MAX_BATCH as usize);
+            match together(most)? {
+                true => most,
+                // Fewer tensors take more each, as they have more of the device.
+                false => {
+                    let alone = levels::workspace_len(device, &first, values, Batch::ONE)?.1;
+                    (workspace.len / alone).clamp(1, most)
+                }
+            }
+        }
+    };
+    for start in (0..batch.count).step_by(full) {
+        let count = full.min(batch.count - start);
+        let (request, _) = batch.request(start)?;
+        let status = statuses.part(start * STATUS, count * STATUS)?;
+        let part = batch.batch(count, full);
+        let call = Call { device, request: &request, values, batch: part, status, workspace, stream };
+        // SAFETY: the caller's.
+        unsafe { levels::encode(&call)? };
+    }
+    Ok(())
+}
