@@ -34,12 +34,24 @@ typedef long long i64;
 DEVICE u32 lane_of() { return threadIdx.x & 31; }
 DEVICE u32 warp_of() { return threadIdx.x >> 5; }
 
+// Reckoned anew wherever it is asked for: a hot loop has no registers to keep it in.
+#ifdef TENFOLD_EMULATOR
+DEVICE u64 each_at(u64 first, u32 apart) { return first + (u64)blockIdx.y * apart; }
+#else
+DEVICE u64 each_at(u64 first, u32 apart) {
+    u64 at;
+    asm volatile("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(blockIdx.y), "r"(apart), "l"(first));
+    return at;
+}
+#endif
+
 // Memory of one tensor of a batch: that of the first, and by how many bytes the next one's is further on. All of a batch
 // is of one shape, and blockIdx.y says whose kernel this is; a tensor alone is a batch of one.
 template <class T> struct Each {
     T *first;
+    // Less than 2^32, for a product of one instruction.
     u64 apart;
-    METHOD operator T *() const { return (T *)((u64)first + blockIdx.y * apart); }
+    METHOD operator T *() const { return (T *)each_at((u64)first, (u32)apart); }
     METHOD T *operator->() const { return *this; }
     // For casts.
     template <class U> METHOD explicit operator U *() const { return (U *)(T *)*this; }
