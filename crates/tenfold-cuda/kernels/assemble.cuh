@@ -90,7 +90,8 @@ DEVICE u32 gamma_code(u32 v) {
 DEVICE void writer_gamma(Writer &w, u32 v) { writer_bits(w, gamma_code(v), gamma_length(v)); }
 
 // How every blob starts. The header's length is `assemble_layout`'s to fill in.
-template <class S> DEVICE void writer_start(Writer &w, u32 codec, u32 dtype, u32 dims, const S &shape) {
+template <class S>
+DEVICE void writer_start(Writer &w, u32 codec, u32 dtype, u32 dims, const S &shape, const u8 *steps = 0, u32 len = 0) {
     writer_u32(w, MAGIC);
     writer_byte(w, FORMAT_VERSION);
     writer_byte(w, codec);
@@ -98,8 +99,9 @@ template <class S> DEVICE void writer_start(Writer &w, u32 codec, u32 dtype, u32
     writer_byte(w, dims);
     writer_u32(w, 0);
     for (u32 i = 0; i < dims; ++i) writer_varint(w, shape[i]);
-    // No preparation steps.
-    writer_byte(w, 0);
+    // Preparation steps, or none.
+    if (len == 0) writer_byte(w, 0);
+    for (u32 i = 0; i < len; ++i) writer_byte(w, steps[i]);
 }
 
 DEVICE void writer_geometry(Writer &w, u32 lanes, u64 steps) {

@@ -14,7 +14,8 @@ struct OpenArgs {
     Item *to;
     Status *status;
     u64 max_bytes;
-    u32 first, count, max_dims;
+    u32 first, count, max_dims, unused;
+    OpenBasis basis;
 };
 
 // Writes the list of blobs and clears what will be said of them.
@@ -128,6 +129,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
 
     // 1. How long the header is, and how many tiles there are.
     if (warp == 0) {
+        if (lane == 0) open_basis = a.basis;
         const u32 len = open_window(r, item);
         const bool header = r.code == 0;
         if (header) {

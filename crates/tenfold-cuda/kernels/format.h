@@ -8,6 +8,10 @@
 #define CODEC_LEVELS 2
 #define STEP_WEIGHTS 2
 #define STEP_KEPT 4
+#define MAX_STEPS 40
+#define STEP_BASIS 7
+#define STEP_ROPE 8
+#define SCALES_OF_BASIS 15
 #define AXIS_COLUMNS 0
 #define AXIS_ROWS 1
 #define MAX_TILE 4194304
@@ -79,6 +83,9 @@
 #define STATUS_WORKSPACE 15
 #define STATUS_ALIGNMENT 16
 #define STATUS_OTHER_CODEC 17
+#define STATUS_NO_BASIS 18
+#define STATUS_OTHER_BASIS 19
+#define STATUS_NOT_FINITE 20
 #define STATUS_HEADER_CHECKSUM 32
 #define STATUS_HEADER_LENGTH 33
 #define STATUS_FIELD 34
@@ -115,6 +122,7 @@
 #define STATUS_KEPT 65
 #define STATUS_KEPT_LATER 66
 #define STATUS_EXACT_FINITE 67
+#define STATUS_BASIS_STEP 68
 
 // Feedback of the trellis by log2 of its states: on the quantiser, on the parity; 0 where there is none.
 #define TRELLIS_QUANTISER {0, 0, 2, 5, 9, 18, 33, 78, 166}

@@ -50,14 +50,16 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
     if (r.code) return;
     u64 next = reader_peek(r);
     const u32 steps_at = reader_take(r, 1);
-    const u64 values = bytes >> (__ffs((i32)size) - 1);
-    const bool prepared = r.code == 0 && (next & 0xff) != 0;
+    u64 values = bytes >> (__ffs((i32)size) - 1);
+    const bool coordinates = open_basis.rank != 0;
+    const bool prepared = r.code == 0 && (coordinates || (next & 0xff) != 0);
     if (prepared) {
         const StepsRead steps = steps_read(d, fixed, steps_at, r.end, values);
         r.at = steps.at;
         reader_detail(r, steps.code != 0, steps.code, steps.detail);
         if (r.code) return;
         next = reader_peek(r) << 8;
+        if (coordinates) values = d->values;
     }
     const bool levels = codec == CODEC_LEVELS;
     reader_detail(r, codec != CODEC_PLANES && !levels, STATUS_CODEC, codec);
@@ -88,7 +90,8 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
     }
     if (lane_of() == 0) {
         d->codec = codec;
-        d->dtype = dtype;
+        // Coordinates are coded as a tensor of f32 is.
+        d->dtype = coordinates ? DTYPE_F32 : dtype;
         d->values = values;
         d->lanes = 1u << lanes_log;
         d->steps = (u32)per_lane;
@@ -103,7 +106,7 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
         d->tables_per_class = 1;
         d->any_low = 0;
         d->coded = 0;
-        d->prepared = prepared;
+        d->prepared = prepared && !coordinates;
     }
     __syncwarp();
 }
@@ -116,7 +119,11 @@ DEVICE void read_classes(Reader &r, Desc *d, u32 classes) {
     reader_check(r, width == 0 || width > d->values, STATUS_WIDTH);
     if (r.code) return;
     const u32 packed = reader_byte(r);
-    const u32 row_bits = packed & 15, col_bits = packed >> 4;
+    const u32 row_bits = packed & 15;
+    u32 col_bits = packed >> 4;
+    // The basis says them.
+    const bool lent = col_bits == SCALES_OF_BASIS && open_basis.scales != 0 && width == open_basis.rank;
+    if (lent) col_bits = MAX_SCALE_BITS;
     reader_check(r, row_bits > MAX_SCALE_BITS || col_bits > MAX_SCALE_BITS, STATUS_SCALE_BITS);
     const u32 at = reader_take(r, classes - 1);
     if (r.code) return;
@@ -139,7 +146,9 @@ DEVICE void read_classes(Reader &r, Desc *d, u32 classes) {
     // Products of at most 2^63 and 6; what does not fit the header is refused before it could wrap.
     reader_check(r, rows > ~0ull / 8 || width > ~0ull / 8, STATUS_FIELD);
     const u64 rows_len = (rows * row_bits + 7) / 8, cols_len = (width * col_bits + 7) / 8;
-    const u32 rows_at = reader_take(r, rows_len), cols_at = reader_take(r, cols_len);
+    const u32 rows_at = reader_take(r, rows_len), stored = reader_take(r, lent ? 0 : cols_len);
+    // Places count from the blob's start, wherever they are.
+    const u64 cols_at = lent ? open_basis.scales - (u64)header_window.blob : stored;
     if (lane == 0) {
         d->width = width;
         d->rows_at = rows_at;

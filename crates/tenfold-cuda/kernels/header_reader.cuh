@@ -21,6 +21,16 @@ struct HeaderWindow {
 
 __shared__ HeaderWindow header_window;
 
+// The basis whose coordinates are wanted, if any: rank 0 stands for none. `scales` is a packed list of them, of
+// MAX_SCALE_BITS bits each, or 0.
+struct OpenBasis {
+    u32 columns, rank;
+    u32 name[4];
+    u64 scales;
+};
+
+__shared__ OpenBasis open_basis;
+
 // Where the reader is, and what was wrong first. All lanes of the warp have the same.
 struct Reader {
     u32 at, end;

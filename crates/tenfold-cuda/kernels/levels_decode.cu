@@ -65,7 +65,7 @@ template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [](const Item &, const Work *) { return PART_ALL; });
     if (share.empty) return;
     if (share.work->desc.prepared) {
-        prepared_blob<E>(share, a.shared);
+        if (!a.above) prepared_blob<E>(share, a.shared);
         return;
     }
     const Item &item = share.item;
@@ -80,6 +80,8 @@ template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     used += (u32)(-((u64)shared_at(memory) + used) & ((4ull << d->log) - 1));
     u32 *slots = (u32 *)(memory + used);
     const u64 slots_end = (u64)used + ((u64)d->tables << d->log << 2);
+    // Another launch is for this blob.
+    if ((a.above && slots_end <= a.above) || (a.more && slots_end > a.shared)) return;
     Near near;
     near.slots = slots_end <= a.shared ? slots : nullptr;
     near.lut = lut;

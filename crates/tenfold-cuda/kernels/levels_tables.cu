@@ -12,7 +12,7 @@ struct HeaderLists {
 
 // Everything before the tables. All lanes of a warp take part, with the same writer; lists are left to others.
 OUTLINE HeaderLists header_front(Writer &w, const Job &job, const Plan *plan) {
-    writer_start(w, CODEC_LEVELS, job.dtype, job.dims, job.shape);
+    writer_start(w, CODEC_LEVELS, job.header_dtype, job.dims, job.shape, job.header_steps, job.steps_len);
     writer_byte(w, plan->nu);
     writer_geometry(w, job.lanes, job.steps);
     writer_byte(w, plan->log);

@@ -36,6 +36,10 @@ struct Job {
     Each<u8> out;
     u32 dims;
     u64 shape[16];
+    // What the header says of a tensor that steps have made of another: its dtype, and the steps with their number; no bytes
+    // for none.
+    u32 header_dtype, steps_len;
+    u8 header_steps[MAX_STEPS];
 };
 
 // What is decided. `rate_*` writes it, `levels_*` reads it.

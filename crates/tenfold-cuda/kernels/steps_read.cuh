@@ -10,6 +10,39 @@ struct StepsRead {
     u32 at, code, detail;
 };
 
+// Reads a basis step, which must be of the basis that is at hand: where its content is, and the tensor's columns.
+DEVICE void steps_basis(Reader &r, u32 content, u32 len, u64 columns) {
+    Reader s = {content, content + len, 0, 0, 0};
+    const u32 kind = reader_byte(s);
+    const u64 rank = reader_varint(s);
+    // A basis of the blob's own is for the CPU.
+    reader_detail(r, kind == 1, STATUS_STEP, STEP_BASIS);
+    const u32 name = reader_take(s, 16);
+    reader_check(r, s.code != 0 || kind > 1 || s.at != s.end || rank == 0 || rank > columns, STATUS_BASIS_STEP);
+    if (r.code) return;
+    const u64 low = window_peek(name), high = window_peek(name + 8);
+    const u64 mine = (u64)open_basis.name[1] << 32 | open_basis.name[0], rest = (u64)open_basis.name[3] << 32 | open_basis.name[2];
+    reader_check(r, low != mine || high != rest, STATUS_OTHER_BASIS);
+    reader_check(r, rank != open_basis.rank || columns != open_basis.columns, STATUS_BASIS_STEP);
+}
+
+// The same for a blob whose coordinates are wanted: rotary positions or none, then the basis. Leaves the coordinates' number
+// of columns.
+DEVICE void steps_coordinates(Reader &r, u32 codec, u32 dtype, u32 count, u64 columns) {
+    reader_detail(r, codec != CODEC_LEVELS || dtype == DTYPE_F64, STATUS_STEP, STEP_BASIS);
+    reader_check(r, count == 0, STATUS_NO_BASIS);
+#pragma unroll 1
+    for (u32 i = 0; i < count && r.code == 0; ++i) {
+        const u32 id = reader_byte(r);
+        const bool last = i + 1 == count;
+        reader_detail(r, id != (last ? STEP_BASIS : STEP_ROPE) || i > 1, STATUS_STEP, id);
+        if (r.code) break;
+        const u64 len = reader_varint(r);
+        const u32 content = reader_take(r, len);
+        if (r.code == 0 && last) steps_basis(r, content, (u32)len, columns);
+    }
+}
+
 // Reads the steps from `at` on, where their number is, of a header that starts with the bytes `fixed`. All lanes of a warp
 // take part. Whether runs of kept elements are right is not asked yet.
 OUTLINE StepsRead steps_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
@@ -24,6 +57,17 @@ OUTLINE StepsRead steps_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
     }
     r.at = at;
     const u32 count = reader_byte(r), entry = kept_bytes(size_of(dtype));
+    if (open_basis.rank) {
+        steps_coordinates(r, codec, dtype, count, columns);
+        if (lane_of() == 0) {
+            d->dtype = DTYPE_F32;
+            d->values = values / max(columns, (u64)1) * open_basis.rank;
+            d->columns = open_basis.rank;
+            d->kept = 0;
+        }
+        __syncwarp();
+        return StepsRead{r.at, r.code, r.detail};
+    }
     u32 kept = 0, kept_at = 0;
     // The last is the first to be undone.
     u32 last_at = 0, last_axis = 0, before_at = 0, before_axis = 0;

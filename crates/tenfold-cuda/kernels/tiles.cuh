@@ -14,6 +14,9 @@ struct TilesArgs {
     u32 shared;
     // Whether to check checksums.
     u32 check;
+    // Shared memory of an earlier launch, whose blocks have done what they had room for, or 0; and whether a later one does
+    // what these have no room for.
+    u32 above, more;
 };
 
 // What of a blob's tiles is a kernel's business: nothing, those that another kernel left to it, all and their checksums.

@@ -85,6 +85,10 @@ pub fn header() -> String {
     put("CODEC_LEVELS", format::CODEC_LEVELS as i64);
     put("STEP_WEIGHTS", format::STEP_WEIGHTS as i64);
     put("STEP_KEPT", format::STEP_KEPT as i64);
+    put("MAX_STEPS", crate::encode::MAX_STEPS as i64);
+    put("STEP_BASIS", format::STEP_BASIS as i64);
+    put("STEP_ROPE", format::STEP_ROPE as i64);
+    put("SCALES_OF_BASIS", format::SCALES_OF_BASIS as i64);
     put("AXIS_COLUMNS", Axis::Columns as i64);
     put("AXIS_ROWS", Axis::Rows as i64);
     put("MAX_TILE", format::MAX_TILE as i64);

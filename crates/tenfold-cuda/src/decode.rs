@@ -18,6 +18,10 @@ const TILE: u64 = 32 * 1024;
 /// Shared memory that a block needs to keep the two tables of a blob without classes beside its rings.
 const LEAST_SHARED: u32 = 56 << 10;
 
+/// Blobs a multiprocessor from which on there are many; shared memory that holds all tables that a blob may have.
+const MANY: u64 = 4;
+const MANY_SHARED: u32 = 140 << 10;
+
 /// One blob to decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -114,6 +118,19 @@ struct OpenArgs {
     first: u32,
     count: u32,
     max_dims: u32,
+    unused: u32,
+    basis: Named,
+}
+
+/// The basis whose coordinates are wanted, as the kernels have it; all zeros for none.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Named {
+    pub columns: u32,
+    pub rank: u32,
+    pub name: [u8; 16],
+    /// Where the scales are, packed; 0 for none.
+    pub scales: u64,
 }
 
 #[repr(C)]
@@ -124,6 +141,10 @@ struct TilesArgs {
     blocks: u32,
     shared: u32,
     check: u32,
+    /// Shared memory of blocks of an earlier launch, which has done what those have room for; 0 for none. And whether
+    /// a later one does what these have no room for.
+    above: u32,
+    more: u32,
 }
 
 /// Stored number of a codec that decodes on a device; another number is refused there.
@@ -174,6 +195,23 @@ pub unsafe fn decode(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
+    // SAFETY: the caller's.
+    unsafe { decode_with(device, requests, Named::default(), settings, status, workspace, stream) }
+}
+
+/// The same; with a basis, blobs are decoded to coordinates.
+///
+/// # Safety
+/// As for [`decode`]; scales of the basis are memory of the device too.
+pub(crate) unsafe fn decode_with(
+    device: &Device,
+    requests: &[DecodeRequest],
+    basis: Named,
+    settings: &DecodeSettings,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
     if requests.is_empty() {
         return Ok(());
     }
@@ -198,6 +236,8 @@ pub unsafe fn decode(
         first: 0,
         count,
         max_dims: settings.limits.max_dims.min(255) as u32,
+        unused: 0,
+        basis,
     };
     let one_launch = requests.len() <= ITEMS_PER_LAUNCH;
     for (chunk, requests) in requests.chunks(ITEMS_PER_LAUNCH).enumerate() {
@@ -236,13 +276,15 @@ pub unsafe fn decode(
 
     // 3. Tiles and their checksums, by the size of an element. Which codec a blob has only the device knows: both
     // kernels are queued, and the one that has nothing to do ends at once.
-    let args = TilesArgs {
+    let mut args = TilesArgs {
         items,
         status: status.address,
         count,
         blocks: grid.blocks,
         shared: grid.shape.shared,
         check: settings.checksums as u32,
+        above: 0,
+        more: 0,
     };
     for size in [1, 2, 4, 8] {
         let some = |codec: Codec| {
@@ -257,11 +299,22 @@ pub unsafe fn decode(
             4 => ("levels_decode_4", &["lossless_decode_4"]),
             _ => ("levels_decode_8", &["lossless_decode_8"]),
         };
-        for (kernels, codec) in [(&[levels][..], Codec::Levels), (lossless, Codec::Planes)] {
-            for kernel in kernels.iter().filter(|_| some(codec)) {
-                // SAFETY: as above.
-                unsafe { device.launch(kernel, grid.shape, &args, stream)? };
+        let mut launch = |kernel: &'static str, shape: Shape, above: u32, more: bool| {
+            (args.shared, args.above, args.more) = (shape.shared, above, more as u32);
+            // SAFETY: as above.
+            unsafe { device.launch(kernel, shape, &args, stream) }
+        };
+        if some(Codec::Levels) {
+            // Tables of few classes leave room for several blocks a multiprocessor.
+            let mut above = 0;
+            if let Some(shared) = grid.narrow {
+                launch(levels, Shape { shared, ..grid.shape }, 0, true)?;
+                above = shared;
             }
+            launch(levels, grid.shape, above, false)?;
+        }
+        for kernel in lossless.iter().filter(|_| some(Codec::Planes)) {
+            launch(kernel, grid.shape, 0, false)?;
         }
     }
     Ok(())
@@ -270,6 +323,8 @@ pub unsafe fn decode(
 /// How tiles are dealt to blocks: as many blocks as the device runs at once, shared among the blobs by size.
 struct Grid {
     shape: Shape,
+    /// Where there are many blobs: shared memory of blocks that do those with few tables.
+    narrow: Option<u32>,
     blocks: u32,
     first_block: Vec<u32>,
 }
@@ -282,8 +337,13 @@ impl Grid {
         // Blocks as wide as the blobs are large on average, and as many of them as fill a multiprocessor.
         let mean = (total / requests.len() as u64).max(1).next_power_of_two().min(32) as u32;
         let most = properties.shared_per_block.saturating_sub(1 << 10);
-        let per_multiprocessor = (32 / mean).clamp(1, (most / LEAST_SHARED).max(1));
+        // Many small blobs: whatever a warp has to wait for, other blobs' warps do not. Most have few tables.
+        let many = requests.len() as u64 >= MANY * properties.multiprocessors as u64 && mean < 32;
+        let mean = if many { mean.max(4) } else { mean };
+        let least = if many { MANY_SHARED } else { LEAST_SHARED };
+        let per_multiprocessor = (32 / mean).clamp(1, (most / least).max(1));
         let shared = (most / per_multiprocessor) & !15;
+        let narrow = many.then_some(((most / (2 * per_multiprocessor)) & !15).saturating_sub(1 << 10));
         let at_once = (properties.multiprocessors * per_multiprocessor) as u64;
         let mut first_block = Vec::with_capacity(requests.len());
         let mut blocks = 0u32;
@@ -292,6 +352,6 @@ impl Grid {
             let share = (at_once * tiles(r) / total).clamp(1, tiles(r));
             blocks += u32::try_from(share).unwrap_or(1);
         }
-        Grid { shape: Shape::new(blocks, 32 * mean, shared), blocks, first_block }
+        Grid { shape: Shape::new(blocks, 32 * mean, shared), narrow, blocks, first_block }
     }
 }

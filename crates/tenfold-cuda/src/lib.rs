@@ -13,6 +13,7 @@ mod engine;
 mod error;
 mod event;
 mod memory;
+mod pages;
 mod ptx;
 mod status;
 mod stream;
@@ -30,6 +31,10 @@ pub use encode::{FixedPlan, encode_fixed, fixed_workspace_len};
 pub use engine::CudaEngine;
 pub use error::{Error, Result};
 pub use memory::{Buffer, Pinned};
+pub use pages::{
+    DeviceBasis, EncodePages, decode_coordinates, decode_pages, decode_pages_workspace_len, encode_pages,
+    encode_pages_workspace_len,
+};
 pub use status::{Code, Status};
 pub use stream::OwnedStream;
 pub use timing::Timer;

@@ -3,6 +3,7 @@
 /// PTX of each stage, by the stem of its source.
 pub(crate) const MODULES: &[(&str, &str)] = &[
     ("assemble", include_str!("../ptx/assemble.ptx")),
+    ("basis", include_str!("../ptx/basis.ptx")),
     ("blob", include_str!("../ptx/blob.ptx")),
     ("levels_count", include_str!("../ptx/levels_count.ptx")),
     ("levels_decode", include_str!("../ptx/levels_decode.ptx")),

@@ -40,6 +40,9 @@ pub enum Code {
     Workspace = 15,
     Alignment = 16,
     OtherCodec = 17,
+    NoBasis = 18,
+    OtherBasis = 19,
+    NotFinite = 20,
     HeaderChecksum = 32,
     HeaderLength,
     Field,
@@ -76,6 +79,7 @@ pub enum Code {
     Kept,
     KeptLater,
     ExactFinite,
+    BasisStep,
 }
 
 /// Every code with the name that kernels know it by, and for a corrupt blob what is wrong.
@@ -98,6 +102,9 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::Workspace, "WORKSPACE", ""),
     (Code::Alignment, "ALIGNMENT", ""),
     (Code::OtherCodec, "OTHER_CODEC", ""),
+    (Code::NoBasis, "NO_BASIS", ""),
+    (Code::OtherBasis, "OTHER_BASIS", ""),
+    (Code::NotFinite, "NOT_FINITE", ""),
     (Code::HeaderChecksum, "HEADER_CHECKSUM", "header checksum"),
     (Code::HeaderLength, "HEADER_LENGTH", "header length"),
     (Code::Field, "FIELD", "a field reaches past the end of its section"),
@@ -134,6 +141,7 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::Kept, "KEPT", "kept elements"),
     (Code::KeptLater, "KEPT_LATER", "kept elements after another step"),
     (Code::ExactFinite, "EXACT_FINITE", "an exact value before steps is not finite"),
+    (Code::BasisStep, "BASIS_STEP", "basis step"),
 ];
 
 impl Status {
@@ -194,6 +202,15 @@ impl Status {
             Code::Rows => Error::InvalidArgument("rows beyond the end of the tensor".into()),
             Code::DoesNotFit => Error::DoesNotFit { cap: 0, need: size },
             Code::Workspace => Error::InvalidArgument("the workspace is too small for this blob".into()),
+            Code::NotFinite => Error::InvalidArgument(
+                "a page has a value that is not finite: encode it losslessly, or on the CPU".into(),
+            ),
+            Code::NoBasis => {
+                Error::InvalidArgument("the blob has no coordinates: it is behind no basis".into())
+            }
+            Code::OtherBasis => {
+                Error::InvalidArgument("the blob names another basis than the one that was given".into())
+            }
             Code::OtherCodec => {
                 Error::InvalidArgument("the blob is not of the codec that the request names".into())
             }

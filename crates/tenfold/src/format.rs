@@ -7,13 +7,15 @@ use crate::error::Result;
 use crate::options::Limits;
 
 pub use crate::blob::{CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_TILE};
-pub use crate::entropy::class::MAX_SCALE_BITS;
+pub use crate::entropy::class::{KNOWN_SCALES as SCALES_OF_BASIS, MAX_SCALE_BITS};
 pub use crate::entropy::rans::START;
 pub use crate::entropy::table::LOG_RANGE;
 pub use crate::entropy::{ESCAPE, MAX_CLASSES, MAX_LANES, MAX_LEVEL, MAX_LOW_BITS};
 pub use crate::levels::{CODED, ESCAPES_SHIFT, EXACT, OFFSETS, UNITS};
 pub use crate::lossless::{LOG as PLANE_LOG, PLANE_CODED, PLANE_CONSTANT, PLANE_STORED};
-pub use crate::prepare::list::{KEPT as STEP_KEPT, WEIGHTS as STEP_WEIGHTS};
+pub use crate::prepare::list::{
+    BASIS as STEP_BASIS, KEPT as STEP_KEPT, ROPE as STEP_ROPE, WEIGHTS as STEP_WEIGHTS,
+};
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
 
 /// Whether this crate undoes preparation steps of a number.

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 
 use cudarc::driver::{DriverError, result, sys};
 
-use super::{Driver, Event, Properties, Shape, Stream};
+use super::cublas::Cublas;
+use super::{Driver, Event, Product, Properties, Shape, Stream};
 use crate::error::{Error, Result};
 use crate::ptx;
 
@@ -19,6 +20,7 @@ pub(crate) struct Cuda {
     device: sys::CUdevice,
     properties: Properties,
     functions: Mutex<Functions>,
+    cublas: Mutex<Option<Cublas>>,
 }
 
 #[derive(Default)]
@@ -127,7 +129,7 @@ impl Cuda {
         let (device, properties) = find(ordinal)?;
         // SAFETY: `device` came from the driver; released in `drop`.
         let context = check("opening the device", unsafe { result::primary_ctx::retain(device) })?;
-        Ok(Cuda { context, device, properties, functions: Mutex::default() })
+        Ok(Cuda { context, device, properties, functions: Mutex::default(), cublas: Mutex::default() })
     }
 
     /// Makes the context current in this thread.
@@ -192,6 +194,7 @@ impl Cuda {
 impl Drop for Cuda {
     fn drop(&mut self) {
         if self.enter().is_ok() {
+            *self.cublas.get_mut().unwrap_or_else(|e| e.into_inner()) = None;
             let known = self.functions.get_mut().unwrap_or_else(|e| e.into_inner());
             for module in known.modules.drain(..) {
                 // SAFETY: loaded by us, and nobody can launch from it any more. Errors have nowhere to go.
@@ -293,6 +296,25 @@ impl Driver for Cuda {
             )
         };
         check(kernel, answer)
+    }
+
+    unsafe fn multiply(&self, product: &Product, stream: Stream) -> Result<()> {
+        self.can_multiply()?;
+        let mut cublas = self.cublas.lock().unwrap_or_else(|e| e.into_inner());
+        match cublas.as_mut() {
+            // SAFETY: see the trait.
+            Some(cublas) => unsafe { cublas.multiply(product, stream) },
+            None => Err(Error::NoDevice("cuBLAS is gone".into())),
+        }
+    }
+
+    fn can_multiply(&self) -> Result<()> {
+        self.enter()?;
+        let mut cublas = self.cublas.lock().unwrap_or_else(|e| e.into_inner());
+        if cublas.is_none() {
+            *cublas = Some(Cublas::open()?);
+        }
+        Ok(())
     }
 
     fn stream(&self) -> Result<Stream> {

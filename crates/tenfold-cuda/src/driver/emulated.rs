@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::sync::Mutex;
 
-use super::{Driver, Event, Properties, Shape, Stream};
+use super::{Driver, Event, Matrix, Product, Properties, Shape, Stream};
 use crate::error::{Error, Result};
 
 unsafe extern "C" {
@@ -155,6 +155,39 @@ impl Driver for Emulated {
         }
         // SAFETY: a constant string.
         Err(failed(unsafe { CStr::from_ptr(answer) }.to_string_lossy().into_owned()))
+    }
+
+    unsafe fn multiply(&self, p: &Product, _: Stream) -> Result<()> {
+        let wide = |b: u16| f32::from_bits(u32::from(b) << 16);
+        // SAFETY: see the trait; device addresses are host addresses here.
+        let (left, right) = unsafe {
+            let of = |at: u64, len: usize| std::slice::from_raw_parts(at as *const u16, len);
+            (of(p.left, p.rows * p.inner), of(p.right, p.inner * p.columns))
+        };
+        for i in 0..p.rows * p.columns {
+            let (row, col) = (i / p.columns, i % p.columns);
+            let terms = left[row * p.inner..][..p.inner].iter().zip(right[col..].iter().step_by(p.columns));
+            let sum: f32 = terms.map(|(&a, &b)| wide(a) * wide(b)).sum();
+            // SAFETY: as above.
+            unsafe {
+                match p.out {
+                    Matrix::Bf16 => {
+                        let to = (p.to as *mut u16).add(i);
+                        let bits = (sum + if p.add { wide(*to) } else { 0.0 }).to_bits();
+                        *to = ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16;
+                    }
+                    Matrix::F32 => {
+                        let to = (p.to as *mut f32).add(i);
+                        *to = sum + if p.add { *to } else { 0.0 };
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn can_multiply(&self) -> Result<()> {
+        Ok(())
     }
 
     fn stream(&self) -> Result<Stream> {

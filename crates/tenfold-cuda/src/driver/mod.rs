@@ -1,11 +1,13 @@
 //! What launches kernels and moves bytes: the CUDA driver, loaded at run time, or the emulator of tests.
 
+mod cublas;
 mod cuda;
 #[cfg(feature = "emulator")]
 mod emulated;
 
 use std::ffi::c_void;
 
+use crate::device::DeviceSlice;
 use crate::error::Result;
 
 pub(crate) use cuda::{Cuda, count, describe};
@@ -69,6 +71,30 @@ impl Shape {
     }
 }
 
+/// What a product is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Matrix {
+    Bf16,
+    F32,
+}
+
+/// A product of matrices of bf16, all of them row by row, added up in f32: `left` has `rows` rows and `right` has
+/// `inner`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Product {
+    pub left: u64,
+    pub right: u64,
+    pub to: u64,
+    pub rows: usize,
+    pub inner: usize,
+    pub columns: usize,
+    pub out: Matrix,
+    /// Whether it is added to what is there.
+    pub add: bool,
+    /// Scratch memory of the library's, at a multiple of 256.
+    pub workspace: DeviceSlice,
+}
+
 /// The few things that the engine needs of a device. Copies and launches are queued on a stream and return
 /// at once.
 ///
@@ -92,6 +118,10 @@ pub(crate) trait Driver: Send + Sync {
         args: *mut c_void,
         stream: Stream,
     ) -> Result<()>;
+    /// Queues a product, or says that nothing is installed that makes any.
+    unsafe fn multiply(&self, product: &Product, stream: Stream) -> Result<()>;
+    /// Whether products can be made.
+    fn can_multiply(&self) -> Result<()>;
     fn stream(&self) -> Result<Stream>;
     unsafe fn destroy_stream(&self, stream: Stream);
     fn synchronize(&self, stream: Stream) -> Result<()>;

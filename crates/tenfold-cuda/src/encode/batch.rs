@@ -3,7 +3,7 @@
 
 use tenfold::{Dtype, EncodeOptions, Goal};
 
-use super::{Batch, Call, EncodeRequest, levels};
+use super::{Batch, Behind, Call, EncodeRequest, levels};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{MAX_BATCH, Stream};
 use crate::error::{Error, Result};
@@ -32,6 +32,8 @@ pub struct EncodeBatch {
     pub slot: usize,
     /// What to reach for each tensor; a lossy goal.
     pub options: EncodeOptions,
+    /// What the headers say where tensors are what preparation steps made of others.
+    pub(crate) behind: Option<Behind>,
 }
 
 impl EncodeBatch {
@@ -55,6 +57,7 @@ impl EncodeBatch {
             blobs,
             slot,
             options,
+            behind: None,
         }
     }
 
@@ -84,7 +87,8 @@ impl EncodeBatch {
         let at = |stride: usize| index.checked_mul(stride).unwrap_or(usize::MAX);
         let tensor = self.tensors.part(at(self.tensor_stride), bytes)?;
         let out = self.blobs.part(at(self.slot), self.slot)?;
-        let request = EncodeRequest::new(tensor, self.dtype, &self.shape, out, self.options.clone());
+        let mut request = EncodeRequest::new(tensor, self.dtype, &self.shape, out, self.options.clone());
+        request.behind = self.behind.clone();
         let values = request.check()?;
         Ok((request, values))
     }

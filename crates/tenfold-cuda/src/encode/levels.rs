@@ -10,7 +10,7 @@ use tenfold::{Dtype, Goal, TINY};
 use super::assemble::{self, Assembly, Each};
 use super::layout::{Layout, Pass, Shapes};
 use super::rate::{self, Job, Places};
-use super::{Batch, Call, EncodeRequest, dims, lossless};
+use super::{Batch, Call, EncodeRequest, MAX_STEPS, dims, lossless};
 use crate::device::Device;
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -71,8 +71,19 @@ pub(super) struct Encoder<'a> {
 
 /// What the host knows of a tensor.
 fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u32) -> Result<Job> {
-    let (goal, target) = rate::goal_of(request.options.goal, values as u64, request.dtype)
-        .ok_or_else(|| Error::InvalidArgument("a goal that is no lossy one".into()))?;
+    let mut shape = request.shape.clone();
+    let mut header_steps = [0; MAX_STEPS];
+    let (mut steps_len, mut dtype) = (0, request.dtype);
+    if let (Some(behind), Some(last)) = (&request.behind, shape.last_mut()) {
+        *last = behind.columns;
+        dtype = behind.dtype;
+        steps_len = behind.steps.len().min(MAX_STEPS);
+        header_steps.iter_mut().zip(&behind.steps).for_each(|(to, &from)| *to = from);
+    }
+    // Goals speak of the tensor that the header is of.
+    let (goal, target) =
+        rate::goal_of(request.options.goal, shape.iter().map(|&d| d as u64).product(), dtype)
+            .ok_or_else(|| Error::InvalidArgument("a goal that is no lossy one".into()))?;
     if !request.dtype.is_float() {
         let why = format!("{} tensors are only coded losslessly; use Goal::Lossless", request.dtype);
         return Err(Error::InvalidArgument(why));
@@ -94,7 +105,10 @@ fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u32) -> Resu
         tiles: tiles as u64,
         out: Each { first: request.out.address, apart: batch.out as u64 },
         dims: request.shape.len() as u32,
-        shape: dims(&request.shape),
+        shape: dims(&shape),
+        header_dtype: dtype.id() as u32,
+        steps_len: steps_len as u32,
+        header_steps,
     })
 }
 
@@ -216,7 +230,8 @@ impl<'a> Encoder<'a> {
 
 /// Whether a tensor is so small that its goal is met losslessly.
 pub(super) fn is_tiny(request: &EncodeRequest, values: usize) -> bool {
-    values == 0 || (values < TINY && !matches!(request.options.goal, Goal::MaxBytes(_)))
+    values == 0
+        || (request.behind.is_none() && values < TINY && !matches!(request.options.goal, Goal::MaxBytes(_)))
 }
 
 /// Bytes between a tensor's workspace and that of the next.

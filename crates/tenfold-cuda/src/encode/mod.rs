@@ -38,7 +38,21 @@ pub struct EncodeRequest {
     pub out: DeviceSlice,
     /// What to reach. Threads mean nothing here; preparation steps are refused.
     pub options: EncodeOptions,
+    /// What the header says where the tensor is what preparation steps made of another.
+    pub(crate) behind: Option<Behind>,
 }
+
+/// A tensor of which steps have made the one that is encoded: coordinates in place of its columns.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Behind {
+    pub dtype: Dtype,
+    pub columns: usize,
+    /// The steps as a header has them, their number first; [`MAX_STEPS`] bytes at most.
+    pub steps: Vec<u8>,
+}
+
+/// Room for steps in the kernels' arguments.
+pub(crate) const MAX_STEPS: usize = 40;
 
 impl EncodeRequest {
     /// A tensor, where its blob goes, and what to reach.
@@ -49,7 +63,7 @@ impl EncodeRequest {
         out: DeviceSlice,
         options: EncodeOptions,
     ) -> Self {
-        EncodeRequest { tensor, dtype, shape: shape.to_vec(), out, options }
+        EncodeRequest { tensor, dtype, shape: shape.to_vec(), out, options, behind: None }
     }
 
     /// Number of elements, once everything that the host can know has been checked.

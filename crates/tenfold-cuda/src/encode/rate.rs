@@ -5,6 +5,7 @@
 
 use tenfold::{Dtype, Goal};
 
+use super::MAX_STEPS;
 use super::assemble::Each;
 use crate::constants::{MAX_DIMS, RATE_BYTES, TRIAL_SHARED};
 use crate::device::Device;
@@ -76,6 +77,10 @@ pub(super) struct Job {
     pub out: Each,
     pub dims: u32,
     pub shape: [u64; MAX_DIMS],
+    /// Dtype of the header, and its steps with their number; no bytes for none.
+    pub header_dtype: u32,
+    pub steps_len: u32,
+    pub header_steps: [u8; MAX_STEPS],
 }
 
 /// A goal's number and what is to be reached: bytes, an error, a step or a bound. None for a lossless blob.

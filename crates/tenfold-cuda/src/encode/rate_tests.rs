@@ -80,6 +80,9 @@ impl Bench {
             out: Each::one(0),
             dims: sample.shape.len() as u32,
             shape: [0; MAX_DIMS],
+            header_dtype: sample.dtype.id() as u32,
+            steps_len: 0,
+            header_steps: [0; MAX_STEPS],
         };
         let plan = Buffer::new(&device, PLAN_BYTES).unwrap();
         let status = Buffer::from_slice(&device, &[0; size_of::<Status>()]).unwrap();

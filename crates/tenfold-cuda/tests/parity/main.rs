@@ -16,6 +16,7 @@ mod encode_lossy;
 mod faults;
 mod fixed;
 mod golden;
+mod pages;
 mod prepared;
 mod rate;
 mod streams;
@@ -41,6 +42,7 @@ fn main() {
         encode_lossless::cases(),
         encode_lossy::cases(),
         batch::cases(),
+        pages::cases(),
         rate::cases(),
         streams::cases(),
     ]

@@ -14,8 +14,10 @@ pub const WEIGHTS: u8 = 2;
 pub const KEPT: u8 = 4;
 const MEANS: u8 = 5;
 const DCT: u8 = 6;
-const BASIS: u8 = 7;
-const ROPE: u8 = 8;
+/// Stored number of a basis.
+pub const BASIS: u8 = 7;
+/// Stored number of rotary positions.
+pub const ROPE: u8 = 8;
 const DELTA: u8 = 9;
 
 impl Step {

@@ -1,0 +1,301 @@
+//! Pages behind a basis: what the CPU writes a device reads, and the other way round, within the bound of the format.
+
+use std::sync::Arc;
+
+use tenfold::prepare::{Basis, Rotation, Step};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, ErrorKind, Goal, TensorView};
+use tenfold_cuda::{
+    Buffer, Code, DecodeRequest, DecodeSettings, DeviceBasis, DeviceSlice, EncodePages, Status, Stream,
+    decode_coordinates, decode_pages, decode_pages_workspace_len, decode_workspace_len, encode_pages,
+    encode_pages_workspace_len,
+};
+
+use crate::Case;
+use crate::common::{Random, to_bytes, to_reals};
+use crate::device::Subject;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        ("pages: rows of the CPU's blobs".into(), rows),
+        ("pages: coordinates".into(), coordinates),
+        ("pages: blobs of a device".into(), encoded),
+        ("pages: caps are kept to".into(), caps),
+        ("pages: what is refused".into(), refused),
+    ]
+}
+
+/// What a device may be off by, of the largest magnitude of a row.
+const BOUND: f64 = 1.0 / 128.0;
+
+/// Orthonormal vectors, means, and deviations that fall.
+fn basis(cols: usize, rank: usize, scaled: bool, seed: u64) -> Arc<Basis> {
+    let mut r = Random::new(seed);
+    let mut vectors: Vec<Vec<f64>> = Vec::new();
+    while vectors.len() < rank {
+        let mut v: Vec<f64> = (0..cols).map(|_| r.normal()).collect();
+        for _ in 0..2 {
+            for w in &vectors {
+                let dot: f64 = v.iter().zip(w).map(|(a, b)| a * b).sum();
+                v.iter_mut().zip(w).for_each(|(a, b)| *a -= dot * b);
+            }
+        }
+        let norm = v.iter().map(|a| a * a).sum::<f64>().sqrt();
+        vectors.push(v.iter().map(|a| a / norm).collect());
+    }
+    let means: Vec<f32> = (0..cols).map(|_| 2.0 * r.normal() as f32).collect();
+    let flat: Vec<f32> = vectors.iter().flatten().map(|&v| v as f32).collect();
+    let basis = Basis::orthonormal(&means, &flat).unwrap();
+    let deviations: Vec<f64> = (0..rank).map(|k| deviation(k, rank)).collect();
+    Arc::new(if scaled { basis.with_deviations(&deviations).unwrap() } else { basis })
+}
+
+fn deviation(k: usize, rank: usize) -> f64 {
+    4.0 * (-6.0 * k as f64 / rank as f64).exp2()
+}
+
+/// Pages of rows that the basis suits, in bf16.
+fn page(basis: &Basis, rows: usize, seed: u64) -> Vec<u8> {
+    let mut r = Random::new(seed);
+    let mut out = Vec::new();
+    for _ in 0..rows {
+        let mut row: Vec<f64> = basis.means().iter().map(|&m| f64::from(m)).collect();
+        for k in 0..basis.rank() {
+            let c = r.normal() * deviation(k, basis.rank());
+            row.iter_mut().zip(basis.vector(k)).for_each(|(v, &b)| *v += c * f64::from(b));
+        }
+        out.extend(to_bytes(Dtype::Bf16, &row));
+    }
+    out
+}
+
+fn on_cpu(basis: &Arc<Basis>, page: &[u8], goal: Goal, effort: Effort) -> Vec<u8> {
+    let shape = [page.len() / 2 / basis.cols(), basis.cols()];
+    let view = TensorView::new(Dtype::Bf16, &shape, page).unwrap();
+    let steps = vec![Step::Basis(Rotation::named(basis))];
+    tenfold::encode(&view, &EncodeOptions::new(goal).with_effort(effort).with_steps(steps)).unwrap()
+}
+
+fn decoded(basis: &Arc<Basis>, blob: &[u8]) -> Vec<f64> {
+    let options = DecodeOptions::default().with_bases(vec![basis.clone()]);
+    to_reals(Dtype::Bf16, &tenfold::decode(blob, &options).unwrap().data)
+}
+
+fn statuses(buffer: &Buffer, count: usize) -> Vec<Status> {
+    let mut bytes = vec![0; 16 * count];
+    buffer.read(&mut bytes, Stream::DEFAULT).unwrap();
+    bytes.chunks(16).map(|b| Status::from_bytes(b.try_into().unwrap())).collect()
+}
+
+/// Blobs to rows, on the device.
+fn decode_on(
+    subject: &Subject,
+    basis: &DeviceBasis,
+    blobs: &[Vec<u8>],
+    rows: usize,
+) -> (Vec<Status>, Vec<f64>) {
+    let device = subject.device();
+    let held: Vec<Buffer> = blobs.iter().map(|b| Buffer::from_slice(device, b).unwrap()).collect();
+    let slices: Vec<DeviceSlice> = held.iter().map(Buffer::slice).collect();
+    let bytes = blobs.len() * rows * basis.columns() * 2;
+    let out = Buffer::from_slice(device, &vec![0xa5; bytes]).unwrap();
+    let said = Buffer::new(device, 16 * blobs.len()).unwrap();
+    let len = decode_pages_workspace_len(basis, &slices, rows).unwrap();
+    let workspace = Buffer::new(device, len.next_multiple_of(4096)).unwrap();
+    let settings = DecodeSettings::default();
+    // SAFETY: all of it is ours and lives to the end of this function.
+    unsafe {
+        let (said, workspace) = (said.slice(), workspace.slice());
+        decode_pages(basis, &slices, rows, out.slice(), &settings, said, workspace, Stream::DEFAULT).unwrap();
+    }
+    let mut data = vec![0; bytes];
+    out.read(&mut data, Stream::DEFAULT).unwrap();
+    (statuses(&said, blobs.len()), to_reals(Dtype::Bf16, &data))
+}
+
+fn hold(found: &[f64], wanted: &[f64], cols: usize, what: &str) {
+    assert_eq!(found.len(), wanted.len());
+    let mut worst = 0.0f64;
+    for (f, w) in found.chunks(cols).zip(wanted.chunks(cols)) {
+        let most = w.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+        f.iter().zip(w).for_each(|(f, w)| worst = worst.max((f - w).abs() / most));
+    }
+    assert!(worst <= BOUND, "{what}: off by {worst:.5} of a row's largest");
+}
+
+fn sizes(subject: &Subject) -> (usize, usize, usize, usize) {
+    if subject.is_real() { (64, 1024, 512, 600) } else { (16, 48, 32, 5) }
+}
+
+fn rows(subject: &Subject) {
+    let (rows, cols, rank, count) = sizes(subject);
+    for (scaled, effort, goal) in
+        [(true, Effort::Balanced, Goal::Bits(2.0)), (false, Effort::Fast, Goal::Step(0.1))]
+    {
+        let basis = basis(cols, rank, scaled, 1);
+        let on_device = DeviceBasis::new(subject.device(), &basis).unwrap();
+        let few: Vec<Vec<u8>> =
+            (0..5).map(|i| on_cpu(&basis, &page(&basis, rows, i), goal, effort)).collect();
+        let blobs: Vec<Vec<u8>> = (0..count).map(|i| few[i % 5].clone()).collect();
+        let (said, found) = decode_on(subject, &on_device, &blobs, rows);
+        said.iter().for_each(|s| s.check().unwrap());
+        let wanted: Vec<Vec<f64>> = few.iter().map(|b| decoded(&basis, b)).collect();
+        for (i, found) in found.chunks(rows * cols).enumerate() {
+            hold(found, &wanted[i % 5], cols, &format!("page {i}"));
+        }
+    }
+}
+
+fn coordinates(subject: &Subject) {
+    let device = subject.device();
+    for (cols, rank) in [(48, 32), (40, 40), (130, 129)] {
+        let basis = basis(cols, rank, true, 3);
+        let on_device = DeviceBasis::new(device, &basis).unwrap();
+        let page = page(&basis, 20, 4);
+        let blob = on_cpu(&basis, &page, Goal::Step(0.05), Effort::Balanced);
+        let held = Buffer::from_slice(device, &blob).unwrap();
+        let out = Buffer::new(device, 20 * rank * 4).unwrap();
+        let said = Buffer::new(device, 16).unwrap();
+        let request = [DecodeRequest::new(held.slice(), out.slice(), Dtype::F32)];
+        let workspace = Buffer::new(device, decode_workspace_len(&request)).unwrap();
+        let settings = DecodeSettings::default();
+        // SAFETY: all of it is ours and lives long enough.
+        unsafe {
+            let (said, workspace) = (said.slice(), workspace.slice());
+            decode_coordinates(&on_device, &request, &settings, said, workspace, Stream::DEFAULT).unwrap();
+        }
+        statuses(&said, 1)[0].check().unwrap();
+        let mut data = vec![0; 20 * rank * 4];
+        out.read(&mut data, Stream::DEFAULT).unwrap();
+        let found = to_reals(Dtype::F32, &data);
+        // Rows of them are those of the CPU.
+        let mut rows = Vec::new();
+        for c in found.chunks(rank) {
+            let mut row: Vec<f64> = basis.means().iter().map(|&m| f64::from(m)).collect();
+            for (k, &c) in c.iter().enumerate() {
+                row.iter_mut().zip(basis.vector(k)).for_each(|(v, &b)| *v += c * f64::from(b));
+            }
+            rows.extend(row);
+        }
+        hold(&rows, &decoded(&basis, &blob), cols, "coordinates");
+    }
+}
+
+/// Pages to blobs, on the device; what was said and the blobs' slots.
+fn encode_on(
+    subject: &Subject,
+    basis: &DeviceBasis,
+    pages: &[Vec<u8>],
+    options: EncodeOptions,
+) -> Vec<Result<Vec<u8>, Status>> {
+    let device = subject.device();
+    let all = Buffer::from_slice(device, &pages.concat()).unwrap();
+    let rows = pages[0].len() / 2 / basis.columns();
+    let slot = pages[0].len() * 2 + 4096;
+    let blobs = Buffer::new(device, slot * pages.len()).unwrap();
+    let said = Buffer::new(device, 16 * pages.len()).unwrap();
+    let request = EncodePages::new(pages.len(), rows, all.slice(), blobs.slice(), options);
+    let slot = request.slot();
+    let len = encode_pages_workspace_len(basis, &request).unwrap();
+    let workspace = Buffer::new(device, len.next_multiple_of(4096)).unwrap();
+    // SAFETY: all of it is ours and lives to the end of this function.
+    unsafe { encode_pages(basis, &request, said.slice(), workspace.slice(), Stream::DEFAULT).unwrap() };
+    let mut data = vec![0; slot * pages.len()];
+    blobs.read(&mut data, Stream::DEFAULT).unwrap();
+    let made = |(i, s): (usize, Status)| match s.code {
+        0 => Ok(data[i * slot..][..s.size as usize].to_vec()),
+        _ => Err(s),
+    };
+    statuses(&said, pages.len()).into_iter().enumerate().map(made).collect()
+}
+
+fn nmse(page: &[u8], found: &[f64]) -> f64 {
+    let reals = to_reals(Dtype::Bf16, page);
+    let mean = reals.iter().sum::<f64>() / reals.len() as f64;
+    let (mut error, mut power) = (0.0, 0.0);
+    for (a, b) in reals.iter().zip(found) {
+        error += (a - b).powi(2);
+        power += (a - mean).powi(2);
+    }
+    error / power
+}
+
+fn encoded(subject: &Subject) {
+    let (rows, cols, rank, count) = sizes(subject);
+    let basis = basis(cols, rank, false, 1);
+    let on_device = DeviceBasis::new(subject.device(), &basis).unwrap();
+    let mut pages: Vec<Vec<u8>> = (0..count as u64).map(|i| page(&basis, rows, 100 + i % 7)).collect();
+    // The means themselves: all coordinates are about zero.
+    let means: Vec<f64> = basis.means().iter().map(|&m| f64::from(m)).collect();
+    pages[1] = to_bytes(Dtype::Bf16, &means.repeat(rows));
+    pages[3][1] = 0x7f;
+    pages[3][0] = 0xc0;
+    for effort in [Effort::Fast, Effort::Balanced] {
+        let options = EncodeOptions::new(Goal::Step(0.2)).with_effort(effort);
+        for (i, made) in encode_on(subject, &on_device, &pages, options).into_iter().enumerate() {
+            if i == 3 {
+                let said = made.unwrap_err();
+                assert_eq!(said.code, Code::NotFinite as u32);
+                assert_eq!(said.check().unwrap_err().kind(), ErrorKind::Caller);
+                continue;
+            }
+            let blob = made.unwrap_or_else(|s| panic!("page {i}: {:?}", s.check()));
+            let found = nmse(&pages[i], &decoded(&basis, &blob));
+            let ours = on_cpu(&basis, &pages[i], Goal::Step(0.2), effort);
+            let wanted = nmse(&pages[i], &decoded(&basis, &ours));
+            assert!(found <= wanted * 1.05 + 1e-5, "page {i}, {effort:?}: nmse {found:.6}, not {wanted:.6}");
+            // Measured tables take their toll of the emulator's tiny pages.
+            let more = if subject.is_real() { 1.1 } else { 1.5 };
+            let (bytes, least) = (blob.len(), ours.len());
+            assert!(bytes as f64 <= least as f64 * more + 100.0, "page {i}: {bytes} bytes, not {least}");
+            if i > 5 {
+                break;
+            }
+        }
+    }
+}
+
+fn caps(subject: &Subject) {
+    let (rows, cols, rank, count) = sizes(subject);
+    let basis = basis(cols, rank, true, 1);
+    let on_device = DeviceBasis::new(subject.device(), &basis).unwrap();
+    let pages: Vec<Vec<u8>> = (0..count as u64).map(|i| page(&basis, rows, i % 7)).collect();
+    let least = if subject.is_real() { 0.5 } else { 4.0 };
+    for bits in [least, 2.0 * least] {
+        let cap = (rows * cols) as f64 * bits / 8.0;
+        let options = EncodeOptions::new(Goal::MaxBytes(cap as usize)).with_effort(Effort::Balanced);
+        let made = encode_on(subject, &on_device, &pages, options);
+        let blobs: Vec<Vec<u8>> =
+            made.into_iter().map(|b| b.unwrap_or_else(|s| panic!("{:?}", s.check()))).collect();
+        assert!(blobs.iter().all(|b| b.len() <= cap as usize));
+        // And back, all on the device.
+        let (said, found) = decode_on(subject, &on_device, &blobs, rows);
+        said.iter().for_each(|s| s.check().unwrap());
+        for (i, found) in found.chunks(rows * cols).enumerate().take(7) {
+            hold(found, &decoded(&basis, &blobs[i]), cols, &format!("page {i}"));
+        }
+    }
+}
+
+fn refused(subject: &Subject) {
+    let (mine, other) = (basis(48, 32, false, 1), basis(48, 32, false, 2));
+    let on_device = DeviceBasis::new(subject.device(), &mine).unwrap();
+    let bytes = page(&mine, 16, 1);
+    let good = on_cpu(&mine, &bytes, Goal::Step(0.1), Effort::Fast);
+    let view = TensorView::new(Dtype::Bf16, &[16, 48], &bytes).unwrap();
+    let plain = tenfold::encode(&view, &EncodeOptions::new(Goal::Bits(4.0))).unwrap();
+    let held = EncodeOptions::new(Goal::Step(0.1)).with_steps(vec![Step::Basis(Rotation::embedded(&mine))]);
+    let held = tenfold::encode(&view, &held).unwrap();
+    let named = on_cpu(&other, &bytes, Goal::Step(0.1), Effort::Fast);
+    let blobs = [good.clone(), plain, named, held, good[..good.len() / 2].to_vec(), good.clone()];
+    let (said, found) = decode_on(subject, &on_device, &blobs, 16);
+    let kinds: Vec<Option<ErrorKind>> = said.iter().map(|s| s.check().err().map(|e| e.kind())).collect();
+    use ErrorKind::{Caller, Data, Unsupported};
+    assert_eq!(kinds, [None, Some(Caller), Some(Caller), Some(Unsupported), Some(Data), None]);
+    // Neighbours do not suffer.
+    let wanted = decoded(&mine, &good);
+    hold(&found[..16 * 48], &wanted, 48, "first");
+    hold(&found[5 * 16 * 48..], &wanted, 48, "last");
+    // Without a basis the blob is not decoded at all.
+    let error = subject.engine().decode(&good, &DecodeOptions::default().with_bases(vec![mine])).unwrap_err();
+    assert_eq!(error.kind(), Unsupported);
+}
