@@ -17,32 +17,65 @@ DEVICE u32 basis_half(float v) {
     return (b & 0x7fffffff) > 0x7f800000 ? b >> 16 | 0x40 : (b + 0x7fff + (b >> 16 & 1)) >> 16;
 }
 
-// Eight values a thread at a time where rows are whole eights, or one.
-template <class F> DEVICE void basis_each(const BasisArgs &a, F value) {
+// Eight means, as they are needed together.
+struct BasisEight {
+    float4 low, high;
+};
+
+DEVICE BasisEight basis_means(const BasisArgs &a, u32 eight) {
+    const float4 *means = (const float4 *)a.means + 2 * (u64)eight;
+    return BasisEight{__ldg(means), __ldg(means + 1)};
+}
+
+DEVICE uint4 basis_pack(float a, float b, float c, float d, float e, float f, float g, float h) {
+    return make_uint4(basis_half(a) | basis_half(b) << 16, basis_half(c) | basis_half(d) << 16,
+                      basis_half(e) | basis_half(f) << 16, basis_half(g) | basis_half(h) << 16);
+}
+
+DEVICE float basis_low(u32 word) { return __uint_as_float(word << 16); }
+DEVICE float basis_high(u32 word) { return __uint_as_float(word & 0xffff0000u); }
+
+// Every row is the means. Eight columns a thread at a time where rows are whole eights, or one.
+KERNEL(256) basis_fill(const BasisArgs a) {
     const u64 all = a.rows * a.columns, stride = (u64)gridDim.x * blockDim.x;
     const u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (a.columns % 8 != 0) {
-        for (u64 i = first; i < all; i += stride) a.to[i] = (u16)value(a.from ? a.from[i] : 0, (u32)(i % a.columns));
+        for (u64 i = first; i < all; i += stride) a.to[i] = (u16)basis_half(a.means[i % a.columns]);
         return;
     }
-    const u32 eights = a.columns / 8;
+    // Columns of a thread are a fixed jump apart, most often none.
+    const u32 eights = a.columns / 8, jump = (u32)(stride % eights);
+    u32 at = (u32)(first % eights);
+    BasisEight m = basis_means(a, at);
+    uint4 v = basis_pack(m.low.x, m.low.y, m.low.z, m.low.w, m.high.x, m.high.y, m.high.z, m.high.w);
     for (u64 i = first; i < all / 8; i += stride) {
-        const u32 col = (u32)(i % eights) * 8;
-        uint4 v = a.from ? __ldcs((const uint4 *)a.from + i) : make_uint4(0, 0, 0, 0);
-        u32 *words = &v.x;
-#pragma unroll
-        for (u32 j = 0; j < 4; ++j)
-            words[j] = value(words[j] & 0xffff, col + 2 * j) | value(words[j] >> 16, col + 2 * j + 1) << 16;
         ((uint4 *)a.to)[i] = v;
+        if (jump == 0) continue;
+        at = at + jump < eights ? at + jump : at + jump - eights;
+        m = basis_means(a, at);
+        v = basis_pack(m.low.x, m.low.y, m.low.z, m.low.w, m.high.x, m.high.y, m.high.z, m.high.w);
     }
-}
-
-// Every row is the means.
-KERNEL(256) basis_fill(const BasisArgs a) {
-    basis_each(a, [&](u32, u32 col) { return basis_half(__ldg(a.means + col)); });
 }
 
 // Rows without the means.
 KERNEL(256) basis_center(const BasisArgs a) {
-    basis_each(a, [&](u32 v, u32 col) { return basis_half(__uint_as_float(v << 16) - __ldg(a.means + col)); });
+    const u64 all = a.rows * a.columns, stride = (u64)gridDim.x * blockDim.x;
+    const u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (a.columns % 8 != 0) {
+        for (u64 i = first; i < all; i += stride)
+            a.to[i] = (u16)basis_half(basis_low(a.from[i]) - a.means[i % a.columns]);
+        return;
+    }
+    const u32 eights = a.columns / 8, jump = (u32)(stride % eights);
+    u32 at = (u32)(first % eights);
+    BasisEight m = basis_means(a, at);
+    for (u64 i = first; i < all / 8; i += stride) {
+        const uint4 x = __ldcs((const uint4 *)a.from + i);
+        ((uint4 *)a.to)[i] = basis_pack(basis_low(x.x) - m.low.x, basis_high(x.x) - m.low.y, basis_low(x.y) - m.low.z,
+                                        basis_high(x.y) - m.low.w, basis_low(x.z) - m.high.x, basis_high(x.z) - m.high.y,
+                                        basis_low(x.w) - m.high.z, basis_high(x.w) - m.high.w);
+        if (jump == 0) continue;
+        at = at + jump < eights ? at + jump : at + jump - eights;
+        m = basis_means(a, at);
+    }
 }

@@ -26,6 +26,38 @@ KERNEL(64) blob_place(const OpenArgs a) {
     }
 }
 
+// Blobs whose outputs lie one after the other, with a block each: three numbers a blob say all.
+struct PlaceArgs {
+    Item *to;
+    Status *status;
+    u64 base, out, out_len, work;
+    u32 first, count, dtype, codec;
+    // Where the blob is and where its part of the workspace is, in units of 16 bytes; the blob's bytes.
+    u32 at[PLACED_PER_LAUNCH], work_at[PLACED_PER_LAUNCH], len[PLACED_PER_LAUNCH];
+};
+
+KERNEL(64) blob_place_pages(const PlaceArgs a) {
+    for (u32 i = threadIdx.x; i < a.count; i += blockDim.x) {
+        const u32 number = a.first + i;
+        Item item;
+        item.blob = a.base + (u64)a.at[i] * 16;
+        item.blob_len = a.len[i];
+        item.out = a.out + number * a.out_len;
+        item.out_len = a.out_len;
+        item.first = 0;
+        item.count = ~0ull;
+        item.work = a.work + (u64)a.work_at[i] * 16;
+        // As the launch code has it.
+        item.work_len = (WORK_BYTES + ((u64)a.len[i] / 8 / RUN + 2) * 8 + 15) & ~15ull;
+        item.dtype = a.dtype;
+        item.block0 = number;
+        item.codec = a.codec;
+        item.unused = 0;
+        a.to[number] = item;
+        a.status[number] = Status{0, 0, 0};
+    }
+}
+
 // Fetches the first piece of a blob and checks what can be said without trusting anything; returns the length of the
 // header. All lanes of a warp take part.
 DEVICE u32 open_window(Reader &r, const Item &item) {

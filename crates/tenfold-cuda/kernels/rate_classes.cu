@@ -14,6 +14,8 @@
 // Slots of the tables that are reckoned with, and bits before their frequencies.
 #define CLASS_SLOTS 2048.0f
 #define CLASS_TABLE 20.0f
+// Values of a small tensor.
+#define CLASS_SMALL (1u << 17)
 
 DEVICE u32 class_bin(float a) {
     const float k = a + 0.5f;
@@ -64,27 +66,30 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
     }
 
     // 1. Histograms.
-    for (u32 i = tid; i < size * CLASS_COPIES; i += FIT_THREADS) hist[i] = 0;
+    const u32 threads = blockDim.x, copies = threads < FIT_THREADS ? 1 : CLASS_COPIES;
+    for (u32 i = tid; i < size * copies; i += threads) hist[i] = 0;
     __syncthreads();
     const float per_level = 0.5f * steps_per_unit(a);
-    u32 *mine = hist + (lane & (CLASS_COPIES - 1)) * size;
+    u32 *mine = hist + (lane & (copies - 1)) * size;
     for (u32 w = 0; w < a.taken; w += a.few_stride) {
         const Grouping g = grouping_of(a, way, w);
         const u32 len = window_len(a, w);
-        const SampleQuad quad = sample_quad(a, w);
-        u32 sums[4];
+        for (u32 q = tid; q < FIT_THREADS; q += threads) {
+            const SampleQuad quad = sample_quad(a, w, q);
+            u32 sums[4];
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) sums[j] = 4 * tid + j < len ? sum_of_scales(a, g, 4 * tid + j) : 0;
+            for (u32 j = 0; j < 4; ++j) sums[j] = 4 * q + j < len ? sum_of_scales(a, g, 4 * q + j) : 0;
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
-            const float v = fabsf(quad.v[j]) * per_level;
-            if (4 * tid + j < len) atomicAdd(&mine[sums[j] * CLASS_BINS + (v >= 0.0f ? class_bin(v) : 0)], 1u);
+            for (u32 j = 0; j < 4; ++j) {
+                const float v = fabsf(quad.v[j]) * per_level;
+                if (4 * q + j < len) atomicAdd(&mine[sums[j] * CLASS_BINS + (v >= 0.0f ? class_bin(v) : 0)], 1u);
+            }
         }
     }
     __syncthreads();
-    for (u32 i = tid; i < size; i += FIT_THREADS) {
+    for (u32 i = tid; i < size; i += threads) {
         u32 sum = 0;
-        for (u32 c = 0; c < CLASS_COPIES; ++c) sum += hist[c * size + i];
+        for (u32 c = 0; c < copies; ++c) sum += hist[c * size + i];
         hist[i] = sum;
     }
     __syncthreads();
@@ -93,7 +98,7 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
     // a table's share of it among them.
     const double values = (double)a.job.values, each = values / (double)subset_values(a, a.few_stride);
     const float tables = (float)((a.plan->nu ? 2.0 : 1.0) / each);
-    for (u32 s = warp_of(); s < SCALE_SUMS; s += FIT_THREADS / 32) {
+    for (u32 s = warp_of(); s < SCALE_SUMS; s += threads / 32) {
         const u32 *h = hist + s * CLASS_BINS;
         const bool any = __any_sync(ALL_LANES, h[lane] || (lane + 32 < CLASS_BINS && h[lane + 32]));
         const float e = class_entropy(h, 0, tables);
@@ -115,7 +120,7 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
     }
     __syncthreads();
     const float never = 3e38f;
-    for (u32 s = warp_of(); s < SCALE_SUMS; s += FIT_THREADS / 32) {
+    for (u32 s = warp_of(); s < SCALE_SUMS; s += threads / 32) {
         float l = never;
         if (bits[s] >= 0.0f && s != first) {
             const u32 b = before[s];
@@ -248,5 +253,7 @@ KERNEL(256) rate_classes_apply(const RateArgs a) {
     plan->col_bits = w->col_bits;
     plan->width = a.width;
     plan->rows = a.rows;
-    plan->log = w->classes <= 2 ? 12 : w->classes <= 8 ? 11 : 10;
+    // Small tables are made quickly, and a small tensor has no use for fine ones.
+    const u32 small = a.job.values <= CLASS_SMALL;
+    plan->log = w->classes <= 2 ? 12 - small : w->classes <= 8 ? 11 - small : 10;
 }

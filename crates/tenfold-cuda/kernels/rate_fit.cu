@@ -127,7 +127,7 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
     u32 none = 0;
     for (u32 w = 0; w < a.taken; w += a.few_stride) {
         const u32 len = window_len(a, w);
-        const SampleQuad quad = sample_quad(a, w);
+        const SampleQuad quad = sample_quad(a, w, tid);
 #pragma unroll
         for (u32 j = 0; j < 4; ++j) {
             const float v = fabsf(quad.v[j]);
@@ -227,19 +227,22 @@ KERNEL(FIT_THREADS) rate_fit_low(const RateArgs a) {
     Plan *plan = a.plan;
     const u32 cls = blockIdx.x, tid = threadIdx.x, lane = lane_of();
     if (plan->trivial || plan->max_u == 0.0f || cls >= plan->classes || (a.mode && a.rate->fixed)) return;
+    const u32 threads = blockDim.x;
     if (tid == 0) all = wide = 0;
-    for (u32 i = tid; i < (MAX_LOW_BITS + 1) * 256; i += FIT_THREADS) counts[i] = 0;
     __syncthreads();
     const float per_level = 0.5f * steps_per_unit(a);
     u32 here = 0, large = 0;
     for (u32 w = 0; w < a.taken; w += a.few_stride) {
-        const u32 len = window_len(a, w), four = ((const u32 *)a.sample_class)[w * FIT_THREADS + tid];
-        const SampleQuad quad = sample_quad(a, w);
+        const u32 len = window_len(a, w);
+        for (u32 q = tid; q < FIT_THREADS; q += threads) {
+            const u32 four = ((const u32 *)a.sample_class)[w * FIT_THREADS + q];
+            const SampleQuad quad = sample_quad(a, w, q);
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
-            const bool in = 4 * tid + j < len && (four >> (8 * j) & 255) == cls;
-            here += in;
-            large += in && fabsf(quad.v[j]) * per_level > 40.5f;
+            for (u32 j = 0; j < 4; ++j) {
+                const bool in = 4 * q + j < len && (four >> (8 * j) & 255) == cls;
+                here += in;
+                large += in && fabsf(quad.v[j]) * per_level > 40.5f;
+            }
         }
     }
     here = warp_sum(here);
@@ -251,11 +254,11 @@ KERNEL(FIT_THREADS) rate_fit_low(const RateArgs a) {
     __syncthreads();
     u32 best = 0;
     if (wide * 100 >= all && all > 0) {
+        for (u32 i = tid; i < (MAX_LOW_BITS + 1) * 256; i += threads) counts[i] = 0;
+        __syncthreads();
         // A warp a number of bits.
-        const u32 low = warp_of();
-        u32 *mine = counts + low * 256;
-        float cost = 3e38f;
-        if (low <= MAX_LOW_BITS) {
+        for (u32 low = warp_of(); low <= MAX_LOW_BITS; low += threads / 32) {
+            u32 *mine = counts + low * 256;
             for (u32 w = 0; w < a.taken; w += a.few_stride) {
                 const u32 len = window_len(a, w);
                 for (u32 i = lane; i < len; i += 32 * LOW_SKIP) {
@@ -269,7 +272,7 @@ KERNEL(FIT_THREADS) rate_fit_low(const RateArgs a) {
             u32 sum = 0, used = 0;
             for (u32 s = lane; s < 256; s += 32) sum += mine[s];
             const float total = (float)warp_sum(sum);
-            cost = 0.0f;
+            float cost = 0.0f;
             for (u32 s = lane; s < 256; s += 32) {
                 cost += entropy_bits((float)mine[s], total);
                 used += mine[s] > 0;
@@ -280,8 +283,8 @@ KERNEL(FIT_THREADS) rate_fit_low(const RateArgs a) {
             const float symbol = total * 0.00012f + share * LOW_SYMBOL_BITS * (plan->nu ? 2.0f : 1.0f);
             cost = warp_sum(cost) + (float)mine[ESCAPE] * LOW_ESCAPE_BITS + total * (float)low
                    + (float)warp_sum(used) * symbol;
+            if (lane == 0) costs[low] = cost;
         }
-        if (lane == 0) costs[low] = cost;
         __syncthreads();
         for (u32 i = 1; i <= MAX_LOW_BITS; ++i)
             if (costs[i] < costs[best]) best = i;

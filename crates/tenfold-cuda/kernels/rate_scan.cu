@@ -345,7 +345,19 @@ KERNEL(SCAN_THREADS) rate_scan_rows(const RateArgs a) {
     }
 }
 
-// Logarithms of the columns' means: 32 columns a block, 32 bands at a time.
+// Logarithms of the columns' means where there are few bands: a thread a column.
+KERNEL(SCAN_THREADS) rate_scan_cols_few(const RateArgs a) {
+    if (a.plan->trivial) return;
+    const u64 col = (u64)blockIdx.x * SCAN_THREADS + threadIdx.x;
+    float sum = 0.0f;
+    if (col < a.width)
+        for (u32 band = 0; band < a.bands; ++band) sum += a.col_parts[(u64)band * a.width + col];
+    const float log = log2f(fmaxf(sum / (float)a.rows, 1e-30f));
+    if (col < a.width) a.col_logs[col] = log;
+    scan_note(log, col < a.width, &a.rate->col_low, &a.rate->col_high);
+}
+
+// The same otherwise: 32 columns a block, 32 bands at a time.
 KERNEL(1024) rate_scan_cols(const RateArgs a) {
     __shared__ float sums[32][33];
     if (a.plan->trivial) return;

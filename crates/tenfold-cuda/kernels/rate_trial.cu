@@ -5,8 +5,9 @@
 #include "scalar.cuh"
 #include "trellis.cuh"
 
-#define TRIAL_THREADS 128
-#define TRIAL_WARPS (TRIAL_THREADS / 32)
+// Warps of a block: those of a narrow trellis need little beside what they share.
+#define TRIAL_NARROW 8
+#define TRIAL_WIDE 4
 // Steps whose values are on their way while as many others are searched.
 #define TRIAL_AHEAD 8
 #define TRIAL_SETS (2 * MAX_CLASSES)
@@ -29,12 +30,14 @@ struct TrialShared {
     i32 beyond[OFFSETS + 1];
     union {
         // A window searched by a warp, a thread a lane: decisions of four steps a word.
-        u32 decisions[TRIAL_WARPS][SAMPLE_STEPS / 4 * 32];
-        TrialWide wide[TRIAL_WARPS];
+        u32 decisions[TRIAL_NARROW][SAMPLE_STEPS / 4 * 32];
+        TrialWide wide[TRIAL_WIDE];
     };
 };
 
 static_assert(sizeof(TrialShared) <= TRIAL_SHARED, "as the launch code asks for");
+static_assert(sizeof(TrialShared) - sizeof(TrialShared::wide) + sizeof(TrialShared::decisions) <= TRIAL_NARROW_SHARED,
+              "as the launch code asks for");
 
 // What a trial needs of the plan, and what a thread adds up.
 struct TrialWork {
@@ -278,9 +281,9 @@ DEVICE TrialSums trial_wide_any(const TrialWork &w, u32 nu, u32 lane) {
 DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
     TrialShared &t = *(TrialShared *)memory;
     const Plan *plan = a.plan;
-    const u32 tid = threadIdx.x, nu = plan->nu, classes = plan->classes;
+    const u32 tid = threadIdx.x, nu = plan->nu, classes = plan->classes, threads = blockDim.x;
     if (trial_over(a) || wide != (nu > 3)) return;
-    for (u32 i = tid; i < TRIAL_SETS * 256; i += TRIAL_THREADS) t.counts[i] = 0;
+    for (u32 i = tid; i < TRIAL_SETS * 256; i += threads) t.counts[i] = 0;
     if (nu) trellis_costs(t.costs, plan);
     else scalar_thresholds(t.costs, plan);
     if (tid < MAX_CLASSES) t.low[tid] = plan->low[tid];
@@ -302,7 +305,7 @@ DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
     const u32 stride = trial_stride(a), windows = (a.taken + stride - 1) / stride;
     const u32 units = wide ? windows * 32 : windows;
     // Few windows are spread over many blocks.
-    for (u32 unit = warp_of() * gridDim.x + blockIdx.x; unit < units; unit += gridDim.x * TRIAL_WARPS) {
+    for (u32 unit = warp_of() * gridDim.x + blockIdx.x; unit < units; unit += gridDim.x * (threads / 32)) {
         const u32 window = (wide ? unit / 32 : unit) * stride;
         w.sample = a.sample + (u64)window * SAMPLE_WINDOW;
         w.classes = classes > 1 ? a.sample_class + (u64)window * SAMPLE_WINDOW : 0;
@@ -313,7 +316,7 @@ DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
 
     __syncthreads();
     Tally *tally = &a.rate->tally;
-    for (u32 i = tid; i < classes * 2 * 256; i += TRIAL_THREADS) {
+    for (u32 i = tid; i < classes * 2 * 256; i += threads) {
         u32 sum = 0;
         for (u32 c = 0; c < 1u << w.copies_log; ++c) sum += t.counts[(i << w.copies_log) + c];
         if (sum) atomicAdd(&tally->counts[i], sum);
@@ -325,13 +328,13 @@ DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
 }
 
 // For scalar quantisers and trellises of 4 and 8 states.
-KERNEL(TRIAL_THREADS) rate_trial_narrow(const RateArgs a) {
+KERNEL(TRIAL_NARROW * 32) rate_trial_narrow(const RateArgs a) {
     DYNAMIC_SHARED(memory);
     trial_all(a, memory, false);
 }
 
 // For trellises of 16 to 256 states.
-KERNEL(TRIAL_THREADS) rate_trial_wide(const RateArgs a) {
+KERNEL(TRIAL_WIDE * 32) rate_trial_wide(const RateArgs a) {
     DYNAMIC_SHARED(memory);
     trial_all(a, memory, true);
 }

@@ -161,8 +161,8 @@ struct SampleQuad {
     float v[4];
 };
 
-DEVICE SampleQuad sample_quad(const RateArgs &a, u32 window) {
-    const float4 f = ((const float4 *)a.sample)[window * FIT_THREADS + threadIdx.x];
+DEVICE SampleQuad sample_quad(const RateArgs &a, u32 window, u32 quad) {
+    const float4 f = ((const float4 *)a.sample)[window * FIT_THREADS + quad];
     return SampleQuad{{f.x, f.y, f.z, f.w}};
 }
 

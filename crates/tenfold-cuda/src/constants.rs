@@ -11,6 +11,8 @@ use crate::status;
 pub(crate) const ITEM_BYTES: usize = 80;
 /// Blobs that fit the arguments of one launch.
 pub(crate) const ITEMS_PER_LAUNCH: usize = 50;
+/// The same for blobs of which three numbers say all.
+pub(crate) const PLACED_PER_LAUNCH: usize = 320;
 /// Bytes of workspace for the header and tables of one blob.
 pub(crate) const WORK_BYTES: usize = 17 << 10;
 /// Most dimensions of a tensor that a device encodes: what readers take by default.
@@ -38,6 +40,8 @@ pub(crate) const PLAN_BYTES: usize = 17 << 10;
 pub(crate) const RATE_BYTES: usize = 52 << 10;
 /// Shared memory of a block that quantises a part of the sample.
 pub(crate) const TRIAL_SHARED: usize = 86 << 10;
+/// The same where the trellis is narrow.
+pub(crate) const TRIAL_NARROW_SHARED: usize = 86 << 10;
 
 /// Lowest coefficients of the CRC's polynomial first, in one bit string from the top.
 const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
@@ -111,6 +115,7 @@ pub fn header() -> String {
     put("PLANE_CODED", format::PLANE_CODED as i64);
     put("ITEM_BYTES", ITEM_BYTES as i64);
     put("ITEMS_PER_LAUNCH", ITEMS_PER_LAUNCH as i64);
+    put("PLACED_PER_LAUNCH", PLACED_PER_LAUNCH as i64);
     put("WORK_BYTES", WORK_BYTES as i64);
     put("MAX_DIMS", MAX_DIMS as i64);
     put("PACK_RING", PACK_RING as i64);
@@ -123,6 +128,7 @@ pub fn header() -> String {
     put("WRITE_WARP_SHARED", WRITE_WARP_SHARED as i64);
     put("PLAN_BYTES", PLAN_BYTES as i64);
     put("RATE_BYTES", RATE_BYTES as i64);
+    put("TRIAL_NARROW_SHARED", TRIAL_NARROW_SHARED as i64);
     put("TRIAL_SHARED", TRIAL_SHARED as i64);
     put("SAMPLE_EVERY", SAMPLE_EVERY as i64);
     put("OFFSETS", format::OFFSETS as i64);

@@ -5,7 +5,7 @@
 
 use tenfold::{Codec, Dtype, Limits};
 
-use crate::constants::{ITEM_BYTES, ITEMS_PER_LAUNCH, WORK_BYTES};
+use crate::constants::{ITEM_BYTES, ITEMS_PER_LAUNCH, PLACED_PER_LAUNCH, WORK_BYTES};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -147,6 +147,57 @@ struct TilesArgs {
     more: u32,
 }
 
+/// Blobs whose outputs lie one after the other, with a block each: few numbers say all.
+#[repr(C)]
+struct PlaceArgs {
+    to: u64,
+    status: u64,
+    base: u64,
+    out: u64,
+    out_len: u64,
+    work: u64,
+    first: u32,
+    count: u32,
+    dtype: u32,
+    codec: u32,
+    at: [u32; PLACED_PER_LAUNCH],
+    work_at: [u32; PLACED_PER_LAUNCH],
+    len: [u32; PLACED_PER_LAUNCH],
+}
+
+impl PlaceArgs {
+    /// For blobs that are such ones.
+    fn of(requests: &[DecodeRequest], grid: &Grid) -> Option<PlaceArgs> {
+        let first = requests.first()?;
+        let base = requests.iter().map(|r| r.blob.address).min()?;
+        let near = |r: &DecodeRequest| {
+            let by = r.blob.address - base;
+            by % 16 == 0 && by / 16 <= u64::from(u32::MAX) && u32::try_from(r.blob.len).is_ok()
+        };
+        let regular = |(i, r): (usize, &DecodeRequest)| {
+            let alike = (r.dtype, r.values, r.codec, r.out.len)
+                == (first.dtype, (0, None), first.codec, first.out.len);
+            alike && near(r) && r.out.address == first.out.address + (i * first.out.len) as u64
+        };
+        let alone = grid.blocks as usize == requests.len();
+        (alone && requests.iter().enumerate().all(regular)).then(|| PlaceArgs {
+            to: 0,
+            status: 0,
+            base,
+            out: first.out.address,
+            out_len: first.out.len as u64,
+            work: 0,
+            first: 0,
+            count: 0,
+            dtype: first.dtype.id() as u32,
+            codec: first.codec.map_or(0, codec_id),
+            at: [0; PLACED_PER_LAUNCH],
+            work_at: [0; PLACED_PER_LAUNCH],
+            len: [0; PLACED_PER_LAUNCH],
+        })
+    }
+}
+
 /// Stored number of a codec that decodes on a device; another number is refused there.
 fn codec_id(codec: Codec) -> u32 {
     match codec {
@@ -240,7 +291,25 @@ pub(crate) unsafe fn decode_with(
         basis,
     };
     let one_launch = requests.len() <= ITEMS_PER_LAUNCH;
-    for (chunk, requests) in requests.chunks(ITEMS_PER_LAUNCH).enumerate() {
+    let regular = if one_launch { None } else { PlaceArgs::of(requests, &grid) };
+    let listed = if regular.is_some() { &[] } else { requests };
+    if let Some(mut place) = regular {
+        (place.to, place.status, place.work) = (workspace.address, status.address, at);
+        let mut work = 0;
+        for (chunk, requests) in requests.chunks(PLACED_PER_LAUNCH).enumerate() {
+            (place.first, place.count) = ((chunk * PLACED_PER_LAUNCH) as u32, requests.len() as u32);
+            for (i, r) in requests.iter().enumerate() {
+                place.at[i] = ((r.blob.address - place.base) / 16) as u32;
+                place.len[i] = r.blob.len as u32;
+                place.work_at[i] = u32::try_from(work / 16)
+                    .map_err(|_| Error::InvalidArgument("more blobs than a launch can take".into()))?;
+                work += work_len(r.blob.len);
+            }
+            // SAFETY: the caller vouches for the memory, whose sizes were checked above.
+            unsafe { device.launch("blob_place_pages", Shape::new(1, 64, 0), &place, stream)? };
+        }
+    }
+    for (chunk, requests) in listed.chunks(ITEMS_PER_LAUNCH).enumerate() {
         args.first = (chunk * ITEMS_PER_LAUNCH) as u32;
         args.count = requests.len() as u32;
         let blocks = &grid.first_block[chunk * ITEMS_PER_LAUNCH..];
@@ -339,11 +408,11 @@ impl Grid {
         let most = properties.shared_per_block.saturating_sub(1 << 10);
         // Many small blobs: whatever a warp has to wait for, other blobs' warps do not. Most have few tables.
         let many = requests.len() as u64 >= MANY * properties.multiprocessors as u64 && mean < 32;
-        let mean = if many { mean.max(4) } else { mean };
+        let mean = if many { mean.max(8) } else { mean };
         let least = if many { MANY_SHARED } else { LEAST_SHARED };
         let per_multiprocessor = (32 / mean).clamp(1, (most / least).max(1));
         let shared = (most / per_multiprocessor) & !15;
-        let narrow = many.then_some(((most / (2 * per_multiprocessor)) & !15).saturating_sub(1 << 10));
+        let narrow = many.then_some(((most / (3 * per_multiprocessor)) & !15).saturating_sub(1 << 10));
         let at_once = (properties.multiprocessors * per_multiprocessor) as u64;
         let mut first_block = Vec::with_capacity(requests.len());
         let mut blocks = 0u32;

@@ -7,7 +7,7 @@ use tenfold::{Dtype, Goal};
 
 use super::MAX_STEPS;
 use super::assemble::Each;
-use crate::constants::{MAX_DIMS, RATE_BYTES, TRIAL_SHARED};
+use crate::constants::{MAX_DIMS, RATE_BYTES, TRIAL_NARROW_SHARED, TRIAL_SHARED};
 use crate::device::Device;
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -47,6 +47,8 @@ const SCAN_THREADS: u64 = 256;
 const SCAN_AHEAD: u64 = 4;
 /// Run of values that stands in for a row where the tensor has none to speak of.
 const RUN: u64 = 256;
+/// Bands of rows that a thread adds up by itself.
+const FEW_BANDS: u32 = 32;
 /// Columns that statistics are kept of.
 const COLUMNS: std::ops::RangeInclusive<u64> = 16..=65536;
 
@@ -271,7 +273,8 @@ impl<'a> Search<'a> {
             row_threads,
             windows: small(windows)?,
             taken: taken as u32,
-            coarse_stride: stride(coarse),
+            // Of a small tensor no more than a quarter: what is found is looked at again.
+            coarse_stride: stride(coarse.min((taken as u32).div_ceil(4)).max(1)),
             fine_stride: stride(fine),
             few_stride: stride(FEW),
             mode: 0,
@@ -334,7 +337,10 @@ impl<'a> Search<'a> {
                     SCAN_THREADS as u32,
                     0,
                 )?;
-                if tabular {
+                if tabular && self.args.bands <= FEW_BANDS {
+                    let threads = SCAN_THREADS as u32;
+                    self.launch("rate_scan_cols_few", width.div_ceil(SCAN_THREADS), threads, 0)?;
+                } else if tabular {
                     self.launch("rate_scan_cols", width.div_ceil(32), 1024, 0)?;
                 }
             }
@@ -352,13 +358,23 @@ impl<'a> Search<'a> {
             }
             self.launch("rate_fit_first", 1, 1024, FIRST_SHARED)?;
             if taken > 0 {
-                self.launch("rate_classes_try", 9, 1024, CLASSES_SHARED)?;
+                // Tensors of a batch keep each other's warps busy: small blocks, and no copies of histograms.
+                let (threads, shared) =
+                    if self.batch > 1 { (256, CLASSES_SHARED / 4) } else { (1024, CLASSES_SHARED) };
+                self.launch("rate_classes_try", 9, threads, shared)?;
                 let work = taken.max(self.args.rows.div_ceil(256));
                 self.launch("rate_classes_apply", self.blocks(work), 256, 0)?;
-                self.launch("rate_fit_low", tenfold::format::MAX_CLASSES as u64, 1024, 0)?;
+                self.low()?;
             }
         }
         Ok(())
+    }
+
+    /// Low bits of each class.
+    unsafe fn low(&self) -> Result<()> {
+        let threads = if self.batch > 1 { 256 } else { 1024 };
+        // SAFETY: the caller's.
+        unsafe { self.launch("rate_fit_low", tenfold::format::MAX_CLASSES as u64, threads, 0) }
     }
 
     /// 3. Costs and step on the sample: first both in turn, then, costs held, the step alone; reconstruction points.
@@ -377,7 +393,7 @@ impl<'a> Search<'a> {
                 self.trial(TRIAL_COARSE)?;
             }
             self.args.mode = 1;
-            self.launch("rate_fit_low", tenfold::format::MAX_CLASSES as u64, 1024, 0)?;
+            self.low()?;
             self.trial(TRIAL_LOW)?;
             if self.args.job.nu > 0 {
                 self.trial(TRIAL_COSTS)?;
@@ -402,14 +418,14 @@ impl<'a> Search<'a> {
         let stride = if mode <= TRIAL_LOW { self.args.coarse_stride } else { self.args.fine_stride };
         let windows = self.args.taken.div_ceil(stride) as u64;
         let multiprocessors = self.device.properties().multiprocessors as u64;
-        // Blocks have four warps. A warp takes a window, or a lane of one; few windows are spread over all of the device.
+        // Blocks have eight warps, or four. A warp takes a window, or a lane of one; few windows are spread over all of the device.
         let most = |blocks: u64| blocks.div_ceil(self.batch as u64);
         let narrow =
-            windows.div_ceil(4).min(most(multiprocessors * 8)).max(windows.min(most(multiprocessors)));
+            windows.div_ceil(8).min(most(multiprocessors * 8)).max(windows.min(most(multiprocessors)));
         let wide = (windows * 8).min(most(multiprocessors * 2));
         // SAFETY: the caller's.
         unsafe {
-            self.launch("rate_trial_narrow", narrow, 128, TRIAL_SHARED as u32)?;
+            self.launch("rate_trial_narrow", narrow, 256, TRIAL_NARROW_SHARED as u32)?;
             if self.args.job.nu > 3 {
                 self.launch("rate_trial_wide", wide, 128, TRIAL_SHARED as u32)?;
             }

@@ -9,6 +9,7 @@ mod decode;
 mod encode;
 mod host;
 mod nvcomp;
+mod pages;
 mod real;
 mod repeat;
 mod rig;
@@ -72,6 +73,7 @@ fn measure(
     run.decode_gaussian()?;
     run.decode_real()?;
     run.encode()?;
+    run.pages()?;
     run.send_from_host(copies.link)?;
     // Last, so that whatever becomes of it the table has the rest.
     let peer = run.compare();
@@ -102,7 +104,7 @@ impl<'a> Run<'a> {
         let coded = rates.len() * args.efforts.len() * 2 + 2;
         let real = args.files.len() * TENSORS * rates.len();
         let peer = nvcomp.map_or(0, |_| nvcomp::settings());
-        let bar = progress::bar(2 + sizes.len() * (coded + real + peer), args.quiet);
+        let bar = progress::bar(4 + sizes.len() * (coded + real + peer), args.quiet);
         Run { rig, nvcomp, args, sizes, rates, bar, figures: Figures::new(report) }
     }
 
@@ -193,6 +195,23 @@ impl<'a> Run<'a> {
         for case in cases {
             self.step(&format!("{}, {} values", case.name(), case.size));
             encode::measure(self.rig, &case, self.args.threads, &mut self.figures)?;
+        }
+        Ok(())
+    }
+
+    /// Pages of a cache, behind a basis of all columns' directions and behind one of half as many.
+    fn pages(&mut self) -> Result<()> {
+        let count = if self.args.quick { 256 } else { pages::PAGES };
+        for rank in [1024, 512] {
+            self.step(&format!("{count} pages behind a basis of {rank} vectors"));
+            let done = pages::measure(self.rig, count, rank, &self.args.efforts, &mut self.figures);
+            // Without cuBLAS there are no bases.
+            match done {
+                Err(error) if matches!(error.downcast_ref(), Some(Error::NoDevice(_))) => {
+                    self.figures.note(format!("pages: left out: {error}"));
+                }
+                other => self.unless_full("pages".to_string(), other)?,
+            }
         }
         Ok(())
     }

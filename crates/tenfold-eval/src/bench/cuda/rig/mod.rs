@@ -4,6 +4,7 @@
 
 mod decoding;
 mod encoding;
+mod pages;
 mod pipeline;
 
 use anyhow::Result;
@@ -11,6 +12,7 @@ use tenfold_cuda::{Buffer, Device, DeviceSlice, OwnedStream, Status, Stream, Tim
 
 pub(super) use decoding::Decoding;
 pub(super) use encoding::Encoding;
+pub(super) use pages::Paging;
 pub(super) use pipeline::Pipeline;
 
 use crate::metrics::median;
