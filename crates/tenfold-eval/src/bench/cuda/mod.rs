@@ -201,10 +201,10 @@ impl<'a> Run<'a> {
 
     /// Pages of a cache, behind a basis of all columns' directions and behind one of half as many.
     fn pages(&mut self) -> Result<()> {
-        let count = if self.args.quick { 256 } else { pages::PAGES };
-        for rank in [1024, 512] {
-            self.step(&format!("{count} pages behind a basis of {rank} vectors"));
-            let done = pages::measure(self.rig, count, rank, &self.args.efforts, &mut self.figures);
+        let case = pages::Case::of(self.sizes.iter().copied().max().unwrap_or(0));
+        for rank in [case.columns, case.columns / 2] {
+            self.step(&format!("{} pages behind a basis of {rank} vectors", case.pages));
+            let done = pages::measure(self.rig, case, rank, &self.args.efforts, &mut self.figures);
             // Without cuBLAS there are no bases.
             match done {
                 Err(error) if matches!(error.downcast_ref(), Some(Error::NoDevice(_))) => {

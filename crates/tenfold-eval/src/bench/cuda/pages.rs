@@ -8,10 +8,36 @@ use super::rig::{Paging, Rig};
 use super::show::{About, Figure, Figures};
 use crate::synth;
 
-/// Pages, and their rows and columns.
-pub(super) const PAGES: usize = 4096;
-const ROWS: usize = 64;
-const COLUMNS: usize = 1024;
+/// How many pages, and of what shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Case {
+    pub pages: usize,
+    pub rows: usize,
+    /// A power of two.
+    pub columns: usize,
+}
+
+/// Pages whose speed is stated.
+const STATED: Case = Case { pages: 4096, rows: 64, columns: 1024 };
+/// Values of a bench that is a test; its pages are small, and have this many bytes more.
+const SMALL: usize = 1 << 20;
+const MORE: usize = 512;
+
+impl Case {
+    /// About as many values as the largest tensor, but no more than are stated.
+    pub fn of(values: usize) -> Case {
+        match values {
+            n if n < SMALL => Case { pages: 4, rows: 16, columns: 64 },
+            n => Case { pages: (n / (STATED.rows * STATED.columns)).min(STATED.pages), ..STATED },
+        }
+    }
+
+    fn cap(&self) -> usize {
+        let more = if self.columns < STATED.columns { MORE } else { 0 };
+        (self.rows as f64 * self.columns as f64 * BITS / 8.0) as usize + more
+    }
+}
+
 /// Pages that differ; more repeat them.
 const DISTINCT: usize = 64;
 /// Bits a value that a page is capped at.
@@ -22,64 +48,66 @@ const LANE: u32 = 512;
 const BARS: (f64, f64) = (60.0, 250.0);
 
 /// Vectors of a Hadamard matrix, whose entries are exact, and means.
-fn basis(rank: usize) -> Result<Basis> {
+fn basis(columns: usize, rank: usize) -> Result<Basis> {
     let entry =
-        |i: usize| if ((i / COLUMNS) & (i % COLUMNS)).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
-    let scale = 1.0 / (COLUMNS as f32).sqrt();
-    let vectors: Vec<f32> = (0..rank * COLUMNS).map(|i| entry(i) * scale).collect();
-    let means: Vec<f32> = (0..COLUMNS).map(|c| (c % 7) as f32 * 0.1).collect();
+        |i: usize| if ((i / columns) & (i % columns)).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+    let scale = 1.0 / (columns as f32).sqrt();
+    let vectors: Vec<f32> = (0..rank * columns).map(|i| entry(i) * scale).collect();
+    let means: Vec<f32> = (0..columns).map(|c| (c % 7) as f32 * 0.1).collect();
     Ok(Basis::orthonormal(&means, &vectors)?)
 }
 
 /// Rows whose coordinates fall by an octave each 200 vectors, to a fiftieth of the first.
 fn rows(basis: &Basis, count: usize) -> Result<Vec<u8>> {
-    let noise = synth::values(synth::Shape::Gaussian, 4.0, count * COLUMNS, 3);
+    let columns = basis.cols();
+    let noise = synth::values(synth::Shape::Gaussian, 4.0, count * columns, 3);
     let mut values = Vec::with_capacity(noise.len());
-    for row in noise.chunks_exact(COLUMNS) {
+    for row in noise.chunks_exact(columns) {
         let fall = |k: usize| (-(k as f32) / 200.0).exp2().max(0.02);
         let mut v: Vec<f32> =
             row.iter().enumerate().map(|(k, n)| if k < basis.rank() { n * fall(k) } else { 0.0 }).collect();
         let mut half = 1;
-        while half < COLUMNS {
-            for start in (0..COLUMNS).step_by(2 * half) {
+        while half < columns {
+            for start in (0..columns).step_by(2 * half) {
                 for i in start..start + half {
                     (v[i], v[i + half]) = (v[i] + v[i + half], v[i] - v[i + half]);
                 }
             }
             half *= 2;
         }
-        let scale = 1.0 / (COLUMNS as f32).sqrt();
+        let scale = 1.0 / (columns as f32).sqrt();
         values.extend(v.iter().zip(basis.means()).map(|(v, m)| v * scale + m));
     }
-    let tensor = synth::tensor(Dtype::Bf16, &[count, COLUMNS], &values);
+    let tensor = synth::tensor(Dtype::Bf16, &[count, columns], &values);
     Ok(tensor.context("pages that are no tensor")?.data)
 }
 
 /// Measures and keeps pages of so many coordinates a row.
 pub(super) fn measure(
     rig: &Rig,
-    pages: usize,
+    case: Case,
     rank: usize,
     efforts: &[Effort],
     figures: &mut Figures<'_>,
 ) -> Result<()> {
-    let basis = basis(rank)?;
+    let Case { pages, rows: page_rows, columns } = case;
+    let basis = basis(columns, rank)?;
     let distinct = DISTINCT.min(pages);
-    let once = rows(&basis, distinct * ROWS)?;
-    let cap = (ROWS * COLUMNS) as f64 * BITS / 8.0;
+    let once = rows(&basis, distinct * page_rows)?;
+    let (times, cap) = (pages / distinct, case.cap());
     for &effort in efforts.iter().filter(|&&e| e != Effort::Best) {
-        let goal = Goal::MaxBytes(cap as usize);
+        let goal = Goal::MaxBytes(cap);
         let options = EncodeOptions::new(goal).with_effort(effort).with_lane_values(LANE);
-        let paging = Paging::new(rig, &basis, &once, pages / distinct, ROWS, options)?;
+        let paging = Paging::new(rig, &basis, &once, times, page_rows, options)?;
         let (encoded, sizes) = paging.encode()?;
-        ensure!(sizes.iter().all(|&n| n <= cap as usize), "a page is larger than its cap");
+        ensure!(sizes.iter().all(|&n| n <= cap), "a page is larger than its cap");
         let decoded = paging.decode(&sizes)?;
         let (blob, found) = paging.first(sizes[0], once.len())?;
         let info = tenfold::inspect(&blob)?;
         let bytes: usize = sizes.iter().sum();
-        let values = pages / distinct * distinct * ROWS * COLUMNS;
+        let values = times * distinct * page_rows * columns;
         let subject = About {
-            tensor: format!("{pages} pages of {ROWS} x {COLUMNS}, basis of {rank} vectors"),
+            tensor: format!("{pages} pages of {page_rows} x {columns}, basis of {rank} vectors"),
             values,
             states: info.states,
             classes: info.classes,
@@ -87,7 +115,7 @@ pub(super) fn measure(
             ratio: (values * 2) as f64 / bytes as f64,
             nmse: Some(nmse(&once, &found)),
         };
-        let stated = pages == PAGES;
+        let stated = case == STATED;
         let what = format!("encode pages {}", effort.name());
         let least = stated.then_some(BARS.0);
         figures.keep(Figure { what: &what, subject: subject.clone(), times: encoded, least })?;

@@ -20,7 +20,13 @@ fn every_step_is_taken_and_every_output_checked() {
     assert_eq!(rows("encode lossless"), 1, "checked against the tensor");
     let sent = host::LANES.len();
     let decoded = 2 + 1 + TENSORS;
-    assert_eq!(rows("decode"), 2 * decoded + sent, "two efforts, lossless, real tensors; from the host");
+    let pages = 2 * 2;
+    assert_eq!(
+        rows("decode"),
+        2 * decoded + sent + pages,
+        "two efforts, lossless, real tensors; from the host; pages of two ranks and efforts"
+    );
+    assert_eq!(rows("encode pages"), pages);
     assert_eq!(rows("decode without checksums"), decoded);
     assert_eq!(rows("from pinned host memory"), 1 + sent, "a plain copy and a blob for each length of lanes");
     let host = report.checks.iter().filter(|c| c.what.contains("pinned host memory")).count();
