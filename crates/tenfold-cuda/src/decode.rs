@@ -172,7 +172,7 @@ impl PlaceArgs {
         let base = requests.iter().map(|r| r.blob.address).min()?;
         let near = |r: &DecodeRequest| {
             let by = r.blob.address - base;
-            by % 16 == 0 && by / 16 <= u64::from(u32::MAX) && u32::try_from(r.blob.len).is_ok()
+            by.is_multiple_of(16) && by / 16 <= u64::from(u32::MAX) && u32::try_from(r.blob.len).is_ok()
         };
         let regular = |(i, r): (usize, &DecodeRequest)| {
             let alike = (r.dtype, r.values, r.codec, r.out.len)

@@ -84,7 +84,7 @@ impl EncodeBatch {
             let why = "strides of a batch are multiples of 16 bytes, and tensors do not overlap";
             return Err(Error::InvalidArgument(why.into()));
         }
-        let at = |stride: usize| index.checked_mul(stride).unwrap_or(usize::MAX);
+        let at = |stride: usize| index.saturating_mul(stride);
         let tensor = self.tensors.part(at(self.tensor_stride), bytes)?;
         let out = self.blobs.part(at(self.slot), self.slot)?;
         let mut request = EncodeRequest::new(tensor, self.dtype, &self.shape, out, self.options.clone());
@@ -131,7 +131,7 @@ pub unsafe fn encode_batch(
         return Ok(());
     }
     const STATUS: usize = size_of::<Status>();
-    let statuses = statuses.part(0, batch.count.checked_mul(STATUS).unwrap_or(usize::MAX))?;
+    let statuses = statuses.part(0, batch.count.saturating_mul(STATUS))?;
     if !workspace.address.is_multiple_of(16) || !statuses.address.is_multiple_of(8) {
         return Err(Error::InvalidArgument(
             "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),

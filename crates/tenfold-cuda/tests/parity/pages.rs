@@ -242,9 +242,9 @@ fn encoded(subject: &Subject) {
             let found = nmse(&pages[i], &decoded(&basis, &blob));
             let ours = on_cpu(&basis, &pages[i], Goal::Step(0.2), effort);
             let wanted = nmse(&pages[i], &decoded(&basis, &ours));
-            assert!(found <= wanted * 1.05 + 1e-5, "page {i}, {effort:?}: nmse {found:.6}, not {wanted:.6}");
-            // Measured tables take their toll of the emulator's tiny pages.
-            let more = if subject.is_real() { 1.1 } else { 1.5 };
+            // Few values say little of what a level costs, and measured tables take their toll of the emulator's tiny pages.
+            let (worse, more) = if subject.is_real() { (1.05, 1.1) } else { (1.3, 1.5) };
+            assert!(found <= wanted * worse + 1e-5, "page {i}, {effort:?}: nmse {found:.6}, not {wanted:.6}");
             let (bytes, least) = (blob.len(), ours.len());
             assert!(bytes as f64 <= least as f64 * more + 100.0, "page {i}: {bytes} bytes, not {least}");
             if i > 5 {
