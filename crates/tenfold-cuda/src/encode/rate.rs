@@ -41,6 +41,8 @@ const WIDE_SAMPLE: u32 = 64;
 const WIDE_COARSE: u32 = 16;
 /// Windows of the smallest subset.
 const FEW: u32 = 8;
+/// Windows of a tensor that is no more than a page of a cache.
+const PAGE: u64 = 16;
 
 /// Threads of a block that scans, and rows that each of them reads ahead.
 const SCAN_THREADS: u64 = 256;
@@ -243,6 +245,8 @@ impl<'a> Search<'a> {
             u32::try_from(v).map_err(|_| Error::InvalidArgument("a tensor too large for a launch".into()))
         };
         let stride = |count: u32| (taken as u32).div_ceil(count).max(1);
+        // Of a page a quarter: what is found is looked at again.
+        let coarse = if taken <= PAGE { taken.div_ceil(4).max(1) as u32 } else { coarse };
 
         let mut at = 0;
         let mut take = |bytes: u64| {
@@ -273,8 +277,7 @@ impl<'a> Search<'a> {
             row_threads,
             windows: small(windows)?,
             taken: taken as u32,
-            // Of a small tensor no more than a quarter: what is found is looked at again.
-            coarse_stride: stride(coarse.min((taken as u32).div_ceil(4)).max(1)),
+            coarse_stride: stride(coarse),
             fine_stride: stride(fine),
             few_stride: stride(FEW),
             mode: 0,
