@@ -175,7 +175,8 @@ fn steps_for_a_size_are_those_of_the_cpu() {
     for kind in [Kind::Gaussian, Kind::Laplace, Kind::HeavyTails, Kind::Outliers] {
         let sample = Sample::of(Dtype::Bf16, &[256, 256], kind, 7);
         for effort in [Effort::Fast, Effort::Balanced] {
-            compare(&format!("{kind:?}"), &sample, Goal::Bits(2.5), effort, 0.01);
+            // Costs of a tensor this small come from a quarter of it at first; passes correct the step.
+            compare(&format!("{kind:?}"), &sample, Goal::Bits(2.5), effort, 0.015);
         }
     }
     // Tables of classes take more of a small blob here than on the CPU.
