@@ -5,8 +5,9 @@ set -euo pipefail
 
 missing=()
 pkg-config --exists libavcodec libavutil 2>/dev/null || missing+=(pkg-config libavcodec-dev libavutil-dev)
-# The bindings to libavcodec are made from its headers.
-ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1 || missing+=(clang libclang-dev)
+# The bindings to libavcodec are made from its headers, by libclang; libclang-cpp, which other packages bring, is not it.
+compgen -G '/usr/lib/llvm-*/lib/libclang.so*' >/dev/null || compgen -G '/usr/lib/llvm-*/lib/libclang-[0-9]*.so*' >/dev/null ||
+    missing+=(clang libclang-dev)
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
     missing+=(chromium)
 [ ${#missing[@]} -gt 0 ] || exit 0
