@@ -27,6 +27,7 @@ template <class... A, void (*F)(A...)> struct Call<F> {
 
 const Entry *find(const char *name) {
     static const Entry all[] = {
+#undef KERNEL
 #define KERNEL(name) {#name, Call<name>::run},
 #include "names.inc"
 #undef KERNEL

@@ -37,7 +37,7 @@ KERNEL(256) levels_pass_begin(const LevelsTurn a) {
     if (blockIdx.x == 0 && threadIdx.x == 0) p.pass->code = skip ? PASS_SKIPPED : STATUS_OK;
     if (skip) return;
     pass_clear((u64 *)p.counts, (u64)plan->classes * 2 * 256 * 8);
-    const u64 lists = (plan->rows * plan->row_bits + 7) / 8 + (plan->width * plan->col_bits + 7) / 8;
+    const u64 lists = (plan->rows * plan->row_bits + 7) / 8 + (plan->width * listed_bits(plan->col_bits) + 7) / 8;
     pass_clear((u32 *)p.header, min(p.header_room, (p.header_front + lists + 3) & ~3ull));
     pass_clear((LevelsTile *)p.tiles, p.job.tiles * sizeof(LevelsTile));
 }

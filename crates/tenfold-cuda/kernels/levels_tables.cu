@@ -5,9 +5,9 @@
 #include "fit.cuh"
 #include "levels.cuh"
 
-// Where the lists of scales start in the header, in bits.
+// Where the lists of scales start in the header, and where the scale is; in bits.
 struct HeaderLists {
-    u64 rows, cols;
+    u64 rows, cols, scale;
 };
 
 // Everything before the tables. All lanes of a warp take part, with the same writer; lists are left to others.
@@ -16,6 +16,7 @@ OUTLINE HeaderLists header_front(Writer &w, const Job &job, const Plan *plan) {
     writer_byte(w, plan->nu);
     writer_geometry(w, job.lanes, job.steps);
     writer_byte(w, plan->log);
+    HeaderLists lists = {0, 0, w.at};
     if (job.dtype == DTYPE_F64) {
         const u64 scale = (u64)__double_as_longlong(plan->scale);
         writer_u32(w, (u32)scale);
@@ -28,7 +29,6 @@ OUTLINE HeaderLists header_front(Writer &w, const Job &job, const Plan *plan) {
     writer_byte(w, used);
     for (u32 i = 1; i <= used; ++i) writer_byte(w, (u32)plan->offsets[i]);
     writer_byte(w, plan->classes);
-    HeaderLists lists = {0, 0};
     if (plan->classes > 1) {
         writer_varint(w, plan->width);
         writer_byte(w, plan->row_bits | plan->col_bits << 4);
@@ -36,7 +36,7 @@ OUTLINE HeaderLists header_front(Writer &w, const Job &job, const Plan *plan) {
         lists.rows = w.at;
         writer_take(w, (plan->rows * plan->row_bits + 7) / 8 * 8);
         lists.cols = w.at;
-        writer_take(w, (plan->width * plan->col_bits + 7) / 8 * 8);
+        writer_take(w, (plan->width * listed_bits(plan->col_bits) + 7) / 8 * 8);
     }
     for (u32 c = 0; c < plan->classes; ++c) writer_byte(w, plan->low[c]);
     return lists;
@@ -87,6 +87,7 @@ KERNEL(1024) levels_tables(const GRID_CONSTANT LevelsPass a) {
         const HeaderLists found = header_front(w, a.job, plan);
         if (lane == 0) {
             lists = found;
+            if (first) a.plan->scale_at = (u32)(found.scale / 8);
             over = w.over;
         }
     }
@@ -94,7 +95,7 @@ KERNEL(1024) levels_tables(const GRID_CONSTANT LevelsPass a) {
     if (!first) {
         if (over || plan->classes == 1) return;
         if (plan->row_bits) header_list(a.header, lists.rows, (const u8 *)plan->row_scale, plan->rows, plan->row_bits);
-        if (plan->col_bits) header_list(a.header, lists.cols, (const u8 *)plan->col_scale, plan->width, plan->col_bits);
+        if (listed_bits(plan->col_bits)) header_list(a.header, lists.cols, (const u8 *)plan->col_scale, plan->width, plan->col_bits);
         return;
     }
 

@@ -40,6 +40,8 @@ struct Job {
     // for none.
     u32 header_dtype, steps_len;
     u8 header_steps[MAX_STEPS];
+    // Scales of the columns that the last step knows, a byte each; none for no such step.
+    const u8 *scales;
 };
 
 // What is decided. `rate_*` writes it, `levels_*` reads it.
@@ -77,4 +79,9 @@ struct Plan {
     u64 bytes;
     double squared_error;
     u64 finite;
+    // Of a plan that pages have together: 1, and where the header has the scale, in bytes.
+    u32 common, scale_at;
 };
+
+// Bits that a scale takes in a header's list; those that a basis knows have no list.
+DEVICE u32 listed_bits(u32 bits) { return bits == SCALES_OF_BASIS ? 0 : bits; }

@@ -57,7 +57,7 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
     __shared__ u32 parts, first;
     Rate *r = a.rate;
     if (a.plan->trivial || a.plan->max_u == 0.0f) return;
-    const u32 way = blockIdx.x, tid = threadIdx.x, lane = lane_of();
+    const u32 way = a.first_way + blockIdx.x, tid = threadIdx.x, lane = lane_of();
     Way *out = &r->ways[way];
     const bool rows = way_has_rows(way), cols = way_has_cols(way);
     if ((rows && a.rows < 2) || (cols && !a.tabular)) {
@@ -97,7 +97,7 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
     // 2. A part for every sum that occurs; what joining it to the one before would cost. Bits are those of the subset,
     // a table's share of it among them.
     const double values = (double)a.job.values, each = values / (double)subset_values(a, a.few_stride);
-    const float tables = (float)((a.plan->nu ? 2.0 : 1.0) / each);
+    const float tables = (float)((a.plan->nu ? 2.0 : 1.0) * rate_headers(a) / each);
     for (u32 s = warp_of(); s < SCALE_SUMS; s += threads / 32) {
         const u32 *h = hist + s * CLASS_BINS;
         const bool any = __any_sync(ALL_LANES, h[lane] || (lane + 32 < CLASS_BINS && h[lane + 32]));
@@ -189,9 +189,9 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
     if (lane != 0) return;
     const float per_octave = way_per_octave(way);
     out->row_bits = rows ? scale_bits(r->row_low, r->row_high, per_octave) : 0;
-    out->col_bits = cols ? scale_bits(r->col_low, r->col_high, per_octave) : 0;
+    out->col_bits = way >= WAY_BASIS ? SCALES_OF_BASIS : cols ? scale_bits(r->col_low, r->col_high, per_octave) : 0;
     out->classes = count;
-    out->bits = (double)sum * each + (double)a.rows * out->row_bits + (double)a.width * out->col_bits;
+    out->bits = (double)sum * each + (double)a.rows * out->row_bits + (double)a.width * listed_bits(out->col_bits);
     out->whole = (double)whole * each;
 }
 
@@ -237,7 +237,7 @@ KERNEL(256) rate_classes_apply(const RateArgs a) {
     for (u64 i = first; i < a.rows; i += threads)
         a.row_scale[i] = w->row_bits ? (u8)scale_of(a.row_logs[i], per_octave, row_base) : 0;
     for (u64 i = first; i < a.width; i += threads)
-        a.col_scale[i] = w->col_bits ? (u8)scale_of(a.col_logs[i], per_octave, col_base) : 0;
+        a.col_scale[i] = listed_bits(w->col_bits) ? (u8)scale_of(a.col_logs[i], per_octave, col_base) : 0;
     for (u32 window = blockIdx.x; window < a.taken; window += gridDim.x) {
         const Grouping g = grouping_of(a, way, window);
         const u32 len = window_len(a, window);
@@ -251,9 +251,10 @@ KERNEL(256) rate_classes_apply(const RateArgs a) {
     plan->classes = w->classes;
     plan->row_bits = w->row_bits;
     plan->col_bits = w->col_bits;
+    if (way >= WAY_BASIS) plan->col_scale = (u64)a.job.scales;
     plan->width = a.width;
     plan->rows = a.rows;
     // Small tables are made quickly, and a small tensor has no use for fine ones.
-    const u32 small = a.job.values <= CLASS_SMALL;
+    const u32 small = a.table_values <= CLASS_SMALL;
     plan->log = w->classes <= 2 ? 12 - small : w->classes <= 8 ? 11 - small : 10;
 }

@@ -11,6 +11,13 @@ KERNEL(256) rate_fit_sample(const RateArgs a) {
         const u64 start = window_start(a, w);
         const u32 len = window_len(a, w);
         float *to = a.sample + (u64)w * SAMPLE_WINDOW;
+        if (a.pages) {
+            for (u32 i = threadIdx.x; i < SAMPLE_WINDOW; i += 256) {
+                const double scale = i < len ? page_scale(a, (start + i) / a.table_values) : 1.0;
+                to[i] = i < len ? sample_value(a.job, start + i, 1.0 / scale) : 0.0f;
+            }
+            continue;
+        }
         for (u32 i = threadIdx.x; i < SAMPLE_WINDOW; i += 256) to[i] = i < len ? sample_value(a.job, start + i, per_unit) : 0.0f;
     }
 }
@@ -69,6 +76,7 @@ DEVICE void fit_plan(const RateArgs &a, bool trellis, double step) {
     for (u32 i = 0; i < MAX_CLASSES; ++i) p->thresholds[i] = p->low[i] = 0;
     for (u32 i = 0; i < SCALE_SUMS; ++i) p->class_of_sum[i] = 0;
     p->log = 12;
+    p->common = p->scale_at = 0;
     p->done = 0;
     p->bytes = 0;
     p->squared_error = 0.0;
@@ -85,20 +93,6 @@ DEVICE void fit_plan(const RateArgs &a, bool trellis, double step) {
 DEVICE void fit_guess(Plan *plan, float lambda) {
     for (u32 i = threadIdx.x; i < 2 * COST_SIGN; i += blockDim.x)
         plan->cost[i] = lambda * fminf((float)(i % COST_LEVELS) + 1.0f, 12.0f);
-}
-
-// What a step must give: bytes, or the reciprocal of a mean squared error in units², so that it falls as the step
-// grows. Soft goals on tiny tensors keep at least half of their bytes for symbols.
-DEVICE double fit_want(const RateArgs &a) {
-    const double target = a.job.target, overhead = rate_overhead(a.job), unit = a.rate->unit;
-    switch (a.job.goal) {
-    case GOAL_BYTES: return fmax(target - overhead, target * 0.5) + overhead;
-    // A little lower than need be: a pass too many costs more than the bytes that are left.
-    case GOAL_CAP: return fmax(target * 0.996 - 2.0, 1.0);
-    case GOAL_MSE: return 1.0 / (target / unit / unit * 0.995);
-    case GOAL_NMSE: return 1.0 / (target * a.rate->variance * 0.995);
-    default: return 0.0;
-    }
 }
 
 // The first step, and which machine: from the error, or from the entropy of a scalar quantiser. Dynamic shared memory:
@@ -171,7 +165,7 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
     else if (goal == GOAL_NMSE) step = sqrt(target * r->variance * 3.0) * r->unit;
     else {
         // The entropy falls as the step grows: each warp tries one of 32 steps in between.
-        const double payload = 8.0 * (target - rate_overhead(a.job));
+        const double payload = 8.0 * (target - rate_overhead(a));
         const float want =
             (float)(fmax(payload, goal == GOAL_CAP ? 1.0 : target * 4.0) / (double)a.job.values);
         if (tid == 0) {
@@ -207,7 +201,7 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
     fit_guess(a.plan, trellis ? LAMBDA_TRELLIS : LAMBDA_SCALAR);
     if (tid != 0) return;
     r->finest = finest * r->unit;
-    r->want = fit_want(a);
+    r->want = rate_want(a);
     fit_plan(a, trellis, held || goal == GOAL_BOUND ? step : 0.0);
 }
 
@@ -279,7 +273,7 @@ KERNEL(FIT_THREADS) rate_fit_low(const RateArgs a) {
             }
             // Rare symbols are dearer than they look: their table has only so many slots, and each takes bits in the
             // header, of which these values bear their share.
-            const float share = (float)subset_values(a, a.few_stride) / (float)(LOW_SKIP * a.job.values);
+            const float share = (float)subset_values(a, a.few_stride) / (float)(LOW_SKIP * a.table_values);
             const float symbol = total * 0.00012f + share * LOW_SYMBOL_BITS * (plan->nu ? 2.0f : 1.0f);
             cost = warp_sum(cost) + (float)mine[ESCAPE] * LOW_ESCAPE_BITS + total * (float)low
                    + (float)warp_sum(used) * symbol;

@@ -114,9 +114,9 @@ DEVICE double trial_got(const RateArgs &a, double symbols, double tables) {
     const double share = (double)a.job.values / (double)subset_values(a, trial_stride(a));
     double bytes = (symbols + (double)t.escape_bits) / 8.0 * share + (double)t.exact_bytes * share;
     if (p->classes > 1)
-        bytes += varint_len(p->width) + p->classes + (double)((p->rows * p->row_bits + 7) / 8)
-                 + (double)((p->width * p->col_bits + 7) / 8);
-    return bytes + rate_overhead(a.job) + tables / 8.0;
+        bytes += (varint_len(p->width) + p->classes) * rate_headers(a) + (double)((p->rows * p->row_bits + 7) / 8)
+                 + (double)((p->width * listed_bits(p->col_bits) + 7) / 8);
+    return bytes + rate_overhead(a) + tables / 8.0 * rate_headers(a);
 }
 
 // Reconstruction points at the mean of what quantises to them, where enough does.
@@ -184,8 +184,6 @@ KERNEL(COSTS_THREADS) rate_settle_trial(const RateArgs a) {
     for (u32 i = tid; i < sizeof(Tally) / 4; i += COSTS_THREADS) words[i] = 0;
 }
 
-// Passes in which the step is looked for; those after them only keep to a limit.
-#define PASSES_SEARCH 4
 #define PASS_SLACK 0.007
 
 DEVICE void pass_fail(const RateArgs &a) {
@@ -193,12 +191,13 @@ DEVICE void pass_fail(const RateArgs &a) {
     report(a.status, STATUS_DOES_NOT_FIT, 0, a.rate->smallest);
 }
 
-// The last resort under a cap: without classes, and with coarser steps, further apart each time until all is zero.
+// The last resort under a cap: without classes, and with coarser steps, further apart each time until all is zero. A plan
+// of many pages has its classes in a header that is made: there the steps alone grow, and at once.
 DEVICE bool pass_coarsen(const RateArgs &a) {
     Rate *r = a.rate;
     Plan *p = a.plan;
     const u32 times = r->coarsened++;
-    if (p->classes > 1) {
+    if (p->classes > 1 && !p->common) {
         p->classes = 1;
         p->width = 1;
         p->rows = 0;
@@ -208,7 +207,7 @@ DEVICE bool pass_coarsen(const RateArgs &a) {
         for (u32 i = 0; i < SCALE_SUMS; ++i) p->class_of_sum[i] = 0;
     }
     const double next = p->step * exp2(0.6 * (double)(1u << min(times, 4u)));
-    return set_step(a.job, p, times < 3 ? next : fmax(next, r->max * r->unit * 4.0));
+    return set_step(a.job, p, times < (p->common ? 1 : 3) ? next : fmax(next, r->max * r->unit * 4.0));
 }
 
 // After a pass over the whole tensor: done, or the step for the next.
@@ -247,7 +246,7 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     const bool stuck = bracket_width(r->full) < 0.002, finest = off < 0.0 && step <= r->finest * 1.001;
     const bool near = cap ? got > a.job.target * 0.99 : by_error ? off < 0.02 : fabs(off) <= PASS_SLACK;
     const bool enough = near || (finest && !by_error);
-    if (kept && (enough || last || ((cap || by_error) && (stuck || a.pass + 1 >= PASSES_SEARCH)))) {
+    if (kept && (enough || last || ((cap || by_error) && (stuck || a.pass + 1 >= a.search_passes)))) {
         p->done = 1;
         return;
     }
@@ -265,7 +264,7 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
         r->nearest_step = step;
     }
     bracket_note(r->full, step, got, want);
-    const bool final = a.pass + 2 >= a.passes || ((cap || by_error) && a.pass + 1 >= PASSES_SEARCH);
+    const bool final = a.pass + 2 >= a.passes || ((cap || by_error) && a.pass + 1 >= a.search_passes);
     // Under a cap, each pass aims a little lower than the one before: single bytes decide in a small blob.
     const double lower = cap ? exp2((double)a.pass) * 0.004 - 0.004 : 0.0, aim = want * (1.0 - fmin(lower, 0.1));
     const double next = bracket_next(r->full, step, aim, bracket_nudge(a.job, fmax(got, want * 1e-3), aim, 1.0));
@@ -280,7 +279,7 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     } else if ((cap || by_error) && final && r->kept_step > 0.0) {
         // A limit that was kept to is kept to again by the same step.
         set = set_step(a.job, p, r->kept_step);
-    } else if (cap && a.pass > PASSES_SEARCH) {
+    } else if (cap && a.pass > a.search_passes) {
         set = pass_coarsen(a);
     } else {
         // With no pass left to correct it, a step for an error goes a little further than it points.

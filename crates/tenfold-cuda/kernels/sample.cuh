@@ -11,8 +11,10 @@
 #define SAMPLE_WINDOW (32 * SAMPLE_STEPS)
 // Sums of two scales.
 #define SCALE_SUMS (2 << MAX_SCALE_BITS)
-// Ways to group values by their size: rows and columns, rows, columns; each at 1, 2 and 4 scales an octave.
-#define WAYS 9
+// Ways to group values by their size: rows and columns, rows, columns; each at 1, 2 and 4 scales an octave. Then rows
+// with the columns' scales as a basis knows them, four an octave, and these alone.
+#define WAYS 11
+#define WAY_BASIS 9
 #define SCALE_TOP ((1 << MAX_SCALE_BITS) - 1)
 
 #define TRELLIS_MAX_U 100000.0f
@@ -24,12 +26,13 @@
 #define POINT_ONE 4096.0f
 
 // What a trial is for (`RateArgs.mode`): costs and step on the coarse sample; costs once more where low bits have
-// changed; costs from all of the sample; the step alone; reconstruction points.
+// changed; costs from all of the sample; the step alone; reconstruction points; counts for tables.
 #define TRIAL_COARSE 0
 #define TRIAL_LOW 1
 #define TRIAL_COSTS 2
 #define TRIAL_STEP 3
 #define TRIAL_POINTS 4
+#define TRIAL_COUNTS 5
 
 // What one block saw of the tensor.
 struct ScanPart {
@@ -67,6 +70,9 @@ struct Tally {
 // The state of a search for a plan. Zeros before the first kernel.
 struct Rate {
     double unit;
+    // Of a page that is planned together with others: its mean magnitude, or 1 where all have one step. The sample of all
+    // pages is in units of this. Of all pages: the least magnitude that one is thought to have.
+    double scale;
     // Of the whole tensor, in units.
     double max, variance;
     u64 finite;
@@ -114,10 +120,27 @@ struct RateArgs {
     // A block of `rate_scan` takes `band_rows` rows and one of `stripes` stripes; 2^row_threads threads read a row's
     // part together.
     u32 stripes, bands, band_rows, row_threads;
+    // The first way to try.
+    u32 first_way;
     // Windows there are, those in the sample, and the distance between those of trials and of the smallest subset.
     u32 windows, taken, coarse_stride, fine_stride, few_stride;
     u32 mode, pass, passes;
+    // Passes in which the step is looked for; those after them only keep to a limit.
+    u32 search_passes;
+    // Values of what tables are made for: the tensor's, or those of one of the pages that it is made of; and what is known
+    // of these pages, none for none.
+    u64 table_values;
+    const Rate *pages;
+    u64 pages_apart;
 };
+
+// How often tables and what is before them are stored: once, or in every page's blob.
+DEVICE double rate_headers(const RateArgs &a) { return (double)a.job.values / (double)a.table_values; }
+
+// The unit of a page's values in the sample of all.
+DEVICE double page_scale(const RateArgs &a, u64 page) {
+    return fmax(((const Rate *)((const u8 *)a.pages + page * a.pages_apart))->scale, a.rate->scale);
+}
 
 DEVICE bool is_nothing(const RateArgs &a) { return a.plan->trivial || a.rate->fixed; }
 
@@ -129,6 +152,7 @@ DEVICE bool trial_over(const RateArgs &a) {
     case TRIAL_LOW: return !a.rate->low_changed;
     case TRIAL_COSTS: return a.plan->nu == 0;
     case TRIAL_STEP: return a.rate->fine_done;
+    case TRIAL_COUNTS: return false;
     // Offsets are not worth their bytes in a small tensor.
     default: return a.job.values < 1 << 14;
     }
@@ -220,9 +244,9 @@ DEVICE u32 scale_bits(u32 low, u32 high, float per_octave) {
     return 32 - (u32)__clz((int)scale_of(unordered(high), per_octave, scale_base(low, high, per_octave)));
 }
 
-DEVICE bool way_has_rows(u32 way) { return way / 3 != 2; }
+DEVICE bool way_has_rows(u32 way) { return way < WAY_BASIS ? way / 3 != 2 : way == WAY_BASIS; }
 DEVICE bool way_has_cols(u32 way) { return way / 3 != 1; }
-DEVICE float way_per_octave(u32 way) { return (float)(1u << way % 3); }
+DEVICE float way_per_octave(u32 way) { return way < WAY_BASIS ? (float)(1u << way % 3) : 4.0f; }
 
 // Sum of two scales under a way of grouping, for values of one window.
 struct Grouping {
@@ -230,6 +254,8 @@ struct Grouping {
     u32 col0, width;
     float per_octave, row_base, col_base;
     bool rows, cols;
+    // Scales of columns where they are known.
+    const u8 *known;
 };
 
 DEVICE Grouping grouping_of(const RateArgs &a, u32 way, u32 window) {
@@ -244,6 +270,7 @@ DEVICE Grouping grouping_of(const RateArgs &a, u32 way, u32 window) {
     g.cols = way_has_cols(way);
     g.row_base = g.rows ? scale_base(r->row_low, r->row_high, g.per_octave) : 0.0f;
     g.col_base = g.cols ? scale_base(r->col_low, r->col_high, g.per_octave) : 0.0f;
+    g.known = way < WAY_BASIS ? 0 : a.job.scales;
     return g;
 }
 
@@ -251,7 +278,8 @@ DEVICE u32 sum_of_scales(const RateArgs &a, const Grouping &g, u32 i) {
     const u32 over = (g.col0 + i) / g.width, col = g.col0 + i - over * g.width;
     u32 sum = 0;
     if (g.rows) sum += scale_of(a.row_logs[g.row0 + over], g.per_octave, g.row_base);
-    if (g.cols) sum += scale_of(a.col_logs[col], g.per_octave, g.col_base);
+    if (g.known) sum += g.known[col];
+    else if (g.cols) sum += scale_of(a.col_logs[col], g.per_octave, g.col_base);
     return sum;
 }
 
@@ -274,7 +302,23 @@ DEVICE float entropy_bits(float count, float total) { return count > 0.0f ? coun
 
 // Bytes of header, directory and lanes, without classes and tables. A lane's state takes 32 bits and holds about 8 of
 // the message.
-DEVICE double rate_overhead(const Job &job) { return 48.0 + (double)job.tiles * (12.0 + 3.0 * job.lanes); }
+DEVICE double rate_overhead(const RateArgs &a) {
+    return 48.0 * rate_headers(a) + (double)a.job.tiles * (12.0 + 3.0 * a.job.lanes);
+}
+
+// What a step must give: bytes, or the reciprocal of a mean squared error in units², so that it falls as the step
+// grows. Soft goals on tiny tensors keep at least half of their bytes for symbols.
+DEVICE double rate_want(const RateArgs &a) {
+    const double target = a.job.target, overhead = rate_overhead(a), unit = a.rate->unit;
+    switch (a.job.goal) {
+    case GOAL_BYTES: return fmax(target - overhead, target * 0.5) + overhead;
+    // A little lower than need be: a pass too many costs more than the bytes that are left.
+    case GOAL_CAP: return fmax(target * 0.996 - 2.0, 1.0);
+    case GOAL_MSE: return 1.0 / (target / unit / unit * 0.995);
+    case GOAL_NMSE: return 1.0 / (target * a.rate->variance * 0.995);
+    default: return 0.0;
+    }
+}
 
 // Values in steps are those of the sample times this.
 DEVICE float steps_per_unit(const RateArgs &a) { return (float)(a.rate->unit / a.plan->step); }

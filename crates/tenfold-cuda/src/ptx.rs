@@ -23,6 +23,7 @@ pub(crate) const MODULES: &[(&str, &str)] = &[
     ("rate_fit", include_str!("../ptx/rate_fit.ptx")),
     ("rate_scan", include_str!("../ptx/rate_scan.ptx")),
     ("rate_settle", include_str!("../ptx/rate_settle.ptx")),
+    ("rate_share", include_str!("../ptx/rate_share.ptx")),
     ("rate_trial", include_str!("../ptx/rate_trial.ptx")),
 ];
 

@@ -3,7 +3,7 @@
 
 use tenfold::{Dtype, EncodeOptions, Goal};
 
-use super::{Batch, Behind, Call, EncodeRequest, levels};
+use super::{Batch, Behind, Call, EncodeRequest, levels, together};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{MAX_BATCH, Stream};
 use crate::error::{Error, Result};
@@ -34,6 +34,8 @@ pub struct EncodeBatch {
     pub options: EncodeOptions,
     /// What the headers say where tensors are what preparation steps made of others.
     pub(crate) behind: Option<Behind>,
+    /// Whether all have one plan, and each only a step of its own.
+    pub(crate) together: bool,
 }
 
 impl EncodeBatch {
@@ -58,6 +60,7 @@ impl EncodeBatch {
             slot,
             options,
             behind: None,
+            together: false,
         }
     }
 
@@ -90,7 +93,30 @@ impl EncodeBatch {
         let mut request = EncodeRequest::new(tensor, self.dtype, &self.shape, out, self.options.clone());
         request.behind = self.behind.clone();
         let values = request.check()?;
+        if self.together {
+            together::check(&request, self.tensor_stride == bytes)?;
+        }
         Ok((request, values))
+    }
+
+    /// Bytes of workspace for so many at once, and for one more.
+    fn workspace(
+        &self,
+        device: &Device,
+        first: &EncodeRequest,
+        values: usize,
+        count: usize,
+    ) -> Result<usize> {
+        let (len, stride) = levels::workspace_len(device, first, values, self.batch(count, count))?;
+        if levels::is_tiny(first, values) {
+            return Ok(len);
+        }
+        let shared = match self.together {
+            true => together::workspace_len(device, first, values, count)?,
+            false => 0,
+        };
+        let all = stride.checked_mul(count).and_then(|n| n.checked_add(shared));
+        all.ok_or_else(|| Error::InvalidArgument("more bytes than there are addresses".into()))
     }
 
     fn batch(&self, count: usize, full: usize) -> Batch {
@@ -106,10 +132,7 @@ pub fn encode_batch_workspace_len(device: &Device, batch: &EncodeBatch) -> Resul
         return Ok(0);
     }
     let (request, values) = batch.request(0)?;
-    let count = batch.count.min(MAX_BATCH as usize);
-    let (len, stride) = levels::workspace_len(device, &request, values, batch.batch(count, count))?;
-    let all = if levels::is_tiny(&request, values) { Some(len) } else { stride.checked_mul(count) };
-    all.ok_or_else(|| Error::InvalidArgument("more bytes than there are addresses".into()))
+    batch.workspace(device, &request, values, batch.count.min(MAX_BATCH as usize))
 }
 
 /// Queues the encoding of tensors that lie on the device. Nothing is allocated, and nobody waits.
@@ -143,17 +166,17 @@ pub unsafe fn encode_batch(
     let full = match levels::is_tiny(&first, values) {
         true => 1,
         false => {
-            let together = |count: usize| -> Result<bool> {
-                let (_, stride) = levels::workspace_len(device, &first, values, batch.batch(count, count))?;
-                Ok(stride.saturating_mul(count) <= workspace.len)
-            };
             let most = batch.count.min(MAX_BATCH as usize);
-            match together(most)? {
+            match batch.workspace(device, &first, values, most)? <= workspace.len {
                 true => most,
                 // Fewer tensors take more each, as they have more of the device.
                 false => {
                     let alone = levels::workspace_len(device, &first, values, Batch::ONE)?.1;
-                    (workspace.len / alone).clamp(1, most)
+                    let shared = match batch.together {
+                        true => together::workspace_len(device, &first, values, most)?,
+                        false => 0,
+                    };
+                    (workspace.len.saturating_sub(shared) / alone).clamp(1, most)
                 }
             }
         }
@@ -163,7 +186,9 @@ pub unsafe fn encode_batch(
         let (request, _) = batch.request(start)?;
         let status = statuses.part(start * STATUS, count * STATUS)?;
         let part = batch.batch(count, full);
-        let call = Call { device, request: &request, values, batch: part, status, workspace, stream };
+        let together = batch.together;
+        let call =
+            Call { device, request: &request, values, batch: part, status, workspace, stream, together };
         // SAFETY: the caller's.
         unsafe { levels::encode(&call)? };
     }

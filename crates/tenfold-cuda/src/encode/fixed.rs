@@ -85,8 +85,8 @@ pub unsafe fn encode_fixed(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    let call =
-        Call { device, request, values: values(request), batch: Batch::ONE, status, workspace, stream };
+    let (values, batch, together) = (values(request), Batch::ONE, false);
+    let call = Call { device, request, values, batch, status, workspace, stream, together };
     let encoder = Encoder::new(&call, plan.nu)?;
     let (at, counts) = encoder.plan_and_counts();
     let (max_u, lambda) = if plan.nu == 0 { (1.6e7, 0.30) } else { (1e5, 0.27) };

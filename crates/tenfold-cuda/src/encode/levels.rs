@@ -10,8 +10,8 @@ use tenfold::{Dtype, Goal, TINY};
 use super::assemble::{self, Assembly, Each};
 use super::layout::{Layout, Pass, Shapes};
 use super::rate::{self, Job, Places};
-use super::{Batch, Call, EncodeRequest, MAX_STEPS, dims, lossless};
-use crate::device::Device;
+use super::{Batch, Call, EncodeRequest, MAX_STEPS, dims, lossless, together};
+use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
 use crate::status::Status;
@@ -64,13 +64,13 @@ pub(super) struct Encoder<'a> {
     stream: Stream,
     kernels: [&'static str; 5],
     shapes: Shapes,
-    pass: Pass,
+    pub(super) pass: Pass,
     assembly: Assembly,
-    places: Places,
+    pub(super) places: Places,
 }
 
 /// What the host knows of a tensor.
-fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u32) -> Result<Job> {
+pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u32) -> Result<Job> {
     let mut shape = request.shape.clone();
     let mut header_steps = [0; MAX_STEPS];
     let (mut steps_len, mut dtype) = (0, request.dtype);
@@ -109,6 +109,7 @@ fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u32) -> Resu
         header_dtype: dtype.id() as u32,
         steps_len: steps_len as u32,
         header_steps,
+        scales: request.behind.as_ref().map_or(0, |b| b.scales),
     })
 }
 
@@ -129,12 +130,38 @@ fn prepared(
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(call: &Call<'a>, nu: u32) -> Result<Encoder<'a>> {
-        let Call { device, request, values, batch, status, workspace, stream } = *call;
+        let Call { device, request, values, batch, .. } = *call;
         let (job, shapes, layout) = prepared(device, request, values, batch, nu)?;
+        let status = Each { first: call.status.address, apart: size_of::<Status>() as u64 };
+        Encoder::placed(call, job, shapes, layout, call.workspace, batch.count, Some(status))
+    }
+
+    /// For what the tensors of a batch have in common: a job of its own, with a search that needs so many bytes. Nobody
+    /// is told of it but the kernels.
+    pub(super) fn common(
+        call: &Call<'a>,
+        job: &Job,
+        rate_len: usize,
+        workspace: DeviceSlice,
+    ) -> Result<Encoder<'a>> {
+        let shapes = Shapes::new(call.device, job, Batch::ONE)?;
+        let layout = Layout::new(job, &shapes, rate_len);
+        Encoder::placed(call, *job, shapes, layout, workspace, 1, None)
+    }
+
+    fn placed(
+        call: &Call<'a>,
+        job: Job,
+        shapes: Shapes,
+        layout: Layout,
+        workspace: DeviceSlice,
+        count: u32,
+        status: Option<Each>,
+    ) -> Result<Encoder<'a>> {
+        let Call { device, request, stream, .. } = *call;
         let apart = stride(&layout)?;
-        let all = (batch.count as usize - 1)
-            .checked_mul(apart)
-            .and_then(|n| n.checked_add(layout.pieces.len().ok()?));
+        let all =
+            (count as usize - 1).checked_mul(apart).and_then(|n| n.checked_add(layout.pieces.len().ok()?));
         let workspace = workspace.part(0, all.unwrap_or(usize::MAX))?;
         let base = Each { first: workspace.address, apart: apart as u64 };
         let pass = layout.pass(&job, &shapes, base);
@@ -148,9 +175,8 @@ impl<'a> Encoder<'a> {
             out: job.out,
             out_len: request.out.len as u64,
         };
-        let status = Each { first: status.address, apart: size_of::<Status>() as u64 };
-        let places =
-            Places { plan: pass.plan, status, workspace: base.plus(layout.rate), batch: batch.count };
+        let status = status.unwrap_or(pass.pass);
+        let places = Places { plan: pass.plan, status, workspace: base.plus(layout.rate), batch: count };
         Ok(Encoder { device, stream, kernels: kernels(request.dtype), shapes, pass, assembly, places })
     }
 
@@ -164,6 +190,12 @@ impl<'a> Encoder<'a> {
     ) -> Result<(usize, usize)> {
         let layout = prepared(device, request, values, batch, nu)?.2;
         Ok((layout.pieces.len()?, stride(&layout)?))
+    }
+
+    /// The same with tables that lie elsewhere.
+    pub(super) fn with_tables(mut self, freq: Each) -> Self {
+        self.pass.freq = freq;
+        self
     }
 
     /// Where the plan is, and the counts of the last pass.
@@ -193,27 +225,48 @@ impl<'a> Encoder<'a> {
 
     /// Queues a pass over the tensor with the plan as it then is.
     pub(super) unsafe fn pass(&self) -> Result<()> {
-        let (pass, stream) = (&self.pass, self.stream);
-        let [count, trellis, wide, pack, write] = self.kernels;
+        let [count, trellis, wide, ..] = self.kernels;
         // SAFETY: the caller's.
-        let launch = |name, shape| unsafe { self.device.launch(name, shape, pass, stream) };
-
-        // 1. Levels. Which machine is in use only the device knows: a plan may fall back to a scalar quantiser.
-        // SAFETY: the caller's.
-        unsafe { self.turn("levels_pass_begin", self.shapes.clear)? };
-        launch(count, self.shapes.search)?;
-        match pass.job.nu {
-            0 => {}
-            1..=3 => launch(trellis, self.shapes.search)?,
-            _ => launch(wide, self.shapes.search)?,
+        unsafe {
+            self.begin()?;
+            // 1. Levels. Which machine is in use only the device knows: a plan may fall back to a scalar quantiser.
+            self.launch(count, self.shapes.search)?;
+            match self.pass.job.nu {
+                0 => {}
+                1..=3 => self.launch(trellis, self.shapes.search)?,
+                _ => self.launch(wide, self.shapes.search)?,
+            }
+            // 2. Tables and header.
+            self.tables()?;
+            self.finish()
         }
-        // 2. Tables and header, then every tile's stream and length.
-        launch("levels_tables", self.shapes.tables)?;
-        launch(pack, self.shapes.pack)?;
-        // 3. Everything at its place.
+    }
+
+    unsafe fn launch(&self, kernel: &'static str, shape: Shape) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.device.launch(kernel, shape, &self.pass, self.stream) }
+    }
+
+    /// Queues what a pass starts with.
+    pub(super) unsafe fn begin(&self) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.turn("levels_pass_begin", self.shapes.clear) }
+    }
+
+    /// Queues tables and header of what was counted.
+    pub(super) unsafe fn tables(&self) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.launch("levels_tables", self.shapes.tables) }
+    }
+
+    /// Queues the rest of a pass: every tile's stream and length, then everything at its place.
+    pub(super) unsafe fn finish(&self) -> Result<()> {
+        let (pass, stream) = (&self.pass, self.stream);
+        let [.., pack, write] = self.kernels;
         let args = Write { pass: *pass, assembly: self.assembly };
         // SAFETY: the caller's.
         unsafe {
+            self.launch(pack, self.shapes.pack)?;
             assemble::layout(self.device, &self.assembly, self.places.batch, stream)?;
             self.device.launch(write, self.shapes.write, &args, stream)?;
             assemble::seal(self.device, &self.assembly, self.places.batch, stream)?;
@@ -265,6 +318,10 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
     }
     let encoder = Encoder::new(call, request.options.effort.log2_states() as u32)?;
     let (job, places) = (&encoder.pass.job, encoder.places);
+    if call.together {
+        // SAFETY: the caller's.
+        return unsafe { together::encode(call, encoder) };
+    }
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
         encoder.open()?;

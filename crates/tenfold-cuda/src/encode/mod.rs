@@ -10,6 +10,7 @@ mod layout;
 mod levels;
 mod lossless;
 mod rate;
+mod together;
 
 use tenfold::{Dtype, EncodeOptions, Goal};
 
@@ -49,6 +50,8 @@ pub(crate) struct Behind {
     pub columns: usize,
     /// The steps as a header has them, their number first; [`MAX_STEPS`] bytes at most.
     pub steps: Vec<u8>,
+    /// Where the scales of the last one's columns are, a byte each; 0 for none.
+    pub scales: u64,
 }
 
 /// Room for steps in the kernels' arguments.
@@ -130,6 +133,8 @@ struct Call<'a> {
     status: DeviceSlice,
     workspace: DeviceSlice,
     stream: Stream,
+    /// Whether the tensors of a batch have one plan.
+    together: bool,
 }
 
 /// A shape as the kernels have it.
@@ -170,7 +175,8 @@ pub unsafe fn encode(
             "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
         ));
     }
-    let call = Call { device, request, values, batch: Batch::ONE, status, workspace, stream };
+    let together = false;
+    let call = Call { device, request, values, batch: Batch::ONE, status, workspace, stream, together };
     // SAFETY: the caller's.
     unsafe {
         match request.options.goal {

@@ -13,11 +13,11 @@ use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
 
 /// Goals as the kernels number them.
-const GOAL_BYTES: u32 = 0;
-const GOAL_CAP: u32 = 1;
+pub(super) const GOAL_BYTES: u32 = 0;
+pub(super) const GOAL_CAP: u32 = 1;
 const GOAL_MSE: u32 = 2;
 const GOAL_NMSE: u32 = 3;
-const GOAL_STEP: u32 = 4;
+pub(super) const GOAL_STEP: u32 = 4;
 const GOAL_BOUND: u32 = 5;
 
 /// What trials are for, as the kernels number it.
@@ -26,6 +26,16 @@ const TRIAL_LOW: u32 = 1;
 const TRIAL_COSTS: u32 = 2;
 const TRIAL_STEP: u32 = 3;
 const TRIAL_POINTS: u32 = 4;
+const TRIAL_COUNTS: u32 = 5;
+
+/// Ways to group values by size, as the kernels number them: without a basis's scales from the first on, with them from
+/// another, and how many of each.
+const OWN_WAYS: (u32, u64) = (0, 9);
+const BASIS_WAYS: (u32, u64) = (9, 2);
+/// Columns by a basis's scales and nothing else.
+const COLUMN_WAYS: (u32, u64) = (10, 1);
+/// Passes in which a step is looked for.
+const SEARCH_PASSES: u32 = 4;
 
 /// Trials while costs still change, and with costs held.
 const COARSE_ROUNDS: u32 = 6;
@@ -85,6 +95,8 @@ pub(super) struct Job {
     pub header_dtype: u32,
     pub steps_len: u32,
     pub header_steps: [u8; MAX_STEPS],
+    /// Scales of the columns that the last of them knows, a byte each; 0 for none.
+    pub scales: u64,
 }
 
 /// A goal's number and what is to be reached: bytes, an error, a step or a bound. None for a lossless blob.
@@ -117,12 +129,13 @@ pub(super) fn measures(goal: u32) -> bool {
     matches!(goal, GOAL_MSE | GOAL_NMSE)
 }
 
+/// Arguments of every kernel of a search.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Args {
-    job: Job,
+pub(super) struct Args {
+    pub job: Job,
     plan: Each,
-    rate: Each,
+    pub rate: Each,
     status: Each,
     row_parts: Each,
     col_parts: Each,
@@ -140,6 +153,7 @@ struct Args {
     bands: u32,
     band_rows: u32,
     row_threads: u32,
+    first_way: u32,
     windows: u32,
     taken: u32,
     coarse_stride: u32,
@@ -148,6 +162,9 @@ struct Args {
     mode: u32,
     pass: u32,
     passes: u32,
+    search_passes: u32,
+    table_values: u64,
+    pages: Each,
 }
 
 /// Where a search has its memory, for each tensor of a batch: the plan, what the caller is told, and a workspace. All
@@ -162,10 +179,12 @@ pub(super) struct Places {
 }
 
 /// The search for the plans of a batch: arguments with everything in its place, and how long a workspace is.
-struct Search<'a> {
+pub(super) struct Search<'a> {
     device: &'a Device,
-    args: Args,
-    len: usize,
+    pub(super) args: Args,
+    pub(super) len: usize,
+    /// Ways to group values that are tried.
+    ways: u64,
     batch: u32,
     stream: Stream,
 }
@@ -186,8 +205,9 @@ pub(super) unsafe fn queue_plan(device: &Device, job: &Job, places: Places, stre
     let mut search = Search::new(device, job, places, stream)?;
     // SAFETY: the caller's.
     unsafe {
-        search.launch("rate_scan_open", search.blocks(8), SCAN_THREADS as u32, 0)?;
+        search.open()?;
         search.statistics()?;
+        search.lines()?;
         search.first_plan()?;
         search.refine()
     }
@@ -205,14 +225,12 @@ pub(super) unsafe fn queue_judge(
     stream: Stream,
 ) -> Result<()> {
     let mut search = Search::new(device, job, places, stream)?;
-    search.args.pass = pass;
-    search.args.passes = passes(job.goal);
     // SAFETY: the caller's.
-    unsafe { search.launch("rate_settle_pass", 1, 32, 0) }
+    unsafe { search.judge(pass, passes(job.goal), SEARCH_PASSES) }
 }
 
 impl<'a> Search<'a> {
-    fn new(device: &'a Device, job: &Job, places: Places, stream: Stream) -> Result<Search<'a>> {
+    pub(super) fn new(device: &'a Device, job: &Job, places: Places, stream: Stream) -> Result<Search<'a>> {
         let dtype = Dtype::from_id(job.dtype as u8).filter(|d| d.is_float());
         let Some(dtype) = dtype else {
             return Err(Error::InvalidArgument("only floats are quantised".into()));
@@ -222,7 +240,9 @@ impl<'a> Search<'a> {
         }
         let n = job.values;
         let rows = n.checked_div(job.cols).unwrap_or(0);
-        let tabular = rows >= 8 && COLUMNS.contains(&job.cols);
+        let known = job.scales != 0 && COLUMNS.contains(&job.cols);
+        let tabular = known || (rows >= 8 && COLUMNS.contains(&job.cols));
+        let (first_way, ways) = if known { BASIS_WAYS } else { OWN_WAYS };
         let width = if tabular { job.cols } else { RUN };
         let rows = n.div_ceil(width);
 
@@ -275,6 +295,7 @@ impl<'a> Search<'a> {
             bands: small(bands)?,
             band_rows: small(band_rows)?,
             row_threads,
+            first_way,
             windows: small(windows)?,
             taken: taken as u32,
             coarse_stride: stride(coarse),
@@ -283,10 +304,13 @@ impl<'a> Search<'a> {
             mode: 0,
             pass: 0,
             passes: 1,
+            search_passes: SEARCH_PASSES,
+            table_values: n,
+            pages: Each::one(0),
         };
         let len = usize::try_from(at)
             .map_err(|_| Error::InvalidArgument("a workspace larger than the address space".into()))?;
-        Ok(Search { device, args, len, batch: places.batch, stream })
+        Ok(Search { device, args, len, ways, batch: places.batch, stream })
     }
 
     unsafe fn launch(&self, kernel: &'static str, grid: u64, block: u32, shared: u32) -> Result<()> {
@@ -300,12 +324,33 @@ impl<'a> Search<'a> {
         work.min((self.device.properties().multiprocessors as u64 * 8).div_ceil(self.batch as u64))
     }
 
+    /// For a tensor that is made of pages, which a search knows: columns by a basis alone make their classes, so that one
+    /// map holds for all, and tables are those of a page.
+    pub(super) fn of_pages(mut self, pages: &Search<'_>) -> Search<'a> {
+        (self.args.first_way, self.ways) = COLUMN_WAYS;
+        self.args.table_values = pages.args.job.values;
+        self.args.pages = pages.args.rate;
+        self
+    }
+
+    /// Judges a pass; see [`queue_judge`].
+    pub(super) unsafe fn judge(&mut self, pass: u32, passes: u32, search_passes: u32) -> Result<()> {
+        (self.args.pass, self.args.passes, self.args.search_passes) = (pass, passes, search_passes);
+        // SAFETY: the caller's.
+        unsafe { self.launch("rate_settle_pass", 1, 32, 0) }
+    }
+
+    /// 0. Nothing is known.
+    pub(super) unsafe fn open(&self) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.launch("rate_scan_open", self.blocks(8), SCAN_THREADS as u32, 0) }
+    }
+
     /// 1. One look at everything, and another in a better unit where the device finds that it must.
-    unsafe fn statistics(&mut self) -> Result<()> {
+    pub(super) unsafe fn statistics(&mut self) -> Result<()> {
         let args = &self.args;
-        let (values, tabular) = (args.job.values, args.tabular != 0);
+        let values = args.job.values;
         let blocks = args.stripes as u64 * args.bands as u64;
-        let (rows, width) = (args.rows, args.width);
         let (kernel, again) = match Dtype::from_id(args.job.dtype as u8) {
             Some(Dtype::F8E4M3) => ("rate_scan_f8_e4m3", false),
             Some(Dtype::F8E5M2) => ("rate_scan_f8_e5m2", false),
@@ -333,26 +378,31 @@ impl<'a> Search<'a> {
                 self.launch("rate_scan_settle", 1, 512, 0)?;
             }
             self.args.mode = 0;
-            if values > 0 {
-                self.launch(
-                    "rate_scan_rows",
-                    self.blocks(rows.div_ceil(SCAN_THREADS)),
-                    SCAN_THREADS as u32,
-                    0,
-                )?;
-                if tabular && self.args.bands <= FEW_BANDS {
-                    let threads = SCAN_THREADS as u32;
-                    self.launch("rate_scan_cols_few", width.div_ceil(SCAN_THREADS), threads, 0)?;
-                } else if tabular {
-                    self.launch("rate_scan_cols", width.div_ceil(32), 1024, 0)?;
-                }
-            }
         }
         Ok(())
     }
 
-    /// 2. A sample, and from it a step, classes and low bits.
-    unsafe fn first_plan(&mut self) -> Result<()> {
+    /// 2. How large rows and columns are, as far as nobody knows.
+    unsafe fn lines(&self) -> Result<()> {
+        let (rows, width, threads) = (self.args.rows, self.args.width, SCAN_THREADS as u32);
+        if self.args.job.values == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            self.launch("rate_scan_rows", self.blocks(rows.div_ceil(SCAN_THREADS)), threads, 0)?;
+            if self.args.tabular == 0 || self.args.first_way != OWN_WAYS.0 {
+                return Ok(());
+            }
+            match self.args.bands <= FEW_BANDS {
+                true => self.launch("rate_scan_cols_few", width.div_ceil(SCAN_THREADS), threads, 0),
+                false => self.launch("rate_scan_cols", width.div_ceil(32), 1024, 0),
+            }
+        }
+    }
+
+    /// 3. A sample, and from it a step, classes and low bits.
+    pub(super) unsafe fn first_plan(&mut self) -> Result<()> {
         let taken = self.args.taken as u64;
         // SAFETY: the caller's.
         unsafe {
@@ -364,7 +414,7 @@ impl<'a> Search<'a> {
                 // Tensors of a batch keep each other's warps busy: small blocks, and no copies of histograms.
                 let (threads, shared) =
                     if self.batch > 1 { (256, CLASSES_SHARED / 4) } else { (1024, CLASSES_SHARED) };
-                self.launch("rate_classes_try", 9, threads, shared)?;
+                self.launch("rate_classes_try", self.ways, threads, shared)?;
                 let work = taken.max(self.args.rows.div_ceil(256));
                 self.launch("rate_classes_apply", self.blocks(work), 256, 0)?;
                 self.low()?;
@@ -380,8 +430,8 @@ impl<'a> Search<'a> {
         unsafe { self.launch("rate_fit_low", tenfold::format::MAX_CLASSES as u64, threads, 0) }
     }
 
-    /// 3. Costs and step on the sample: first both in turn, then, costs held, the step alone; reconstruction points.
-    unsafe fn refine(&mut self) -> Result<()> {
+    /// 4. Costs and step on the sample: first both in turn, then, costs held, the step alone; reconstruction points.
+    pub(super) unsafe fn refine(&mut self) -> Result<()> {
         let goal = self.args.job.goal;
         if self.args.taken == 0 {
             return Ok(());
@@ -415,8 +465,26 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Quantises the sample and settles what it says. Which machine is in use only the device knows.
+    /// Quantises the sample and settles what it says.
     unsafe fn trial(&mut self, mode: u32) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe {
+            self.quantise(mode)?;
+            self.launch("rate_settle_trial", 1, 512, 0)
+        }
+    }
+
+    /// Quantises the sample and leaves the counts of its symbols.
+    pub(super) unsafe fn count(&mut self) -> Result<()> {
+        match self.args.taken {
+            0 => Ok(()),
+            // SAFETY: the caller's.
+            _ => unsafe { self.quantise(TRIAL_COUNTS) },
+        }
+    }
+
+    /// Which machine is in use only the device knows.
+    unsafe fn quantise(&mut self, mode: u32) -> Result<()> {
         self.args.mode = mode;
         let stride = if mode <= TRIAL_LOW { self.args.coarse_stride } else { self.args.fine_stride };
         let windows = self.args.taken.div_ceil(stride) as u64;
@@ -432,8 +500,8 @@ impl<'a> Search<'a> {
             if self.args.job.nu > 3 {
                 self.launch("rate_trial_wide", wide, 128, TRIAL_SHARED as u32)?;
             }
-            self.launch("rate_settle_trial", 1, 512, 0)
         }
+        Ok(())
     }
 }
 

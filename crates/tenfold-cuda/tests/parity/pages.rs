@@ -20,6 +20,7 @@ pub fn cases() -> Vec<Case> {
         ("pages: coordinates".into(), coordinates),
         ("pages: blobs of a device".into(), encoded),
         ("pages: caps are kept to".into(), caps),
+        ("pages: one plan for all".into(), together),
         ("pages: what is refused".into(), refused),
     ]
 }
@@ -187,13 +188,24 @@ fn encode_on(
     pages: &[Vec<u8>],
     options: EncodeOptions,
 ) -> Vec<Result<Vec<u8>, Status>> {
+    encode_with(subject, basis, pages, options, false)
+}
+
+fn encode_with(
+    subject: &Subject,
+    basis: &DeviceBasis,
+    pages: &[Vec<u8>],
+    options: EncodeOptions,
+    together: bool,
+) -> Vec<Result<Vec<u8>, Status>> {
     let device = subject.device();
     let all = Buffer::from_slice(device, &pages.concat()).unwrap();
     let rows = pages[0].len() / 2 / basis.columns();
     let slot = pages[0].len() * 2 + 4096;
     let blobs = Buffer::new(device, slot * pages.len()).unwrap();
     let said = Buffer::new(device, 16 * pages.len()).unwrap();
-    let request = EncodePages::new(pages.len(), rows, all.slice(), blobs.slice(), options);
+    let request =
+        EncodePages::new(pages.len(), rows, all.slice(), blobs.slice(), options).with_together(together);
     let slot = request.slot();
     let len = encode_pages_workspace_len(basis, &request).unwrap();
     let workspace = Buffer::new(device, len.next_multiple_of(4096)).unwrap();
@@ -298,4 +310,85 @@ fn refused(subject: &Subject) {
     // Without a basis the blob is not decoded at all.
     let error = subject.engine().decode(&good, &DecodeOptions::default().with_bases(vec![mine])).unwrap_err();
     assert_eq!(error.kind(), Unsupported);
+}
+
+fn together(subject: &Subject) {
+    let (rows, cols, rank, count) = if subject.is_real() { sizes(subject) } else { (128, 48, 32, 12) };
+    let basis = basis(cols, rank, true, 1);
+    let on_device = DeviceBasis::new(subject.device(), &basis).unwrap();
+    let mut pages: Vec<Vec<u8>> = (0..count as u64).map(|i| page(&basis, rows, 200 + i % 7)).collect();
+    let means: Vec<f64> = basis.means().iter().map(|&m| f64::from(m)).collect();
+    // One that is all means, one with a NaN, and one that is much larger than the others.
+    pages[1] = to_bytes(Dtype::Bf16, &means.repeat(rows));
+    pages[3][..2].copy_from_slice(&[0xc0, 0x7f]);
+    let large: Vec<f64> = to_reals(Dtype::Bf16, &pages[4])
+        .iter()
+        .enumerate()
+        .map(|(i, v)| means[i % cols] + 30.0 * (v - means[i % cols]))
+        .collect();
+    pages[4] = to_bytes(Dtype::Bf16, &large);
+
+    let bytes = rows * cols / 4;
+    for goal in
+        [Goal::Step(0.2), Goal::MaxBytes(bytes), Goal::Bits(bytes as f64 * 8.0 / (rows * cols) as f64)]
+    {
+        let options = EncodeOptions::new(goal).with_effort(Effort::Fast);
+        let own = encode_on(subject, &on_device, &pages, options.clone());
+        let made = encode_with(subject, &on_device, &pages, options, true);
+        for (i, made) in made.iter().enumerate() {
+            if i == 3 {
+                assert_eq!(made.as_ref().unwrap_err().code, Code::NotFinite as u32);
+                continue;
+            }
+            let blob = made.as_ref().unwrap_or_else(|s| panic!("page {i}, {goal:?}: {:?}", s.check()));
+            let alone = own[i].as_ref().unwrap();
+            match goal {
+                Goal::MaxBytes(cap) => {
+                    assert!(blob.len() <= cap, "page {i}: {} bytes of {cap}", blob.len());
+                    // The cap is made use of, but for the page that has nothing to say.
+                    assert!(i == 1 || blob.len() * 100 >= cap * 97, "page {i}: {} of {cap}", blob.len());
+                }
+                Goal::Bits(_) if i != 1 => {
+                    let off = blob.len() as f64 / bytes as f64 - 1.0;
+                    assert!(off.abs() < 0.02, "page {i}: {off:.3} off");
+                }
+                _ => {}
+            }
+            // What a page of its own plan gets: its step is the same, or its bytes.
+            let (found, wanted) =
+                (nmse(&pages[i], &decoded(&basis, blob)), nmse(&pages[i], &decoded(&basis, alone)));
+            let worse = if subject.is_real() { 1.1 } else { 1.3 };
+            assert!(found <= wanted * worse + 1e-5, "page {i}, {goal:?}: nmse {found:.6}, not {wanted:.6}");
+            assert_eq!(tenfold::inspect(blob).unwrap().states, Some(1));
+            if i > 8 {
+                break;
+            }
+        }
+        // And back, all on the device.
+        let good: Vec<Vec<u8>> = made.into_iter().filter_map(Result::ok).take(7).collect();
+        let (said, found) = decode_on(subject, &on_device, &good, rows);
+        said.iter().for_each(|s| s.check().unwrap());
+        for (found, blob) in found.chunks(rows * cols).zip(&good) {
+            hold(found, &decoded(&basis, blob), cols, "rows");
+        }
+    }
+
+    // A cap that a header alone exceeds, and what no plan for many is made for.
+    let options = EncodeOptions::new(Goal::MaxBytes(40)).with_effort(Effort::Fast);
+    let made = encode_with(subject, &on_device, &pages[..2], options, true);
+    assert!(made.iter().all(|m| m.as_ref().unwrap_err().code == Code::DoesNotFit as u32));
+    let all = Buffer::from_slice(subject.device(), &pages[..2].concat()).unwrap();
+    let blobs = Buffer::new(subject.device(), 2 * bytes + 4096).unwrap();
+    let plain = DeviceBasis::new(subject.device(), &self::basis(cols, rank, false, 1)).unwrap();
+    let step = Goal::Step(0.2);
+    for (basis, goal, effort) in [
+        (&on_device, step, Effort::Balanced),
+        (&on_device, Goal::Nmse(0.01), Effort::Fast),
+        (&plain, step, Effort::Fast),
+    ] {
+        let options = EncodeOptions::new(goal).with_effort(effort);
+        let request = EncodePages::new(2, rows, all.slice(), blobs.slice(), options).with_together(true);
+        let error = encode_pages_workspace_len(basis, &request).unwrap_err();
+        assert!(error.to_string().contains("planned together"), "{error}");
+    }
 }

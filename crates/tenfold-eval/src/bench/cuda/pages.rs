@@ -47,25 +47,30 @@ const LANE: u32 = 512;
 /// GB/s of encoding and decoding.
 const BARS: (f64, f64) = (60.0, 250.0);
 
-/// Vectors of a Hadamard matrix, whose entries are exact, and means.
+/// Deviations of coordinates: they fall by an octave each 200 vectors, to a fiftieth of the first.
+fn deviation(k: usize) -> f32 {
+    4.0 * (-(k as f32) / 200.0).exp2().max(0.02)
+}
+
+/// Vectors of a Hadamard matrix, whose entries are exact, means, and the deviations of coordinates.
 fn basis(columns: usize, rank: usize) -> Result<Basis> {
     let entry =
         |i: usize| if ((i / columns) & (i % columns)).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
     let scale = 1.0 / (columns as f32).sqrt();
     let vectors: Vec<f32> = (0..rank * columns).map(|i| entry(i) * scale).collect();
     let means: Vec<f32> = (0..columns).map(|c| (c % 7) as f32 * 0.1).collect();
-    Ok(Basis::orthonormal(&means, &vectors)?)
+    let deviations: Vec<f64> = (0..rank).map(|k| f64::from(deviation(k))).collect();
+    Ok(Basis::orthonormal(&means, &vectors)?.with_deviations(&deviations)?)
 }
 
-/// Rows whose coordinates fall by an octave each 200 vectors, to a fiftieth of the first.
+/// Rows whose coordinates have these deviations.
 fn rows(basis: &Basis, count: usize) -> Result<Vec<u8>> {
     let columns = basis.cols();
-    let noise = synth::values(synth::Shape::Gaussian, 4.0, count * columns, 3);
+    let noise = synth::values(synth::Shape::Gaussian, 1.0, count * columns, 3);
     let mut values = Vec::with_capacity(noise.len());
     for row in noise.chunks_exact(columns) {
-        let fall = |k: usize| (-(k as f32) / 200.0).exp2().max(0.02);
-        let mut v: Vec<f32> =
-            row.iter().enumerate().map(|(k, n)| if k < basis.rank() { n * fall(k) } else { 0.0 }).collect();
+        let coordinate = |(k, n): (usize, &f32)| if k < basis.rank() { n * deviation(k) } else { 0.0 };
+        let mut v: Vec<f32> = row.iter().enumerate().map(coordinate).collect();
         let mut half = 1;
         while half < columns {
             for start in (0..columns).step_by(2 * half) {
@@ -95,10 +100,14 @@ pub(super) fn measure(
     let distinct = DISTINCT.min(pages);
     let once = rows(&basis, distinct * page_rows)?;
     let (times, cap) = (pages / distinct, case.cap());
-    for &effort in efforts.iter().filter(|&&e| e != Effort::Best) {
+    let efforts = efforts.iter().filter(|&&e| e != Effort::Best);
+    for (effort, together) in efforts.flat_map(|&e| [(e, false), (e, true)]) {
+        if together && effort != Effort::Fast {
+            continue;
+        }
         let goal = Goal::MaxBytes(cap);
         let options = EncodeOptions::new(goal).with_effort(effort).with_lane_values(LANE);
-        let paging = Paging::new(rig, &basis, &once, times, page_rows, options)?;
+        let paging = Paging::new(rig, &basis, &once, times, page_rows, options)?.with_together(together);
         let (encoded, sizes) = paging.encode()?;
         ensure!(sizes.iter().all(|&n| n <= cap), "a page is larger than its cap");
         let decoded = paging.decode(&sizes)?;
@@ -116,8 +125,8 @@ pub(super) fn measure(
             nmse: Some(nmse(&once, &found)),
         };
         let stated = case == STATED;
-        let what = format!("encode pages {}", effort.name());
-        let least = stated.then_some(BARS.0);
+        let what = format!("encode pages {}{}", effort.name(), if together { ", one plan" } else { "" });
+        let least = (stated && together).then_some(BARS.0);
         figures.keep(Figure { what: &what, subject: subject.clone(), times: encoded, least })?;
         let least = stated.then_some(BARS.1);
         figures.keep(Figure { what: "decode pages", subject, times: decoded, least })?;

@@ -43,6 +43,12 @@ impl<'a> Paging<'a> {
         Ok(Paging { rig, basis: DeviceBasis::new(device, basis)?, pages, rows, held })
     }
 
+    /// The same with one plan for all pages, or one a page.
+    pub fn with_together(mut self, together: bool) -> Self {
+        self.pages = self.pages.with_together(together);
+        self
+    }
+
     /// Encodes all pages, call after call; the blobs' sizes.
     pub fn encode(&self) -> Result<(Times, Vec<usize>)> {
         let len = encode_pages_workspace_len(&self.basis, &self.pages)?;

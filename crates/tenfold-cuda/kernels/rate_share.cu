@@ -1,0 +1,251 @@
+// One plan for many pages: classes, costs, tables and header are those of all pages together, found by the kernels that
+// plan for one tensor; there, pages are as large as each other. A page has a step of its own. What its symbols take under tables that are there is a sum of
+// look-ups, so the step is found before anything is written.
+
+#include "levels.cuh"
+#include "sample.cuh"
+
+struct ShareArgs {
+    // Of a page; `rate` and `plan` are each page's own.
+    RateArgs page;
+    // Of all together.
+    Rate *rate;
+    Plan *plan;
+    const u32 *freq;
+    u64 *counts;
+    const u32 *header;
+    const u64 *header_len;
+    // A page's header.
+    Each<u32> page_header;
+    Each<u64> page_header_len;
+    Each<Status> pass;
+    u32 pages;
+};
+
+#define SHARE_THREADS 256
+// Of the mean of all pages' magnitudes: no page is thought to be smaller.
+#define SHARE_LEAST 0.125
+
+// How large a page is.
+KERNEL(SHARE_THREADS) rate_share_scale(const ShareArgs a) {
+    __shared__ float sums[SHARE_THREADS / 32];
+    const RateArgs &page = a.page;
+    const u32 pieces = page.stripes * (page.row_threads > 5 ? 1u << (page.row_threads - 5) : 1u);
+    float sum = 0.0f;
+    for (u64 i = threadIdx.x; i < pieces * page.rows; i += SHARE_THREADS) sum += page.row_parts[i];
+    sum = warp_sum(sum);
+    if (lane_of() == 0) sums[warp_of()] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (u32 w = 1; w < SHARE_THREADS / 32; ++w) sum += sums[w];
+    const double mean = (double)sum * page.rate->unit / (double)page.job.values;
+    page.rate->scale = page.job.goal != GOAL_STEP && mean > 0.0 ? mean : 1.0;
+}
+
+// What pages have seen of themselves makes what is known of all of them. One block.
+KERNEL(SHARE_THREADS) rate_share_open(const ShareArgs a) {
+    __shared__ double most[SHARE_THREADS], scales[SHARE_THREADS];
+    __shared__ u64 finite[SHARE_THREADS];
+    const u32 tid = threadIdx.x;
+    most[tid] = scales[tid] = 0.0;
+    finite[tid] = 0;
+    for (u32 i = tid; i < a.pages; i += SHARE_THREADS) {
+        const Rate *r = (const Rate *)((const u8 *)a.page.rate.first + i * a.page.rate.apart);
+        most[tid] = fmax(most[tid], r->max * r->unit / r->scale);
+        scales[tid] += r->scale;
+        finite[tid] += r->finite;
+    }
+    __syncthreads();
+    for (u32 by = SHARE_THREADS / 2; by > 0; by >>= 1) {
+        if (tid < by) {
+            most[tid] = fmax(most[tid], most[tid + by]);
+            scales[tid] += scales[tid + by];
+            finite[tid] += finite[tid + by];
+        }
+        __syncthreads();
+    }
+    if (tid != 0) return;
+    a.rate->unit = 1.0;
+    // What is left of a page without its means is noise, and like no other page.
+    a.rate->scale = scales[0] / (double)max(a.pages, 1u) * SHARE_LEAST;
+    a.rate->max = most[0];
+    a.rate->finite = finite[0];
+    a.plan->trivial = most[0] == 0.0;
+    a.plan->done = 0;
+}
+
+// Counts of a trial on the sample, for tables. Zeros, their neighbours and the escape have a slot in every table: pages
+// are not all alike. One block.
+KERNEL(SHARE_THREADS) rate_share_counts(const ShareArgs a) {
+    for (u32 i = threadIdx.x; i < a.plan->classes * 2 * 256; i += SHARE_THREADS) {
+        const u32 s = i % 256;
+        a.counts[i] = (u64)a.rate->tally.counts[i] + (s <= 2 || s >= 254 || s == ESCAPE);
+    }
+}
+
+// A page's plan: that of all, with what is its own.
+KERNEL(SHARE_THREADS) rate_share_begin(const ShareArgs a) {
+    Plan *p = a.page.plan;
+    const Plan *all = a.plan;
+    const u32 trivial = p->trivial;
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < sizeof(Plan) / 4; i += SHARE_THREADS) ((u32 *)p)[i] = ((const u32 *)all)[i];
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    Rate *r = a.page.rate;
+    p->trivial = trivial;
+    p->common = 1;
+    p->done = 0;
+    p->bytes = 0;
+    p->squared_error = 0.0;
+    p->finite = r->finite;
+    r->fixed = a.rate->fixed;
+    r->finest = r->max * r->unit / SCALAR_MAX_U;
+    r->want = rate_want(a.page);
+    // A step that no header holds is no step to start from.
+    if (!set_step(a.page.job, p, all->step * fmax(r->scale, a.rate->scale))) set_step(a.page.job, p, fmax(r->max * r->unit, 1.0));
+}
+
+// Steps that are tried at once.
+#define SHARE_TRIES 4
+// Values that a block has on their way at once.
+#define SHARE_AHEAD 4
+#define SHARE_UNIT (SHARE_THREADS * SHARE_AHEAD)
+// Rounds over all values after the first, which takes one in four.
+#define SHARE_ROUNDS 3
+// Bits of a value that is stored exactly, and of an escape beyond its symbol.
+#define SHARE_EXACT 56.0f
+#define SHARE_ESCAPE 8.0f
+
+struct ShareTables {
+    float thresholds[MAX_CLASSES * SCALAR_CLASS];
+    float bits[MAX_CLASSES * 256];
+    u8 class_of_sum[SCALE_SUMS];
+    u8 low[MAX_CLASSES];
+    float sums[SHARE_TRIES][SHARE_THREADS / 32];
+    double got[SHARE_TRIES], at[SHARE_TRIES], next;
+    u32 done;
+};
+
+// Bits of one value in every try.
+DEVICE void share_value(const ShareTables &t, float v, u32 cls, const float *factors, float max_u, float *sums) {
+    const float *thresholds = t.thresholds + cls * SCALAR_CLASS, *bits = t.bits + cls * 256;
+    const u32 low = t.low[cls];
+#pragma unroll
+    for (u32 j = 0; j < SHARE_TRIES; ++j) {
+        const float u = v * factors[j];
+        const bool aside = !(fabsf(u) <= max_u);
+        const i32 k = scalar_level(thresholds, aside ? 0.0f : u);
+        sums[j] += bits[levels_symbol(k >> low)] + (aside ? SHARE_EXACT : 0.0f);
+    }
+}
+
+// Where a line through what two tries gave meets what is wanted.
+DEVICE double share_meet(const ShareTables &t, u32 j, double want) {
+    const double fall = t.got[j] - t.got[j + 1];
+    const double part = fall > 0.0 ? (t.got[j] - want) / fall : 0.5;
+    return t.at[j] + (t.at[j + 1] - t.at[j]) * fmin(fmax(part, -3.0), 4.0);
+}
+
+// The step with which a page takes the bytes that it may. A block a page.
+KERNEL(SHARE_THREADS, 6) rate_share_step(const ShareArgs a) {
+    __shared__ ShareTables t;
+    const RateArgs &page = a.page;
+    const u32 tid = threadIdx.x, goal = page.job.goal;
+    Plan *p = page.plan;
+    const Rate *r = page.rate;
+    if (p->trivial || r->fixed || page.status->code || r->want == 0.0) return;
+    scalar_thresholds(t.thresholds, p);
+    for (u32 i = tid; i < p->classes * 256; i += SHARE_THREADS) {
+        const u32 cls = i / 256, s = i % 256, *freq = a.freq + cls * 512;
+        const u32 f = s == ESCAPE ? 0 : freq[s];
+        const float symbol = (float)p->log - log2f((float)max(f ? f : freq[ESCAPE], 1u));
+        t.bits[i] = symbol + (f ? 0.0f : SHARE_ESCAPE) + (float)p->low[cls];
+    }
+    if (tid < SCALE_SUMS) t.class_of_sum[tid] = p->class_of_sum[tid];
+    if (tid < MAX_CLASSES) t.low[tid] = p->low[tid];
+    if (tid == 0) {
+        t.next = log2(p->step);
+        t.done = 0;
+    }
+
+    const Job &job = page.job;
+    const float *data = (const float *)job.data;
+    const u32 values = (u32)job.values, cols = (u32)job.cols, units = (values + SHARE_UNIT - 1) / SHARE_UNIT;
+    const bool mask = (cols & (cols - 1)) == 0, any = p->classes > 1;
+    const float max_u = p->max_u;
+    // Header, directory and a checksum; of a tile its first word and half the padding at its end; a lane's state takes 32
+    // bits and holds about 8.
+    const double fixed = (double)((*a.header_len + 3) / 4 * 4 + 4)
+                         + (double)job.tiles * (14.0 + 3.0 * job.lanes);
+    const double want = fmax(r->want - fixed, 1.0) * 8.0;
+    for (u32 round = 0; round <= SHARE_ROUNDS; ++round) {
+        __syncthreads();
+        if (t.done) break;
+        const bool first = round == 0 && units >= 16;
+        float factors[SHARE_TRIES], sums[SHARE_TRIES];
+        const float apart = round == 0 ? 0.6667f : 0.04f;
+#pragma unroll
+        for (u32 j = 0; j < SHARE_TRIES; ++j) {
+            sums[j] = 0.0f;
+            factors[j] = (float)exp2(-(t.next + (double)apart * ((double)j - 1.5)));
+        }
+        u32 seen = 0;
+        for (u32 unit = 0; unit < units; ++unit) {
+            // One in four at first, in other columns each time.
+            if (first && ((unit ^ unit >> 2) & 3) != 0) continue;
+            seen += min((u32)SHARE_UNIT, values - unit * SHARE_UNIT);
+            float v[SHARE_AHEAD];
+            u32 cls[SHARE_AHEAD];
+#pragma unroll
+            for (u32 j = 0; j < SHARE_AHEAD; ++j) {
+                const u32 i = unit * SHARE_UNIT + j * SHARE_THREADS + tid;
+                v[j] = i < values ? data[i] : 0.0f;
+                const u32 col = mask ? i & (cols - 1) : i % cols;
+                cls[j] = any ? t.class_of_sum[job.scales[col]] : 0;
+            }
+#pragma unroll
+            for (u32 j = 0; j < SHARE_AHEAD; ++j)
+                if (unit * SHARE_UNIT + j * SHARE_THREADS + tid < values)
+                    share_value(t, v[j], cls[j], factors, max_u, sums);
+        }
+#pragma unroll
+        for (u32 j = 0; j < SHARE_TRIES; ++j) {
+            const float sum = warp_sum(sums[j]);
+            if (lane_of() == 0) t.sums[j][warp_of()] = sum;
+        }
+        __syncthreads();
+        if (tid != 0) continue;
+        const double share = (double)values / (double)max(seen, 1u);
+        for (u32 j = 0; j < SHARE_TRIES; ++j) {
+            t.got[j] = 0.0;
+            t.at[j] = t.next + (double)apart * ((double)j - 1.5);
+            for (u32 w = 0; w < SHARE_THREADS / 32; ++w) t.got[j] += (double)t.sums[j][w];
+            t.got[j] *= share;
+        }
+        // The pair that encloses what is wanted, or the one that is nearest to it.
+        u32 j = 0;
+        while (j + 2 < SHARE_TRIES && t.got[j + 1] > want) ++j;
+        t.next = share_meet(t, j, want);
+        t.done = !first && round > 0 && t.got[0] >= want && t.got[SHARE_TRIES - 1] <= want;
+    }
+    __syncthreads();
+    if (tid != 0) return;
+    const double step = fmax(exp2(t.next), r->finest);
+    // Soft goals and caps alike: what is left is a matter of tables, which do not change any more.
+    if (goal == GOAL_BYTES || goal == GOAL_CAP) set_step(job, p, step);
+}
+
+// A page's header before a pass: that of all, with the page's own scale.
+KERNEL(SHARE_THREADS) rate_share_header(const ShareArgs a) {
+    if (a.pass->code) return;
+    const u64 len = *a.header_len, words = (len + 3) / 4;
+    u32 *to = a.page_header;
+    for (u64 i = threadIdx.x; i < words; i += SHARE_THREADS) to[i] = a.header[i];
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    *a.page_header_len = len;
+    const Plan *p = a.page.plan;
+    const u32 scale = __float_as_uint((float)p->scale);
+    for (u32 i = 0; i < 4; ++i) ((u8 *)to)[p->scale_at + i] = (u8)(scale >> (8 * i));
+}

@@ -1,0 +1,151 @@
+//! One plan for many tensors: pages of a cache behind a basis, which knows how large their coordinates are.
+//!
+//! All pages, seen as one tensor, make classes, costs, tables and a header. Each page has a step of its own, found by what
+//! its symbols would take in those tables; what is left is to pack and write.
+
+use tenfold::{Effort, Goal};
+
+use super::assemble::Each;
+use super::layout::{Layout, Shapes};
+use super::levels::{self, Encoder};
+use super::rate::{self, Args, Job, Search};
+use super::{Batch, Call, EncodeRequest};
+use crate::device::Device;
+use crate::driver::Shape;
+use crate::error::{Error, Result};
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Passes, and those of them in which a step is looked for: the first one's is near already.
+const PASSES: u32 = 7;
+const SEARCH_PASSES: u32 = 3;
+
+/// As the kernels have it.
+#[repr(C)]
+struct Share {
+    page: Args,
+    rate: u64,
+    plan: u64,
+    freq: u64,
+    counts: u64,
+    header: u64,
+    header_len: u64,
+    page_header: Each,
+    page_header_len: Each,
+    pass: Each,
+    pages: u32,
+}
+
+/// Refuses what has no plan for many.
+pub(super) fn check(request: &EncodeRequest, dense: bool) -> Result<()> {
+    let refuse = |why: &str| Err(Error::InvalidArgument(format!("pages are planned together {why}")));
+    if request.options.effort != Effort::Fast {
+        return refuse("with the effort fast alone");
+    }
+    if !matches!(request.options.goal, Goal::Bits(_) | Goal::Ratio(_) | Goal::MaxBytes(_) | Goal::Step(_)) {
+        return refuse("for a number of bytes or a step; errors are each page's own");
+    }
+    if request.behind.as_ref().is_none_or(|b| b.scales == 0) {
+        return refuse("behind a basis that knows its coordinates' deviations");
+    }
+    if !dense {
+        return refuse("where they lie one right after the other");
+    }
+    Ok(())
+}
+
+/// All pages as one tensor, for the search; and for the tables, which have no tiles to clear.
+fn whole(job: &Job, count: u64) -> (Job, Job) {
+    let mut all = *job;
+    all.data = Each::one(job.data.first);
+    all.out = Each::one(job.out.first);
+    all.values = job.values.saturating_mul(count);
+    all.tiles = job.tiles.saturating_mul(count);
+    if matches!(job.goal, rate::GOAL_BYTES | rate::GOAL_CAP) {
+        all.target = job.target * count as f64;
+    }
+    let tables = Job { tiles: 0, ..all };
+    (all, tables)
+}
+
+/// Bytes of workspace for what is made once.
+pub(super) fn workspace_len(
+    device: &Device,
+    request: &EncodeRequest,
+    values: usize,
+    count: usize,
+) -> Result<usize> {
+    let job = levels::job_of(request, values, Batch::ONE, 0)?;
+    let (all, tables) = whole(&job, count as u64);
+    let shapes = Shapes::new(device, &tables, Batch::ONE)?;
+    Layout::new(&tables, &shapes, rate::workspace_len(device, &all)?).pieces.len()
+}
+
+/// Queues the encoding of a batch by one plan.
+///
+/// # Safety
+/// As for [`super::encode`].
+pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
+    let Call { device, request, values, batch, workspace, stream, .. } = *call;
+    let job = pages.pass.job;
+    let (all, tables) = whole(&job, u64::from(batch.count));
+
+    // What is made once lies behind what each page has.
+    let (_, stride) = levels::workspace_len(device, request, values, batch)?;
+    let used = stride.saturating_mul(batch.count as usize);
+    let len = workspace_len(device, request, values, batch.count as usize)?;
+    let shared = workspace.part(used, len)?;
+    let once = Encoder::common(call, &tables, rate::workspace_len(device, &all)?, shared)?;
+    let mut search = Search::new(device, &job, pages.places, stream)?;
+    let mut plan = Search::new(device, &all, once.places, stream)?.of_pages(&search);
+
+    let share = Share {
+        page: search.args,
+        rate: plan.args.rate.first,
+        plan: once.pass.plan.first,
+        freq: once.pass.freq.first,
+        counts: once.pass.counts.first,
+        header: once.pass.header.first,
+        header_len: once.pass.header_len.first,
+        page_header: pages.pass.header,
+        page_header_len: pages.pass.header_len,
+        pass: pages.pass.pass,
+        pages: batch.count,
+    };
+    let launch = |kernel: &'static str, batch: u32| {
+        let shape = Shape { grid: 1, block: THREADS, shared: 0, batch };
+        // SAFETY: the caller's.
+        unsafe { device.launch(kernel, shape, &share, stream) }
+    };
+    let pages = pages.with_tables(Each::one(once.pass.freq.first));
+    // SAFETY: the caller's; the pieces of the workspace do not overlap.
+    unsafe {
+        // 1. What each page has seen of itself, and what that makes together.
+        pages.open()?;
+        search.open()?;
+        search.statistics()?;
+        launch("rate_share_scale", batch.count)?;
+        once.open()?;
+        plan.open()?;
+        launch("rate_share_open", 1)?;
+        // 2. The plan, its tables and its header.
+        plan.first_plan()?;
+        plan.refine()?;
+        plan.count()?;
+        once.begin()?;
+        launch("rate_share_counts", 1)?;
+        once.tables()?;
+        // 3. Each page's step.
+        launch("rate_share_begin", batch.count)?;
+        launch("rate_share_step", batch.count)?;
+        // 4. Blobs.
+        let passes = if job.goal == rate::GOAL_STEP { 1 } else { PASSES };
+        for pass in 0..passes {
+            pages.begin()?;
+            launch("rate_share_header", batch.count)?;
+            pages.finish()?;
+            search.judge(pass, passes, SEARCH_PASSES)?;
+        }
+        pages.close()
+    }
+}
