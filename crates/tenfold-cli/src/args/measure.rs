@@ -34,6 +34,9 @@ pub struct BenchArgs {
     pub repeats: Option<u32>,
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// Measure only a part (cuda, repeatable) [default: all].
+    #[arg(long, value_enum, value_name = "PART")]
+    pub part: Vec<PartArg>,
     /// Measure the ANS of NVIDIA's nvCOMP 6 beside lossless coding (cuda): path of libnvcomp.so.6, such as in the wheel
     /// nvidia-libnvcomp-cu13.
     #[arg(long, value_name = "PATH")]
@@ -83,6 +86,15 @@ pub enum BenchArg {
     Pages,
     /// Decoding and encoding on a CUDA device, beside plain copies and, with --nvcomp, nvCOMP in the same run.
     Cuda,
+}
+
+/// Parts of `bench cuda`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PartArg {
+    Decode,
+    Encode,
+    Pages,
+    Host,
 }
 
 /// Study what the stages of a video codec do on tensors.

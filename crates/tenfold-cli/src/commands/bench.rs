@@ -1,10 +1,10 @@
 //! `tenfold bench`.
 
 use tenfold::Effort;
-use tenfold_eval::bench::{self, What};
+use tenfold_eval::bench::{self, CudaPart, What};
 
 use super::engine;
-use crate::args::{BenchArg, BenchArgs, EngineArg};
+use crate::args::{BenchArg, BenchArgs, EngineArg, PartArg};
 use crate::exit::{self, Usage};
 use crate::print::Stdout;
 
@@ -41,6 +41,9 @@ fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
     if what != What::Cuda && args.nvcomp.is_some() {
         return Err(Usage("only `bench cuda` takes --nvcomp".into()).into());
     }
+    if what != What::Cuda && !args.part.is_empty() {
+        return Err(Usage("only `bench cuda` takes --part".into()).into());
+    }
     let mut options = bench::BenchArgs::new(what);
     options.files = args.files.clone();
     options.bits = args.bits.clone();
@@ -57,6 +60,9 @@ fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
         }
         _ => options.engine = engine::writer(&args.engine)?,
     }
+    if !args.part.is_empty() {
+        options.parts = args.part.iter().copied().map(part).collect();
+    }
     options.nvcomp = args.nvcomp.clone();
     options.sizes = args.size.iter().map(|&n| n as usize).collect();
     options.threads = args.threads;
@@ -68,4 +74,13 @@ fn options(args: &BenchArgs, quiet: bool) -> anyhow::Result<bench::BenchArgs> {
     options.quiet = quiet;
     options.json = args.json.clone();
     Ok(options)
+}
+
+fn part(arg: PartArg) -> CudaPart {
+    match arg {
+        PartArg::Decode => CudaPart::Decode,
+        PartArg::Encode => CudaPart::Encode,
+        PartArg::Pages => CudaPart::Pages,
+        PartArg::Host => CudaPart::Host,
+    }
 }

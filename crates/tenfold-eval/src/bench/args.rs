@@ -39,6 +39,19 @@ impl What {
     }
 }
 
+/// Parts of the bench of a CUDA device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CudaPart {
+    /// Blobs to tensors, made up and real.
+    Decode,
+    /// Tensors to blobs.
+    Encode,
+    /// Pages of a cache behind a basis, both ways.
+    Pages,
+    /// Blobs that lie on the host.
+    Host,
+}
+
 /// What to measure and how long. Start from [`BenchArgs::new`]; every field has a working default.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -62,6 +75,8 @@ pub struct BenchArgs {
     pub engine: SharedEngine,
     /// Number of the CUDA device (`cuda`). Default: 0.
     pub device: u32,
+    /// Parts to measure (`cuda`). Default: all.
+    pub parts: Vec<CudaPart>,
     /// NVIDIA's nvCOMP, version 6 (`libnvcomp.so.6`), to be measured too (`cuda`). Default: none.
     pub nvcomp: Option<PathBuf>,
     /// Repetitions of which the median counts. Default: 5, for `cuda` 25.
@@ -90,6 +105,7 @@ impl BenchArgs {
             threads: 0,
             engine: SharedEngine::default(),
             device: 0,
+            parts: vec![CudaPart::Decode, CudaPart::Encode, CudaPart::Pages, CudaPart::Host],
             nvcomp: None,
             repeats: if what == What::Cuda { 25 } else { 5 },
             peers: true,

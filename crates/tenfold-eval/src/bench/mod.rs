@@ -27,7 +27,7 @@ pub(crate) mod table;
 mod x265_rival;
 
 pub(crate) use args::default_command;
-pub use args::{BenchArgs, What};
+pub use args::{BenchArgs, CudaPart, What};
 pub use cuda::NvcompError;
 pub use report::{Check, Machine, Report};
 

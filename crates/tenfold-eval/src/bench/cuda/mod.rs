@@ -22,7 +22,7 @@ use indicatif::ProgressBar;
 use tenfold::{Effort, Goal};
 use tenfold_cuda::{Device, Error};
 
-use super::{BenchArgs, Report, progress};
+use super::{BenchArgs, CudaPart, Report, progress};
 use crate::load;
 use decode::Subject;
 use encode::Case;
@@ -70,11 +70,20 @@ fn measure(
     let copied = if args.quick { 64 << 20 } else { 1 << 30 };
     run.step("copies");
     let copies = copies::measure(rig, copied, &mut run.figures)?;
-    run.decode_gaussian()?;
-    run.decode_real()?;
-    run.encode()?;
-    run.pages()?;
-    run.send_from_host(copies.link)?;
+    let has = |part: CudaPart| args.parts.contains(&part);
+    if has(CudaPart::Decode) {
+        run.decode_gaussian()?;
+        run.decode_real()?;
+    }
+    if has(CudaPart::Encode) {
+        run.encode()?;
+    }
+    if has(CudaPart::Pages) {
+        run.pages()?;
+    }
+    if has(CudaPart::Host) {
+        run.send_from_host(copies.link)?;
+    }
     // Last, so that whatever becomes of it the table has the rest.
     let peer = run.compare();
     run.bar.finish_and_clear();
