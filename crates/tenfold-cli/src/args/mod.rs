@@ -14,7 +14,7 @@ use crate::exit;
 pub use basis::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs};
 pub use compress::{CodecArg, CompressArgs, GoalArgs};
 pub use engine::{EngineArg, EngineArgs};
-pub use measure::{AblationArgs, BenchArg, BenchArgs, EvalArgs, EvalCommand, KindArg, RaceArgs};
+pub use measure::{AblationArgs, BenchArg, BenchArgs, EvalArgs, EvalCommand, KindArg, PartArg, RaceArgs};
 pub use models::{CompareArgs, DecompressArgs, InspectArgs, VerifyArgs};
 
 /// Compress the tensors of large models, from lossless down to less than one bit a value.
