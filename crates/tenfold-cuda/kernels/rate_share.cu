@@ -106,13 +106,18 @@ KERNEL(SHARE_THREADS) rate_share_begin(const ShareArgs a) {
     if (!set_step(a.page.job, p, all->step * fmax(r->scale, a.rate->scale))) set_step(a.page.job, p, fmax(r->max * r->unit, 1.0));
 }
 
-// Steps that are tried at once.
+// Steps that are tried at once, at first and then; and how far apart they are, in octaves.
 #define SHARE_TRIES 4
+#define SHARE_NEAR 2
+#define SHARE_FAR_APART 0.6667
+#define SHARE_NEAR_APART 0.06
 // Values that a block has on their way at once.
 #define SHARE_AHEAD 4
 #define SHARE_UNIT (SHARE_THREADS * SHARE_AHEAD)
-// Rounds over all values after the first, which takes one in four.
+// Rounds over all values after the first, which takes one in four. One is enough for most pages.
 #define SHARE_ROUNDS 3
+// What is looked for lies between two tries, or this many times their distance beyond one.
+#define SHARE_BEYOND 1.0
 // Bits of a value that is stored exactly, and of an escape beyond its symbol.
 #define SHARE_EXACT 56.0f
 #define SHARE_ESCAPE 8.0f
@@ -123,16 +128,18 @@ struct ShareTables {
     u8 class_of_sum[SCALE_SUMS];
     u8 low[MAX_CLASSES];
     float sums[SHARE_TRIES][SHARE_THREADS / 32];
-    double got[SHARE_TRIES], at[SHARE_TRIES], next;
+    // log2 of the step, and whether it is as good as it gets.
+    double next;
     u32 done;
 };
 
 // Bits of one value in every try.
+template <u32 TRIES>
 DEVICE void share_value(const ShareTables &t, float v, u32 cls, const float *factors, float max_u, float *sums) {
     const float *thresholds = t.thresholds + cls * SCALAR_CLASS, *bits = t.bits + cls * 256;
     const u32 low = t.low[cls];
 #pragma unroll
-    for (u32 j = 0; j < SHARE_TRIES; ++j) {
+    for (u32 j = 0; j < TRIES; ++j) {
         const float u = v * factors[j];
         const bool aside = !(fabsf(u) <= max_u);
         const i32 k = scalar_level(thresholds, aside ? 0.0f : u);
@@ -140,18 +147,70 @@ DEVICE void share_value(const ShareTables &t, float v, u32 cls, const float *fac
     }
 }
 
-// Where a line through what two tries gave meets what is wanted.
-DEVICE double share_meet(const ShareTables &t, u32 j, double want) {
-    const double fall = t.got[j] - t.got[j + 1];
-    const double part = fall > 0.0 ? (t.got[j] - want) / fall : 0.5;
-    return t.at[j] + (t.at[j + 1] - t.at[j]) * fmin(fmax(part, -3.0), 4.0);
+// One look at a page: its bits at steps `apart` octaves apart about 2^`t.next`; and where a line through two of them meets
+// what is wanted, which is left in `t.next`, and in `t.done` whether that is near them. FEW: one value in four.
+template <u32 TRIES, bool FEW>
+DEVICE void share_round(const ShareArgs &a, ShareTables &t, double want, double apart) {
+    const Job &job = a.page.job;
+    const Plan *p = a.page.plan;
+    const float *data = (const float *)job.data;
+    const u32 tid = threadIdx.x, values = (u32)job.values, cols = (u32)job.cols;
+    const u32 units = (values + SHARE_UNIT - 1) / SHARE_UNIT;
+    const bool mask = (cols & (cols - 1)) == 0, any = p->classes > 1;
+    const float max_u = p->max_u;
+    const double first = t.next - apart * 0.5 * (TRIES - 1);
+    float factors[TRIES], sums[TRIES];
+#pragma unroll
+    for (u32 j = 0; j < TRIES; ++j) {
+        sums[j] = 0.0f;
+        factors[j] = (float)exp2(-(first + apart * j));
+    }
+    u32 seen = 0;
+    for (u32 unit = 0; unit < units; ++unit) {
+        // In other columns each time.
+        if (FEW && ((unit ^ unit >> 2) & 3) != 0) continue;
+        seen += min((u32)SHARE_UNIT, values - unit * SHARE_UNIT);
+        float v[SHARE_AHEAD];
+        u32 cls[SHARE_AHEAD];
+#pragma unroll
+        for (u32 j = 0; j < SHARE_AHEAD; ++j) {
+            const u32 i = unit * SHARE_UNIT + j * SHARE_THREADS + tid;
+            v[j] = i < values ? data[i] : 0.0f;
+            const u32 col = mask ? i & (cols - 1) : i % cols;
+            cls[j] = any ? t.class_of_sum[job.scales[col]] : 0;
+        }
+#pragma unroll
+        for (u32 j = 0; j < SHARE_AHEAD; ++j)
+            if (unit * SHARE_UNIT + j * SHARE_THREADS + tid < values)
+                share_value<TRIES>(t, v[j], cls[j], factors, max_u, sums);
+    }
+#pragma unroll
+    for (u32 j = 0; j < TRIES; ++j) {
+        const float sum = warp_sum(sums[j]);
+        if (lane_of() == 0) t.sums[j][warp_of()] = sum;
+    }
+    __syncthreads();
+    if (tid != 0) return;
+    double got[TRIES];
+    for (u32 j = 0; j < TRIES; ++j) {
+        got[j] = 0.0;
+        for (u32 w = 0; w < SHARE_THREADS / 32; ++w) got[j] += (double)t.sums[j][w];
+        got[j] *= (double)values / (double)max(seen, 1u);
+    }
+    // The pair that encloses what is wanted, or the one that is nearest to it.
+    u32 j = 0;
+    while (j + 2 < TRIES && got[j + 1] > want) ++j;
+    const double fall = got[j] - got[j + 1], part = fall > 0.0 ? (got[j] - want) / fall : 0.5;
+    t.next = first + apart * (j + fmin(fmax(part, -4.0), 5.0));
+    t.done = fall > 0.0 && part >= -SHARE_BEYOND && part <= 1.0 + SHARE_BEYOND;
 }
 
 // The step with which a page takes the bytes that it may. A block a page.
 KERNEL(SHARE_THREADS, 6) rate_share_step(const ShareArgs a) {
     __shared__ ShareTables t;
     const RateArgs &page = a.page;
-    const u32 tid = threadIdx.x, goal = page.job.goal;
+    const Job &job = page.job;
+    const u32 tid = threadIdx.x;
     Plan *p = page.plan;
     const Rate *r = page.rate;
     if (p->trivial || r->fixed || page.status->code || r->want == 0.0) return;
@@ -164,76 +223,21 @@ KERNEL(SHARE_THREADS, 6) rate_share_step(const ShareArgs a) {
     }
     if (tid < SCALE_SUMS) t.class_of_sum[tid] = p->class_of_sum[tid];
     if (tid < MAX_CLASSES) t.low[tid] = p->low[tid];
-    if (tid == 0) {
-        t.next = log2(p->step);
-        t.done = 0;
-    }
-
-    const Job &job = page.job;
-    const float *data = (const float *)job.data;
-    const u32 values = (u32)job.values, cols = (u32)job.cols, units = (values + SHARE_UNIT - 1) / SHARE_UNIT;
-    const bool mask = (cols & (cols - 1)) == 0, any = p->classes > 1;
-    const float max_u = p->max_u;
+    if (tid == 0) t.next = log2(p->step);
+    __syncthreads();
     // Header, directory and a checksum; of a tile its first word and half the padding at its end; a lane's state takes 32
     // bits and holds about 8.
-    const double fixed = (double)((*a.header_len + 3) / 4 * 4 + 4)
-                         + (double)job.tiles * (14.0 + 3.0 * job.lanes);
+    const double fixed = (double)((*a.header_len + 3) / 4 * 4 + 4) + (double)job.tiles * (14.0 + 3.0 * job.lanes);
     const double want = fmax(r->want - fixed, 1.0) * 8.0;
-    for (u32 round = 0; round <= SHARE_ROUNDS; ++round) {
+    if (job.values >= 16 * SHARE_UNIT) share_round<SHARE_TRIES, true>(a, t, want, SHARE_FAR_APART);
+    else share_round<SHARE_TRIES, false>(a, t, want, SHARE_FAR_APART);
+    for (u32 round = 0; round < SHARE_ROUNDS; ++round) {
+        __syncthreads();
+        share_round<SHARE_NEAR, false>(a, t, want, SHARE_NEAR_APART);
         __syncthreads();
         if (t.done) break;
-        const bool first = round == 0 && units >= 16;
-        float factors[SHARE_TRIES], sums[SHARE_TRIES];
-        const float apart = round == 0 ? 0.6667f : 0.04f;
-#pragma unroll
-        for (u32 j = 0; j < SHARE_TRIES; ++j) {
-            sums[j] = 0.0f;
-            factors[j] = (float)exp2(-(t.next + (double)apart * ((double)j - 1.5)));
-        }
-        u32 seen = 0;
-        for (u32 unit = 0; unit < units; ++unit) {
-            // One in four at first, in other columns each time.
-            if (first && ((unit ^ unit >> 2) & 3) != 0) continue;
-            seen += min((u32)SHARE_UNIT, values - unit * SHARE_UNIT);
-            float v[SHARE_AHEAD];
-            u32 cls[SHARE_AHEAD];
-#pragma unroll
-            for (u32 j = 0; j < SHARE_AHEAD; ++j) {
-                const u32 i = unit * SHARE_UNIT + j * SHARE_THREADS + tid;
-                v[j] = i < values ? data[i] : 0.0f;
-                const u32 col = mask ? i & (cols - 1) : i % cols;
-                cls[j] = any ? t.class_of_sum[job.scales[col]] : 0;
-            }
-#pragma unroll
-            for (u32 j = 0; j < SHARE_AHEAD; ++j)
-                if (unit * SHARE_UNIT + j * SHARE_THREADS + tid < values)
-                    share_value(t, v[j], cls[j], factors, max_u, sums);
-        }
-#pragma unroll
-        for (u32 j = 0; j < SHARE_TRIES; ++j) {
-            const float sum = warp_sum(sums[j]);
-            if (lane_of() == 0) t.sums[j][warp_of()] = sum;
-        }
-        __syncthreads();
-        if (tid != 0) continue;
-        const double share = (double)values / (double)max(seen, 1u);
-        for (u32 j = 0; j < SHARE_TRIES; ++j) {
-            t.got[j] = 0.0;
-            t.at[j] = t.next + (double)apart * ((double)j - 1.5);
-            for (u32 w = 0; w < SHARE_THREADS / 32; ++w) t.got[j] += (double)t.sums[j][w];
-            t.got[j] *= share;
-        }
-        // The pair that encloses what is wanted, or the one that is nearest to it.
-        u32 j = 0;
-        while (j + 2 < SHARE_TRIES && t.got[j + 1] > want) ++j;
-        t.next = share_meet(t, j, want);
-        t.done = !first && round > 0 && t.got[0] >= want && t.got[SHARE_TRIES - 1] <= want;
     }
-    __syncthreads();
-    if (tid != 0) return;
-    const double step = fmax(exp2(t.next), r->finest);
-    // Soft goals and caps alike: what is left is a matter of tables, which do not change any more.
-    if (goal == GOAL_BYTES || goal == GOAL_CAP) set_step(job, p, step);
+    if (tid == 0) set_step(job, p, fmax(exp2(t.next), r->finest));
 }
 
 // A page's header before a pass: that of all, with the page's own scale.
