@@ -305,7 +305,7 @@ impl<'a> Search<'a> {
             pass: 0,
             passes: 1,
             search_passes: SEARCH_PASSES,
-            table_values: n,
+            table_values: n.max(1),
             pages: Each::one(0),
         };
         let len = usize::try_from(at)

@@ -83,6 +83,7 @@ impl Bench {
             header_dtype: sample.dtype.id() as u32,
             steps_len: 0,
             header_steps: [0; MAX_STEPS],
+            scales: 0,
         };
         let plan = Buffer::new(&device, PLAN_BYTES).unwrap();
         let status = Buffer::from_slice(&device, &[0; size_of::<Status>()]).unwrap();
