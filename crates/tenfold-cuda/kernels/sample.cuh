@@ -70,9 +70,6 @@ struct Tally {
 // The state of a search for a plan. Zeros before the first kernel.
 struct Rate {
     double unit;
-    // Of a page that is planned together with others: its mean magnitude, or 1 where all have one step. The sample of all
-    // pages is in units of this. Of all pages: the least magnitude that one is thought to have.
-    double scale;
     // Of the whole tensor, in units.
     double max, variance;
     u64 finite;
@@ -86,6 +83,9 @@ struct Rate {
     // What is wanted of a trial and of a pass: bytes, or the reciprocal of an error; 0 for nothing.
     double want;
     double finest;
+    // Of a page that is planned together with others: its mean magnitude, or 1 where all have one step. The sample of all
+    // pages is in units of this. Of all pages: the least magnitude that one is thought to have.
+    double scale;
     Way ways[WAYS];
     Bracket sample, full;
     // Of full passes: the nearest miss; the best step that kept to the limit, 0 if none did; the smallest blob; how
