@@ -6,10 +6,10 @@
 // Magnitudes told apart when statistics are compared: exact for small ones, then logarithmic.
 #define CLASS_BINS 48
 #define CLASS_COPIES 4
-// Classes whose tables are read quickly; more of them have to save CLASS_DEAR bits a value each. A small tensor is decoded
-// about as fast as its tables are made.
+// Classes whose tables are read quickly; more of them have to save CLASS_DEAR bits a value each. A page behind a basis is
+// decoded about as fast as its tables are made, and a map that takes no bytes would make many.
 #define CLASS_CHEAP 8
-#define CLASS_CHEAP_SMALL 4
+#define CLASS_CHEAP_PAGE 4
 #define CLASS_DEAR 0.004
 // A join must not look cheaper by less than this: noise of the sample has bits too.
 #define CLASS_NOISE 32.0
@@ -135,7 +135,7 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
     // 3. One warp joins: few steps in a row, each short. The last sum of all never occurs and ends the list.
     if (warp_of() != 0) return;
     const double dear = fmax(CLASS_NOISE, CLASS_DEAR * values);
-    const u32 cheap = a.table_values <= CLASS_SMALL ? CLASS_CHEAP_SMALL : CLASS_CHEAP;
+    const u32 cheap = a.job.scales && a.table_values <= CLASS_SMALL ? CLASS_CHEAP_PAGE : CLASS_CHEAP;
     u32 count = parts;
     const u32 head = first;
     while (count > 1) {
