@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Perplexity of a language model whose KV cache, or whose hidden states at cuts of a pipeline, went through a coder.
 
-`python eval/kv.py --fit-text wikitext2_valid.txt --fit-contexts 40`; a table, plots and raw JSON go to results/eval/. A run that
-was interrupted goes on where it was. Bases are fitted on the validation text, which is never judged.
+`python eval/kv.py --fit-text wikitext2_valid.txt --fit-contexts 40`; tables, plots and raw JSON go to results/eval/. A run that
+was interrupted goes on where it was. Bases are fitted on the validation text, which is never judged. tenfold is what is
+shipped: files of bases as `tenfold basis fit` writes them, `tenfold.kv.PageCodec` and `tenfold.kv.HiddenCodec`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import tenfold
+import torch
 from tqdm import tqdm
 
-from common import bases, causal, options, outside, plot, report
+from common import bars, bases, causal, options, outside, plot, report
 from common.cache import Cache, Passes, Rotary
 from common.causal import Causal
+from common.coders import Coder
 from common.cuts import Blobs, CutCoder, Cuts, InBasis, Plain
 from common.kvcoders import CacheCoder, Pages
 from common.kvpeers import AsItIs, HadamardScalar, Kvtc
@@ -36,6 +40,9 @@ TITLES = {
     "hidden": "Hidden states at cuts",
     "both": "KV cache and hidden states at cuts",
 }
+BARS = (("kv", 2.3, 0.05), ("kv", 1.4, 0.3), ("hidden", 3.5, 0.01))
+"""Parts, the most bits, and how much perplexity may grow."""
+CAPPED = "tenfold, capped pages"
 FIRST = ", first token exact"
 """What tenfold does too: attention parks on the first token, and errors there hurt most."""
 Job = tuple[str, str, float]
@@ -49,15 +56,21 @@ def main() -> int:
     parser.add_argument("--fit-text", type=Path, help="text for bases (default: the start of WikiText-2's validation set)")
     parser.add_argument("--fit-contexts", type=int, default=2, help="contexts of 1024 tokens for bases; 40 are good")
     parser.add_argument("--group", type=int, default=10, help="layers that share a basis")
+    parser.add_argument("--basis-bits", type=float, default=0.7, metavar="N", help="highest rate of caches that bases serve")
+    size = "most bytes of all bases (default: 2 %% of the model in bf16)"
+    parser.add_argument("--basis-bytes", type=int, metavar="N", help=size)
     parser.add_argument("--page", type=int, default=64, help="tokens of a page")
     parser.add_argument("--cuts", type=int, nargs="+", default=(8, 15, 22), metavar="N", help="layers behind which to cut")
     cut_bits = "rates at cuts; the last is theirs where both are coded"
     parser.add_argument("--cut-bits", type=float, nargs="+", default=(2.5, 3.5), metavar="N", help=cut_bits)
-    parser.add_argument("--video-bits", type=float, nargs="+", default=(1.0, 2.0, 3.0), metavar="N", help="rates of x265")
+    parser.add_argument("--video-bits", type=float, nargs="+", default=(1.5, 2.5, 3.5), metavar="N", help="rates of x265")
+    choose = "judge on contexts of the text for bases that they are not made from: to choose settings"
+    parser.add_argument("--choose", action="store_true", help=choose)
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only coders whose name has one of these words")
     parser.add_argument("--effort", default="best", choices=["fast", "balanced", "best"])
     args = options.parsed(parser)
-    subject = causal.smollm2(args.text, args.contexts, fit_text=args.fit_text, fit_contexts=args.fit_contexts)
+    fit = {"fit_text": args.fit_text, "fit_contexts": args.fit_contexts, "between": args.choose}
+    subject = causal.smollm2(args.text, args.contexts, **fit)
     return evaluate(subject, args)
 
 
@@ -78,20 +91,50 @@ class Bench:
         return self.passes.take(self.subject.judged[0], ["hidden"])["hidden"][list(self.args.cuts)]
 
     @cached_property
-    def statistics(self) -> dict[str, bases.Statistics]:
+    def captured(self) -> bases.Captured:
         contexts, cuts = self.subject.chosen, self.args.cuts
         digest = hashlib.sha256(contexts.numpy().tobytes() + repr(tuple(cuts)).encode()).hexdigest()[:16]
-        path = cache_folder() / f"statistics-{self.subject.name}-{digest}.npz"
-        return bases.kept(path, lambda: bases.collect(self.passes, contexts, cuts))
+        folder = cache_folder() / f"captured-{self.subject.name}-{digest}"
+        return bases.Captured.of(folder, self.passes, contexts, cuts)
+
+    @cached_property
+    def statistics(self) -> dict[str, bases.Statistics]:
+        return self.captured.statistics
+
+    @cached_property
+    def most(self) -> int:
+        """Bytes that all bases may take."""
+        two_percent = sum(weight.numel() for weight in self.subject.model.parameters()) * 2 // 50
+        return two_percent if self.args.basis_bytes is None else self.args.basis_bytes
+
+    @cached_property
+    def hidden_basis(self) -> Path:
+        """The file of bases for cuts."""
+        return self.fitted(["hidden"], bits=max(self.args.cut_bits), max_bytes=self.most)
+
+    @cached_property
+    def cache_basis(self) -> Path:
+        """The file of bases for keys and values, within what those for cuts leave."""
+        left, rope = self.most - self.hidden_basis.stat().st_size, bases.rope_of(self.subject.model.config)
+        return self.fitted(["keys", "values"], bits=self.args.basis_bits, max_bytes=left, group=self.args.group, rope=rope)
+
+    def fitted(self, kinds: Sequence[str], **stated: float | str) -> Path:
+        """A file of bases, made if it is not there."""
+        digest = hashlib.sha256(repr((tenfold.__version__, stated)).encode()).hexdigest()[:16]
+        path = self.captured.folder / f"{'-'.join(kinds)}-{digest}.basis"
+        if not path.exists():
+            made = self.captured.fit(path, kinds, **stated)
+            print(f"bases of {' and '.join(kinds)}: {made['bytes']:,} bytes, for {made['bits']:.2f} bits a value and less")
+        return path
 
     @cached_property
     def pages(self) -> Pages:
-        keys, values = (bases.fit(self.statistics[kind], self.args.group) for kind in ("keys", "values"))
-        return Pages(keys, values, self.args.page, effort=self.args.effort, threads=self.args.threads)
+        how = {"effort": self.args.effort, "threads": self.args.threads}
+        return Pages(self.cache_basis, self.rotary, self.args.page, **how)
 
     @cached_property
     def in_basis(self) -> InBasis:
-        return InBasis(bases.fit(self.statistics["hidden"], 1), effort=self.args.effort, threads=self.args.threads)
+        return InBasis(self.hidden_basis, effort=self.args.effort, threads=self.args.threads)
 
     @cached_property
     def kvtc(self) -> Kvtc:
@@ -103,13 +146,11 @@ class Bench:
 
     def cache_coder(self, name: str) -> CacheCoder:
         """The coder of caches with this name."""
-        if name == "tenfold":
-            return self.pages
+        if name.startswith("tenfold"):
+            return replace(self.pages, capped=name == CAPPED)
         if name.startswith("KVTC"):
             return self.kvtc.keeping(128) if "recent" in name else self.kvtc
-        head = self.subject.model.config.head_dim
-        plain = {"RTN": RoundToNearest(64), "Hadamard + scalar": HadamardScalar(head), "x265": outside.find_x265()[0]}
-        return AsItIs(plain[name.split(",")[0]], self.rotary, sinks=1 if name.endswith(FIRST) else 0)
+        return AsItIs(self.plain(name), self.rotary, sinks=1 if name.endswith(FIRST) else 0)
 
     def cut_coder(self, name: str) -> CutCoder:
         """The coder of hidden states with this name."""
@@ -117,19 +158,42 @@ class Bench:
             return self.in_basis
         if name == "tenfold without a basis":
             return Blobs(self.args.effort, self.args.threads)
-        return Plain(RoundToNearest(64))
+        return Plain(self.plain(name))
 
-    def perplexity(self, caches: Sequence[Cache | None], cuts: Cuts | None) -> float:
-        """With these caches in place of the model's own, and coders at cuts."""
-        contexts, changes = self.subject.judged, cuts and cuts.changes
-        total = sum(self.passes.loss(context, cache, changes) for context, cache in zip(contexts, caches))
-        return float(np.exp(min(total / (contexts.numel() - len(contexts)), 700.0)))
+    def plain(self, name: str) -> Coder:
+        """A peer that takes any tensor."""
+        if name.startswith("RTN"):
+            return RoundToNearest(64)
+        if name.startswith("Hadamard"):
+            return HadamardScalar(self.subject.model.config.head_dim)
+        coder, why = outside.find_x265()
+        if coder is None:
+            raise ValueError(why)
+        return coder
+
+    @cached_property
+    def exact(self) -> list[torch.Tensor]:
+        """Logarithms of what the uncompressed model predicts, for each context."""
+        return [self.passes.logits(context, None).log_softmax(-1) for context in self.subject.judged]
+
+    def judge(self, caches: Sequence[Cache | None], cuts: Cuts | None) -> report.Row:
+        """Perplexity with these caches in place of the model's own, and coders at cuts; and how far predictions diverge from
+        those of the uncompressed model, in nats a token: the smaller noise, where perplexity has hardly changed."""
+        contexts, changes = self.subject.judged, None if cuts is None else cuts.changes
+        loss = divergence = 0.0
+        for context, cache, exact in zip(contexts, caches, self.exact):
+            found = self.passes.logits(context, cache, changes).log_softmax(-1)
+            loss += torch.nn.functional.nll_loss(found[:-1], context[1:], reduction="sum").item()
+            divergence += (exact.exp() * (exact - found)).sum(-1).mean().item()
+        perplexity = float(np.exp(min(loss / (contexts.numel() - len(contexts)), 700.0)))
+        return {"perplexity": perplexity, "divergence": divergence / len(contexts)}
 
     def point(self, part: str, name: str, bits: float) -> report.Row:
         """One coder at one rate."""
         if part == "streamed":
             return self.streamed(bits)
-        start, row = time.monotonic(), {}
+        start = time.monotonic()
+        row: report.Row = {}
         caches: Sequence[Cache | None] = [None] * len(self.subject.judged)
         cuts = None
         if part != "kv":
@@ -142,7 +206,7 @@ class Bench:
             coded = self.cache_coder(name)(before, bits)
             caches = coded.caches
             row |= {"bits": coded.bits, "ratio": 16 / coded.bits, "settings": coded.settings}
-        row["perplexity"] = self.perplexity(caches, cuts)
+        row |= self.judge(caches, cuts)
         if cuts is not None:
             row |= {"cut_bits": cuts.bits, "cut_settings": cuts.settings}
             row = {"bits": cuts.bits, "ratio": 16 / cuts.bits} | row
@@ -150,12 +214,11 @@ class Bench:
 
     def streamed(self, bits: float) -> report.Row:
         """tenfold's pages at one rate, each coded when it is full."""
-        step, total, stored = self.pages.step(self.caches[0], bits), 0.0, 0
-        later = replace(self.pages, sinks=0)
+        start, step, total, stored = time.monotonic(), self.pages.step(self.caches[0], bits), 0.0, 0
 
         def code(first: int, cache: Cache) -> Cache:
             nonlocal stored
-            decoded, size = (later if first else self.pages).code(cache, step)
+            decoded, size = self.pages.code(cache, first=first, step=step)
             stored += size
             return decoded
 
@@ -163,8 +226,9 @@ class Bench:
         for context in contexts:
             total += self.passes.streamed(context, self.args.page, self.rotary, code)
         taken = 8 * stored / sum(cache.size for cache in self.caches)
-        row = {"bits": taken, "ratio": 16 / taken, "settings": self.pages.settings(step)}
-        return row | {"perplexity": float(np.exp(min(total / (contexts.numel() - len(contexts)), 700.0)))}
+        row = {"bits": taken, "ratio": 16 / taken, "settings": self.pages.settings(step=step)}
+        perplexity = float(np.exp(min(total / (contexts.numel() - len(contexts)), 700.0)))
+        return row | {"perplexity": perplexity, "seconds": round(time.monotonic() - start, 1)}
 
 
 def evaluate(subject: Causal, args: argparse.Namespace) -> int:
@@ -173,20 +237,21 @@ def evaluate(subject: Causal, args: argparse.Namespace) -> int:
     fitted_on = args.fit_text.name if args.fit_text else "WikiText-2 valid, its start"
     about = (
         f"{subject.source}; bases from {subject.chosen.numel():,} tokens of {fitted_on}, groups of {args.group} layers; "
-        f"pages of {args.page} tokens; cuts behind layers {', '.join(map(str, args.cuts))}; effort {args.effort}"
+        f"for {args.basis_bits:g} bits; pages of {args.page} tokens; cuts behind layers {', '.join(map(str, args.cuts))}; effort {args.effort}"
     )
-    kept = report.Report(args.out / f"kv-{subject.name}.json", about, fresh=args.fresh)
+    file = f"kv-{subject.name}" + ("-choice" if args.choose else "")
+    kept = report.Report(args.out / f"{file}.json", about, fresh=args.fresh)
     todo, missing = jobs(args)
     kept.notes += missing
     print(about, *missing, sep="\n")
     raw = {"part": "none", "coder": "uncompressed", "asked": 16}
-    kept.measure(raw, lambda: {"bits": 16.0, "perplexity": bench.perplexity([None] * len(subject.judged), None)})
+    kept.measure(raw, lambda: {"bits": 16.0} | bench.judge([None] * len(subject.judged), None))
     with tqdm(todo, unit="point") as bar:
         for part, name, bits in bar:
             bar.set_description(f"{TITLES[part]}: {name}, {bits:g} bits")
             kept.measure({"part": part, "coder": name, "asked": bits}, lambda: bench.point(part, name, bits))
     kept.write()
-    show(kept, subject.name, args.out)
+    show(kept, file, subject.name, args.out)
     return 0
 
 
@@ -195,44 +260,57 @@ def jobs(args: argparse.Namespace) -> tuple[list[Job], list[str]]:
     rates = tuple(args.bits)
     families: list[tuple[str, str, Sequence[float]]] = [
         ("kv", "tenfold", rates),
+        ("kv", CAPPED, [bits for bits in rates if bits in (0.5, 1.0)] or rates[:1]),
         ("kv", "RTN, groups of 64", (2.0, 3.0, 4.0)),
         ("kv", f"RTN, groups of 64{FIRST}", (2.0, 3.0, 4.0)),
         ("kv", "Hadamard + scalar", (1.0, 2.0, 3.0, 4.0)),
         ("kv", f"Hadamard + scalar{FIRST}", (1.0, 2.0, 3.0, 4.0)),
         ("kv", "KVTC's recipe", rates),
-        ("kv", "KVTC's recipe, 128 recent exact", (3.0,)),
+        ("kv", "KVTC's recipe, 128 recent exact", (2.5, 3.0)),
         ("streamed", "tenfold", rates[::2]),
         ("hidden", "tenfold", args.cut_bits),
         ("hidden", "tenfold without a basis", args.cut_bits),
         ("hidden", "RTN, groups of 64", (3.0, 4.0)),
+        ("hidden", "Hadamard + scalar", (2.0, 3.0, 4.0)),
         ("both", "tenfold", rates[1::2]),
         ("both", "RTN, groups of 64", (3.0, 4.0)),
+        ("both", "Hadamard + scalar", (3.0, 4.0)),
     ]
     coder, why = outside.find_x265()
     if coder is not None:
         families += [("kv", name, args.video_bits) for name in ("x265", f"x265{FIRST}")]
+        families += [("hidden", "x265", args.cut_bits)]
     wanted = [f for f in families if f[0] in args.parts and (not args.only or any(word in f[1] for word in args.only))]
     return [(part, name, bits) for part, name, at in wanted for bits in at], [why] if coder is None else []
 
 
-def show(kept: report.Report, name: str, out: Path) -> None:
-    """Table and plots of all that was measured."""
+def show(kept: report.Report, file: str, name: str, out: Path) -> None:
+    """Tables and plots of all that was measured, and how it stands next to bars and peers."""
     raw = next(row["perplexity"] for row in kept.rows if row["coder"] == "uncompressed")
     notes = "".join(f"- {note}\n" for note in [kept.about, f"uncompressed: {raw:.3f}", *kept.notes])
     page = f"# KV cache and hidden states, {name}\n\n{notes}"
     for part in PARTS:
         rows = [row for row in kept.rows if row["part"] == part]
         if rows:
-            header = ("coder", "bits", "ratio to bf16", "perplexity", "more", "basis, MB")
+            header = ("coder", "bits", "ratio to bf16", "perplexity", "more", "divergence", "basis, MB")
             page += f"\n## {TITLES[part]}\n\n{report.table(header, list(cells(rows, raw)))}"
             lines: dict[str, list[tuple[float, float]]] = {}
             for row in rows:
                 lines.setdefault(row["coder"], []).append((row["bits"], row["perplexity"]))
             title = f"{TITLES[part]} of {name}, compressed"
-            path = out / f"kv-{name}-{part}.png"
+            path = out / f"{file}-{part}.png"
             plot.curves(path, title, "perplexity (logarithmic)", lines, log=True, level=(raw, "uncompressed"), top=raw * 4)
-    (out / f"kv-{name}.md").write_text(page, encoding="utf-8")
+    page += shown("Bars", bars.limits(kept.rows, raw, BARS))
+    for part in ("kv", "hidden"):
+        rows = [row for row in kept.rows if row["part"] == part]
+        page += shown(f"{TITLES[part]}: bits of tenfold where a peer is as good", bars.peers(rows, raw))
+    (out / f"{file}.md").write_text(page, encoding="utf-8")
     print(page)
+
+
+def shown(title: str, table: str) -> str:
+    """A section, if there is anything in it."""
+    return f"\n## {title}\n\n{table}" if table else ""
 
 
 def cells(rows: Sequence[report.Row], raw: float) -> Iterator[tuple[str, ...]]:
@@ -241,7 +319,8 @@ def cells(rows: Sequence[report.Row], raw: float) -> Iterator[tuple[str, ...]]:
         basis = sum(row.get(key, {}).get("basis_bytes", 0) for key in ("settings", "cut_settings"))
         bits = f"{row['bits']:.2f}" + (f" + {row['cut_bits']:.2f}" if row["part"] == "both" else "")
         ratio, more = f"{row['ratio']:.1f}", f"{100 * (row['perplexity'] / raw - 1):+.1f} %"
-        yield row["coder"], bits, ratio, report.number(row["perplexity"]), more, f"{basis / 1e6:.2f}" if basis else "–"
+        divergence, stored = report.number(row.get("divergence")), f"{basis / 1e6:.2f}" if basis else "–"
+        yield row["coder"], bits, ratio, report.number(row["perplexity"]), more, divergence, stored
 
 
 if __name__ == "__main__":

@@ -1,30 +1,34 @@
-"""Bases for keys and values: means, and the directions that are coded, fitted on text that is not judged.
+"""Bases for keys, values and hidden states: what a model computes on text that is not judged, and the files that `tenfold basis
+fit` makes of it.
 
-Directions come from two matrices. Covariance says how much keys (values) move, across several layers at once. The metric
-says what an error does: per layer, the covariance of gradients of the loss where the model's own samples are the labels,
-which is the second order of the divergence between predictions with and without the error, in nats. A basis is the
-principal axes of the covariance in that metric, so one step for all coordinates of all layers, keys and values alike, is
-best.
+A fit needs two things. Rows say how keys (values) move, across several layers at once. The metric says what an error
+does: per layer, the covariance of gradients of the loss where the model's own samples are the labels, which is the second
+order of the divergence between predictions with and without the error, in nats. With it one step for all coordinates of
+all layers, keys and values alike, is best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from tqdm import tqdm
 
 from common.cache import Passes, rows
+from common.outside import run
 
 SINKS = 4
-"""Tokens at the start of a context that statistics leave out: attention parks on them, and they look like no others."""
-DAMPING = 0.03
-"""Of the mean curvature, added in all directions: a direction that the sample found harmless is not quite so."""
-FLOOR = 0.25
-"""Components with less variance than this many squared steps are dropped: coding them costs more than it mends."""
+"""Tokens at the start of a context that are left out: attention parks on them, and they look like no others."""
+NAMES = {"keys": "k_before_rope", "values": "v", "hidden": "hidden"}
+"""Of captured tensors, as `tenfold basis fit` knows them."""
 
 
 @dataclass(frozen=True)
@@ -46,67 +50,73 @@ FIELDS = [field.name for field in fields(Statistics)]
 
 
 @dataclass(frozen=True)
-class Basis:
-    """Directions for some layers that lie side by side."""
+class Captured:
+    """A folder with rows and metrics as `tenfold basis fit` reads them, and statistics of all layers side by side, which
+    peers need. It takes minutes to fill, and runs may be interrupted: it is there whole or not at all."""
 
-    columns: slice
-    """Of the table of all layers."""
-    means: np.ndarray
-    forward: np.ndarray
-    """Columns × components: makes coordinates."""
-    vectors: np.ndarray
-    """Components × columns: makes values of coordinates."""
-    variances: np.ndarray
-    """Of coordinates, falling."""
+    folder: Path
 
-    def rank(self, step: float) -> int:
-        """Components worth coding with this step."""
-        return max(1, int(np.count_nonzero(self.variances > FLOOR * step * step)))
+    @classmethod
+    def of(cls, folder: Path, passes: Passes, contexts: torch.Tensor, cuts: Sequence[int], every: int = 4) -> Captured:
+        """What is in the folder, or else what the model computes on contexts: `keys` and `values` of all layers, and `hidden`,
+        what the layers of `cuts` hand on. Gradients cost several times as much as a pass and are taken of each
+        `every`-th context only."""
+        if not folder.exists():
+            new = folder.with_name(folder.name + ".new")
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir(parents=True)
+            _fill(new, passes, contexts, cuts, every)
+            new.rename(folder)
+        return cls(folder)
 
-    def coordinates(self, table: np.ndarray, rank: int) -> np.ndarray:
-        """Coordinates of rows of the table of all layers."""
-        return np.ascontiguousarray((table[:, self.columns] - self.means) @ self.forward[:, :rank])
+    @property
+    def statistics(self) -> dict[str, Statistics]:
+        """By kind."""
+        with np.load(self.folder / "statistics.npz") as arrays:
+            return {kind: Statistics(*(arrays[f"{kind}.{name}"] for name in FIELDS)) for kind in NAMES}
 
-    def values(self, coordinates: np.ndarray) -> np.ndarray:
-        """Columns of the basis from coordinates."""
-        return self.means + coordinates @ self.vectors[: coordinates.shape[1]]
-
-    def stored_bytes(self, step: float) -> float:
-        """About what a file takes that holds the components in use, each only as finely as it matters: an error in a
-        vector grows with its coordinate, so its entries need as many bits as the coordinate has, and one more."""
-        used = self.variances[: self.rank(step)]
-        bits = 1 + 0.5 * np.log2(np.maximum(used / (FLOOR * step * step), 1))
-        return float(len(self.means) * (bits.sum() + 16) / 8)
+    def fit(self, path: Path, kinds: Sequence[str], **options: Any) -> dict[str, Any]:
+        """Writes a file of bases for these kinds, with options of `tenfold basis fit`; gives its report."""
+        stated = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        files = sorted(map(str, self.folder.glob("rows-*.safetensors")))
+        common = [f"--out={path}", "--force", f"--metric={self.folder / 'metric.safetensors'}", "--parts=0", "--json"]
+        command = [sys.executable, "-m", "tenfold", "basis", "fit", *files, f"--kind={','.join(kinds)}"]
+        report: dict[str, Any] = json.loads(run([*command, *common, *stated]))
+        return report
 
 
-def collect(passes: Passes, contexts: torch.Tensor, cuts: Sequence[int], every: int = 4) -> dict[str, Statistics]:
-    """Statistics of `keys` and `values` of all layers, and of `hidden`, what the layers of `cuts` hand on. Gradients cost
-    several times as much as a pass and are taken of each `every`-th context only."""
+def rope_of(config: Any) -> str:
+    """Rotary positions of a model of Llama's kind, as `tenfold basis fit` takes them."""
+    return f"base={config.rope_parameters['rope_theta']},head={config.head_dim},pairing=halves"
+
+
+def _fill(folder: Path, passes: Passes, contexts: torch.Tensor, cuts: Sequence[int], every: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    sums = {kind: _Sums() for kind in ("keys", "values", "hidden")}
+    sums = {kind: _Sums() for kind in NAMES}
+    # States behind a layer are those before the next.
+    layers_of = {kind: [cut + 1 for cut in cuts] if kind == "hidden" else list(range(passes.layers)) for kind in NAMES}
 
     def chosen(kind: str, layers: np.ndarray) -> np.ndarray:
         return (layers[list(cuts)] if kind == "hidden" else layers)[:, SINKS:]
 
+    def named(kind: str, layers: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {f"layers.{n}.{NAMES[kind]}": one.contiguous() for n, one in zip(layers_of[kind], layers)}
+
     for index, context in enumerate(tqdm(contexts, desc="statistics", unit="context")):
+        tensors: dict[str, torch.Tensor] = {}
         for kind, layers in passes.take(context, list(sums)).items():
             sums[kind].add(rows(chosen(kind, layers)))
+            # Half the bytes, and far more exact than sums over them need.
+            tensors |= named(kind, torch.from_numpy(chosen(kind, layers)).bfloat16())
+        save_file(tensors, folder / f"rows-{index:04}.safetensors")
         if index % every == 0:
             for kind, layers in passes.gradients(context, list(sums), generator).items():
                 sums[kind].add_gradients(chosen(kind, layers))
-    return {kind: found.done() for kind, found in sums.items()}
-
-
-def kept(path: Path, make: Callable[[], dict[str, Statistics]]) -> dict[str, Statistics]:
-    """Statistics in a file, made if it is not there: they take minutes, and runs may be interrupted."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new.npz")
-        np.savez(new, **{f"{kind}.{name}": value for kind, seen in make().items() for name, value in vars(seen).items()})
-        new.replace(path)
-    with np.load(path) as arrays:
-        kinds = dict.fromkeys(name.split(".")[0] for name in arrays)
-        return {kind: Statistics(*(arrays[f"{kind}.{name}"] for name in FIELDS)) for kind in kinds}
+    done = {kind: found.done() for kind, found in sums.items()}
+    metric = {name: one[None] for kind, seen in done.items() for name, one in named(kind, torch.from_numpy(seen.metric)).items()}
+    save_file(metric, folder / "metric.safetensors")
+    arrays = {f"{kind}.{name}": value for kind, seen in done.items() for name, value in vars(seen).items()}
+    np.savez(folder / "statistics.npz", **arrays)
 
 
 class _Sums:
@@ -137,29 +147,3 @@ class _Sums:
         off = (self.first / self.count).float()
         covariance = self.second / self.count - torch.outer(off, off)
         return Statistics((self.guess + off).numpy(), covariance.numpy(), (self.metric / self.gradients).numpy())
-
-
-def fit(seen: Statistics, group: int) -> list[Basis]:
-    """A basis for each `group` layers, the last one for what is left."""
-    layers = len(seen.metric)
-    return [_fit(seen, range(first, min(first + group, layers))) for first in range(0, layers, group)]
-
-
-def _fit(seen: Statistics, layers: Sequence[int]) -> Basis:
-    columns = slice(layers[0] * seen.width, (layers[-1] + 1) * seen.width)
-    factors, inverses = zip(*(_factor(seen.metric[layer]) for layer in layers))
-    into, back = torch.block_diag(*factors), torch.block_diag(*inverses)
-    covariance = torch.from_numpy(seen.covariance[columns, columns]).double()
-    variances, axes = torch.linalg.eigh((into.T @ covariance @ into).float())
-    variances, axes = variances.flip(0), axes.flip(1).double()
-    forward, vectors = (into @ axes).float().numpy(), (axes.T @ back).float().numpy()
-    return Basis(columns, seen.means[columns], forward, vectors, variances.numpy())
-
-
-def _factor(metric: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """F with F·Fᵀ = the damped metric, and its inverse."""
-    curvature, axes = torch.linalg.eigh(torch.from_numpy(metric).double())
-    curvature = curvature.clamp(min=0) + DAMPING * curvature.mean()
-    if not bool((curvature > 0).all()):
-        raise ValueError("the gradients of a layer are all zero: its metric says nothing")
-    return axes * curvature.sqrt(), (axes / curvature.sqrt()).T

@@ -90,6 +90,11 @@ class Passes:
 
     def loss(self, context: torch.Tensor, cache: Cache | None, cuts: Mapping[int, Change] | None = None) -> float:
         """Summed loss of all tokens but the first, with `cache` as the model's keys and values and `cuts` behind layers."""
+        logits = self.logits(context, cache, cuts)[:-1]
+        return torch.nn.functional.cross_entropy(logits, context[1:], reduction="sum").item()
+
+    def logits(self, context: torch.Tensor, cache: Cache | None, cuts: Mapping[int, Change] | None = None) -> torch.Tensor:
+        """What the model predicts at each token, tokens × vocabulary, with `cache` and `cuts`."""
 
         def hook(kind: str, layer: int) -> Hook | None:
             if kind == "hidden":
@@ -100,8 +105,8 @@ class Passes:
             return lambda _module, _inputs, _out: value
 
         with self._hooks(("keys", "values", "hidden"), hook), torch.inference_mode():
-            logits = self.model(context[None], use_cache=False).logits[0, :-1]
-            return torch.nn.functional.cross_entropy(logits, context[1:], reduction="sum").item()
+            logits: torch.Tensor = self.model(context[None], use_cache=False).logits[0]
+            return logits
 
     def streamed(self, context: torch.Tensor, page: int, rotary: Rotary, code: Callable[[int, Cache], Cache]) -> float:
         """Summed loss of all tokens but the first, page by page: older pages are what `code` (first token of the page, its

@@ -74,9 +74,11 @@ def smollm2(
     *,
     fit_text: Path | None = None,
     fit_contexts: int | None = None,
+    between: bool = False,
 ) -> Causal:
     """SmolLM2-135M-Instruct from GGUF, dequantised to f32, on the start of WikiText-2's test set; what is chosen with
-    data sees the start of its validation set, or `fit_contexts` contexts spread over `fit_text`."""
+    data sees the start of its validation set, or `fit_contexts` contexts spread over `fit_text`. `between` judges on contexts of `fit_text` that lie half-way
+    between two of those: for what is chosen by trying."""
     path = zoo.smollm2_gguf()
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
@@ -88,21 +90,27 @@ def smollm2(
             raise ValueError(f"{path} has {len(ids)} tokens; {contexts * length} are needed")
         return torch.tensor(ids[: contexts * length]).view(contexts, length)
 
-    def spread(path: Path, count: int) -> torch.Tensor:
+    def spread(path: Path, count: int, shift: float = 0.0) -> torch.Tensor:
         ids = tokenizer(path.read_text(encoding="utf-8")).input_ids
         whole = len(ids) // length
         if whole < count:
             raise ValueError(f"{path} has {whole} contexts of {length} tokens; {count} are needed")
-        starts = [length * (index * whole // count) for index in range(count)]
+        starts = [length * int((index + shift) * whole / count) for index in range(count)]
         return torch.tensor([ids[start : start + length] for start in starts])
 
-    judged = tokens(text or DATA / "wikitext2_test_start.txt")
     start = DATA / "wikitext2_valid_start.txt"
     if fit_text is None and fit_contexts is None:
         chosen = tokens(start)
     else:
         chosen = spread(fit_text or start, fit_contexts or contexts)
-    source = f"SmolLM2-135M-Instruct, GGUF Q4_1 dequantised to f32; {text or 'WikiText-2 test'}"
+    if between:
+        apart = spread(fit_text or start, fit_contexts or contexts, 0.5)
+        if any(torch.equal(one, other) for one in apart for other in chosen):
+            raise ValueError("there are no contexts between those that bases are made from")
+        judged, where = apart[:: max(1, len(apart) // contexts)][:contexts], "contexts between those of bases"
+    else:
+        judged, where = tokens(text or DATA / "wikitext2_test_start.txt"), text.name if text else "WikiText-2 test"
+    source = f"SmolLM2-135M-Instruct, GGUF Q4_1 dequantised to f32; {where}"
     return Causal("smollm2", model, judged, chosen, source)
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import tenfold
+import torch
+from tenfold.kv import HiddenCodec
 
-from common.bases import Basis
 from common.cache import Change
 from common.coders import Coder
-from common.kvcoders import bf16, step_of
+from common.kvcoders import step_of, variances
+
+MARGIN = 0.985
+"""What part of a rate is aimed at where it must not be exceeded."""
 
 
 @dataclass
@@ -87,28 +92,31 @@ class Blobs:
 
 @dataclass(frozen=True)
 class InBasis:
-    """tenfold in coordinates of a basis for each cut, one step for all; the first tokens are exact, in bf16."""
+    """tenfold behind a basis for each cut, as `tenfold.kv.HiddenCodec` makes and reads blobs, one step for all; the first tokens are
+    exact, in bf16."""
 
-    bases: Sequence[Basis]
+    path: Path
+    """Of the bases."""
     sinks: int = 1
     effort: str = "best"
     threads: int = 0
 
     def __call__(self, hidden: np.ndarray, layers: Sequence[int], bits: float) -> Cuts:
+        # States behind a layer are those before the next.
+        codecs = [HiddenCodec(self.path, layer + 1, effort=self.effort, threads=self.threads) for layer in layers]
+        # The rate is a bar here: other contexts than the sample may take a little more.
         step = step_of(
-            np.concatenate([basis.variances for basis in self.bases]),
-            bits,
-            lambda step: 8 * sum(self._code(b, h, step)[1] for b, h in zip(self.bases, hidden)) / hidden.size,
+            variances(self.path),
+            MARGIN * bits,
+            lambda step: 8 * sum(self._code(one, states, step)[1] for one, states in zip(codecs, hidden)) / hidden.size,
         )
-        basis_bytes = round(sum(basis.stored_bytes(step) for basis in self.bases))
-        cuts = Cuts({}, {"step": step, "sinks": self.sinks, "basis_bytes": basis_bytes})
-        for layer, basis in zip(layers, self.bases):
-            cuts.stand(layer, lambda one, basis=basis: self._code(basis, one, step))
+        cuts = Cuts({}, {"step": step, "sinks": self.sinks, "basis_bytes": self.path.stat().st_size})
+        for layer, codec in zip(layers, codecs):
+            cuts.stand(layer, lambda one, codec=codec: self._code(codec, one, step))
         return cuts
 
-    def _code(self, basis: Basis, hidden: np.ndarray, step: float) -> tuple[np.ndarray, int]:
-        out = bf16(hidden)
-        coordinates = (hidden[self.sinks :] - basis.means) @ basis.forward[:, : basis.rank(step)]
-        blob = tenfold.encode(np.ascontiguousarray(coordinates), step=step, effort=self.effort, threads=self.threads)
-        out[self.sinks :] = basis.values(tenfold.decode(blob, threads=self.threads))
-        return out, len(blob) + 2 * hidden[: self.sinks].size
+    def _code(self, codec: HiddenCodec, hidden: np.ndarray, step: float) -> tuple[np.ndarray, int]:
+        states = torch.from_numpy(hidden).bfloat16()
+        blob = codec.encode(states[self.sinks :], step=step)
+        codec.decode(blob, out=states[self.sinks :])
+        return states.float().numpy(), len(blob) + 2 * states[: self.sinks].numel()

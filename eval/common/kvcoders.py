@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import tenfold
 import torch
+from tenfold.kv import Bases, PageCodec
 
-from common.bases import Basis
-from common.cache import Cache, layers_of, rows
+from common.cache import Cache, Rotary
 
 
 @dataclass
@@ -40,52 +42,81 @@ def bf16(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pages:
-    """tenfold: pages of tokens; in each a blob of keys and one of values for each group of layers, in coordinates of
-    bases that carry the metric, all with one step. The step is what the rate asks for."""
+    """tenfold: pages of tokens of all layers, as `tenfold.kv.PageCodec` makes and reads them, behind a file of bases that carry the
+    metric, all with one step. The step is what the rate asks for. Pages that are capped keep to the rate one by one instead."""
 
-    keys: Sequence[Basis]
-    values: Sequence[Basis]
+    path: Path
+    """Of the bases."""
+    rotary: Rotary
     tokens: int = 64
     """Of a page."""
     sinks: int = 1
     """Tokens at the start of a context that are kept exact, in bf16."""
     effort: str = "best"
     threads: int = 0
+    capped: bool = False
 
     def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
-        step = self.step(caches[0], bits)
-        coded, stored = zip(*(self.code(cache, step) for cache in caches))
-        return CodedCaches(list(coded), 8 * sum(stored) / sum(cache.size for cache in caches), self.settings(step))
+        goal: dict[str, float]
+        if self.capped:
+            goal = {"max_bytes": int(bits * caches[0].size / caches[0].keys.shape[1] * self.tokens / 8)}
+        else:
+            goal = {"step": self.step(caches[0], bits)}
+        coded, stored = zip(*(self.code(cache, **goal) for cache in caches))
+        return CodedCaches(list(coded), 8 * sum(stored) / sum(cache.size for cache in caches), self.settings(**goal))
 
     def step(self, cache: Cache, bits: float) -> float:
-        """The step at which this cache takes so many bits a value."""
-        variances = np.concatenate([basis.variances for basis in (*self.keys, *self.values)])
-        return step_of(variances, bits, lambda step: 8 * self.code(cache, step)[1] / cache.size)
+        """The step at which a cache takes so many bits a value."""
+        return step_of(self._variances, bits, lambda step: 8 * sum(map(len, self._encode(cache, step=step))) / cache.size)
 
-    def settings(self, step: float) -> dict[str, Any]:
+    def settings(self, **goal: float) -> dict[str, Any]:
         """For the report."""
-        basis = sum(one.stored_bytes(step) for one in (*self.keys, *self.values))
-        return {"step": step, "page": self.tokens, "sinks": self.sinks, "basis_bytes": round(basis)}
+        return {**goal, "page": self.tokens, "sinks": self.sinks, "basis_bytes": self.path.stat().st_size}
 
-    def code(self, cache: Cache, step: float) -> tuple[Cache, int]:
-        """A cache after pages, and their bytes."""
-        parts = [self._code(layers, bases, step) for layers, bases in zip(cache, (self.keys, self.values))]
-        return Cache(parts[0][0], parts[1][0]), parts[0][1] + parts[1][1]
+    def code(self, cache: Cache, *, first: int = 0, **goal: float) -> tuple[Cache, int]:
+        """A cache, whose first token is the `first` of its context, after pages, and their bytes."""
+        pages = self._encode(cache, first=first, **goal)
+        keys, values = (torch.empty(one.shape, dtype=torch.bfloat16) for one in cache)
+        later = self._codecs[1]
+        for layer, sides in enumerate(zip(keys, values)):
+            later.decode_layers(pages, layer, list(zip(*(one.split(self.tokens) for one in sides))))
+        decoded = Cache(self.rotary.turn(keys.float().numpy(), first=first, back=True), values.float().numpy())
+        return decoded, sum(map(len, pages))
 
-    def _code(self, layers: np.ndarray, bases: Sequence[Basis], step: float) -> tuple[np.ndarray, int]:
-        table = rows(layers)
-        out, stored = np.empty_like(table), 2 * table[: self.sinks].size
-        out[: self.sinks] = bf16(table[: self.sinks])
-        for basis in bases:
-            coordinates = basis.coordinates(table, basis.rank(step))
-            for first in range(0, len(table), self.tokens):
-                page = slice(max(first, self.sinks), first + self.tokens)
-                if page.start >= min(page.stop, len(table)):
-                    continue
-                blob = tenfold.encode(coordinates[page], step=step, effort=self.effort, threads=self.threads)
-                stored += len(blob)
-                out[page, basis.columns] = basis.values(tenfold.decode(blob, threads=self.threads))
-        return layers_of(out, len(layers)), stored
+    def _encode(self, cache: Cache, *, first: int = 0, **goal: float) -> list[bytes]:
+        """Pages as a cache in bf16 gives them: keys with their positions in."""
+        turned = self.rotary.turn(cache.keys, first=first)
+        sides = [torch.from_numpy(one).bfloat16().split(self.tokens, dim=1) for one in (turned, cache.values)]
+        pages = [
+            ([one.contiguous() for one in keys], [one.contiguous() for one in values], first + index * self.tokens)
+            for index, (keys, values) in enumerate(zip(*sides))
+        ]
+        starts, later = self._codecs
+        if first:
+            return later.encode_many(pages, **goal)
+        return starts.encode_many(pages[:1], **goal) + later.encode_many(pages[1:], **goal)
+
+    @cached_property
+    def _codecs(self) -> tuple[PageCodec, PageCodec]:
+        """For the page that a context starts with, and for all others."""
+        bases = Bases.open(self.path)
+        starts, later = (
+            PageCodec(bases, effort=self.effort, exact=(exact, 0), threads=self.threads) for exact in (self.sinks, 0)
+        )
+        return starts, later
+
+    @cached_property
+    def _variances(self) -> np.ndarray:
+        return variances(self.path)
+
+
+def variances(path: Path) -> np.ndarray:
+    """Of all coordinates of a file of bases; zeros where there is no vector."""
+    with tenfold.open(path) as file:
+        found = [np.square(file.read(name, dtype=np.float32)) for name in file if name.endswith(".deviations")]
+        columns = sum(file.info(name).shape[0] for name in file if name.endswith(".means"))
+    held = np.concatenate(found)
+    return np.pad(held, (0, columns - len(held)))
 
 
 def step_of(variances: np.ndarray, bits: float, taken: Callable[[float], float]) -> float:
@@ -94,7 +125,7 @@ def step_of(variances: np.ndarray, bits: float, taken: Callable[[float], float])
     for _ in range(5):
         step = _ideal_step(variances, asked)
         off = bits - taken(step)
-        if abs(off) < 0.005 * bits:
+        if abs(off) < 0.01 * bits:
             break
         asked = max(asked + off, 0.02 * bits)
     return step

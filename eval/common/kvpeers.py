@@ -104,28 +104,43 @@ class Kvtc:
         return replace(self, recent=recent)
 
     def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
+        first = self._coordinates(caches[0])
+
+        def taken(dealt: float) -> float:
+            sizes = [one.code(part, dealt)[1] for one, part in zip(self.axes, first)]
+            return 8 * (sum(sizes) + self._exact(caches[0])) / caches[0].size
+
         # DEFLATE gains on what was dealt, the exact tokens cost: the deal that meets the rate is searched for.
         low, high = 0.0, 2 * bits + 1
         for _ in range(6):
             dealt = (low + high) / 2
-            taken = sum(self._code(caches[0], dealt)[1]) * 8 / caches[0].size
-            low, high = (dealt, high) if taken < bits else (low, dealt)
+            low, high = (dealt, high) if taken(dealt) < bits else (low, dealt)
         done = [self._code(cache, low) for cache in caches]
-        stored = sum(sum(sizes) for _, sizes in done)
+        stored = sum(size for _, size in done)
         basis = sum(2 * int(np.count_nonzero(deal(a.variances, low))) * len(a.means) for a in self.axes)
         settings = {"dealt": low, "sinks": self.sinks, "recent": self.recent, "basis_bytes": basis}
         return CodedCaches([cache for cache, _ in done], 8 * stored / sum(c.size for c in caches), settings)
 
-    def _code(self, cache: Cache, bits: float) -> tuple[Cache, list[int]]:
-        parts, sizes = [], []
-        for layers, one in zip(cache, self.axes):
-            table = rows(layers)
-            middle = slice(self.sinks, len(table) - self.recent)
-            out = bf16(table)
-            out[middle], size = one.code(table[middle], bits)
+    def _middle(self, table: np.ndarray) -> slice:
+        return slice(self.sinks, len(table) - self.recent)
+
+    def _exact(self, cache: Cache) -> int:
+        """Bytes of the exact tokens."""
+        return 2 * (self.sinks + self.recent) * cache.size // cache.keys.shape[1]
+
+    def _coordinates(self, cache: Cache) -> list[np.ndarray]:
+        tables = [rows(layers) for layers in cache]
+        return [one.coordinates(table[self._middle(table)]) for one, table in zip(self.axes, tables)]
+
+    def _code(self, cache: Cache, bits: float) -> tuple[Cache, int]:
+        parts, stored = [], self._exact(cache)
+        for layers, one, coordinates in zip(cache, self.axes, self._coordinates(cache)):
+            out = bf16(rows(layers))
+            codes, size = one.code(coordinates, bits)
+            out[self._middle(out)] = one.values(codes)
             parts.append(layers_of(out, len(layers)))
-            sizes.append(size + 2 * (table.size - table[middle].size))
-        return Cache(*parts), sizes
+            stored += size
+        return Cache(*parts), stored
 
 
 @dataclass(frozen=True)
@@ -143,26 +158,31 @@ class Axes:
         variances, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(seen.covariance)))
         return cls(seen.means, np.ascontiguousarray(vectors[:, ::-1]), np.maximum(variances[::-1], 0))
 
-    def code(self, table: np.ndarray, bits: float) -> tuple[np.ndarray, int]:
-        """Rows after `bits` a value were dealt, and their bytes."""
+    def coordinates(self, table: np.ndarray) -> np.ndarray:
+        """Of rows, strongest first."""
+        return (table - self.means) @ self.vectors
+
+    def values(self, codes: np.ndarray) -> np.ndarray:
+        """Rows of the strongest coordinates."""
+        return self.means + codes @ self.vectors[:, : codes.shape[1]].T
+
+    def code(self, coordinates: np.ndarray, bits: float) -> tuple[np.ndarray, int]:
+        """The strongest coordinates after `bits` a value were dealt, and their bytes."""
         dealt = deal(self.variances, bits)
-        used = np.flatnonzero(dealt)
-        if not len(used):
-            return np.broadcast_to(self.means, table.shape), 0
-        coordinates = (table - self.means) @ self.vectors[:, used]
-        codes = np.empty_like(coordinates)
+        # Variances fall, and bits with them.
+        used = int(np.count_nonzero(dealt))
+        codes = np.empty((len(coordinates), used), coordinates.dtype)
         plain, packed = [], []
-        for count in np.unique(dealt[used]):
-            here = dealt[used] == count
-            scale = np.sqrt(self.variances[used][here]) * STEPS[count]
+        for count in np.unique(dealt[:used]):
+            here = np.flatnonzero(dealt == count)
+            scale = np.sqrt(self.variances[here]) * STEPS[count]
             top = 2 ** int(count) - 1
             level = np.clip(np.rint(coordinates[:, here] / scale + top / 2), 0, top)
             codes[:, here] = (level - top / 2) * scale
             symbols = np.ascontiguousarray(level.T.astype(np.uint8))
             plain.append(symbols.tobytes())
             packed.append(np.packbits(np.unpackbits(symbols[..., None], axis=-1)[..., -int(count) :]).tobytes())
-        size = min(len(zlib.compress(b"".join(content), 9)) for content in (plain, packed))
-        return self.means + codes @ self.vectors[:, used].T, size
+        return codes, min(len(zlib.compress(b"".join(content), 9)) for content in (plain, packed)) if used else 0
 
 
 STEPS = (0.0, 1.596, 0.9957, 0.586, 0.3352, 0.1881, 0.1041, 0.0569, 0.0308)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tenfold
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import kv
-from common import bases
+from common import bars, bases
 from common.cache import Cache, Passes, Rotary, layers_of, rows
 from common.causal import Causal, tell
 from common.cuts import InBasis, Plain
-from common.kvcoders import Pages
+from common.kvcoders import Pages, variances
 from common.kvpeers import AsItIs, HadamardScalar, Kvtc, deal, lloyd_max
 from common.rounding import RoundToNearest
+
+ROPE = "base=10000.0,head=32,pairing=halves"
 
 
 @pytest.fixture(autouse=True)
@@ -45,13 +50,22 @@ def passes(subject) -> Passes:
 
 
 @pytest.fixture(scope="module")
-def statistics(subject, passes):
-    return bases.collect(passes, subject.chosen, cuts=(0, 1), every=2)
+def captured(subject, passes, tmp_path_factory) -> bases.Captured:
+    return bases.Captured.of(tmp_path_factory.mktemp("captured") / "tiny", passes, subject.chosen, cuts=(0, 1), every=2)
 
 
 @pytest.fixture(scope="module")
-def seen(statistics):
-    return statistics["keys"], statistics["values"]
+def fitted(captured, tmp_path_factory) -> dict[str, Path]:
+    """Files of bases for caches, all layers together, and for cuts."""
+    folder = tmp_path_factory.mktemp("bases")
+    captured.fit(folder / "cache.basis", ["keys", "values"], group=3, bits=6.0, rope=ROPE)
+    captured.fit(folder / "hidden.basis", ["hidden"], bits=5.0)
+    return {name: folder / f"{name}.basis" for name in ("cache", "hidden")}
+
+
+@pytest.fixture(scope="module")
+def seen(captured):
+    return captured.statistics["keys"], captured.statistics["values"]
 
 
 def test_the_cache_is_the_models_own(subject, passes):
@@ -117,33 +131,56 @@ def test_the_metric_foresees_what_errors_do(subject, passes, seen):
     assert harm(axes[:, -1]) > 2 * abs(harm(axes[:, 0]))
 
 
-def test_a_basis_gives_back_what_it_was_given(subject, passes, seen):
-    table = rows(passes.cache(subject.judged[0]).keys)
-    for group in (1, 2, 3):
-        fitted = bases.fit(seen[0], group)
-        assert [basis.columns.stop for basis in fitted][-1] == 96 and len(fitted) == -(-3 // group)
-        for basis in fitted:
-            assert np.all(np.diff(basis.variances) <= 1e-6 * basis.variances[0])
-            coordinates = basis.coordinates(table, len(basis.means))
-            assert np.allclose(basis.values(coordinates), table[:, basis.columns], atol=2e-2)
-    assert fitted[0].rank(1e-6) > fitted[0].rank(float(np.sqrt(fitted[0].variances[0]))) >= 1
-    assert fitted[0].stored_bytes(1e-3) > fitted[0].stored_bytes(1e-1)
+def test_captured_tensors_are_kept(subject, passes, captured, monkeypatch):
+    monkeypatch.setattr(passes, "take", lambda *_: pytest.fail("captured again"))
+    again = bases.Captured.of(captured.folder, passes, subject.chosen, (0, 1))
+    for kind, one in again.statistics.items():
+        for name, value in vars(one).items():
+            assert np.array_equal(getattr(captured.statistics[kind], name), value)
 
 
-def test_pages_meet_rates_and_keep_sinks(subject, passes, seen):
+def test_bases_are_files_within_their_bytes(captured, fitted, tmp_path):
+    small = captured.fit(tmp_path / "small.basis", ["keys", "values"], group=3, bits=3.0, max_bytes=9_000, rope=ROPE)
+    assert small["bytes"] == (tmp_path / "small.basis").stat().st_size <= 9_000 < fitted["cache"].stat().st_size
+    assert small["bits"] < 3.0
+    spread = variances(fitted["cache"])
+    assert len(spread) == 2 * 96 and np.all(spread >= 0)
+    assert [group["layers"] for group in small["groups"]] == [[0, 1, 2]] * 2
+
+
+def test_pages_meet_rates_and_keep_sinks(subject, passes, fitted):
     caches = [passes.cache(context) for context in subject.judged]
-    keys, values = (bases.fit(one, 3) for one in seen)
-    pages = Pages(keys, values, tokens=16, sinks=2, effort="balanced", threads=1)
+    pages = Pages(fitted["cache"], Rotary(subject.model, 64), tokens=16, sinks=2, effort="balanced", threads=1)
     coarse, fine = (pages(caches, bits) for bits in (2.5, 6.0))
     assert coarse.bits == pytest.approx(2.5, rel=0.1) and fine.bits == pytest.approx(6.0, rel=0.1)
+    assert coarse.settings["basis_bytes"] == fitted["cache"].stat().st_size
     kinds = (caches, fine.caches, coarse.caches)
     losses = [sum(passes.loss(c, k) for c, k in zip(subject.judged, some)) for some in kinds]
     assert losses[1] == pytest.approx(losses[0], rel=0.02) and losses[2] > losses[1]
-    assert np.allclose(coarse.caches[1].keys[:, :2], caches[1].keys[:, :2], rtol=0.01)
-    assert not np.allclose(coarse.caches[1].keys[:, 2:], caches[1].keys[:, 2:], rtol=0.01)
+    assert np.allclose(coarse.caches[1].values[:, :2], caches[1].values[:, :2], rtol=0.01)
+    assert not np.allclose(coarse.caches[1].values[:, 2:], caches[1].values[:, 2:], rtol=0.01)
     # Pages of all tokens have less overhead.
-    whole = Pages(keys, values, tokens=64, sinks=2, effort="balanced", threads=1)
-    assert whole.code(caches[0], 0.05)[1] < pages.code(caches[0], 0.05)[1]
+    whole = replace(pages, tokens=64)
+    assert whole.code(caches[0], step=0.05)[1] < pages.code(caches[0], step=0.05)[1]
+
+
+def test_pages_keep_to_their_bytes(subject, passes, fitted):
+    cache = passes.cache(subject.judged[0])
+    pages = Pages(fitted["cache"], Rotary(subject.model, 64), tokens=16, effort="balanced", threads=1, capped=True)
+    coded = pages([cache], 5.0)
+    most = coded.settings["max_bytes"]
+    assert most == 5.0 * 16 * 2 * 96 / 8
+    assert 4.0 < coded.bits <= 5.0
+    with pytest.raises(tenfold.LimitError):
+        pages([cache], 0.1)
+
+
+def test_pages_of_a_later_place_are_the_same(subject, passes, fitted):
+    cache = passes.cache(subject.judged[0])
+    pages = Pages(fitted["cache"], Rotary(subject.model, 64), tokens=16, effort="balanced", threads=1)
+    whole, _ = pages.code(cache, step=0.05)
+    part, _ = pages.code(Cache(cache.keys[:, 32:], cache.values[:, 32:]), first=32, step=0.05)
+    assert np.array_equal(part.values, whole.values[:, 32:]) and np.array_equal(part.keys, whole.keys[:, 32:])
 
 
 def test_peers_on_the_cache_as_it_is(subject, passes):
@@ -192,10 +229,10 @@ def test_kvtc_counts_exact_tokens(subject, passes, seen):
     assert errors[0] > 2 * errors[1]
 
 
-def test_cuts_count_what_goes_through(subject, passes, statistics):
+def test_cuts_count_what_goes_through(subject, passes, fitted):
     cuts = (0, 1)
     hidden = passes.take(subject.judged[0], ["hidden"])["hidden"][:2]
-    for coder in (InBasis(bases.fit(statistics["hidden"], 1), effort="balanced", threads=1), Plain(RoundToNearest(64))):
+    for coder in (InBasis(fitted["hidden"], effort="balanced", threads=1), Plain(RoundToNearest(64))):
         at = coder(hidden, cuts, 5.0)
         raw = sum(passes.loss(context, None) for context in subject.judged)
         loss = sum(passes.loss(context, None, at.changes) for context in subject.judged)
@@ -207,21 +244,36 @@ def test_cuts_count_what_goes_through(subject, passes, statistics):
 def options(out, **changed) -> argparse.Namespace:
     given = {"bits": (2.5, 6.0, 6.5), "parts": kv.PARTS, "group": 3, "page": 32, "cuts": (0, 1), "cut_bits": (5.0,)}
     given |= {"only": ("tenfold", "RTN", "Hadamard", "recipe"), "video_bits": (3.0,), "effort": "balanced"}
-    given |= {"fit_text": None, "threads": 1, "out": out, "fresh": False}
+    given |= {"fit_text": None, "threads": 1, "out": out, "fresh": False, "choose": False}
+    given |= {"basis_bits": 6.0, "basis_bytes": 200_000}
     return argparse.Namespace(**given | changed)
 
 
-def test_statistics_are_kept(statistics, tmp_path):
-    path = tmp_path / "folder" / "statistics.npz"
-    made = bases.kept(path, lambda: statistics)
-    again = bases.kept(path, lambda: pytest.fail("made again"))
-    for kind, one in statistics.items():
-        for name, value in vars(one).items():
-            assert np.array_equal(getattr(made[kind], name), value) and np.array_equal(getattr(again[kind], name), value)
+def test_bits_at_the_same_harm():
+    curve = [(2.0, 10.5), (0.5, 12.0), (1.0, 11.0), (1.4, 11.2)]
+    assert bars.bits_at(curve, 11.0) == (pytest.approx(1.0), "")
+    between, sign = bars.bits_at(curve, 10.7)
+    assert 1.0 < between < 2.0 and sign == ""
+    assert bars.bits_at(curve, 13.0) == (0.5, "<") and bars.bits_at(curve, 10.0) == (2.0, ">")
+
+
+def test_bars_tell_better_from_worse():
+    def row(coder, bits, perplexity):
+        return {"part": "kv", "coder": coder, "bits": bits, "perplexity": perplexity, "divergence": perplexity / 10 - 1}
+
+    rows_ = [row("tenfold", 0.5, 11.0), row("tenfold", 1.0, 10.4), row("worse", 2.0, 10.6), row("better", 0.4, 10.7)]
+    rows_ += [row("beyond", 3.0, 10.1), row("below", 0.8, 10.1), row("coarse", 0.3, 12.0), row("poor", 0.6, 12.0)]
+    lines = bars.peers(rows_, 10.0).splitlines()[2:]
+    found = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[5:8:2]] for line in lines}
+    told = {"worse": "yes", "better": "no", "beyond": "–", "below": "no", "coarse": "–", "poor": "yes"}
+    assert found == {name: [word, word] for name, word in told.items()}
+    limits = bars.limits(rows_, 10.0, [("kv", 1.4, 0.05), ("kv", 0.7, 0.05), ("hidden", 3.5, 0.01)]).splitlines()[2:]
+    assert [line.split("|")[-2].strip() for line in limits] == ["yes", "no"]
 
 
 def test_the_program(subject, tmp_path, monkeypatch):
     monkeypatch.setenv("TENFOLD_EVAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kv, "BARS", (("kv", 6.2, 0.05),))
     assert kv.evaluate(subject, options(tmp_path)) == 0
     kept = json.loads((tmp_path / "kv-tiny.json").read_text())
     rows_ = {(row["part"], row["coder"], row["asked"]): row for row in kept["rows"]}
@@ -230,9 +282,14 @@ def test_the_program(subject, tmp_path, monkeypatch):
     assert rows_["kv", "tenfold", 2.5]["perplexity"] > rows_["kv", "tenfold", 6.0]["perplexity"]
     assert rows_["streamed", "tenfold", 6.5]["perplexity"] == pytest.approx(raw, rel=0.05)
     assert rows_["both", "tenfold", 6.0]["cut_bits"] == pytest.approx(5.0, rel=0.12)
-    assert rows_["kv", "tenfold", 2.5]["settings"]["basis_bytes"] > 0
+    assert rows_["kv", "tenfold, capped pages", 2.5]["bits"] <= 2.5
+    taken = rows_["both", "tenfold", 6.0]
+    assert 0 < taken["settings"]["basis_bytes"] + taken["cut_settings"]["basis_bytes"] <= 200_000
+    assert rows_["kv", "tenfold", 2.5]["divergence"] > rows_["kv", "tenfold", 6.0]["divergence"] > 0
+    assert rows_["none", "uncompressed", 16]["divergence"] == 0
     page = (tmp_path / "kv-tiny.md").read_text()
     assert "## KV cache and hidden states at cuts" in page and "| RTN, groups of 64" in page
+    assert "## Bars" in page and "## KV cache: bits of tenfold where a peer is as good" in page
     assert all((tmp_path / f"kv-tiny-{part}.png").stat().st_size > 10_000 for part in kv.PARTS)
     monkeypatch.setattr(kv.Bench, "point", lambda *_: pytest.fail("measured again"))
     assert kv.evaluate(subject, options(tmp_path)) == 0
