@@ -237,7 +237,7 @@ def evaluate(subject: Causal, args: argparse.Namespace) -> int:
     fitted_on = args.fit_text.name if args.fit_text else "WikiText-2 valid, its start"
     about = (
         f"{subject.source}; bases from {subject.chosen.numel():,} tokens of {fitted_on}, groups of {args.group} layers; "
-        f"for {args.basis_bits:g} bits; pages of {args.page} tokens; cuts behind layers {', '.join(map(str, args.cuts))}; effort {args.effort}"
+        f"pages of {args.page} tokens; cuts behind layers {', '.join(map(str, args.cuts))}; effort {args.effort}"
     )
     file = f"kv-{subject.name}" + ("-choice" if args.choose else "")
     kept = report.Report(args.out / f"{file}.json", about, fresh=args.fresh)
