@@ -66,8 +66,19 @@ class Pages:
         return CodedCaches(list(coded), 8 * sum(stored) / sum(cache.size for cache in caches), self.settings(**goal))
 
     def step(self, cache: Cache, bits: float) -> float:
-        """The step at which a cache takes so many bits a value."""
-        return step_of(self._variances, bits, lambda step: 8 * sum(map(len, self._encode(cache, step=step))) / cache.size)
+        """The step at which a cache takes about so many bits a value, found on a fourth of its pages."""
+        tokens = cache.keys.shape[1]
+        # Not the first page, if there are others: it alone has exact tokens.
+        starts = range(self.tokens, tokens, 4 * self.tokens) or range(1)
+        exact = 16 * self.sinks / tokens if starts[0] else 0.0
+        parts = [Cache(*(one[:, first : first + self.tokens] for one in cache)) for first in starts]
+        size = sum(part.size for part in parts)
+
+        def taken(step: float) -> float:
+            pages = [self._encode(part, first=first, step=step) for first, part in zip(starts, parts)]
+            return exact + 8 * sum(len(page) for found in pages for page in found) / size
+
+        return step_of(self._variances, bits, taken)
 
     def settings(self, **goal: float) -> dict[str, Any]:
         """For the report."""
