@@ -16,7 +16,7 @@ from common.cache import Change
 from common.coders import Coder
 from common.kvcoders import step_of, variances
 
-MARGIN = 0.985
+MARGIN = 0.975
 """What part of a rate is aimed at where it must not be exceeded."""
 
 
