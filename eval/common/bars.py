@@ -37,6 +37,9 @@ def peers(rows: Sequence[Row], raw: float, ours: str = "tenfold") -> str:
             continue
         cells = [row["coder"], f"{row['bits']:.2f}", f"{100 * (row['perplexity'] / raw - 1):+.1f} %"]
         for harm in ("perplexity", "divergence"):
+            if row.get(harm) is None:
+                cells += ["–", "–"]
+                continue
             bits, sign = bits_at([(one["bits"], one[harm]) for one in own], row[harm])
             cells += [f"{sign}{bits:.2f}", _fewer(bits, sign, row["bits"])]
         lines.append(cells)

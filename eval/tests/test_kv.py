@@ -263,10 +263,11 @@ def test_bars_tell_better_from_worse():
 
     rows_ = [row("tenfold", 0.5, 11.0), row("tenfold", 1.0, 10.4), row("worse", 2.0, 10.6), row("better", 0.4, 10.7)]
     rows_ += [row("beyond", 3.0, 10.1), row("below", 0.8, 10.1), row("coarse", 0.3, 12.0), row("poor", 0.6, 12.0)]
+    rows_.append({key: value for key, value in row("half", 2.0, 10.6).items() if key != "divergence"})
     lines = bars.peers(rows_, 10.0).splitlines()[2:]
     found = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[5:8:2]] for line in lines}
     told = {"worse": "yes", "better": "no", "beyond": "–", "below": "no", "coarse": "–", "poor": "yes"}
-    assert found == {name: [word, word] for name, word in told.items()}
+    assert found == {name: [word, word] for name, word in told.items()} | {"half": ["yes", "–"]}
     limits = bars.limits(rows_, 10.0, [("kv", 1.4, 0.05), ("kv", 0.7, 0.05), ("hidden", 3.5, 0.01)]).splitlines()[2:]
     assert [line.split("|")[-2].strip() for line in limits] == ["yes", "no"]
 
