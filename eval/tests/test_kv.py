@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tenfold
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import kv
+import tiny
 from common import bars, bases
 from common.cache import Cache, Passes, Rotary, layers_of, rows
 from common.causal import Causal, tell
@@ -32,16 +32,7 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def subject() -> Causal:
-    torch.manual_seed(0)
-    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(**size, num_key_value_heads=1, vocab_size=97, max_position_embeddings=64)).eval()
-    # Wider weights than a fresh model has, so that its samples are worth predicting.
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if "norm" not in name:
-                value.mul_(6)
-    tokens = tell(model, 10, 64, seed=1)
-    return Causal("tiny", model, tokens[:2], tokens[2:], "a tiny model")
+    return tiny.causal(10)
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,14 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
+from transformers import BertConfig, BertModel
 
 import encoder
 import features
 import perplexity
+import tiny
 from common import report
-from common.causal import Causal, tell
+from common.causal import Causal
 
 
 @pytest.fixture(autouse=True)
@@ -24,16 +25,7 @@ def one_thread():
 
 @pytest.fixture
 def subject() -> Causal:
-    torch.manual_seed(0)
-    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(**size, num_key_value_heads=1, vocab_size=97, max_position_embeddings=64)).eval()
-    # Wider weights than a fresh model has, so that its samples are worth predicting.
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if "norm" not in name:
-                value.mul_(6)
-    tokens = tell(model, 4, 64, seed=1)
-    return Causal("tiny", model, tokens[:2], tokens[2:], "a tiny model")
+    return tiny.causal(4)
 
 
 def options(out, *, bits, only=("tenfold", "RTN, groups of 64", "NF4", "Hadamard")) -> argparse.Namespace:

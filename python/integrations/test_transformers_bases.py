@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache, GPT2Config, GPT2LMHeadModel
-from transformers_models import folder
+from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
+from transformers_models import llama, texts
 
 from tenfold import ArgumentError, Error, UnsupportedError
 from tenfold.kv import Bases, HiddenCodec
@@ -19,13 +19,7 @@ from tenfold.transformers._cache_config import rotary_of
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    path = folder(tmp_path_factory.mktemp("llama") / "model", "llama")
-    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-
-
-def texts(count: int, tokens: int, seed: int) -> torch.Tensor:
-    """Of few words, so that keys and values have structure."""
-    return torch.randint(3, 40, (count, tokens), generator=torch.Generator().manual_seed(seed))
+    return llama(tmp_path_factory.mktemp("llama"))
 
 
 def test_rows_are_those_of_the_projections(model: Any) -> None:

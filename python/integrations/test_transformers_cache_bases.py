@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig
-from transformers_models import folder, run
+from transformers import DynamicCache, LlamaConfig
+from transformers_models import llama, run, texts
 
 from tenfold import ArgumentError, DataError
 from tenfold.kv import Bases
@@ -23,13 +23,7 @@ PLAIN = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0, "eos_token
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    path = folder(tmp_path_factory.mktemp("llama") / "model", "llama")
-    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-
-
-def texts(count: int, tokens: int, seed: int) -> torch.Tensor:
-    """Of few words, so that keys and values have structure."""
-    return torch.randint(3, 40, (count, tokens), generator=torch.Generator().manual_seed(seed))
+    return llama(tmp_path_factory.mktemp("llama"))
 
 
 def states(model: Any, ids: torch.Tensor) -> DynamicCache:

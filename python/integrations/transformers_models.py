@@ -86,3 +86,13 @@ def edit_config(path: Path, change: dict[str, Any]) -> None:
     config = json.loads(file.read_text())
     config["quantization_config"].update(change)
     file.write_text(json.dumps(config))
+
+
+def llama(path: Path) -> Any:
+    """A tiny Llama in f32, out of a folder that is made there."""
+    return AutoModelForCausalLM.from_pretrained(folder(path / "model", "llama"), dtype=torch.float32).eval()
+
+
+def texts(count: int, tokens: int, seed: int) -> torch.Tensor:
+    """Of few words, so that keys and values have structure."""
+    return torch.randint(3, 40, (count, tokens), generator=torch.Generator().manual_seed(seed))

@@ -45,22 +45,18 @@ KERNEL(SHARE_THREADS) rate_share_scale(const ShareArgs a) {
 // What pages have seen of themselves makes what is known of all of them. One block.
 KERNEL(SHARE_THREADS) rate_share_open(const ShareArgs a) {
     __shared__ double most[SHARE_THREADS], scales[SHARE_THREADS];
-    __shared__ u64 finite[SHARE_THREADS];
     const u32 tid = threadIdx.x;
     most[tid] = scales[tid] = 0.0;
-    finite[tid] = 0;
     for (u32 i = tid; i < a.pages; i += SHARE_THREADS) {
         const Rate *r = (const Rate *)((const u8 *)a.page.rate.first + i * a.page.rate.apart);
         most[tid] = fmax(most[tid], r->max * r->unit / r->scale);
         scales[tid] += r->scale;
-        finite[tid] += r->finite;
     }
     __syncthreads();
     for (u32 by = SHARE_THREADS / 2; by > 0; by >>= 1) {
         if (tid < by) {
             most[tid] = fmax(most[tid], most[tid + by]);
             scales[tid] += scales[tid + by];
-            finite[tid] += finite[tid + by];
         }
         __syncthreads();
     }
@@ -69,7 +65,6 @@ KERNEL(SHARE_THREADS) rate_share_open(const ShareArgs a) {
     // What is left of a page without its means is noise, and like no other page.
     a.rate->scale = scales[0] / (double)max(a.pages, 1u) * SHARE_LEAST;
     a.rate->max = most[0];
-    a.rate->finite = finite[0];
     a.plan->trivial = most[0] == 0.0;
     a.plan->done = 0;
 }

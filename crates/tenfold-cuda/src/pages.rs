@@ -250,8 +250,8 @@ pub struct EncodePages {
     pub blobs: DeviceSlice,
     /// What to reach for each page: bytes, or a step of coordinates.
     pub options: EncodeOptions,
-    /// Whether one plan is made for all pages, with a step of its own for each. Some times faster than a plan a page, at
-    /// some hundredths of the error; for [`Effort::Fast`](tenfold::Effort::Fast), a basis that knows its coordinates'
+    /// Whether one plan is made for all pages, with a step of its own for each. About twice as fast as a plan a page, at
+    /// some hundredths more error where pages are alike; for [`Effort::Fast`](tenfold::Effort::Fast), a basis that knows its coordinates'
     /// deviations, and a goal of bytes or a step. Default: no.
     pub together: bool,
 }

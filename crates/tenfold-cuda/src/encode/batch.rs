@@ -94,12 +94,20 @@ impl EncodeBatch {
         request.behind = self.behind.clone();
         let values = request.check()?;
         if self.together {
-            together::check(&request, self.tensor_stride == bytes)?;
+            together::check(&request, values, self.tensor_stride == bytes)?;
         }
         Ok((request, values))
     }
 
-    /// Bytes of workspace for so many at once, and for one more.
+    /// Bytes of workspace for what so many tensors have in common.
+    fn common(&self, device: &Device, first: &EncodeRequest, values: usize, count: usize) -> Result<usize> {
+        match self.together {
+            true => together::workspace_len(device, first, values, count),
+            false => Ok(0),
+        }
+    }
+
+    /// Bytes of workspace for so many at once.
     fn workspace(
         &self,
         device: &Device,
@@ -111,10 +119,7 @@ impl EncodeBatch {
         if levels::is_tiny(first, values) {
             return Ok(len);
         }
-        let shared = match self.together {
-            true => together::workspace_len(device, first, values, count)?,
-            false => 0,
-        };
+        let shared = self.common(device, first, values, count)?;
         let all = stride.checked_mul(count).and_then(|n| n.checked_add(shared));
         all.ok_or_else(|| Error::InvalidArgument("more bytes than there are addresses".into()))
     }
@@ -172,10 +177,7 @@ pub unsafe fn encode_batch(
                 // Fewer tensors take more each, as they have more of the device.
                 false => {
                     let alone = levels::workspace_len(device, &first, values, Batch::ONE)?.1;
-                    let shared = match batch.together {
-                        true => together::workspace_len(device, &first, values, most)?,
-                        false => 0,
-                    };
+                    let shared = batch.common(device, &first, values, most)?;
                     (workspace.len.saturating_sub(shared) / alone).clamp(1, most)
                 }
             }

@@ -36,8 +36,11 @@ struct Share {
     pages: u32,
 }
 
+/// Values of a page, at most: kernels count them in 32 bits.
+const MOST_VALUES: usize = 1 << 31;
+
 /// Refuses what has no plan for many.
-pub(super) fn check(request: &EncodeRequest, dense: bool) -> Result<()> {
+pub(super) fn check(request: &EncodeRequest, values: usize, dense: bool) -> Result<()> {
     let refuse = |why: &str| Err(Error::InvalidArgument(format!("pages are planned together {why}")));
     if request.options.effort != Effort::Fast {
         return refuse("with the effort fast alone");
@@ -47,6 +50,9 @@ pub(super) fn check(request: &EncodeRequest, dense: bool) -> Result<()> {
     }
     if request.behind.as_ref().is_none_or(|b| b.scales == 0) {
         return refuse("behind a basis that knows its coordinates' deviations");
+    }
+    if values > MOST_VALUES {
+        return refuse("if they have 2^31 values at most");
     }
     if !dense {
         return refuse("where they lie one right after the other");
