@@ -74,6 +74,13 @@ DEVICE void writer_byte(Writer &w, u32 v) { writer_bits(w, v & 0xff, 8); }
 
 DEVICE void writer_u32(Writer &w, u32 v) { writer_bits(w, v, 32); }
 
+// Bytes that a varint takes, less one.
+DEVICE u32 varint_more(u64 v) {
+    u32 more = 0;
+    for (v >>= 7; v > 0; v >>= 7) ++more;
+    return more;
+}
+
 OUTLINE void writer_varint(Writer &w, u64 v) {
     for (; v >= 0x80; v >>= 7) writer_byte(w, (u32)v | 0x80);
     writer_byte(w, (u32)v);
@@ -89,9 +96,8 @@ DEVICE u32 gamma_code(u32 v) {
 
 DEVICE void writer_gamma(Writer &w, u32 v) { writer_bits(w, gamma_code(v), gamma_length(v)); }
 
-// How every blob starts. The header's length is `assemble_layout`'s to fill in.
-template <class S>
-DEVICE void writer_start(Writer &w, u32 codec, u32 dtype, u32 dims, const S &shape, const u8 *steps = 0, u32 len = 0) {
+// How every blob starts, up to its preparation steps. The header's length is `assemble_layout`'s to fill in.
+template <class S> DEVICE void writer_start(Writer &w, u32 codec, u32 dtype, u32 dims, const S &shape) {
     writer_u32(w, MAGIC);
     writer_byte(w, FORMAT_VERSION);
     writer_byte(w, codec);
@@ -99,9 +105,6 @@ DEVICE void writer_start(Writer &w, u32 codec, u32 dtype, u32 dims, const S &sha
     writer_byte(w, dims);
     writer_u32(w, 0);
     for (u32 i = 0; i < dims; ++i) writer_varint(w, shape[i]);
-    // Preparation steps, or none.
-    if (len == 0) writer_byte(w, 0);
-    for (u32 i = 0; i < len; ++i) writer_byte(w, steps[i]);
 }
 
 DEVICE void writer_geometry(Writer &w, u32 lanes, u64 steps) {

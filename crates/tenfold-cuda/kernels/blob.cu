@@ -161,7 +161,10 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
 
     // 1. How long the header is, and how many tiles there are.
     if (warp == 0) {
-        if (lane == 0) open_basis = a.basis;
+        if (lane == 0) {
+            open_basis = a.basis;
+            if (a.basis.before == BEFORE_ROPE) a.basis.positions[blockIdx.x] = 0;
+        }
         const u32 len = open_window(r, item);
         const bool header = r.code == 0;
         if (header) {

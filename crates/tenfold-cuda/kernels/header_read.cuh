@@ -90,8 +90,8 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
     }
     if (lane_of() == 0) {
         d->codec = codec;
-        // Coordinates are coded as a tensor of f32 is.
-        d->dtype = coordinates ? DTYPE_F32 : dtype;
+        // Working values are coded as a tensor of f32 is, or of f64.
+        d->dtype = coordinates && dtype != DTYPE_F64 ? DTYPE_F32 : dtype;
         d->values = values;
         d->lanes = 1u << lanes_log;
         d->steps = (u32)per_lane;

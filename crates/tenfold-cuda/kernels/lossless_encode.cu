@@ -88,6 +88,8 @@ KERNEL(256) lossless_encode_tables(const LosslessArgs a) {
 
     Writer w = writer_open(a.assembly.staged, a.staged_room, lane == 0);
     writer_start(w, CODEC_PLANES, a.dtype, a.dims, a.shape);
+    // No preparation steps.
+    writer_byte(w, 0);
     writer_geometry(w, a.lanes, a.steps);
     u32 coded = 0, same = 0, total = 0;
     for (u32 p = 0; p < planes; ++p) {

@@ -39,9 +39,13 @@ struct Job {
     // What the header says of a tensor that steps have made of another: its dtype, and the steps with their number; no bytes
     // for none.
     u32 header_dtype, steps_len;
-    u8 header_steps[MAX_STEPS];
+    const u8 *header_steps;
     // Scales of the columns that the last step knows, a byte each; none for no such step.
     const u8 *scales;
+    // Where each tensor has a position of its own among the steps, of which there are few bytes then: it, where in the header
+    // it goes in place of a byte, and where the length of its step is. None for no such step.
+    Each<const u64> positions;
+    u32 position_at, length_at;
 };
 
 // What is decided. `rate_*` writes it, `levels_*` reads it.

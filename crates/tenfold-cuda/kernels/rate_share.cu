@@ -2,6 +2,7 @@
 // plan for one tensor; there, pages are as large as each other. A page has a step of its own. What its symbols take under tables that are there is a sum of
 // look-ups, so the step is found before anything is written.
 
+#include "assemble.cuh"
 #include "levels.cuh"
 #include "sample.cuh"
 
@@ -25,6 +26,9 @@ struct ShareArgs {
 #define SHARE_THREADS 256
 // Of the mean of all pages' magnitudes: no page is thought to be smaller.
 #define SHARE_LEAST 0.125
+
+// Bytes that a page's own position takes in its header, more than the one that all pages' header has for it.
+DEVICE u32 share_more(const Job &job) { return job.positions.first ? varint_more(*(const u64 *)job.positions) : 0; }
 
 // How large a page is.
 KERNEL(SHARE_THREADS) rate_share_scale(const ShareArgs a) {
@@ -222,7 +226,7 @@ KERNEL(SHARE_THREADS, 6) rate_share_step(const ShareArgs a) {
     __syncthreads();
     // Header, directory and a checksum; of a tile its first word and half the padding at its end; a lane's state takes 32
     // bits and holds about 8.
-    const double fixed = (double)((*a.header_len + 3) / 4 * 4 + 4) + (double)job.tiles * (14.0 + 3.0 * job.lanes);
+    const double fixed = (double)((*a.header_len + share_more(job) + 3) / 4 * 4 + 4) + (double)job.tiles * (14.0 + 3.0 * job.lanes);
     const double want = fmax(r->want - fixed, 1.0) * 8.0;
     if (job.values >= 16 * SHARE_UNIT) share_round<SHARE_TRIES, true>(a, t, want, SHARE_FAR_APART);
     else share_round<SHARE_TRIES, false>(a, t, want, SHARE_FAR_APART);
@@ -235,16 +239,32 @@ KERNEL(SHARE_THREADS, 6) rate_share_step(const ShareArgs a) {
     if (tid == 0) set_step(job, p, fmax(exp2(t.next), r->finest));
 }
 
-// A page's header before a pass: that of all, with the page's own scale.
+// A page's header before a pass: that of all, with the page's own scale, and its own position if it has one.
 KERNEL(SHARE_THREADS) rate_share_header(const ShareArgs a) {
     if (a.pass->code) return;
+    const Job &job = a.page.job;
     const u64 len = *a.header_len, words = (len + 3) / 4;
+    const bool own = job.positions.first != nullptr;
+    const u32 more = share_more(job);
     u32 *to = a.page_header;
-    for (u64 i = threadIdx.x; i < words; i += SHARE_THREADS) to[i] = a.header[i];
+    if (!own) {
+        for (u64 i = threadIdx.x; i < words; i += SHARE_THREADS) to[i] = a.header[i];
+    } else {
+        const u8 *from = (const u8 *)a.header;
+        const u64 position = *(const u64 *)job.positions;
+        for (u64 i = threadIdx.x; i < (len + more + 3) / 4 * 4; i += SHARE_THREADS) {
+            const u64 by = i - job.position_at;
+            u32 v;
+            if (i < job.position_at) v = from[i] + (i == job.length_at ? more : 0);
+            else if (by <= more) v = (u32)(position >> (7 * by) & 0x7f) | (by < more ? 0x80u : 0u);
+            else v = i < len + more ? from[i - more] : 0;
+            ((u8 *)to)[i] = (u8)v;
+        }
+    }
     __syncthreads();
     if (threadIdx.x != 0) return;
-    *a.page_header_len = len;
+    *a.page_header_len = len + more;
     const Plan *p = a.page.plan;
     const u32 scale = __float_as_uint((float)p->scale);
-    for (u32 i = 0; i < 4; ++i) ((u8 *)to)[p->scale_at + i] = (u8)(scale >> (8 * i));
+    for (u32 i = 0; i < 4; ++i) ((u8 *)to)[p->scale_at + more + i] = (u8)(scale >> (8 * i));
 }

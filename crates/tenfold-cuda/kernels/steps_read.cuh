@@ -26,21 +26,54 @@ DEVICE void steps_basis(Reader &r, u32 content, u32 len, u64 columns) {
     reader_check(r, rank != open_basis.rank || columns != open_basis.columns, STATUS_BASIS_STEP);
 }
 
-// The same for a blob whose coordinates are wanted: rotary positions or none, then the basis. Leaves the coordinates' number
-// of columns.
+// Reads a step of rotary positions, which must be the one that is expected but for the position that it starts from.
+DEVICE void steps_rope(Reader &r, u32 content, u32 len) {
+    Reader s = {content, content + len, 0, 0, 0};
+    bool other = len < open_basis.rope_len;
+#pragma unroll 1
+    for (u32 i = 0; i < open_basis.rope_len && !other; ++i) other = reader_byte(s) != open_basis.rope[i];
+    const u64 position = other ? 0 : reader_varint(s);
+    other |= s.code != 0 || s.at != s.end || position > MAX_POSITION;
+    reader_check(r, other, STATUS_OTHER_ROPE);
+    if (r.code == 0 && lane_of() == 0) open_basis.positions[blockIdx.x] = position;
+}
+
+// The same for a blob whose coordinates are wanted: what is expected before the basis, then that. Leaves the coordinates'
+// number of columns.
 DEVICE void steps_coordinates(Reader &r, u32 codec, u32 dtype, u32 count, u64 columns) {
+    const u32 before = open_basis.before;
     reader_detail(r, codec != CODEC_LEVELS || dtype == DTYPE_F64, STATUS_STEP, STEP_BASIS);
     reader_check(r, count == 0, STATUS_NO_BASIS);
+    reader_check(r, before == BEFORE_ROPE && count == 1, STATUS_OTHER_ROPE);
 #pragma unroll 1
     for (u32 i = 0; i < count && r.code == 0; ++i) {
         const u32 id = reader_byte(r);
         const bool last = i + 1 == count;
+        reader_check(r, id == STEP_ROPE && before == BEFORE_NOTHING, STATUS_OTHER_ROPE);
         reader_detail(r, id != (last ? STEP_BASIS : STEP_ROPE) || i > 1, STATUS_STEP, id);
         if (r.code) break;
         const u64 len = reader_varint(r);
         const u32 content = reader_take(r, len);
-        if (r.code == 0 && last) steps_basis(r, content, (u32)len, columns);
+        if (r.code) break;
+        if (last) steps_basis(r, content, (u32)len, columns);
+        else if (before == BEFORE_ROPE) steps_rope(r, content, (u32)len);
     }
+}
+
+// Passes over steps, from their number at `at` on, that the caller undoes itself: they must be those that it knows.
+DEVICE void steps_pass(Reader &r, u32 codec, u32 at, u32 count, u64 columns) {
+    reader_check(r, codec != CODEC_LEVELS || columns != open_basis.columns, STATUS_OTHER_STEPS);
+#pragma unroll 1
+    for (u32 i = 0; i < count && r.code == 0; ++i) {
+        reader_byte(r);
+        const u64 len = reader_varint(r);
+        reader_take(r, len);
+    }
+    const u32 len = r.at - at;
+    bool other = len != open_basis.known_len;
+    if (r.code == 0 && !other)
+        for (u32 i = lane_of(); i < len; i += 32) other |= header_window.blob[at + i] != open_basis.known[i];
+    reader_check(r, __any_sync(ALL_LANES, other), STATUS_OTHER_STEPS);
 }
 
 // Reads the steps from `at` on, where their number is, of a header that starts with the bytes `fixed`. All lanes of a warp
@@ -58,9 +91,9 @@ OUTLINE StepsRead steps_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
     r.at = at;
     const u32 count = reader_byte(r), entry = kept_bytes(size_of(dtype));
     if (open_basis.rank) {
-        steps_coordinates(r, codec, dtype, count, columns);
+        if (open_basis.before == STEPS_KNOWN) steps_pass(r, codec, at, count, columns);
+        else steps_coordinates(r, codec, dtype, count, columns);
         if (lane_of() == 0) {
-            d->dtype = DTYPE_F32;
             d->values = values / max(columns, (u64)1) * open_basis.rank;
             d->columns = open_basis.rank;
             d->kept = 0;

@@ -10,7 +10,7 @@ use crate::status;
 /// Bytes of what a kernel is told of one blob.
 pub(crate) const ITEM_BYTES: usize = 80;
 /// Blobs that fit the arguments of one launch.
-pub(crate) const ITEMS_PER_LAUNCH: usize = 50;
+pub(crate) const ITEMS_PER_LAUNCH: usize = 48;
 /// The same for blobs of which three numbers say all.
 pub(crate) const PLACED_PER_LAUNCH: usize = 320;
 /// Bytes of workspace for the header and tables of one blob.
@@ -89,7 +89,9 @@ pub fn header() -> String {
     put("CODEC_LEVELS", format::CODEC_LEVELS as i64);
     put("STEP_WEIGHTS", format::STEP_WEIGHTS as i64);
     put("STEP_KEPT", format::STEP_KEPT as i64);
-    put("MAX_STEPS", crate::encode::MAX_STEPS as i64);
+    put("FEW_STEPS", crate::encode::FEW_STEPS as i64);
+    put("MAX_ROPE", crate::decode::MAX_ROPE as i64);
+    put("MAX_POSITION", format::MAX_POSITION as i64);
     put("STEP_BASIS", format::STEP_BASIS as i64);
     put("STEP_ROPE", format::STEP_ROPE as i64);
     put("SCALES_OF_BASIS", format::SCALES_OF_BASIS as i64);

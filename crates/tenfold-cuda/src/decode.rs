@@ -119,18 +119,54 @@ struct OpenArgs {
     count: u32,
     max_dims: u32,
     unused: u32,
-    basis: Named,
+    behind: Behind,
 }
 
-/// The basis whose coordinates are wanted, as the kernels have it; all zeros for none.
+/// Room for a step of rotary positions up to the first position.
+pub(crate) const MAX_ROPE: usize = 56;
+
+/// What stands before a basis, as the kernels number it: rotary positions or none, which the caller sees to; nothing;
+/// known rotary positions.
+pub(crate) const BEFORE_ANY: u32 = 0;
+pub(crate) const BEFORE_NOTHING: u32 = 1;
+pub(crate) const BEFORE_ROPE: u32 = 2;
+/// Steps that the caller has read and undoes itself.
+pub(crate) const STEPS_KNOWN: u32 = 3;
+
+/// The steps behind which values are wanted, as the kernels have it; all zeros for none.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Named {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Behind {
     pub columns: u32,
+    /// Columns behind them.
     pub rank: u32,
+    /// The fingerprint of the basis.
     pub name: [u8; 16],
-    /// Where the scales are, packed; 0 for none.
+    /// Where the basis's scales are, packed; 0 for none.
     pub scales: u64,
+    pub before: u32,
+    pub rope_len: u32,
+    pub rope: [u8; MAX_ROPE],
+    /// Where the first position of each blob goes: a u64 each.
+    pub positions: u64,
+    /// For steps that are known: the steps as a header has them.
+    pub known: u64,
+    pub known_len: u64,
+}
+
+impl Behind {
+    pub(crate) const NOTHING: Behind = Behind {
+        columns: 0,
+        rank: 0,
+        name: [0; 16],
+        scales: 0,
+        before: BEFORE_ANY,
+        rope_len: 0,
+        rope: [0; MAX_ROPE],
+        positions: 0,
+        known: 0,
+        known_len: 0,
+    };
 }
 
 #[repr(C)]
@@ -247,17 +283,17 @@ pub unsafe fn decode(
     stream: Stream,
 ) -> Result<()> {
     // SAFETY: the caller's.
-    unsafe { decode_with(device, requests, Named::default(), settings, status, workspace, stream) }
+    unsafe { decode_with(device, requests, &Behind::NOTHING, settings, status, workspace, stream) }
 }
 
-/// The same; with a basis, blobs are decoded to coordinates.
+/// The same, to what the values of blobs are behind steps.
 ///
 /// # Safety
-/// As for [`decode`]; scales of the basis are memory of the device too.
+/// As for [`decode`]; scales and positions are memory of the device too.
 pub(crate) unsafe fn decode_with(
     device: &Device,
     requests: &[DecodeRequest],
-    basis: Named,
+    behind: &Behind,
     settings: &DecodeSettings,
     status: DeviceSlice,
     workspace: DeviceSlice,
@@ -288,7 +324,7 @@ pub(crate) unsafe fn decode_with(
         count,
         max_dims: settings.limits.max_dims.min(255) as u32,
         unused: 0,
-        basis,
+        behind: *behind,
     };
     let one_launch = requests.len() <= ITEMS_PER_LAUNCH;
     let regular = if one_launch { None } else { PlaceArgs::of(requests, &grid) };

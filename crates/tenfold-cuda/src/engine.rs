@@ -3,14 +3,18 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Goal, Outcome, Tensor, TensorView};
+use tenfold::prepare::{Axis, Kept, Step};
+use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Goal, Outcome, Tensor, TensorView, format};
 
+use crate::chain::{
+    DeviceChain, decode_prepared, decode_prepared_workspace_len, encode_prepared_workspace_len,
+};
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
-use crate::device::Device;
-use crate::encode::{EncodeRequest, check_options, encode, encode_workspace_len};
+use crate::device::{Device, DeviceSlice};
+use crate::encode::{EncodeRequest, encode, encode_workspace_len};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, room};
-use crate::status::Status;
+use crate::status::{Code, Status};
 use crate::stream::OwnedStream;
 use crate::upload::Upload;
 
@@ -110,6 +114,127 @@ impl CudaEngine {
         Ok(data)
     }
 
+    /// Decodes some values behind steps that are not undone on the way.
+    fn behind(
+        &self,
+        blob: &[u8],
+        info: &BlobInfo,
+        (first, count): (u64, u64),
+        options: &DecodeOptions,
+    ) -> Result<Vec<u8>> {
+        let stream = self.stream.stream;
+        let driver = &self.device.driver;
+        let columns = info.shape.last().copied().unwrap_or(1);
+        let steps = format::resolve_steps(info.steps.clone(), &options.bases, columns)?;
+        let chain = DeviceChain::new(&self.device, info.dtype, &info.shape, &steps)?;
+        let mut memory = self.memory();
+        let len = usize::try_from(count * info.dtype.size() as u64)
+            .map_err(|_| Error::InvalidArgument("more bytes than there are addresses".into()))?;
+        let on_device = room(&self.device, &mut memory.blob, blob.len())?;
+        let out = room(&self.device, &mut memory.tensor, len)?;
+        let status = room(&self.device, &mut memory.status, size_of::<Status>())?;
+        let request = DecodeRequest::new(on_device, out, info.dtype).with_values(first, count);
+        let work = decode_prepared_workspace_len(&chain, &request)?;
+        let workspace = room(&self.device, &mut memory.workspace, work)?;
+        let settings = DecodeSettings::default().with_limits(options.limits.clone());
+        let mut data = vec![0u8; len];
+        let mut said = [0u8; size_of::<Status>()];
+        // SAFETY: the memory is ours and locked; the host's side and the chain outlive the wait at the end.
+        unsafe {
+            driver.copy_in(on_device.address, blob.as_ptr(), blob.len(), stream)?;
+            decode_prepared(&chain, &request, &settings, status, workspace, stream)?;
+            driver.copy_out(said.as_mut_ptr(), status.address, said.len(), stream)?;
+            driver.copy_out(data.as_mut_ptr(), out.address, len, stream)?;
+        }
+        driver.synchronize(stream)?;
+        Status::from_bytes(said).check_for(blob.len(), &options.limits)?;
+        Ok(data)
+    }
+
+    /// Encodes a tensor behind the steps of the options, to a lossy blob.
+    fn prepared(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Outcome<Vec<u8>>> {
+        if view.is_empty() {
+            return Ok(Outcome::Failed(None));
+        }
+        let mut steps = options.steps.clone();
+        match self.attempt(view, options, &steps)? {
+            Some(outcome) => return Ok(outcome),
+            // What is not finite is found only where there is some.
+            None => match Kept::of(view) {
+                Some(kept) => steps.insert(0, Step::Kept(kept)),
+                None => return Ok(Outcome::Failed(None)),
+            },
+        }
+        Ok(self.attempt(view, options, &steps)?.unwrap_or(Outcome::Failed(None)))
+    }
+
+    /// The same with these steps; nothing if a working value is not finite.
+    fn attempt(
+        &self,
+        view: &TensorView<'_>,
+        options: &EncodeOptions,
+        steps: &[Step],
+    ) -> Result<Option<Outcome<Vec<u8>>>> {
+        let stream = self.stream.stream;
+        let driver = &self.device.driver;
+        let data = view.data();
+        let chain = DeviceChain::new(&self.device, view.dtype(), view.shape(), steps)?;
+        let mut memory = self.memory();
+        let tensor = room(&self.device, &mut memory.tensor, data.len())?;
+        let most = tenfold::max_encoded_len(view.dtype(), view.shape())?;
+        let out = room(&self.device, &mut memory.blob, most)?;
+        // What a basis leaves out matters to goals that are errors.
+        let measured = matches!(options.goal, Goal::Mse(_) | Goal::Nmse(_));
+        let mut powers = vec![0u8; if measured { chain.powers_len() } else { 0 }];
+        let status = room(&self.device, &mut memory.status, size_of::<Status>() + powers.len())?;
+        let (status, sums) =
+            (status.part(0, size_of::<Status>())?, status.part(size_of::<Status>(), powers.len())?);
+        let mut options = options.clone();
+        options.steps.clear();
+        let request = EncodeRequest::new(tensor, view.dtype(), view.shape(), out, options);
+        let len = encode_prepared_workspace_len(&chain, &request)?;
+        let workspace = room(&self.device, &mut memory.workspace, len)?;
+        let mut said = [0u8; size_of::<Status>()];
+        // SAFETY: the memory is ours and locked; the host's side and the chain outlive the wait.
+        unsafe {
+            driver.copy_in(tensor.address, data.as_ptr(), data.len(), stream)?;
+            let (mut inner, rest) =
+                chain.prepare(&request, (!powers.is_empty()).then_some(sums), workspace, stream)?;
+            if !powers.is_empty() {
+                driver.copy_out(powers.as_mut_ptr(), sums.address, powers.len(), stream)?;
+                driver.synchronize(stream)?;
+            }
+            let lost = DeviceChain::lost(&powers);
+            match chain.goal(request.options.goal, lost, || format::variance(view))? {
+                Some(goal) => inner.options.goal = goal,
+                None => {
+                    driver.synchronize(stream)?;
+                    return Ok(Some(Outcome::Failed(None)));
+                }
+            }
+            encode(&self.device, &inner, status, rest, stream)?;
+            driver.copy_out(said.as_mut_ptr(), status.address, said.len(), stream)?;
+        }
+        driver.synchronize(stream)?;
+        let said = Status::from_bytes(said);
+        if said.code == Code::NotFinite as u32 {
+            return Ok(None);
+        }
+        let made = said.check().map_err(Error::from).and_then(|()| self.fetch(out, said.size));
+        outcome(made).map(Some)
+    }
+
+    /// Copies a blob of so many bytes to the host.
+    fn fetch(&self, out: DeviceSlice, size: u64) -> Result<Vec<u8>> {
+        let stream = self.stream.stream;
+        let written = out.part(0, usize::try_from(size).unwrap_or(usize::MAX))?;
+        let mut blob = vec![0u8; written.len];
+        // SAFETY: memory of ours, which the caller has locked; the wait is below.
+        unsafe { self.device.driver.copy_out(blob.as_mut_ptr(), written.address, written.len, stream)? };
+        self.device.driver.synchronize(stream)?;
+        Ok(blob)
+    }
+
     /// Encodes a tensor.
     fn blob(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
         let stream = self.stream.stream;
@@ -133,13 +258,28 @@ impl CudaEngine {
         driver.synchronize(stream)?;
         let said = Status::from_bytes(said);
         said.check()?;
-        let written = out.part(0, usize::try_from(said.size).unwrap_or(usize::MAX))?;
-        let mut blob = vec![0u8; written.len];
-        // SAFETY: as above.
-        unsafe { driver.copy_out(blob.as_mut_ptr(), written.address, written.len, stream)? };
-        driver.synchronize(stream)?;
-        Ok(blob)
+        self.fetch(out, said.size)
     }
+}
+
+/// How an attempt at a lossy goal ended.
+fn outcome(made: Result<Vec<u8>>) -> Result<Outcome<Vec<u8>>> {
+    match made {
+        Ok(blob) => Ok(Outcome::Blob(blob)),
+        Err(Error::Codec(tenfold::Error::DoesNotFit { need, .. })) => {
+            Ok(Outcome::Failed(usize::try_from(need).ok()))
+        }
+        // Larger than any lossless blob would be.
+        Err(Error::Codec(tenfold::Error::BufferTooSmall { .. })) => Ok(Outcome::Failed(None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether steps are undone where levels are decoded, on the way: weights of columns and rows, kept elements.
+fn on_the_way(steps: &[Step]) -> bool {
+    let of = |axis: Axis| steps.iter().filter(|s| matches!(s, Step::Weights(w) if w.axis() == axis)).count();
+    let others = steps.iter().any(|s| !matches!(s, Step::Weights(_) | Step::Kept(_)));
+    !others && of(Axis::Columns) <= 1 && of(Axis::Rows) <= 1
 }
 
 impl Engine for CudaEngine {
@@ -148,29 +288,29 @@ impl Engine for CudaEngine {
     }
 
     fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> tenfold::Result<Vec<u8>> {
-        check_options(options)?;
+        options.validate()?;
+        format::check_encode_steps(&options.steps, view.rows(), view.cols())?;
         let mut exactly = options.clone();
         exactly.goal = Goal::Lossless;
+        exactly.steps.clear();
         tenfold::meet_goal(
             view.dtype(),
             view.len(),
             options,
             || Ok(self.blob(view, &exactly)?),
-            || match self.blob(view, options) {
-                Ok(blob) => Ok(Outcome::Blob(blob)),
-                Err(Error::Codec(tenfold::Error::DoesNotFit { need, .. })) => {
-                    Ok(Outcome::Failed(usize::try_from(need).ok()))
-                }
-                // Larger than any lossless blob would be.
-                Err(Error::Codec(tenfold::Error::BufferTooSmall { .. })) => Ok(Outcome::Failed(None)),
-                Err(error) => Err(error.into()),
+            || match options.steps.is_empty() {
+                true => Ok(outcome(self.blob(view, options))?),
+                false => Ok(self.prepared(view, options)?),
             },
         )
     }
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {
         let info = tenfold::inspect_native(blob, &options.limits)?;
-        let data = self.whole(blob, &info, options)?;
+        let data = match on_the_way(&info.steps) {
+            true => self.whole(blob, &info, options)?,
+            false => self.behind(blob, &info, (0, info.values), options)?,
+        };
         Ok(Tensor { dtype: info.dtype, shape: info.shape, data })
     }
 
@@ -190,7 +330,11 @@ impl Engine for CudaEngine {
             )));
         }
         let at = |row: usize| (row as u64).saturating_mul(cols as u64).min(info.values);
-        let data = self.values(blob, &info, at(rows.start), at(rows.end) - at(rows.start), options)?;
+        let (first, count) = (at(rows.start), at(rows.end) - at(rows.start));
+        let data = match on_the_way(&info.steps) {
+            true => self.values(blob, &info, first, count, options)?,
+            false => self.behind(blob, &info, (first, count), options)?,
+        };
         Ok(Tensor { dtype: info.dtype, shape: vec![rows.len(), cols], data })
     }
 }

@@ -3,6 +3,7 @@
 //! [`CudaEngine`] takes and gives host memory. [`decode`] and [`encode`] work on memory of the device: they queue
 //! kernels on a caller's stream and neither allocate nor wait. docs/cuda.md shows both.
 
+mod chain;
 #[doc(hidden)]
 pub mod constants;
 mod decode;
@@ -14,12 +15,18 @@ mod error;
 mod event;
 mod memory;
 mod pages;
+mod pieces;
 mod ptx;
+mod rope;
 mod status;
 mod stream;
 mod timing;
 mod upload;
 
+pub use chain::{
+    DeviceChain, decode_prepared, decode_prepared_workspace_len, encode_prepared,
+    encode_prepared_workspace_len,
+};
 pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, lane_values};
 pub use device::{Device, DeviceSlice};
 pub use driver::{Properties, Stream};

@@ -3,44 +3,44 @@
 //! Rows are bf16. Coordinates are rounded to bf16 before they are multiplied, as docs/format.md allows a reader that says
 //! so; sums are f32.
 
-use tenfold::prepare::Basis;
+use tenfold::prepare::{Basis, Positions as Rows, Rope, Step};
 use tenfold::{Codec, Dtype, EncodeOptions, format};
 
-use crate::decode::{DecodeRequest, DecodeSettings, Named, decode_with, decode_workspace_len};
+use crate::decode::{self, DecodeRequest, DecodeSettings, MAX_ROPE, decode_with, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
-use crate::driver::{Matrix, Product, Shape, Stream};
-use crate::encode::{Behind, EncodeBatch, encode_batch, encode_batch_workspace_len};
+use crate::driver::{Matrix, Product, Stream};
+use crate::encode::{Behind, EncodeBatch, Positions, encode_batch, encode_batch_workspace_len};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
+use crate::pieces::{ALIGN, Pieces, bytes_of, too_large};
+use crate::rope::{DeviceRope, Runs};
 
 /// Scratch memory of a product.
-const PRODUCT_BYTES: usize = 32 << 20;
-/// What pieces of a workspace start at multiples of.
-const ALIGN: usize = 256;
+pub(crate) const PRODUCT_BYTES: usize = 32 << 20;
 
-/// As the kernels have it.
-#[repr(C)]
-struct Args {
-    from: u64,
-    to: u64,
-    means: u64,
-    rows: u64,
-    columns: u32,
-    unused: u32,
-}
-
-/// A basis with its matrices on a device.
+/// A basis with its matrices on a device, and the rotary positions before it, if there are any.
 pub struct DeviceBasis {
     device: Device,
     columns: usize,
     rank: usize,
     name: [u8; 16],
+    /// As bf16, the row that products start from.
     means: Buffer,
     vectors: Buffer,
-    /// What makes coordinates: a row for each column. Only of a basis that can encode.
-    forward: Option<Buffer>,
+    /// What makes coordinates, a row for each column, and the coordinates of a row of zeros. Only of a basis that can encode.
+    forward: Option<(Buffer, Buffer)>,
     /// Side by side, as a decoder reads them, and a byte each, as an encoder does.
     scales: Option<(Buffer, Buffer)>,
+    /// The steps as a header has them.
+    steps: Buffer,
+    rope: Option<Turned>,
+}
+
+/// Rotary positions before a basis.
+struct Turned {
+    rope: DeviceRope,
+    /// Their step up to the first position.
+    content: Vec<u8>,
 }
 
 impl std::fmt::Debug for DeviceBasis {
@@ -54,7 +54,7 @@ fn halves(values: &[f32]) -> Vec<u8> {
 }
 
 /// Scales side by side.
-fn packed(scales: &[u8]) -> Vec<u8> {
+pub(crate) fn packed(scales: &[u8]) -> Vec<u8> {
     let bits = format::MAX_SCALE_BITS as usize;
     let mut out = vec![0u8; (scales.len() * bits).div_ceil(8)];
     for (i, &scale) in scales.iter().enumerate() {
@@ -65,31 +65,79 @@ fn packed(scales: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The step of a basis that is named, as a header has it.
+fn named(rank: usize, name: &[u8; 16]) -> Vec<u8> {
+    let mut content = vec![0];
+    let mut rank = rank;
+    while rank >= 0x80 {
+        content.push(rank as u8 | 0x80);
+        rank >>= 7;
+    }
+    content.push(rank as u8);
+    content.extend_from_slice(name);
+    let mut step = vec![format::STEP_BASIS, content.len() as u8];
+    step.extend(content);
+    step
+}
+
+/// Coordinates of a row of zeros: what the means come to, the other way round.
+fn origin(basis: &Basis) -> Vec<u8> {
+    let mut sums = vec![0f64; basis.rank()];
+    for (&mean, row) in basis.means().iter().zip(basis.forward_columns().chunks_exact(basis.rank())) {
+        let near = |v: f32| f64::from(half::bf16::from_f32(v).to_f32());
+        sums.iter_mut().zip(row).for_each(|(sum, &v)| *sum -= f64::from(mean) * near(v));
+    }
+    sums.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect()
+}
+
 impl DeviceBasis {
     /// Copies a basis to a device. Fails with [`Error::NoDevice`] where there is no cuBLAS.
     pub fn new(device: &Device, basis: &Basis) -> Result<DeviceBasis> {
         device.driver.can_multiply()?;
-        let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let copy = |bytes: &[u8]| Buffer::from_slice(device, bytes);
         let forward = match basis.can_encode() {
-            true => Some(Buffer::from_slice(device, &halves(basis.forward_columns()))?),
+            true => Some((copy(&halves(basis.forward_columns()))?, copy(&origin(basis))?)),
             false => None,
         };
         let scales = match basis.scales() {
             [] => None,
-            scales => {
-                Some((Buffer::from_slice(device, &packed(scales))?, Buffer::from_slice(device, scales)?))
-            }
+            scales => Some((copy(&packed(scales))?, copy(scales)?)),
         };
+        let name = basis.fingerprint().0;
         Ok(DeviceBasis {
             device: device.clone(),
             columns: basis.cols(),
             rank: basis.rank(),
-            name: basis.fingerprint().0,
-            means: Buffer::from_slice(device, &bytes(basis.means()))?,
-            vectors: Buffer::from_slice(device, &halves(basis.vectors()))?,
+            name,
+            means: copy(&halves(basis.means()))?,
+            vectors: copy(&halves(basis.vectors()))?,
             forward,
             scales,
+            steps: copy(&[vec![1], named(basis.rank(), &name)].concat())?,
+            rope: None,
         })
+    }
+
+    /// The same for rows whose rotary positions are undone first, as keys have them. Pages bring their first positions
+    /// ([`EncodePages::with_positions`]), those of `rope` mean nothing; blobs tell theirs.
+    pub fn with_rope(mut self, rope: &Rope) -> Result<DeviceBasis> {
+        if !self.columns.is_multiple_of(rope.head()) {
+            return Err(Error::InvalidArgument(format!(
+                "heads of {} columns do not divide the {} columns of the basis",
+                rope.head(),
+                self.columns
+            )));
+        }
+        let rope = rope.clone().with_positions(Rows::From(0))?;
+        let step = format::steps(&[Step::Rope(rope.clone())])?;
+        // Its number, its length in one byte, and what it says, at the end the position.
+        let content = step[3..step.len() - 1].to_vec();
+        self.steps = Buffer::from_slice(
+            &self.device,
+            &[vec![2], step[1..].to_vec(), named(self.rank, &self.name)].concat(),
+        )?;
+        self.rope = Some(Turned { rope: DeviceRope::new(&self.device, &rope)?, content });
+        Ok(self)
     }
 
     /// Columns of the rows that it is for.
@@ -102,48 +150,12 @@ impl DeviceBasis {
         self.rank
     }
 
-    fn named(&self) -> Named {
+    /// As decoders have it.
+    fn behind(&self) -> decode::Behind {
         let scales = self.scales.as_ref().map_or(0, |s| s.0.slice().address);
-        Named { columns: self.columns as u32, rank: self.rank as u32, name: self.name, scales }
+        let (columns, rank) = (self.columns as u32, self.rank as u32);
+        decode::Behind { columns, rank, name: self.name, scales, ..decode::Behind::NOTHING }
     }
-
-    /// Queues one of the kernels that go over rows.
-    unsafe fn rows(
-        &self,
-        kernel: &'static str,
-        from: u64,
-        to: u64,
-        rows: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        let (rows, columns) = (rows as u64, self.columns as u32);
-        let args = Args { from, to, means: self.means.slice().address, rows, columns, unused: 0 };
-        let work = (rows * u64::from(columns)).div_ceil(8 * 256).max(1);
-        let grid = work.min(self.device.properties().multiprocessors as u64 * 16) as u32;
-        // SAFETY: the caller's.
-        unsafe { self.device.launch(kernel, Shape::new(grid, 256, 0), &args, stream) }
-    }
-}
-
-/// A workspace, dealt out piece by piece.
-struct Pieces {
-    at: usize,
-}
-
-impl Pieces {
-    fn take(&mut self, bytes: usize) -> usize {
-        let here = self.at;
-        self.at = here.saturating_add(bytes).saturating_add(ALIGN - 1) / ALIGN * ALIGN;
-        here
-    }
-}
-
-fn too_large() -> Error {
-    Error::InvalidArgument("more bytes than there are addresses".into())
-}
-
-fn bytes_of(rows: usize, columns: usize, size: usize) -> Result<usize> {
-    rows.checked_mul(columns).and_then(|n| n.checked_mul(size)).ok_or_else(too_large)
 }
 
 /// Queues the decoding of blobs behind a basis to their coordinates: a tensor of the basis's number of columns, in f32,
@@ -160,7 +172,7 @@ pub unsafe fn decode_coordinates(
     stream: Stream,
 ) -> Result<()> {
     // SAFETY: the caller's; the scales are the basis's own.
-    unsafe { decode_with(&basis.device, requests, basis.named(), settings, status, workspace, stream) }
+    unsafe { decode_with(&basis.device, requests, &basis.behind(), settings, status, workspace, stream) }
 }
 
 /// Where the blobs' coordinates go, for pages of `rows` rows one after the other.
@@ -175,10 +187,11 @@ fn requests(basis: &DeviceBasis, blobs: &[DeviceSlice], rows: usize, to: u64) ->
 
 /// Bytes of workspace that [`decode_pages`] needs.
 pub fn decode_pages_workspace_len(basis: &DeviceBasis, blobs: &[DeviceSlice], rows: usize) -> Result<usize> {
-    let mut pieces = Pieces { at: 0 };
+    let mut pieces = Pieces::default();
     let all = rows.checked_mul(blobs.len()).ok_or_else(too_large)?;
     pieces.take(PRODUCT_BYTES);
     pieces.take(bytes_of(all, basis.rank, 2)?);
+    pieces.take(bytes_of(blobs.len(), 1, size_of::<u64>())?);
     pieces.take(decode_workspace_len(&requests(basis, blobs, rows, 0)));
     Ok(pieces.at)
 }
@@ -211,16 +224,25 @@ pub unsafe fn decode_pages(
     if all == 0 {
         return Ok(());
     }
-    let mut pieces = Pieces { at: 0 };
+    let mut pieces = Pieces::default();
     let scratch = workspace.part(pieces.take(PRODUCT_BYTES), PRODUCT_BYTES)?;
     let coordinates = bytes_of(all, basis.rank, 2)?;
     let coordinates = workspace.part(pieces.take(coordinates), coordinates)?;
+    let positions = bytes_of(blobs.len(), 1, size_of::<u64>())?;
+    let positions = workspace.part(pieces.take(positions), positions)?;
     let requests = requests(basis, blobs, rows, coordinates.address);
     let work = workspace.part(pieces.at, decode_workspace_len(&requests))?;
+    let mut behind = basis.behind();
+    behind.before = decode::BEFORE_NOTHING;
+    if let Some(turned) = &basis.rope {
+        behind.before = decode::BEFORE_ROPE;
+        behind.rope_len = turned.content.len().min(MAX_ROPE) as u32;
+        behind.rope.iter_mut().zip(&turned.content).for_each(|(to, &from)| *to = from);
+        behind.positions = positions.address;
+    }
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
-        decode_coordinates(basis, &requests, settings, status, work, stream)?;
-        basis.rows("basis_fill", 0, out.address, all, stream)?;
+        decode_with(&basis.device, &requests, &behind, settings, status, work, stream)?;
         let product = Product {
             left: coordinates.address,
             right: basis.vectors.slice().address,
@@ -228,11 +250,17 @@ pub unsafe fn decode_pages(
             rows: all,
             inner: basis.rank,
             columns: basis.columns,
+            of: Matrix::Bf16,
             out: Matrix::Bf16,
-            add: true,
+            bias: basis.means.slice().address,
             workspace: scratch,
         };
-        basis.device.driver.multiply(&product, stream)
+        basis.device.driver.multiply(&product, stream)?;
+        if let Some(turned) = &basis.rope {
+            let runs = Runs::new(positions, rows as u64);
+            turned.rope.halves(out.address, out.address, all, basis.columns, runs, false, stream)?;
+        }
+        Ok(())
     }
 }
 
@@ -254,6 +282,8 @@ pub struct EncodePages {
     /// some hundredths more error where pages are alike; for [`Effort::Fast`](tenfold::Effort::Fast), a basis that knows its coordinates'
     /// deviations, and a goal of bytes or a step. Default: no.
     pub together: bool,
+    /// The position of each page's first row, as u64 one after the other; for a basis behind rotary positions, and only then.
+    pub positions: Option<DeviceSlice>,
 }
 
 impl EncodePages {
@@ -265,12 +295,18 @@ impl EncodePages {
         blobs: DeviceSlice,
         options: EncodeOptions,
     ) -> Self {
-        EncodePages { count, rows, pages, blobs, options, together: false }
+        EncodePages { count, rows, pages, blobs, options, together: false, positions: None }
     }
 
     /// The same with one plan for all pages, or one a page.
     pub fn with_together(mut self, together: bool) -> Self {
         self.together = together;
+        self
+    }
+
+    /// The same with the position of each page's first row: as many u64, on the device. Positions are at most 2^32.
+    pub fn with_positions(mut self, positions: DeviceSlice) -> Self {
+        self.positions = Some(positions);
         self
     }
 
@@ -286,30 +322,42 @@ impl EncodePages {
         let shape = [self.rows, basis.rank];
         let options = self.options.clone();
         let mut batch = EncodeBatch::new(self.count, coordinates, Dtype::F32, &shape, self.blobs, options);
-        // One step: a basis by its name.
-        let mut content = vec![0];
-        let mut rank = basis.rank;
-        while rank >= 0x80 {
-            content.push(rank as u8 | 0x80);
-            rank >>= 7;
-        }
-        content.push(rank as u8);
-        content.extend_from_slice(&basis.name);
-        let mut steps = vec![1, format::STEP_BASIS, content.len() as u8];
-        steps.extend(content);
         let scales = basis.scales.as_ref().map_or(0, |s| s.1.slice().address);
-        batch.behind = Some(Behind { dtype: Dtype::Bf16, columns: basis.columns, steps, scales });
+        let positions = match (&basis.rope, self.positions) {
+            (None, None) => None,
+            (Some(turned), Some(positions)) => {
+                let positions = positions.part(0, bytes_of(self.count, 1, size_of::<u64>())?)?;
+                // Behind the number of steps: the step's own number, its length, what it says, the position.
+                let at = 3 + turned.content.len();
+                Some(Positions { address: positions.address, at, length_at: 2 })
+            }
+            (Some(_), None) => {
+                let why = "pages behind rotary positions need the positions of their first rows";
+                return Err(Error::InvalidArgument(why.into()));
+            }
+            (None, Some(_)) => {
+                let why = "positions of pages were given, but the basis was not told of rotary positions";
+                return Err(Error::InvalidArgument(why.into()));
+            }
+        };
+        let steps = basis.steps.slice();
+        batch.behind = Some(Behind { dtype: Dtype::Bf16, columns: basis.columns, steps, scales, positions });
         batch.together = self.together;
         Ok(batch)
     }
 }
 
+/// Bytes for rows whose rotary positions are undone.
+fn turned_bytes(basis: &DeviceBasis, rows: usize) -> Result<usize> {
+    bytes_of(rows, if basis.rope.is_some() { basis.columns } else { 0 }, 2)
+}
+
 /// Bytes of workspace with which [`encode_pages`] does everything at once.
 pub fn encode_pages_workspace_len(basis: &DeviceBasis, pages: &EncodePages) -> Result<usize> {
     let all = pages.rows.checked_mul(pages.count).ok_or_else(too_large)?;
-    let mut pieces = Pieces { at: 0 };
+    let mut pieces = Pieces::default();
     pieces.take(PRODUCT_BYTES);
-    pieces.take(bytes_of(all, basis.columns, 2)?);
+    pieces.take(turned_bytes(basis, all)?);
     pieces.take(bytes_of(all, basis.rank, 4)?);
     pieces.take(encode_batch_workspace_len(&basis.device, &pages.batch(basis, 0)?)?);
     Ok(pieces.at)
@@ -327,7 +375,7 @@ pub unsafe fn encode_pages(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    let Some(forward) = &basis.forward else {
+    let Some((forward, origin)) = &basis.forward else {
         return Err(Error::InvalidArgument("a basis out of a blob is for decoding".into()));
     };
     let all = pages.rows.checked_mul(pages.count).ok_or_else(too_large)?;
@@ -342,25 +390,32 @@ pub unsafe fn encode_pages(
     if all == 0 {
         return Ok(());
     }
-    let mut pieces = Pieces { at: 0 };
+    let mut pieces = Pieces::default();
     let scratch = workspace.part(pieces.take(PRODUCT_BYTES), PRODUCT_BYTES)?;
-    let centered = workspace.part(pieces.take(bytes), bytes)?;
+    let turned = turned_bytes(basis, all)?;
+    let turned = workspace.part(pieces.take(turned), turned)?;
     let coordinates = workspace.part(pieces.take(coordinates), coordinates)?;
     let rest = workspace.len.saturating_sub(pieces.at);
     let work = workspace.part(pieces.at.min(workspace.len), rest)?;
     let batch = pages.batch(basis, coordinates.address)?;
+    let mut left = pages.pages.address;
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
-        basis.rows("basis_center", pages.pages.address, centered.address, all, stream)?;
+        if let (Some(rope), Some(positions)) = (&basis.rope, pages.positions) {
+            let runs = Runs::new(positions, pages.rows as u64);
+            rope.rope.halves(left, turned.address, all, basis.columns, runs, true, stream)?;
+            left = turned.address;
+        }
         let product = Product {
-            left: centered.address,
+            left,
             right: forward.slice().address,
             to: coordinates.address,
             rows: all,
             inner: basis.columns,
             columns: basis.rank,
+            of: Matrix::Bf16,
             out: Matrix::F32,
-            add: false,
+            bias: origin.slice().address,
             workspace: scratch,
         };
         basis.device.driver.multiply(&product, stream)?;

@@ -5,6 +5,7 @@ pub(crate) const MODULES: &[(&str, &str)] = &[
     ("assemble", include_str!("../ptx/assemble.ptx")),
     ("basis", include_str!("../ptx/basis.ptx")),
     ("blob", include_str!("../ptx/blob.ptx")),
+    ("chain", include_str!("../ptx/chain.ptx")),
     ("levels_count", include_str!("../ptx/levels_count.ptx")),
     ("levels_decode", include_str!("../ptx/levels_decode.ptx")),
     ("levels_fixed", include_str!("../ptx/levels_fixed.ptx")),

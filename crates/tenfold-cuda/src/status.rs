@@ -43,6 +43,8 @@ pub enum Code {
     NoBasis = 18,
     OtherBasis = 19,
     NotFinite = 20,
+    OtherRope = 21,
+    OtherSteps = 22,
     HeaderChecksum = 32,
     HeaderLength,
     Field,
@@ -105,6 +107,8 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::NoBasis, "NO_BASIS", ""),
     (Code::OtherBasis, "OTHER_BASIS", ""),
     (Code::NotFinite, "NOT_FINITE", ""),
+    (Code::OtherRope, "OTHER_ROPE", ""),
+    (Code::OtherSteps, "OTHER_STEPS", ""),
     (Code::HeaderChecksum, "HEADER_CHECKSUM", "header checksum"),
     (Code::HeaderLength, "HEADER_LENGTH", "header length"),
     (Code::Field, "FIELD", "a field reaches past the end of its section"),
@@ -179,7 +183,7 @@ impl Status {
             Code::Step if tenfold::format::knows_step(detail as u8) => Error::Engine {
                 kind: ErrorKind::Unsupported,
                 reason: format!(
-                    "the blob has preparation step {detail}, which is undone on the CPU so far: decode it there"
+                    "the blob has preparation step {detail}, which is undone by a chain: decode_prepared, or the engine"
                 ),
             },
             Code::Step => unsupported("preparation step"),
@@ -211,6 +215,12 @@ impl Status {
             Code::OtherBasis => {
                 Error::InvalidArgument("the blob names another basis than the one that was given".into())
             }
+            Code::OtherRope => Error::InvalidArgument(
+                "the blob's rotary positions are not those that the basis was given, or only one of them has some".into(),
+            ),
+            Code::OtherSteps => Error::InvalidArgument(
+                "the blob has other preparation steps than the chain that was given".into(),
+            ),
             Code::OtherCodec => {
                 Error::InvalidArgument("the blob is not of the codec that the request names".into())
             }

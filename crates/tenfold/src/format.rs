@@ -2,9 +2,14 @@
 //!
 //! Normative: docs/format.md. The CUDA kernels take theirs from here.
 
+use std::sync::Arc;
+
 use crate::blob::Frame;
 use crate::error::Result;
-use crate::options::Limits;
+use crate::options::{Goal, Limits};
+use crate::prepare::{Basis, Step};
+use crate::view::TensorView;
+use crate::workers::Workers;
 
 pub use crate::blob::{CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_TILE};
 pub use crate::entropy::class::{KNOWN_SCALES as SCALES_OF_BASIS, MAX_SCALE_BITS};
@@ -13,10 +18,54 @@ pub use crate::entropy::table::LOG_RANGE;
 pub use crate::entropy::{ESCAPE, MAX_CLASSES, MAX_LANES, MAX_LEVEL, MAX_LOW_BITS};
 pub use crate::levels::{CODED, ESCAPES_SHIFT, EXACT, OFFSETS, UNITS};
 pub use crate::lossless::{LOG as PLANE_LOG, PLANE_CODED, PLANE_CONSTANT, PLANE_STORED};
+pub use crate::prepare::MOST_POSITION as MAX_POSITION;
 pub use crate::prepare::list::{
     BASIS as STEP_BASIS, KEPT as STEP_KEPT, ROPE as STEP_ROPE, WEIGHTS as STEP_WEIGHTS,
 };
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
+
+/// Steps as a header has them, their number first.
+pub fn steps(steps: &[Step]) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    crate::prepare::write(steps, &mut out)?;
+    Ok(out)
+}
+
+/// Checks that steps are such as stand before the levels of a tensor of so many rows and columns.
+pub fn check_steps(steps: &[Step], rows: usize, cols: usize) -> Result<()> {
+    crate::prepare::fit(steps, rows, cols)
+}
+
+/// Checks that steps can be done to such a tensor.
+pub fn check_encode_steps(steps: &[Step], rows: usize, cols: usize) -> Result<()> {
+    crate::prepare::check(steps, rows, cols)
+}
+
+/// The steps of a blob whose tensor has so many columns, with the bases that they name.
+pub fn resolve_steps(mut steps: Vec<Step>, bases: &[Arc<Basis>], cols: usize) -> Result<Vec<Step>> {
+    crate::prepare::resolve(&mut steps, bases, cols)?;
+    Ok(steps)
+}
+
+/// What a lossy goal for a tensor asks of what steps make of it; nothing if the squared error that no codec behind them can make
+/// good, `lost`, is too much for it already. `variance` is asked for that of the tensor, if it matters.
+///
+/// Steps keep squared errors as they are, but for weights and bases that are not orthonormal, whose errors count as weighted,
+/// and differences, whose errors add up.
+pub fn goal_behind(
+    steps: &[Step],
+    goal: Goal,
+    (rows, cols): (usize, usize),
+    lost: f64,
+    variance: impl FnOnce() -> Result<f64>,
+) -> Result<Option<Goal>> {
+    crate::rate::goal_behind(steps, goal, (rows, cols), lost, variance)
+}
+
+/// Variance of the finite values of a tensor about their mean.
+pub fn variance(view: &TensorView<'_>) -> Result<f64> {
+    crate::rate::variance(view, &Workers::here())
+}
 
 /// Whether this crate undoes preparation steps of a number.
 pub fn knows_step(id: u8) -> bool {

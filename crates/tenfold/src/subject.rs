@@ -36,7 +36,7 @@ impl<'a> Subject<'a> {
     /// A tensor and the steps of some options.
     pub fn new(view: &TensorView<'a>, options: &EncodeOptions) -> Result<Self> {
         options.validate()?;
-        prepare::check(&options.steps, view)?;
+        prepare::check(&options.steps, view.rows(), view.cols())?;
         Ok(Subject { view: *view, steps: options.steps.clone(), prepared: OnceLock::new() })
     }
 
@@ -54,10 +54,7 @@ impl<'a> Subject<'a> {
             self.view.len(),
             options,
             || lossless::encode(&self.view, options.lane_values, &workers),
-            || match Target::of(options.goal, &self.view) {
-                Some(target) => self.lossy(options, &workers, target),
-                None => Ok(Outcome::Failed(None)),
-            },
+            || self.lossy(options, &workers),
         )
     }
 
@@ -85,46 +82,27 @@ impl<'a> Subject<'a> {
         Ok(self.prepared.get_or_init(|| prepared))
     }
 
-    fn lossy(&self, options: &EncodeOptions, workers: &Workers, target: Target) -> Result<Outcome> {
+    fn lossy(&self, options: &EncodeOptions, workers: &Workers) -> Result<Outcome> {
         let view = &self.view;
         if self.steps.is_empty() {
+            let Some(target) = Target::of(options.goal, view) else {
+                return Ok(Outcome::Failed(None));
+            };
             return rate::encode(view, &Label::new(view, &[])?, options, workers, target);
         }
         let prepared = self.prepared(workers)?;
         if !prepared.finite {
             return Ok(Outcome::Failed(None));
         }
-        let Some(target) = self.target(prepared.lost, workers, target)? else {
+        let size = (view.rows(), view.cols());
+        let goal = rate::goal_behind(&self.steps, options.goal, size, prepared.lost, || {
+            rate::variance(view, workers)
+        })?;
+        let Some(target) = goal.and_then(|goal| Target::of(goal, view)) else {
             return Ok(Outcome::Failed(None));
         };
         let label = Label::new(view, &prepared.steps)?;
         rate::encode(&prepared.view()?, &label, options, workers, target)
-    }
-
-    /// What a goal for the tensor asks of the tensor as it is prepared; nothing if the error that cannot be made good, `lost`,
-    /// is too much for it already. Steps keep squared errors as they are, but for weights and bases that are not
-    /// orthonormal, whose errors count as weighted, and differences, whose errors add up.
-    fn target(&self, lost: f64, workers: &Workers, target: Target) -> Result<Option<Target>> {
-        let (view, steps) = (&self.view, &self.steps);
-        let weighted = steps.iter().any(|s| match s {
-            Step::Weights(_) => true,
-            Step::Basis(b) => !b.basis().is_some_and(|b| b.is_orthonormal()),
-            _ => false,
-        });
-        let growth = rate::growth(steps, view.rows());
-        // The squared error of all values, shared out among those that are coded.
-        let left = |mse: f64| {
-            let coded = view.rows() * prepare::width_of(steps, view.cols());
-            let mse = (mse / growth * view.len() as f64 - lost) / coded as f64;
-            (mse > 0.0).then_some(Target::Mse(mse))
-        };
-        Ok(match target {
-            Target::Nmse(v) if weighted => Some(Target::Nmse(v / growth)),
-            Target::Mse(v) if weighted => Some(Target::Mse(v / growth)),
-            Target::Nmse(v) => left(v * rate::variance(view, workers)?),
-            Target::Mse(v) => left(v),
-            t => Some(t),
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! cuBLAS, loaded when a product is first asked for: nothing of it is needed to build, and only a basis needs it to run.
+//! cuBLASLt, loaded when a product is first asked for: nothing of it is needed to build, and only a basis needs it to run.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,51 +9,98 @@ use crate::error::{Error, Result};
 
 /// What the library is called, the newest first.
 const NAMES: [&str; 6] = [
-    "libcublas.so.13",
-    "libcublas.so.12",
-    "libcublas.so.11",
-    "libcublas.so",
-    "cublas64_13.dll",
-    "cublas64_12.dll",
+    "libcublasLt.so.13",
+    "libcublasLt.so.12",
+    "libcublasLt.so.11",
+    "libcublasLt.so",
+    "cublasLt64_13.dll",
+    "cublasLt64_12.dll",
 ];
 
-/// Numbers of cuBLAS's header.
-const NO_TRANSPOSE: c_int = 0;
+/// Numbers of the library's header.
 const R_32F: c_int = 0;
 const R_16BF: c_int = 14;
 const COMPUTE_32F: c_int = 68;
-const ALGORITHM: c_int = -1;
+const DESCRIPTION_EPILOGUE: c_int = 7;
+const DESCRIPTION_BIAS: c_int = 8;
+const EPILOGUE_BIAS: c_int = 4;
+const PREFERENCE_WORKSPACE: c_int = 1;
+const PREFERENCE_ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
 
-type Handle = *mut c_void;
-type Gemm = unsafe extern "C" fn(
-    Handle,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
+/// What matrices start at multiples of.
+const ALIGNMENT: u32 = 16;
+
+/// Ways to make a product that are remembered.
+const REMEMBERED: usize = 16;
+
+type Opaque = *mut c_void;
+type Set = unsafe extern "C" fn(Opaque, c_int, *const c_void, usize) -> c_int;
+type Destroy = unsafe extern "C" fn(Opaque) -> c_int;
+
+/// A way to make products of one shape, as the library found it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Found {
+    algorithm: [u64; 8],
+    workspace: usize,
+    state: c_int,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+type Matmul = unsafe extern "C" fn(
+    Opaque,
+    Opaque,
     *const c_void,
     *const c_void,
-    c_int,
-    c_int,
+    Opaque,
     *const c_void,
-    c_int,
-    c_int,
+    Opaque,
     *const c_void,
+    *const c_void,
+    Opaque,
     *mut c_void,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
+    Opaque,
+    *const [u64; 8],
+    *mut c_void,
+    usize,
+    Opaque,
 ) -> c_int;
+
+/// What a way to make a product depends on.
+type Kind = (usize, usize, usize, Matrix, Matrix, bool, usize);
+
+/// The library's functions.
+struct Functions {
+    describe: unsafe extern "C" fn(*mut Opaque, c_int, c_int) -> c_int,
+    describe_more: Set,
+    forget_description: Destroy,
+    layout: unsafe extern "C" fn(*mut Opaque, c_int, u64, u64, i64) -> c_int,
+    forget_layout: Destroy,
+    prefer: unsafe extern "C" fn(*mut Opaque) -> c_int,
+    prefer_more: Set,
+    forget_preference: Destroy,
+    find: unsafe extern "C" fn(
+        Opaque,
+        Opaque,
+        Opaque,
+        Opaque,
+        Opaque,
+        Opaque,
+        Opaque,
+        c_int,
+        *mut Found,
+        *mut c_int,
+    ) -> c_int,
+    multiply: Matmul,
+    destroy: Destroy,
+}
 
 /// A handle of the library. One caller at a time.
 pub(crate) struct Cublas {
-    handle: Handle,
-    destroy: unsafe extern "C" fn(Handle) -> c_int,
-    set_stream: unsafe extern "C" fn(Handle, *mut c_void) -> c_int,
-    set_workspace: unsafe extern "C" fn(Handle, *mut c_void, usize) -> c_int,
-    gemm: Gemm,
+    handle: Opaque,
+    functions: Functions,
+    known: Vec<(Kind, Found)>,
     /// Keeps the functions where they are.
     _library: Library,
 }
@@ -68,75 +115,179 @@ fn check(what: &'static str, code: c_int) -> Result<()> {
     }
 }
 
+/// Something that the library made, given back when dropped.
+struct Made {
+    what: Opaque,
+    forget: Destroy,
+}
+
+impl Made {
+    fn new(name: &'static str, forget: Destroy, make: impl FnOnce(*mut Opaque) -> c_int) -> Result<Made> {
+        let mut what = std::ptr::null_mut();
+        check(name, make(&mut what))?;
+        Ok(Made { what, forget })
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // SAFETY: made by the library. Errors have nowhere to go.
+        unsafe { (self.forget)(self.what) };
+    }
+}
+
+fn number(kind: Matrix) -> c_int {
+    match kind {
+        Matrix::Bf16 => R_16BF,
+        Matrix::F32 => R_32F,
+    }
+}
+
+/// A product as the library is told of it. It counts by columns, so that all is transposed: the right matrix comes first.
+struct Described {
+    description: Made,
+    right: Made,
+    left: Made,
+    out: Made,
+}
+
+impl Described {
+    fn new(f: &Functions, p: &Product) -> Result<Described> {
+        let (rows, inner, columns) = (p.rows as u64, p.inner as u64, p.columns as u64);
+        // SAFETY: places for what is made; attributes are of the sizes that the library expects.
+        unsafe {
+            let description = Made::new("describing a product", f.forget_description, |to| {
+                (f.describe)(to, COMPUTE_32F, R_32F)
+            })?;
+            if p.bias != 0 {
+                let epilogue = EPILOGUE_BIAS;
+                let set = |what: c_int, from: *const c_void, len: usize| {
+                    check("describing a product", (f.describe_more)(description.what, what, from, len))
+                };
+                set(DESCRIPTION_EPILOGUE, (&raw const epilogue).cast(), size_of::<c_int>())?;
+                set(DESCRIPTION_BIAS, (&raw const p.bias).cast(), size_of::<u64>())?;
+            }
+            let layout = |kind: Matrix, long: u64, wide: u64| {
+                Made::new("describing a matrix", f.forget_layout, |to| {
+                    (f.layout)(to, number(kind), long, wide, long as i64)
+                })
+            };
+            let (right, left) = (layout(p.of, columns, inner)?, layout(p.of, inner, rows)?);
+            Ok(Described { description, right, left, out: layout(p.out, columns, rows)? })
+        }
+    }
+}
+
 impl Cublas {
     /// Loads the library; the device's context is current.
     pub(crate) fn open() -> Result<Cublas> {
-        // SAFETY: cuBLAS, whose initialisers do no harm.
+        // SAFETY: cuBLASLt, whose initialisers do no harm.
         let library = NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok());
         let library = library.ok_or_else(|| {
-            Error::NoDevice("a basis needs cuBLAS, which is not installed: no libcublas.so.13 or .12".into())
+            Error::NoDevice(
+                "a basis needs cuBLAS, which is not installed: no libcublasLt.so.13 or .12".into(),
+            )
         })?;
         fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T> {
-            // SAFETY: `T` is the function's type in cublas_v2.h.
+            // SAFETY: `T` is the function's type in cublasLt.h.
             let found = unsafe { library.get::<T>(name.as_bytes()) };
             found.map(|s| *s).map_err(|e| Error::NoDevice(format!("cuBLAS has no {name}: {e}")))
         }
-        let create: unsafe extern "C" fn(*mut Handle) -> c_int = symbol(&library, "cublasCreate_v2")?;
-        let mut cublas = Cublas {
-            handle: std::ptr::null_mut(),
-            destroy: symbol(&library, "cublasDestroy_v2")?,
-            set_stream: symbol(&library, "cublasSetStream_v2")?,
-            set_workspace: symbol(&library, "cublasSetWorkspace_v2")?,
-            gemm: symbol(&library, "cublasGemmEx")?,
-            _library: library,
+        let create: unsafe extern "C" fn(*mut Opaque) -> c_int = symbol(&library, "cublasLtCreate")?;
+        let functions = Functions {
+            describe: symbol(&library, "cublasLtMatmulDescCreate")?,
+            describe_more: symbol(&library, "cublasLtMatmulDescSetAttribute")?,
+            forget_description: symbol(&library, "cublasLtMatmulDescDestroy")?,
+            layout: symbol(&library, "cublasLtMatrixLayoutCreate")?,
+            forget_layout: symbol(&library, "cublasLtMatrixLayoutDestroy")?,
+            prefer: symbol(&library, "cublasLtMatmulPreferenceCreate")?,
+            prefer_more: symbol(&library, "cublasLtMatmulPreferenceSetAttribute")?,
+            forget_preference: symbol(&library, "cublasLtMatmulPreferenceDestroy")?,
+            find: symbol(&library, "cublasLtMatmulAlgoGetHeuristic")?,
+            multiply: symbol(&library, "cublasLtMatmul")?,
+            destroy: symbol(&library, "cublasLtDestroy")?,
         };
+        let mut handle = std::ptr::null_mut();
         // SAFETY: a place for a handle.
-        check("opening cuBLAS", unsafe { create(&mut cublas.handle) })?;
-        Ok(cublas)
+        check("opening cuBLAS", unsafe { create(&mut handle) })?;
+        Ok(Cublas { handle, functions, known: Vec::new(), _library: library })
+    }
+
+    /// The way to make a product: the one of last time, or what the library thinks best.
+    fn way(&mut self, p: &Product, described: &Described) -> Result<Found> {
+        let kind = (p.rows, p.inner, p.columns, p.of, p.out, p.bias != 0, p.workspace.len);
+        if let Some((_, found)) = self.known.iter().find(|(k, _)| *k == kind) {
+            return Ok(*found);
+        }
+        let f = &self.functions;
+        let (room, alignment) = (p.workspace.len as u64, ALIGNMENT);
+        let mut found = Found { algorithm: [0; 8], workspace: 0, state: 0, waves: 0.0, reserved: [0; 4] };
+        let mut count = 0;
+        // SAFETY: places for what is made and found, one of the latter.
+        unsafe {
+            let preference = Made::new("asking for a product", f.forget_preference, |to| (f.prefer)(to))?;
+            let set = |what: c_int, from: *const c_void, len: usize| {
+                check("asking for a product", (f.prefer_more)(preference.what, what, from, len))
+            };
+            set(PREFERENCE_WORKSPACE, (&raw const room).cast(), size_of::<u64>())?;
+            for what in PREFERENCE_ALIGNMENTS {
+                set(what, (&raw const alignment).cast(), size_of::<u32>())?;
+            }
+            let code = (f.find)(
+                self.handle,
+                described.description.what,
+                described.right.what,
+                described.left.what,
+                described.out.what,
+                described.out.what,
+                preference.what,
+                1,
+                &mut found,
+                &mut count,
+            );
+            check("finding a way to a product", code)?;
+        }
+        if count == 0 || found.state != 0 || found.workspace > p.workspace.len {
+            let reason = format!("cuBLAS knows no way for {} × {} × {}", p.rows, p.inner, p.columns);
+            return Err(Error::Driver { what: "a product", reason });
+        }
+        if self.known.len() == REMEMBERED {
+            self.known.remove(0);
+        }
+        self.known.push((kind, found));
+        Ok(found)
     }
 
     /// Queues a product.
     ///
     /// # Safety
     /// As for [`super::Driver::multiply`]; the context is current.
-    pub(crate) unsafe fn multiply(&mut self, product: &Product, stream: Stream) -> Result<()> {
-        let size = |n: usize| {
-            c_int::try_from(n).map_err(|_| Error::InvalidArgument("a product too large for cuBLAS".into()))
-        };
-        let (rows, inner, columns) = (size(product.rows)?, size(product.inner)?, size(product.columns)?);
-        let (alpha, beta) = (1f32, if product.add { 1f32 } else { 0f32 });
-        let kind = match product.out {
-            Matrix::Bf16 => R_16BF,
-            Matrix::F32 => R_32F,
-        };
-        let (scratch, len) = (product.workspace.address as *mut c_void, product.workspace.len);
-        // SAFETY: the caller's. cuBLAS counts by columns, so that all is transposed: the right matrix comes first.
-        unsafe {
-            check("giving cuBLAS a stream", (self.set_stream)(self.handle, stream.0))?;
-            check("giving cuBLAS a workspace", (self.set_workspace)(self.handle, scratch, len))?;
-            let code = (self.gemm)(
+    pub(crate) unsafe fn multiply(&mut self, p: &Product, stream: Stream) -> Result<()> {
+        let described = Described::new(&self.functions, p)?;
+        let found = self.way(p, &described)?;
+        let (alpha, beta) = (1f32, 0f32);
+        // SAFETY: the caller's.
+        let code = unsafe {
+            (self.functions.multiply)(
                 self.handle,
-                NO_TRANSPOSE,
-                NO_TRANSPOSE,
-                columns,
-                rows,
-                inner,
+                described.description.what,
                 (&raw const alpha).cast(),
-                product.right as *const c_void,
-                R_16BF,
-                columns,
-                product.left as *const c_void,
-                R_16BF,
-                inner,
+                p.right as *const c_void,
+                described.right.what,
+                p.left as *const c_void,
+                described.left.what,
                 (&raw const beta).cast(),
-                product.to as *mut c_void,
-                kind,
-                columns,
-                COMPUTE_32F,
-                ALGORITHM,
-            );
-            check("a product", code)
-        }
+                p.to as *const c_void,
+                described.out.what,
+                p.to as *mut c_void,
+                described.out.what,
+                &found.algorithm,
+                p.workspace.address as *mut c_void,
+                p.workspace.len,
+                stream.0,
+            )
+        };
+        check("a product", code)
     }
 }
 
@@ -144,7 +295,7 @@ impl Drop for Cublas {
     fn drop(&mut self) {
         if !self.handle.is_null() {
             // SAFETY: made by `open`. Errors have nowhere to go.
-            unsafe { (self.destroy)(self.handle) };
+            unsafe { (self.functions.destroy)(self.handle) };
         }
     }
 }

@@ -158,28 +158,29 @@ impl Driver for Emulated {
     }
 
     unsafe fn multiply(&self, p: &Product, _: Stream) -> Result<()> {
-        let wide = |b: u16| f32::from_bits(u32::from(b) << 16);
-        // SAFETY: see the trait; device addresses are host addresses here.
-        let (left, right) = unsafe {
-            let of = |at: u64, len: usize| std::slice::from_raw_parts(at as *const u16, len);
-            (of(p.left, p.rows * p.inner), of(p.right, p.inner * p.columns))
+        let read = |kind: Matrix, at: u64, i: usize| -> f32 {
+            // SAFETY: see the trait; device addresses are host addresses here.
+            unsafe {
+                match kind {
+                    Matrix::Bf16 => f32::from_bits(u32::from(*(at as *const u16).add(i)) << 16),
+                    Matrix::F32 => *(at as *const f32).add(i),
+                }
+            }
         };
         for i in 0..p.rows * p.columns {
             let (row, col) = (i / p.columns, i % p.columns);
-            let terms = left[row * p.inner..][..p.inner].iter().zip(right[col..].iter().step_by(p.columns));
-            let sum: f32 = terms.map(|(&a, &b)| wide(a) * wide(b)).sum();
+            let term =
+                |k: usize| read(p.of, p.left, row * p.inner + k) * read(p.of, p.right, k * p.columns + col);
+            let bias = if p.bias == 0 { 0.0 } else { read(p.out, p.bias, col) };
+            let sum = (0..p.inner).map(term).sum::<f32>() + bias;
             // SAFETY: as above.
             unsafe {
                 match p.out {
                     Matrix::Bf16 => {
-                        let to = (p.to as *mut u16).add(i);
-                        let bits = (sum + if p.add { wide(*to) } else { 0.0 }).to_bits();
-                        *to = ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16;
+                        let bits = sum.to_bits();
+                        *(p.to as *mut u16).add(i) = ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16;
                     }
-                    Matrix::F32 => {
-                        let to = (p.to as *mut f32).add(i);
-                        *to = sum + if p.add { *to } else { 0.0 };
-                    }
+                    Matrix::F32 => *(p.to as *mut f32).add(i) = sum,
                 }
             }
         }

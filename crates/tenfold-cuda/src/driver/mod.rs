@@ -71,14 +71,14 @@ impl Shape {
     }
 }
 
-/// What a product is made of.
+/// What a matrix is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Matrix {
     Bf16,
     F32,
 }
 
-/// A product of matrices of bf16, all of them row by row, added up in f32: `left` has `rows` rows and `right` has
+/// A product of two matrices, all of them row by row, added up in f32: `left` has `rows` rows and `right` has
 /// `inner`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Product {
@@ -88,9 +88,12 @@ pub(crate) struct Product {
     pub rows: usize,
     pub inner: usize,
     pub columns: usize,
+    /// Of the two.
+    pub of: Matrix,
+    /// Of what comes of them.
     pub out: Matrix,
-    /// Whether it is added to what is there.
-    pub add: bool,
+    /// A row that is added to every row, of the same kind as what comes of it; 0 for none.
+    pub bias: u64,
     /// Scratch memory of the library's, at a multiple of 256.
     pub workspace: DeviceSlice,
 }

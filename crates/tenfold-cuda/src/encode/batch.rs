@@ -92,6 +92,9 @@ impl EncodeBatch {
         let out = self.blobs.part(at(self.slot), self.slot)?;
         let mut request = EncodeRequest::new(tensor, self.dtype, &self.shape, out, self.options.clone());
         request.behind = self.behind.clone();
+        if let Some(positions) = request.behind.as_mut().and_then(|b| b.positions.as_mut()) {
+            positions.address += at(size_of::<u64>()) as u64;
+        }
         let values = request.check()?;
         if self.together {
             together::check(&request, values, self.tensor_stride == bytes)?;

@@ -105,11 +105,12 @@ impl Shapes {
         let write = shape(tiles, WRITE_SHARED, WRITE_WARP_SHARED)?;
         // A thread packs 32 bits of a list of scales at a time; a block more makes the tables.
         let (rows, width) = lists(job);
-        let words = (rows + width) * MAX_SCALE_BITS as usize / 32;
+        let words = ((rows + width) * MAX_SCALE_BITS as usize + job.steps_len as usize * 8) / 32;
         let blocks =
             |each: usize, most: u32| u32::try_from(words.div_ceil(each)).unwrap_or(most).clamp(1, most);
         let tables = Shape { grid: 1 + blocks(1024, TABLE_BLOCKS - 1), block: 1024, shared: 0, batch };
-        let cleared = SETS * 256 * 8 + STAGED + words * 4 + tiles * LEVELS_TILE_BYTES;
+        let cleared =
+            SETS * 256 * 8 + STAGED + job.steps_len as usize + words * 4 + tiles * LEVELS_TILE_BYTES;
         let clear = u32::try_from(cleared / CLEAR_BYTES).unwrap_or(u32::MAX).clamp(1, at_once);
         let clear = Shape { grid: clear, block: 256, shared: 0, batch };
         Ok(Shapes { clear, tables, search, pack, write })
@@ -137,6 +138,7 @@ pub(super) struct Layout {
     freq: usize,
     sums: usize,
     header: usize,
+    header_front: usize,
     header_room: usize,
     tiles: usize,
     lengths: usize,
@@ -156,8 +158,9 @@ impl Layout {
     pub(super) fn new(job: &Job, shapes: &Shapes, rate_len: usize) -> Layout {
         let (tiles, steps, values) = (job.tiles as usize, job.steps as usize, job.tile_values as usize);
         let (rows, width) = lists(job);
+        let header_front = STAGED + job.steps_len as usize;
         let header_room =
-            (STAGED + (rows + width).div_ceil(8) * MAX_SCALE_BITS as usize).next_multiple_of(16);
+            (header_front + (rows + width).div_ceil(8) * MAX_SCALE_BITS as usize).next_multiple_of(16);
         let slot_words = slot_words(values);
         let escape_room = (values / 64).clamp(32, ESCAPES);
         let groups = steps.div_ceil(4);
@@ -176,6 +179,7 @@ impl Layout {
             freq: pieces.take(SETS * 256, 4),
             sums: pieces.take(shapes.searchers(), 16),
             header: pieces.take(header_room, 1),
+            header_front,
             header_room,
             tiles: pieces.take(tiles, LEVELS_TILE_BYTES),
             lengths: pieces.take(tiles, 4),
@@ -217,7 +221,7 @@ impl Layout {
             measure: rate::measures(job.goal) as u32,
             header: at(self.header),
             header_room: self.header_room as u64,
-            header_front: STAGED as u64,
+            header_front: self.header_front as u64,
             header_len: at(self.said + size_of::<Status>()),
         }
     }

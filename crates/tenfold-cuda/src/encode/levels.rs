@@ -4,13 +4,13 @@
 //! once. A pass finds levels and counts their symbols, makes tables and header, packs every tile into a slot of its
 //! own, and writes the tiles to their places.
 
-use tenfold::format::Geometry;
+use tenfold::format::{FIXED, Geometry};
 use tenfold::{Dtype, Goal, TINY};
 
 use super::assemble::{self, Assembly, Each};
 use super::layout::{Layout, Pass, Shapes};
 use super::rate::{self, Job, Places};
-use super::{Batch, Call, EncodeRequest, MAX_STEPS, dims, lossless, together};
+use super::{Batch, Call, EncodeRequest, dims, lossless, together};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -72,14 +72,19 @@ pub(super) struct Encoder<'a> {
 /// What the host knows of a tensor.
 pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u32) -> Result<Job> {
     let mut shape = request.shape.clone();
-    let mut header_steps = [0; MAX_STEPS];
-    let (mut steps_len, mut dtype) = (0, request.dtype);
-    if let (Some(behind), Some(last)) = (&request.behind, shape.last_mut()) {
-        *last = behind.columns;
+    let mut dtype = request.dtype;
+    if let Some(behind) = &request.behind {
         dtype = behind.dtype;
-        steps_len = behind.steps.len().min(MAX_STEPS);
-        header_steps.iter_mut().zip(&behind.steps).for_each(|(to, &from)| *to = from);
+        if let Some(last) = shape.last_mut() {
+            *last = behind.columns;
+        }
     }
+    let steps = request.behind.as_ref().map_or(DeviceSlice::new(0, 0), |b| b.steps);
+    let steps_len = u32::try_from(steps.len)
+        .map_err(|_| Error::InvalidArgument("more bytes of preparation steps than a header has".into()))?;
+    let positions = request.behind.as_ref().and_then(|b| b.positions);
+    // Where steps start in a header.
+    let start = FIXED + shape.iter().map(|&d| varint_len(d as u64)).sum::<usize>();
     // Goals speak of the tensor that the header is of.
     let (goal, target) =
         rate::goal_of(request.options.goal, shape.iter().map(|&d| d as u64).product(), dtype)
@@ -107,10 +112,18 @@ pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u
         dims: request.shape.len() as u32,
         shape: dims(&shape),
         header_dtype: dtype.id() as u32,
-        steps_len: steps_len as u32,
-        header_steps,
+        steps_len,
+        header_steps: steps.address,
         scales: request.behind.as_ref().map_or(0, |b| b.scales),
+        positions: Each { first: positions.map_or(0, |p| p.address), apart: size_of::<u64>() as u64 },
+        position_at: positions.map_or(0, |p| start + p.at) as u32,
+        length_at: positions.map_or(0, |p| start + p.length_at) as u32,
     })
+}
+
+/// Bytes of a number as headers have it.
+fn varint_len(v: u64) -> usize {
+    (64 - v.leading_zeros()).div_ceil(7).max(1) as usize
 }
 
 /// Everything that is decided before a workspace is there.

@@ -37,7 +37,7 @@ pub struct EncodeRequest {
     /// Where the blob goes, at an address that is a multiple of 16. [`tenfold::max_encoded_len`] bytes always
     /// suffice; if fewer do not, the status says how many are needed and nothing after the end was touched.
     pub out: DeviceSlice,
-    /// What to reach. Threads mean nothing here; preparation steps are refused.
+    /// What to reach. Threads mean nothing here; preparation steps are refused, see [`DeviceChain`](crate::DeviceChain).
     pub options: EncodeOptions,
     /// What the header says where the tensor is what preparation steps made of another.
     pub(crate) behind: Option<Behind>,
@@ -48,14 +48,25 @@ pub struct EncodeRequest {
 pub(crate) struct Behind {
     pub dtype: Dtype,
     pub columns: usize,
-    /// The steps as a header has them, their number first; [`MAX_STEPS`] bytes at most.
-    pub steps: Vec<u8>,
+    /// The steps as a header has them, their number first.
+    pub steps: DeviceSlice,
     /// Where the scales of the last one's columns are, a byte each; 0 for none.
     pub scales: u64,
+    /// Positions of a batch's tensors, if each has its own among the steps.
+    pub positions: Option<Positions>,
 }
 
-/// Room for steps in the kernels' arguments.
-pub(crate) const MAX_STEPS: usize = 40;
+/// First positions of tensors: as many u64 as there are tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Positions {
+    pub address: u64,
+    /// Bytes of the steps before the position, which stands in place of one, and before the length of its step.
+    pub at: usize,
+    pub length_at: usize,
+}
+
+/// Bytes of steps that a thread writes by itself.
+pub(crate) const FEW_STEPS: usize = 96;
 
 impl EncodeRequest {
     /// A tensor, where its blob goes, and what to reach.
@@ -101,7 +112,7 @@ pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
     options.validate()?;
     if let Some(step) = options.steps.first() {
         return Err(Error::InvalidArgument(format!(
-            "preparation steps ({}; importance makes such) are encoded on the CPU so far; a device decodes them",
+            "preparation steps ({}; importance makes such) are for a chain on the device: encode_prepared",
             step.name()
         )));
     }

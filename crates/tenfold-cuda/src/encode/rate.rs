@@ -5,7 +5,6 @@
 
 use tenfold::{Dtype, Goal};
 
-use super::MAX_STEPS;
 use super::assemble::Each;
 use crate::constants::{MAX_DIMS, RATE_BYTES, TRIAL_NARROW_SHARED, TRIAL_SHARED};
 use crate::device::Device;
@@ -94,9 +93,13 @@ pub(super) struct Job {
     /// Dtype of the header, and its steps with their number; no bytes for none.
     pub header_dtype: u32,
     pub steps_len: u32,
-    pub header_steps: [u8; MAX_STEPS],
+    pub header_steps: u64,
     /// Scales of the columns that the last of them knows, a byte each; 0 for none.
     pub scales: u64,
+    /// Each tensor's own position among the steps, or none, and where in the header it and the length of its step are.
+    pub positions: Each,
+    pub position_at: u32,
+    pub length_at: u32,
 }
 
 /// A goal's number and what is to be reached: bytes, an error, a step or a bound. None for a lossless blob.

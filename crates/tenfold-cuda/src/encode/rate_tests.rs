@@ -82,8 +82,11 @@ impl Bench {
             shape: [0; MAX_DIMS],
             header_dtype: sample.dtype.id() as u32,
             steps_len: 0,
-            header_steps: [0; MAX_STEPS],
+            header_steps: 0,
             scales: 0,
+            positions: Each::one(0),
+            position_at: 0,
+            length_at: 0,
         };
         let plan = Buffer::new(&device, PLAN_BYTES).unwrap();
         let status = Buffer::from_slice(&device, &[0; size_of::<Status>()]).unwrap();

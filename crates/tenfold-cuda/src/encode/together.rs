@@ -65,6 +65,7 @@ fn whole(job: &Job, count: u64) -> (Job, Job) {
     let mut all = *job;
     all.data = Each::one(job.data.first);
     all.out = Each::one(job.out.first);
+    all.positions = Each::one(0);
     all.values = job.values.saturating_mul(count);
     all.tiles = job.tiles.saturating_mul(count);
     if matches!(job.goal, rate::GOAL_BYTES | rate::GOAL_CAP) {

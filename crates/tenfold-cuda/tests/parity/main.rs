@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod batch;
+mod chain;
 #[path = "../../../tenfold/tests/common/mod.rs"]
 mod common;
 mod corruption;
@@ -38,6 +39,7 @@ fn main() {
         decode::cases(),
         corruption::cases(),
         prepared::cases(),
+        chain::cases(),
         faults::cases(),
         encode_lossless::cases(),
         encode_lossy::cases(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenfold::prepare::{Basis, Rotation, Step};
+use tenfold::prepare::{Basis, Pairing, Positions, Rope, Rotation, Scaling, Step};
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, ErrorKind, Goal, TensorView};
 use tenfold_cuda::{
     Buffer, Code, DecodeRequest, DecodeSettings, DeviceBasis, DeviceSlice, EncodePages, Status, Stream,
@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         ("pages: blobs of a device".into(), encoded),
         ("pages: caps are kept to".into(), caps),
         ("pages: one plan for all".into(), together),
+        ("pages: keys before their rotary positions".into(), keys),
         ("pages: what is refused".into(), refused),
     ]
 }
@@ -29,7 +30,7 @@ pub fn cases() -> Vec<Case> {
 const BOUND: f64 = 1.0 / 128.0;
 
 /// Orthonormal vectors, means, and deviations that fall.
-fn basis(cols: usize, rank: usize, scaled: bool, seed: u64) -> Arc<Basis> {
+pub fn basis(cols: usize, rank: usize, scaled: bool, seed: u64) -> Arc<Basis> {
     let mut r = Random::new(seed);
     let mut vectors: Vec<Vec<f64>> = Vec::new();
     while vectors.len() < rank {
@@ -188,7 +189,7 @@ fn encode_on(
     pages: &[Vec<u8>],
     options: EncodeOptions,
 ) -> Vec<Result<Vec<u8>, Status>> {
-    encode_with(subject, basis, pages, options, false)
+    encode_with(subject, basis, pages, options, false, None)
 }
 
 fn encode_with(
@@ -197,6 +198,7 @@ fn encode_with(
     pages: &[Vec<u8>],
     options: EncodeOptions,
     together: bool,
+    positions: Option<&[u64]>,
 ) -> Vec<Result<Vec<u8>, Status>> {
     let device = subject.device();
     let all = Buffer::from_slice(device, &pages.concat()).unwrap();
@@ -204,8 +206,13 @@ fn encode_with(
     let slot = pages[0].len() * 2 + 4096;
     let blobs = Buffer::new(device, slot * pages.len()).unwrap();
     let said = Buffer::new(device, 16 * pages.len()).unwrap();
-    let request =
+    let mut request =
         EncodePages::new(pages.len(), rows, all.slice(), blobs.slice(), options).with_together(together);
+    let positions = positions.map(|p| p.iter().flat_map(|p| p.to_le_bytes()).collect::<Vec<u8>>());
+    let positions = positions.map(|p| Buffer::from_slice(device, &p).unwrap());
+    if let Some(positions) = &positions {
+        request = request.with_positions(positions.slice());
+    }
     let slot = request.slot();
     let len = encode_pages_workspace_len(basis, &request).unwrap();
     let workspace = Buffer::new(device, len.next_multiple_of(4096)).unwrap();
@@ -308,8 +315,8 @@ fn refused(subject: &Subject) {
     hold(&found[..16 * 48], &wanted, 48, "first");
     hold(&found[5 * 16 * 48..], &wanted, 48, "last");
     // Without a basis the blob is not decoded at all.
-    let error = subject.engine().decode(&good, &DecodeOptions::default().with_bases(vec![mine])).unwrap_err();
-    assert_eq!(error.kind(), Unsupported);
+    let error = subject.engine().decode(&good, &DecodeOptions::default()).unwrap_err();
+    assert!(matches!(error, tenfold::Error::MissingBasis { .. }));
 }
 
 fn together(subject: &Subject) {
@@ -334,7 +341,7 @@ fn together(subject: &Subject) {
     {
         let options = EncodeOptions::new(goal).with_effort(Effort::Fast);
         let own = encode_on(subject, &on_device, &pages, options.clone());
-        let made = encode_with(subject, &on_device, &pages, options, true);
+        let made = encode_with(subject, &on_device, &pages, options, true, None);
         for (i, made) in made.iter().enumerate() {
             if i == 3 {
                 assert_eq!(made.as_ref().unwrap_err().code, Code::NotFinite as u32);
@@ -375,7 +382,7 @@ fn together(subject: &Subject) {
 
     // A cap that a header alone exceeds, and what no plan for many is made for.
     let options = EncodeOptions::new(Goal::MaxBytes(40)).with_effort(Effort::Fast);
-    let made = encode_with(subject, &on_device, &pages[..2], options, true);
+    let made = encode_with(subject, &on_device, &pages[..2], options, true, None);
     assert!(made.iter().all(|m| m.as_ref().unwrap_err().code == Code::DoesNotFit as u32));
     let all = Buffer::from_slice(subject.device(), &pages[..2].concat()).unwrap();
     let blobs = Buffer::new(subject.device(), 2 * bytes + 4096).unwrap();
@@ -391,4 +398,99 @@ fn together(subject: &Subject) {
         let error = encode_pages_workspace_len(basis, &request).unwrap_err();
         assert!(error.to_string().contains("planned together"), "{error}");
     }
+}
+
+/// Rotary embeddings for heads of 16 columns.
+fn ropes() -> [Rope; 3] {
+    let llama3 = Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192.0 };
+    [
+        Rope::new(16, 10_000.0).unwrap(),
+        Rope::new(16, 500_000.0).unwrap().with_scaling(llama3).unwrap(),
+        Rope::new(16, 1e4).unwrap().with_pairing(Pairing::Neighbours).with_turned(12).unwrap(),
+    ]
+}
+
+fn keys(subject: &Subject) {
+    let (rows, cols, rank, count) = if subject.is_real() { sizes(subject) } else { (64, 48, 32, 6) };
+    let basis = basis(cols, rank, true, 1);
+    // Positions of one byte up to five, so that headers differ in length.
+    let near = [0u64, 127, 128, 16_384, 1 << 31, 1 << 32];
+    let positions: Vec<u64> = (0..count).map(|i| near[i % near.len()]).collect();
+    for rope in ropes() {
+        let on_device = DeviceBasis::new(subject.device(), &basis).unwrap().with_rope(&rope).unwrap();
+        let at = |first: u64| rope.clone().with_positions(Positions::From(first)).unwrap();
+        let mut pages = Vec::new();
+        for (i, &first) in positions.iter().enumerate() {
+            let mut reals = to_reals(Dtype::Bf16, &page(&basis, rows, 300 + i as u64 % 6));
+            at(first).inverse(&mut reals, cols, 0);
+            pages.push(to_bytes(Dtype::Bf16, &reals));
+        }
+        let cpu = |i: usize, goal: Goal| {
+            let shape = [rows, cols];
+            let view = TensorView::new(Dtype::Bf16, &shape, &pages[i]).unwrap();
+            let steps = vec![Step::Rope(at(positions[i])), Step::Basis(Rotation::named(&basis))];
+            let options = EncodeOptions::new(goal).with_effort(Effort::Fast).with_steps(steps);
+            tenfold::encode(&view, &options).unwrap()
+        };
+        // What the CPU wrote.
+        let few: Vec<Vec<u8>> = (0..6).map(|i| cpu(i, Goal::Step(0.1))).collect();
+        let (said, found) = decode_on(subject, &on_device, &few, rows);
+        said.iter().for_each(|s| s.check().unwrap());
+        for (found, blob) in found.chunks(rows * cols).zip(&few) {
+            hold(found, &decoded(&basis, blob), cols, "rows of the CPU's keys");
+        }
+        // What the device writes, by a plan each and by one for all.
+        for (together, goal) in
+            [(false, Goal::Step(0.2)), (true, Goal::Step(0.2)), (true, Goal::MaxBytes(rows * cols / 2))]
+        {
+            let options = EncodeOptions::new(goal).with_effort(Effort::Fast);
+            let made = encode_with(subject, &on_device, &pages, options, together, Some(&positions));
+            let blobs: Vec<Vec<u8>> =
+                made.into_iter().map(|b| b.unwrap_or_else(|s| panic!("{:?}", s.check()))).collect();
+            for (i, blob) in blobs.iter().enumerate().take(6) {
+                let info = tenfold::inspect(blob).unwrap();
+                assert_eq!(info.steps[0], Step::Rope(at(positions[i])));
+                if let Goal::MaxBytes(cap) = goal {
+                    assert!(blob.len() <= cap, "page {i}: {} bytes of {cap}", blob.len());
+                }
+                let ours = nmse(&pages[i], &decoded(&basis, &cpu(i, goal)));
+                let found = nmse(&pages[i], &decoded(&basis, blob));
+                let worse = if subject.is_real() { 1.1 } else { 1.3 };
+                assert!(found <= ours * worse + 1e-5, "page {i}, {goal:?}: nmse {found:.6}, not {ours:.6}");
+            }
+            let (said, found) = decode_on(subject, &on_device, &blobs, rows);
+            said.iter().for_each(|s| s.check().unwrap());
+            for (found, blob) in found.chunks(rows * cols).zip(&blobs).take(6) {
+                hold(found, &decoded(&basis, blob), cols, "rows of the device's keys");
+            }
+        }
+        // Blobs of other rotary positions, or of none, and the other way round.
+        let other = DeviceBasis::new(subject.device(), &basis).unwrap();
+        let other = other.with_rope(&Rope::new(16, 20_000.0).unwrap()).unwrap();
+        let plain = DeviceBasis::new(subject.device(), &basis).unwrap();
+        let without = on_cpu(&basis, &pages[0], Goal::Step(0.1), Effort::Fast);
+        for (basis, blob) in [(&other, &few[1]), (&plain, &few[1]), (&on_device, &without)] {
+            let said = decode_on(subject, basis, std::slice::from_ref(blob), rows).0[0];
+            assert_eq!(said.code, Code::OtherRope as u32);
+            assert_eq!(said.check().unwrap_err().kind(), ErrorKind::Caller);
+        }
+    }
+    // Positions that are missing, or that nobody asked for; heads that do not fit.
+    let plain = DeviceBasis::new(subject.device(), &basis).unwrap();
+    let turned = DeviceBasis::new(subject.device(), &basis).unwrap().with_rope(&ropes()[0]).unwrap();
+    let request = |positions: Option<DeviceSlice>| {
+        let options = EncodeOptions::new(Goal::Step(0.1));
+        let request =
+            EncodePages::new(1, rows, DeviceSlice::new(0, 0), DeviceSlice::new(0, 1 << 20), options);
+        positions.map_or(request.clone(), |p| request.with_positions(p))
+    };
+    let error = encode_pages_workspace_len(&turned, &request(None)).unwrap_err();
+    assert!(error.to_string().contains("need the positions"), "{error}");
+    let given = request(Some(DeviceSlice::new(256, 8)));
+    let error = encode_pages_workspace_len(&plain, &given).unwrap_err();
+    assert!(error.to_string().contains("was not told"), "{error}");
+    let short = request(Some(DeviceSlice::new(256, 4)));
+    assert!(encode_pages_workspace_len(&turned, &short).is_err());
+    let error = plain.with_rope(&Rope::new(10, 1e4).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("do not divide"), "{error}");
 }

@@ -20,7 +20,6 @@ pub fn cases() -> Vec<Case> {
         ("prepared: kept elements by the thousand".into(), kept),
         ("prepared: flipped bits".into(), flips),
         ("prepared: steps that are not as they must be".into(), wrong_steps),
-        ("prepared: a device does not encode".into(), refused),
     ]
 }
 
@@ -321,7 +320,7 @@ fn wrong_steps(subject: &Subject) {
         same_error("first id", &|b| b[kept.start] = id);
         same_error("last id", &|b| b[second.start] = id);
     }
-    // Steps that are undone on the CPU alone are refused by their number, whatever they hold.
+    // Steps that are undone by a chain are refused by their number where there is none, whatever they hold.
     for id in (1..=9).filter(|&id| format::knows_step(id)) {
         let known = [format::STEP_KEPT, format::STEP_WEIGHTS].contains(&id);
         if !known {
@@ -368,14 +367,4 @@ fn wrong_steps(subject: &Subject) {
     bytes[format::FIXED + 2] = 1;
     seal(&mut bytes, tenfold::inspect(&planes).unwrap().tiles as usize);
     compare(subject, "before planes", &bytes);
-}
-
-fn refused(subject: &Subject) {
-    let sample = Sample::of(Dtype::F32, &[16, 16], Kind::Gaussian, 1);
-    for goal in [Goal::Bits(3.0), Goal::Lossless] {
-        let options = EncodeOptions::new(goal).with_steps(all_chains(&[16, 16], 9, 1)[0].clone());
-        let error = subject.engine().encode(&sample.view(), &options).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Caller);
-        assert!(error.to_string().contains("on the CPU"), "{error}");
-    }
 }

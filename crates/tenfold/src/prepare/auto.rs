@@ -14,7 +14,7 @@ use crate::workers::Workers;
 /// quantise, the answer is the first.
 pub fn choose(view: &TensorView<'_>, options: &EncodeOptions, chains: &[Vec<Step>]) -> Result<Vec<Step>> {
     options.validate()?;
-    chains.iter().try_for_each(|chain| check(chain, view))?;
+    chains.iter().try_for_each(|chain| check(chain, view.rows(), view.cols()))?;
     let workers = Workers::new(options.threads, &options.stop)?;
     let first = chains.first().cloned().unwrap_or_default();
     if !view.dtype().is_float() || view.is_empty() {

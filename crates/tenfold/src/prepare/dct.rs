@@ -30,26 +30,34 @@ impl Dct {
         Ok(Dct { log2 })
     }
 
+    /// log2 of the columns of a block.
+    pub fn log2(&self) -> u8 {
+        self.log2
+    }
+
     /// Transforms whole rows of `cols` values.
     pub fn forward<R: Real>(&self, values: &mut [R], cols: usize) {
-        self.each(values, cols, |matrix, n, i, j| matrix[i * n + j]);
+        self.each(values, cols, &self.matrices(false));
     }
 
     /// Transforms back.
     pub fn inverse<R: Real>(&self, values: &mut [R], cols: usize) {
-        self.each(values, cols, |matrix, n, i, j| matrix[j * n + i]);
+        self.each(values, cols, &self.matrices(true));
     }
 
-    /// Multiplies every block by a matrix, of which `at` finds an entry.
-    fn each<R: Real>(&self, values: &mut [R], cols: usize, at: impl Fn(&[f64], usize, usize, usize) -> f64) {
-        // Of 2, 4, … columns; a block of one stays as it is.
-        let matrices: Vec<Vec<R>> = (0..=self.log2)
-            .map(|log2| {
-                let n = 1usize << log2;
-                let matrix = cosines(n);
-                (0..n * n).map(|k| R::of(at(&matrix, n, k / n, k % n))).collect()
-            })
-            .collect();
+    /// What blocks of 1, 2, 4, … columns are multiplied by, row by row, up to the largest.
+    pub fn matrices<R: Real>(&self, inverse: bool) -> Vec<Vec<R>> {
+        let of = |log2: u8| {
+            let n = 1usize << log2;
+            let matrix = cosines(n);
+            let at = |k: usize| if inverse { k % n * n + k / n } else { k };
+            (0..n * n).map(|k| R::of(matrix[at(k)])).collect()
+        };
+        (0..=self.log2).map(of).collect()
+    }
+
+    /// Multiplies every block by the matrix of its size.
+    fn each<R: Real>(&self, values: &mut [R], cols: usize, matrices: &[Vec<R>]) {
         let mut out = vec![R::of(0.0); 1 << self.log2];
         for row in values.chunks_exact_mut(cols.max(1)) {
             let mut rest = row;

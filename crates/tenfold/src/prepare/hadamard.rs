@@ -68,8 +68,13 @@ impl Hadamard {
         }
     }
 
+    /// log2 of the columns of a block.
+    pub fn log2(&self) -> u8 {
+        self.log2
+    }
+
     /// One sign a column, the same for all rows: bit 31 of a 32-bit linear congruential generator.
-    fn signs<R: Real>(&self, cols: usize) -> Vec<R> {
+    pub fn signs<R: Real>(&self, cols: usize) -> Vec<R> {
         let mut x = self.seed;
         let next = |_| {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

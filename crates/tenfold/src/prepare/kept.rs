@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::view::Dtype;
+use crate::view::{Dtype, TensorView, value};
 
 /// A run of the same element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,22 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// The elements of a tensor that are not finite numbers; nothing if all are.
+    pub fn of(view: &TensorView<'_>) -> Option<Self> {
+        let (dtype, mut kept) = (view.dtype(), Kept::new(view.dtype()));
+        for (at, element) in view.data().chunks_exact(dtype.size()).enumerate() {
+            if !value(dtype, element).is_finite() {
+                kept.push(at, element);
+            }
+        }
+        (!kept.runs.is_empty()).then_some(kept)
+    }
+
+    /// Where each run starts, how long it is, and the bits of its element.
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = (u64, u32, u64)> + '_ {
+        self.runs.iter().map(|r| (r.start, r.len, r.bits))
+    }
+
     pub(super) fn new(dtype: Dtype) -> Self {
         Kept { runs: Vec::new(), size: dtype.size() }
     }

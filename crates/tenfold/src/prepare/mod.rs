@@ -30,10 +30,11 @@ pub(crate) use list::{knows, read, write};
 pub use means::Means;
 pub(crate) use real::Elements;
 pub use real::Real;
+pub use rope::MOST as MOST_POSITION;
 pub use rope::{Pairing, Positions, Rope, Scaling};
 pub use rotation::Rotation;
 pub use spec::{Named, Preparation};
-pub(crate) use tensor::{Prepared, check, finish, finish_columns, group_of, resolve, width_of};
+pub(crate) use tensor::{Prepared, check, finish, finish_columns, fit, group_of, resolve, width_of};
 pub use weights::{Axis, EIGHTHS, Weights};
 
 /// One step of the chain.

@@ -74,7 +74,7 @@ pub enum Positions {
 }
 
 /// Largest position: angles are still exact to a millionth there.
-const MOST: u64 = 1 << 32;
+pub const MOST: u64 = 1 << 32;
 /// Most columns of a head.
 const MOST_HEAD: u64 = 1 << 16;
 
@@ -174,6 +174,27 @@ impl Rope {
         self.head
     }
 
+    /// Columns of a head that are turned, from its first on.
+    pub fn turned(&self) -> usize {
+        self.turned
+    }
+
+    /// Which columns belong together.
+    pub fn pairing(&self) -> Pairing {
+        self.pairing
+    }
+
+    /// The positions.
+    pub fn positions(&self) -> &Positions {
+        &self.positions
+    }
+
+    /// Radians that each pair of columns is turned by from one position to the next.
+    pub fn frequencies(&self) -> Vec<f64> {
+        let frequency = |k: usize| self.scaling.scaled(self.base.powf(-2.0 * k as f64 / self.turned as f64));
+        (0..self.turned / 2).map(frequency).collect()
+    }
+
     /// Turns whole rows of `cols` values back; the first is row `first` of the tensor.
     pub fn forward<R: Real>(&self, values: &mut [R], cols: usize, first: usize) {
         self.turn(values, cols, first, -1.0);
@@ -186,8 +207,7 @@ impl Rope {
 
     fn turn<R: Real>(&self, values: &mut [R], cols: usize, first: usize, sign: f64) {
         let half = self.turned / 2;
-        let frequency = |k: usize| self.scaling.scaled(self.base.powf(-2.0 * k as f64 / self.turned as f64));
-        let frequencies: Vec<f64> = (0..half).map(frequency).collect();
+        let frequencies = self.frequencies();
         let mut factors = vec![(R::of(1.0), R::of(0.0)); half];
         for (i, row) in values.chunks_exact_mut(cols.max(1)).enumerate() {
             let position = self.position(first + i) as f64;

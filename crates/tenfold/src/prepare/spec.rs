@@ -64,7 +64,7 @@ impl Preparation {
             match step {
                 Named::Fixed(step) => steps.push(step.clone()),
                 Named::Means => {
-                    check(&steps, view)?;
+                    check(&steps, view.rows(), view.cols())?;
                     values = view.to_f64().unwrap_or(values);
                     for step in &steps {
                         step.forward(&mut values, view.cols(), 0);

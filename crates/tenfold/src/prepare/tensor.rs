@@ -14,15 +14,29 @@ use crate::workers::Workers;
 /// Values worked on at a time.
 const PIECE: usize = 1 << 16;
 
-/// Checks that a chain can be done to a tensor before its levels are found.
-pub(crate) fn check(steps: &[Step], view: &TensorView<'_>) -> Result<()> {
-    let mut cols = view.cols();
+/// Checks that a chain can be done to a tensor of so many rows and columns before its levels are found.
+pub(crate) fn check(steps: &[Step], rows: usize, cols: usize) -> Result<()> {
     for step in steps {
+        let refused = match step {
+            Step::Basis(b) if b.basis().is_some_and(|b| !b.can_encode()) => {
+                "a basis out of a blob is for decoding only"
+            }
+            Step::Kept(_) => "elements to keep are found by the encoder, not given to it",
+            _ => continue,
+        };
+        return Err(Error::InvalidArgument(refused.into()));
+    }
+    fit(steps, rows, cols)
+}
+
+/// Checks that a chain is one for a tensor of so many rows and columns.
+pub(crate) fn fit(steps: &[Step], rows: usize, mut cols: usize) -> Result<()> {
+    for (i, step) in steps.iter().enumerate() {
         let refused = match step {
             Step::Weights(w) => {
                 let (what, have) = match w.axis() {
                     Axis::Columns => ("columns", cols),
-                    Axis::Rows => ("rows", view.rows()),
+                    Axis::Rows => ("rows", rows),
                 };
                 (w.len() != have)
                     .then(|| format!("there are weights for {} {what}, the tensor has {have}", w.len()))
@@ -34,18 +48,17 @@ pub(crate) fn check(steps: &[Step], view: &TensorView<'_>) -> Result<()> {
                 Some(format!("heads of {} columns do not divide the {cols} columns of the tensor", r.head()))
             }
             Step::Basis(b) => match b.basis() {
-                None => Some("a basis that a blob names is not there: it cannot encode".into()),
-                Some(b) if !b.can_encode() => Some("a basis out of a blob is for decoding only".into()),
+                None => Some("a basis that a blob names is not there".into()),
                 Some(b) if b.cols() != cols => {
                     Some(format!("the basis is for {} columns, the tensor has {cols}", b.cols()))
                 }
                 Some(_) => None,
             },
-            Step::Kept(_) => Some("elements to keep are found by the encoder, not given to it".into()),
+            Step::Kept(_) if i > 0 => Some("elements that are kept come before all other steps".into()),
             Step::Delta(_) if steps.iter().filter(|s| matches!(s, Step::Delta(_))).count() > 1 => {
                 Some("rows can be differences once only".into())
             }
-            Step::Hadamard(_) | Step::Means(_) | Step::Dct(_) | Step::Rope(_) | Step::Delta(_) => None,
+            _ => None,
         };
         if let Some(why) = refused {
             return Err(Error::InvalidArgument(why));

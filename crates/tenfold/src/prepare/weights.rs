@@ -83,6 +83,11 @@ impl Weights {
         self.eighths.is_empty()
     }
 
+    /// The weights, in eighths of an octave.
+    pub fn eighths(&self) -> &[i8] {
+        &self.eighths
+    }
+
     /// What column or row `j` is multiplied by.
     pub fn factor(&self, j: usize) -> f32 {
         power(i32::from(self.eighths[j]))

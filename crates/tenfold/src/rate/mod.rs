@@ -17,7 +17,7 @@ mod write;
 use crate::error::Result;
 use crate::options::{Effort, EncodeOptions, Goal};
 use crate::policy::Outcome;
-use crate::prepare::{Step, group_of};
+use crate::prepare::{Step, group_of, width_of};
 use crate::quant::cost::CostTable;
 use crate::simd::Level;
 use crate::view::TensorView;
@@ -90,6 +90,35 @@ pub(crate) fn encode(
         return Ok(Outcome::Failed(None));
     }
     job.run(target)
+}
+
+/// What a lossy goal for a tensor of so many rows and columns asks of what steps make of it: [`crate::format::goal_behind`].
+pub(crate) fn goal_behind(
+    steps: &[Step],
+    goal: Goal,
+    (rows, cols): (usize, usize),
+    lost: f64,
+    variance: impl FnOnce() -> Result<f64>,
+) -> Result<Option<Goal>> {
+    let weighted = steps.iter().any(|s| match s {
+        Step::Weights(_) => true,
+        Step::Basis(b) => !b.basis().is_some_and(|b| b.is_orthonormal()),
+        _ => false,
+    });
+    let growth = growth(steps, rows);
+    // The squared error of all values, shared out among those that are coded.
+    let left = |mse: f64| {
+        let (values, coded) = ((rows * cols) as f64, (rows * width_of(steps, cols)) as f64);
+        let mse = (mse / growth * values - lost) / coded;
+        (mse > 0.0).then_some(Goal::Mse(mse))
+    };
+    Ok(match goal {
+        Goal::Nmse(v) if weighted => Some(Goal::Nmse(v / growth)),
+        Goal::Mse(v) if weighted => Some(Goal::Mse(v / growth)),
+        Goal::Nmse(v) => left(v * variance()?),
+        Goal::Mse(v) => left(v),
+        goal => Some(goal),
+    })
 }
 
 /// How much larger the mean squared error of a tensor is than that of the values that a chain makes of it: errors of

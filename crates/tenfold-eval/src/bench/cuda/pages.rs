@@ -1,7 +1,7 @@
 //! Pages of a cache behind a basis: thousands at once to blobs under a cap, and back.
 
 use anyhow::{Context, Result, ensure};
-use tenfold::prepare::Basis;
+use tenfold::prepare::{Basis, Positions, Rope};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 use super::rig::{Paging, Rig};
@@ -63,8 +63,12 @@ fn basis(columns: usize, rank: usize) -> Result<Basis> {
     Ok(Basis::orthonormal(&means, &vectors)?.with_deviations(&deviations)?)
 }
 
-/// Rows whose coordinates have these deviations.
-fn rows(basis: &Basis, count: usize) -> Result<Vec<u8>> {
+/// Columns of a head, and the base of its rotary positions.
+const HEAD: usize = 64;
+const BASE: f64 = 500_000.0;
+
+/// Rows whose coordinates have these deviations; turned as a model turns keys, from row 0 on, if that is asked for.
+fn rows(basis: &Basis, count: usize, rope: Option<&Rope>) -> Result<Vec<u8>> {
     let columns = basis.cols();
     let noise = synth::values(synth::Shape::Gaussian, 1.0, count * columns, 3);
     let mut values = Vec::with_capacity(noise.len());
@@ -83,6 +87,9 @@ fn rows(basis: &Basis, count: usize) -> Result<Vec<u8>> {
         let scale = 1.0 / (columns as f32).sqrt();
         values.extend(v.iter().zip(basis.means()).map(|(v, m)| v * scale + m));
     }
+    if let Some(rope) = rope {
+        rope.inverse(&mut values, columns, 0);
+    }
     let tensor = synth::tensor(Dtype::Bf16, &[count, columns], &values);
     Ok(tensor.context("pages that are no tensor")?.data)
 }
@@ -98,16 +105,25 @@ pub(super) fn measure(
     let Case { pages, rows: page_rows, columns } = case;
     let basis = basis(columns, rank)?;
     let distinct = DISTINCT.min(pages);
-    let once = rows(&basis, distinct * page_rows)?;
+    let rope = Rope::new(HEAD, BASE)?.with_positions(Positions::From(0))?;
+    let (plain, turned) =
+        (rows(&basis, distinct * page_rows, None)?, rows(&basis, distinct * page_rows, Some(&rope))?);
+    let starts: Vec<u64> = (0..distinct).map(|i| (i * page_rows) as u64).collect();
     let (times, cap) = (pages / distinct, case.cap());
     let efforts = efforts.iter().filter(|&&e| e != Effort::Best);
-    for (effort, together) in efforts.flat_map(|&e| [(e, false), (e, true)]) {
+    for (effort, together, keys) in
+        efforts.flat_map(|&e| [(e, false, false), (e, true, false), (e, true, true)])
+    {
         if together && effort != Effort::Fast {
             continue;
         }
+        let once = if keys { &turned } else { &plain };
         let goal = Goal::MaxBytes(cap);
         let options = EncodeOptions::new(goal).with_effort(effort).with_lane_values(LANE);
-        let paging = Paging::new(rig, &basis, &once, times, page_rows, options)?.with_together(together);
+        let mut paging = Paging::new(rig, &basis, once, times, page_rows, options)?.with_together(together);
+        if keys {
+            paging = paging.with_rope(&rope, &starts)?;
+        }
         let (encoded, sizes) = paging.encode()?;
         ensure!(sizes.iter().all(|&n| n <= cap), "a page is larger than its cap");
         let decoded = paging.decode(&sizes)?;
@@ -122,14 +138,17 @@ pub(super) fn measure(
             classes: info.classes,
             bits: bytes as f64 * 8.0 / values as f64,
             ratio: (values * 2) as f64 / bytes as f64,
-            nmse: Some(nmse(&once, &found)),
+            nmse: Some(nmse(once, &found)),
         };
         let stated = case == STATED;
-        let what = format!("encode pages {}{}", effort.name(), if together { ", one plan" } else { "" });
+        let keys = if keys { ", keys" } else { "" };
+        let what =
+            format!("encode pages {}{}{keys}", effort.name(), if together { ", one plan" } else { "" });
         let least = (stated && together).then_some(BARS.0);
         figures.keep(Figure { what: &what, subject: subject.clone(), times: encoded, least })?;
         let least = stated.then_some(BARS.1);
-        figures.keep(Figure { what: "decode pages", subject, times: decoded, least })?;
+        let what = format!("decode pages{keys}");
+        figures.keep(Figure { what: &what, subject, times: decoded, least })?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use tenfold::EncodeOptions;
-use tenfold::prepare::Basis;
+use tenfold::prepare::{Basis, Rope};
 use tenfold_cuda::{
     Buffer, DecodeSettings, DeviceBasis, DeviceSlice, EncodePages, Status, Stream, decode_pages,
     decode_pages_workspace_len, encode_pages, encode_pages_workspace_len,
@@ -18,6 +18,8 @@ pub(in crate::bench::cuda) struct Paging<'a> {
     rows: usize,
     /// Pages, blobs, decoded pages, statuses.
     held: [Buffer; 4],
+    /// Where pages start, if they have rotary positions.
+    positions: Option<Buffer>,
 }
 
 impl<'a> Paging<'a> {
@@ -40,13 +42,24 @@ impl<'a> Paging<'a> {
             Buffer::new(device, count * size_of::<Status>())?,
         ];
         let pages = EncodePages::new(count, rows, held[0].slice(), held[1].slice(), options);
-        Ok(Paging { rig, basis: DeviceBasis::new(device, basis)?, pages, rows, held })
+        Ok(Paging { rig, basis: DeviceBasis::new(device, basis)?, pages, rows, held, positions: None })
     }
 
     /// The same with one plan for all pages, or one a page.
     pub fn with_together(mut self, together: bool) -> Self {
         self.pages = self.pages.with_together(together);
         self
+    }
+
+    /// The same for keys, whose pages start at these positions, again and again.
+    pub fn with_rope(mut self, rope: &Rope, starts: &[u64]) -> Result<Self> {
+        let starts = starts.iter().cycle().take(self.pages.count);
+        let bytes: Vec<u8> = starts.flat_map(|s| s.to_le_bytes()).collect();
+        let positions = Buffer::from_slice(&self.rig.device, &bytes)?;
+        self.basis = self.basis.with_rope(rope)?;
+        self.pages = self.pages.with_positions(positions.slice());
+        self.positions = Some(positions);
+        Ok(self)
     }
 
     /// Encodes all pages, call after call; the blobs' sizes.
