@@ -42,17 +42,27 @@ DEVICE Angle angle_of(double a) {
     }
 }
 
+// The position of a row, and how far a pair is turned there.
+DEVICE u64 rope_position(const Turning &t, u64 row) {
+    const u64 at = t.first + row;
+    return t.starts[at / t.run % t.count] + at % t.run;
+}
+
+DEVICE Angle rope_angle(const Turning &t, u64 position, u32 pair) {
+    const Angle angle = angle_of((double)position * t.frequencies[pair]);
+    return Angle{t.back ? -angle.sin : angle.sin, angle.cos};
+}
+
 // Turns rows: `get` gives the value at an index of all rows, `put` takes one; what is not turned goes from the one to the
 // other. A thread takes a pair of every head of a row.
 template <class R, class Get, class Put>
 DEVICE void rope_rows(const Turning &t, u64 rows, u32 columns, const Get &get, const Put &put) {
     const u64 all = rows * t.half, stride = (u64)gridDim.x * blockDim.x;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += stride) {
-        const u64 row = i / t.half, at = t.first + row;
+        const u64 row = i / t.half;
         const u32 k = (u32)(i - row * t.half);
-        const u64 position = t.starts[at / t.run % t.count] + at % t.run;
-        const Angle angle = angle_of((double)position * t.frequencies[k]);
-        const R cos = (R)angle.cos, sin = (R)(t.back ? -angle.sin : angle.sin);
+        const Angle angle = rope_angle(t, rope_position(t, row), k);
+        const R cos = (R)angle.cos, sin = (R)angle.sin;
         const u32 a = t.neighbours ? 2 * k : k, b = t.neighbours ? 2 * k + 1 : k + t.half;
         for (u64 head = row * columns; head < (row + 1) * columns; head += t.head) {
             const R x = get(head + a), y = get(head + b);

@@ -83,7 +83,7 @@ fn names(steps: &[Step]) -> String {
 
 /// The tensor's elements, or what a device makes of it, within the bound: an element more or less in its last place, where
 /// it is not small among its neighbours.
-fn hold(found: &Tensor, wanted: &Tensor, exactly: bool, what: &str) {
+pub fn hold(found: &Tensor, wanted: &Tensor, exactly: bool, what: &str) {
     assert_eq!((found.dtype, &found.shape), (wanted.dtype, &wanted.shape), "{what}");
     if exactly {
         assert!(found.data == wanted.data, "{what}: other bits");

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tenfold::{DecodeOptions, Engine, ErrorKind};
+use tenfold::prepare::Step;
+use tenfold::{BlobInfo, DecodeOptions, Engine, Tensor};
 
 use crate::Case;
+use crate::chain;
+use crate::corruption::by_a_chain;
 use crate::device::Subject;
 
 pub fn cases() -> Vec<Case> {
@@ -28,19 +31,11 @@ fn file(folder: &str, entry: &Value, key: &str) -> Vec<u8> {
     std::fs::read(root().join(folder).join(entry[key].as_str().unwrap())).unwrap()
 }
 
-/// Steps that a device refuses so far, as the names of their vectors begin.
-const NOT_YET: [&str; 6] = ["basis", "means", "delta", "hadamard", "dct", "rope"];
-
-fn not_yet(entry: &Value) -> bool {
-    let name = entry["name"].as_str().unwrap();
-    NOT_YET.iter().any(|step| name.starts_with(&format!("{step}_")))
-}
-
-/// A step that is not known is refused by its number, whatever it holds.
-fn refused(subject: &Subject, entry: &Value, blob: &[u8]) {
-    let error = subject.engine().decode(blob, &DecodeOptions::default()).unwrap_err();
-    let step = error.kind() == ErrorKind::Unsupported && error.to_string().contains("preparation step");
-    assert!(step || error.kind() == ErrorKind::Data, "{}: {error}", entry["name"]);
+/// What a vector decodes to, or comes near to where its steps are not the same bits everywhere.
+fn hold(found: &Tensor, expected: &[u8], info: &BlobInfo, what: &str) {
+    let near = |s: &Step| matches!(s, Step::Hadamard(_) | Step::Dct(_) | Step::Rope(_) | Step::Basis(_));
+    let wanted = Tensor { dtype: info.dtype, shape: found.shape.clone(), data: expected.to_vec() };
+    chain::hold(found, &wanted, !info.steps.iter().any(near), what);
 }
 
 fn vectors(subject: &Subject) {
@@ -48,14 +43,10 @@ fn vectors(subject: &Subject) {
     assert!(entries.len() > 100);
     for entry in entries {
         let (blob, expected) = (file("", &entry, "file"), file("", &entry, "expected"));
-        if not_yet(&entry) {
-            refused(subject, &entry, &blob);
-            continue;
-        }
         let tensor = subject.engine().decode(&blob, &DecodeOptions::default());
         let tensor = tensor.unwrap_or_else(|e| panic!("{}: {e}", entry["name"]));
         assert_eq!(tensor.dtype.name(), entry["dtype"].as_str().unwrap());
-        assert!(tensor.data == expected, "{} decodes to other bytes", entry["name"]);
+        hold(&tensor, &expected, &tenfold::inspect(&blob).unwrap(), entry["name"].as_str().unwrap());
     }
 }
 
@@ -63,15 +54,15 @@ fn rows(subject: &Subject) {
     for entry in index("index.json") {
         let (blob, expected) = (file("", &entry, "file"), file("", &entry, "expected"));
         let info = tenfold::inspect(&blob).unwrap();
-        if info.shape.len() < 2 || info.values == 0 || not_yet(&entry) {
+        if info.shape.len() < 2 || info.values == 0 {
             continue;
         }
         let rows = info.rows() as usize;
         let row = expected.len() / rows;
         for range in [0..1, rows / 2..rows / 2 + 1, rows / 3..rows, 1..1] {
             let part = subject.engine().decode_rows(&blob, range.clone(), &DecodeOptions::default()).unwrap();
-            let same = part.data == expected[range.start * row..range.end * row];
-            assert!(same, "{}: rows {range:?}", entry["name"]);
+            let wanted = &expected[range.start * row..range.end * row];
+            hold(&part, wanted, &info, &format!("{}: rows {range:?}", entry["name"]));
         }
     }
 }
@@ -79,10 +70,6 @@ fn rows(subject: &Subject) {
 fn errors(subject: &Subject) {
     for entry in index("errors/errors.json") {
         let blob = file("errors", &entry, "file");
-        if not_yet(&entry) {
-            refused(subject, &entry, &blob);
-            continue;
-        }
         let wanted = tenfold::decode(&blob, &DecodeOptions::default()).unwrap_err();
         let whole = subject.engine().decode(&blob, &DecodeOptions::default()).unwrap_err();
         assert_eq!(whole.kind(), wanted.kind(), "{}: {whole}", entry["name"]);
@@ -92,6 +79,7 @@ fn errors(subject: &Subject) {
             _ => (tenfold::Dtype::F32, 64),
         };
         let alone = subject.decode_raw(&blob, dtype, 0, None, len).unwrap_err();
-        assert_eq!(alone.kind(), wanted.kind(), "{}: {alone}, not {wanted}", entry["name"]);
+        let alike = alone.kind() == wanted.kind() || by_a_chain(&alone);
+        assert!(alike, "{}: {alone}, not {wanted}", entry["name"]);
     }
 }

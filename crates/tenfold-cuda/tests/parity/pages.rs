@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// What a device may be off by, of the largest magnitude of a row.
+/// What a device may be off by, of the largest magnitude of a row; twice that where rows are turned behind it.
 const BOUND: f64 = 1.0 / 128.0;
 
 /// Orthonormal vectors, means, and deviations that fall.
@@ -115,13 +115,17 @@ fn decode_on(
 }
 
 fn hold(found: &[f64], wanted: &[f64], cols: usize, what: &str) {
+    hold_within(BOUND, found, wanted, cols, what);
+}
+
+fn hold_within(bound: f64, found: &[f64], wanted: &[f64], cols: usize, what: &str) {
     assert_eq!(found.len(), wanted.len());
     let mut worst = 0.0f64;
     for (f, w) in found.chunks(cols).zip(wanted.chunks(cols)) {
         let most = w.iter().fold(0.0f64, |m, v| m.max(v.abs()));
         f.iter().zip(w).for_each(|(f, w)| worst = worst.max((f - w).abs() / most));
     }
-    assert!(worst <= BOUND, "{what}: off by {worst:.5} of a row's largest");
+    assert!(worst <= bound, "{what}: off by {worst:.5} of a row's largest");
 }
 
 fn sizes(subject: &Subject) -> (usize, usize, usize, usize) {
@@ -437,7 +441,7 @@ fn keys(subject: &Subject) {
         let (said, found) = decode_on(subject, &on_device, &few, rows);
         said.iter().for_each(|s| s.check().unwrap());
         for (found, blob) in found.chunks(rows * cols).zip(&few) {
-            hold(found, &decoded(&basis, blob), cols, "rows of the CPU's keys");
+            hold_within(2.0 * BOUND, found, &decoded(&basis, blob), cols, "rows of the CPU's keys");
         }
         // What the device writes, by a plan each and by one for all.
         for (together, goal) in
@@ -461,7 +465,7 @@ fn keys(subject: &Subject) {
             let (said, found) = decode_on(subject, &on_device, &blobs, rows);
             said.iter().for_each(|s| s.check().unwrap());
             for (found, blob) in found.chunks(rows * cols).zip(&blobs).take(6) {
-                hold(found, &decoded(&basis, blob), cols, "rows of the device's keys");
+                hold_within(2.0 * BOUND, found, &decoded(&basis, blob), cols, "rows of the device's keys");
             }
         }
         // Blobs of other rotary positions, or of none, and the other way round.
