@@ -81,7 +81,7 @@ DEVICE void sums_up(const LevelsPass &a) {
     sum.error = warp_sum(sum.error);
     sum.finite = warp_sum(sum.finite);
     if (lane_of() == 0) {
-        a.plan->squared_error = sum.error * a.plan->step * a.plan->step;
+        a.plan->squared_error = sum.error;
         a.plan->finite = sum.finite;
     }
 }

@@ -81,6 +81,7 @@ struct Plan {
     u32 done;
     // What the last pass over the whole tensor gave: `levels_*` writes it, `rate_*` judges it.
     u64 bytes;
+    // In squared steps.
     double squared_error;
     u64 finite;
     // Of a plan that pages have together: 1, and where the header has the scale, in bytes.

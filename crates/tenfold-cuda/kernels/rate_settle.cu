@@ -232,12 +232,13 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     double got = (double)bytes;
     bool kept = cap ? got <= a.job.target : true;
     if (by_error) {
-        // Squares of numbers far from one leave the range of f64: the sample was measured in units of its own.
-        if (!(p->squared_error > 0.0 && p->squared_error <= 1e300)) {
+        if (p->squared_error == 0.0) {
             p->done = 1;
             return;
         }
-        const double unit = r->unit, mse = p->squared_error / unit / unit / (double)(p->finite ? p->finite : 1);
+        // Squares of numbers far from one leave the range of f64: they are taken in the unit of the sample.
+        const double unit = r->unit, step = p->step / unit;
+        const double mse = p->squared_error * step * step / (double)(p->finite ? p->finite : 1);
         got = 1.0 / fmax(mse, 2.3e-308);
         kept = goal == GOAL_MSE ? mse <= a.job.target / unit / unit : mse <= a.job.target * r->variance;
     }

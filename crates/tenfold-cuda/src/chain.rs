@@ -550,9 +550,7 @@ impl DeviceChain {
     ) -> Result<(EncodeRequest, DeviceSlice)> {
         // Says what is wrong before anything is queued.
         self.request(request, 0, request.options.goal)?;
-        if !workspace.address.is_multiple_of(ALIGN as u64) {
-            return Err(Error::InvalidArgument(format!("a workspace starts at a multiple of {ALIGN} bytes")));
-        }
+        let workspace = aligned(workspace)?;
         let mut pieces = Pieces::default();
         let room = self.room(workspace, &mut pieces, self.rows, true)?;
         let args = Args {
@@ -615,6 +613,12 @@ impl DeviceChain {
     }
 }
 
+/// What of a workspace pieces are dealt out of.
+fn aligned(workspace: DeviceSlice) -> Result<DeviceSlice> {
+    let skipped = workspace.address.next_multiple_of(ALIGN as u64) - workspace.address;
+    workspace.part(skipped as usize, workspace.len.saturating_sub(skipped as usize))
+}
+
 /// Bytes of workspace that [`encode_prepared`] needs.
 pub fn encode_prepared_workspace_len(chain: &DeviceChain, request: &EncodeRequest) -> Result<usize> {
     let mut pieces = Pieces::default();
@@ -623,7 +627,7 @@ pub fn encode_prepared_workspace_len(chain: &DeviceChain, request: &EncodeReques
     }
     let inner = chain.request(request, 0, request.options.goal)?;
     pieces.take(encode_workspace_len(&chain.device, &inner)?);
-    Ok(pieces.at)
+    Ok(pieces.at + ALIGN)
 }
 
 /// Queues the encoding of a tensor behind a chain of steps: as [`encode`] does it, for lossy goals. Goals that are errors
@@ -668,7 +672,7 @@ pub fn decode_prepared_workspace_len(chain: &DeviceChain, request: &DecodeReques
         pieces.take(len);
     }
     pieces.take(decode_workspace_len(&[chain.inner(request, 0, start, rows)]));
-    Ok(pieces.at)
+    Ok(pieces.at + ALIGN)
 }
 
 /// Queues the decoding of a blob that has exactly the steps of a chain, for a tensor of the chain's dtype and shape: as
@@ -686,9 +690,7 @@ pub unsafe fn decode_prepared(
 ) -> Result<()> {
     let (first, count) = chain.wanted(request)?;
     let (start, rows) = chain.rows_of(first, count)?;
-    if !workspace.address.is_multiple_of(ALIGN as u64) {
-        return Err(Error::InvalidArgument(format!("a workspace starts at a multiple of {ALIGN} bytes")));
-    }
+    let workspace = aligned(workspace)?;
     let mut pieces = Pieces::default();
     let room = chain.room(workspace, &mut pieces, rows, false)?;
     let requests = [chain.inner(request, room.here.address, start, rows)];

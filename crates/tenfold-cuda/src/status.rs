@@ -207,7 +207,7 @@ impl Status {
             Code::DoesNotFit => Error::DoesNotFit { cap: 0, need: size },
             Code::Workspace => Error::InvalidArgument("the workspace is too small for this blob".into()),
             Code::NotFinite => Error::InvalidArgument(
-                "a page has a value that is not finite: encode it losslessly, or on the CPU".into(),
+                "a tensor or page behind steps has a value that is not finite: encode it losslessly, or on the CPU".into(),
             ),
             Code::NoBasis => {
                 Error::InvalidArgument("the blob has no coordinates: it is behind no basis".into())

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use tenfold::prepare::Preparation;
 use tenfold::{Codec, Coded, Dtype, Goal, Limits, Outcome};
 use tenfold_cuda::{
-    DecodeRequest, DecodeSettings, Device, DeviceSlice, EncodeRequest, Status, Stream, decode_workspace_len,
+    DecodeRequest, DecodeSettings, Device, DeviceChain, DeviceSlice, EncodeRequest, Status, Stream,
+    decode_workspace_len, encode_prepared, encode_prepared_workspace_len,
 };
 
 use crate::codec::EncodeOptions;
@@ -101,8 +101,12 @@ impl CudaDevice {
         let dtype = known_dtype(dtype)?;
         let values = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
         let bytes = values.ok_or_else(|| ArgumentError::new_err(format!("shape {shape:?} is too large")))?;
-        let request = encode_request((0, bytes), dtype, &shape, (0, 0), options, exact)?;
-        tenfold_cuda::encode_workspace_len(&self.0, &request).map_err(errors::cuda)
+        let request = encode_request((0, bytes), dtype, &shape, (0, 0), options, exact);
+        match self.chain(dtype, &shape, options, exact)? {
+            Some(chain) => encode_prepared_workspace_len(&chain, &request),
+            None => tenfold_cuda::encode_workspace_len(&self.0, &request),
+        }
+        .map_err(errors::cuda)
     }
 
     /// Queues the encoding of a tensor. `status` is the address of 16 bytes, which `cuda_encoded` reads.
@@ -120,17 +124,51 @@ impl CudaDevice {
         workspace: Memory,
         stream: usize,
     ) -> PyResult<()> {
-        let request = encode_request(tensor, known_dtype(dtype)?, &shape, out, options, exact)?;
+        let dtype = known_dtype(dtype)?;
+        let request = encode_request(tensor, dtype, &shape, out, options, exact);
+        let chain = self.chain(dtype, &shape, options, exact)?;
         let status = DeviceSlice::new(status, size_of::<Status>());
         let queued = py.detach(|| {
-            // SAFETY: the caller's promise; see the module.
-            unsafe { tenfold_cuda::encode(&self.0, &request, status, slice(workspace), stream_of(stream)) }
+            let (workspace, stream) = (slice(workspace), stream_of(stream));
+            // SAFETY: the caller's promise; see the module. The chain lives until the stream has passed it.
+            unsafe {
+                match &chain {
+                    Some(chain) => {
+                        encode_prepared(chain, &request, status, workspace, stream)?;
+                        self.0.synchronize(stream)
+                    }
+                    None => tenfold_cuda::encode(&self.0, &request, status, workspace, stream),
+                }
+            }
         });
         queued.map_err(errors::cuda)
     }
 }
 
 impl CudaDevice {
+    /// The preparation steps of a lossy blob on the device, if there are any.
+    fn chain(
+        &self,
+        dtype: Dtype,
+        shape: &[usize],
+        options: &EncodeOptions,
+        exact: bool,
+    ) -> PyResult<Option<DeviceChain>> {
+        if exact || options.0.goal == Goal::Lossless || !dtype.is_float() {
+            return Ok(None);
+        }
+        let Some(mut steps) = options.1.fixed() else {
+            return Err(ArgumentError::new_err(
+                "which steps auto takes, and what means are, only a look at the tensor tells: encode it on the CPU, or name other steps",
+            ));
+        };
+        steps.extend(options.0.steps.iter().cloned());
+        if steps.is_empty() {
+            return Ok(None);
+        }
+        DeviceChain::new(&self.0, dtype, shape, &steps).map(Some).map_err(errors::cuda)
+    }
+
     /// # Safety
     /// As of [`tenfold_cuda::decode`].
     unsafe fn queue(
@@ -162,17 +200,14 @@ fn encode_request(
     out: Memory,
     options: &EncodeOptions,
     exact: bool,
-) -> PyResult<EncodeRequest> {
-    if options.1 != Preparation::None {
-        return Err(ArgumentError::new_err(
-            "preparation steps are done on the CPU so far: encode the tensor there, or leave prepare out",
-        ));
-    }
+) -> EncodeRequest {
     let mut options = options.0.clone();
+    // These are a chain's.
+    options.steps.clear();
     if exact {
         options.goal = Goal::Lossless;
     }
-    Ok(EncodeRequest::new(slice(tensor), dtype, shape, slice(out), options))
+    EncodeRequest::new(slice(tensor), dtype, shape, slice(out), options)
 }
 
 /// Blobs to decode in one call, and where to. Made once, queued as often as wanted.

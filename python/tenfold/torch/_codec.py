@@ -37,8 +37,9 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
         tensor: of any dtype that tenfold stores. Integers and booleans are stored losslessly only.
         bits: bits a value; 2.5 if no goal is stated.
         options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``lossless``), and
-            ``effort``, ``threads``, ``lane_values`` and, for tensors on the CPU, ``importance``, all as of
-            :func:`tenfold.encode`.
+            ``effort``, ``threads``, ``lane_values``, ``importance`` and ``prepare``, all as of :func:`tenfold.encode`. On a
+            CUDA device ``prepare`` takes steps that need no look at the tensor (neither ``auto`` nor ``means``), and with
+            either of the two all values must be finite.
 
     >>> import torch, tenfold.torch
     >>> x = torch.randn(256, 256).to(torch.float8_e4m3fn)
@@ -86,8 +87,9 @@ def decode(
 
     A blob of the host is checked in full before this returns, wherever the tensor goes. A blob on a CUDA device is decoded
     there on torch's current stream: with ``out``, or with ``shape`` and ``dtype``, nothing waits for the device, and
-    :func:`tenfold.torch.check` says later whether all was well; without them the call waits for the blob's header. Blobs with
-    preparation steps (importance) are decoded by the CPU so far, and copied; with ``out`` or ``shape`` a device refuses them.
+    :func:`tenfold.torch.check` says later whether all was well; without them the call waits for the blob's header. Of
+    preparation steps a device undoes those of importance; blobs with others are decoded by the CPU, and copied, and with ``out`` or
+    ``shape`` a device refuses them.
 
     Args:
         blob: bytes, any contiguous buffer, or a tensor of uint8 on the CPU or a CUDA device.
@@ -155,8 +157,7 @@ def _from_device(
     info = _cuda.inspect(blob)
     own = dtype_of(info.dtype)
     final = dtype or own
-    if info.steps:
-        # Devices do not undo steps so far.
+    if not _cuda.undoes(info):
         return _from_host(host_blob(blob.cpu()), blob.device, None, dtype, limits, 0)
     result = empty(info.shape, final if _cuda.converts(info, final) else own, blob.device)
     _cuda.decode([blob], [result], [info], limits)
@@ -177,8 +178,8 @@ def _from_host(
         dtype = out.dtype
     own = dtype_of(info.dtype)
     final = dtype or own
-    # Devices do not undo steps so far: the result is copied there.
-    copied = _device.is_ours(target) and bool(info.steps)
+    # Where a device does not undo all steps, the result is copied there.
+    copied = _device.is_ours(target) and not _cuda.undoes(info)
     on_device = _device.is_ours(target) and not copied
     direct = not copied and (final == own or (on_device and _cuda.converts(info, final)))
     place = torch.device("cpu") if copied else target
@@ -229,7 +230,7 @@ def decode_many(
         elif (
             _device.is_ours(out.device)
             and _cuda.converts(info := _native.inspect(source), out.dtype)
-            and not info.steps
+            and _cuda.undoes(info)
         ):
             check_fits(out, info)
             here.append((source, out, info))

@@ -46,10 +46,9 @@ class Decoder:
             # Read once here, so that each call saves a launch.
             infos = [_cuda.inspect(blob) for blob in self._blobs]
             for out, info in zip(self._outs, infos, strict=True):
-                if info.steps:
+                if not _cuda.undoes(info):
                     raise UnsupportedError(
-                        f"a blob has {', '.join(info.steps)}, which the CPU undoes so far: use tenfold.torch.decode; a model "
-                        "compressed with importance cannot be kept compressed on a device yet"
+                        f"a blob has {', '.join(info.steps)}, not all of which a device undoes: use tenfold.torch.decode"
                     )
                 if tuple(out.shape) != info.shape or not _cuda.converts(info, out.dtype):
                     raise ArgumentError(

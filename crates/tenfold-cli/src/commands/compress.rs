@@ -49,17 +49,11 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
                            with --lossless or --max-error";
             return Err(Usage(message.into()).into());
         }
-        if args.engine.engine == EngineArg::Cuda {
-            let message = "with --importance tensors are encoded on the CPU so far: leave --engine out";
-            return Err(Usage(message.into()).into());
-        }
         options.importance = Importance::read(path)?;
     }
     if args.prepare != Preparation::None {
-        let cuda = args.engine.engine == EngineArg::Cuda;
-        if args.codec != CodecArg::Native || args.goal.max_error.is_some() || cuda {
-            let message = "--prepare is for tenfold's own lossy codec on the CPU: it goes neither with --codec or --engine \
-                           cuda, nor with --max-error";
+        if args.codec != CodecArg::Native || args.goal.max_error.is_some() {
+            let message = "--prepare is for tenfold's own lossy codec: it goes neither with --codec nor with --max-error";
             return Err(Usage(message.into()).into());
         }
         options.prepare = args.prepare.clone();

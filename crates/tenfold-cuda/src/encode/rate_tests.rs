@@ -322,7 +322,7 @@ fn passes_close_in_on_the_goal() {
             while plan.done == 0 {
                 let by = curve(plan.step / first);
                 match goal {
-                    Goal::Mse(v) => plan.squared_error = v / by / by * plan.finite as f64,
+                    Goal::Mse(v) => plan.squared_error = v / (by * plan.step).powi(2) * plan.finite as f64,
                     _ => plan.bytes = (want * by) as u64,
                 }
                 plan = bench.judge(&plan, pass);
@@ -333,7 +333,9 @@ fn passes_close_in_on_the_goal() {
             assert!(pass <= 5, "{say}");
             let off = plan.bytes as f64 / want - 1.0;
             match goal {
-                Goal::Mse(v) => assert!(plan.squared_error <= v * plan.finite as f64, "{say}"),
+                Goal::Mse(v) => {
+                    assert!(plan.squared_error * plan.step.powi(2) <= v * plan.finite as f64, "{say}")
+                }
                 Goal::MaxBytes(_) => assert!(off <= 0.0 && off > -0.02, "{say}"),
                 _ => assert!(off.abs() < 0.01, "{say}"),
             }

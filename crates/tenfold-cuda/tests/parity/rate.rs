@@ -15,6 +15,7 @@ pub fn cases() -> Vec<Case> {
         ("real tensors take about the bits that they take on the CPU".into(), real),
         ("errors and bounds are kept to".into(), errors),
         ("caps are kept to, or refused".into(), caps),
+        ("errors that vanish among a tensor's squares".into(), vanishing),
     ]
 }
 
@@ -146,4 +147,30 @@ fn caps(subject: &Subject) {
         }
     }
     faults.done();
+}
+
+fn vanishing(subject: &Subject) {
+    let reals = Kind::Gaussian.reals(40 * 100, 100, 3);
+    for (dtype, size) in [
+        (Dtype::F64, 1e200),
+        (Dtype::F64, 1e-200),
+        (Dtype::F64, 1e150),
+        (Dtype::F32, 1e30),
+        (Dtype::F32, 1e-30),
+    ] {
+        let values: Vec<f64> = reals.iter().map(|v| v * size).collect();
+        let sample = Sample::new(dtype, &[40, 100], &values);
+        for goal in [Goal::Mse(1e-3), Goal::Mse(1e-30), Goal::Mse(1e-300), Goal::Nmse(0.01)] {
+            let blob = encode(subject, &sample, goal, Effort::Fast).unwrap();
+            let back = to_reals(dtype, &decode(&blob).data);
+            // In units in which squares are numbers.
+            let off: f64 =
+                to_reals(dtype, &sample.data).iter().zip(&back).map(|(a, b)| ((a - b) / size).powi(2)).sum();
+            let (off, most) = match goal {
+                Goal::Mse(v) => ((off / 4000.0).sqrt() * size, v.sqrt()),
+                _ => (off / 4000.0, 0.0105),
+            };
+            assert!(off <= most, "{dtype} of {size:e}, {goal:?}: {off:e}, at most {most:e}");
+        }
+    }
 }

@@ -77,6 +77,23 @@ impl Preparation {
     }
 }
 
+impl Preparation {
+    /// The steps, if they are the same for every tensor.
+    pub fn fixed(&self) -> Option<Vec<Step>> {
+        match self {
+            Preparation::None => Some(Vec::new()),
+            Preparation::Auto => None,
+            Preparation::Steps(named) => named
+                .iter()
+                .map(|step| match step {
+                    Named::Fixed(step) => Some(step.clone()),
+                    Named::Means => None,
+                })
+                .collect(),
+        }
+    }
+}
+
 impl FromStr for Preparation {
     type Err = Error;
 
@@ -183,6 +200,11 @@ mod tests {
             ["rotary positions"]
         );
         assert!(steps("means", Goal::Lossless).unwrap().is_empty());
+        let fixed = |text: &str| text.parse::<Preparation>().unwrap().fixed().map(|steps| steps.len());
+        assert_eq!(
+            [fixed("none"), fixed("dct+delta"), fixed("auto"), fixed("dct+means")],
+            [Some(0), Some(2), None, None]
+        );
         for bad in [
             "meens",
             "means:3",
