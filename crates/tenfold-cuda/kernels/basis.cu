@@ -29,6 +29,23 @@ DEVICE void basis_turn_two(const float4 &by, u32 &x, u32 &y) {
     y = basis_two(a * by.y + c * by.x, b * by.w + d * by.z);
 }
 
+// Eight columns of a head and the eight that they are turned with.
+struct BasisEights {
+    uint4 x, y;
+};
+
+DEVICE BasisEights basis_load(const u16 *from, u32 half) { return BasisEights{*(const uint4 *)from, *(const uint4 *)(from + half)}; }
+
+// Turns them and puts them away.
+DEVICE void basis_turn_away(const float4 *by, BasisEights e, u16 *to, u32 half) {
+    basis_turn_two(by[0], e.x.x, e.y.x);
+    basis_turn_two(by[1], e.x.y, e.y.y);
+    basis_turn_two(by[2], e.x.z, e.y.z);
+    basis_turn_two(by[3], e.x.w, e.y.w);
+    *(uint4 *)to = e.x;
+    *(uint4 *)(to + half) = e.y;
+}
+
 // Rows whose heads are whole eights, turned half with half and all of them: a thread takes eight pairs of every head.
 DEVICE void basis_turn_eights(const BasisArgs &a) {
     const Turning &t = a.turning;
@@ -44,15 +61,17 @@ DEVICE void basis_turn_eights(const BasisArgs &a) {
             const Angle one = rope_angle(t, position, k + 2 * j), two = rope_angle(t, position, k + 2 * j + 1);
             by[j] = make_float4((float)one.cos, (float)one.sin, (float)two.cos, (float)two.sin);
         }
-        for (u64 head = row * a.columns + k; head < (row + 1) * a.columns; head += t.head) {
-            uint4 x = *(const uint4 *)(a.from + head), y = *(const uint4 *)(a.from + head + t.half);
-            basis_turn_two(by[0], x.x, y.x);
-            basis_turn_two(by[1], x.y, y.y);
-            basis_turn_two(by[2], x.z, y.z);
-            basis_turn_two(by[3], x.w, y.w);
-            *(uint4 *)(a.to + head) = x;
-            *(uint4 *)(a.to + head + t.half) = y;
+        // Four heads on their way at once: what is put away may be what is read next, for all that the compiler knows.
+        const u64 end = (row + 1) * a.columns;
+        u64 head = row * a.columns + k;
+        for (; head + 3 * t.head < end; head += 4 * t.head) {
+            BasisEights e[4];
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j) e[j] = basis_load(a.from + head + j * t.head, t.half);
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j) basis_turn_away(by, e[j], a.to + head + j * t.head, t.half);
         }
+        for (; head < end; head += t.head) basis_turn_away(by, basis_load(a.from + head, t.half), a.to + head, t.half);
     }
 }
 

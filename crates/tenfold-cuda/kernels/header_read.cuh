@@ -60,6 +60,8 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
         if (r.code) return;
         next = reader_peek(r) << 8;
         if (coordinates) values = d->values;
+        // Written again below.
+        __syncwarp();
     }
     const bool levels = codec == CODEC_LEVELS;
     reader_detail(r, codec != CODEC_PLANES && !levels, STATUS_CODEC, codec);

@@ -140,7 +140,8 @@ pub(super) fn measure(
             ratio: (values * 2) as f64 / bytes as f64,
             nmse: Some(nmse(once, &found)),
         };
-        let stated = case == STATED;
+        // Bars are for pages behind a basis and nothing else.
+        let stated = case == STATED && !keys;
         let keys = if keys { ", keys" } else { "" };
         let what =
             format!("encode pages {}{}{keys}", effort.name(), if together { ", one plan" } else { "" });
