@@ -20,11 +20,11 @@ fn every_step_is_taken_and_every_output_checked() {
     assert_eq!(rows("encode lossless"), 1, "checked against the tensor");
     let sent = host::LANES.len();
     let decoded = 2 + 1 + TENSORS;
-    let pages = 2 * 3;
+    let pages = 2 * 4;
     assert_eq!(
         rows("decode"),
         2 * decoded + sent + pages,
-        "two efforts, lossless, real tensors; from the host; pages of two ranks, two efforts and one plan for all"
+        "two efforts, lossless, real tensors; from the host; pages of two ranks, two efforts, one plan for all, keys by it"
     );
     assert_eq!(rows("encode pages"), pages);
     assert_eq!(rows("decode without checksums"), decoded);
