@@ -56,14 +56,16 @@ impl CudaEngine {
         self.memory.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Decodes `count` values from `first` on.
-    fn values(
+    /// Decodes values: `queue` does it, given a request for them, status and workspace, of which `work` says how much it
+    /// takes.
+    fn decoded(
         &self,
         blob: &[u8],
         info: &BlobInfo,
-        first: u64,
-        count: u64,
+        (first, count): (u64, u64),
         options: &DecodeOptions,
+        work: impl FnOnce(&DecodeRequest) -> Result<usize>,
+        queue: impl FnOnce(&DecodeRequest, &DecodeSettings, DeviceSlice, DeviceSlice) -> Result<()>,
     ) -> Result<Vec<u8>> {
         let stream = self.stream.stream;
         let driver = &self.device.driver;
@@ -73,22 +75,39 @@ impl CudaEngine {
         let on_device = room(&self.device, &mut memory.blob, blob.len())?;
         let out = room(&self.device, &mut memory.tensor, len)?;
         let status = room(&self.device, &mut memory.status, size_of::<Status>())?;
-        let requests =
-            [DecodeRequest::new(on_device, out, info.dtype).with_values(first, count).with_codec(info.codec)];
-        let workspace = room(&self.device, &mut memory.workspace, decode_workspace_len(&requests))?;
+        let request =
+            DecodeRequest::new(on_device, out, info.dtype).with_values(first, count).with_codec(info.codec);
+        let workspace = room(&self.device, &mut memory.workspace, work(&request)?)?;
         let settings = DecodeSettings::default().with_limits(options.limits.clone());
         let mut data = vec![0u8; len];
         let mut said = [0u8; size_of::<Status>()];
         // SAFETY: the memory is ours and locked; the host's side outlives the wait at the end.
         unsafe {
             driver.copy_in(on_device.address, blob.as_ptr(), blob.len(), stream)?;
-            decode(&self.device, &requests, &settings, status, workspace, stream)?;
+            queue(&request, &settings, status, workspace)?;
             driver.copy_out(said.as_mut_ptr(), status.address, said.len(), stream)?;
             driver.copy_out(data.as_mut_ptr(), out.address, len, stream)?;
         }
         driver.synchronize(stream)?;
         Status::from_bytes(said).check_for(blob.len(), &options.limits)?;
         Ok(data)
+    }
+
+    /// Decodes `count` values from `first` on.
+    fn values(
+        &self,
+        blob: &[u8],
+        info: &BlobInfo,
+        (first, count): (u64, u64),
+        options: &DecodeOptions,
+    ) -> Result<Vec<u8>> {
+        let stream = self.stream.stream;
+        let work = |request: &DecodeRequest| Ok(decode_workspace_len(std::slice::from_ref(request)));
+        self.decoded(blob, info, (first, count), options, work, |request, settings, status, workspace| {
+            let requests = std::slice::from_ref(request);
+            // SAFETY: memory of the engine, which waits.
+            unsafe { decode(&self.device, requests, settings, status, workspace, stream) }
+        })
     }
 
     /// Decodes a whole blob, piece by piece on its way.
@@ -119,36 +138,18 @@ impl CudaEngine {
         &self,
         blob: &[u8],
         info: &BlobInfo,
-        (first, count): (u64, u64),
+        values: (u64, u64),
         options: &DecodeOptions,
     ) -> Result<Vec<u8>> {
         let stream = self.stream.stream;
-        let driver = &self.device.driver;
         let columns = info.shape.last().copied().unwrap_or(1);
         let steps = format::resolve_steps(info.steps.clone(), &options.bases, columns)?;
         let chain = DeviceChain::new(&self.device, info.dtype, &info.shape, &steps)?;
-        let mut memory = self.memory();
-        let len = usize::try_from(count * info.dtype.size() as u64)
-            .map_err(|_| Error::InvalidArgument("more bytes than there are addresses".into()))?;
-        let on_device = room(&self.device, &mut memory.blob, blob.len())?;
-        let out = room(&self.device, &mut memory.tensor, len)?;
-        let status = room(&self.device, &mut memory.status, size_of::<Status>())?;
-        let request = DecodeRequest::new(on_device, out, info.dtype).with_values(first, count);
-        let work = decode_prepared_workspace_len(&chain, &request)?;
-        let workspace = room(&self.device, &mut memory.workspace, work)?;
-        let settings = DecodeSettings::default().with_limits(options.limits.clone());
-        let mut data = vec![0u8; len];
-        let mut said = [0u8; size_of::<Status>()];
-        // SAFETY: the memory is ours and locked; the host's side and the chain outlive the wait at the end.
-        unsafe {
-            driver.copy_in(on_device.address, blob.as_ptr(), blob.len(), stream)?;
-            decode_prepared(&chain, &request, &settings, status, workspace, stream)?;
-            driver.copy_out(said.as_mut_ptr(), status.address, said.len(), stream)?;
-            driver.copy_out(data.as_mut_ptr(), out.address, len, stream)?;
-        }
-        driver.synchronize(stream)?;
-        Status::from_bytes(said).check_for(blob.len(), &options.limits)?;
-        Ok(data)
+        let work = |request: &DecodeRequest| decode_prepared_workspace_len(&chain, request);
+        self.decoded(blob, info, values, options, work, |request, settings, status, workspace| {
+            // SAFETY: memory of the engine, which waits; the chain lives as long.
+            unsafe { decode_prepared(&chain, request, settings, status, workspace, stream) }
+        })
     }
 
     /// Encodes a tensor behind the steps of the options, to a lossy blob.
@@ -332,7 +333,7 @@ impl Engine for CudaEngine {
         let at = |row: usize| (row as u64).saturating_mul(cols as u64).min(info.values);
         let (first, count) = (at(rows.start), at(rows.end) - at(rows.start));
         let data = match on_the_way(&info.steps) {
-            true => self.values(blob, &info, first, count, options)?,
+            true => self.values(blob, &info, (first, count), options)?,
             false => self.behind(blob, &info, (first, count), options)?,
         };
         Ok(Tensor { dtype: info.dtype, shape: vec![rows.len(), cols], data })

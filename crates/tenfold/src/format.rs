@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::blob::Frame;
 use crate::error::Result;
-use crate::options::{Goal, Limits};
+use crate::options::Limits;
 use crate::prepare::{Basis, Step};
 use crate::view::TensorView;
 use crate::workers::Workers;
@@ -23,6 +23,7 @@ pub use crate::prepare::list::{
     BASIS as STEP_BASIS, KEPT as STEP_KEPT, ROPE as STEP_ROPE, WEIGHTS as STEP_WEIGHTS,
 };
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
+pub use crate::rate::goal_behind;
 
 /// Steps as a header has them, their number first.
 pub fn steps(steps: &[Step]) -> Result<Vec<u8>> {
@@ -45,21 +46,6 @@ pub fn check_encode_steps(steps: &[Step], rows: usize, cols: usize) -> Result<()
 pub fn resolve_steps(mut steps: Vec<Step>, bases: &[Arc<Basis>], cols: usize) -> Result<Vec<Step>> {
     crate::prepare::resolve(&mut steps, bases, cols)?;
     Ok(steps)
-}
-
-/// What a lossy goal for a tensor asks of what steps make of it; nothing if the squared error that no codec behind them can make
-/// good, `lost`, is too much for it already. `variance` is asked for that of the tensor, if it matters.
-///
-/// Steps keep squared errors as they are, but for weights and bases that are not orthonormal, whose errors count as weighted,
-/// and differences, whose errors add up.
-pub fn goal_behind(
-    steps: &[Step],
-    goal: Goal,
-    (rows, cols): (usize, usize),
-    lost: f64,
-    variance: impl FnOnce() -> Result<f64>,
-) -> Result<Option<Goal>> {
-    crate::rate::goal_behind(steps, goal, (rows, cols), lost, variance)
 }
 
 /// Variance of the finite values of a tensor about their mean.

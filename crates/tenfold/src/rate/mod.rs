@@ -92,8 +92,13 @@ pub(crate) fn encode(
     job.run(target)
 }
 
-/// What a lossy goal for a tensor of so many rows and columns asks of what steps make of it: [`crate::format::goal_behind`].
-pub(crate) fn goal_behind(
+/// What a lossy goal for a tensor of so many rows and columns asks of what steps make of it; nothing if the squared error that no
+/// codec behind them can make good, `lost`, is too much for it already. `variance` is asked for that of the tensor, if it
+/// matters.
+///
+/// Steps keep squared errors as they are, but for weights and bases that are not orthonormal, whose errors count as weighted,
+/// and differences, whose errors add up.
+pub fn goal_behind(
     steps: &[Step],
     goal: Goal,
     (rows, cols): (usize, usize),
