@@ -6,14 +6,14 @@ use std::sync::{Mutex, MutexGuard};
 use tenfold::prepare::{Axis, Kept, Step};
 use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Goal, Outcome, Tensor, TensorView, format};
 
-use crate::chain::{
-    DeviceChain, decode_prepared, decode_prepared_workspace_len, encode_prepared_workspace_len,
-};
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
 use crate::encode::{EncodeRequest, encode, encode_workspace_len};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, room};
+use crate::prepare::{
+    DeviceChain, decode_prepared, decode_prepared_workspace_len, encode_prepared_workspace_len,
+};
 use crate::status::{Code, Status};
 use crate::stream::OwnedStream;
 use crate::upload::Upload;

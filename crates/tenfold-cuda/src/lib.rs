@@ -3,7 +3,6 @@
 //! [`CudaEngine`] takes and gives host memory. [`decode`] and [`encode`] work on memory of the device: they queue
 //! kernels on a caller's stream and neither allocate nor wait. docs/cuda.md shows both.
 
-mod chain;
 #[doc(hidden)]
 pub mod constants;
 mod decode;
@@ -14,19 +13,14 @@ mod engine;
 mod error;
 mod event;
 mod memory;
-mod pages;
 mod pieces;
+mod prepare;
 mod ptx;
-mod rope;
 mod status;
 mod stream;
 mod timing;
 mod upload;
 
-pub use chain::{
-    DeviceChain, decode_prepared, decode_prepared_workspace_len, encode_prepared,
-    encode_prepared_workspace_len,
-};
 pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, lane_values};
 pub use device::{Device, DeviceSlice};
 pub use driver::{Properties, Stream};
@@ -38,9 +32,10 @@ pub use encode::{FixedPlan, encode_fixed, fixed_workspace_len};
 pub use engine::CudaEngine;
 pub use error::{Error, Result};
 pub use memory::{Buffer, Pinned};
-pub use pages::{
-    DeviceBasis, EncodePages, decode_coordinates, decode_pages, decode_pages_workspace_len, encode_pages,
-    encode_pages_workspace_len,
+pub use prepare::{
+    DeviceBasis, DeviceChain, EncodePages, decode_coordinates, decode_pages, decode_pages_workspace_len,
+    decode_prepared, decode_prepared_workspace_len, encode_pages, encode_pages_workspace_len,
+    encode_prepared, encode_prepared_workspace_len,
 };
 pub use status::{Code, Status};
 pub use stream::OwnedStream;

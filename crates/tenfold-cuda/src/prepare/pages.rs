@@ -6,6 +6,7 @@
 use tenfold::prepare::{Basis, Positions as Rows, Rope, Step};
 use tenfold::{Codec, Dtype, EncodeOptions, format};
 
+use super::rope::{DeviceRope, Runs};
 use crate::decode::{self, DecodeRequest, DecodeSettings, MAX_ROPE, decode_with, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Matrix, Product, Stream};
@@ -13,7 +14,6 @@ use crate::encode::{Behind, EncodeBatch, Positions, encode_batch, encode_batch_w
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::pieces::{ALIGN, Pieces, bytes_of, too_large};
-use crate::rope::{DeviceRope, Runs};
 
 /// Scratch memory of a product.
 pub(crate) const PRODUCT_BYTES: usize = 32 << 20;

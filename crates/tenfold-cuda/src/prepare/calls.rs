@@ -1,0 +1,268 @@
+//! Tensors to blobs behind a chain, and back.
+
+use tenfold::{Codec, Dtype, Goal, format};
+
+use super::chain::DeviceChain;
+use super::link::Link;
+use super::steps::{Args, POWERS};
+use crate::decode::{self, DecodeRequest, DecodeSettings, decode_with, decode_workspace_len};
+use crate::device::DeviceSlice;
+use crate::driver::Stream;
+use crate::encode::{Behind, EncodeRequest, encode, encode_workspace_len};
+use crate::error::{Error, Result};
+use crate::pieces::{ALIGN, Pieces, bytes_of};
+
+impl DeviceChain {
+    /// Bytes that what a basis leaves out is measured in.
+    pub(crate) fn powers_len(&self) -> usize {
+        let measured = |(_, link): &&(usize, Link)| matches!(link, Link::Basis { measured: true, .. });
+        self.links.iter().filter(measured).count() * 2 * POWERS as usize * 8
+    }
+
+    /// The squared error that no codec can make good, by sums of squares as [`encode_measured`] leaves them.
+    pub(crate) fn lost(powers: &[u8]) -> f64 {
+        let half = POWERS as usize * 8;
+        let sum = |bytes: &[u8]| bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).sum::<f64>();
+        powers.chunks_exact(2 * half).map(|p| (sum(&p[..half]) - sum(&p[half..])).max(0.0)).sum()
+    }
+
+    /// The goal for the working values. Which error a goal relative to the tensor's variance asks for only who knows it can
+    /// say.
+    pub(crate) fn goal(
+        &self,
+        goal: Goal,
+        lost: f64,
+        variance: impl FnOnce() -> tenfold::Result<f64>,
+    ) -> Result<Option<Goal>> {
+        Ok(format::goal_behind(&self.steps, goal, (self.rows, self.columns), lost, variance)?)
+    }
+
+    /// The request for the working values, which lie at an address.
+    fn request(&self, request: &EncodeRequest, at: u64, goal: Goal) -> Result<EncodeRequest> {
+        if request.dtype != self.dtype || request.shape != self.shape || self.rows == 0 || self.columns == 0 {
+            return Err(Error::InvalidArgument(format!(
+                "the chain is for {} tensors of shape {:?} that have values",
+                self.dtype, self.shape
+            )));
+        }
+        let need = bytes_of(self.rows, self.columns, self.dtype.size())?;
+        if request.tensor.len != need || !request.tensor.address.is_multiple_of(16) {
+            return Err(Error::InvalidArgument(format!(
+                "{need} bytes of a tensor at a multiple of 16 are needed, {} given",
+                request.tensor.len
+            )));
+        }
+        let mut shape = self.shape.clone();
+        if let Some(last) = shape.last_mut() {
+            *last = self.width;
+        }
+        let working = self.working();
+        let tensor = DeviceSlice::new(at, bytes_of(self.rows, self.width, working.size())?);
+        let mut options = request.options.clone();
+        options.goal = goal;
+        let mut inner = EncodeRequest::new(tensor, working, &shape, request.out, options);
+        inner.behind = Some(Behind {
+            dtype: self.dtype,
+            columns: self.columns,
+            steps: self.stored.slice(),
+            scales: self.scales.as_ref().map_or(0, |s| s.1.slice().address),
+            positions: None,
+        });
+        Ok(inner)
+    }
+
+    /// Queues the steps on a tensor, and hands on what is left to encode: the request for the working values and the
+    /// workspace for that.
+    ///
+    /// # Safety
+    /// As for [`encode_prepared`].
+    pub(crate) unsafe fn prepare(
+        &self,
+        request: &EncodeRequest,
+        powers: Option<DeviceSlice>,
+        workspace: DeviceSlice,
+        stream: Stream,
+    ) -> Result<(EncodeRequest, DeviceSlice)> {
+        // Says what is wrong before anything is queued.
+        self.request(request, 0, request.options.goal)?;
+        let workspace = aligned(workspace)?;
+        let mut pieces = Pieces::default();
+        let room = self.room(workspace, &mut pieces, self.rows, true)?;
+        let args = Args {
+            from: request.tensor.address,
+            to: room.here.address,
+            rows: self.rows as u64,
+            columns: self.columns as u32,
+            kind: self.dtype.id() as u32,
+            by: self.kept.is_some() as u32,
+            ..Args::default()
+        };
+        // SAFETY: the caller's; the pieces of the workspace do not overlap.
+        let at = unsafe {
+            self.launch(["chain_load_4", "chain_load_8"], &args, stream)?;
+            self.forward(room, powers, stream)?
+        };
+        let rest = workspace.part(pieces.at.min(workspace.len), workspace.len.saturating_sub(pieces.at))?;
+        Ok((self.request(request, at, request.options.goal)?, rest))
+    }
+
+    /// Rows that must be undone for some values: the first and how many.
+    fn rows_of(&self, first: u64, count: u64) -> Result<(usize, usize)> {
+        let values = (self.rows * self.columns) as u64;
+        if first > values || count > values - first {
+            return Err(Error::InvalidArgument(format!(
+                "values {first} to {} of a tensor with {values}",
+                first.saturating_add(count)
+            )));
+        }
+        let columns = self.columns.max(1);
+        let (start, end) = (first as usize / columns, (first + count).div_ceil(columns as u64) as usize);
+        let start = if count == 0 { 0 } else { start / self.group * self.group };
+        Ok((start, if count == 0 { 0 } else { end - start }))
+    }
+
+    /// The values that a request is for.
+    fn wanted(&self, request: &DecodeRequest) -> Result<(u64, u64)> {
+        let all = (self.rows * self.columns) as u64;
+        let (first, count) = request.values;
+        let count = count.unwrap_or(all.saturating_sub(first));
+        let floats = request.dtype == self.dtype
+            || (request.dtype.is_float() && request.dtype.size() <= 4 && self.dtype != Dtype::F64);
+        let need = count.saturating_mul(request.dtype.size() as u64);
+        if !floats || request.out.len as u64 != need || !request.out.address.is_multiple_of(16) {
+            return Err(Error::InvalidArgument(format!(
+                "{need} bytes of {} at a multiple of 16 are decoded, {} of {} given",
+                self.dtype, request.out.len, request.dtype
+            )));
+        }
+        Ok((first, count))
+    }
+
+    /// The request for working values of some rows.
+    fn inner(&self, request: &DecodeRequest, at: u64, first: usize, rows: usize) -> DecodeRequest {
+        let working = self.working();
+        let out = DeviceSlice::new(at, rows * self.width * working.size());
+        DecodeRequest::new(request.blob, out, working)
+            .with_values((first * self.width) as u64, (rows * self.width) as u64)
+            .with_codec(Codec::Levels)
+    }
+}
+
+/// What of a workspace pieces are dealt out of.
+fn aligned(workspace: DeviceSlice) -> Result<DeviceSlice> {
+    let skipped = workspace.address.next_multiple_of(ALIGN as u64) - workspace.address;
+    workspace.part(skipped as usize, workspace.len.saturating_sub(skipped as usize))
+}
+
+/// Bytes of workspace that [`encode_prepared`] needs.
+pub fn encode_prepared_workspace_len(chain: &DeviceChain, request: &EncodeRequest) -> Result<usize> {
+    let mut pieces = Pieces::default();
+    for len in chain.room_len(chain.rows, true)? {
+        pieces.take(len);
+    }
+    let inner = chain.request(request, 0, request.options.goal)?;
+    pieces.take(encode_workspace_len(&chain.device, &inner)?);
+    Ok(pieces.at + ALIGN)
+}
+
+/// Queues the encoding of a tensor behind a chain of steps: as [`encode`] does it, for lossy goals. Goals that are errors
+/// must not depend on what only a look at the tensor tells: relative to its variance they are for chains with weights, whose errors
+/// are relative anyway, and with a basis that leaves something out they are not for a device. A tensor with values that are not finite
+/// is refused in its status, unless the chain keeps these.
+///
+/// # Safety
+/// As for [`encode`]; so is the chain.
+pub unsafe fn encode_prepared(
+    chain: &DeviceChain,
+    request: &EncodeRequest,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let unknown = || {
+        let why = "what an error is relative to is not known before the device has seen the tensor: ask for Goal::Mse";
+        Err(tenfold::Error::InvalidArgument(why.into()))
+    };
+    if chain.powers_len() > 0 && matches!(request.options.goal, Goal::Mse(_) | Goal::Nmse(_)) {
+        let why = "what a basis leaves out is not known before the device has seen the tensor: ask for bytes or a step";
+        return Err(Error::InvalidArgument(why.into()));
+    }
+    let Some(goal) = chain.goal(request.options.goal, 0.0, unknown)? else {
+        return Err(Error::InvalidArgument("an error of nothing is for a lossless blob".into()));
+    };
+    // SAFETY: the caller's.
+    unsafe {
+        let (mut inner, rest) = chain.prepare(request, None, workspace, stream)?;
+        inner.options.goal = goal;
+        encode(&chain.device, &inner, status, rest, stream)
+    }
+}
+
+/// Bytes of workspace that [`decode_prepared`] needs.
+pub fn decode_prepared_workspace_len(chain: &DeviceChain, request: &DecodeRequest) -> Result<usize> {
+    let (first, count) = chain.wanted(request)?;
+    let (start, rows) = chain.rows_of(first, count)?;
+    let mut pieces = Pieces::default();
+    for len in chain.room_len(rows, false)? {
+        pieces.take(len);
+    }
+    pieces.take(decode_workspace_len(&[chain.inner(request, 0, start, rows)]));
+    Ok(pieces.at + ALIGN)
+}
+
+/// Queues the decoding of a blob that has exactly the steps of a chain, for a tensor of the chain's dtype and shape: as
+/// [`decode`](crate::decode()) does it for others.
+///
+/// # Safety
+/// As for [`decode`](crate::decode()); so is the chain.
+pub unsafe fn decode_prepared(
+    chain: &DeviceChain,
+    request: &DecodeRequest,
+    settings: &DecodeSettings,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let (first, count) = chain.wanted(request)?;
+    let (start, rows) = chain.rows_of(first, count)?;
+    let workspace = aligned(workspace)?;
+    let mut pieces = Pieces::default();
+    let room = chain.room(workspace, &mut pieces, rows, false)?;
+    let requests = [chain.inner(request, room.here.address, start, rows)];
+    let work = workspace.part(pieces.at, decode_workspace_len(&requests))?;
+    let behind = decode::Behind {
+        columns: chain.columns as u32,
+        rank: chain.width as u32,
+        scales: chain.scales.as_ref().map_or(0, |s| s.0.slice().address),
+        before: decode::STEPS_KNOWN,
+        known: chain.stored.slice().address,
+        known_len: chain.stored.slice().len as u64,
+        ..decode::Behind::NOTHING
+    };
+    // SAFETY: the caller's; the pieces of the workspace do not overlap.
+    unsafe {
+        decode_with(&chain.device, &requests, &behind, settings, status, work, stream)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let at = chain.inverse(room, rows, start, stream)?;
+        let skipped = first - (start * chain.columns) as u64;
+        // As one row of all values that are wanted.
+        let args = Args {
+            from: at + skipped * chain.working().size() as u64,
+            to: request.out.address,
+            rows: count,
+            first,
+            columns: 1,
+            kind: request.dtype.id() as u32,
+            ..Args::default()
+        };
+        chain.launch(["chain_store_4", "chain_store_8"], &args, stream)?;
+        if let Some((runs, count)) = &chain.kept {
+            let (kind, by) = (chain.dtype.id() as u32, request.dtype.id() as u32);
+            let args = Args { table: runs.slice().address, kind, by, count: *count, ..args };
+            chain.launch(["chain_keep"; 2], &args, stream)?;
+        }
+    }
+    Ok(())
+}

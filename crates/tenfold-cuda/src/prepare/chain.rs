@@ -1,0 +1,151 @@
+//! Chains of preparation steps: what a device is told of one, and the memory that it works in.
+
+use tenfold::prepare::Step;
+use tenfold::{Dtype, format};
+
+use super::link::Link;
+use super::pages::{PRODUCT_BYTES, packed};
+use crate::device::{Device, DeviceSlice};
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+use crate::pieces::{Pieces, bytes_of};
+
+/// A chain of preparation steps on a device, for tensors of one dtype and shape.
+///
+/// Weights, means and differences give the same bits as on the CPU. Hadamard, DCT and rotary positions agree with it within
+/// 2^-18 (f64: 2^-40) of the largest magnitude that a value is made of, a basis within 2^-16 of the sum of magnitudes, as
+/// docs/format.md has it.
+pub struct DeviceChain {
+    pub(super) device: Device,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Columns behind all steps, and the most there are between any two.
+    pub(super) width: usize,
+    pub(super) most: usize,
+    /// Rows that cannot be undone without each other.
+    pub(super) group: usize,
+    /// Columns before each.
+    pub(super) links: Vec<(usize, Link)>,
+    pub(super) kept: Option<(Buffer, u32)>,
+    /// As the host has them, and as a header does.
+    pub(super) steps: Vec<Step>,
+    pub(super) stored: Buffer,
+    /// Scales of the last step's columns: side by side, and a byte each.
+    pub(super) scales: Option<(Buffer, Buffer)>,
+}
+
+impl std::fmt::Debug for DeviceChain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let steps: Vec<&str> = self.steps.iter().map(Step::name).collect();
+        write!(f, "DeviceChain of {} for {} × {} values", steps.join(" + "), self.rows, self.columns)
+    }
+}
+
+/// Memory that a chain works in.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// Two places for rows, and one for products.
+    pub(super) here: DeviceSlice,
+    pub(super) other: DeviceSlice,
+    pub(super) scratch: DeviceSlice,
+}
+
+impl DeviceChain {
+    /// Copies the numbers of steps to a device, for tensors of this dtype and shape. Kept elements may be the first of the
+    /// steps: they are put back when the others are undone, and taken for zeros when they are done. Fails with
+    /// [`Error::NoDevice`] where a basis needs cuBLAS and there is none.
+    pub fn new(device: &Device, dtype: Dtype, shape: &[usize], steps: &[Step]) -> Result<DeviceChain> {
+        if !dtype.is_float() {
+            return Err(Error::InvalidArgument(format!("{dtype} tensors have no preparation steps")));
+        }
+        // Refuses shapes whose size overflows.
+        tenfold::max_encoded_len(dtype, shape)?;
+        let columns = shape.last().copied().unwrap_or(1);
+        let values = if shape.contains(&0) { 0 } else { shape.iter().product::<usize>() };
+        let rows = values / columns.max(1);
+        format::check_steps(steps, rows, columns)?;
+        if u32::try_from(columns).is_err() {
+            return Err(Error::InvalidArgument(format!("{columns} columns are too many for a device")));
+        }
+        let wide = dtype == Dtype::F64;
+        let (mut links, mut width, mut most) = (Vec::new(), columns, columns);
+        for step in steps {
+            if let Some(link) = Link::new(device, step, width, wide)? {
+                links.push((width, link));
+            }
+            width = step.width(width);
+            most = most.max(width);
+        }
+        let kept = match steps.first() {
+            Some(Step::Kept(kept)) => {
+                // As the kernels have it: where a run starts, its element, its length.
+                let run = |(start, len, bits): (u64, u32, u64)| {
+                    [start, bits, u64::from(len)].into_iter().flat_map(u64::to_le_bytes)
+                };
+                let runs: Vec<u8> = kept.runs().flat_map(run).collect();
+                let count = u32::try_from(kept.runs().len())
+                    .map_err(|_| Error::InvalidArgument("more kept elements than a device takes".into()))?;
+                Some((Buffer::from_slice(device, &runs)?, count))
+            }
+            _ => None,
+        };
+        let scales = match steps.last() {
+            Some(Step::Basis(b)) => b.basis().map(|b| b.scales()).filter(|s| !s.is_empty()),
+            _ => None,
+        };
+        let scales = match scales {
+            Some(s) => Some((Buffer::from_slice(device, &packed(s))?, Buffer::from_slice(device, s)?)),
+            None => None,
+        };
+        Ok(DeviceChain {
+            device: device.clone(),
+            dtype,
+            shape: shape.to_vec(),
+            rows,
+            columns,
+            width,
+            most,
+            group: steps.iter().map(Step::group).max().unwrap_or(1),
+            links,
+            kept,
+            stored: Buffer::from_slice(device, &format::steps(steps)?)?,
+            steps: steps.to_vec(),
+            scales,
+        })
+    }
+
+    /// The dtype of working values.
+    pub(super) fn working(&self) -> Dtype {
+        if self.dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
+    }
+
+    pub(super) fn has_basis(&self) -> bool {
+        self.links.iter().any(|(_, l)| matches!(l, Link::Basis { .. }))
+    }
+
+    /// Bytes of the places for so many rows.
+    pub(super) fn room_len(&self, rows: usize, forward: bool) -> Result<[usize; 3]> {
+        let place = bytes_of(rows, self.most, self.working().size())?;
+        let moves = |(_, link): &(usize, Link)| match link {
+            Link::Basis { .. } => true,
+            Link::Delta { .. } => forward,
+            _ => false,
+        };
+        let other = if self.links.iter().any(moves) { place } else { 0 };
+        Ok([place, other, if self.has_basis() { PRODUCT_BYTES } else { 0 }])
+    }
+
+    pub(super) fn room(
+        &self,
+        workspace: DeviceSlice,
+        pieces: &mut Pieces,
+        rows: usize,
+        forward: bool,
+    ) -> Result<Room> {
+        let [here, other, scratch] = self.room_len(rows, forward)?;
+        let mut take = |len: usize| workspace.part(pieces.take(len), len);
+        Ok(Room { here: take(here)?, other: take(other)?, scratch: take(scratch)? })
+    }
+}

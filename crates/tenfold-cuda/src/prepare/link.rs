@@ -1,0 +1,135 @@
+//! One step of a chain with its numbers on a device.
+
+use tenfold::prepare::{Axis, EIGHTHS, Positions, Real, Rotation, Step};
+
+use super::rope::DeviceRope;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+
+/// A step with its numbers on the device.
+pub(super) enum Link {
+    Weights {
+        rows: bool,
+        forward: Buffer,
+        inverse: Buffer,
+    },
+    Means {
+        values: Buffer,
+    },
+    Hadamard {
+        log2: u32,
+        signs: Buffer,
+    },
+    Dct {
+        log2: u32,
+        forward: Buffer,
+        inverse: Buffer,
+    },
+    /// Where runs of rows start, and how many rows a run has.
+    Rope {
+        rope: DeviceRope,
+        starts: Buffer,
+        run: u64,
+    },
+    Delta {
+        group: u32,
+    },
+    Basis {
+        means: Buffer,
+        vectors: Buffer,
+        forward: Option<Buffer>,
+        rank: usize,
+        measured: bool,
+    },
+}
+
+fn bytes<T: Copy, const N: usize>(values: &[T], of: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+    values.iter().flat_map(|&v| of(v)).collect()
+}
+
+fn floats(device: &Device, values: &[f32]) -> Result<Buffer> {
+    Buffer::from_slice(device, &bytes(values, f32::to_le_bytes))
+}
+
+/// 2^(eighths / 8), as the core has it.
+fn power(eighths: i32) -> f32 {
+    let bits = EIGHTHS[eighths.rem_euclid(8) as usize].to_bits() as i32 + (eighths.div_euclid(8) << 23);
+    f32::from_bits(bits as u32)
+}
+
+/// A DCT's matrices in the working precision.
+fn matrices(dct: &tenfold::prepare::Dct, inverse: bool, wide: bool) -> Vec<u8> {
+    fn flat<R: Real>(matrices: Vec<Vec<R>>) -> Vec<R> {
+        matrices.into_iter().flatten().collect()
+    }
+    match wide {
+        true => bytes(&flat(dct.matrices::<f64>(inverse)), f64::to_le_bytes),
+        false => bytes(&flat(dct.matrices::<f32>(inverse)), f32::to_le_bytes),
+    }
+}
+
+impl Link {
+    /// A step for a tensor of so many columns; none for kept elements, which are no link of the chain.
+    pub(super) fn new(device: &Device, step: &Step, columns: usize, wide: bool) -> Result<Option<Link>> {
+        let copy = |bytes: &[u8]| Buffer::from_slice(device, bytes);
+        Ok(Some(match step {
+            Step::Weights(w) => {
+                let factors = |sign: i32| -> Vec<f32> {
+                    w.eighths().iter().map(|&e| power(sign * i32::from(e))).collect()
+                };
+                Link::Weights {
+                    rows: w.axis() == Axis::Rows,
+                    forward: floats(device, &factors(1))?,
+                    inverse: floats(device, &factors(-1))?,
+                }
+            }
+            Step::Means(m) => Link::Means { values: floats(device, m.values())? },
+            Step::Hadamard(h) => Link::Hadamard {
+                log2: u32::from(h.log2()).min(columns.max(1).ilog2()),
+                signs: floats(device, &h.signs::<f32>(columns))?,
+            },
+            Step::Dct(d) => Link::Dct {
+                log2: u32::from(d.log2()),
+                forward: copy(&matrices(d, false, wide))?,
+                inverse: copy(&matrices(d, true, wide))?,
+            },
+            Step::Rope(r) => {
+                // One run of all rows, or a run for each.
+                let (starts, run) = match r.positions() {
+                    Positions::From(first) => (vec![*first], u64::MAX),
+                    Positions::List(list) => (list.clone(), 1),
+                };
+                let starts = copy(&bytes(&starts, u64::to_le_bytes))?;
+                Link::Rope { rope: DeviceRope::new(device, r)?, starts, run }
+            }
+            Step::Delta(d) => Link::Delta { group: d.group() as u32 },
+            Step::Basis(rotation) => Link::basis(device, rotation, wide)?,
+            Step::Kept(_) => return Ok(None),
+            _ => {
+                let why = format!("preparation step {} is not for a device", step.name());
+                return Err(Error::InvalidArgument(why));
+            }
+        }))
+    }
+
+    fn basis(device: &Device, rotation: &Rotation, wide: bool) -> Result<Link> {
+        if !wide {
+            device.driver.can_multiply()?;
+        }
+        let Some(basis) = rotation.basis() else {
+            return Err(Error::InvalidArgument("a basis that a blob names is not there".into()));
+        };
+        let forward = match basis.can_encode() {
+            true => Some(floats(device, basis.forward_columns())?),
+            false => None,
+        };
+        Ok(Link::Basis {
+            means: floats(device, basis.means())?,
+            vectors: floats(device, basis.vectors())?,
+            forward,
+            rank: basis.rank(),
+            measured: basis.is_orthonormal() && basis.rank() < basis.cols(),
+        })
+    }
+}

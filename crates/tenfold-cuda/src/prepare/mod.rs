@@ -1,0 +1,21 @@
+//! Preparation steps on a device.
+//!
+//! `chain` is what a device is told of a chain of steps, `link` one step of it, `steps` does and undoes them, `calls` are
+//! encoding and decoding behind them: a tensor is made working values, each step goes over all of them, and what comes of it is
+//! encoded as a tensor of its own. `pages` is the quick way for many pages of bf16 rows behind one basis, `rope` turns rows.
+
+mod calls;
+mod chain;
+mod link;
+mod pages;
+mod rope;
+mod steps;
+
+pub use calls::{
+    decode_prepared, decode_prepared_workspace_len, encode_prepared, encode_prepared_workspace_len,
+};
+pub use chain::DeviceChain;
+pub use pages::{
+    DeviceBasis, EncodePages, decode_coordinates, decode_pages, decode_pages_workspace_len, encode_pages,
+    encode_pages_workspace_len,
+};
