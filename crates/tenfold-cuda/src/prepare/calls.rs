@@ -19,7 +19,7 @@ impl DeviceChain {
         self.links.iter().filter(measured).count() * 2 * POWERS as usize * 8
     }
 
-    /// The squared error that no codec can make good, by sums of squares as [`encode_measured`] leaves them.
+    /// The squared error that no codec can make good, by sums of squares as [`DeviceChain::prepare`] leaves them.
     pub(crate) fn lost(powers: &[u8]) -> f64 {
         let half = POWERS as usize * 8;
         let sum = |bytes: &[u8]| bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).sum::<f64>();
@@ -38,7 +38,7 @@ impl DeviceChain {
     }
 
     /// The request for the working values, which lie at an address.
-    fn request(&self, request: &EncodeRequest, at: u64, goal: Goal) -> Result<EncodeRequest> {
+    fn request(&self, request: &EncodeRequest, at: u64) -> Result<EncodeRequest> {
         if request.dtype != self.dtype || request.shape != self.shape || self.rows == 0 || self.columns == 0 {
             return Err(Error::InvalidArgument(format!(
                 "the chain is for {} tensors of shape {:?} that have values",
@@ -58,8 +58,7 @@ impl DeviceChain {
         }
         let working = self.working();
         let tensor = DeviceSlice::new(at, bytes_of(self.rows, self.width, working.size())?);
-        let mut options = request.options.clone();
-        options.goal = goal;
+        let options = request.options.clone();
         let mut inner = EncodeRequest::new(tensor, working, &shape, request.out, options);
         inner.behind = Some(Behind {
             dtype: self.dtype,
@@ -84,7 +83,7 @@ impl DeviceChain {
         stream: Stream,
     ) -> Result<(EncodeRequest, DeviceSlice)> {
         // Says what is wrong before anything is queued.
-        self.request(request, 0, request.options.goal)?;
+        self.request(request, 0)?;
         let workspace = aligned(workspace)?;
         let mut pieces = Pieces::default();
         let room = self.room(workspace, &mut pieces, self.rows, true)?;
@@ -103,7 +102,7 @@ impl DeviceChain {
             self.forward(room, powers, stream)?
         };
         let rest = workspace.part(pieces.at.min(workspace.len), workspace.len.saturating_sub(pieces.at))?;
-        Ok((self.request(request, at, request.options.goal)?, rest))
+        Ok((self.request(request, at)?, rest))
     }
 
     /// Rows that must be undone for some values: the first and how many.
@@ -115,10 +114,12 @@ impl DeviceChain {
                 first.saturating_add(count)
             )));
         }
-        let columns = self.columns.max(1);
-        let (start, end) = (first as usize / columns, (first + count).div_ceil(columns as u64) as usize);
-        let start = if count == 0 { 0 } else { start / self.group * self.group };
-        Ok((start, if count == 0 { 0 } else { end - start }))
+        if count == 0 {
+            return Ok((0, 0));
+        }
+        let end = (first + count).div_ceil(self.columns as u64) as usize;
+        let start = first as usize / self.columns / self.group * self.group;
+        Ok((start, end - start))
     }
 
     /// The values that a request is for.
@@ -160,7 +161,7 @@ pub fn encode_prepared_workspace_len(chain: &DeviceChain, request: &EncodeReques
     for len in chain.room_len(chain.rows, true)? {
         pieces.take(len);
     }
-    let inner = chain.request(request, 0, request.options.goal)?;
+    let inner = chain.request(request, 0)?;
     pieces.take(encode_workspace_len(&chain.device, &inner)?);
     Ok(pieces.at + ALIGN)
 }

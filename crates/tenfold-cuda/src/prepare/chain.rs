@@ -121,10 +121,6 @@ impl DeviceChain {
         if self.dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
     }
 
-    pub(super) fn has_basis(&self) -> bool {
-        self.links.iter().any(|(_, l)| matches!(l, Link::Basis { .. }))
-    }
-
     /// Bytes of the places for so many rows.
     pub(super) fn room_len(&self, rows: usize, forward: bool) -> Result<[usize; 3]> {
         let place = bytes_of(rows, self.most, self.working().size())?;
@@ -134,7 +130,10 @@ impl DeviceChain {
             _ => false,
         };
         let other = if self.links.iter().any(moves) { place } else { 0 };
-        Ok([place, other, if self.has_basis() { PRODUCT_BYTES } else { 0 }])
+        // The library's products; those of f64 are a kernel of ours.
+        let products = self.links.iter().any(|(_, l)| matches!(l, Link::Basis { .. }));
+        let scratch = if products && self.dtype != Dtype::F64 { PRODUCT_BYTES } else { 0 };
+        Ok([place, other, scratch])
     }
 
     pub(super) fn room(

@@ -1,6 +1,6 @@
 //! One step of a chain with its numbers on a device.
 
-use tenfold::prepare::{Axis, EIGHTHS, Positions, Real, Rotation, Step};
+use tenfold::prepare::{Axis, Positions, Real, Rotation, Step, Weights};
 
 use super::rope::DeviceRope;
 use crate::device::Device;
@@ -52,12 +52,6 @@ fn floats(device: &Device, values: &[f32]) -> Result<Buffer> {
     Buffer::from_slice(device, &bytes(values, f32::to_le_bytes))
 }
 
-/// 2^(eighths / 8), as the core has it.
-fn power(eighths: i32) -> f32 {
-    let bits = EIGHTHS[eighths.rem_euclid(8) as usize].to_bits() as i32 + (eighths.div_euclid(8) << 23);
-    f32::from_bits(bits as u32)
-}
-
 /// A DCT's matrices in the working precision.
 fn matrices(dct: &tenfold::prepare::Dct, inverse: bool, wide: bool) -> Vec<u8> {
     fn flat<R: Real>(matrices: Vec<Vec<R>>) -> Vec<R> {
@@ -75,13 +69,12 @@ impl Link {
         let copy = |bytes: &[u8]| Buffer::from_slice(device, bytes);
         Ok(Some(match step {
             Step::Weights(w) => {
-                let factors = |sign: i32| -> Vec<f32> {
-                    w.eighths().iter().map(|&e| power(sign * i32::from(e))).collect()
-                };
+                let factors =
+                    |of: fn(&Weights, usize) -> f32| (0..w.len()).map(|j| of(w, j)).collect::<Vec<f32>>();
                 Link::Weights {
                     rows: w.axis() == Axis::Rows,
-                    forward: floats(device, &factors(1))?,
-                    inverse: floats(device, &factors(-1))?,
+                    forward: floats(device, &factors(Weights::factor))?,
+                    inverse: floats(device, &factors(Weights::inverse_factor))?,
                 }
             }
             Step::Means(m) => Link::Means { values: floats(device, m.values())? },

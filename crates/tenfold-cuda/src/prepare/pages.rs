@@ -3,7 +3,9 @@
 //! Rows are bf16. Coordinates are rounded to bf16 before they are multiplied, as docs/format.md allows a reader that says
 //! so; sums are f32.
 
-use tenfold::prepare::{Basis, Positions as Rows, Rope, Step};
+use std::sync::Arc;
+
+use tenfold::prepare::{Basis, Positions as Rows, Rope, Rotation, Step};
 use tenfold::{Codec, Dtype, EncodeOptions, format};
 
 use super::rope::{DeviceRope, Runs};
@@ -31,8 +33,9 @@ pub struct DeviceBasis {
     forward: Option<(Buffer, Buffer)>,
     /// Side by side, as a decoder reads them, and a byte each, as an encoder does.
     scales: Option<(Buffer, Buffer)>,
-    /// The steps as a header has them.
+    /// The steps as a header has them, and the basis's own without their number.
     steps: Buffer,
+    step: Vec<u8>,
     rope: Option<Turned>,
 }
 
@@ -65,21 +68,6 @@ pub(crate) fn packed(scales: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The step of a basis that is named, as a header has it.
-fn named(rank: usize, name: &[u8; 16]) -> Vec<u8> {
-    let mut content = vec![0];
-    let mut rank = rank;
-    while rank >= 0x80 {
-        content.push(rank as u8 | 0x80);
-        rank >>= 7;
-    }
-    content.push(rank as u8);
-    content.extend_from_slice(name);
-    let mut step = vec![format::STEP_BASIS, content.len() as u8];
-    step.extend(content);
-    step
-}
-
 /// Coordinates of a row of zeros: what the means come to, the other way round.
 fn origin(basis: &Basis) -> Vec<u8> {
     let mut sums = vec![0f64; basis.rank()];
@@ -103,17 +91,18 @@ impl DeviceBasis {
             [] => None,
             scales => Some((copy(&packed(scales))?, copy(scales)?)),
         };
-        let name = basis.fingerprint().0;
+        let steps = format::steps(&[Step::Basis(Rotation::named(&Arc::new(basis.clone())))])?;
         Ok(DeviceBasis {
             device: device.clone(),
             columns: basis.cols(),
             rank: basis.rank(),
-            name,
+            name: basis.fingerprint().0,
             means: copy(&halves(basis.means()))?,
             vectors: copy(&halves(basis.vectors()))?,
             forward,
             scales,
-            steps: copy(&[vec![1], named(basis.rank(), &name)].concat())?,
+            steps: copy(&steps)?,
+            step: steps[1..].to_vec(),
             rope: None,
         })
     }
@@ -132,10 +121,7 @@ impl DeviceBasis {
         let step = format::steps(&[Step::Rope(rope.clone())])?;
         // Its number, its length in one byte, and what it says, at the end the position.
         let content = step[3..step.len() - 1].to_vec();
-        self.steps = Buffer::from_slice(
-            &self.device,
-            &[vec![2], step[1..].to_vec(), named(self.rank, &self.name)].concat(),
-        )?;
+        self.steps = Buffer::from_slice(&self.device, &[&[2], &step[1..], &self.step].concat())?;
         self.rope = Some(Turned { rope: DeviceRope::new(&self.device, &rope)?, content });
         Ok(self)
     }

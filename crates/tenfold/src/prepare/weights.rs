@@ -83,14 +83,14 @@ impl Weights {
         self.eighths.is_empty()
     }
 
-    /// The weights, in eighths of an octave.
-    pub fn eighths(&self) -> &[i8] {
-        &self.eighths
-    }
-
     /// What column or row `j` is multiplied by.
     pub fn factor(&self, j: usize) -> f32 {
         power(i32::from(self.eighths[j]))
+    }
+
+    /// What undoes that.
+    pub fn inverse_factor(&self, j: usize) -> f32 {
+        power(-i32::from(self.eighths[j]))
     }
 
     /// Weighs whole rows of `cols` values, the first of which is row `first`.
