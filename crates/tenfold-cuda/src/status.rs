@@ -45,6 +45,7 @@ pub enum Code {
     NotFinite = 20,
     OtherRope = 21,
     OtherSteps = 22,
+    Position = 23,
     HeaderChecksum = 32,
     HeaderLength,
     Field,
@@ -109,6 +110,7 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::NotFinite, "NOT_FINITE", ""),
     (Code::OtherRope, "OTHER_ROPE", ""),
     (Code::OtherSteps, "OTHER_STEPS", ""),
+    (Code::Position, "POSITION", ""),
     (Code::HeaderChecksum, "HEADER_CHECKSUM", "header checksum"),
     (Code::HeaderLength, "HEADER_LENGTH", "header length"),
     (Code::Field, "FIELD", "a field reaches past the end of its section"),
@@ -221,6 +223,7 @@ impl Status {
             Code::OtherSteps => Error::InvalidArgument(
                 "the blob has other preparation steps than the chain that was given".into(),
             ),
+            Code::Position => Error::InvalidArgument("a page starts at a position above 2^32".into()),
             Code::OtherCodec => {
                 Error::InvalidArgument("the blob is not of the codec that the request names".into())
             }

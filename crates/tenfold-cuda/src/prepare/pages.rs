@@ -161,6 +161,14 @@ pub unsafe fn decode_coordinates(
     unsafe { decode_with(&basis.device, requests, &basis.behind(), settings, status, workspace, stream) }
 }
 
+/// Rows of so many pages.
+fn all_rows(rows: usize, pages: usize) -> Result<usize> {
+    if rows == 0 && pages > 0 {
+        return Err(Error::InvalidArgument("a page has one row at least".into()));
+    }
+    rows.checked_mul(pages).ok_or_else(too_large)
+}
+
 /// Where the blobs' coordinates go, for pages of `rows` rows one after the other.
 fn requests(basis: &DeviceBasis, blobs: &[DeviceSlice], rows: usize, to: u64) -> Vec<DecodeRequest> {
     let bytes = rows * basis.rank * 2;
@@ -174,7 +182,7 @@ fn requests(basis: &DeviceBasis, blobs: &[DeviceSlice], rows: usize, to: u64) ->
 /// Bytes of workspace that [`decode_pages`] needs.
 pub fn decode_pages_workspace_len(basis: &DeviceBasis, blobs: &[DeviceSlice], rows: usize) -> Result<usize> {
     let mut pieces = Pieces::default();
-    let all = rows.checked_mul(blobs.len()).ok_or_else(too_large)?;
+    let all = all_rows(rows, blobs.len())?;
     pieces.take(PRODUCT_BYTES);
     pieces.take(bytes_of(all, basis.rank, 2)?);
     pieces.take(bytes_of(blobs.len(), 1, size_of::<u64>())?);
@@ -199,7 +207,7 @@ pub unsafe fn decode_pages(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    let all = rows.checked_mul(blobs.len()).ok_or_else(too_large)?;
+    let all = all_rows(rows, blobs.len())?;
     let need = bytes_of(all, basis.columns, 2)?;
     if out.len != need || !out.address.is_multiple_of(16) || !workspace.address.is_multiple_of(ALIGN as u64) {
         return Err(Error::InvalidArgument(format!(
@@ -303,7 +311,7 @@ impl EncodePages {
 
     /// The batch of coordinates, which lie at an address.
     fn batch(&self, basis: &DeviceBasis, at: u64) -> Result<EncodeBatch> {
-        let all = self.rows.checked_mul(self.count).ok_or_else(too_large)?;
+        let all = all_rows(self.rows, self.count)?;
         let coordinates = DeviceSlice::new(at, bytes_of(all, basis.rank, 4)?);
         let shape = [self.rows, basis.rank];
         let options = self.options.clone();
@@ -340,7 +348,7 @@ fn turned_bytes(basis: &DeviceBasis, rows: usize) -> Result<usize> {
 
 /// Bytes of workspace with which [`encode_pages`] does everything at once.
 pub fn encode_pages_workspace_len(basis: &DeviceBasis, pages: &EncodePages) -> Result<usize> {
-    let all = pages.rows.checked_mul(pages.count).ok_or_else(too_large)?;
+    let all = all_rows(pages.rows, pages.count)?;
     let mut pieces = Pieces::default();
     pieces.take(PRODUCT_BYTES);
     pieces.take(turned_bytes(basis, all)?);
@@ -364,7 +372,7 @@ pub unsafe fn encode_pages(
     let Some((forward, origin)) = &basis.forward else {
         return Err(Error::InvalidArgument("a basis out of a blob is for decoding".into()));
     };
-    let all = pages.rows.checked_mul(pages.count).ok_or_else(too_large)?;
+    let all = all_rows(pages.rows, pages.count)?;
     let (bytes, coordinates) = (bytes_of(all, basis.columns, 2)?, bytes_of(all, basis.rank, 4)?);
     let aligned = workspace.address.is_multiple_of(ALIGN as u64) && pages.pages.address.is_multiple_of(16);
     if pages.pages.len != bytes || !aligned {

@@ -479,7 +479,18 @@ fn keys(subject: &Subject) {
             assert_eq!(said.check().unwrap_err().kind(), ErrorKind::Caller);
         }
     }
-    // Positions that are missing, or that nobody asked for; heads that do not fit.
+    // A position that no reader takes: that page is refused, the others are not.
+    for together in [false, true] {
+        let turned = DeviceBasis::new(subject.device(), &basis).unwrap().with_rope(&ropes()[0]).unwrap();
+        let pages: Vec<Vec<u8>> = (0..3).map(|i| page(&basis, rows, i)).collect();
+        let options = EncodeOptions::new(Goal::Step(0.2)).with_effort(Effort::Fast);
+        let far = [7, (1 << 32) + 1, 9];
+        let made = encode_with(subject, &turned, &pages, options, together, Some(&far));
+        let codes: Vec<u32> = made.iter().map(|m| m.as_ref().map_or_else(|s| s.code, |_| 0)).collect();
+        assert_eq!(codes, [0, Code::Position as u32, 0]);
+        assert_eq!(made[1].as_ref().unwrap_err().check().unwrap_err().kind(), ErrorKind::Caller);
+    }
+    // Positions that are missing, or that nobody asked for; heads that do not fit; pages without rows.
     let plain = DeviceBasis::new(subject.device(), &basis).unwrap();
     let turned = DeviceBasis::new(subject.device(), &basis).unwrap().with_rope(&ropes()[0]).unwrap();
     let request = |positions: Option<DeviceSlice>| {
@@ -493,6 +504,11 @@ fn keys(subject: &Subject) {
     let given = request(Some(DeviceSlice::new(256, 8)));
     let error = encode_pages_workspace_len(&plain, &given).unwrap_err();
     assert!(error.to_string().contains("was not told"), "{error}");
+    let mut empty = request(None);
+    empty.rows = 0;
+    let error = encode_pages_workspace_len(&plain, &empty).unwrap_err();
+    assert!(error.to_string().contains("one row"), "{error}");
+    assert!(decode_pages_workspace_len(&plain, &[DeviceSlice::new(256, 64)], 0).is_err());
     let short = request(Some(DeviceSlice::new(256, 4)));
     assert!(encode_pages_workspace_len(&turned, &short).is_err());
     let error = plain.with_rope(&Rope::new(10, 1e4).unwrap()).unwrap_err();
