@@ -199,6 +199,10 @@ fn an_index_that_lies_is_refused() {
     );
     data(bend(one, "\"layers.0.weight\": \"/etc/passwd\""));
     data(bend(one, "\"layers.0.weight\": \"..\""));
+    data(bend(one, "\"layers.0.weight\": \"model\\u0000\""));
+    assert!(
+        data(bend(one, &format!("\"layers.0.weight\": \"{}\"", "m".repeat(256)))).contains("plain file name")
+    );
     data(bend(one, "\"layers.0.weight\": \"model-00002-of-00002.safetensors\""));
     data(bend(one, "\"layers.7.weight\": \"model-00001-of-00002.safetensors\""));
     assert!(data(bend("\"b\": ", "\"layers.0.weight\": ")).contains("occurs twice"));

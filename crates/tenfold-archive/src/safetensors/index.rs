@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 /// Longest index that is read.
 const MAX_INDEX: u64 = 256 << 20;
 
+/// Longest name of a shard in bytes: no file system in use takes more.
+const MAX_NAME: usize = 255;
+
 /// A parsed index. What else it holds besides the weight map is kept as it is.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardIndex {
@@ -42,7 +45,7 @@ impl ShardIndex {
         for (tensor, shard) in &raw.weight_map.0 {
             let mut parts = Path::new(shard).components();
             let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-            if !plain || shard.contains(['/', '\\']) {
+            if !plain || shard.contains(['/', '\\', '\0']) || shard.len() > MAX_NAME {
                 return Err(Error::malformed(
                     path,
                     format!("tensor {tensor:?} is said to lie in {shard:?}, which is not a plain file name"),
