@@ -1,0 +1,133 @@
+"""Keys and values of some tokens, in all layers, to bytes and back: what every plug-in stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .. import max_encoded_len
+from .._errors import ArgumentError, DataError
+from ..kv import Bases, PageCodec
+from ._identity import file_fingerprint
+
+DEFAULT_BITS = 4.0
+# Header of a page: fixed fields and padding; and, for each group of layers, five numbers of ten bytes at most.
+_HEADER, _GROUP = 64, 50
+
+
+class KvPages:
+    """Makes pages at one rate and reads them. Threads may share it.
+
+    Args:
+        layers: layers of the model.
+        bits: bits a value, all bytes counted; pages never take more. 4 unless stated.
+        max_bytes: bytes of a page, in place of bits.
+        lossless: every bit stays.
+        bases: path of a file of bases for the model (``tenfold basis fit``): fewer bits at the same error.
+        rope: rotary positions of the keys, as of :class:`tenfold.kv.PageCodec`, where there are no bases.
+        exact: how many tokens stay exact at the start of the page that has position 0, which attention parks on.
+        effort: "fast", "balanced" or "best".
+        threads: worker threads; 0 takes all cores.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        *,
+        bits: float | None = None,
+        max_bytes: int | None = None,
+        lossless: bool = False,
+        bases: str | os.PathLike[str] | None = None,
+        rope: dict[str, Any] | None = None,
+        exact: int = 1,
+        effort: str = "fast",
+        threads: int = 0,
+    ) -> None:
+        if (bits is not None) + (max_bytes is not None) + lossless > 1:
+            raise ArgumentError("one of bits, max_bytes and lossless, not several")
+        if bits is not None and not 0 < bits <= 64:
+            raise ArgumentError(f"bits are above 0 and at most 64 a value, not {bits}")
+        if max_bytes is not None and max_bytes < 1:
+            raise ArgumentError(f"max_bytes is a number of bytes, not {max_bytes}")
+        self._max_bytes = max_bytes
+        self._bits = None if lossless or max_bytes is not None else DEFAULT_BITS if bits is None else bits
+        opened = None if bases is None else Bases.open(bases)
+        if opened is not None and opened.layers != layers:
+            raise ArgumentError(f"{os.fspath(bases or '')} has bases for {opened.layers} layers, the model has {layers}")
+        self._basis = file_fingerprint(bases)
+        self._turned = rope is not None or opened is not None
+        how: dict[str, Any] = {"effort": effort, "threads": threads}
+        how |= {"bases": opened} if opened is not None else {"layers": layers, "rope": rope}
+        self._codec = PageCodec(**how)
+        # The page with the first token keeps some exact. Reading needs no such difference.
+        self._first = PageCodec(**how, exact=(exact, 0)) if exact else self._codec
+
+    @property
+    def layers(self) -> int:
+        """Layers of a page."""
+        return self._codec.layers
+
+    @property
+    def basis(self) -> str:
+        """Fingerprint of the file of bases, ``""`` where there is none."""
+        return self._basis
+
+    def describe(self) -> str:
+        """The rate, for an identity's layout: pages of other rates are not the same."""
+        if self._max_bytes is not None:
+            return f"max_bytes={self._max_bytes}"
+        return "lossless" if self._bits is None else f"bits={self._bits:g}"
+
+    def encode(self, keys: Sequence[Any], values: Sequence[Any], position: int | None = None) -> bytes:
+        """Encodes keys and values of some tokens.
+
+        Args:
+            keys: for each layer an array or CPU tensor of tokens × columns, or tokens × heads × columns.
+            values: likewise.
+            position: of the first token; needed with bases or rope.
+
+        Raises:
+            LimitError: it does not fit the bytes that the rate allows (NaN all over, for one).
+        """
+        codec = self._first if position == 0 else self._codec
+        goal: dict[str, Any] = {"lossless": True}
+        if self._max_bytes is not None:
+            goal = {"max_bytes": self._max_bytes}
+        elif self._bits is not None:
+            goal = {"max_bytes": int(sum(_values(t) for t in (*keys, *values)) * self._bits / 8)}
+        return codec.encode(keys, values, position=position if self._turned else None, **goal)
+
+    def decode(self, page: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        """Decodes all layers into arrays or CPU tensors of tokens × columns.
+
+        Raises:
+            DataError: the page is damaged or of another shape. What was decoded until then must not be used.
+        """
+        if len(keys) != self.layers or len(values) != self.layers:
+            raise ArgumentError(f"a page has {self.layers} layers; {len(keys)} keys and {len(values)} values were given")
+        for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
+            self.decode_layer(page, layer, key, value)
+
+    def decode_layer(self, page: Any, layer: int, key: Any, value: Any) -> None:
+        """Decodes one layer."""
+        tokens = self._codec.inspect(page).tokens
+        if tokens != key.shape[0]:
+            raise DataError(f"the page has {tokens} tokens, {key.shape[0]} were expected")
+        self._codec.decode_layer(page, layer, keys=key, values=value)
+
+    def max_bytes(self, tokens: int, columns: int, dtype: Any) -> int:
+        """Bytes that no page of so many tokens takes more of; ``columns`` are those of a layer's keys, as of its values."""
+        if self._max_bytes is not None:
+            return self._max_bytes
+        if self._bits is not None:
+            return int(2 * self.layers * tokens * columns * self._bits / 8)
+        each = sum(max_encoded_len(dtype, (tokens, count * columns)) for _, count in self._codec.groups)
+        return _HEADER + _GROUP * len(self._codec.groups) + 2 * each
+
+
+def _values(tensor: Any) -> int:
+    count = 1
+    for extent in tensor.shape:
+        count *= int(extent)
+    return count
