@@ -1,0 +1,122 @@
+"""Reduce-scatter of FSDP2 with compressed gradients. Parameters are gathered as ever: forward must see them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+
+from ..._errors import ArgumentError
+from ._agree import agree
+from ._bucket import LEAST, BucketCodec
+from ._exchange import settle
+from ._feedback import Residuals
+
+
+class ShardedGradients:
+    """A reduce-scatter for one module of FSDP2. Made by :func:`register_fsdp`.
+
+    Each rank sends each other rank the compressed gradients of that rank's shard, which adds them up.
+    """
+
+    def __init__(self, codec: BucketCodec, feedback: bool) -> None:
+        self._codec = codec
+        self._feedback = feedback
+        self._residuals = Residuals()
+        self.sent = 0
+        self.raw = 0
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Memory for gradients and sums, as FSDP asks for it."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        """Sums (or averages) gradients over ranks into each rank's shard."""
+        if async_op:
+            raise ArgumentError("compressed gradients are summed before this returns; async_op does not go with that")
+        world, each = dist.get_world_size(group), output_tensor.numel()
+        self.raw += input_tensor.nbytes
+        mean = op == dist.ReduceOp.AVG
+        if not mean and op != dist.ReduceOp.SUM:
+            # FSDP's factors by way of the collective are of NCCL alone.
+            raise ArgumentError(f"compressed gradients are summed or averaged, not reduced by {op}")
+        if each < LEAST:
+            self.sent += input_tensor.nbytes
+            dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group)
+            return None
+        values = input_tensor
+        if self._feedback:
+            values = self._residuals.of(["all"], [values.numel()], values.device).add_(values)
+        room = self._codec.room(each)
+        out = torch.zeros(world * room, dtype=torch.uint8, device=values.device)
+        for span, slot in zip(values.chunk(world), out.chunk(world), strict=True):
+            self._codec.fill(span, slot)
+        slots = torch.empty_like(out)
+        dist.all_to_all_single(slots, out, group=group)
+        self.sent += (world - 1) * room
+        one = torch.empty(each, device=values.device)
+        if self._feedback:
+            for span, slot in zip(values.chunk(world), out.chunk(world), strict=True):
+                settle(span, self._codec.read(slot, one))
+        total = torch.zeros(each, device=values.device)
+        for slot in slots.chunk(world):
+            # This rank's own among them: not rounded, it would weigh more than others.
+            total += self._codec.read(slot, one)
+        output_tensor.copy_(total.div_(world) if mean else total)
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The residual of this rank."""
+        return {"version": 1, "residuals": {name: r.clone() for name, r in self._residuals.by_name().items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes a residual of a checkpoint."""
+        if state.get("version") != 1:
+            raise ArgumentError("this is no state of sharded gradients that this version knows")
+        self._residuals.clear()
+        self._residuals.take(state["residuals"])
+
+
+def register_fsdp(
+    model: FSDPModule, *, bits: float = 2.6, error_feedback: bool = False, effort: str = "fast", threads: int = 0
+) -> dict[str, ShardedGradients]:
+    """Compresses the gradients of a model that ``fully_shard`` was applied to. All ranks call it, with the same arguments.
+
+    Args:
+        model: the outermost module that is sharded.
+        bits: bits a value of what a rank sends; 0.8 to 4 make sense.
+        error_feedback: whether what rounding leaves is added to the next step's gradients; it takes four bytes for each
+            parameter of the whole model on every rank, which is what sharding means to save.
+        effort: ``"fast"``, ``"balanced"`` or ``"best"``.
+        threads: worker threads of the CPU; 0 takes all cores.
+
+    Returns:
+        By the name of each sharded module what it sends, with ``state_dict`` for checkpoints.
+    """
+    asked = {"bits": bits, "error_feedback": error_feedback, "effort": effort}
+    world = dist.group.WORLD
+    if world is None:
+        raise ArgumentError("there is no process group yet; torch.distributed.init_process_group makes one")
+    agree(world, "sharded gradients", asked)
+    codec = BucketCodec(bits, effort, threads)
+    made = {}
+    for name, module in _sharded(model):
+        made[name] = ShardedGradients(codec, error_feedback)
+        module.set_custom_reduce_scatter(made[name])  # type: ignore[arg-type] # torch asks for the two methods only
+    if not made:
+        raise ArgumentError("no module of the model is sharded; apply fully_shard first")
+    return made
+
+
+def _sharded(model: Any) -> Iterator[tuple[str, FSDPModule]]:
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, FSDPModule))
