@@ -40,7 +40,7 @@ class PoolStore:
         bases = options.bases
         if name != "kv":
             if bases is not None or options.max_bytes is not None:
-                raise ArgumentError(f"bases and max_bytes are for one pool; with {name} beside it state bits or lossless")
+                raise ArgumentError(f"bases and max_bytes are for one pool; with {name} beside, state bits or lossless")
         elif bases is not None:
             bases = bases.replace("{tp_rank}", str(config.tp_rank)).replace("{pp_rank}", str(config.pp_rank))
         # One thread a page: the pages of a call have threads of their own.
@@ -51,10 +51,8 @@ class PoolStore:
         self.identity = _identity(name, pool, config, options.revision, self)
         self.store = FileStore(options.path, self.identity, max_bytes=options.max_store_bytes)
         self._workers = workers
-        logger.info(
-            "tenfold: pages of %s are stored in at most %d of %d bytes (%s) in %s",
-            name, self.codec.slot_bytes, shape.nbytes, self.codec.rate, options.path,
-        )  # fmt: skip
+        what = (name, shape.nbytes, self.codec.rate, options.path)
+        logger.info("tenfold: pages of %s, %d bytes each, are stored with %s in %s", *what)
 
     def save(self, keys: Sequence[str], views: Sequence[Views], first: int | None) -> list[bool]:
         """Stores pages; ``first`` is the position of the first token. What is not stored is False, and logged."""
