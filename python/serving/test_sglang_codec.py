@@ -44,6 +44,15 @@ def test_slots_are_of_one_size_and_give_their_layers_one_by_one(rate: dict[str, 
             assert (key - keys[layer]).float().square().mean() < 0.2
 
 
+def test_no_page_takes_more_than_its_slot() -> None:
+    keys, values = noise()
+    for size in range(3000, 3400, 37):
+        codec = SlotCodec(SHAPE, max_bytes=size)
+        # Encoders leave a few bytes, so that one with too high a limit would not fail here.
+        assert codec._pages.describe() == f"max_bytes={size - 4}"
+        assert len(codec.compress(keys, values)) == codec.slot_bytes == size
+
+
 def test_lossless_slots_hold_what_does_not_shrink() -> None:
     codec = SlotCodec(SHAPE, lossless=True)
     torch.manual_seed(2)
