@@ -258,6 +258,8 @@ def test_slots_that_are_no_pages_are_refused(tmp_path: Path) -> None:
         store.batch_set_v1(["a", "b"], slots(0))
     with pytest.raises(tenfold.ArgumentError, match="follow each other"):
         store.batch_get_v1(["a"], slots(0).flip(0))
+    with pytest.raises(tenfold.ArgumentError, match="from a multiple of its tokens on"):
+        store.batch_set_v1(["a"], slots(0) + 3)
     with pytest.raises(tenfold.ArgumentError, match="as many pages"):
         store.batch_set(["a"], [])
     with pytest.raises(tenfold.ArgumentError, match="is a tensor"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tenfold
 import torch
 from sglang_pools import (
     HEADS, LAYERS, LAYOUTS, PAGE, WIDTH, config, mha, mla, page, same, slots, snapshot, storage,
@@ -222,6 +223,11 @@ def test_bases_need_positions(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     plain = storage(tmp_path / "plain", pool, bits=2.5)
     saved = storage(tmp_path / "store", pool, bits=2.5, bases=str(basis).replace("rank0", "rank{tp_rank}"))
     assert saved.pool().identity.basis and not plain.pool().identity.basis
+    # Bases of other columns are refused at once.
+    with pytest.raises(tenfold.ArgumentError):
+        storage(tmp_path / "store", mha("page_first", head_num=4), bits=2.5, bases=str(basis))
+    with pytest.raises(tenfold.ArgumentError, match="the model has 2"):
+        storage(tmp_path / "store", mha("page_first", layer_num=2), bits=2.5, bases=str(basis))
     with caplog.at_level(logging.WARNING, "tenfold"):
         assert saved.batch_set_v1(KEYS, slots(0, 1, 2)) == [False, False, False]
     assert "3 of 3 pages were not stored" in caplog.text and "hicache_storage_pass_prefix_keys" in caplog.text

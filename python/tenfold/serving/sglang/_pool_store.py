@@ -108,8 +108,9 @@ class PoolStore:
             given = 0 if indices is None else indices.numel()
             raise ArgumentError(f"{pages} pages have {pages * tokens} slots, {given} were given")
         slots = indices.detach().cpu().view(pages, tokens)
-        if pages and not torch.equal(slots, slots[:, :1] + torch.arange(tokens, dtype=slots.dtype)):
-            raise ArgumentError("slots of a page follow each other in a host pool; these do not")
+        wanted = slots[:, :1] // tokens * tokens + torch.arange(tokens, dtype=slots.dtype)
+        if not torch.equal(slots, wanted):
+            raise ArgumentError("slots of a page follow each other, from a multiple of its tokens on; these do not")
         return [self.pages.at(int(start)) for start in slots[:, 0].tolist()]
 
     def _discard(self, key: str) -> None:
