@@ -1,4 +1,4 @@
-"""Curves over bits a value, as PNG."""
+"""Curves over bits a value and over steps, as PNG."""
 
 from __future__ import annotations
 
@@ -42,6 +42,24 @@ def curves(
         axes.set_ylim(top=top)
     axes.set(title=title, xlabel="bits a value, side information included", ylabel=ylabel)
     axes.grid(True, which="both", alpha=0.25)
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def losses(path: Path, title: str, lines: Mapping[str, Curve]) -> None:
+    """Draws curves of (step, loss). Names that start with `tenfold` are drawn bold, `uncompressed` in black."""
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    colours = pyplot.get_cmap("tab20").colors
+    for index, (name, points) in enumerate(lines.items()):
+        steps, values = zip(*points)
+        colour = "black" if name == "uncompressed" else colours[index % len(colours)]
+        style = {"linewidth": 1.8} if name.startswith(("tenfold", "uncompressed")) else {"linewidth": 1, "linestyle": "--"}
+        axes.plot(steps, values, label=name, color=colour, **style)
+    axes.set(title=title, xlabel="step", ylabel="loss on held-out text")
+    # The first judgements are far above all others.
+    axes.set_ylim(top=sorted(value for points in lines.values() for _, value in points)[-len(lines) - 1] * 1.05)
+    axes.grid(True, alpha=0.25)
     axes.legend(fontsize=8)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

@@ -211,7 +211,9 @@ class OneBit(Exchange):
                 _signs(first[name] * self._beta + worker[name] * (1 - self._beta), self._state.worker[index], name)
                 for index, worker in enumerate(workers)
             ]
-            first[name] = _signs(torch.stack(sent).mean(0), self._state.server, name)
+            seen = first[name] != 0
+            # What never had a gradient has no variance, and a sign would move it without bounds.
+            first[name] = _signs(torch.stack(sent).mean(0), self._state.server, name) * seen
         return dict(first)
 
 

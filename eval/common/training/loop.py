@@ -77,7 +77,7 @@ def train(name: str, shape: Shape, text: Text, schedule: Schedule, exchange: Exc
     batches = [text.batches(w, schedule.batch, shape.context, schedule.seed) for w in range(schedule.workers)]
     losses, curve = [], []
     cast = torch.autocast(device, torch.bfloat16, enabled=device != "cpu")
-    for step in tqdm(range(schedule.steps), desc=name, leave=False):
+    for step in tqdm(range(schedule.steps), desc=name, leave=False, disable=None):
         workers, loss = [], 0.0
         for batch in batches:
             tokens, targets = next(batch)
