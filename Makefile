@@ -13,7 +13,7 @@ TESTED = $(VIDEO) --features tenfold-cuda/emulator,tenfold-eval/emulator
 
 TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
 
-.PHONY: help demo test setup lint unit python test-integrations bench race eval fuzz ptx
+.PHONY: help demo test setup lint unit python test-integrations test-serving bench race eval fuzz ptx
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ python: ## Builds the Python wheel, installs it into an environment of its own, 
 
 test-integrations: ## Tests the wheel with torch and transformers, which it installs once into an environment of their own
 	@scripts/integrations-test.sh
+
+test-serving: ## Tests the plug-ins for LMCache, SGLang and vLLM with these engines, on the CPU
+	@scripts/serving-test.sh
 
 bench: ## Measure, print each figure beside its bar, keep the reports in results/
 	cargo build --release --quiet --package tenfold-cli $(VIDEO)
