@@ -13,7 +13,7 @@ from tenfold.torch.distributed._feedback import Residuals
 def _through(values: torch.Tensor, bits: float) -> tuple[torch.Tensor, int]:
     codec = BucketCodec(bits, "fast", 1)
     slot = torch.zeros(codec.room(values.numel()), dtype=torch.uint8)
-    codec.fill(values, slot)
+    codec.fill(values, slot, "key")
     return codec.read(slot, torch.empty_like(values)), slot.numel()
 
 
@@ -34,6 +34,26 @@ def test_errors_are_in_proportion_to_the_neighbours() -> None:
     back, _ = _through(values * sizes, 3.0)
     errors = ((back / sizes - values).square()).view(64, GROUP).mean(1)
     assert errors.max() < 0.1
+
+
+def test_the_room_is_used_as_training_goes_on() -> None:
+    codec = BucketCodec(2.6, "fast", 1)
+    generator = torch.Generator().manual_seed(1)
+    slot = torch.zeros(codec.room(50_000), dtype=torch.uint8)
+    # Of gradients that change slowly, then suddenly: tails, zeros, nothing at all.
+    for step in range(30):
+        values = torch.randn(50_000, generator=generator) ** (3 if step > 20 else 1)
+        if step == 25:
+            values[::2] = 0
+        if step == 27:
+            values.zero_()
+        codec.fill(values, slot, "key")
+        back = codec.read(slot, torch.empty_like(values))
+        used = int(slot[:8].view(torch.int64)) / slot.numel()
+        if 1 <= step <= 20:
+            assert 0.96 < used
+        error = (values - back).square().mean() / values.square().mean().clamp_min(1e-9)
+        assert error < (0.06 if step <= 20 else 0.25)
 
 
 def test_zeros_and_tiny_numbers() -> None:
@@ -60,7 +80,7 @@ def test_damaged_slots_are_refused() -> None:
     codec = BucketCodec(2.6, "fast", 1)
     values = torch.randn(5000)
     slot = torch.zeros(codec.room(5000), dtype=torch.uint8)
-    codec.fill(values, slot)
+    codec.fill(values, slot, "key")
     for length in (0, -2, slot.numel(), 1 << 40):
         bent = slot.clone()
         bent[:8].view(torch.int64).fill_(length)

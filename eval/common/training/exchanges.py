@@ -74,7 +74,7 @@ class Tenfold(Exchange):
         if self._residuals is not None:
             wanted = values = self._residuals[worker].of(names, sizes, values.device).add_(values)
         slot = torch.zeros(self._codec.room(values.numel()), dtype=torch.uint8, device=values.device)
-        self._codec.fill(values, slot)
+        self._codec.fill(values, slot, f"{worker} {names[0]}")
         sent = self._codec.read(slot, torch.empty_like(values))
         self.bits += 8 * slot.numel() if worker == 0 else 0
         if wanted is not None:

@@ -7,9 +7,12 @@ proportion to the gradients that they are in. A slot is a header, a byte for the
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from ..._codec import encode_options
+from ... import _native
+from ..._codec import encode_options, inspect
 from ..._errors import ArgumentError, DataError, LimitError
 from .._codec import decode, encode_with
 
@@ -24,6 +27,10 @@ _ALIGN = 16
 _HEADER = 16
 # In place of a length: values are not finite, and too many of them for a blob.
 _NOTHING = -1
+# Share of the room that is meant to stay empty: rates differ a little from one step to the next.
+_SPARE = 0.005
+# Blobs that are made with a step that is known from before, until one has room.
+_TRIES = 2
 # Values below which gradients are sent as they are: a blob's own header would take more than it saves.
 LEAST = 4096
 
@@ -40,20 +47,23 @@ class BucketCodec:
     def __init__(self, bits: float, effort: str, threads: int) -> None:
         if not 0.1 <= bits <= 32:
             raise ArgumentError(f"bits are 0.1 to 32 a value, not {bits}")
-        # Says what is wrong with them now, not in the first exchange.
-        encode_options(max_bytes=1, effort=effort, threads=threads)
         self._bits, self._effort, self._threads = bits, effort, threads
+        self._steps: dict[str, float] = {}
+        # Says what is wrong with them now, not in the first exchange.
+        self._options(max_bytes=1)
 
     def room(self, values: int) -> int:
         """Bytes of a slot for so many values."""
         return max(int(values * self._bits / 8) // _ALIGN * _ALIGN, _blob_at(values) + 2 * _ALIGN)
 
-    def fill(self, values: torch.Tensor, slot: torch.Tensor) -> None:
-        """Encodes gradients into a slot, as well as its room allows.
+    def fill(self, values: torch.Tensor, slot: torch.Tensor, key: str) -> None:
+        """Encodes gradients into a slot, about as well as its room allows.
 
         Args:
             values: all gradients, one after the other.
             slot: bytes, as many as :meth:`room` says.
+            key: names what comes again at each step of a training. The step of quantisation that fits the room is searched for
+                once, and follows from the last one after that.
         """
         groups = torch.zeros(_groups(values.numel()), GROUP, device=values.device)
         groups.view(-1)[: values.numel()] = values
@@ -61,17 +71,36 @@ class BucketCodec:
         units = _measure(groups, slot)
         slot[_HEADER : _HEADER + len(units)] = units
         groups.div_(_scales(slot, len(units)))
-        how = encode_options(max_bytes=slot.numel() - at, effort=self._effort, threads=self._threads)[2]
-        try:
-            blob = encode_with(groups.view(-1), how)
-        except LimitError:
-            # Numbers fit any room. What is none takes its own, and where it is all over the bucket there is nothing to save.
-            if bool(values.isfinite().all()):
-                raise
+        blob = self._blob(groups.view(-1), slot.numel() - at, key)
+        if blob is None:
             slot[:8].view(torch.int64).fill_(_NOTHING)
             return
         slot[:8].view(torch.int64).fill_(blob.numel())
         slot[at : at + blob.numel()] = blob
+
+    def _blob(self, values: torch.Tensor, room: int, key: str) -> torch.Tensor | None:
+        """A blob that has room; None if what is not finite takes more."""
+        for _ in range(_TRIES if key in self._steps else 0):
+            blob = encode_with(values, self._options(step=self._steps[key]))
+            # Twice the step is about a bit less for each value.
+            used = blob.numel() + room * _SPARE
+            self._steps[key] *= 2 ** min(max((used - room) * 8 / values.numel(), -1.0), 1.0)
+            if blob.numel() <= room:
+                return blob
+        try:
+            blob = encode_with(values, self._options(max_bytes=room))
+        except LimitError:
+            # Numbers fit any room. What is none takes its own, and where it is all over the bucket there is nothing to save.
+            if bool(values.isfinite().all()):
+                raise
+            return None
+        step = inspect(blob.cpu().numpy()).step
+        if step is not None and step > 0:
+            self._steps[key] = step
+        return blob
+
+    def _options(self, **goal: Any) -> _native.EncodeOptions:
+        return encode_options(effort=self._effort, threads=self._threads, **goal)[2]
 
     def read(self, slot: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Decodes a slot into a tensor of as many values as it was made of."""

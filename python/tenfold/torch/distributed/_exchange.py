@@ -56,18 +56,17 @@ class Exchange:
 
     def _exchanged(self, values: torch.Tensor, sent: torch.Tensor | None, names: Sequence[str]) -> torch.Tensor:
         """The average; `sent`, where it is wanted, becomes what this rank's values are to the others."""
-        if self._kind == "gather":
-            return self._gathered(values, sent)
-        return self._scattered(values, sent, f"{names[0]}…{names[-1]}")
+        key = f"{names[0]}…{names[-1]}"
+        return (self._gathered if self._kind == "gather" else self._scattered)(values, sent, key)
 
     def _slots(self, count: int, device: torch.device) -> torch.Tensor:
         # Zeros: what no blob fills is sent too, and must not be anyone's memory.
         return torch.zeros(count, dtype=torch.uint8, device=device)
 
-    def _gathered(self, values: torch.Tensor, sent: torch.Tensor | None) -> torch.Tensor:
+    def _gathered(self, values: torch.Tensor, sent: torch.Tensor | None, key: str) -> torch.Tensor:
         room = self.codec.room(values.numel())
         slot = self._slots(room, values.device)
-        self.codec.fill(values, slot)
+        self.codec.fill(values, slot, key)
         slots = torch.empty(self.world * room, dtype=torch.uint8, device=values.device)
         _all_gather(slots, slot, group=self.group)
         self.sent += room
@@ -86,8 +85,8 @@ class Exchange:
         rooms = [self.codec.room(size) for size in sizes]
         mine, room = sizes[self.rank], rooms[self.rank]
         out = self._slots(sum(rooms), values.device)
-        for span, slot in zip(pieces(values, sizes), pieces(out, rooms), strict=True):
-            self.codec.fill(span, slot)
+        for part, (span, slot) in enumerate(zip(pieces(values, sizes), pieces(out, rooms), strict=True)):
+            self.codec.fill(span, slot, f"{key} {part}")
         if sent is not None:
             for span, slot in zip(pieces(sent, sizes), pieces(out, rooms), strict=True):
                 self.codec.read(slot, span)
@@ -98,7 +97,7 @@ class Exchange:
             # The part has no name of its own: it is this rank's share of these parameters.
             average = self.owed.of([key], [mine], values.device).add_(average)
         slot = self._slots(max(rooms), values.device)
-        self.codec.fill(average, slot[:room])
+        self.codec.fill(average, slot[:room], f"{key} average")
         if sent is not None:
             settle(average, self.codec.read(slot[:room], torch.empty_like(average)))
         slots = torch.empty(self.world * slot.numel(), dtype=torch.uint8, device=values.device)

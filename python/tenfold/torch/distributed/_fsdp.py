@@ -59,8 +59,8 @@ class ShardedGradients:
             values = self._residuals.of(["all"], [values.numel()], values.device).add_(values)
         room = self._codec.room(each)
         out = torch.zeros(world * room, dtype=torch.uint8, device=values.device)
-        for span, slot in zip(values.chunk(world), out.chunk(world), strict=True):
-            self._codec.fill(span, slot)
+        for part, (span, slot) in enumerate(zip(values.chunk(world), out.chunk(world), strict=True)):
+            self._codec.fill(span, slot, str(part))
         slots = torch.empty_like(out)
         dist.all_to_all_single(slots, out, group=group)
         self.sent += (world - 1) * room
@@ -108,10 +108,9 @@ def register_fsdp(
     if world is None:
         raise ArgumentError("there is no process group yet; torch.distributed.init_process_group makes one")
     agree(world, "sharded gradients", asked)
-    codec = BucketCodec(bits, effort, threads)
     made = {}
     for name, module in _sharded(model):
-        made[name] = ShardedGradients(codec, error_feedback)
+        made[name] = ShardedGradients(BucketCodec(bits, effort, threads), error_feedback)
         module.set_custom_reduce_scatter(made[name])  # type: ignore[arg-type] # torch asks for the two methods only
     if not made:
         raise ArgumentError("no module of the model is sharded; apply fully_shard first")
