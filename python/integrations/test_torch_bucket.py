@@ -56,6 +56,16 @@ def test_the_room_is_used_as_training_goes_on() -> None:
         assert error < (0.06 if step <= 20 else 0.25)
 
 
+def test_values_that_are_all_alike_are_sent() -> None:
+    codec = BucketCodec(0.8, "fast", 1)
+    slot = torch.zeros(codec.room(50_000), dtype=torch.uint8)
+    values = torch.randn(50_000).sign() * (1 + 0.01 * torch.randn(50_000))
+    for _ in range(5):
+        codec.fill(values, slot, "key")
+        back = codec.read(slot, torch.empty_like(values))
+        assert (values - back).square().mean() < 0.9
+
+
 def test_zeros_and_tiny_numbers() -> None:
     assert (_through(torch.zeros(5000), 0.8)[0] == 0).all()
     values = torch.randn(5000) * 1e-30

@@ -29,6 +29,8 @@ _HEADER = 16
 _NOTHING = -1
 # Share of the room that is meant to stay empty: rates differ a little from one step to the next.
 _SPARE = 0.005
+# Share that must be used, or else a step is searched for anew.
+_LEAST_USED = 0.95
 # Blobs that are made with a step that is known from before, until one has room.
 _TRIES = 2
 # Values below which gradients are sent as they are: a blob's own header would take more than it saves.
@@ -85,7 +87,8 @@ class BucketCodec:
             # Twice the step is about a bit less for each value.
             used = blob.numel() + room * _SPARE
             self._steps[key] *= 2 ** min(max((used - room) * 8 / values.numel(), -1.0), 1.0)
-            if blob.numel() <= room:
+            # Much less is no good either: where all values are alike, a little too large a step sends nothing.
+            if _LEAST_USED * room <= blob.numel() <= room:
                 return blob
         try:
             blob = encode_with(values, self._options(max_bytes=room))
