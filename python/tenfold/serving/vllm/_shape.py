@@ -93,6 +93,8 @@ def _check_settings(vllm_config: Any) -> None:
         raise UnsupportedError(
             "TenfoldConnector stores no keys of drafts, and has not been tried with speculative decoding: leave one of them out"
         )
+    if vllm_config.weight_transfer_config is not None:
+        raise UnsupportedError("weights that change while the engine runs would make stored keys and values wrong: leave one out")
     if vllm_config.model_config.use_mla:
         raise UnsupportedError("the model's attention is MLA, which caches one latent row a token: pages hold keys and values")
     if cache.prefix_caching_hash_algo not in _HASHES:
@@ -106,8 +108,10 @@ def _check_spec(spec: Any) -> None:
     # Exactly this class: MLA, attention sinks with a cache of their own and others are subclasses.
     if type(spec) is not FullAttentionSpec:
         raise UnsupportedError(f"TenfoldConnector stores full attention only, not caches of {type(spec).__name__}")
-    if spec.sliding_window is not None or spec.attention_chunk_size is not None:
-        raise UnsupportedError("TenfoldConnector stores full attention only; layers of this model see a window of tokens")
+    if spec.sliding_window is not None or spec.attention_chunk_size is not None or spec.non_causal:
+        raise UnsupportedError(
+            "TenfoldConnector stores full causal attention only; layers of this model see a window of tokens, or later ones"
+        )
     dtype = str(spec.dtype).removeprefix("torch.")
     if spec.kv_quant_mode != KVQuantMode.NONE or dtype not in _DTYPES:
         raise UnsupportedError(

@@ -22,7 +22,7 @@ class Complaints:
         self._count += 1
         if self._count & (self._count - 1) == 0:
             again = f" ({self._count} times so far)" if self._count > 1 else ""
-            logger.warning("%s%s", message, again)
+            logger.warning("%s%s", message, again, stacklevel=2)
 
 
 class Shelf:

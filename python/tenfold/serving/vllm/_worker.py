@@ -22,8 +22,8 @@ from ._threads import pool
 
 # A step with nothing to compute waits this long for loads, in seconds.
 _NAP = 0.01
-# vLLM ends processes that take 5 seconds to shut down.
-_LAST_SAVES = 4.0
+# vLLM kills processes that have not ended after 5 seconds, unless told otherwise, and Python takes some of them.
+_LAST_SAVES = 3.0
 
 
 class Worker:

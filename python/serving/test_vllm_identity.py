@@ -1,0 +1,59 @@
+"""Bytes of another model, of another state of it, or of other settings are not found; and stores that cannot be used are said."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from vllm_engines import PAGE, engine, model_folder, prompt, said
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+LONG = prompt(200)
+
+
+def test_what_is_found_and_what_is_not(tmp_path: Path) -> None:
+    model = model_folder(tmp_path / "model")
+    store = {"path": str(tmp_path / "store"), "lossless": True}
+    with engine(model, store) as one:
+        expected = one.answers([LONG])
+    # Other revisions, rates and sizes of pages have records of their own.
+    for other in ({"revision": "2"}, {"lossless": False, "bits": 16.0}, {"page_tokens": 2 * PAGE}):
+        with engine(model, store | other) as one:
+            assert one.answers([LONG]) == expected
+            assert one.counts()["hits"] == 0
+    # Another place, the same weights.
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    with engine(copy, store | {"model": str(model)}) as one:
+        assert one.answers([LONG]) == expected
+        assert one.counts()["hits"] == 3 * PAGE
+    # The same place, other weights.
+    shutil.rmtree(model)
+    model_folder(model, seed=4)
+    with engine(model, store) as one:
+        answers = one.answers([LONG])
+        assert one.counts()["hits"] == 0
+    assert answers != expected
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    model = model_folder(tmp_path / "model")
+    file = tmp_path / "file"
+    file.write_text("")
+    with said() as messages, engine(model, {"path": str(file / "store"), "lossless": True}) as one:
+        assert any("keys and values are neither stored nor found" in message for message in messages)
+        expected = one.answers([LONG])
+        found = one.forget()
+        assert found["pages_failed"] == 3
+        assert any("were not stored, requests go on without: [Errno 20]" in message for message in messages)
+        # Somebody sees to it; no restart is needed to store again.
+        file.unlink()
+        assert one.answers([LONG]) == expected
+        assert one.forget()["pages_saved"] == 3
+        assert one.answers([LONG]) == expected
+        one.counts()
