@@ -57,3 +57,28 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         assert one.forget()["pages_saved"] == 3
         assert one.answers([LONG]) == expected
         one.counts()
+
+
+def test_a_step_that_fails_stores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the blocks of its tokens is not theirs."""
+    from vllm.model_executor.models.llama import LlamaModel
+
+    model = model_folder(tmp_path / "model")
+    forward = LlamaModel.forward
+
+    def broken(self: LlamaModel, *args: object, **more: object) -> None:
+        forward(self, *args, **more)
+        raise MemoryError("no more of it")
+
+    store = {"path": str(tmp_path / "store"), "lossless": True}
+    try:
+        raise ValueError("of somebody else")
+    except ValueError:
+        # An engine that runs while somebody handles an error is no engine that fails.
+        with engine(model, store) as one:
+            one.answers([LONG[:100]])
+            assert one.counts()["pages_saved"] == 1
+            monkeypatch.setattr(LlamaModel, "forward", broken)
+            with pytest.raises(MemoryError):
+                one.answers([LONG])
+    assert len(list(tmp_path.glob("store/*/*/*.tnkv"))) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, SupportsHMA
@@ -37,6 +38,8 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         pages = pages_of(vllm_config, shape, options)
         self._scheduler: Scheduler | None = None
         self._worker: Worker | None = None
+        # What was being handled already when a step began.
+        self._handled: BaseException | None = None
         if role == KVConnectorRole.SCHEDULER:
             ranks = [identity_of(vllm_config, shape, options, pages, rank) for rank in range(shape.ranks)]
             shelves = [Shelf(options.path, identity) for identity in ranks]
@@ -87,6 +90,10 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         self._working.register(kv_caches, self._vllm_config.compilation_config.static_forward_context)
 
+    def bind_connector_metadata(self, connector_metadata: Any) -> None:
+        super().bind_connector_metadata(connector_metadata)
+        self._handled = sys.exc_info()[1]
+
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         self._working.load(self._plan)
 
@@ -97,7 +104,9 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         """Pages have all layers; they are taken behind the last one."""
 
     def wait_for_save(self) -> None:
-        self._working.save(self._plan)
+        # vLLM calls this when a step fails, too, on the way out; what is in its blocks then is anything.
+        if sys.exc_info()[1] is self._handled:
+            self._working.save(self._plan)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         return None, self._working.finished(self._plan) or None

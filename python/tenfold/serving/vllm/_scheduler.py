@@ -98,17 +98,17 @@ class Scheduler:
         return plan
 
     def loaded(self, finished: set[str], failed: set[int]) -> None:
-        """Takes note of loads that ended, and of blocks that nothing was loaded into."""
-        for name in finished:
-            tracked = self._tracked.get(name)
-            if tracked is None:  # aborted in the meantime
-                continue
+        """Takes note of blocks that nothing was loaded into, and of loads that ended on all ranks."""
+        # Ranks that are slower finish in a later step than one of them fails.
+        for tracked in self._tracked.values() if failed else ():
             lost = [number for number, block in enumerate(tracked.loading) if block in failed]
             if lost:
                 # vLLM computes everything from there on; then it can be stored again.
-                tracked.saved = lost[0] // self._shape.blocks
+                tracked.saved = min(tracked.saved, lost[0] // self._shape.blocks)
                 tracked.alone = True
-            tracked.loading = ()
+        for name in finished:
+            if name in self._tracked:  # it may have been aborted
+                self._tracked[name].loading = ()
 
     def clear(self) -> bool:
         """Empties the store."""
