@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from vllm_engines import BLOCK, PAGE, engine, model_folder, prompt, said
+from vllm_engines import BLOCK, PAGE, engine, fit_bases, model_folder, prompt, said
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -77,6 +77,23 @@ def test_a_low_rate_runs(model: Path, tmp_path: Path) -> None:
         assert found["bytes_before"] / found["bytes_stored"] >= 16 / 1.5
         assert [len(answer) for answer in one.answers(PROMPTS)] == [10, 10, 10]
         assert one.counts()["tokens_loaded"] == 5 * PAGE
+
+
+def test_bases(model: Path, plain: dict[str, list[list[int]]], tmp_path: Path) -> None:
+    basis = tmp_path / "model.basis"
+    fit_bases(model, prompt(512, seed=9), basis)
+    store = {"path": str(tmp_path / "store"), "bits": 12, "bases": str(basis)}
+    with engine(model, store) as one:
+        assert one.answers(PROMPTS) == plain["float32"]
+        found = one.forget()
+        assert found["bytes_before"] / found["bytes_stored"] >= 32 / 12
+        assert one.answers(PROMPTS) == plain["float32"]
+        assert one.counts()["tokens_loaded"] == 5 * PAGE
+    # Pages behind other bases are not its own.
+    fit_bases(model, prompt(512, seed=10), basis)
+    with engine(model, store) as one:
+        one.answers([LONG])
+        assert one.counts()["hits"] == 0
 
 
 def test_without_a_cache_of_its_own(model: Path, plain: dict[str, list[list[int]]], tmp_path: Path) -> None:

@@ -18,10 +18,13 @@ os.environ.update(
 )
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+from tenfold import _native
 
 BLOCK, PAGE = 32, 64
 WORDS = 320
@@ -51,6 +54,23 @@ def model_folder(path: Path, *, seed: int = 3, window: int | None = None) -> Pat
                 parameter.normal_(std=0.08)
     model.to(torch.bfloat16).save_pretrained(path)
     return path
+
+
+def fit_bases(model: Path, tokens: list[int], path: Path) -> None:
+    """Makes a file of bases from what a model computes for some text."""
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    cache = DynamicCache(config=loaded.config)
+    with torch.no_grad():
+        loaded(torch.tensor([tokens]), past_key_values=cache)
+    rows = {}
+    for number, layer in enumerate(cache.layers):
+        rows[f"layers.{number}.k"] = layer.keys[0].transpose(0, 1).flatten(1).contiguous()
+        rows[f"layers.{number}.v"] = layer.values[0].transpose(0, 1).flatten(1).contiguous()
+    captured = path.with_name("captured.safetensors")
+    save_file(rows, captured)
+    rope = ["--rope", "base=10000,head=32,pairing=halves", "--context", str(len(tokens))]
+    arguments = ["basis", "fit", str(captured), "--out", str(path), *rope, "--bits", "12", "--force", "--quiet"]
+    assert _native.main(["tenfold", *arguments]) == 0
 
 
 def prompt(tokens: int, seed: int = 0) -> list[int]:
