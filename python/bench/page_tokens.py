@@ -3,8 +3,8 @@
 
     python python/bench/page_tokens.py --json results/python/page-tokens.json
 
-Keys and values are those of testdata/kv.safetensors, of one language model: keys of two layers, values of one. Bytes of a page's
-record are counted, its overhead in the store too.
+Keys and values are those of testdata/kv.safetensors, of one language model: keys of two layers, values of one. Bytes of
+a page's record are counted, its overhead in the store too.
 """
 
 from __future__ import annotations

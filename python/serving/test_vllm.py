@@ -117,8 +117,18 @@ def test_chunked_prefill(model: Path, tmp_path: Path) -> None:
         assert one.counts()["tokens_loaded"] == 5 * PAGE
 
 
+@pytest.mark.parametrize("settings", [{"async_scheduling": True}, {"enforce_eager": False}], ids=["async", "compiled"])
+def test_other_ways_to_run(model: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    with engine(model, {"path": str(tmp_path), "lossless": True}, **settings) as one:
+        expected = one.answers(PROMPTS, 60)
+        # Three pages of the long prompt and one that its answer fills; one more of each of the others.
+        assert one.forget()["pages_saved"] == 3 + 1 + 1 + 1
+        assert one.answers(PROMPTS, 60) == expected
+        assert one.counts()["hits"] == 5 * PAGE
+
+
 def test_preempted_requests(model: Path, tmp_path: Path) -> None:
-    """With room for 20 blocks, and four requests that grow from 4 to 8, some have to make room for others, and come back."""
+    """With room for 20 blocks, and four requests that grow from 4 to 8, some have to make room, and come back."""
     asked = [prompt(100, seed=20 + number) for number in range(4)]
     with engine(model) as plain:
         expected = plain.answers(asked, 150)

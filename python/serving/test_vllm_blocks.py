@@ -29,7 +29,8 @@ class Packed:
         blocks, heads, tokens, _ = cache.shape
         keys, values = cache.view(blocks, heads, 2 * tokens, -1).chunk(2, dim=2)
         isa = _get_attn_isa(cache.dtype, tokens, key.shape[-1], "auto")
-        ops.cpu_attn_reshape_and_cache(key, value, keys, values, slots, isa, k_scale=1.0, v_scale=1.0, kv_cache_dtype="auto")
+        how = {"k_scale": 1.0, "v_scale": 1.0, "kv_cache_dtype": "auto"}
+        ops.cpu_attn_reshape_and_cache(key, value, keys, values, slots, isa, **how)
 
 
 class Rows:

@@ -154,7 +154,7 @@ def test_a_full_disk(one: Engine) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert after["pages_failed"] - before.get("pages_failed", 0) == 3
-    assert any("were not stored, requests go on without: [Errno 27] keys and values were not stored" in m for m in messages)
+    assert any("requests go on without: [Errno 27] keys and values were not stored" in message for message in messages)
     # Nothing of it is there, and now it can be stored.
     assert one.answers(asked) == answer
     found = one.counts()

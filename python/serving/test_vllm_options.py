@@ -31,13 +31,17 @@ from vllm.v1.kv_cache_interface import (
 import tenfold.serving.vllm
 from tenfold import ArgumentError, DtypeError, UnsupportedError
 from tenfold.serving.vllm import Options
-from tenfold.serving.vllm._identity import revision_of
+from tenfold.serving.vllm._codec import pages_of
+from tenfold.serving.vllm._identity import identity_of, revision_of
 from tenfold.serving.vllm._shape import shape_of
 
 pytestmark = pytest.mark.filterwarnings("default")
 
 
-@pytest.mark.parametrize("name", ["", *(f".{module.name}" for module in pkgutil.iter_modules(tenfold.serving.vllm.__path__))])
+MODULES = ["", *(f".{module.name}" for module in pkgutil.iter_modules(tenfold.serving.vllm.__path__))]
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
     module = importlib.import_module(f"tenfold.serving.vllm{name}")
     failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
@@ -56,8 +60,8 @@ def test_examples(name: str) -> None:
         ({"path": "x", "rope": "none"}, ArgumentError, "not 'none'"),
         ({"path": "x", "bases": "b", "rope": {"head": 64, "base": 1e4}}, ArgumentError, "bases have rotary positions"),
         ({"path": "x", "threads": -1}, ArgumentError, "threads of kv_connector_extra_config is at least 0, not -1"),
-        ({"path": "x", "page_tokens": 0}, ArgumentError, "page_tokens of kv_connector_extra_config is at least 1, not 0"),
-        ({"path": "x", "max_store_bytes": 0}, ArgumentError, "max_store_bytes of kv_connector_extra_config is at least 1"),
+        ({"path": "x", "page_tokens": 0}, ArgumentError, "page_tokens of .* is at least 1, not 0"),
+        ({"path": "x", "max_store_bytes": 0}, ArgumentError, "max_store_bytes of .* is at least 1"),
     ],
 )
 def test_settings(given: dict[str, Any], kind: type[Exception], told: str) -> None:
@@ -78,9 +82,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def cache_of(*specs: Any) -> Any:
-    return KVCacheConfig(
-        num_blocks=10, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer.0", "layer.1"], spec) for spec in specs]
-    )
+    groups = [KVCacheGroupSpec(["layer.0", "layer.1"], spec) for spec in specs]
+    return KVCacheConfig(num_blocks=10, kv_cache_tensors=[], kv_cache_groups=groups)
 
 
 def test_what_is_taken(config: Any) -> None:
@@ -104,12 +107,12 @@ def set_in(name: str, value: Any) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("change", "kind", "told"),
     [
-        (set_in("kv_transfer_config.kv_load_failure_policy", "fail"), ArgumentError, 'needs kv_load_failure_policy="recompute"'),
+        (set_in("kv_transfer_config.kv_load_failure_policy", "fail"), ArgumentError, 'load_failure_policy="recompute"'),
         (set_in("parallel_config.pipeline_parallel_size", 2), UnsupportedError, "pipeline_parallel_size must be 1"),
-        (set_in("parallel_config.decode_context_parallel_size", 2), UnsupportedError, "decode_context_parallel_size must be 1"),
+        (set_in("parallel_config.decode_context_parallel_size", 2), UnsupportedError, "decode_context.* must be 1"),
         (set_in("speculative_config", object()), UnsupportedError, "speculative decoding"),
         (set_in("weight_transfer_config", object()), UnsupportedError, "weights that change while the engine runs"),
-        (set_in("cache_config.prefix_caching_hash_algo", "xxhash"), UnsupportedError, "set prefix_caching_hash_algo to sha256"),
+        (set_in("cache_config.prefix_caching_hash_algo", "xxhash"), UnsupportedError, "caching_hash_algo to sha256"),
     ],
 )
 def test_engines(config: Any, change: Callable[[Any], None], kind: type[Exception], told: str) -> None:
@@ -161,6 +164,39 @@ def test_settings_and_caches_that_do_not_go_together(config: Any) -> None:
         shape_of(ranks, cache_of(SPEC), Options("x", bases="model.basis"))
 
 
+def test_what_makes_another_identity(config: Any) -> None:
+    def digest(spec: Any = SPEC, rank: int = 0, changed: Any = config, **settings: Any) -> str:
+        options = Options.parse({"path": "x", "revision": "1", **settings})
+        shape = shape_of(changed, cache_of(spec), options)
+        return identity_of(changed, shape, options, pages_of(changed, shape, options), rank).digest
+
+    ranks, turned = copy(config), copy(config)
+    ranks.parallel_config = copy(config.parallel_config)
+    ranks.parallel_config.tensor_parallel_size = 2
+    turned.model_config = copy(config.model_config)
+    turned.model_config.hf_config = deepcopy(config.model_config.hf_config)
+    turned.model_config.hf_config.rope_parameters["rope_theta"] = 5e5
+    found = [
+        digest(),
+        digest(revision="2"),
+        digest(model="another"),
+        digest(bits=3),
+        digest(lossless=True),
+        digest(max_bytes=1000),
+        digest(exact=2),
+        digest(page_tokens=128),
+        digest(replace(SPEC, block_size=32)),
+        digest(replace(SPEC, dtype=torch.float16)),
+        digest(replace(SPEC, num_kv_heads=4)),
+        digest(changed=ranks),
+        digest(changed=ranks, rank=1),
+        digest(changed=turned),
+    ]
+    assert len(set(found)) == len(found)
+    # Where it lies, and how much of it there is, is nothing to the bytes.
+    assert digest(path="y", threads=3, max_store_bytes=10, max_pending_bytes=10, effort="best", bits=4) == digest()
+
+
 def test_a_model_of_the_hub_has_a_revision(config: Any) -> None:
     model = SimpleNamespace(model="someone/something", revision=None, hf_config=SimpleNamespace(_commit_hash=None))
     with pytest.raises(ArgumentError, match="state revision in kv_connector_extra_config"):
@@ -182,7 +218,8 @@ def test_a_model_of_the_hub_has_a_revision(config: Any) -> None:
     ],
 )
 def test_an_engine_does_not_start(tmp_path: Path, store: dict[str, Any], settings: dict[str, Any], told: str) -> None:
-    with pytest.raises((ArgumentError, UnsupportedError), match=told), engine(model_folder(tmp_path), store, **settings):
+    model = model_folder(tmp_path)
+    with pytest.raises((ArgumentError, UnsupportedError), match=told), engine(model, store, **settings):
         pass
 
 

@@ -24,21 +24,21 @@ from vllm_engines import keys_of, prompt, transfer
 def main():
     model, store = sys.argv[1:]
     llm = LLM(
-        model=model, tensor_parallel_size=2, skip_tokenizer_init=True, enforce_eager=True, max_model_len=512, block_size=32,
-        kv_cache_memory_bytes=16 << 20, dtype="float32", disable_log_stats=False,
+        model=model, tensor_parallel_size=2, skip_tokenizer_init=True, enforce_eager=True, max_model_len=512,
+        block_size=32, kv_cache_memory_bytes=16 << 20, dtype="float32", disable_log_stats=False,
         kv_transfer_config=transfer({"path": store, "lossless": True}),
     )
     how = SamplingParams(max_tokens=10, temperature=0, detokenize=False)
 
     def ask():
-        answers = [list(o.outputs[0].token_ids) for o in llm.generate([{"prompt_token_ids": prompt(200)}], how, use_tqdm=False)]
+        (out,) = llm.generate([{"prompt_token_ids": prompt(200)}], how, use_tqdm=False)
         until = time.monotonic() + 60
         while len(list(Path(store).glob("*/*/*.tnkv"))) < 6:
             assert time.monotonic() < until, "pages were not stored"
             time.sleep(0.1)
         assert llm.reset_prefix_cache()
         counts = {m.name.removeprefix("vllm:tenfold_"): m.value for m in llm.get_metrics() if "tenfold" in m.name}
-        return answers, counts
+        return list(out.outputs[0].token_ids), counts
 
     found = [ask(), ask()]
     # One rank loses its second page: neither must use it.

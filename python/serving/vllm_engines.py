@@ -19,7 +19,14 @@ os.environ.update(
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    DynamicCache,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer import get_kv_transfer_group
@@ -92,7 +99,9 @@ def transfer(store: dict[str, Any], role: str = "kv_both", policy: str = "recomp
 class Engine:
     """An engine that is asked with tokens and answers the likeliest ones."""
 
-    def __init__(self, model: Path, store: dict[str, Any] | None = None, *, role: str = "kv_both", **settings: Any) -> None:
+    def __init__(
+        self, model: Path, store: dict[str, Any] | None = None, *, role: str = "kv_both", **settings: Any
+    ) -> None:
         if store is not None:
             settings.setdefault("kv_transfer_config", transfer(store, role))
         self.llm = LLM(
@@ -125,7 +134,8 @@ class Engine:
         # They come with a step.
         self.answers([[1, 2, 3]], 1)
         found = {metric.name: metric.value for metric in self.llm.get_metrics() if hasattr(metric, "value")}
-        counts = {name.removeprefix("vllm:tenfold_"): value for name, value in found.items() if "tenfold" in name and value}
+        own = "vllm:tenfold_"
+        counts = {name.removeprefix(own): value for name, value in found.items() if name.startswith(own) and value}
         return counts | {"hits": found["vllm:external_prefix_cache_hits"]}
 
     def forget(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A KV connector for vLLM: full blocks of keys and values, compressed, in a folder that engines share and restarts do not empty.
+"""A KV connector for vLLM: full blocks of keys and values, compressed, in a folder that outlives engines.
 
 vLLM finds it by its name and its module::
 

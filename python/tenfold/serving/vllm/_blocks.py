@@ -1,8 +1,8 @@
 """Blocks of vLLM's cache, read and written as keys and values of tokens.
 
-Where in a block a number lies is the attention backend's business: kernels for CPUs pack keys and values for the instructions
-that they use, others keep them as rows. So the backend is asked: it stores numbers that say where they belong, once, and where
-they turn up says how blocks are to be read.
+Where in a block a number lies is the attention backend's business: kernels for CPUs pack keys and values for the
+instructions that they use, others keep them as rows. So the backend is asked: it stores numbers that say where they
+belong, once, and where they turn up says how blocks are to be read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Blocks:
         missing = [name for name in shape.layers if name not in caches]
         if missing or len(caches) != len(shape.layers):
             raise UnsupportedError(
-                f"vLLM has caches for {len(caches)} layers, {len(shape.layers)} are known; layers that share a cache are not supported"
+                f"vLLM has caches for {len(caches)} layers, {len(shape.layers)} are known; "
+                "layers that share a cache are not supported"
             )
         self._shape = shape
         self._caches = [caches[name] for name in shape.layers]
@@ -40,7 +41,8 @@ class Blocks:
         block = (shape.heads, shape.block, 2 * shape.head)
         for name, cache in zip(shape.layers, self._caches, strict=True):
             if cache.ndim != 4 or tuple(cache.shape[1:]) != block or cache.dtype != first.dtype:
-                raise UnsupportedError(f"{name} has blocks of {tuple(cache.shape[1:])} {cache.dtype}, {block} were expected")
+                found = f"{tuple(cache.shape[1:])} {cache.dtype}"
+                raise UnsupportedError(f"{name} has blocks of {found}, {block} were expected")
             if type(layers[name].impl) is not type(layers[shape.layers[0]].impl):
                 raise UnsupportedError("layers of this model use different attention backends")
         # For each number of a block as keys and values have it: where it lies. And the other way round.
@@ -57,7 +59,7 @@ class Blocks:
         return 2 * len(self._caches) * self._shape.page * self._shape.columns * self._caches[0].element_size()
 
     def read(self, ids: Sequence[int]) -> list[torch.Tensor]:
-        """Blocks as they are, one tensor for each layer, in the host's memory; nothing that the engine does changes them."""
+        """Blocks as they are, one tensor for each layer, in the host's memory, whatever the engine does next."""
         index = torch.tensor(ids, device=self._caches[0].device)
         # To the host at once, and to keys and values later, on another thread.
         return [cache.index_select(0, index).cpu() for cache in self._caches]
@@ -123,5 +125,6 @@ def _stored(shape: Shape, cache: torch.Tensor, layer: Any, numbers: torch.Tensor
 
 def _unknown(layer: Any) -> UnsupportedError:
     return UnsupportedError(
-        f"{type(layer.impl).__name__} does not keep keys and values as they are: TenfoldConnector cannot read this backend's cache"
+        f"{type(layer.impl).__name__} does not keep keys and values as they are: TenfoldConnector "
+        "cannot read this backend's cache"
     )

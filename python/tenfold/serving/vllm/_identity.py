@@ -38,8 +38,8 @@ def identity_of(vllm_config: Any, shape: Shape, options: Options, pages: KvPages
 def revision_of(model: Any, options: Options) -> str:
     """Which state of the model an engine runs.
 
-    That is what ``revision`` says, in the connector's settings or else in vLLM's; the commit that the hub's copy is of; or, for
-    a folder, a fingerprint of its weights: names, sizes, and pieces of each file.
+    That is what ``revision`` says, in the connector's settings or else in vLLM's; the commit that the hub's copy is of;
+    or, for a folder, a fingerprint of its weights: names, sizes, and pieces of each file.
     """
     stated = options.revision or model.revision or getattr(model.hf_config, "_commit_hash", None)
     if stated:

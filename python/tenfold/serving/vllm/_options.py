@@ -37,8 +37,8 @@ class Options:
         max_bytes: bytes of a page, in place of bits.
         lossless: every bit stays.
         bases: file of bases for the model.
-        rope: how keys were turned to their positions. "auto" reads the model's configuration, None takes keys as they are, a dict
-            is as of :class:`tenfold.kv.PageCodec`.
+        rope: how keys were turned to their positions. "auto" reads the model's configuration, None takes keys as they
+            are, a dict is as of :class:`tenfold.kv.PageCodec`.
         exact: first tokens of a context that stay exact.
         effort: "fast", "balanced" or "best".
         page_tokens: tokens of a page, a multiple of the block size; the least such that is 64 or more unless stated.
@@ -78,7 +78,8 @@ class Options:
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(given) - known)
         if unknown:
-            raise ArgumentError(f"kv_connector_extra_config has no {', '.join(unknown)}; it takes {', '.join(sorted(known))}")
+            takes = ", ".join(sorted(known))
+            raise ArgumentError(f"kv_connector_extra_config has no {', '.join(unknown)}; it takes {takes}")
         if "path" not in given:
             raise ArgumentError("kv_connector_extra_config needs path, the folder where keys and values are kept")
         for name, value in given.items():
@@ -91,12 +92,13 @@ class Options:
 
     def _check(self) -> None:
         if not self.path:
-            raise ArgumentError("path of kv_connector_extra_config is empty; it names the folder where keys and values are kept")
+            raise ArgumentError("path of kv_connector_extra_config is empty; it names the folder of the store")
         if isinstance(self.rope, str) and self.rope != "auto":
             raise ArgumentError(f'rope of kv_connector_extra_config is "auto", null or an object, not {self.rope!r}')
         if self.bases is not None and isinstance(self.rope, dict):
             raise ArgumentError("bases have rotary positions of their own: state rope where there are none")
-        for name, least in (("exact", 0), ("threads", 0), ("page_tokens", 1), ("max_store_bytes", 1), ("max_pending_bytes", 1)):
+        leasts = {"exact": 0, "threads": 0, "page_tokens": 1, "max_store_bytes": 1, "max_pending_bytes": 1}
+        for name, least in leasts.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ArgumentError(f"{name} of kv_connector_extra_config is at least {least}, not {value}")

@@ -59,9 +59,9 @@ class Scheduler:
         self._tracked.pop(request.request_id, None)
 
     def lookup(self, request: Any, local: int) -> int:
-        """Tokens behind the first ``local`` ones that can be loaded: full blocks, and never the last token of the prompt.
+        """Tokens behind the first ``local`` ones that can be loaded: full blocks, and never the prompt's last token.
 
-        The last is left so that the engine has something to compute the next one from.
+        That is left so that the engine has something to compute the next one from.
         """
         tracked = self._tracked[request.request_id]
         if not self._loads or tracked.alone:
@@ -124,10 +124,10 @@ class Scheduler:
         per_page, request = self._shape.blocks, tracked.request
         # Tokens that are computed when the step is over, as far as it is known which they are.
         full = min((request.num_computed_tokens + scheduled) // self._shape.page, self._pages(request))
-        pages = [
-            Page(self._key(request, number), number * self._shape.page, tuple(blocks[number * per_page : (number + 1) * per_page]))
-            for number in range(tracked.saved, full)
-        ]
+        pages = []
+        for number in range(tracked.saved, full):
+            ids = tuple(blocks[number * per_page : (number + 1) * per_page])
+            pages.append(Page(self._key(request, number), number * self._shape.page, ids))
         tracked.saved = max(tracked.saved, full)
         return pages
 

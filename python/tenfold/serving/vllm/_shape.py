@@ -73,7 +73,7 @@ def shape_of(vllm_config: Any, kv_cache_config: Any, options: Options) -> Shape:
     ranks = vllm_config.parallel_config.tensor_parallel_size
     if options.bases is not None and ranks > 1:
         raise UnsupportedError(
-            "bases are for all heads of a model, a tensor-parallel rank has some of them: leave bases out, or use one rank"
+            "bases are for all heads of a model, a tensor-parallel rank has some of them: state none, or use one rank"
         )
     dtype = str(spec.dtype).removeprefix("torch.")
     return Shape(tuple(groups[0].layer_names), block, page, spec.num_kv_heads, spec.head_size, dtype, ranks)
@@ -91,15 +91,19 @@ def _check_settings(vllm_config: Any) -> None:
             raise UnsupportedError(f"TenfoldConnector works with tensor and data parallelism; {name} must be 1")
     if vllm_config.speculative_config is not None:
         raise UnsupportedError(
-            "TenfoldConnector stores no keys of drafts, and has not been tried with speculative decoding: leave one of them out"
+            "TenfoldConnector stores no keys of drafts, and was never tried with speculative decoding: leave one out"
         )
     if vllm_config.weight_transfer_config is not None:
-        raise UnsupportedError("weights that change while the engine runs would make stored keys and values wrong: leave one out")
+        raise UnsupportedError(
+            "weights that change while the engine runs make stored keys and values wrong: set no weight_transfer_config"
+        )
     if vllm_config.model_config.use_mla:
-        raise UnsupportedError("the model's attention is MLA, which caches one latent row a token: pages hold keys and values")
+        raise UnsupportedError(
+            "the model's attention is MLA, which caches one latent row a token; pages hold keys and values"
+        )
     if cache.prefix_caching_hash_algo not in _HASHES:
         raise UnsupportedError(
-            f"block hashes of {cache.prefix_caching_hash_algo} differ from process to process or can be made to collide: "
+            f"block hashes of {cache.prefix_caching_hash_algo} differ between processes or can be made to collide: "
             f"set prefix_caching_hash_algo to {' or '.join(_HASHES)}"
         )
 
@@ -110,12 +114,14 @@ def _check_spec(spec: Any) -> None:
         raise UnsupportedError(f"TenfoldConnector stores full attention only, not caches of {type(spec).__name__}")
     if spec.sliding_window is not None or spec.attention_chunk_size is not None or spec.non_causal:
         raise UnsupportedError(
-            "TenfoldConnector stores full causal attention only; layers of this model see a window of tokens, or later ones"
+            "TenfoldConnector stores full causal attention only; layers of this model see a window of tokens, or later "
+            "ones"
         )
     dtype = str(spec.dtype).removeprefix("torch.")
     if spec.kv_quant_mode != KVQuantMode.NONE or dtype not in _DTYPES:
         raise UnsupportedError(
-            f"the engine's cache is quantised ({dtype}) already: set kv_cache_dtype to auto, or run without TenfoldConnector"
+            f"the engine's cache is quantised ({dtype}) already: set kv_cache_dtype to auto, or do without "
+            "TenfoldConnector"
         )
     if spec.head_size_v != spec.head_size or spec.tokens_per_state != 1 or spec.num_heads != spec.num_kv_heads:
         raise UnsupportedError("TenfoldConnector needs keys and values of one width, a row for each token and head")

@@ -9,7 +9,7 @@ from prometheus_client import Counter
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 from vllm.v1.metrics.utils import create_metric_per_engine
 
-# Names and what they count. Workers of tensor-parallel ranks have pages of their own, which add up; tokens are counted once.
+# Names and what they count. Tensor-parallel ranks have pages of their own, which add up; tokens are counted once.
 COUNTERS = {
     "tokens_loaded": "Tokens whose keys and values came out of the store.",
     "tokens_saved": "Tokens whose keys and values were stored.",

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 def cores() -> set[int]:
     """Cores that this process may use.
 
-    vLLM pins each of its threads on a CPU to a core of its own, the main one too, and new threads would be pinned with the one
-    that starts them. What all threads together may use is what the process was given.
+    vLLM may pin each of its threads on a CPU to a core of its own, the main one too, and new threads would be pinned
+    with the one that starts them. What all threads together may use is what the process was given.
     """
     if not hasattr(os, "sched_getaffinity"):
         return set(range(os.cpu_count() or 1))

@@ -1,4 +1,4 @@
-"""The worker's side: pages out of the store into blocks, and full pages of blocks into the store, on threads of their own."""
+"""The worker's side: pages out of the store into blocks, and full pages of blocks into it, on threads of their own."""
 
 from __future__ import annotations
 
@@ -57,6 +57,9 @@ class Worker:
     def register(self, caches: Mapping[str, torch.Tensor], layers: Mapping[str, Any]) -> None:
         """Takes vLLM's cache."""
         self._blocks = Blocks(self._shape, caches, layers)
+        device = next(iter(caches.values())).device
+        if device.type != "cpu":
+            logger.warning("TenfoldConnector has been tested with engines on CPUs, and not yet on %s", device.type)
 
     def load(self, plan: Plan) -> None:
         """Starts all loads of a plan."""
@@ -74,8 +77,8 @@ class Worker:
             if not room:
                 self._counts.add(pages_dropped=1)
                 self._dropped.say(
-                    "keys and values come faster than they are compressed, so some are not stored; a higher rate or lossless "
-                    "pages, more threads or a larger max_pending_bytes may help"
+                    "keys and values come faster than they are compressed, so some are not stored; lossless pages, "
+                    "more threads or a larger max_pending_bytes may help"
                 )
                 continue
             raw = self._cache.read(page.blocks)
