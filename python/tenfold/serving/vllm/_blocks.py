@@ -1,0 +1,130 @@
+"""Blocks of vLLM's cache, read and written as keys and values of tokens.
+
+Where in a block a number lies is the attention backend's business: kernels for CPUs pack keys and values for the
+instructions that they use, others keep them as rows. So the backend is asked: it stores numbers that say where they
+belong, once, and where they turn up says how blocks are to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..._errors import UnsupportedError
+from ._shape import Shape
+
+# Numbers that every dtype of a cache stores exactly, from 1 on; 0 is where nothing was stored.
+_DIGITS = 128
+
+
+class Blocks:
+    """The cache of one worker.
+
+    Args:
+        shape: what it looks like.
+        caches: vLLM's tensor for each layer: blocks × heads × tokens × content.
+        layers: the attention layers, by name.
+    """
+
+    def __init__(self, shape: Shape, caches: Mapping[str, torch.Tensor], layers: Mapping[str, Any]) -> None:
+        missing = [name for name in shape.layers if name not in caches]
+        if missing or len(caches) != len(shape.layers):
+            raise UnsupportedError(
+                f"vLLM has caches for {len(caches)} layers, {len(shape.layers)} are known; "
+                "layers that share a cache are not supported"
+            )
+        self._shape = shape
+        self._caches = [caches[name] for name in shape.layers]
+        first = self._caches[0]
+        block = (shape.heads, shape.block, 2 * shape.head)
+        for name, cache in zip(shape.layers, self._caches, strict=True):
+            if cache.ndim != 4 or tuple(cache.shape[1:]) != block or cache.dtype != first.dtype:
+                found = f"{tuple(cache.shape[1:])} {cache.dtype}"
+                raise UnsupportedError(f"{name} has blocks of {found}, {block} were expected")
+            if type(layers[name].impl) is not type(layers[shape.layers[0]].impl):
+                raise UnsupportedError("layers of this model use different attention backends")
+        # For each number of a block as keys and values have it: where it lies. And the other way round.
+        self._order = _order(shape, first, layers[shape.layers[0]])
+        self._inverse = torch.empty_like(self._order)
+        self._inverse[self._order] = torch.arange(len(self._order))
+        self._stream: torch.cuda.Stream | None = None
+        if first.device.type == "cuda":
+            self._stream = torch.cuda.Stream(first.device)  # type: ignore[no-untyped-call]
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a page before it is compressed."""
+        return 2 * len(self._caches) * self._shape.page * self._shape.columns * self._caches[0].element_size()
+
+    def read(self, ids: Sequence[int]) -> list[torch.Tensor]:
+        """Blocks as they are, one tensor for each layer, in the host's memory, whatever the engine does next."""
+        index = torch.tensor(ids, device=self._caches[0].device)
+        # To the host at once, and to keys and values later, on another thread.
+        return [cache.index_select(0, index).cpu() for cache in self._caches]
+
+    def rows(self, raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of the tokens of some blocks of a layer: tokens × columns."""
+        count, columns = raw.shape[0], self._shape.columns
+        both = raw.flatten(1)[:, self._order].view(count, 2, self._shape.block, columns)
+        keys, values = both.transpose(0, 1).reshape(2, count * self._shape.block, columns)
+        return keys, values
+
+    def room(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """For keys and values of a page in one layer."""
+        rows = torch.empty((2, self._shape.page, self._shape.columns), dtype=self._caches[0].dtype)
+        return rows[0], rows[1]
+
+    def write(self, layer: int, ids: Sequence[int], keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes keys and values of some blocks' tokens; they are there when this returns."""
+        rows = torch.stack((keys, values)).view(2, len(ids), self._shape.block, self._shape.columns)
+        raw = rows.transpose(0, 1).flatten(1)[:, self._inverse]
+        cache = self._caches[layer]
+        raw = raw.view(len(ids), *cache.shape[1:])
+        index = torch.tensor(ids)
+        if self._stream is None:
+            cache.index_copy_(0, index, raw)
+            return
+        with torch.cuda.stream(self._stream):
+            cache.index_copy_(0, index.to(cache.device), raw.to(cache.device))
+        self._stream.synchronize()
+
+
+def _order(shape: Shape, cache: torch.Tensor, layer: Any) -> torch.Tensor:
+    """For each number of a block, in the order (keys or values, token, head, column): its place in the block."""
+    count = 2 * shape.block * shape.columns
+    names = torch.arange(count)
+    digits = 1
+    while _DIGITS**digits < count:
+        digits += 1
+    found = torch.zeros(count, dtype=torch.long)
+    for digit in range(digits):
+        numbers = names // _DIGITS**digit % _DIGITS + 1
+        stored = _stored(shape, cache, layer, numbers)
+        if ((stored < 1) | (stored > _DIGITS) | (stored != stored.round())).any():
+            raise _unknown(layer)
+        found += (stored.long() - 1) * _DIGITS**digit
+    if not torch.equal(found.sort().values, names):
+        raise _unknown(layer)
+    order = torch.empty_like(found)
+    order[found] = names
+    return order
+
+
+def _stored(shape: Shape, cache: torch.Tensor, layer: Any, numbers: torch.Tensor) -> torch.Tensor:
+    """A block in which an attention layer has stored some numbers."""
+    block = torch.zeros_like(cache[:1])
+    rows = numbers.view(2, shape.block, shape.heads, shape.head).to(cache.device, cache.dtype)
+    update = getattr(layer.impl, "do_kv_cache_update", None)
+    if update is None:
+        raise _unknown(layer)
+    update(layer, rows[0], rows[1], block, torch.arange(shape.block, device=cache.device))
+    return block.flatten().double().cpu()
+
+
+def _unknown(layer: Any) -> UnsupportedError:
+    return UnsupportedError(
+        f"{type(layer.impl).__name__} does not keep keys and values as they are: TenfoldConnector "
+        "cannot read this backend's cache"
+    )
