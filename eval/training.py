@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
-from common import options, plot, report
+from common import plot, report
 from common.training.exchanges import Exchange, OneBit, PowerSgd, Rounded, Tenfold, Uncompressed
 from common.training.gpt import SHAPES, Shape, Text
 from common.training.loop import Schedule, train
+from common.training.options import parsed
 
 RATES = (2.6, 1.4, 0.8)
 PLAIN = "uncompressed"
@@ -27,22 +27,7 @@ Job = tuple[str, Callable[[], Exchange]]
 
 
 def main() -> int:
-    parser = options.parser(__doc__, RATES)
-    parser.add_argument("text", type=Path, nargs="+", help="text files; the last one's end is judged")
-    parser.add_argument("--shape", choices=SHAPES, default="small")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=8, help="contexts of a worker in a step")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate at its highest")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--effort", default="fast", choices=["fast", "balanced", "best"])
-    parser.add_argument("--only", nargs="+", metavar="WORD", help="only schemes whose name has one of these words")
-    args = options.parsed(parser)
-    for path in args.text:
-        if not path.is_file():
-            parser.error(f"{path}: no such file")
-    return evaluate(args)
+    return evaluate(parsed(__doc__, RATES, "workers that exchange gradients"))
 
 
 def evaluate(args: argparse.Namespace) -> int:

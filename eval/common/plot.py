@@ -58,7 +58,9 @@ def losses(path: Path, title: str, lines: Mapping[str, Curve]) -> None:
         axes.plot(steps, values, label=name, color=colour, **style)
     axes.set(title=title, xlabel="step", ylabel="loss on held-out text")
     # The first judgements are far above all others.
-    axes.set_ylim(top=sorted(value for points in lines.values() for _, value in points)[-len(lines) - 1] * 1.05)
+    later = [value for points in lines.values() for _, value in points[1:]]
+    if later:
+        axes.set_ylim(top=1.05 * max(later))
     axes.grid(True, alpha=0.25)
     axes.legend(fontsize=8)
     figure.savefig(path, dpi=110)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from tenfold.torch.distributed._bucket import LEAST, BucketCodec
+from tenfold.torch.distributed._bucket import BucketCodec
 from tenfold.torch.distributed._exchange import settle
 from tenfold.torch.distributed._feedback import Residuals
+from tenfold.torch.distributed._slot import LEAST, empty_slot
 
 Gradients = dict[str, torch.Tensor]
 BUCKET = 25 << 20
@@ -73,7 +74,7 @@ class Tenfold(Exchange):
         wanted = None
         if self._residuals is not None:
             wanted = values = self._residuals[worker].of(names, sizes, values.device).add_(values)
-        slot = torch.zeros(self._codec.room(values.numel()), dtype=torch.uint8, device=values.device)
+        slot = empty_slot(self._codec.room(values.numel()), values.device)
         self._codec.fill(values, slot, f"{worker} {names[0]}")
         sent = self._codec.read(slot, torch.empty_like(values))
         self.bits += 8 * slot.numel() if worker == 0 else 0

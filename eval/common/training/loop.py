@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from common.training.exchanges import Exchange, Gradients, OneBit
 from common.training.gpt import Shape, Text, gpt, loss_of
+from common.training.stages import Link, staged
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,22 @@ class Adam:
             parameter.sub_(rate * size / ((second / (1 - two**self._seen)).sqrt() + 1e-8))
 
 
-def train(name: str, shape: Shape, text: Text, schedule: Schedule, exchange: Exchange, device: str) -> dict[str, Any]:
-    """Trains a model and returns its curves: steps with the held-out loss, and the loss of training at each step."""
-    model = gpt(shape, schedule.seed).to(device)
+def train(
+    name: str, shape: Shape, text: Text, schedule: Schedule, exchange: Exchange, device: str, link: Link | None = None
+) -> dict[str, Any]:
+    """Trains a model and returns its curves: steps with the held-out loss, and the loss of training at each step.
+
+    With a link the model is cut into stages, and what one sends to the next goes over it; workers are micro-batches then.
+    """
+    model = gpt(shape, schedule.seed)
+    model = (model if link is None else staged(model, link)).to(device)
     optimiser = Adam(model, schedule)
     batches = [text.batches(w, schedule.batch, shape.context, schedule.seed) for w in range(schedule.workers)]
     losses, curve = [], []
     cast = torch.autocast(device, torch.bfloat16, enabled=device != "cpu")
     for step in tqdm(range(schedule.steps), desc=name, leave=False, disable=None):
+        if link is not None:
+            link.step = step
         workers, loss = [], 0.0
         for batch in batches:
             tokens, targets = next(batch)
@@ -105,8 +114,10 @@ def train(name: str, shape: Shape, text: Text, schedule: Schedule, exchange: Exc
 def judge(model: torch.nn.Module, shape: Shape, text: Text, schedule: Schedule, cast: Any) -> float:
     """The loss on held-out text."""
     total, count = 0.0, 0
+    model.eval()
     for tokens, targets in text.judged(4 * schedule.batch, shape.context, schedule.judged):
         with cast:
             total += float(loss_of(model(tokens), targets)) * len(tokens)
         count += len(tokens)
+    model.train()
     return total / count

@@ -7,10 +7,15 @@ Gradients of data-parallel training, by a hook of DistributedDataParallel or a c
     hook = td.register(ddp_model, bits=2.6)
     shards = td.register_fsdp(fsdp_model, bits=2.6)
 
+Activations and their gradients between stages of a pipeline::
+
+    stage = td.CompressedStage(part, stage_index, num_stages, device, activation_bits=3.5)
+
 docs/training.md says what is exchanged, what error feedback is, and what it costs.
 """
 
 from ._fsdp import ShardedGradients, register_fsdp
 from ._hook import GradientHook, register
+from ._pipeline import CompressedStage
 
-__all__ = ["GradientHook", "ShardedGradients", "register", "register_fsdp"]
+__all__ = ["CompressedStage", "GradientHook", "ShardedGradients", "register", "register_fsdp"]

@@ -8,8 +8,9 @@ import torch
 import torch.distributed as dist
 
 from ..._errors import ArgumentError
-from ._bucket import GROUP, LEAST, BucketCodec
+from ._bucket import GROUP, BucketCodec
 from ._feedback import Residuals, pieces
+from ._slot import LEAST, empty_slot
 
 EXCHANGES = ("gather", "scatter")
 # Its name since torch 2.13, and before.
@@ -59,13 +60,9 @@ class Exchange:
         key = f"{names[0]}…{names[-1]}"
         return (self._gathered if self._kind == "gather" else self._scattered)(values, sent, key)
 
-    def _slots(self, count: int, device: torch.device) -> torch.Tensor:
-        # Zeros: what no blob fills is sent too, and must not be anyone's memory.
-        return torch.zeros(count, dtype=torch.uint8, device=device)
-
     def _gathered(self, values: torch.Tensor, sent: torch.Tensor | None, key: str) -> torch.Tensor:
         room = self.codec.room(values.numel())
-        slot = self._slots(room, values.device)
+        slot = empty_slot(room, values.device)
         self.codec.fill(values, slot, key)
         slots = torch.empty(self.world * room, dtype=torch.uint8, device=values.device)
         _all_gather(slots, slot, group=self.group)
@@ -84,7 +81,7 @@ class Exchange:
         sizes = cut(values.numel(), self.world)
         rooms = [self.codec.room(size) for size in sizes]
         mine, room = sizes[self.rank], rooms[self.rank]
-        out = self._slots(sum(rooms), values.device)
+        out = empty_slot(sum(rooms), values.device)
         for part, (span, slot) in enumerate(zip(pieces(values, sizes), pieces(out, rooms), strict=True)):
             self.codec.fill(span, slot, f"{key} {part}")
         if sent is not None:
@@ -96,7 +93,7 @@ class Exchange:
         if sent is not None:
             # The part has no name of its own: it is this rank's share of these parameters.
             average = self.owed.of([key], [mine], values.device).add_(average)
-        slot = self._slots(max(rooms), values.device)
+        slot = empty_slot(max(rooms), values.device)
         self.codec.fill(average, slot[:room], f"{key} average")
         if sent is not None:
             settle(average, self.codec.read(slot[:room], torch.empty_like(average)))

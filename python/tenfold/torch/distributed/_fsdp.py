@@ -11,9 +11,10 @@ from torch.distributed.fsdp import FSDPModule
 
 from ..._errors import ArgumentError
 from ._agree import agree
-from ._bucket import LEAST, BucketCodec
+from ._bucket import BucketCodec
 from ._exchange import settle
 from ._feedback import Residuals
+from ._slot import LEAST, empty_slot
 
 
 class ShardedGradients:
@@ -58,7 +59,7 @@ class ShardedGradients:
         if self._feedback:
             values = self._residuals.of(["all"], [values.numel()], values.device).add_(values)
         room = self._codec.room(each)
-        out = torch.zeros(world * room, dtype=torch.uint8, device=values.device)
+        out = empty_slot(world * room, values.device)
         for part, (span, slot) in enumerate(zip(values.chunk(world), out.chunk(world), strict=True)):
             self._codec.fill(span, slot, str(part))
         slots = torch.empty_like(out)
