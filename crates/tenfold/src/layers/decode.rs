@@ -112,7 +112,7 @@ fn round<R: Working>(dtype: Dtype, pieces: Vec<(&[R], &mut [u8])>, workers: &Wor
         pieces,
         || (),
         |(), _, (sums, out)| {
-            R::round(level, dtype, sums, out);
+            R::to_elements(level, dtype, sums, out);
             Ok(())
         },
     )

@@ -13,7 +13,7 @@ pub(super) trait Working: Elements {
     fn left(self, sum: Self) -> Self;
 
     /// Rounds sums to elements of a tensor of this working precision.
-    fn round(level: Level, dtype: Dtype, sums: &[Self], out: &mut [u8]);
+    fn to_elements(level: Level, dtype: Dtype, sums: &[Self], out: &mut [u8]);
 }
 
 macro_rules! working {
@@ -37,7 +37,7 @@ macro_rules! working {
     };
 }
 
-working! { f32, fn round(level: Level, dtype: Dtype, sums: &[f32], out: &mut [u8]) {
+working! { f32, fn to_elements(level: Level, dtype: Dtype, sums: &[f32], out: &mut [u8]) {
     if dtype == Dtype::F32 {
         out.copy_from_slice(bytemuck::cast_slice(sums));
         return;
@@ -49,7 +49,7 @@ working! { f32, fn round(level: Level, dtype: Dtype, sums: &[f32], out: &mut [u8
     }
 } }
 
-working! { f64, fn round(_: Level, _: Dtype, sums: &[f64], out: &mut [u8]) {
+working! { f64, fn to_elements(_: Level, _: Dtype, sums: &[f64], out: &mut [u8]) {
     out.copy_from_slice(bytemuck::cast_slice(sums));
 } }
 
@@ -111,7 +111,7 @@ mod tests {
                 let (mut wide, mut back) = ([0f32], vec![0u8; dtype.size()]);
                 widen(Level::Plain, dtype, bytes, &mut wide);
                 assert_eq!(wide[0].is_finite(), value(dtype, bytes).is_finite());
-                f32::round(Level::Plain, dtype, &wide, &mut back);
+                f32::to_elements(Level::Plain, dtype, &wide, &mut back);
                 assert_eq!(back, bytes, "{dtype} {bits:#x}");
             }
         }
@@ -121,7 +121,7 @@ mod tests {
     fn a_nan_of_low_bits_stays_one() {
         for (dtype, want) in [(Dtype::F16, 0xfe00u32), (Dtype::Bf16, 0xffc0), (Dtype::F8E5M2, 0xfe)] {
             let mut out = vec![0u8; dtype.size()];
-            f32::round(Level::Plain, dtype, &[f32::from_bits(0xff80_0001)], &mut out);
+            f32::to_elements(Level::Plain, dtype, &[f32::from_bits(0xff80_0001)], &mut out);
             assert_eq!(out, want.to_le_bytes()[..dtype.size()], "{dtype}");
         }
     }
