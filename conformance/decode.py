@@ -125,8 +125,8 @@ class Stream:
 
 # --- Blob -----------------------------------------------------------------------------------------
 
-def decode(blob):
-    """Returns dtype name, shape, elements, features."""
+def decode(blob, layer=False):
+    """Returns dtype name, shape, elements, features; of a layer if it is one."""
     if not blob or blob[:4] != b"TNFD"[:len(blob)]:
         raise corrupt("not a blob: magic")
     require(len(blob) >= 12, "truncated")
@@ -138,6 +138,7 @@ def decode(blob):
     require(header_len <= len(blob), "truncated")
     check = int.from_bytes(blob[header_len - 4:header_len], "little")
     require(zlib.crc32(blob[:header_len - 4]) == check, "header checksum")
+    require(not layer or codec in (1, 2), "codec of a layer")
     if dtype not in DTYPES:
         raise Refused("unsupported", f"dtype {dtype}")
     if dims > MAX_DIMS:
@@ -151,6 +152,8 @@ def decode(blob):
     if n * size > MAX_BYTES:
         raise Refused("limit", "bytes")
     steps = Steps(r, codec, DTYPES[dtype], n, shape)
+    if codec == 4:
+        return layers(blob, r, header_len, dtype, shape)
     if codec not in (1, 2):
         raise Refused("unsupported", f"codec {codec}")
     # Behind steps, levels are those of a tensor of working values.
@@ -158,19 +161,9 @@ def decode(blob):
     known = steps.scales if steps.ends_in_basis else None
     params = (Planes if codec == 1 else Levels)(r, DTYPES[steps.worked or dtype], n, coded, known)
     params.worked = steps.worked
-    require(not any(r.take(up(r.at) - r.at)), "padding of the header")
     tiles = -(-n // params.tile_values)
-    require(len(r.data) - r.at == 8 * tiles, "the directory does not match the tiles")
-    directory = [(r.u32(), r.u32()) for _ in range(tiles)]
-    need = header_len + sum(length for length, _ in directory)
-    require(len(blob) >= need, "truncated")
-    require(len(blob) == need, "bytes after the last tile")
-    out, at = [], header_len
-    for i, (length, sum_) in enumerate(directory):
-        tile = blob[at:at + length]
-        at += length
-        require(zlib.crc32(tile) == sum_, "tile checksum")
-        require(length % 4 == 0, "length of a tile")
+    out = []
+    for i, tile in enumerate(read_tiles(blob, r, header_len, tiles)):
         start = i * params.tile_values
         out.append(params.tile(Reader(tile), start, min(params.tile_values, n - start)))
     name = "planes" if codec == 1 else "levels"
@@ -186,6 +179,86 @@ def decode(blob):
     if steps.worked and "exact finite" in seen:
         seen.add("exact working value")
     return DTYPES[dtype][0], shape, data, seen | kinds_of_elements(name, dtype, data)
+
+
+def read_tiles(blob, r, header_len, tiles):
+    """The tiles of a blob, from the directory on."""
+    require(not any(r.take(up(r.at) - r.at)), "padding of the header")
+    require(len(r.data) - r.at == 8 * tiles, "the directory does not match the tiles")
+    directory = [(r.u32(), r.u32()) for _ in range(tiles)]
+    need = header_len + sum(length for length, _ in directory)
+    require(len(blob) >= need, "truncated")
+    require(len(blob) == need, "bytes after the last tile")
+    at = header_len
+    for length, sum_ in directory:
+        tile = blob[at:at + length]
+        at += length
+        require(zlib.crc32(tile) == sum_, "tile checksum")
+        require(length % 4 == 0, "length of a tile")
+        yield tile
+
+
+# --- Layers ---------------------------------------------------------------------------------------
+
+def layers(blob, r, header_len, dtype, shape):
+    name, size, exponent, largest = DTYPES[dtype]
+    count = r.u8()
+    require(exponent, "layers of a dtype that is not a float")
+    require(2 <= count <= 8, "number of layers")
+    wide = name == "f64"
+    seen = {f"layers {name}", f"layers dims {len(shape)}", f"layers {count}"}
+    sums = None
+    for tile in read_tiles(blob, r, header_len, count):
+        if tile[:4] != b"TNFD":
+            raise corrupt("a layer is not a blob")
+        of, its_shape, data, its = decode(tile, True)
+        require(of == ("f64" if wide else "f32"), "dtype of a layer")
+        require(its_shape == shape, "shape of a layer")
+        seen.add("layer of planes" if tile[5] == 1 else "layer of levels")
+        if its & {"weights of columns", "weights of rows", "means", "delta", "kept elements"}:
+            seen.add("layer with steps")
+        width = 8 if wide else 4
+        next_ = [data[i:i + width] for i in range(0, len(data), width)]
+        sums = next_ if sums is None else [joined(a, b, wide) for a, b in zip(sums, next_)]
+    if not sums:
+        seen.add("layers empty")
+    data = b"".join(narrowed(s, name, size, exponent, largest, wide) for s in sums)
+    return name, shape, data, seen | kinds_of_elements("layers", dtype, data)
+
+
+def number(element, wide):
+    return struct.unpack("<d" if wide else "<f", element)[0]
+
+
+def joined(a, b, wide):
+    """The bytes of a sum so far and the next layer."""
+    x, y = number(a, wide), number(b, wide)
+    if not math.isfinite(x):
+        return a
+    if not math.isfinite(y):
+        return b
+    top = sys.float_info.max if wide else DTYPES[20][3]
+    # A sum of two f32 in f64 is rounded to f32 as the exact sum would be.
+    total = max(-top, min(x + y if wide else f32(x + y), top))
+    return struct.pack("<d" if wide else "<f", total)
+
+
+def narrowed(s, name, size, exponent, largest, wide):
+    """The element of a sum."""
+    if name in ("f32", "f64"):
+        return s
+    v = number(s, wide)
+    if math.isfinite(v):
+        return to_element(name, exponent, max(-largest, min(v, largest)))
+    bits = int.from_bytes(s, "little")
+    sign = bits >> 31 << 8 * size - 1
+    if name == "f8_e4m3":
+        return (sign | (0x7F if math.isnan(v) else 0x7E)).to_bytes(1, "little")
+    mantissa = 8 * size - 1 - exponent
+    kept = (bits & 0x7FFFFF) >> 23 - mantissa
+    if math.isnan(v) and not kept:
+        kept = 1 << mantissa - 1
+    return (sign | (1 << exponent) - 1 << mantissa | kept).to_bytes(size, "little")
 
 
 class Codec:

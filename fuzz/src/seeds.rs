@@ -39,6 +39,7 @@ fn blobs() -> Vec<Vec<u8>> {
         Goal::MaxError(0.05),
         Goal::Step(0.25),
         Goal::MaxBytes(400),
+        Goal::RoundToNearest { bits: 8 },
     ];
     let mut out = Vec::new();
     for dtype in Dtype::ALL {
@@ -56,6 +57,8 @@ fn blobs() -> Vec<Vec<u8>> {
                 out.extend(tenfold::encode(&view, &options).ok());
                 let weights =
                     |axis, n: usize| Step::Weights(Weights::new(axis, (0..n).map(|j| j as i8).collect()));
+                let layers = options.clone().with_residual(Goal::RoundToNearest { bits: 8 });
+                out.extend(tenfold::encode(&view, &layers).ok());
                 let steps = vec![weights(Axis::Columns, view.cols()), weights(Axis::Rows, view.rows())];
                 out.extend(tenfold::encode(&view, &options.with_steps(steps)).ok());
             }

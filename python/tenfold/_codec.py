@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from ._arrays import allocate, as_blob, as_input, as_room, convert, dtype_name, 
 from ._errors import ArgumentError, DtypeError
 
 DEFAULT_BITS = 2.5
+# Goals that a residual may have.
+_GOALS = ("bits", "ratio", "mse", "nmse", "max_error", "max_bytes", "step", "round_bits")
 
 
 def stated_goal(
@@ -22,6 +25,7 @@ def stated_goal(
     max_error: float | None = None,
     max_bytes: int | None = None,
     step: float | None = None,
+    round_bits: int | None = None,
     lossless: bool = False,
 ) -> tuple[str, float | None]:
     """The one goal that is stated, ``bits=2.5`` if none is."""
@@ -33,6 +37,7 @@ def stated_goal(
         "max_error": max_error,
         "max_bytes": max_bytes,
         "step": step,
+        "round_bits": round_bits,
         "lossless": True if lossless else None,
     }
     stated = {name: value for name, value in goals.items() if value is not None}
@@ -61,6 +66,24 @@ def column_importance(importance: Any) -> list[float] | None:
     return listed
 
 
+def residual_goals(residual: Any) -> list[tuple[str, float | None]]:
+    """The goals of further layers, from a mapping with one goal or a list of such."""
+    if residual is None:
+        return []
+    each = [residual] if isinstance(residual, Mapping) else residual
+    if isinstance(each, str | bytes) or not isinstance(each, Iterable):
+        raise DtypeError(f"residual must be a goal, such as {{'bits': 3.5}}, or a list of them, not {residual!r}")
+    goals = []
+    for one in each:
+        if not isinstance(one, Mapping):
+            raise DtypeError(f"a residual's goal must be a mapping, such as {{'bits': 3.5}}, not {one!r}")
+        unknown = [name for name in one if name not in _GOALS]
+        if unknown or all(value is None for value in one.values()):
+            raise ArgumentError(f"a residual's goal is one of {', '.join(_GOALS)}, not {dict(one)!r}")
+        goals.append(stated_goal(**one))
+    return goals
+
+
 def encode_options(
     *,
     effort: str = "balanced",
@@ -68,6 +91,7 @@ def encode_options(
     lane_values: int = 0,
     importance: Any = None,
     prepare: str | None = None,
+    residual: Any = None,
     **goal: Any,
 ) -> tuple[str, float | None, _native.EncodeOptions]:
     """The goal, as of :func:`stated_goal`, and the native options."""
@@ -75,9 +99,10 @@ def encode_options(
     if threads < 0 or not 0 <= lane_values <= 65536:
         raise ArgumentError("threads and lane_values must not be negative, and lane_values at most 65536")
     columns = column_importance(importance)
-    if columns is not None and name in ("lossless", "max_error"):
+    if columns is not None and name in ("lossless", "max_error", "round_bits"):
         raise ArgumentError(f"importance shapes errors; it does not go with {name}")
-    return name, number, _native.EncodeOptions(name, number, effort, threads, lane_values, columns, prepare)
+    layers = residual_goals(residual)
+    return name, number, _native.EncodeOptions(name, number, effort, threads, lane_values, columns, prepare, layers)
 
 
 def _on_cuda(tensor: Any) -> bool:
@@ -95,12 +120,14 @@ def encode(
     max_error: float | None = None,
     max_bytes: int | None = None,
     step: float | None = None,
+    round_bits: int | None = None,
     lossless: bool = False,
     effort: str = "balanced",
     threads: int = 0,
     lane_values: int = 0,
     importance: Any = None,
     prepare: str | None = None,
+    residual: Any = None,
     dtype: Any = None,
 ) -> bytes:
     """Encodes a tensor into a blob: a self-describing, checksummed byte string.
@@ -116,6 +143,8 @@ def encode(
         max_error: no value is off by more than this.
         max_bytes: the blob takes at most so many bytes.
         step: quantise with this step, whatever comes out.
+        round_bits: round to the nearest of 2^round_bits − 1 numbers, equally spaced between minus and plus the largest
+            magnitude; 2 to 16. Entropy coding makes the blob smaller than that.
         lossless: every bit comes back.
         effort: "fast", "balanced" or "best": how hard to search. Decoding takes the same time.
         threads: worker threads; 0 takes all cores.
@@ -127,6 +156,10 @@ def encode(
         prepare: what to do to the values before they are quantised: ``"auto"`` for whatever takes the fewest bits, or steps
             joined by ``+``, such as ``"means"``, ``"hadamard:128"``, ``"dct:8"``, ``"delta:8"``, ``"rope:head=64,base=10000"``.
             Keys, values and hidden states gain by it, weights do not. On the CPU only.
+        residual: a goal of its own, such as ``{"bits": 3.5}`` or ``{"round_bits": 8}``, for what the blob has left of the tensor,
+            which becomes a second layer of it; a list of goals adds as many layers, up to seven. A goal's bytes are those of its
+            layer alone, its errors those behind it. Steps of ``importance`` and ``prepare`` are done to the first layer only. On
+            the CPU only.
         dtype: true element type of a raw view, such as ``"bfloat16"`` for an array of uint16.
 
     >>> import numpy as np, tenfold
@@ -139,6 +172,9 @@ def encode(
     True
     >>> np.array_equal(tenfold.decode(tenfold.encode(x, lossless=True)), x)
     True
+    >>> layered = tenfold.encode(x, bits=3.5, residual={"bits": 3.5})
+    >>> bool(np.mean((x - tenfold.decode(layered)) ** 2) < 1e-3)
+    True
     """
     codec = Codec(
         bits=bits,
@@ -148,14 +184,25 @@ def encode(
         max_error=max_error,
         max_bytes=max_bytes,
         step=step,
+        round_bits=round_bits,
         lossless=lossless,
         effort=effort,
         threads=threads,
         lane_values=lane_values,
         importance=importance,
         prepare=prepare,
+        residual=residual,
     )
     return codec.encode(tensor, dtype=dtype)
+
+
+def layer_count(layers: int | None) -> int:
+    """How many layers to decode, as the native module has it: 0 for all."""
+    if layers is None:
+        return 0
+    if layers < 1:
+        raise ArgumentError(f"layers must be at least 1, not {layers}")
+    return layers
 
 
 def decode(
@@ -167,6 +214,7 @@ def decode(
     threads: int = 0,
     max_bytes: int | None = None,
     device: Any = None,
+    layers: int | None = None,
 ) -> Any:
     """Decodes a blob into a numpy array, into memory of yours, or into a tensor of torch where a ``device`` is named.
 
@@ -184,6 +232,7 @@ def decode(
         max_bytes: refuse a blob whose tensor is larger; 64 GiB unless stated.
         device: a device of torch, such as ``"cuda"``: the result is a tensor there, decoded there, as of
             :func:`tenfold.torch.decode`.
+        layers: only so many layers, from the first on, of a blob that has several: a coarser tensor. All unless stated.
 
     >>> import numpy as np, tenfold
     >>> blob = tenfold.encode(np.arange(12.0).reshape(4, 3), lossless=True)
@@ -205,7 +254,10 @@ def decode(
             raise ArgumentError("rows and device exclude each other; decode the rows, then move them")
         from . import torch
 
-        return torch.decode(blob, out=out, device=device, dtype=dtype, threads=threads, max_bytes=max_bytes)
+        return torch.decode(
+            blob, out=out, device=device, dtype=dtype, threads=threads, max_bytes=max_bytes, layers=layers
+        )
+    count = layer_count(layers)
     blob = as_blob(blob)
     info = _native.inspect(blob)
     shape, span = info.shape, None
@@ -215,11 +267,11 @@ def decode(
     if out is not None:
         if dtype is not None:
             raise ArgumentError("out and dtype exclude each other: out has a dtype of its own")
-        _native.decode_into(blob, out, span, threads, max_bytes)
+        _native.decode_into(blob, out, span, threads, max_bytes, count)
         return out
     # An empty array takes no memory yet, so a blob that lies about its size does no harm before it is found out.
     array = allocate(info.dtype, shape)
-    _native.decode_into(blob, array, span, threads, max_bytes)
+    _native.decode_into(blob, array, span, threads, max_bytes, count)
     return convert(array, info.dtype, dtype)
 
 
@@ -243,14 +295,16 @@ def verify(blob: Any, *, threads: int = 0, max_bytes: int | None = None) -> None
     _native.verify(as_blob(blob), threads, max_bytes)
 
 
-def max_encoded_len(dtype: Any, shape: Any) -> int:
-    """Bytes that a blob of this dtype and shape never exceeds, whatever the options.
+def max_encoded_len(dtype: Any, shape: Any, layers: int = 1) -> int:
+    """Bytes that a blob of this dtype and shape never exceeds, whatever the options; with residuals, state how many layers.
 
     >>> import tenfold
     >>> tenfold.max_encoded_len("float32", (1000, 1000)) < 4_100_000
     True
     """
-    return _native.max_encoded_len(dtype_name(dtype), list(shape))
+    if layers < 1:
+        raise ArgumentError(f"layers must be at least 1, not {layers}")
+    return _native.max_encoded_len(dtype_name(dtype), list(shape), layers)
 
 
 class Codec:
@@ -278,12 +332,14 @@ class Codec:
         max_error: float | None = None,
         max_bytes: int | None = None,
         step: float | None = None,
+        round_bits: int | None = None,
         lossless: bool = False,
         effort: str = "balanced",
         threads: int = 0,
         lane_values: int = 0,
         importance: Any = None,
         prepare: str | None = None,
+        residual: Any = None,
     ) -> None:
         self._goal, self._value, self._options = encode_options(
             bits=bits,
@@ -293,12 +349,14 @@ class Codec:
             max_error=max_error,
             max_bytes=max_bytes,
             step=step,
+            round_bits=round_bits,
             lossless=lossless,
             effort=effort,
             threads=threads,
             lane_values=lane_values,
             importance=importance,
             prepare=prepare,
+            residual=residual,
         )
         self._effort = effort
         self._threads = threads
@@ -317,9 +375,11 @@ class Codec:
         name = None if dtype is None else dtype_name(dtype)
         return _native.encode_into(as_input(tensor), self._options, as_room(out), name)
 
-    def decode(self, blob: Any, *, out: Any = None, dtype: Any = None, rows: Any = None) -> Any:
+    def decode(
+        self, blob: Any, *, out: Any = None, dtype: Any = None, rows: Any = None, layers: int | None = None
+    ) -> Any:
         """Decodes a blob, whatever it was encoded with, on this codec's threads."""
-        return decode(blob, out=out, dtype=dtype, rows=rows, threads=self._threads)
+        return decode(blob, out=out, dtype=dtype, rows=rows, threads=self._threads, layers=layers)
 
     def __repr__(self) -> str:
         goal = "lossless=True" if self._value is None else f"{self._goal}={self._value:.12g}"

@@ -139,7 +139,7 @@ def _options(
     elif importance is not None:
         columns = os.fspath(importance)
     write = {
-        "own_goal": recipe is None or bool(options.keys() - {"effort", "threads"}),
+        "own_goal": recipe is None or bool(options.keys() - {"effort", "threads", "residual"}),
         "own_effort": "effort" in options,
         "alloc": alloc,
         "include": list(include),

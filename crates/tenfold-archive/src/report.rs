@@ -43,6 +43,9 @@ pub struct TensorRow {
     /// What was done to the values before they were coded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<&'static str>,
+    /// Bytes of each layer, where the blob has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<u64>,
     /// Independent tiles of the blob.
     pub tiles: Option<u64>,
 }
@@ -65,6 +68,7 @@ impl TensorRow {
             states: None,
             classes: None,
             steps: Vec::new(),
+            layers: Vec::new(),
             tiles: None,
         }
     }
@@ -83,6 +87,7 @@ impl TensorRow {
         self.states = info.states;
         self.classes = info.classes;
         self.steps = info.steps.iter().map(tenfold::prepare::Step::name).collect();
+        self.layers = info.layers.clone();
         self.tiles = Some(info.tiles);
         self
     }

@@ -36,6 +36,25 @@ fn a_file_of_the_standard_library_comes_back_byte_for_byte() {
     assert_eq!(list(dir.path()).len(), 3, "nothing else is left behind");
 }
 
+#[test]
+fn residuals_are_layers_of_lossy_tensors() {
+    let dir = tempdir().unwrap();
+    let [a, b, c] = ["a.safetensors", "b.safetensors", "c.safetensors"].map(|n| dir.path().join(n));
+    write_standard(&a, &small_model(), &[]);
+    let report = squeeze(&a, &b, &CompressOptions::new(Goal::Bits(3.0)).with_residual(Goal::Bits(4.0)));
+    let layered: Vec<_> = report.tensors.iter().filter(|row| row.codec == "layered").collect();
+    assert_eq!(layered.len(), report.compressed.tensors);
+    for row in layered {
+        assert_eq!((row.layers.len(), row.goal.as_deref()), (2, Some("bits=3.0000 + bits=4.0000")));
+        assert!(row.layers.iter().sum::<u64>() < row.stored_bytes);
+    }
+    assert_eq!(inspect(&b).unwrap().tensors.iter().filter(|row| row.layers.len() == 2).count(), 2);
+    restore(&b, &c);
+    // Lossless goals leave nothing for a layer.
+    let options = CompressOptions::new(Goal::Lossless).with_residual(Goal::Bits(4.0)).with_overwrite(true);
+    assert!(squeeze(&a, &b, &options).tensors.iter().all(|row| row.layers.is_empty()));
+}
+
 /// Tensors that no file holds.
 struct Memory(Vec<TensorInfo>, Vec<Vec<u8>>, BTreeMap<String, String>);
 

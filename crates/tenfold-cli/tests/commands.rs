@@ -97,6 +97,21 @@ fn json_has_the_documented_fields() {
 }
 
 #[test]
+fn residuals_become_layers() {
+    let bench = Bench::new();
+    let base =
+        ["compress", "model.safetensors", "-o", "small.safetensors", "--bits", "3", "--json", "--force"];
+    bench.json(&base);
+    let plain = bench.json(&["compare", "model.safetensors", "small.safetensors", "--json"]);
+    bench.json(&[&base[..], &["--residual-bits", "3"]].concat());
+    let seen = bench.json(&["inspect", "small.safetensors", "--json"]);
+    assert_eq!(seen["tensors"][0]["codec"], "layered");
+    assert_eq!(seen["tensors"][0]["layers"].as_array().unwrap().len(), 2);
+    let diff = bench.json(&["compare", "model.safetensors", "small.safetensors", "--json"]);
+    assert!(diff["total"]["mse"].as_f64() < plain["total"]["mse"].as_f64().map(|mse| mse / 20.0));
+}
+
+#[test]
 fn tables_line_up_and_end_in_totals() {
     let bench = Bench::new();
     bench.ok(&["compress", "model.safetensors", "-o", "small.safetensors", "--bits", "4"]);

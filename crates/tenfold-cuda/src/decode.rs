@@ -3,13 +3,13 @@
 //! A call queues a few kernels on the caller's stream and returns: headers are read and checked on the device,
 //! then tiles are decoded, a warp each. What came of it lies in a [`Status`] a blob, on the device too.
 
-use tenfold::{Codec, Dtype, Limits};
+use tenfold::{BlobInfo, Codec, Dtype, Limits};
 
 use crate::constants::{ITEM_BYTES, ITEMS_PER_LAUNCH, PLACED_PER_LAUNCH, WORK_BYTES};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
-use crate::status::Status;
+use crate::status::{Status, layered};
 
 /// Tiles whose lengths are added up together; each takes eight bytes of a directory.
 const RUN: usize = 64;
@@ -232,6 +232,12 @@ impl PlaceArgs {
             len: [0; PLACED_PER_LAUNCH],
         })
     }
+}
+
+/// The host's look at the header of a blob that a device is to decode.
+pub(crate) fn inspect(blob: &[u8], limits: &Limits) -> tenfold::Result<BlobInfo> {
+    let info = tenfold::inspect_native(blob, limits)?;
+    if info.codec == Codec::Layers { Err(layered()) } else { Ok(info) }
 }
 
 /// Stored number of a codec that decodes on a device; another number is refused there.

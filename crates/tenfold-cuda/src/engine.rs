@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard};
 use tenfold::prepare::{Axis, Kept, Step};
 use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Goal, Outcome, Tensor, TensorView, format};
 
-use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
+use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, inspect};
 use crate::device::{Device, DeviceSlice};
-use crate::encode::{EncodeRequest, encode, encode_workspace_len};
+use crate::encode::{EncodeRequest, check_layers, encode, encode_workspace_len};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, room};
 use crate::prepare::{
@@ -290,6 +290,10 @@ impl Engine for CudaEngine {
 
     fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> tenfold::Result<Vec<u8>> {
         options.validate()?;
+        let mut options = options.clone();
+        options.goal = format::plain_goal(view, options.goal)?;
+        let options = &options;
+        check_layers(options)?;
         format::check_encode_steps(&options.steps, view.rows(), view.cols())?;
         let mut exactly = options.clone();
         exactly.goal = Goal::Lossless;
@@ -307,7 +311,7 @@ impl Engine for CudaEngine {
     }
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {
-        let info = tenfold::inspect_native(blob, &options.limits)?;
+        let info = inspect(blob, &options.limits)?;
         let data = match on_the_way(&info.steps) {
             true => self.whole(blob, &info, options)?,
             false => self.behind(blob, &info, (0, info.values), options)?,
@@ -321,7 +325,7 @@ impl Engine for CudaEngine {
         rows: Range<usize>,
         options: &DecodeOptions,
     ) -> tenfold::Result<Tensor> {
-        let info = tenfold::inspect_native(blob, &options.limits)?;
+        let info = inspect(blob, &options.limits)?;
         let cols = info.shape.last().copied().unwrap_or(1);
         let all = info.rows();
         if rows.start > rows.end || rows.end as u64 > all {

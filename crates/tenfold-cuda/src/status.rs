@@ -181,6 +181,7 @@ impl Status {
             Code::NotABlob => Error::NotABlob,
             Code::Version => Error::UnsupportedVersion { found: detail as u8, supported: FORMAT_VERSION },
             Code::Dtype => unsupported("dtype"),
+            Code::Codec if detail == u32::from(tenfold::format::CODEC_LAYERS) => layered(),
             Code::Codec => unsupported("codec"),
             Code::Step if tenfold::format::knows_step(detail as u8) => Error::Engine {
                 kind: ErrorKind::Unsupported,
@@ -232,5 +233,13 @@ impl Status {
             ),
             _ => Error::Corrupt(reason),
         })
+    }
+}
+
+/// Why a layered blob is not decoded on a device.
+pub(crate) fn layered() -> Error {
+    Error::Engine {
+        kind: ErrorKind::Unsupported,
+        reason: "the blob has layers, which are added on the CPU: decode it there".into(),
     }
 }

@@ -5,7 +5,7 @@
 
 use tenfold::{Dtype, format};
 
-use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len};
+use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, inspect};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
@@ -168,7 +168,7 @@ impl Upload {
         settings: &DecodeSettings,
         stream: Stream,
     ) -> Result<()> {
-        let info = tenfold::inspect_native(blob, &settings.limits)?;
+        let info = inspect(blob, &settings.limits)?;
         let starts = format::tile_starts(blob, &settings.limits)?;
         let need = starts.last().copied().unwrap_or(0);
         if need != blob.len() {

@@ -17,9 +17,10 @@ pub struct EncodeOptions(pub tenfold::EncodeOptions, pub Preparation);
 #[pymethods]
 impl EncodeOptions {
     /// `goal` is the name of a goal, `value` its number (none for `lossless`); `importance` has a number for each column,
-    /// `prepare` names steps.
+    /// `prepare` names steps, `residual` has the goal of each further layer.
     #[new]
-    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None, prepare=None))]
+    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None, prepare=None, residual=None))]
+    #[allow(clippy::too_many_arguments, reason = "one for each of Python's")]
     fn new(
         goal: &str,
         value: Option<f64>,
@@ -28,6 +29,7 @@ impl EncodeOptions {
         lane_values: u32,
         importance: Option<Vec<f64>>,
         prepare: Option<&str>,
+        residual: Option<Vec<(String, Option<f64>)>>,
     ) -> PyResult<EncodeOptions> {
         let prepare: Preparation = prepare.unwrap_or("none").parse().map_err(errors::codec)?;
         let mut options = tenfold::EncodeOptions::new(goal_of(goal, value)?)
@@ -38,11 +40,15 @@ impl EncodeOptions {
             let weights = Weights::of_importance(&importance).map_err(errors::codec)?;
             options = options.with_steps(vec![Step::Weights(weights)]);
         }
+        for (goal, value) in residual.unwrap_or_default() {
+            options = options.with_residual(goal_of(&goal, value)?);
+        }
         options.validate().map_err(errors::codec)?;
-        if prepare != Preparation::None
-            && (!options.steps.is_empty() || matches!(options.goal, Goal::MaxError(_)))
-        {
-            return Err(ArgumentError::new_err("prepare goes neither with importance nor with max_error"));
+        let bound = matches!(options.goal, Goal::MaxError(_) | Goal::RoundToNearest { .. });
+        if prepare != Preparation::None && (!options.steps.is_empty() || bound) {
+            return Err(ArgumentError::new_err(
+                "prepare goes neither with importance nor with max_error nor with round_bits",
+            ));
         }
         Ok(EncodeOptions(options, prepare))
     }
@@ -72,6 +78,15 @@ pub fn goal_of(goal: &str, value: Option<f64>) -> PyResult<Goal> {
         "nmse" => Goal::Nmse(number()?),
         "max_error" => Goal::MaxError(number()?),
         "step" => Goal::Step(number()?),
+        "round_bits" => {
+            let bits = number()?;
+            if !(0.0..=255.0).contains(&bits) || bits.fract() != 0.0 {
+                return Err(ArgumentError::new_err(format!(
+                    "round_bits must be a whole number between 2 and 16, not {bits}"
+                )));
+            }
+            Goal::RoundToNearest { bits: bits as u8 }
+        }
         "max_bytes" => {
             let bytes = number()?;
             // 2^53: beyond it an f64 skips whole numbers, and no tensor is as large.
@@ -145,9 +160,9 @@ pub fn encode_into(
     written.map_err(errors::codec)
 }
 
-/// Decodes a blob, or some of its rows, into an array or a DLPack tensor of their dtype and shape.
+/// Decodes a blob, or some of its rows, into an array or a DLPack tensor of their dtype and shape. `layers` of 0 are all.
 #[pyfunction]
-#[pyo3(signature = (blob, out, rows=None, threads=0, max_bytes=None))]
+#[pyo3(signature = (blob, out, rows=None, threads=0, max_bytes=None, layers=0))]
 pub fn decode_into(
     py: Python<'_>,
     blob: &Bound<'_, PyAny>,
@@ -155,6 +170,7 @@ pub fn decode_into(
     rows: Option<(usize, usize)>,
     threads: usize,
     max_bytes: Option<u64>,
+    layers: usize,
 ) -> PyResult<()> {
     let blob = Blob::of(blob)?;
     let info = tenfold::inspect(blob.data()).map_err(errors::codec)?;
@@ -164,7 +180,7 @@ pub fn decode_into(
     if overlap(from, to) {
         return Err(ArgumentError::new_err("out and the blob share memory; decode into another array"));
     }
-    let options = decode_options(threads, max_bytes);
+    let options = decode_options(threads, max_bytes).with_layers(layers);
     let result = attend::run(py, to.len() >= LONG_DECODE, |stop| {
         let options = options.with_stop(stop.clone());
         match rows {
@@ -203,10 +219,16 @@ pub fn inspect(blob: &Bound<'_, PyAny>) -> PyResult<BlobInfo> {
     tenfold::inspect(Blob::of(blob)?.data()).map(BlobInfo).map_err(errors::codec)
 }
 
-/// Bytes that a blob of this dtype and shape never exceeds.
+/// Bytes that a blob of this dtype and shape, and of so many layers, never exceeds.
 #[pyfunction]
-pub fn max_encoded_len(dtype: &str, shape: Vec<usize>) -> PyResult<usize> {
-    tenfold::max_encoded_len(known_dtype(dtype)?, &shape).map_err(errors::codec)
+#[pyo3(signature = (dtype, shape, layers=1))]
+pub fn max_encoded_len(dtype: &str, shape: Vec<usize>, layers: usize) -> PyResult<usize> {
+    let dtype = known_dtype(dtype)?;
+    match layers {
+        1 => tenfold::max_encoded_len(dtype, &shape),
+        _ => tenfold::max_layered_len(dtype, &shape, layers),
+    }
+    .map_err(errors::codec)
 }
 
 /// What a blob says of itself, read from its header alone.
@@ -221,7 +243,7 @@ impl BlobInfo {
         self.0.version
     }
 
-    /// How values are coded: "lossy", "lossless", or the name of a video standard.
+    /// How values are coded: "lossy", "lossless", "layered", or the name of a video standard.
     #[getter]
     fn codec(&self) -> &'static str {
         self.0.codec.name()
@@ -287,6 +309,12 @@ impl BlobInfo {
         self.0.tiles
     }
 
+    /// Bytes of each layer; none if the blob is not layered.
+    #[getter]
+    fn layers(&self) -> Vec<u64> {
+        self.0.layers.clone()
+    }
+
     /// Values of a full tile.
     #[getter]
     fn tile_values(&self) -> u64 {
@@ -332,14 +360,15 @@ impl BlobInfo {
     fn __repr__(&self) -> String {
         let info = &self.0;
         let mut text = format!(
-            "<BlobInfo {} {}, {}: {} bytes, {:.3} bits a value, ratio {:.2}, {} tiles",
+            "<BlobInfo {} {}, {}: {} bytes, {:.3} bits a value, ratio {:.2}, {} {}",
             python_name(info.dtype),
             shape_text(&info.shape),
             info.codec.name(),
             info.blob_bytes,
             info.bits_per_value(),
             info.ratio(),
-            info.tiles
+            info.tiles,
+            if info.layers.is_empty() { "tiles" } else { "layers" }
         );
         if let (Some(step), Some(states), Some(classes)) = (info.step, info.states, info.classes) {
             text += &format!(", step {step:.4e}, {states} states, {classes} classes");

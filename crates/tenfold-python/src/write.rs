@@ -149,6 +149,7 @@ impl WriteOptions {
             options = options.with_recipe(Recipe::read(recipe).map_err(errors::archive)?);
         }
         options.prepare = prepare.clone();
+        options.residual = encode.residual.clone();
         let importance = match self.importance {
             Some(ImportanceOf::File(path)) => Importance::read(&path),
             Some(ImportanceOf::Vectors(vectors)) => Importance::new(vectors),

@@ -5,15 +5,15 @@ use std::ops::Range;
 use crate::blob::{Frame, Params};
 use crate::error::{Error, Result};
 use crate::levels::{self, Dequant};
-use crate::lossless;
 use crate::options::DecodeOptions;
 use crate::prepare::{self, Elements};
 use crate::simd::Level;
 use crate::view::Dtype;
 use crate::workers::Workers;
+use crate::{layers, lossless};
 
 /// Values that are decoded before preparation steps are undone.
-const SLAB: usize = 1 << 23;
+pub(crate) const SLAB: usize = 1 << 23;
 
 /// Decodes the values of whole rows into `out`.
 pub(crate) fn decode_range(
@@ -23,6 +23,9 @@ pub(crate) fn decode_range(
     options: &DecodeOptions,
     out: &mut [u8],
 ) -> Result<()> {
+    if let Params::Layers(_) = &frame.head.params {
+        return layers::decode(frame, blob, values, options, out);
+    }
     if values.is_empty() {
         return Ok(());
     }
@@ -134,6 +137,8 @@ fn decode_tiles(
                 lossless::decode_tile(&scratch, p, dtype, tile, bytes, window, planes, out)
             })
         }
+        // `decode_range` takes them elsewhere.
+        Params::Layers(_) => Err(Error::Corrupt("layers in place of tiles")),
         // `open` lets none pass.
         Params::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),
     }

@@ -6,6 +6,7 @@ use crate::blob::{Frame, Parts};
 use crate::decode::decode_range;
 use crate::error::{Error, Result};
 use crate::inspect::BlobInfo;
+use crate::layers::{self, MAX_LAYERS};
 use crate::lossless;
 use crate::options::{DecodeOptions, EncodeOptions, Limits};
 use crate::subject::Subject;
@@ -25,12 +26,12 @@ pub fn encode_parts(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Pa
 }
 
 /// Encodes into the caller's buffer and returns the bytes written. A buffer of
-/// [`max_encoded_len`] bytes always suffices.
+/// [`max_encoded_len`] bytes always suffices, one of [`max_layered_len`] where the options ask for residuals.
 pub fn encode_into(view: &TensorView<'_>, options: &EncodeOptions, out: &mut [u8]) -> Result<usize> {
     encode_parts(view, options)?.write(out)
 }
 
-/// Bytes that a blob of this dtype and shape never exceeds, whatever the options.
+/// Bytes that a blob of this dtype and shape never exceeds, whatever the options; layered blobs have [`max_layered_len`].
 ///
 /// ```
 /// use tenfold::{Dtype, max_encoded_len};
@@ -43,11 +44,29 @@ pub fn max_encoded_len(dtype: Dtype, shape: &[usize]) -> Result<usize> {
     Ok(lossless::max_len(dtype, bytes / dtype.size()) + 10 * shape.len())
 }
 
-/// Reads the header of a blob that this crate decodes itself.
+/// Bytes that a blob of so many layers, of this dtype and shape, never exceeds: options with n residuals make n + 1 layers.
+///
+/// ```
+/// use tenfold::{Dtype, max_encoded_len, max_layered_len};
+/// let one = max_encoded_len(Dtype::F32, &[1000, 1000])?;
+/// assert!(max_layered_len(Dtype::Bf16, &[1000, 1000], 2)? < 2 * one + 100);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn max_layered_len(dtype: Dtype, shape: &[usize], layers: usize) -> Result<usize> {
+    if !(2..=MAX_LAYERS).contains(&layers) {
+        return Err(Error::InvalidArgument(format!("a blob has 2 to {MAX_LAYERS} layers, not {layers}")));
+    }
+    let bytes = byte_len(dtype, shape)
+        .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))?;
+    Ok(layers::max_len(dtype, shape, bytes / dtype.size(), layers))
+}
+
+/// Reads the header of a blob that this crate decodes itself, and those of its layers.
 pub(crate) fn open(blob: &[u8], options: &DecodeOptions) -> Result<Frame> {
     let mut frame = Frame::parse_native(blob, &options.limits)?;
     frame.check_len(blob)?;
     frame.resolve(&options.bases)?;
+    layers::open(&mut frame, blob, options)?;
     Ok(frame)
 }
 
@@ -70,7 +89,7 @@ pub fn decode_into(blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Resu
     decode_range(&frame, blob, 0..frame.values, options, out)
 }
 
-/// Decodes rows `rows` of the two-dimensional view; only the tiles that hold them are read.
+/// Decodes rows `rows` of the two-dimensional view; only the tiles that hold them are read, in each layer if there are some.
 /// The result has shape `[rows.len(), cols]`.
 ///
 /// ```

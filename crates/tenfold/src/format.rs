@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use crate::blob::Frame;
 use crate::error::Result;
-use crate::options::Limits;
+use crate::options::{Goal, Limits};
 use crate::prepare::{Basis, Step};
 use crate::view::TensorView;
 use crate::workers::Workers;
 
-pub use crate::blob::{CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_TILE};
+pub use crate::blob::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_TILE};
 pub use crate::entropy::class::{KNOWN_SCALES as SCALES_OF_BASIS, MAX_SCALE_BITS};
 pub use crate::entropy::rans::START;
 pub use crate::entropy::table::LOG_RANGE;
 pub use crate::entropy::{ESCAPE, MAX_CLASSES, MAX_LANES, MAX_LEVEL, MAX_LOW_BITS};
+pub use crate::layers::MAX_LAYERS;
 pub use crate::levels::{CODED, ESCAPES_SHIFT, EXACT, OFFSETS, UNITS};
 pub use crate::lossless::{LOG as PLANE_LOG, PLANE_CODED, PLANE_CONSTANT, PLANE_STORED};
 pub use crate::prepare::MOST_POSITION as MAX_POSITION;
@@ -53,13 +54,18 @@ pub fn variance(view: &TensorView<'_>) -> Result<f64> {
     crate::rate::variance(view, &Workers::here())
 }
 
+/// A goal that says all by itself: [`Goal::RoundToNearest`] as the error that it allows for this tensor, others as they are.
+pub fn plain_goal(view: &TensorView<'_>, goal: Goal) -> Result<Goal> {
+    crate::rate::plain_goal(view, goal, &Workers::here())
+}
+
 /// Whether this crate undoes preparation steps of a number.
 pub fn knows_step(id: u8) -> bool {
     crate::prepare::knows(id)
 }
 
 /// Where each tile of a blob starts, in bytes from the blob's start, and at the end the length of the blob. Reads the
-/// header alone; for engines that move a blob piece by piece.
+/// header alone; for engines that move a blob piece by piece. Of a layered blob these are its layers, each a blob.
 ///
 /// ```
 /// use tenfold::{EncodeOptions, Goal, Limits, TensorView};

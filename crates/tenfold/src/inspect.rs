@@ -12,6 +12,8 @@ pub enum Codec {
     Planes,
     /// Quantised levels.
     Levels,
+    /// A tensor and residuals of it, each a blob of its own, that are added up.
+    Layers,
     /// Pictures coded as H.264.
     H264,
     /// Pictures coded as H.265.
@@ -26,6 +28,7 @@ impl Codec {
         match self {
             Codec::Planes => "lossless",
             Codec::Levels => "lossy",
+            Codec::Layers => "layered",
             Codec::H264 => "H.264",
             Codec::H265 => "H.265",
             Codec::Av1 => "AV1",
@@ -40,7 +43,7 @@ impl Codec {
     /// Stored number of a codec that lives outside this crate.
     pub(crate) fn id(self) -> Option<u8> {
         match self {
-            Codec::Planes | Codec::Levels => None,
+            Codec::Planes | Codec::Levels | Codec::Layers => None,
             Codec::H264 => Some(16),
             Codec::H265 => Some(17),
             Codec::Av1 => Some(18),
@@ -66,13 +69,15 @@ pub struct BlobInfo {
     pub blob_bytes: u64,
     /// Bytes before the first tile.
     pub header_bytes: u64,
-    /// Independent tiles.
+    /// Independent tiles; of a layered blob, its layers.
     pub tiles: u64,
-    /// Preparation steps, as [`crate::prepare::Step`] tells them.
+    /// Bytes of each layer, each a blob that [`crate::format::tile_starts`] finds; none if the blob is not layered.
+    pub layers: Vec<u64>,
+    /// Preparation steps, as [`crate::prepare::Step`] tells them; layers have their own.
     pub steps: Vec<crate::prepare::Step>,
-    /// Lanes of a tile.
+    /// Lanes of a tile; 1 for a layered blob.
     pub lanes: u32,
-    /// Values of a full tile.
+    /// Values of a full tile; of a layered blob, all.
     pub tile_values: u64,
     /// Step of the quantiser (lossy only).
     pub step: Option<f64>,
@@ -89,7 +94,11 @@ impl BlobInfo {
         let geometry = frame.head.params.geometry();
         let lossy = match &frame.head.params {
             Params::Levels(p) => Some(p),
-            Params::Planes(_) | Params::Carried(_) => None,
+            Params::Planes(_) | Params::Layers(_) | Params::Carried(_) => None,
+        };
+        let layers = match frame.codec() {
+            Codec::Layers => frame.tile_lens().collect(),
+            _ => Vec::new(),
         };
         BlobInfo {
             version: FORMAT_VERSION,
@@ -100,6 +109,7 @@ impl BlobInfo {
             blob_bytes: frame.blob_len() as u64,
             header_bytes: frame.header_len as u64,
             tiles: frame.tiles() as u64,
+            layers,
             steps: frame.head.steps.clone(),
             lanes: geometry.lanes as u32,
             tile_values: geometry.tile_values() as u64,

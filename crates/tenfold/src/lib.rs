@@ -25,6 +25,7 @@ mod error;
 mod facade;
 pub mod format;
 mod inspect;
+mod layers;
 mod levels;
 mod lossless;
 mod options;
@@ -44,7 +45,7 @@ pub use engine::{Cpu, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use facade::{
     decode, decode_into, decode_rows, decode_rows_into, encode, encode_into, encode_parts, inspect,
-    inspect_native, max_encoded_len, verify,
+    inspect_native, max_encoded_len, max_layered_len, verify,
 };
 pub use inspect::{BlobInfo, Codec};
 pub use options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};

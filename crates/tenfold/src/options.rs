@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::layers::MAX_LAYERS;
 use crate::prepare::{Basis, Step};
 use crate::stop::Stop;
 
@@ -24,6 +25,13 @@ pub enum Goal {
     MaxBytes(usize),
     /// Quantise with this step (spacing of a scalar quantiser of equal density is twice the step).
     Step(f64),
+    /// Rounds to the nearest of 2^bits − 1 numbers, equally spaced, from minus the largest finite magnitude of the tensor to plus
+    /// that: no value is off by more than half of what lies between two of them. `bits` is 2 to 16; entropy coding makes the
+    /// blob smaller than that.
+    RoundToNearest {
+        /// log2 of one more than the numbers to round to.
+        bits: u8,
+    },
     /// Every bit comes back.
     Lossless,
 }
@@ -83,6 +91,8 @@ pub struct EncodeOptions {
     /// What to do to the values before they are quantised, in this order; lossless blobs have no use for it. Errors
     /// that a goal speaks of are those of the values so prepared. Default: nothing.
     pub steps: Vec<Step>,
+    /// Goals of further layers, each for what the layers before it have left of the tensor. Default: none.
+    pub residual: Vec<Goal>,
     /// Ends the work early; looked at between tiles. Default: none.
     pub stop: Stop,
 }
@@ -96,6 +106,7 @@ impl EncodeOptions {
             threads: 0,
             lane_values: 0,
             steps: Vec::new(),
+            residual: Vec::new(),
             stop: Stop::default(),
         }
     }
@@ -138,31 +149,55 @@ impl EncodeOptions {
         self
     }
 
+    /// Adds a layer: what the layers before it have left of the tensor, coded with a goal of its own. A reader adds them up, or
+    /// takes the first ones for a coarser tensor ([`DecodeOptions::with_layers`]).
+    ///
+    /// Sizes that a goal speaks of are those of its layer alone, errors those of the residual that is left behind it, relative
+    /// errors relative to what the layer codes. Preparation steps are done to the first layer only. A blob has eight layers at most,
+    /// of floats, and none of them is lossless by its goal.
+    ///
+    /// ```
+    /// use tenfold::{DecodeOptions, EncodeOptions, Goal, TensorView};
+    /// let values: Vec<f32> = (0..8192).map(|i| (i as f32 * 0.7).sin()).collect();
+    /// let view = TensorView::from_slice(&values, &[64, 128])?;
+    /// let options = EncodeOptions::new(Goal::Bits(3.5)).with_residual(Goal::RoundToNearest { bits: 8 });
+    /// let blob = tenfold::encode(&view, &options)?;
+    /// assert_eq!(tenfold::inspect(&blob)?.layers.len(), 2);
+    /// let coarse = tenfold::decode(&blob, &DecodeOptions::default().with_layers(1))?.to_vec::<f32>()?;
+    /// let fine = tenfold::decode(&blob, &DecodeOptions::default())?.to_vec::<f32>()?;
+    /// let off = |got: &[f32]| values.iter().zip(got).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+    /// assert!(off(&fine) < off(&coarse) / 100.0);
+    /// # Ok::<(), tenfold::Error>(())
+    /// ```
+    pub fn with_residual(mut self, goal: Goal) -> Self {
+        self.residual.push(goal);
+        self
+    }
+
     /// Sets the switch that ends the work early.
     pub fn with_stop(mut self, stop: Stop) -> Self {
         self.stop = stop;
         self
     }
 
-    /// Checks the goal's number once, before any work.
+    /// Checks the goals' numbers once, before any work.
     pub fn validate(&self) -> Result<()> {
-        let positive = |name: &str, v: f64| {
-            if v.is_finite() && v > 0.0 {
-                Ok(())
-            } else {
-                Err(Error::InvalidArgument(format!("{name} must be a positive, finite number, not {v}")))
-            }
-        };
-        match self.goal {
-            Goal::Bits(v) => positive("bits", v)?,
-            Goal::Ratio(v) => positive("ratio", v)?,
-            Goal::Mse(v) => positive("mse", v)?,
-            Goal::Nmse(v) => positive("nmse", v)?,
-            Goal::MaxError(v) => positive("max_error", v)?,
-            Goal::Step(v) => positive("step", v)?,
-            Goal::MaxBytes(_) | Goal::Lossless => {}
+        validate_goal(self.goal)?;
+        self.residual.iter().try_for_each(|&goal| validate_goal(goal))?;
+        if self.residual.len() >= MAX_LAYERS {
+            return Err(Error::InvalidArgument(format!(
+                "{} residuals; a blob has {MAX_LAYERS} layers at most, the first of which is none",
+                self.residual.len()
+            )));
         }
-        if matches!(self.goal, Goal::MaxError(_)) && !self.steps.is_empty() {
+        if !self.residual.is_empty()
+            && (self.residual.contains(&Goal::Lossless) || self.goal == Goal::Lossless)
+        {
+            return Err(Error::InvalidArgument(
+                "layers are added in floating point, so that no goal of theirs can be lossless".into(),
+            ));
+        }
+        if matches!(self.goal, Goal::MaxError(_) | Goal::RoundToNearest { .. }) && !self.steps.is_empty() {
             return Err(Error::InvalidArgument(
                 "no value's error can be bounded through preparation steps (importance is one); use another goal"
                     .into(),
@@ -178,6 +213,29 @@ impl EncodeOptions {
     }
 }
 
+/// Checks the number of a goal.
+fn validate_goal(goal: Goal) -> Result<()> {
+    let positive = |name: &str, v: f64| {
+        if v.is_finite() && v > 0.0 {
+            Ok(())
+        } else {
+            Err(Error::InvalidArgument(format!("{name} must be a positive, finite number, not {v}")))
+        }
+    };
+    match goal {
+        Goal::Bits(v) => positive("bits", v),
+        Goal::Ratio(v) => positive("ratio", v),
+        Goal::Mse(v) => positive("mse", v),
+        Goal::Nmse(v) => positive("nmse", v),
+        Goal::MaxError(v) => positive("max_error", v),
+        Goal::Step(v) => positive("step", v),
+        Goal::RoundToNearest { bits } if !(2..=16).contains(&bits) => {
+            Err(Error::InvalidArgument(format!("bits to round to must lie between 2 and 16, not {bits}")))
+        }
+        Goal::RoundToNearest { .. } | Goal::MaxBytes(_) | Goal::Lossless => Ok(()),
+    }
+}
+
 /// How to decode.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -188,6 +246,8 @@ pub struct DecodeOptions {
     pub limits: Limits,
     /// Bases that blobs may name. Default: none.
     pub bases: Vec<Arc<Basis>>,
+    /// Layers to decode, from the first on, where a blob has several; 0 (the default) decodes all. Others are not looked at.
+    pub layers: usize,
     /// Ends the work early; looked at between tiles. Default: none.
     pub stop: Stop,
 }
@@ -202,6 +262,12 @@ impl DecodeOptions {
     /// Sets the bases that blobs may name.
     pub fn with_bases(mut self, bases: Vec<Arc<Basis>>) -> Self {
         self.bases = bases;
+        self
+    }
+
+    /// Sets how many layers to decode; 0 means all.
+    pub fn with_layers(mut self, layers: usize) -> Self {
+        self.layers = layers;
         self
     }
 

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use crate::blob::Parts;
 use crate::error::Result;
+use crate::layers;
 use crate::lossless;
 use crate::options::{Effort, EncodeOptions, Goal};
 use crate::policy::{Outcome, meet_goal};
@@ -40,7 +41,7 @@ impl<'a> Subject<'a> {
         Ok(Subject { view: *view, steps: options.steps.clone(), prepared: OnceLock::new() })
     }
 
-    /// Encodes the tensor. Goal, effort, lanes and threads are those of the options, the steps are the subject's own.
+    /// Encodes the tensor. Goals, effort, lanes and threads are those of the options, the steps are the subject's own.
     pub fn encode(&self, options: &EncodeOptions) -> Result<Vec<u8>> {
         self.encode_parts(options)?.into_blob()
     }
@@ -49,6 +50,12 @@ impl<'a> Subject<'a> {
     pub fn encode_parts(&self, options: &EncodeOptions) -> Result<Parts> {
         options.validate()?;
         let workers = Workers::new(options.threads, &options.stop)?;
+        if !options.residual.is_empty() {
+            let options = EncodeOptions { steps: self.steps.clone(), ..options.clone() };
+            return layers::encode(&self.view, &options, &workers);
+        }
+        let options =
+            &EncodeOptions { goal: rate::plain_goal(&self.view, options.goal, &workers)?, ..options.clone() };
         meet_goal(
             self.view.dtype(),
             self.view.len(),

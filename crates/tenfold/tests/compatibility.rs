@@ -114,6 +114,18 @@ const FEATURES: &[&str] = &[
     "basis with scales",
     "basis of fewer vectors than columns",
     "classes by basis",
+    // layers
+    "layers 2",
+    "layers 3",
+    "layers 8",
+    "layers dims 0",
+    "layers dims 1",
+    "layers dims 2",
+    "layers dims 3",
+    "layers empty",
+    "layer of planes",
+    "layer of levels",
+    "layer with steps",
 ];
 
 /// Features that every float dtype has in both codecs, except for infinities where there are none.
@@ -206,6 +218,8 @@ fn every_feature_has_a_vector() {
         wanted.insert(format!("planes {dtype}"));
         if dtype.is_float() {
             wanted.extend([format!("levels {dtype}"), format!("levels {dtype} largest")]);
+            // Zeros lose their sign where they are added.
+            wanted.extend(["", " largest", " denormal", " NaN"].map(|odd| format!("layers {dtype}{odd}")));
             let odd = OF_FLOATS.iter().filter(|&&odd| dtype != Dtype::F8E4M3 || odd != "infinity");
             wanted.extend(odd.flat_map(|odd| ["planes", "levels"].map(|c| format!("{c} {dtype} {odd}"))));
         }

@@ -33,6 +33,7 @@ impl Case {
             false => repeat(values * dtype.size(), draw.rest()),
         };
         let bytes = data.len();
+        let residual = if dtype.is_float() { residual(goal / 8, number) } else { Vec::new() };
         let goal = match goal % 8 {
             0 => Goal::Lossless,
             1 => Goal::Bits(number),
@@ -50,7 +51,21 @@ impl Case {
             .with_lane_values(lane_values)
             .with_steps(steps)
             .with_threads(1);
+        // Layers are not for lossless goals.
+        let residual = if goal == Goal::Lossless { Vec::new() } else { residual };
+        let options = residual.into_iter().fold(options, EncodeOptions::with_residual);
         Case { tensor: Tensor { dtype, shape, data }, options, noise }
+    }
+}
+
+/// Goals of further layers, mostly none.
+fn residual(which: u8, number: f64) -> Vec<Goal> {
+    let round = Goal::RoundToNearest { bits: 8 };
+    match which {
+        1 => vec![round],
+        2 => vec![Goal::Bits(number), round],
+        3 => vec![Goal::Mse(number), Goal::MaxError(number), Goal::Step(number)],
+        _ => Vec::new(),
     }
 }
 

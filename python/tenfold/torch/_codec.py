@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import _native
-from .._codec import encode_options, stated_goal
+from .._codec import encode_options, layer_count, stated_goal
 from .._errors import ArgumentError
 from . import _cuda, _device
 from ._tensors import (
@@ -36,9 +36,9 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
     Args:
         tensor: of any dtype that tenfold stores. Integers and booleans are stored losslessly only.
         bits: bits a value; 2.5 if no goal is stated.
-        options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``lossless``), and
-            ``effort``, ``threads``, ``lane_values``, ``importance`` and ``prepare``, all as of :func:`tenfold.encode`. On a
-            CUDA device ``prepare`` takes steps that need no look at the tensor (neither ``auto`` nor ``means``), and with
+        options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``round_bits``,
+            ``lossless``), and ``effort``, ``threads``, ``lane_values``, ``importance``, ``prepare`` and ``residual``, all as of
+            :func:`tenfold.encode`. A CUDA device takes neither ``residual`` nor ``round_bits``: encode ``tensor.cpu()``. On a CUDA device ``prepare`` takes steps that need no look at the tensor (neither ``auto`` nor ``means``), and with
             either of the two all values must be finite.
 
     >>> import torch, tenfold.torch
@@ -50,6 +50,8 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
     if torch.compiler.is_compiling():
         if options.pop("importance", None) is not None:
             raise ArgumentError("importance is for code that is not compiled; encode outside of it")
+        if options.pop("residual", None) is not None:
+            raise ArgumentError("residual is for code that is not compiled; encode outside of it")
         how = {name: options.pop(name) for name in ("effort", "threads", "lane_values") if name in options}
         goal, value = stated_goal(bits=bits, **options)
         blob: torch.Tensor = torch.ops.tenfold.encode(tensor, goal, value, **how)
@@ -82,13 +84,14 @@ def decode(
     checksums: bool = True,
     threads: int = 0,
     max_bytes: int | None = None,
+    layers: int | None = None,
 ) -> torch.Tensor:
     """Decodes a blob into a tensor of torch.
 
     A blob of the host is checked in full before this returns, wherever the tensor goes. A blob on a CUDA device is decoded
     there on torch's current stream: with ``out``, or with ``shape`` and ``dtype``, nothing waits for the device, and
     :func:`tenfold.torch.check` says later whether all was well; without them the call waits for the blob's header. Of
-    preparation steps a device undoes those of importance; blobs with others are decoded by the CPU, and copied, and with ``out`` or
+    preparation steps a device undoes those of importance; blobs with others, and layered ones, are decoded by the CPU, and copied, and with ``out`` or
     ``shape`` a device refuses them.
 
     Args:
@@ -101,6 +104,7 @@ def decode(
         checksums: whether a CUDA device checks those of tiles; headers are always checked. The CPU checks all.
         threads: worker threads of the CPU; 0 takes all cores.
         max_bytes: refuse a blob whose tensor is larger; 64 GiB unless stated.
+        layers: only so many layers of a blob that has several, as of :func:`tenfold.decode`.
 
     >>> import torch, tenfold.torch
     >>> x = torch.arange(6, dtype=torch.float16).reshape(2, 3)
@@ -112,7 +116,10 @@ def decode(
     torch.float32
     """
     if torch.compiler.is_compiling():
+        if layers is not None:
+            raise ArgumentError("layers is for code that is not compiled; decode outside of it")
         return _decode_traced(blob, out, dtype, shape)
+    count = layer_count(layers)
     if out is not None and (device is not None or dtype is not None or shape is not None):
         raise ArgumentError("out excludes device, dtype and shape: it has its own")
     wanted = None if dtype is None else as_dtype(dtype)
@@ -131,8 +138,8 @@ def decode(
     if isinstance(source, torch.Tensor):
         if target != source.device:
             raise ArgumentError(f"the blob is on {source.device}, the result on {target}; move one of them with .to(…)")
-        return _from_device(source, out, wanted, limits)
-    return _from_host(source, target, out, wanted, limits, threads)
+        return _from_device(source, out, wanted, limits, count)
+    return _from_host(source, target, out, wanted, limits, threads, count)
 
 
 def _limits(checksums: bool, threads: int, max_bytes: int | None) -> _cuda.Limits:
@@ -149,7 +156,7 @@ def _source(blob: Any) -> Any:
 
 
 def _from_device(
-    blob: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype | None, limits: _cuda.Limits
+    blob: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype | None, limits: _cuda.Limits, layers: int
 ) -> torch.Tensor:
     if out is not None:
         _cuda.decode([blob], [out], [None], limits)
@@ -158,7 +165,7 @@ def _from_device(
     own = dtype_of(info.dtype)
     final = dtype or own
     if not _cuda.undoes(info):
-        return _from_host(host_blob(blob.cpu()), blob.device, None, dtype, limits, 0)
+        return _from_host(host_blob(blob.cpu()), blob.device, None, dtype, limits, 0, layers)
     result = empty(info.shape, final if _cuda.converts(info, final) else own, blob.device)
     _cuda.decode([blob], [result], [info], limits)
     return result.to(final)
@@ -171,6 +178,7 @@ def _from_host(
     dtype: torch.dtype | None,
     limits: _cuda.Limits,
     threads: int,
+    layers: int = 0,
 ) -> torch.Tensor:
     info = _native.inspect(blob)
     if out is not None:
@@ -178,7 +186,7 @@ def _from_host(
         dtype = out.dtype
     own = dtype_of(info.dtype)
     final = dtype or own
-    # Where a device does not undo all steps, the result is copied there.
+    # What a device does not decode is copied there.
     copied = _device.is_ours(target) and not _cuda.undoes(info)
     on_device = _device.is_ours(target) and not copied
     direct = not copied and (final == own or (on_device and _cuda.converts(info, final)))
@@ -187,7 +195,7 @@ def _from_host(
     if on_device:
         _cuda.decode_from_host([blob], [result], [info], limits)
     else:
-        _native.decode_into(blob, host_bytes(result), None, threads, limits.max_bytes)
+        _native.decode_into(blob, host_bytes(result), None, threads, limits.max_bytes, layers)
         written(result)
     if out is None:
         return result.to(target, final)

@@ -38,7 +38,9 @@ def converts(info: _native.BlobInfo, dtype: torch.dtype) -> bool:
 
 
 def undoes(info: _native.BlobInfo) -> bool:
-    """Whether a device undoes all steps of a blob."""
+    """Whether a device decodes a blob and undoes all its steps."""
+    if info.layers:
+        return False
     return len(set(info.steps)) == len(info.steps) and all(step in _ON_THE_WAY for step in info.steps)
 
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use rayon::prelude::*;
-use tenfold::{EncodeOptions, Engine, Goal, TensorView};
+use tenfold::{Dtype, EncodeOptions, Engine, Goal, TensorView};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, Shard};
@@ -37,7 +37,7 @@ pub(crate) fn encode_shard(
         shard.data_order.iter().map(|&i| first + i).partition(|&i| actions[i].is_encode());
     let order: Vec<usize> = plain.iter().chain(&blobs).map(|&i| i - first).collect();
     let slots =
-        shard.items.clone().map(|i| slot(engine, model, i, actions[i])).collect::<Result<Vec<_>>>()?;
+        shard.items.clone().map(|i| slot(model, i, actions[i], options)).collect::<Result<Vec<_>>>()?;
     let metadata = tags::write(shard, &model.items, |i| actions[i].is_encode())?;
     let path = staging.path(Path::new(&shard.file_name));
     let mut writer = ShardWriter::create(&path, &target.place(&shard.file_name), metadata, slots, &order)?;
@@ -62,7 +62,7 @@ pub(crate) fn encode_shard(
         };
         for (&index, blob) in batch.iter().zip(encoded) {
             writer.put(&blob)?;
-            rows[index - first] = blob_row(row(model, index), &blob, actions[index])?;
+            rows[index - first] = blob_row(row(model, index), &blob, actions[index], &options.residual)?;
         }
     }
     writer.finish()?;
@@ -85,8 +85,18 @@ pub(crate) fn encode_tensor(
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
     let options = EncodeOptions::new(goal).with_effort(effort).with_stop(asked.stop.clone());
     let steps = asked.steps(&item.name, &view, &options)?;
-    let options = options.with_steps(steps);
+    let options = residual_of(action, dtype, asked)
+        .iter()
+        .fold(options.with_steps(steps), |options, &goal| options.with_residual(goal));
     engine.encode(&view, &options).map_err(Error::codec(&item.name))
+}
+
+/// Goals of the further layers of a tensor: of floats that are coded lossily.
+fn residual_of(action: Action, dtype: Dtype, asked: &CompressOptions) -> &[Goal] {
+    match action {
+        Action::Encode { goal, .. } if goal != Goal::Lossless && dtype.is_float() => &asked.residual,
+        _ => &[],
+    }
 }
 
 /// Splits a list into runs to work on together: one large tensor, or small ones up to a common size.
@@ -107,11 +117,15 @@ pub(crate) fn batches(indices: &[usize], bytes: impl Fn(usize) -> u64) -> Vec<Ra
     out
 }
 
-fn slot(engine: &dyn Engine, model: &Model, index: usize, action: Action) -> Result<Slot> {
+fn slot(model: &Model, index: usize, action: Action, asked: &CompressOptions) -> Result<Slot> {
     let item = &model.items[index];
     match (action, codec_dtype(item.dtype)) {
         (Action::Encode { .. }, Some(dtype)) => {
-            let max_bytes = engine.max_encoded_len(dtype, &item.shape).map_err(Error::codec(&item.name))?;
+            let most = match residual_of(action, dtype, asked).len() {
+                0 => asked.engine.max_encoded_len(dtype, &item.shape),
+                layers => tenfold::max_layered_len(dtype, &item.shape, layers + 1),
+            };
+            let max_bytes = most.map_err(Error::codec(&item.name))?;
             Ok(Slot { name: item.name.clone(), dtype: StoredDtype::U8, shape: None, max_bytes })
         }
         _ => {
@@ -133,12 +147,14 @@ fn row(model: &Model, index: usize) -> TensorRow {
     TensorRow::new(&item.name, file, dtype_name(item.dtype), &item.shape).with_sizes(item.bytes, item.bytes)
 }
 
-fn blob_row(row: TensorRow, blob: &[u8], action: Action) -> Result<TensorRow> {
+fn blob_row(row: TensorRow, blob: &[u8], action: Action, residual: &[Goal]) -> Result<TensorRow> {
     let info = tenfold::inspect(blob).map_err(Error::codec(&row.name))?;
     let original = row.original_bytes;
     let mut row = row.with_sizes(original, blob.len() as u64).with_blob(&info);
     if let Action::Encode { goal, .. } = action {
-        row.goal = Some(goal_text(goal));
+        let residual = if info.layers.is_empty() { &[] } else { residual };
+        let goals = std::iter::once(&goal).chain(residual).map(|&goal| goal_text(goal));
+        row.goal = Some(goals.collect::<Vec<_>>().join(" + "));
     }
     Ok(row)
 }
@@ -152,6 +168,7 @@ fn goal_text(goal: Goal) -> String {
         Goal::MaxError(v) => format!("max_error={v}"),
         Goal::MaxBytes(v) => format!("max_bytes={v}"),
         Goal::Step(v) => format!("step={v:.6e}"),
+        Goal::RoundToNearest { bits } => format!("round_bits={bits}"),
         Goal::Lossless => "lossless".into(),
         _ => "other".into(),
     }

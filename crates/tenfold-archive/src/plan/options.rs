@@ -79,6 +79,8 @@ pub struct CompressOptions {
     pub importance: Importance,
     /// What is done to tensors before they are quantised. Default: nothing.
     pub prepare: Preparation,
+    /// Goals of further layers of tensors that are coded lossily, as of [`EncodeOptions::residual`]. Default: none.
+    pub residual: Vec<Goal>,
     /// Whether an existing output may be replaced. Default: no.
     pub overwrite: bool,
     /// What makes the blobs. Default: the CPU.
@@ -132,6 +134,12 @@ impl CompressOptions {
     /// Sets the importance of columns.
     pub fn with_importance(mut self, importance: Importance) -> Self {
         self.importance = importance;
+        self
+    }
+
+    /// Adds a layer to tensors that are coded lossily: what is left of them, as of [`EncodeOptions::with_residual`].
+    pub fn with_residual(mut self, goal: Goal) -> Self {
+        self.residual.push(goal);
         self
     }
 

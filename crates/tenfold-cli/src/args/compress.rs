@@ -57,6 +57,9 @@ pub struct CompressArgs {
     /// as means, hadamard:128, dct:8, delta:8, rope:head=64,base=10000,first=0 (pairing=neighbours, turned=N).
     #[arg(long, value_name = "STEPS", default_value = "none", conflicts_with = "importance", value_parser = str::parse::<Preparation>)]
     pub prepare: Preparation,
+    /// Store what is left of each tensor too, at so many bits a value, as a second layer: a reader adds the two.
+    #[arg(long, value_name = "BITS", value_parser = positive)]
+    pub residual_bits: Option<f64>,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]

@@ -58,6 +58,14 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
         }
         options.prepare = args.prepare.clone();
     }
+    if let Some(bits) = args.residual_bits {
+        if args.codec != CodecArg::Native || args.engine.engine != EngineArg::Cpu || args.goal.lossless {
+            let message = "--residual-bits is for tenfold's own lossy codec on the CPU: it goes neither with --codec, nor with \
+                           --engine or --lossless";
+            return Err(Usage(message.into()).into());
+        }
+        options = options.with_residual(Goal::Bits(bits));
+    }
     if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {
         let message = "state one goal: --bits, --ratio, --mse, --nmse, --max-error, --max-bytes or --lossless \
                        (or a --recipe with a [default]; or, for pictures, --qp or --lossless-samples)";

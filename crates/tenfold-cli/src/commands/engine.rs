@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tenfold::{DecodeOptions, Dtype, EncodeOptions, Engine, Error, Result, Tensor, TensorView};
+use tenfold::{Codec, DecodeOptions, Dtype, EncodeOptions, Engine, Error, Result, Tensor, TensorView};
 use tenfold_archive::SharedEngine;
 use tenfold_cuda::CudaEngine;
 use tenfold_video::Video;
@@ -51,6 +51,12 @@ struct Reader<E> {
 }
 
 impl<E: Engine> Reader<E> {
+    /// Whether a blob has layers, which no device adds; the other engine hands them to the CPU. What has no header is for the
+    /// native engine to refuse.
+    fn is_layered(blob: &[u8]) -> bool {
+        tenfold::inspect(blob).is_ok_and(|info| info.codec == Codec::Layers)
+    }
+
     /// The native engine's word, unless it is that the codec is none of its own. It reads that from the header,
     /// before it does any work.
     fn or_video<T>(&self, found: Result<T>, video: impl FnOnce(&Video) -> Result<T>) -> Result<T> {
@@ -75,15 +81,24 @@ impl<E: Engine> Engine for Reader<E> {
     }
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
+        if Self::is_layered(blob) {
+            return self.video.decode(blob, options);
+        }
         self.or_video(self.native.decode(blob, options), |video| video.decode(blob, options))
     }
 
     fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
+        if Self::is_layered(blob) {
+            return self.video.decode_rows(blob, rows, options);
+        }
         let found = self.native.decode_rows(blob, rows.clone(), options);
         self.or_video(found, |video| video.decode_rows(blob, rows, options))
     }
 
     fn verify(&self, blob: &[u8], options: &DecodeOptions) -> Result<()> {
+        if Self::is_layered(blob) {
+            return self.video.verify(blob, options);
+        }
         self.or_video(self.native.verify(blob, options), |video| video.verify(blob, options))
     }
 }
@@ -93,8 +108,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use tenfold::Goal;
     use tenfold::carry::Parcel;
-    use tenfold::{Codec, Goal};
 
     /// The device of this test: reads nothing but its own codec, and says who it was.
     struct Native;
@@ -128,6 +143,17 @@ mod tests {
         assert_eq!(reader.decode(&blob, &options).unwrap_err(), to_device);
         assert_eq!(reader.decode_rows(&blob, 0..1, &options).unwrap_err(), to_device);
         assert_eq!(reader.verify(&blob, &options).unwrap_err(), to_device);
+
+        let many: Vec<f32> = (0..600).map(|i| (i as f32).sin()).collect();
+        let view = TensorView::from_slice(&many, &[600]).unwrap();
+        let layers = EncodeOptions::new(Goal::Bits(3.0)).with_residual(Goal::Bits(3.0));
+        let layered = reader.encode(&view, &layers).unwrap();
+        assert_eq!(reader.decode(&layered, &options), tenfold::decode(&layered, &options));
+        assert_eq!(
+            reader.decode_rows(&layered, 0..1, &options),
+            tenfold::decode_rows(&layered, 0..1, &options)
+        );
+        assert_eq!(reader.verify(&layered, &options), Ok(()));
 
         // No video decoder takes this, but which one refuses it shows who was asked.
         let parcel = Parcel {

@@ -37,7 +37,7 @@ fn cells(row: &TensorRow) -> Vec<String> {
         row.name.clone(),
         row.dtype.clone(),
         print::shape(&row.shape),
-        row.codec.into(),
+        codec(row),
         print::or_dash(row.step, print::scientific),
         print::or_dash(row.states, |n| n.to_string()),
         print::or_dash(row.classes, |n| n.to_string()),
@@ -45,6 +45,13 @@ fn cells(row: &TensorRow) -> Vec<String> {
         format!("{:.3}", row.bits_per_value),
         format!("{:.2}", row.ratio),
     ]
+}
+
+fn codec(row: &TensorRow) -> String {
+    match row.layers.len() {
+        0 => row.codec.into(),
+        layers => format!("{} ({layers})", row.codec),
+    }
 }
 
 fn totals(name: &str, totals: &Totals) -> Vec<String> {

@@ -247,4 +247,12 @@ fn refused(subject: &Subject) {
     let mut bad = request(at, 1024, &[256], at + 2048);
     bad.options = options(31);
     assert_eq!(encode_workspace_len(device, &bad).unwrap_err().kind(), ErrorKind::Caller);
+    for (asked, why) in [
+        (options(0).with_residual(Goal::Bits(3.0)), "layers"),
+        (EncodeOptions::new(Goal::RoundToNearest { bits: 8 }), "nearest"),
+    ] {
+        bad.options = asked;
+        let error = encode_workspace_len(device, &bad).unwrap_err();
+        assert!(error.kind() == ErrorKind::Caller && error.to_string().contains(why), "{error}");
+    }
 }

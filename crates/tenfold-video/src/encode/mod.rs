@@ -45,6 +45,11 @@ pub struct Encoded {
 /// Encodes as [`encode`] does, and tells what was found.
 pub fn encode_told(view: &TensorView<'_>, options: &EncodeOptions, video: &VideoOptions) -> Result<Encoded> {
     options.validate()?;
+    if !options.residual.is_empty() {
+        return Err(
+            tenfold::Error::InvalidArgument("layers of residuals are the native codec's".into()).into()
+        );
+    }
     if !options.steps.is_empty() {
         return Err(tenfold::Error::InvalidArgument(
             "pictures take a Hadamard rotation, which is an option of theirs, and no other step before them"

@@ -51,7 +51,11 @@ impl Target {
                      lossless samples",
                 ));
             }
-            _ => return Err(unfit("a step is the native codec's; pictures take a quantiser instead")),
+            _ => {
+                return Err(unfit(
+                    "a step, and rounding to the nearest, are the native codec's; pictures take a quantiser instead",
+                ));
+            }
         })
     }
 

@@ -11,11 +11,11 @@ use tenfold::prepare::{
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 /// Options in the order in which they matter here.
-fn options(goal: Goal, effort: Effort, lane_values: u32) -> EncodeOptions {
+pub(super) fn options(goal: Goal, effort: Effort, lane_values: u32) -> EncodeOptions {
     EncodeOptions::new(goal).with_effort(effort).with_lane_values(lane_values)
 }
 
-fn vector(
+pub(super) fn vector(
     name: impl Into<String>,
     note: &'static str,
     shows: &[&str],
@@ -41,7 +41,7 @@ pub fn vectors() -> Vec<Vector> {
 }
 
 /// Weights from a fixed list, over six octaves.
-fn weights(axis: Axis, n: usize) -> Step {
+pub(super) fn weights(axis: Axis, n: usize) -> Step {
     Step::Weights(Weights::new(axis, (0..n).map(|j| (j * 37 % 49) as i8 - 24).collect()))
 }
 

@@ -64,7 +64,7 @@ type Set = BTreeSet<String>;
 pub fn features(blob: &[u8], data: &[u8]) -> Set {
     let mut set = Set::new();
     let dtype = Dtype::from_id(blob[6]).expect("a known dtype");
-    let codec = ["", "planes", "levels"][blob[5] as usize];
+    let codec = ["", "planes", "levels", "", "layers"][blob[5] as usize];
     set.insert(format!("{codec} {dtype}"));
     set.insert(format!("{codec} dims {}", blob[7]));
     let mut r = Reader { bytes: blob, at: 12 };
@@ -72,6 +72,11 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
     let values = data.len() / dtype.size();
     if values == 0 {
         set.insert(format!("{codec} empty"));
+    }
+    if codec == "layers" {
+        layers(&mut r, &mut set);
+        elements(&mut set, codec, dtype, data);
+        return set;
     }
     let mut cols = shape.last().copied().unwrap_or(1);
     let rows = values / cols.max(1);
@@ -110,6 +115,27 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
     assert_eq!(r.at, blob.len(), "the parser of the generator reads every byte");
     elements(&mut set, codec, dtype, data);
     set
+}
+
+/// Layers: each a blob, whose own features are not the blob's.
+fn layers(r: &mut Reader<'_>, set: &mut Set) {
+    assert_eq!(r.u8(), 0, "no steps before layers");
+    let count = r.u8();
+    set.insert(format!("layers {count}"));
+    r.at = r.at.next_multiple_of(4);
+    let lengths: Vec<usize> = (0..count).map(|_| (r.u32(), r.u32()).0).collect();
+    r.at += 4;
+    for len in lengths {
+        let layer = r.take(len).to_vec();
+        set.insert(format!("layer of {}", ["", "planes", "levels"][layer[5] as usize]));
+        let data = super::common::decode(&layer).data;
+        let own = features(&layer, &data);
+        let steps = ["weights of columns", "weights of rows", "means", "delta", "kept elements"];
+        if steps.iter().any(|&s| own.contains(s)) {
+            set.insert("layer with steps".into());
+        }
+    }
+    assert_eq!(r.at, r.bytes.len(), "the parser of the generator reads every byte");
 }
 
 /// Reads the preparation steps and returns how many there are; `cols` becomes those behind them.

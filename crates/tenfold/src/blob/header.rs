@@ -16,7 +16,7 @@ use crate::options::Limits;
 use crate::prepare::{self, Basis, Step};
 use crate::view::{Dtype, byte_len};
 use crate::workers::Workers;
-use crate::{levels, lossless};
+use crate::{layers, levels, lossless};
 
 /// First bytes of a blob.
 pub const MAGIC: [u8; 4] = *b"TNFD";
@@ -26,6 +26,9 @@ pub const FIXED: usize = 12;
 pub const CODEC_PLANES: u8 = 1;
 /// Stored number of the lossy codec.
 pub const CODEC_LEVELS: u8 = 2;
+// 3 is in a golden vector of what is refused.
+/// Stored number of layered blobs.
+pub const CODEC_LAYERS: u8 = 4;
 
 /// What a header says before the directory.
 #[derive(Debug, Clone)]
@@ -42,6 +45,8 @@ pub(crate) struct Head {
 pub(crate) enum Params {
     Planes(lossless::Params),
     Levels(Box<levels::Params>),
+    /// Blobs of this crate in place of tiles.
+    Layers(layers::Params),
     /// Of a codec that lives outside this crate.
     Carried(carry::Params),
 }
@@ -51,7 +56,16 @@ impl Params {
         match self {
             Params::Planes(p) => p.geometry,
             Params::Levels(p) => p.geometry,
+            Params::Layers(p) => p.geometry,
             Params::Carried(p) => p.geometry,
+        }
+    }
+
+    /// Entries of the directory of a tensor of so many values.
+    fn tiles(&self, coded: usize) -> usize {
+        match self {
+            Params::Layers(p) => p.count,
+            _ => self.geometry().tiles(coded),
         }
     }
 }
@@ -65,6 +79,8 @@ pub(crate) struct Frame {
     /// Values that are coded: fewer behind a basis of fewer vectors than columns.
     pub coded: usize,
     pub header_len: usize,
+    /// Layers that were opened, from the first on; none where the codec is another.
+    pub layers: Vec<Frame>,
     /// Length and checksum of each tile.
     directory: Vec<(u32, u32)>,
     /// Where each tile starts, and at the end the length of the blob.
@@ -79,6 +95,7 @@ pub(crate) fn assemble(head: &Head, tiles: Vec<Sealed>, workers: &Workers) -> Re
     out.push(match &head.params {
         Params::Planes(_) => CODEC_PLANES,
         Params::Levels(_) => CODEC_LEVELS,
+        Params::Layers(_) => CODEC_LAYERS,
         Params::Carried(p) => p.id,
     });
     out.push(head.dtype.id());
@@ -91,6 +108,7 @@ pub(crate) fn assemble(head: &Head, tiles: Vec<Sealed>, workers: &Workers) -> Re
     match &head.params {
         Params::Planes(p) => p.write(&mut out),
         Params::Levels(p) => p.write(head.dtype, &mut out),
+        Params::Layers(p) => p.write(&mut out),
         Params::Carried(p) => p.write(&mut out),
     }
     out.resize(out.len().next_multiple_of(4), 0);
@@ -120,6 +138,14 @@ impl Frame {
         Frame::parse_if(blob, limits, |id| match Codec::carried(id) {
             Some(codec) => Err(Error::OtherEngine { id, codec: codec.name() }),
             None => Ok(()),
+        })
+    }
+
+    /// Reads the header of a layer: codecs of single tensors, no layers in their turn.
+    pub(crate) fn parse_layer(blob: &[u8], limits: &Limits) -> Result<Frame> {
+        Frame::parse_if(blob, limits, |id| match id {
+            CODEC_PLANES | CODEC_LEVELS => Ok(()),
+            _ => Err(Error::Corrupt("codec of a layer")),
         })
     }
 
@@ -156,6 +182,7 @@ impl Frame {
         let params = match fixed[5] {
             CODEC_PLANES => Params::Planes(lossless::Params::read(&mut r, dtype)?),
             CODEC_LEVELS => Params::Levels(Box::new(levels::Params::read(&mut r, dtype, coded, rank)?)),
+            CODEC_LAYERS => Params::Layers(layers::Params::read(&mut r, dtype, values)?),
             id if carry::is_carried(id) => Params::Carried(carry::Params::read(&mut r, id)?),
             id => return Err(Error::UnsupportedFeature { what: "codec", id: id as u64 }),
         };
@@ -170,7 +197,7 @@ impl Frame {
         body: &[u8],
         rest: &[u8],
     ) -> Result<Frame> {
-        let tiles = head.params.geometry().tiles(coded);
+        let tiles = head.params.tiles(coded);
         let padding = (body.len() - rest.len()).next_multiple_of(4) - (body.len() - rest.len());
         let entries = tiles
             .checked_mul(8)
@@ -192,7 +219,7 @@ impl Frame {
             at = at.checked_add(len as usize).ok_or(Error::Corrupt("tile lengths overflow"))?;
             offsets.push(at);
         }
-        Ok(Frame { head, values, coded, header_len, directory, offsets })
+        Ok(Frame { head, values, coded, header_len, layers: Vec::new(), directory, offsets })
     }
 
     /// Finds the bases that the blob names; nothing can be decoded before.
@@ -215,6 +242,7 @@ impl Frame {
         match &self.head.params {
             Params::Planes(_) => Codec::Planes,
             Params::Levels(_) => Codec::Levels,
+            Params::Layers(_) => Codec::Layers,
             // `carry` reads no other numbers.
             Params::Carried(p) => Codec::carried(p.id).unwrap_or(Codec::Planes),
         }
@@ -245,11 +273,20 @@ impl Frame {
         }
     }
 
+    /// Bytes of each tile.
+    pub(crate) fn tile_lens(&self) -> impl Iterator<Item = u64> {
+        self.directory.iter().map(|&(len, _)| u64::from(len))
+    }
+
+    /// The bytes of tile `i` as they are.
+    pub(crate) fn part<'b>(&self, blob: &'b [u8], i: usize) -> Result<&'b [u8]> {
+        blob.get(self.offsets[i]..self.offsets[i + 1])
+            .ok_or(Error::Truncated { need: self.blob_len() as u64, have: blob.len() as u64 })
+    }
+
     /// The bytes of tile `i`, their checksum verified.
     pub(crate) fn tile<'b>(&self, blob: &'b [u8], i: usize) -> Result<&'b [u8]> {
-        let bytes = blob
-            .get(self.offsets[i]..self.offsets[i + 1])
-            .ok_or(Error::Truncated { need: self.blob_len() as u64, have: blob.len() as u64 })?;
+        let bytes = self.part(blob, i)?;
         if !cfg!(fuzzing) && crc32fast::hash(bytes) != self.directory[i].1 {
             return Err(Error::Corrupt("tile checksum"));
         }

@@ -5,7 +5,7 @@ mod header;
 mod parts;
 mod tile;
 
-pub use header::{CODEC_LEVELS, CODEC_PLANES, FIXED, MAGIC};
+pub use header::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES, FIXED, MAGIC};
 pub(crate) use header::{Frame, Head, Params, assemble};
 pub use parts::Parts;
 pub(crate) use parts::Sealed;

@@ -92,7 +92,7 @@ fn step_for(view: &TensorView<'_>, goal: Goal, chain: &[Step], workers: &Workers
         Goal::Mse(v) => return Ok(Some((3.0 * v).sqrt())),
         Goal::Nmse(v) => return Ok(Some((3.0 * v).sqrt() * deviation)),
         Goal::Step(v) => return Ok(Some(v)),
-        Goal::MaxError(_) | Goal::Lossless => return Ok(None),
+        Goal::MaxError(_) | Goal::RoundToNearest { .. } | Goal::Lossless => return Ok(None),
     };
     let (mut fine, mut coarse) = (deviation / 65536.0, deviation * 64.0);
     for _ in 0..10 {

@@ -9,6 +9,7 @@ mod classes;
 mod finish;
 mod job;
 mod low_bits;
+mod nearest;
 mod refine;
 mod sample;
 mod scan;
@@ -24,6 +25,7 @@ use crate::view::TensorView;
 use crate::workers::Workers;
 pub(crate) use job::Label;
 use job::{Job, lambda};
+pub(crate) use nearest::plain_goal;
 use scan::scan;
 
 /// What a step must reach.
@@ -54,7 +56,8 @@ impl Target {
             Goal::MaxError(v) => Target::Bound(v),
             Goal::Step(v) => Target::Step(v),
             Goal::MaxBytes(cap) => Target::Cap(cap),
-            Goal::Lossless => return None,
+            // What it rounds to is known once `nearest` has looked at the tensor.
+            Goal::RoundToNearest { .. } | Goal::Lossless => return None,
         })
     }
 }

@@ -66,6 +66,12 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
         tenfold::encode(&s.view(), &weighted).unwrap()
     };
     assert_eq!(tenfold::inspect(&weighted).unwrap().steps.len(), 2);
+    let layered = |s: &Sample| {
+        let options = EncodeOptions::new(Goal::Bits(3.0)).with_residual(Goal::RoundToNearest { bits: 6 });
+        let blob = tenfold::encode(&s.view(), &options).unwrap();
+        assert_eq!(tenfold::inspect(&blob).unwrap().layers.len(), 2);
+        blob
+    };
     let lossless = |s: Sample| s.encode(Goal::Lossless, Effort::Fast);
     let planes = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
     let many = Sample::of(Dtype::Bf16, &[9, 41], Kind::Gaussian, 7);
@@ -85,6 +91,8 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
         ("several tiles", tiles),
         ("exact values", lossy(&exact, 6.0, Effort::Balanced, 0)),
         ("weights and kept elements", weighted),
+        ("layered", layered(&Sample::of(Dtype::Bf16, &[15, 20], Kind::Gaussian, 17).sprinkle(40, 6))),
+        ("layered, empty", layered(&Sample::of(Dtype::F64, &[4, 0], Kind::Gaussian, 18))),
         ("f64", lossy(&Sample::of(Dtype::F64, &[300], Kind::Laplace, 14), 4.0, Effort::Fast, 0)),
         ("f8", lossy(&Sample::of(Dtype::F8E4M3, &[400], Kind::Gaussian, 15), 2.0, Effort::Balanced, 0)),
     ]

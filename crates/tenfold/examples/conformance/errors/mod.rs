@@ -2,6 +2,7 @@
 
 mod frame;
 mod header;
+mod layers;
 mod prepare;
 mod tiles;
 
@@ -169,5 +170,6 @@ pub fn faults() -> Vec<Fault> {
     all.extend(header::tables());
     all.extend(tiles::levels());
     all.extend(tiles::planes());
+    all.extend(layers::layers());
     all
 }

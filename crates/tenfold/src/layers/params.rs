@@ -1,0 +1,44 @@
+//! What a layered blob's header holds beyond dtype and shape.
+
+use crate::blob::Geometry;
+use crate::blob::bytes::Reader;
+use crate::error::{Error, Result};
+use crate::view::Dtype;
+
+/// Most layers of a blob.
+pub const MAX_LAYERS: usize = 8;
+
+/// Parameters of a layered blob.
+#[derive(Debug, Clone)]
+pub(crate) struct Params {
+    pub count: usize,
+    /// One tile of everything: how a layer is cut is its own affair.
+    pub geometry: Geometry,
+}
+
+impl Params {
+    pub(crate) fn new(count: usize, values: usize) -> Params {
+        Params { count, geometry: Geometry { lanes: 1, steps: values.max(1) } }
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        // At most MAX_LAYERS.
+        out.push(self.count as u8);
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>, dtype: Dtype, values: usize) -> Result<Params> {
+        let count = usize::from(r.u8()?);
+        if !dtype.is_float() {
+            return Err(Error::Corrupt("layers of a dtype that is not a float"));
+        }
+        if !(2..=MAX_LAYERS).contains(&count) {
+            return Err(Error::Corrupt("number of layers"));
+        }
+        Ok(Params::new(count, values))
+    }
+}
+
+/// Dtype of the layers of a tensor: that of its working values.
+pub(super) fn working(dtype: Dtype) -> Dtype {
+    if dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
+}
