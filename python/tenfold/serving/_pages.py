@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,8 @@ class KvPages:
         bases: path of a file of bases for the model (``tenfold basis fit``): fewer bits at the same error.
         rope: rotary positions of the keys, as of :class:`tenfold.kv.PageCodec`, where there are no bases.
         exact: how many tokens stay exact at the start of the page that has position 0, which attention parks on.
+        group: layers that are coded together, where there are no bases: more of them make pages faster.
+        key_step: how much coarser than values keys are quantised.
         effort: "fast", "balanced" or "best".
         threads: worker threads; 0 takes all cores.
     """
@@ -41,6 +44,8 @@ class KvPages:
         bases: str | os.PathLike[str] | None = None,
         rope: dict[str, Any] | None = None,
         exact: int = 1,
+        group: int = 1,
+        key_step: float = 1.0,
         effort: str = "fast",
         threads: int = 0,
     ) -> None:
@@ -50,6 +55,8 @@ class KvPages:
             raise ArgumentError(f"bits are above 0 and at most 64 a value, not {bits}")
         if max_bytes is not None and max_bytes < 1:
             raise ArgumentError(f"max_bytes is a number of bytes, not {max_bytes}")
+        if group < 1:
+            raise ArgumentError(f"a group has one layer at least, not {group}")
         self._max_bytes = max_bytes
         self._bits = None if lossless or max_bytes is not None else DEFAULT_BITS if bits is None else bits
         opened = None if bases is None else Bases.open(bases)
@@ -57,8 +64,10 @@ class KvPages:
             raise ArgumentError(f"{os.fspath(bases or '')} has bases for {opened.layers} layers, the model has {layers}")
         self._basis = file_fingerprint(bases)
         self._turned = rope is not None or opened is not None
-        how: dict[str, Any] = {"effort": effort, "threads": threads}
-        how |= {"bases": opened} if opened is not None else {"layers": layers, "rope": rope}
+        if not 0 < key_step < math.inf:
+            raise ArgumentError(f"key_step is above 0, not {key_step}")
+        how: dict[str, Any] = {"effort": effort, "threads": threads, "steps": (key_step, 1.0)}
+        how |= {"bases": opened} if opened is not None else {"layers": layers, "group": min(group, layers), "rope": rope}
         self._codec = PageCodec(**how)
         # The page with the first token keeps some exact. Reading needs no such difference.
         self._first = PageCodec(**how, exact=(exact, 0)) if exact else self._codec
