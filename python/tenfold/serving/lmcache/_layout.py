@@ -109,7 +109,7 @@ def tensors(memory: Any) -> Rows:
 
 def flat_bytes(memory: Any) -> torch.Tensor:
     """The bytes of a ``MemoryObj`` that is a buffer of bytes."""
-    tensor = memory.tensor
+    tensor: torch.Tensor | None = memory.tensor
     if tensor is None:
         raise UnsupportedError("the tenfold serde needs buffers in memory, not in a GPU's files")
     return tensor.flatten().view(torch.uint8)

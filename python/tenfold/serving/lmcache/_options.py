@@ -29,8 +29,8 @@ class Options:
     revision: str = ""
     exact: int = 1
     key_step: float = 2.0
-    group: int = 8
-    effort: str = "fast"
+    group: int = 16
+    effort: str = "balanced"
     threads: int = 0
     max_workers: int = 1
     dtype: str | None = None
