@@ -28,6 +28,8 @@ PRESETS = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turbo
 OURS = ("tenfold", "tenfold with bases")
 BAR = 0.7
 """Of the bytes of the best rival, at its error."""
+NEAR = 0.01
+"""Bits a value that the rate at a rival's error is found to."""
 BASE = "fp8"
 """Times are also told as ratios to this one's."""
 
@@ -114,9 +116,9 @@ class Bench:
         return sum(serdes.errors([serde(chunk).decoded for chunk in self.chunks], self.chunks)) / 2
 
     def bits_at(self, name: str, error: float) -> report.Row:
-        """The least rate at which tenfold's error is no more than this, by bisection down to a hundredth of a bit."""
+        """The least rate at which tenfold's error is no more than this, by bisection."""
         low, high = 0.5, 10.0
-        while high - low > 0.01:
+        while high - low > NEAR:
             middle = (low + high) / 2
             low, high = (low, middle) if self.error(name, middle) <= error else (middle, high)
         return self.measure(self.ours(name, high)) | {"at": high}
