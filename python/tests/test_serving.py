@@ -178,3 +178,46 @@ def test_pages_refuse_what_cannot_work() -> None:
     nan = [np.full((32, 64), np.nan, np.float32)] * 2
     with pytest.raises(tenfold.LimitError):
         KvPages(2, bits=0.01).encode(nan, nan)
+
+
+@pytest.mark.parametrize("group", [2, 3, 5, 9])
+@pytest.mark.parametrize("heads", [False, True])
+def test_layers_that_are_coded_together(group: int, heads: bool) -> None:
+    rng = np.random.default_rng(group)
+    keys = [rng.standard_normal((32, 2, 24), dtype=np.float32) for _ in range(5)]
+    values = [rng.standard_normal((32, 2, 8), dtype=np.float32) for _ in range(5)]
+    if not heads:
+        keys, values = [key.reshape(32, 48) for key in keys], [value.reshape(32, 16) for value in values]
+    pages = KvPages(5, lossless=True, group=group)
+    page = pages.encode(keys, values, 0)
+    assert pages.layers == 5 and len(page) <= pages.max_bytes(32, 32, "float32")
+    found = [np.zeros((32, 48), np.float32) for _ in range(5)], [np.zeros((32, 16), np.float32) for _ in range(5)]
+    pages.decode(page, *found)
+    for layer in range(5):
+        key, value = np.zeros((32, 48), np.float32), np.zeros((32, 16), np.float32)
+        pages.decode_layer(page, layer, key, value)
+        for got in (found[0][layer], key):
+            assert np.array_equal(got, keys[layer].reshape(32, 48))
+        for got in (found[1][layer], value):
+            assert np.array_equal(got, values[layer].reshape(32, 16))
+    with pytest.raises(tenfold.ArgumentError, match="0 to 4"):
+        pages.decode_layer(page, 5, key, value)
+    with pytest.raises(tenfold.Error):
+        KvPages(5, lossless=True, group=1).decode(page, *found)
+    with pytest.raises(tenfold.DataError, match="32 tokens"):
+        pages.decode(page, *([np.zeros((8, 48), np.float32)] * 5, [np.zeros((8, 16), np.float32)] * 5))
+
+
+def test_keys_have_a_step_of_their_own() -> None:
+    rng = np.random.default_rng(3)
+    rows = [rng.standard_normal((64, 64), dtype=np.float32) for _ in range(2)]
+    errors = []
+    for step in (1.0, 3.0):
+        pages = KvPages(2, bits=4, key_step=step)
+        found = [[np.zeros((64, 64), np.float32) for _ in range(2)] for _ in range(2)]
+        pages.decode(pages.encode(rows, rows), *found)
+        errors.append([float(np.square(np.stack(side) - np.stack(rows)).mean()) for side in found])
+    assert errors[1][0] > 4 * errors[1][1] and errors[0][0] < 1.5 * errors[0][1]
+    for wrong in ({"group": 0}, {"key_step": 0.0}, {"key_step": float("nan")}):
+        with pytest.raises(tenfold.ArgumentError, match=next(iter(wrong))):
+            KvPages(2, **wrong)  # type: ignore[arg-type]
