@@ -79,7 +79,7 @@ fn ends(dtype: Dtype, shape: &[usize]) -> Sample {
     let (bits, mantissa) = (8 * dtype.size() as u32, [3, 2, 10, 7, 23, 52][dtype.id() as usize - 16]);
     let sign = 1u64 << (bits - 1);
     // All ones in the exponent are not finite, but for E4M3, which has one such number only.
-    let top = if dtype == Dtype::F8E4M3 { 0x7e } else { (sign - 1 >> mantissa << mantissa) - 1 };
+    let top = if dtype == Dtype::F8E4M3 { 0x7e } else { (((sign - 1) >> mantissa) << mantissa) - 1 };
     let ends = [top, top | sign, 1, 1 | sign, top - 1, (1 << mantissa) - 1, 0];
     let ends = ends.iter().map(|e| e.to_le_bytes()[..dtype.size()].to_vec()).chain(specials(dtype));
     let data = ends.collect::<Vec<_>>().into_iter().cycle().take(shape.iter().product());
