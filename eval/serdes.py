@@ -184,7 +184,8 @@ def show(kept: report.Report, out: Path) -> None:
         ratios = [ratio for row, ratio in found if row["serde"] == name]
         if ratios:
             met = "met" if max(ratios) <= BAR else "missed"
-            page += f"\n{name}: at most {max(ratios):.3f} of a rival's bytes at its error (bar: {BAR:g}, {met}).\n"
+            settings = f"over {len(ratios)} settings of rivals"
+            page += f"\n{name}: at most {max(ratios):.3f} of a rival's bytes at its error, {settings} (bar: {BAR:g}, {met}).\n"
     (out / "serdes.md").write_text(page, encoding="utf-8")
     curves: dict[str, list[tuple[float, float]]] = {}
     for row in plain:
