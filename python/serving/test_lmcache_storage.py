@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 import tenfold
 import torch
-from lmcache_objects import adapter, files, fill, key, load, described, nmse, storage, store, until
+from lmcache_objects import adapter, buffer, described, files, fill, key, load, memory, nmse, storage, store, until
 from lmcache.v1.distributed.serde import SerdeConfig, create_serde_processor, get_registered_serde_types
+from tenfold.serving.lmcache import Adapter
 
 SHAPES, DTYPES = [[2, 3, 32, 64]], [torch.bfloat16]
 KEYS = [key(number) for number in range(1, 5)]
-
-
-@pytest.fixture(autouse=True)
-def of_lmcache(caplog: pytest.LogCaptureFixture) -> None:
-    """LMCache's loggers have handlers of their own and hand nothing on."""
-    logging.getLogger("tenfold").setLevel(logging.INFO)
 
 
 def kept(folder: Path, **options: Any) -> list[list[torch.Tensor]]:
@@ -114,8 +109,6 @@ def test_the_plug_in_brings_the_serde_along(tmp_path: Path) -> None:
     ids=str,
 )
 def test_parameters_of_the_plug_in_that_cannot_work(params: dict[str, Any], why: str) -> None:
-    from tenfold.serving.lmcache import Adapter
-
     with pytest.raises(tenfold.ArgumentError, match=why):
         Adapter(params)
 
@@ -129,8 +122,6 @@ def test_wrong_options_stop_the_server(tmp_path: Path) -> None:
 
 
 def test_an_asynchronous_processor_with_several_workers() -> None:
-    from lmcache_objects import buffer, memory
-
     processor = create_serde_processor(SerdeConfig("tenfold", {"bits": 4, "max_workers": 2, "threads": 1}))
     try:
         size = processor.estimate_serialized_size(described(SHAPES, DTYPES))
