@@ -14,13 +14,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tqdm import tqdm
-
 from common import plot, report
 from common.training.exchanges import Uncompressed
 from common.training.gpt import SHAPES, Shape, Text
 from common.training.loop import Schedule, train
 from common.training.options import parsed
+from common.training.schemes import measured
 from common.training.stages import STAGES, Compressed, Link, Rounded
 
 PLAIN = "uncompressed"
@@ -33,26 +32,12 @@ def main() -> int:
 
 def evaluate(args: argparse.Namespace) -> int:
     """Trains with every scheme, then writes a table and a plot."""
-    shape = SHAPES[args.shape]
-    schedule = Schedule(args.steps, args.batch, args.workers, args.rate, seed=args.seed)
-    texts = ", ".join(path.name for path in args.text)
-    about = (
-        f"GPT over bytes, {shape.name}; {STAGES} stages, {args.workers} micro-batches × {args.batch} contexts, {args.steps} steps of "
-        f"AdamW at {args.rate:g}; {texts}; effort {args.effort}, seed {args.seed}"
-    )
-    kept = report.Report(args.out / f"pipeline-{args.shape}.json", about, fresh=args.fresh)
-    text = Text(args.text, args.device)
-    todo = [job for job in jobs(args) if not args.only or any(word in job[0] for word in args.only)]
-    with tqdm(todo, unit="run", disable=None) as bar:
-        for name, make in bar:
-            bar.set_description(name)
-            kept.measure({"scheme": name}, lambda: measured(name, shape, text, schedule, make(), args.device))
-    kept.write()
-    show(kept, args.shape, shape, args.out)
+    kept = measured(args, "pipeline", f"{STAGES} stages, {args.workers} micro-batches", jobs(args), over)
+    show(kept, args.shape, SHAPES[args.shape], args.out)
     return 0
 
 
-def measured(name: str, shape: Shape, text: Text, schedule: Schedule, link: Link, device: str) -> report.Row:
+def over(name: str, shape: Shape, text: Text, schedule: Schedule, link: Link, device: str) -> report.Row:
     """Curves and rates of a scheme."""
     row = train(name, shape, text, schedule, Uncompressed(), device, link)
     del row["bits"]

@@ -13,13 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from common import plot, report
 from common.training.exchanges import Exchange, OneBit, PowerSgd, Rounded, Tenfold, Uncompressed
-from common.training.gpt import SHAPES, Shape, Text
+from common.training.gpt import SHAPES, Shape
 from common.training.loop import Schedule, train
 from common.training.options import parsed
+from common.training.schemes import measured
 
 RATES = (2.6, 1.4, 0.8)
 PLAIN = "uncompressed"
@@ -32,22 +31,8 @@ def main() -> int:
 
 def evaluate(args: argparse.Namespace) -> int:
     """Trains with every scheme, then writes a table and a plot."""
-    shape = SHAPES[args.shape]
-    schedule = Schedule(args.steps, args.batch, args.workers, args.rate, seed=args.seed)
-    texts = ", ".join(path.name for path in args.text)
-    about = (
-        f"GPT over bytes, {shape.name}; {args.workers} workers × {args.batch} contexts, {args.steps} steps of AdamW at {args.rate:g}; "
-        f"{texts}; effort {args.effort}, seed {args.seed}"
-    )
-    kept = report.Report(args.out / f"training-{args.shape}.json", about, fresh=args.fresh)
-    text = Text(args.text, args.device)
-    todo = [job for job in jobs(args) if not args.only or any(word in job[0] for word in args.only)]
-    with tqdm(todo, unit="run", disable=None) as bar:
-        for name, make in bar:
-            bar.set_description(name)
-            kept.measure({"scheme": name}, lambda: train(name, shape, text, schedule, make(), args.device))
-    kept.write()
-    show(kept, args.shape, shape, args.out)
+    kept = measured(args, "training", f"{args.workers} workers", jobs(args), train)
+    show(kept, args.shape, SHAPES[args.shape], args.out)
     return 0
 
 
