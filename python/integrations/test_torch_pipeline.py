@@ -289,3 +289,13 @@ def test_a_slot_with_another_length_is_refused() -> None:
     slot[:8].view(torch.int64).fill_(slot.numel())
     with pytest.raises(tenfold.DataError):
         codec.read(slot, torch.empty(64, 64))
+
+
+def test_a_slot_of_another_tensor_is_refused() -> None:
+    codec = LayeredCodec(3.5, 3.5, "fast", 1)
+    slot = packed(codec, torch.randn(64, 128), "")
+    with pytest.raises(tenfold.Error):
+        codec.read(slot, torch.empty(128, 64))
+    slot[40:60] ^= 255
+    with pytest.raises(tenfold.DataError):
+        codec.read(slot, torch.empty(64, 128))

@@ -78,7 +78,9 @@ class LayeredCodec:
         blob = taken(slot, HEADER)
         if blob is None:
             return out.fill_(torch.nan)
-        return out.copy_(decode(blob.cpu(), threads=self._threads).view_as(out))
+        # A blob of another shape is refused before anything is made for it.
+        room = torch.empty(out.shape, dtype=out.dtype)
+        return out.copy_(decode(blob.cpu(), out=room, threads=self._threads))
 
 
 @dataclass(frozen=True)
