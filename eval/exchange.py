@@ -79,12 +79,16 @@ def measure(args: argparse.Namespace) -> int:
             copies = [part.clone() for _, _, part in parts]
             dist.barrier()
             start = time.perf_counter()
-            for (names, sizes, _), part in zip(parts, copies, strict=True):
-                if exchange is None:
-                    dist.all_reduce(part)
+            # As in backward: buckets are sent as they come, and then awaited.
+            if exchange is None:
+                works = [dist.all_reduce(part, async_op=True) for part in copies]
+                for work, part in zip(works, copies, strict=True):
+                    work.wait()
                     part.div_(2)
-                else:
-                    exchange.average(part, names, sizes)
+            else:
+                ends = [exchange.start(part, *of) for part, of in zip(copies, (p[:2] for p in parts), strict=True)]
+                for end in ends:
+                    end()
             # The slower rank counts.
             taken = torch.tensor(time.perf_counter() - start)
             dist.all_reduce(taken, dist.ReduceOp.MAX)

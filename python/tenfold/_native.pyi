@@ -26,6 +26,7 @@ __all__ = [
     "encode",
     "encode_into",
     "inspect",
+    "layers_header",
     "main",
     "max_encoded_len",
     "meet_goal",
@@ -52,6 +53,10 @@ class EncodeOptions:
         prepare: str | None = None,
         residual: Sequence[tuple[str, float | None]] | None = None,
     ) -> EncodeOptions: ...
+    @property
+    def rounds(self) -> bool: ...
+    def within(self, largest: float) -> EncodeOptions: ...
+    def layers(self, dtype: str) -> list[EncodeOptions]: ...
 
 @final
 class BlobInfo:
@@ -161,6 +166,7 @@ def decode_into(
 def verify(blob: bytes | np.ndarray, threads: int = 0, max_bytes: int | None = None) -> None: ...
 def inspect(blob: bytes | np.ndarray) -> BlobInfo: ...
 def max_encoded_len(dtype: str, shape: Sequence[int], layers: int = 1) -> int: ...
+def layers_header(dtype: str, shape: Sequence[int], layers: Sequence[bytes | np.ndarray]) -> bytes: ...
 def save(
     tensors: Sequence[tuple[str, Any]],
     metadata: dict[str, str],

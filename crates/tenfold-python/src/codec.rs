@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tenfold::prepare::{Preparation, Step, Weights};
-use tenfold::{DecodeOptions, Dtype, Effort, Goal, Limits, Stop, TensorView};
+use tenfold::{DecodeOptions, Dtype, Effort, Goal, Limits, Stop, TensorView, format};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
 use crate::errors::{self, ArgumentError, DtypeError};
@@ -51,6 +51,26 @@ impl EncodeOptions {
             ));
         }
         Ok(EncodeOptions(options, prepare))
+    }
+
+    /// Whether it takes a look at the tensor to know what is asked for.
+    #[getter]
+    fn rounds(&self) -> bool {
+        matches!(self.0.goal, Goal::RoundToNearest { .. })
+    }
+
+    /// The same for a tensor whose largest finite magnitude was found.
+    fn within(&self, largest: f64) -> EncodeOptions {
+        let mut options = self.0.clone();
+        options.goal = format::plain_goal_within(largest, options.goal);
+        EncodeOptions(options, self.1.clone())
+    }
+
+    /// Options of each layer of a tensor of a dtype, the first one's first.
+    fn layers(&self, dtype: &str) -> PyResult<Vec<EncodeOptions>> {
+        let each = format::layer_options(&self.0, known_dtype(dtype)?);
+        let prepared = |i| if i == 0 { self.1.clone() } else { Preparation::None };
+        Ok(each.into_iter().enumerate().map(|(i, options)| EncodeOptions(options, prepared(i))).collect())
     }
 }
 
@@ -229,6 +249,20 @@ pub fn max_encoded_len(dtype: &str, shape: Vec<usize>, layers: usize) -> PyResul
         _ => tenfold::max_layered_len(dtype, &shape, layers),
     }
     .map_err(errors::codec)
+}
+
+/// The header of a blob with these layers, which follow it one after the other.
+#[pyfunction]
+pub fn layers_header<'py>(
+    py: Python<'py>,
+    dtype: &str,
+    shape: Vec<usize>,
+    layers: Vec<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let layers: Vec<Blob<'_>> = layers.iter().map(Blob::of).collect::<PyResult<_>>()?;
+    let bytes: Vec<&[u8]> = layers.iter().map(Blob::data).collect();
+    let header = format::layers_header(known_dtype(dtype)?, &shape, &bytes).map_err(errors::codec)?;
+    Ok(PyBytes::new(py, &header))
 }
 
 /// What a blob says of itself, read from its header alone.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::blob::Frame;
 use crate::error::Result;
-use crate::options::{Goal, Limits};
+use crate::options::{EncodeOptions, Goal, Limits};
 use crate::prepare::{Basis, Step};
-use crate::view::TensorView;
+use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 
 pub use crate::blob::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_TILE};
@@ -57,6 +57,37 @@ pub fn variance(view: &TensorView<'_>) -> Result<f64> {
 /// A goal that says all by itself: [`Goal::RoundToNearest`] as the error that it allows for this tensor, others as they are.
 pub fn plain_goal(view: &TensorView<'_>, goal: Goal) -> Result<Goal> {
     crate::rate::plain_goal(view, goal, &Workers::here())
+}
+
+/// The same for a tensor of floats whose largest finite magnitude is known.
+pub fn plain_goal_within(largest: f64, goal: Goal) -> Goal {
+    match goal {
+        Goal::RoundToNearest { bits } => crate::rate::within(bits, largest),
+        goal => goal,
+    }
+}
+
+/// Options of each layer of a tensor of this dtype, of what is left behind those before it; of the tensor itself without residuals.
+pub fn layer_options(options: &EncodeOptions, dtype: Dtype) -> Vec<EncodeOptions> {
+    crate::layers::options_of_layers(options, dtype)
+}
+
+/// The header of a blob with these layers, which follow it one after the other. Each is a blob of this shape and of the
+/// dtype's working values.
+///
+/// ```
+/// use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
+/// let (coarse, left) = ([1.0f32, 2.0], [0.25f32, 0.0]);
+/// let layer = |v| tenfold::encode(&TensorView::from_slice(v, &[2])?, &EncodeOptions::new(Goal::Lossless));
+/// let layers = [layer(&coarse)?, layer(&left)?];
+/// let mut blob = tenfold::format::layers_header(Dtype::F32, &[2], &[&layers[0], &layers[1]])?;
+/// layers.iter().for_each(|layer| blob.extend_from_slice(layer));
+/// let tensor = tenfold::decode(&blob, &DecodeOptions::default())?;
+/// assert_eq!(tensor.to_vec::<f32>()?, [1.25, 2.0]);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn layers_header(dtype: Dtype, shape: &[usize], layers: &[&[u8]]) -> Result<Vec<u8>> {
+    crate::layers::header(dtype, shape, layers)
 }
 
 /// Whether this crate undoes preparation steps of a number.

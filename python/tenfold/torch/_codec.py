@@ -10,7 +10,7 @@ import torch
 from .. import _native
 from .._codec import encode_options, layer_count, stated_goal
 from .._errors import ArgumentError
-from . import _cuda, _device
+from . import _cuda, _device, _layers
 from ._tensors import (
     as_device,
     as_dtype,
@@ -38,8 +38,9 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
         bits: bits a value; 2.5 if no goal is stated.
         options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``round_bits``,
             ``lossless``), and ``effort``, ``threads``, ``lane_values``, ``importance``, ``prepare`` and ``residual``, all as of
-            :func:`tenfold.encode`. A CUDA device takes neither ``residual`` nor ``round_bits``: encode ``tensor.cpu()``. On a CUDA device ``prepare`` takes steps that need no look at the tensor (neither ``auto`` nor ``means``), and with
-            either of the two all values must be finite.
+            :func:`tenfold.encode`. On a CUDA device ``prepare`` takes steps that need no look at the tensor (neither ``auto``
+            nor ``means``), and with it or ``importance`` all values must be finite; with ``residual`` a tensor that has others
+            is encoded by the CPU.
 
     >>> import torch, tenfold.torch
     >>> x = torch.randn(256, 256).to(torch.float8_e4m3fn)
@@ -65,9 +66,30 @@ def encode_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.T
     name = name_of(tensor.dtype)
     # An empty tensor has no memory on a device.
     if _device.is_ours(tensor.device) and tensor.numel() > 0:
-        return _cuda.encode(tensor, options)
+        each = options.layers(name)
+        if len(each) == 1:
+            return _cuda.encode(tensor, _layers.plain(tensor, options))
+        layered = _encode_layers(tensor, each) if tensor.is_floating_point() else None
+        if layered is not None:
+            return layered
     array = host_bytes(tensor.cpu()).view(_RAW[tensor.element_size()]).reshape(tuple(tensor.shape))
     return from_bytes(_native.encode(array, options, name)).to(tensor.device)
+
+
+def _encode_layers(tensor: torch.Tensor, each: Sequence[_native.EncodeOptions]) -> torch.Tensor | None:
+    """The layers of a tensor on a device, made there; None if it has values that are not finite."""
+    values = _layers.worked(tensor)
+    if values is None:
+        return None
+    made: list[torch.Tensor] = []
+    total: torch.Tensor | None = None
+    for options in each:
+        if made:
+            layer = decode(made[-1])
+            total = layer if total is None else _layers.add(total, layer)
+        left = values if total is None else _layers.left(values, total)
+        made.append(_cuda.encode(left, _layers.plain(left, options)))
+    return _layers.joined(made, tensor.dtype, tensor.shape)
 
 
 # numpy has integers of every size, and the native module is told what they are.
@@ -91,8 +113,8 @@ def decode(
     A blob of the host is checked in full before this returns, wherever the tensor goes. A blob on a CUDA device is decoded
     there on torch's current stream: with ``out``, or with ``shape`` and ``dtype``, nothing waits for the device, and
     :func:`tenfold.torch.check` says later whether all was well; without them the call waits for the blob's header. Of
-    preparation steps a device undoes those of importance; blobs with others, and layered ones, are decoded by the CPU, and copied, and with ``out`` or
-    ``shape`` a device refuses them.
+    preparation steps a device undoes those of importance; blobs with others are decoded by the CPU, and copied. With ``out`` or
+    ``shape`` a device refuses these, and layered ones, whose headers must be waited for.
 
     Args:
         blob: bytes, any contiguous buffer, or a tensor of uint8 on the CPU or a CUDA device.
@@ -164,11 +186,24 @@ def _from_device(
     info = _cuda.inspect(blob)
     own = dtype_of(info.dtype)
     final = dtype or own
+    if info.layers and info.blob_bytes <= blob.numel():
+        return _add_layers(blob, info, limits, layers).to(final)
     if not _cuda.undoes(info):
         return _from_host(host_blob(blob.cpu()), blob.device, None, dtype, limits, 0, layers)
     result = empty(info.shape, final if _cuda.converts(info, final) else own, blob.device)
     _cuda.decode([blob], [result], [info], limits)
     return result.to(final)
+
+
+def _add_layers(blob: torch.Tensor, info: _native.BlobInfo, limits: _cuda.Limits, count: int) -> torch.Tensor:
+    """The sum of a blob's layers on their device, of the first ones where a number is stated."""
+    total: torch.Tensor | None = None
+    for part in _layers.parts(blob, info)[: count or None]:
+        _layers.check(info, _cuda.inspect(part), part.numel())
+        layer = _from_device(part, None, None, limits, 0)
+        total = layer if total is None else _layers.add(total, layer)
+    assert total is not None
+    return _layers.rounded(total, dtype_of(info.dtype))
 
 
 def _from_host(

@@ -89,6 +89,12 @@ pub(crate) struct Frame {
 
 /// Makes a blob of a header and its tiles, which `workers` are to put together.
 pub(crate) fn assemble(head: &Head, tiles: Vec<Sealed>, workers: &Workers) -> Result<Parts> {
+    let header = write(head, tiles.iter().map(|t| (t.bytes.len(), t.crc)))?;
+    Ok(Parts::new(header, tiles, workers))
+}
+
+/// A header, with the length and the checksum of each tile.
+pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u32)>) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(4096 + tiles.len() * 8);
     out.extend_from_slice(&MAGIC);
     out.push(FORMAT_VERSION);
@@ -112,18 +118,17 @@ pub(crate) fn assemble(head: &Head, tiles: Vec<Sealed>, workers: &Workers) -> Re
         Params::Carried(p) => p.write(&mut out),
     }
     out.resize(out.len().next_multiple_of(4), 0);
-    for t in &tiles {
-        let len =
-            u32::try_from(t.bytes.len()).map_err(|_| Error::InvalidArgument("a tile is too large".into()))?;
+    for (len, crc) in tiles {
+        let len = u32::try_from(len).map_err(|_| Error::InvalidArgument("a tile is too large".into()))?;
         out.extend_from_slice(&len.to_le_bytes());
-        out.extend_from_slice(&t.crc.to_le_bytes());
+        out.extend_from_slice(&crc.to_le_bytes());
     }
     let header_len = u32::try_from(out.len() + 4)
         .map_err(|_| Error::InvalidArgument("the header would be larger than 4 GiB".into()))?;
     out[8..12].copy_from_slice(&header_len.to_le_bytes());
     let sum = crc32fast::hash(&out);
     out.extend_from_slice(&sum.to_le_bytes());
-    Ok(Parts::new(out, tiles, workers))
+    Ok(out)
 }
 
 impl Frame {

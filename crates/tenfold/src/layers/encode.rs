@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use super::decode::add;
-use super::params::{Params, working};
+use super::open::check;
+use super::params::{MAX_LAYERS, Params, working};
 use super::sum::{Working, widen};
-use crate::blob::{FIXED, Head, Params as Codec, Parts, Sealed, assemble};
+use crate::blob::{FIXED, Head, Params as Codec, Parts, Sealed, assemble, write};
 use crate::error::{Error, Result};
 use crate::options::{DecodeOptions, EncodeOptions, Goal, Limits};
 use crate::prepare::Step;
@@ -34,15 +35,14 @@ fn encode_in<R: Working>(view: &TensorView<'_>, options: &EncodeOptions, workers
     let whole = TensorView::new(R::DTYPE, view.shape(), &data)?;
 
     // 2. The first layer.
-    let goal = |goal| goal_of(goal, view.dtype());
-    let mut layers = Vec::with_capacity(1 + options.residual.len());
-    layers.push(encode_one(&whole, &EncodeOptions { goal: goal(options.goal), ..plain(options) })?);
+    let each = options_of_layers(options, view.dtype());
+    let mut layers = vec![encode_one(&whole, &each[0])?];
 
     // 3. Residuals, each of the sum of what a reader will have.
     let decoding = decoding(options);
     let mut sum = vec![R::of(0.0); view.len()];
     let mut next = Vec::new();
-    for residual in &options.residual {
+    for options in &each[1..] {
         let room = if layers.len() == 1 { &mut sum } else { &mut next };
         room.resize(view.len(), R::of(0.0));
         // Behind the first, `next` holds the residual itself, which is not needed any more.
@@ -52,23 +52,38 @@ fn encode_in<R: Working>(view: &TensorView<'_>, options: &EncodeOptions, workers
         }
         left(&whole, &sum, &mut next, workers)?;
         let view = TensorView::new(R::DTYPE, view.shape(), bytemuck::cast_slice(&next))?;
-        let options = EncodeOptions { goal: goal(*residual), steps: Vec::new(), ..plain(options) };
-        layers.push(encode_one(&view, &options)?);
+        layers.push(encode_one(&view, options)?);
     }
 
     // 4. The blob around them.
-    let head = Head {
-        dtype: view.dtype(),
-        shape: view.shape().to_vec(),
-        steps: Vec::new(),
-        params: Codec::Layers(Params::new(layers.len(), view.len())),
-    };
+    let head = head_of(view.dtype(), view.shape(), layers.len());
     assemble(&head, layers.into_iter().map(Sealed::new).collect(), workers)
 }
 
-/// Options of a single layer.
-fn plain(options: &EncodeOptions) -> EncodeOptions {
-    EncodeOptions { residual: Vec::new(), ..options.clone() }
+fn head_of(dtype: Dtype, shape: &[usize], layers: usize) -> Head {
+    let params = Codec::Layers(Params::new(layers, shape.iter().product()));
+    Head { dtype, shape: shape.to_vec(), steps: Vec::new(), params }
+}
+
+/// The header of a blob of layers that others have made.
+pub(crate) fn header(dtype: Dtype, shape: &[usize], layers: &[&[u8]]) -> Result<Vec<u8>> {
+    if !dtype.is_float() || !(2..=MAX_LAYERS).contains(&layers.len()) {
+        let count = layers.len();
+        return Err(Error::InvalidArgument(format!("{count} layers of a tensor of {dtype}")));
+    }
+    let limits = Limits { max_bytes: u64::MAX, max_dims: usize::MAX };
+    layers.iter().try_for_each(|layer| check(layer, dtype, shape, &limits).map(|_| ()))?;
+    let sealed: Vec<_> = layers.iter().map(|layer| (layer.len(), crc32fast::hash(layer))).collect();
+    write(&head_of(dtype, shape, layers.len()), sealed.into_iter())
+}
+
+/// Options of each layer of a tensor, the first one's first.
+pub(crate) fn options_of_layers(options: &EncodeOptions, dtype: Dtype) -> Vec<EncodeOptions> {
+    let plain = EncodeOptions { residual: Vec::new(), ..options.clone() };
+    let first = EncodeOptions { goal: goal_of(options.goal, dtype), ..plain.clone() };
+    let residual =
+        |&goal: &Goal| EncodeOptions { goal: goal_of(goal, dtype), steps: Vec::new(), ..plain.clone() };
+    std::iter::once(first).chain(options.residual.iter().map(residual)).collect()
 }
 
 /// A goal for a layer: what speaks of the tensor's bytes means those of the tensor, whose elements may be narrower than a layer's.

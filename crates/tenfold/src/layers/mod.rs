@@ -10,7 +10,7 @@ mod params;
 mod sum;
 
 pub(crate) use decode::decode;
-pub(crate) use encode::{encode, max_len};
+pub(crate) use encode::{encode, header, max_len, options_of_layers};
 pub(crate) use open::open;
 pub use params::MAX_LAYERS;
 pub(crate) use params::Params;

@@ -25,7 +25,7 @@ use crate::view::TensorView;
 use crate::workers::Workers;
 pub(crate) use job::Label;
 use job::{Job, lambda};
-pub(crate) use nearest::plain_goal;
+pub(crate) use nearest::{plain_goal, within};
 use scan::scan;
 
 /// What a step must reach.

@@ -18,10 +18,15 @@ pub(crate) fn plain_goal(view: &TensorView<'_>, goal: Goal, workers: &Workers) -
         Dtype::F64 => largest::<f64>(view, workers)?,
         _ => largest::<f32>(view, workers)?,
     };
+    Ok(within(bits, largest))
+}
+
+/// Rounding at some bits to a range up to this magnitude, as the error that it allows.
+pub(crate) fn within(bits: u8, largest: f64) -> Goal {
     // 2^bits − 1 points have 2^bits − 2 spaces between them; half of one is the most that rounding is off.
     let bound = largest / ((1u32 << bits) - 2) as f64;
     // Zeros, and what is not finite, come back as they are.
-    Ok(if bound > 0.0 { Goal::MaxError(bound) } else { Goal::Lossless })
+    if bound > 0.0 { Goal::MaxError(bound) } else { Goal::Lossless }
 }
 
 /// Largest finite magnitude; 0 if there is none.

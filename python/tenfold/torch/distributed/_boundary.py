@@ -8,7 +8,10 @@ from typing import Protocol
 import torch
 
 from ..._errors import ArgumentError
+from .. import _device, _layers
 from .._codec import decode
+from .._cuda import inspect
+from .._tensors import check_fits
 from ._bucket import BucketCodec
 from ._slot import ALIGN, HEADER, LEAST, Fit, empty_slot, put, taken
 
@@ -37,7 +40,6 @@ class LayeredCodec:
     """Encodes a tensor, and what that leaves of it, as the layers of one blob.
 
     Errors are the same for all values, large and small: gradients of activations are summed up over tokens by what comes next.
-    Blobs with layers are made and read by the CPU, wherever the tensor is.
 
     Args:
         bits: bits a value of the first layer.
@@ -66,21 +68,46 @@ class LayeredCodec:
         return first, max(int(values * self._residual_bits / 8) - HEADER - _LAYERS_HEADER, 4 * _LAYERS_HEADER)
 
     def fill(self, values: torch.Tensor, slot: torch.Tensor, key: str) -> None:
-        """Encodes a tensor into a slot, about as well as its room allows. The key is not needed."""
+        """Encodes a tensor into a slot, about as well as its room allows.
+
+        Args:
+            values: a tensor of floats.
+            slot: bytes, as many as :meth:`room` says.
+            key: names what comes again at each step of a training, as of :meth:`Fit.blob`.
+        """
+        working = _layers.worked(values)
+        if working is None:
+            put(slot, HEADER, self._with_others(values, slot.numel() - HEADER))
+            return
+        first, second = self._rooms(values.numel())
+        coarse = self._fit.blob(working, first, f"{key} first")
+        assert coarse is not None, "finite values fit"
+        left = _layers.left(working, decode(coarse, threads=self._threads))
+        if self._residual_bits is None:
+            fine = self._fit.first_of(left, [{"round_bits": ROUND_BITS}, {"max_bytes": second}], second)
+        else:
+            fine = self._fit.blob(left, second, f"{key} second")
+        assert fine is not None, "finite values fit"
+        put(slot, HEADER, _layers.joined([coarse, fine], values.dtype, values.shape))
+
+    def _with_others(self, values: torch.Tensor, room: int) -> torch.Tensor | None:
+        """A blob of values of which some are not finite."""
         first, second = self._rooms(values.numel())
         goals: list[dict[str, object]] = [{"max_bytes": first, "residual": {"max_bytes": second}}]
         if self._residual_bits is None:
             goals.insert(0, {"max_bytes": first, "residual": {"round_bits": ROUND_BITS}})
-        put(slot, HEADER, self._fit.first_of(values.cpu(), goals, slot.numel() - HEADER))
+        return self._fit.first_of(values, goals, room)
 
     def read(self, slot: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Decodes a slot into a tensor of the shape that it was made of."""
         blob = taken(slot, HEADER)
         if blob is None:
             return out.fill_(torch.nan)
+        if not _device.is_ours(blob.device):
+            return decode(blob, out=out, threads=self._threads)
         # A blob of another shape is refused before anything is made for it.
-        room = torch.empty(out.shape, dtype=out.dtype)
-        return out.copy_(decode(blob.cpu(), out=room, threads=self._threads))
+        check_fits(out, inspect(blob))
+        return out.copy_(decode(blob))
 
 
 @dataclass(frozen=True)

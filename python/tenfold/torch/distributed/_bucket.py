@@ -11,7 +11,7 @@ import torch
 
 from ..._errors import ArgumentError
 from .._codec import decode
-from ._slot import ALIGN, HEADER, Fit, put, taken
+from ._slot import ALIGN, HEADER, Fit, Scratch, put, taken
 
 # Values that share a scale: 0.03 bits a value. Without scales training was worse at 1.4 bits.
 GROUP = 256
@@ -35,6 +35,8 @@ class BucketCodec:
             raise ArgumentError(f"bits are 0.1 to 32 a value, not {bits}")
         self._bits, self._threads = bits, threads
         self._fit = Fit(effort, threads)
+        # One bucket may be filled while another is read.
+        self._filled, self._read = Scratch(), Scratch()
 
     def room(self, values: int) -> int:
         """Bytes of a slot for so many values."""
@@ -48,12 +50,20 @@ class BucketCodec:
             slot: bytes, as many as :meth:`room` says.
             key: names what comes again at each step of a training, as of :meth:`Fit.blob`.
         """
-        groups = torch.zeros(_groups(values.numel()), GROUP, device=values.device)
-        groups.view(-1)[: values.numel()] = values.reshape(-1)
-        at = _blob_at(values.numel())
-        units = _measure(groups, slot)
+        count, flat = values.numel(), values.reshape(-1)
+        groups = self._filled.of(_groups(count) * GROUP, values.device).view(-1, GROUP)
+        whole = count // GROUP * GROUP
+        body = flat[:whole].view(-1, GROUP)
+        if values.dtype != torch.float32:
+            body = groups[: len(body)].copy_(body)
+        ends = groups[len(body) :]
+        ends.zero_().view(-1)[: count - whole] = flat[whole:]
+        at = _blob_at(count)
+        units = _measure(torch.cat([_sizes(body), _sizes(ends)]), slot)
         slot[HEADER : HEADER + len(units)] = units
-        groups.div_(_scales(slot, len(units)))
+        scales = _scales(slot, len(units))
+        torch.div(body, scales[: len(body)], out=groups[: len(body)])
+        ends.div_(scales[len(body) :])
         put(slot, at, self._fit.blob(groups.view(-1), slot.numel() - at, key))
 
     def read(self, slot: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -62,15 +72,25 @@ class BucketCodec:
         blob = taken(slot, at)
         if blob is None:
             return out.fill_(torch.nan)
-        groups = torch.empty(_groups(count), GROUP, device=out.device)
+        groups = self._read.of(_groups(count) * GROUP, out.device).view(-1, GROUP)
         decode(blob, out=groups.view(-1), threads=self._threads)
-        groups.mul_(_scales(slot, len(groups)))
-        return out.copy_(groups.view(-1)[:count].view_as(out))
+        scales = _scales(slot, len(groups))
+        whole = count // GROUP
+        if out.dtype != torch.float32 or not out.is_contiguous():
+            return out.copy_(groups.mul_(scales).view(-1)[:count].view_as(out))
+        flat = out.view(-1)
+        torch.mul(groups[:whole], scales[:whole], out=flat[: whole * GROUP].view(-1, GROUP))
+        flat[whole * GROUP :] = groups[whole:].mul_(scales[whole:]).view(-1)[: count - whole * GROUP]
+        return out
 
 
-def _measure(groups: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
+def _sizes(groups: torch.Tensor) -> torch.Tensor:
+    """Root of the mean square of each group."""
+    return torch.linalg.vector_norm(groups, dim=1) / GROUP**0.5
+
+
+def _measure(sizes: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
     """Puts the largest scale into the slot's header and returns the byte of each group."""
-    sizes = torch.linalg.vector_norm(groups, dim=1) / GROUP**0.5
     usable = sizes.isfinite() & (sizes > 0)
     largest = torch.where(usable, sizes, 0.0).amax()
     largest = torch.where(largest > 0, largest, 1.0)

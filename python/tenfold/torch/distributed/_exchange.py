@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -10,11 +11,11 @@ import torch.distributed as dist
 from ..._errors import ArgumentError
 from ._bucket import GROUP, BucketCodec
 from ._feedback import Residuals, pieces
-from ._slot import LEAST, empty_slot
+from ._slot import LEAST, Scratch, empty_slot
 
 EXCHANGES = ("gather", "scatter")
 # Its name since torch 2.13, and before.
-_all_gather: Callable[..., object] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 class Exchange:
@@ -37,44 +38,62 @@ class Exchange:
         self.residuals = Residuals()
         # What this rank owes to all: averages of its part are rounded too.
         self.owed = Residuals()
+        self._total, self._one, self._sent = Scratch(), Scratch(), Scratch()
         self.sent = 0
         self.raw = 0
 
     def average(self, gradients: torch.Tensor, names: Sequence[str], sizes: Sequence[int]) -> torch.Tensor:
         """Replaces gradients that lie one after the other by their average over all ranks; all ranks get the same bits."""
+        return self.start(gradients, names, sizes)()
+
+    def start(self, gradients: torch.Tensor, names: Sequence[str], sizes: Sequence[int]) -> Callable[[], torch.Tensor]:
+        """Sends gradients. What this returns, waits for those of others and replaces them as :meth:`average` does.
+
+        All that ranks do together is begun here, so that several buckets may be on their way. They are ended in the order in which
+        they were begun.
+        """
         self.raw += gradients.nbytes
         if gradients.numel() < LEAST * self.world:
             self.sent += gradients.nbytes
-            dist.all_reduce(gradients, group=self.group)
-            return gradients.div_(self.world)
-        if not self.feedback:
-            return gradients.copy_(self._exchanged(gradients, None, names))
-        wanted = self.residuals.of(names, sizes, gradients.device).add_(gradients)
-        sent = torch.empty_like(wanted)
-        gradients.copy_(self._exchanged(wanted, sent, names))
-        settle(wanted, sent)
-        return gradients
-
-    def _exchanged(self, values: torch.Tensor, sent: torch.Tensor | None, names: Sequence[str]) -> torch.Tensor:
-        """The average; `sent`, where it is wanted, becomes what this rank's values are to the others."""
+            work = dist.all_reduce(gradients, group=self.group, async_op=True)
+            return lambda: _waited(work, gradients).div_(self.world)
+        wanted = gradients
+        if self.feedback:
+            wanted = self.residuals.of(names, sizes, gradients.device).add_(gradients)
         key = f"{names[0]}…{names[-1]}"
-        return (self._gathered if self._kind == "gather" else self._scattered)(values, sent, key)
+        if self._kind == "scatter":
+            sent = torch.empty_like(wanted) if self.feedback else None
+            gradients.copy_(self._scattered(wanted, sent, key))
+            if sent is not None:
+                settle(wanted, sent)
+            return lambda: gradients
+        slot = empty_slot(self.codec.room(wanted.numel()), wanted.device)
+        self.codec.fill(wanted, slot, key)
+        slots = torch.empty(self.world * slot.numel(), dtype=torch.uint8, device=wanted.device)
+        work = _all_gather(slots, slot, group=self.group, async_op=True)
+        self.sent += slot.numel()
+        return lambda: self._gathered(_waited(work, slots), wanted, gradients)
 
-    def _gathered(self, values: torch.Tensor, sent: torch.Tensor | None, key: str) -> torch.Tensor:
-        room = self.codec.room(values.numel())
-        slot = empty_slot(room, values.device)
-        self.codec.fill(values, slot, key)
-        slots = torch.empty(self.world * room, dtype=torch.uint8, device=values.device)
-        _all_gather(slots, slot, group=self.group)
-        self.sent += room
-        return self._mean(slots, values.numel(), sent)
+    def _gathered(self, slots: torch.Tensor, wanted: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
+        """Averages all ranks' slots into gradients; what this rank did not send of what it wanted to, stays there."""
+        sent = self._sent.of(wanted.numel(), wanted.device) if self.feedback else None
+        total = self._mean(slots, wanted.numel(), sent)
+        if sent is not None:
+            settle(wanted, sent)
+        return gradients.copy_(total)
 
     def _mean(self, slots: torch.Tensor, values: int, sent: torch.Tensor | None) -> torch.Tensor:
-        """The average of all slots, added in the order of ranks."""
-        total = torch.zeros(values, device=slots.device)
-        one = torch.empty_like(total)
+        """The average of all slots, added in the order of ranks; `sent`, where it is wanted, becomes this rank's own."""
+        total, one = self._total.of(values, slots.device), self._one.of(values, slots.device)
         for rank, slot in enumerate(slots.chunk(self.world)):
-            total += self.codec.read(slot, sent if sent is not None and rank == self.rank else one)
+            if sent is not None and rank == self.rank:
+                part = self.codec.read(slot, sent)
+            else:
+                part = self.codec.read(slot, total if rank == 0 else one)
+            if rank > 0:
+                total += part
+            elif part is not total:
+                total.copy_(part)
         return total.div_(self.world)
 
     def _scattered(self, values: torch.Tensor, sent: torch.Tensor | None, key: str) -> torch.Tensor:
@@ -108,7 +127,16 @@ class Exchange:
 
 def settle(wanted: torch.Tensor, sent: torch.Tensor) -> None:
     """Leaves of what was wanted that which was not sent; nothing where that is no number."""
-    torch.nan_to_num_(wanted.sub_(sent), nan=0.0, posinf=0.0, neginf=0.0)
+    wanted.sub_(sent)
+    # A sum is quicker than looking at each, where it is at hand without waiting for a device.
+    if wanted.is_cuda or not bool(wanted.sum().isfinite()):
+        torch.nan_to_num_(wanted, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _waited(work: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor once what fills it is done."""
+    work.wait()
+    return tensor
 
 
 def cut(values: int, world: int) -> list[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -25,8 +26,10 @@ class GradientHook:
         self._names = names
         self._exchange = exchange
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        # One bucket after the other: every rank has them in the same order. Backward goes on meanwhile.
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="tenfold-gradients")
+        # One bucket after the other: every rank has them in the same order. Backward goes on meanwhile, and while one is on its
+        # way the next is encoded.
+        self._starts = ThreadPoolExecutor(1, thread_name_prefix="tenfold-gradients")
+        self._ends = ThreadPoolExecutor(1, thread_name_prefix="tenfold-averages")
 
     @property
     def sent(self) -> int:
@@ -66,38 +69,49 @@ class GradientHook:
         gradients = bucket.buffer()
         names = [self._names[id(p)] for p in bucket.parameters()]
         sizes = [g.numel() for g in bucket.gradients()]
+        device = gradients.device
         if not gradients.is_cuda:
             future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-            self._worker.submit(self._average, future, gradients, names, sizes)
+            self._starts.submit(self._start, future, nullcontext, gradients, names, sizes)
             return future
-        future = torch.futures.Future(devices=[gradients.device])
-        ready = torch.cuda.current_stream(gradients.device).record_event()
-        self._worker.submit(self._average_on_device, future, ready, gradients, names, sizes)
+        future = torch.futures.Future(devices=[device])
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream = self._streams[device]
+        stream.wait_stream(torch.cuda.current_stream(device))
+        gradients.record_stream(stream)
+        self._starts.submit(self._start, future, lambda: torch.cuda.stream(stream), gradients, names, sizes)
         return future
 
-    def _average(
-        self, future: torch.futures.Future[torch.Tensor], gradients: torch.Tensor, names: Sequence[str], sizes: Sequence[int]
-    ) -> None:
-        try:
-            future.set_result(self._exchange.average(gradients, names, sizes))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, DDP must hear of it
-            future.set_exception(error)  # type: ignore[arg-type]
-
-    def _average_on_device(
+    def _start(
         self,
         future: torch.futures.Future[torch.Tensor],
-        ready: torch.cuda.Event,
+        entered: Callable[[], AbstractContextManager[Any]],
         gradients: torch.Tensor,
         names: Sequence[str],
         sizes: Sequence[int],
     ) -> None:
-        device = gradients.device
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        with torch.cuda.device(device), torch.cuda.stream(self._streams[device]):
-            ready.wait()
-            gradients.record_stream(self._streams[device])
-            self._average(future, gradients, names, sizes)
+        with _told(future), entered():
+            end = self._exchange.start(gradients, names, sizes)
+            self._ends.submit(self._end, future, entered, end)
+
+    def _end(
+        self,
+        future: torch.futures.Future[torch.Tensor],
+        entered: Callable[[], AbstractContextManager[Any]],
+        end: Callable[[], torch.Tensor],
+    ) -> None:
+        with _told(future), entered():
+            future.set_result(end())
+
+
+@contextmanager
+def _told(future: torch.futures.Future[torch.Tensor]) -> Iterator[None]:
+    """Whatever goes wrong in here, DDP hears of it."""
+    try:
+        yield
+    except BaseException as error:  # noqa: BLE001 - a thread of its own has nobody else to tell
+        future.set_exception(error)  # type: ignore[arg-type]
 
 
 def register(

@@ -51,6 +51,21 @@ def taken(slot: torch.Tensor, at: int) -> torch.Tensor | None:
     return slot[at : at + length]
 
 
+class Scratch:
+    """Memory that is used again at each step. Fresh memory of the CPU costs as much as a pass over it; devices have a pool of it."""
+
+    def __init__(self) -> None:
+        self._kept: torch.Tensor | None = None
+
+    def of(self, values: int, device: torch.device) -> torch.Tensor:
+        """Room for so many f32, with anything in it, until this is asked again."""
+        if device.type != "cpu":
+            return torch.empty(values, device=device)
+        if self._kept is None or self._kept.numel() < values:
+            self._kept = torch.empty(values)
+        return self._kept[:values]
+
+
 class Fit:
     """Makes blobs that have room, about as good as the room allows.
 
