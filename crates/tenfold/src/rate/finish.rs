@@ -70,7 +70,7 @@ impl Job<'_> {
         for round in 0..rounds {
             let full = self.encode_all(&plan, target)?;
             let off = full.got / want - 1.0;
-            let small = full.blob.is_some();
+            let small = self.view.len() < WRITE_BELOW;
             // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
             let stuck = round >= 4 && bracket.width().is_some_and(|w| w < 0.002);
             let keeps = matches!(target, Target::Mse(mse) if full.error <= mse * self.scan.finite as f64);
@@ -82,6 +82,10 @@ impl Job<'_> {
                 // Small blobs are cheap to make again, and what they leave unused counts.
                 Target::Cap(_) if small => {
                     off <= 0.0 && (off > if round < 6 { -0.0015 } else { -0.006 } || stuck)
+                }
+                // A blob that is there is what it is. To make it again takes as long as it took, and gains next to nothing.
+                Target::Cap(cap) if full.blob.is_some() => {
+                    full.got <= cap as f64 && (off > if round == 0 { -0.012 } else { -0.02 } || stuck)
                 }
                 Target::Cap(_) => off <= 0.0005 && (off > -0.006 || stuck),
                 // No coarser step helps where nothing is left.
@@ -181,7 +185,7 @@ impl Job<'_> {
 
     /// Quantises everything and tells how large it is or how good.
     pub(super) fn encode_all(&self, plan: &Plan, target: Target) -> Result<Full> {
-        if self.options.effort == Effort::Fast && self.view.len() >= STREAM_FROM && !plan.measure {
+        if self.streams() && !plan.measure {
             return self.encode_stream(plan);
         }
         let tiles = self.quantise(plan)?;
@@ -200,6 +204,11 @@ impl Job<'_> {
             _ => {}
         }
         Ok(full)
+    }
+
+    /// Whether tiles are coded as soon as they are quantised.
+    pub(super) fn streams(&self) -> bool {
+        self.options.effort == Effort::Fast && self.view.len() >= STREAM_FROM
     }
 
     /// Encodes tile by tile with tables from the sample: nothing is kept between quantising and coding,

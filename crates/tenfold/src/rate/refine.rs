@@ -69,6 +69,8 @@ impl Job<'_> {
             }
             // Small blobs are written to learn their size, the others have it predicted.
             Target::Cap(cap) if self.view.len() < WRITE_BELOW => cap as f64,
+            // Below the cap by about as much as a sample is off: few are made twice.
+            Target::Cap(cap) if self.streams() => cap as f64 * 0.9965,
             Target::Cap(cap) => (cap as f64 * 0.999 - 2.0).max(1.0),
             Target::Mse(mse) => 1.0 / (mse * 0.995),
             _ => 0.0,

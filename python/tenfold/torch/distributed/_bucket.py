@@ -50,14 +50,13 @@ class BucketCodec:
             slot: bytes, as many as :meth:`room` says.
             key: names what comes again at each step of a training, as of :meth:`Fit.blob`.
         """
-        count, flat = values.numel(), values.reshape(-1)
+        count = values.numel()
         groups = self._filled.of(_groups(count) * GROUP, values.device).view(-1, GROUP)
-        whole = count // GROUP * GROUP
-        body = flat[:whole].view(-1, GROUP)
+        body, end = _cut(values.reshape(-1))
         if values.dtype != torch.float32:
             body = groups[: len(body)].copy_(body)
         ends = groups[len(body) :]
-        ends.zero_().view(-1)[: count - whole] = flat[whole:]
+        ends.zero_().view(-1)[: end.numel()] = end
         at = _blob_at(count)
         units = _measure(torch.cat([_sizes(body), _sizes(ends)]), slot)
         slot[HEADER : HEADER + len(units)] = units
@@ -66,22 +65,57 @@ class BucketCodec:
         ends.div_(scales[len(body) :])
         put(slot, at, self._fit.blob(groups.view(-1), slot.numel() - at, key))
 
-    def read(self, slot: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Decodes a slot into a tensor of as many values as it was made of."""
+    def read(
+        self, slot: torch.Tensor, out: torch.Tensor, *, share: float = 1.0, owed: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Decodes a slot into a tensor of as many values as it was made of.
+
+        Args:
+            slot: what :meth:`fill` made, here or on another rank.
+            out: where to; it is returned.
+            share: factor of all values.
+            owed: the values that the slot was made of, if it is this rank's own: what of them is not in the slot stays there.
+        """
         count, at = out.numel(), _blob_at(out.numel())
         blob = taken(slot, at)
         if blob is None:
+            if owed is not None:
+                owed.zero_()
             return out.fill_(torch.nan)
         groups = self._read.of(_groups(count) * GROUP, out.device).view(-1, GROUP)
         decode(blob, out=groups.view(-1), threads=self._threads)
         scales = _scales(slot, len(groups))
-        whole = count // GROUP
+        if owed is not None:
+            _take(owed, groups, scales)
+        scales *= share
         if out.dtype != torch.float32 or not out.is_contiguous():
             return out.copy_(groups.mul_(scales).view(-1)[:count].view_as(out))
-        flat = out.view(-1)
-        torch.mul(groups[:whole], scales[:whole], out=flat[: whole * GROUP].view(-1, GROUP))
-        flat[whole * GROUP :] = groups[whole:].mul_(scales[whole:]).view(-1)[: count - whole * GROUP]
+        body, end = _cut(out)
+        torch.mul(groups[: len(body)], scales[: len(body)], out=body)
+        end.copy_((groups[len(body) :] * scales[len(body) :]).view(-1)[: end.numel()])
         return out
+
+
+def _take(owed: torch.Tensor, groups: torch.Tensor, scales: torch.Tensor) -> None:
+    """Takes what was sent off what was to be sent; nothing is left where that is no number."""
+    body, end = _cut(owed)
+    body.addcmul_(groups[: len(body)], scales[: len(body)], value=-1)
+    end.sub_((groups[len(body) :] * scales[len(body) :]).view(-1)[: end.numel()])
+    no_others(owed)
+
+
+def no_others(values: torch.Tensor) -> None:
+    """Makes zeros of what is no number."""
+    # A sum is quicker than looking at each, where it is at hand without waiting for a device.
+    if values.is_cuda or not bool(values.sum().isfinite()):
+        torch.nan_to_num_(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _cut(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole groups as rows, and the values behind them."""
+    flat = values.view(-1)
+    whole = flat.numel() // GROUP * GROUP
+    return flat[:whole].view(-1, GROUP), flat[whole:]
 
 
 def _sizes(groups: torch.Tensor) -> torch.Tensor:

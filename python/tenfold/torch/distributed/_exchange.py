@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from ..._errors import ArgumentError
-from ._bucket import GROUP, BucketCodec
+from ._bucket import GROUP, BucketCodec, no_others
 from ._feedback import Residuals, pieces
 from ._slot import LEAST, Scratch, empty_slot
 
@@ -38,7 +38,7 @@ class Exchange:
         self.residuals = Residuals()
         # What this rank owes to all: averages of its part are rounded too.
         self.owed = Residuals()
-        self._total, self._one, self._sent = Scratch(), Scratch(), Scratch()
+        self._total, self._one = Scratch(), Scratch()
         self.sent = 0
         self.raw = 0
 
@@ -76,25 +76,19 @@ class Exchange:
 
     def _gathered(self, slots: torch.Tensor, wanted: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         """Averages all ranks' slots into gradients; what this rank did not send of what it wanted to, stays there."""
-        sent = self._sent.of(wanted.numel(), wanted.device) if self.feedback else None
-        total = self._mean(slots, wanted.numel(), sent)
-        if sent is not None:
-            settle(wanted, sent)
-        return gradients.copy_(total)
+        out = gradients if gradients.dtype == torch.float32 else self._total.of(gradients.numel(), gradients.device)
+        self._mean(slots, out, wanted if self.feedback else None)
+        return gradients if out is gradients else gradients.copy_(out)
 
-    def _mean(self, slots: torch.Tensor, values: int, sent: torch.Tensor | None) -> torch.Tensor:
-        """The average of all slots, added in the order of ranks; `sent`, where it is wanted, becomes this rank's own."""
-        total, one = self._total.of(values, slots.device), self._one.of(values, slots.device)
+    def _mean(self, slots: torch.Tensor, out: torch.Tensor, owed: torch.Tensor | None = None) -> torch.Tensor:
+        """The average of all slots, added in the order of ranks; of what is owed, that which this rank sent is taken off."""
+        one = self._one.of(out.numel(), out.device)
         for rank, slot in enumerate(slots.chunk(self.world)):
-            if sent is not None and rank == self.rank:
-                part = self.codec.read(slot, sent)
-            else:
-                part = self.codec.read(slot, total if rank == 0 else one)
+            mine = owed if rank == self.rank else None
+            part = self.codec.read(slot, out if rank == 0 else one, share=1 / self.world, owed=mine)
             if rank > 0:
-                total += part
-            elif part is not total:
-                total.copy_(part)
-        return total.div_(self.world)
+                out += part
+        return out
 
     def _scattered(self, values: torch.Tensor, sent: torch.Tensor | None, key: str) -> torch.Tensor:
         sizes = cut(values.numel(), self.world)
@@ -108,7 +102,7 @@ class Exchange:
                 self.codec.read(slot, span)
         slots = torch.empty(self.world * room, dtype=torch.uint8, device=values.device)
         dist.all_to_all_single(slots, out, [room] * self.world, rooms, group=self.group)
-        average = self._mean(slots, mine, None)
+        average = self._mean(slots, torch.empty(mine, device=values.device))
         if sent is not None:
             # The part has no name of its own: it is this rank's share of these parameters.
             average = self.owed.of([key], [mine], values.device).add_(average)
@@ -127,10 +121,7 @@ class Exchange:
 
 def settle(wanted: torch.Tensor, sent: torch.Tensor) -> None:
     """Leaves of what was wanted that which was not sent; nothing where that is no number."""
-    wanted.sub_(sent)
-    # A sum is quicker than looking at each, where it is at hand without waiting for a device.
-    if wanted.is_cuda or not bool(wanted.sum().isfinite()):
-        torch.nan_to_num_(wanted, nan=0.0, posinf=0.0, neginf=0.0)
+    no_others(wanted.sub_(sent))
 
 
 def _waited(work: Any, tensor: torch.Tensor) -> torch.Tensor:
