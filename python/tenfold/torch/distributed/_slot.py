@@ -94,9 +94,10 @@ class Fit:
             return self.first_of(values, [{"max_bytes": room}])
         for _ in range(_TRIES if key in self._steps else 0):
             blob = encode_with(values, self._options(step=self._steps[key]))
-            # Twice the step is about a bit less for each value.
-            used = blob.numel() + room * _SPARE
-            self._steps[key] *= 2 ** min(max((used - room) * 8 / values.numel(), -1.0), 1.0)
+            # Twice the step is about a bit less for each value, and more where zeros take over.
+            used, bits = blob.numel() + room * _SPARE, 8 / values.numel()
+            slope = min(max(1.2 / (room * bits), 1.0), 2.5)
+            self._steps[key] *= 2 ** min(max((used - room) * bits / slope, -1.0), 1.0)
             # Much less is no good either: where all values are alike, a little too large a step sends nothing.
             if _LEAST_USED * room <= blob.numel() <= room:
                 return blob
