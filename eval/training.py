@@ -39,7 +39,7 @@ def evaluate(args: argparse.Namespace) -> int:
 def jobs(args: argparse.Namespace) -> list[Job]:
     """Schemes by name. Peers have the volume of one of tenfold's rates where theirs can be chosen."""
     n = args.workers
-    how = {"effort": args.effort, "threads": args.threads}
+    how = {"effort": args.effort, "threads": args.threads, "bucket": args.bucket}
     made: list[Job] = [(PLAIN, Uncompressed)]
     for bits in args.bits:
         for feedback in (False, True):

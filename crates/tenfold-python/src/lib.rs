@@ -28,7 +28,8 @@ mod _native {
     use super::bench::{time_decode, time_encode};
     #[pymodule_export]
     use super::codec::{
-        BlobInfo, EncodeOptions, decode_into, encode, encode_into, inspect, layers_header, max_encoded_len, verify,
+        BlobInfo, EncodeOptions, decode_into, encode, encode_into, inspect, layers_header, max_encoded_len,
+        verify,
     };
     #[pymodule_export]
     use super::command::main;

@@ -13,8 +13,8 @@ from tenfold.torch.distributed._feedback import Residuals
 from tenfold.torch.distributed._slot import LEAST, empty_slot
 
 Gradients = dict[str, torch.Tensor]
-BUCKET = 25 << 20
-"""Bytes of a bucket of DistributedDataParallel."""
+BUCKET = 25
+"""Mebibytes of a bucket of DistributedDataParallel, unless it is told otherwise."""
 
 
 class Exchange(ABC):
@@ -49,14 +49,17 @@ class Uncompressed(Exchange):
 class Tenfold(Exchange):
     """What `tenfold.torch.distributed` does with an exchange by gather, bucket by bucket."""
 
-    def __init__(self, workers: int, bits: float, *, feedback: bool, effort: str = "fast", threads: int = 0) -> None:
+    def __init__(
+        self, workers: int, bits: float, *, feedback: bool, effort: str = "fast", threads: int = 0, bucket: float = BUCKET
+    ) -> None:
         super().__init__()
+        self._bucket = bucket
         self._codec = BucketCodec(bits, effort, threads)
         self._residuals = [Residuals() for _ in range(workers)] if feedback else None
 
     def _average(self, workers: Sequence[Gradients]) -> Gradients:
         done: Gradients = {}
-        for names in buckets(workers[0]):
+        for names in buckets(workers[0], self._bucket):
             sizes = [workers[0][name].numel() for name in names]
             total = None
             for index, worker in enumerate(workers):
@@ -83,14 +86,14 @@ class Tenfold(Exchange):
         return sent
 
 
-def buckets(gradients: Gradients) -> list[list[str]]:
+def buckets(gradients: Gradients, most: float = BUCKET) -> list[list[str]]:
     """Names as DistributedDataParallel puts them together: from the last layer on."""
     found: list[list[str]] = [[]]
     size = 0
     for name in reversed(gradients):
         found[-1].append(name)
         size += gradients[name].nbytes
-        if size >= BUCKET:
+        if size >= most * (1 << 20):
             found.append([])
             size = 0
     return [names for names in found if names]

@@ -86,7 +86,9 @@ def gpt(shape: Shape, seed: int) -> nn.Sequential:
         if parameter.dim() == 2:
             # What is added to the stream is added once a layer and twice: it starts smaller.
             deep = name.endswith(("out.weight", "down.weight"))
-            nn.init.normal_(parameter, std=0.02 / ((2 * shape.layers) ** 0.5 if deep else 1))
+            # A stream that starts small is turned over by what the first steps add to it, and long models take many to recover.
+            size = 0.5 if name.startswith("0.") else 0.02
+            nn.init.normal_(parameter, std=size / ((2 * shape.layers) ** 0.5 if deep else 1))
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
     return model

@@ -21,6 +21,8 @@ class Schedule:
     batch: int
     workers: int
     rate: float = 1e-3
+    warmup: float = 0.05
+    """Share of the steps in which the rate rises."""
     betas: tuple[float, float] = (0.9, 0.95)
     decay: float = 0.1
     judged: int = 64
@@ -30,8 +32,8 @@ class Schedule:
     seed: int = 1
 
     def rate_at(self, step: int) -> float:
-        """Up for a twentieth of the steps, then down along a cosine to a tenth."""
-        rise = max(self.steps // 20, 1)
+        """Up for some of the steps, then down along a cosine to a tenth."""
+        rise = max(int(self.steps * self.warmup), 1)
         if step < rise:
             return self.rate * (step + 1) / rise
         done = (step - rise) / max(self.steps - rise, 1)

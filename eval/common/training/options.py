@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from common import options
+from common.training.exchanges import BUCKET
 from common.training.gpt import SHAPES
 
 
@@ -21,6 +22,8 @@ def parsed(about: str | None, rates: Sequence[float], workers: str) -> argparse.
     parser.add_argument("--batch", type=int, default=8, help="contexts of each of these in a step")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate at its highest")
+    parser.add_argument("--warmup", type=float, default=0.05, help="share of the steps in which that rate is reached")
+    parser.add_argument("--bucket", type=float, default=BUCKET, metavar="MIB", help="size of a bucket of gradients")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--effort", default="fast", choices=["fast", "balanced", "best"])

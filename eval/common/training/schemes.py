@@ -32,11 +32,11 @@ def measured(
         train: trains with a scheme.
     """
     shape = SHAPES[args.shape]
-    schedule = Schedule(args.steps, args.batch, args.workers, args.rate, seed=args.seed)
+    schedule = Schedule(args.steps, args.batch, args.workers, args.rate, args.warmup, seed=args.seed)
     texts = ", ".join(path.name for path in args.text)
     about = (
-        f"GPT over bytes, {shape.name}; {workers} × {args.batch} contexts, {args.steps} steps of AdamW at {args.rate:g}; "
-        f"{texts}; effort {args.effort}, seed {args.seed}"
+        f"GPT over bytes, {shape.name}; {workers} × {args.batch} contexts, {args.steps} steps of AdamW at {args.rate:g}, "
+        f"warmed up in {args.warmup:.0%}; {texts}; buckets of {args.bucket:g} MiB, effort {args.effort}, seed {args.seed}"
     )
     kept = report.Report(args.out / f"{kind}-{args.shape}.json", about, fresh=args.fresh)
     text = Text(args.text, args.device)

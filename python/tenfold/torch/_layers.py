@@ -80,7 +80,7 @@ def joined(layers: Sequence[torch.Tensor], dtype: torch.dtype, shape: Sequence[i
 def parts(blob: torch.Tensor, info: _native.BlobInfo) -> list[torch.Tensor]:
     """Copies of the layers of a blob, each at an address that a device reads from; the blob has them all."""
     flat = blob.reshape(-1)[info.header_bytes : info.blob_bytes]
-    return [part.clone() for part in flat.split(info.layers)]
+    return [part.clone() for part in torch.split(flat, info.layers)]
 
 
 def check(info: _native.BlobInfo, layer: _native.BlobInfo, length: int) -> None:

@@ -120,7 +120,8 @@ def _cut(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _sizes(groups: torch.Tensor) -> torch.Tensor:
     """Root of the mean square of each group."""
-    return torch.linalg.vector_norm(groups, dim=1) / GROUP**0.5
+    sizes: torch.Tensor = torch.linalg.vector_norm(groups, dim=1) / GROUP**0.5
+    return sizes
 
 
 def _measure(sizes: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
