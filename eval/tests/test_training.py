@@ -72,7 +72,7 @@ def test_buckets_start_at_the_last_layer() -> None:
 def test_a_run(tmp_path, capsys) -> None:
     args = argparse.Namespace(
         text=[DATA / "wikitext2_test_start.txt", DATA / "wikitext2_valid_start.txt"], shape="tiny", workers=2, batch=4, steps=40,
-        rate=1e-3, seed=1, device="cpu", effort="fast", only=["uncompressed", "2.6", "1.4", "RTN 2", "1-bit"], bits=(2.6, 1.4),
+        rate=1e-3, warmup=0.05, bucket=25, seed=1, device="cpu", effort="fast", only=["uncompressed", "2.6", "1.4", "RTN 2", "1-bit"], bits=(2.6, 1.4),
         threads=1, out=tmp_path, fresh=False,
     )  # fmt: skip
     torch.set_num_threads(1)

@@ -77,7 +77,7 @@ def _train(
 @pytest.mark.parametrize("exchange", ["gather", "scatter"])
 def test_training_goes_on_as_without(ranks: Ranks, exchange: str) -> None:
     plain = ranks(_train, 60, None)
-    ours = ranks(_train, 60, {"bits": 2.6, "exchange": exchange})
+    ours = ranks(_train, 60, {"bits": 2.6, "exchange": exchange, "error_feedback": True})
     sent, raw = ours[0]["sent"]
     assert sent / raw < 0.25
     # All ranks have the same weights, to the last bit.
@@ -105,7 +105,7 @@ def test_gradients_that_are_accumulated_are_sent_once(ranks: Ranks) -> None:
 
 def _in_bf16(rank: int) -> tuple[float, float, torch.dtype]:
     model = DistributedDataParallel(_layers().to(torch.bfloat16), bucket_cap_mb=0.2, gradient_as_bucket_view=True)
-    hook = td.register(model, bits=2.6, threads=1)
+    hook = td.register(model, bits=2.6, error_feedback=True, threads=1)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for x, y in _batches(rank, 30):
@@ -150,7 +150,7 @@ class _Sometimes(torch.nn.Module):
 
 def _nan(rank: int) -> list[tuple[bool, bool]]:
     model = _model()
-    hook = td.register(model, bits=2.6, threads=1)
+    hook = td.register(model, bits=2.6, error_feedback=True, threads=1)
     x = torch.randn(8, 64)
     if rank == 1:
         x[0, 0] = torch.nan
@@ -198,7 +198,7 @@ def test_ranks_that_disagree_are_told(ranks: Ranks) -> None:
 
 
 def _resume(rank: int, state: list[dict[str, Any]]) -> int:
-    hook = td.register(_model(), bits=2.6, threads=1)
+    hook = td.register(_model(), bits=2.6, error_feedback=True, threads=1)
     hook.load_state_dict(state[rank])
     again = hook.state_dict()
     assert again["residuals"].keys() == state[rank]["residuals"].keys()
@@ -211,7 +211,7 @@ def _resume(rank: int, state: list[dict[str, Any]]) -> int:
 
 
 def test_residuals_go_through_a_checkpoint(ranks: Ranks) -> None:
-    states = [r["state"] for r in ranks(_train, 3, {"bits": 2.6})]
+    states = [r["state"] for r in ranks(_train, 3, {"bits": 2.6, "error_feedback": True})]
     assert all(n > 0 for n in ranks(_resume, states))
 
 
