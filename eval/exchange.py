@@ -38,11 +38,13 @@ def main() -> int:
     parser.add_argument("--shape", choices=SHAPES, default="25m")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--effort", default="fast", choices=["fast", "balanced", "best"])
+    parser.add_argument("--feedback", action="store_true", help="with error feedback, which costs passes over gradients")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     args = options.parsed(parser)
     if args.rank is not None:
         return measure(args)
     about = f"GPT over bytes, {SHAPES[args.shape].name}; two ranks of gloo, {args.rounds} rounds, effort {args.effort}"
+    about += ", error feedback" if args.feedback else ""
     kept = report.Report(args.out / "exchange.json", about, fresh=args.fresh)
     for rate in tqdm(args.link, unit="link", disable=None):
         kept.measure({"megabits": rate}, lambda: over(rate))
@@ -71,7 +73,7 @@ def measure(args: argparse.Namespace) -> int:
     dist.init_process_group("gloo", init_method=at, rank=args.rank, world_size=2)
     parts = gradients(args)
     group = dist.group.WORLD
-    how = {"exchange": "gather", "feedback": True, "effort": args.effort, "threads": threads}
+    how = {"exchange": "gather", "feedback": args.feedback, "effort": args.effort, "threads": threads}
     ours = {bits: Exchange(group, bits=bits, **how) for bits in args.bits}
     times: dict[str, list[float]] = {}
     for _ in range(args.rounds + 1):
