@@ -56,12 +56,12 @@ fn encode_in<R: Working>(view: &TensorView<'_>, options: &EncodeOptions, workers
     }
 
     // 4. The blob around them.
-    let head = head_of(view.dtype(), view.shape(), layers.len());
+    let head = head_of(view.dtype(), view.shape(), view.len(), layers.len());
     assemble(&head, layers.into_iter().map(Sealed::new).collect(), workers)
 }
 
-fn head_of(dtype: Dtype, shape: &[usize], layers: usize) -> Head {
-    let params = Codec::Layers(Params::new(layers, shape.iter().product()));
+fn head_of(dtype: Dtype, shape: &[usize], values: usize, layers: usize) -> Head {
+    let params = Codec::Layers(Params::new(layers, values));
     Head { dtype, shape: shape.to_vec(), steps: Vec::new(), params }
 }
 
@@ -72,9 +72,12 @@ pub(crate) fn header(dtype: Dtype, shape: &[usize], layers: &[&[u8]]) -> Result<
         return Err(Error::InvalidArgument(format!("{count} layers of a tensor of {dtype}")));
     }
     let limits = Limits { max_bytes: u64::MAX, max_dims: usize::MAX };
-    layers.iter().try_for_each(|layer| check(layer, dtype, shape, &limits).map(|_| ()))?;
+    let mut values = 0;
+    for layer in layers {
+        values = check(layer, dtype, shape, &limits)?.values;
+    }
     let sealed: Vec<_> = layers.iter().map(|layer| (layer.len(), crc32fast::hash(layer))).collect();
-    write(&head_of(dtype, shape, layers.len()), sealed.into_iter())
+    write(&head_of(dtype, shape, values, layers.len()), sealed.into_iter())
 }
 
 /// Options of each layer of a tensor, the first one's first.
