@@ -186,7 +186,8 @@ def _from_device(
     info = _cuda.inspect(blob)
     own = dtype_of(info.dtype)
     final = dtype or own
-    if info.layers and info.blob_bytes <= blob.numel():
+    # What is too short or too long is refused by the CPU.
+    if info.layers and info.blob_bytes == blob.numel():
         return _add_layers(blob, info, limits, layers).to(final)
     if not _cuda.undoes(info):
         return _from_host(host_blob(blob.cpu()), blob.device, None, dtype, limits, 0, layers)

@@ -131,7 +131,7 @@ def register(
         exchange: ``"gather"``: each rank's bytes go to all. ``"scatter"``: each rank averages a part of the bucket and sends that
             on, which takes less of the link where there are more than two ranks, and rounds twice.
         error_feedback: whether what rounding leaves is added to the next step's gradients; it takes four bytes a parameter.
-            Plain SGD needs it; Adam and its like train better without.
+            Plain SGD needs it at low rates; AdamW was better off without, see docs/eval.md.
         effort: ``"fast"``, ``"balanced"`` or ``"best"``.
         threads: worker threads of the CPU; 0 takes all cores.
 

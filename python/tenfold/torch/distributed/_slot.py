@@ -53,7 +53,7 @@ def taken(slot: torch.Tensor, at: int) -> torch.Tensor | None:
 
 
 class Scratch:
-    """Memory that is used again at each step. Fresh memory of the CPU costs as much as a pass over it; devices have a pool of it."""
+    """Memory that is used again at each step: the system clears fresh pages of the CPU first. Devices have a pool of it."""
 
     def __init__(self) -> None:
         self._kept: torch.Tensor | None = None
