@@ -15,7 +15,7 @@ import sys
 import zlib
 
 from basics import Bits, Reader, Refused, corrupt, f32, require, to_element, up
-from steps import Steps
+from transforms import Transforms
 
 MAX_BYTES = 64 << 30
 MAX_DIMS = 16
@@ -151,23 +151,23 @@ def decode(blob, layer=False):
     require(n * size < 1 << 63, "size overflows")
     if n * size > MAX_BYTES:
         raise Refused("limit", "bytes")
-    steps = Steps(r, codec, DTYPES[dtype], n, shape)
+    transforms = Transforms(r, codec, DTYPES[dtype], n, shape)
     if codec == 4:
         return layers(blob, r, header_len, dtype, shape)
     if codec not in (1, 2):
         raise Refused("unsupported", f"codec {codec}")
-    # Behind steps, levels are those of a tensor of working values.
-    n, coded = steps.rows * steps.cols, shape[:-1] + [steps.cols] if shape else shape
-    known = steps.scales if steps.ends_in_basis else None
-    params = (Planes if codec == 1 else Levels)(r, DTYPES[steps.worked or dtype], n, coded, known)
-    params.worked = steps.worked
+    # Behind transforms, levels are those of a tensor of working values.
+    n, coded = transforms.rows * transforms.cols, shape[:-1] + [transforms.cols] if shape else shape
+    known = transforms.scales if transforms.ends_in_basis else None
+    params = (Planes if codec == 1 else Levels)(r, DTYPES[transforms.worked or dtype], n, coded, known)
+    params.worked = transforms.worked
     tiles = -(-n // params.tile_values)
     out = []
     for i, tile in enumerate(read_tiles(blob, r, header_len, tiles)):
         start = i * params.tile_values
         out.append(params.tile(Reader(tile), start, min(params.tile_values, n - start)))
     name = "planes" if codec == 1 else "levels"
-    seen = params.seen | steps.seen | {f"{name} {DTYPES[dtype][0]}", f"{name} dims {dims}", f"{name} lanes {params.lanes}"}
+    seen = params.seen | transforms.seen | {f"{name} {DTYPES[dtype][0]}", f"{name} dims {dims}", f"{name} lanes {params.lanes}"}
     seen.add(f"{name} several tiles" if tiles > 1 else f"{name} one tile")
     if n == 0:
         seen.add(f"{name} empty")
@@ -175,8 +175,8 @@ def decode(blob, layer=False):
         seen.add(f"{name} short last tile")
     if tiles and n - (tiles - 1) * params.tile_values < params.lanes:
         seen.add(f"{name} fewer values than lanes")
-    data = steps.undo(b"".join(out))
-    if steps.worked and "exact finite" in seen:
+    data = transforms.undo(b"".join(out))
+    if transforms.worked and "exact finite" in seen:
         seen.add("exact working value")
     return DTYPES[dtype][0], shape, data, seen | kinds_of_elements(name, dtype, data)
 
@@ -265,9 +265,9 @@ class Codec:
     """What both codecs begin their parameters with."""
 
     def geometry(self, r):
-        log, steps = r.u8(), r.varint()
-        require(log <= 5 and steps > 0 and steps << log <= 1 << 22, "geometry")
-        self.lanes, self.tile_values = 1 << log, steps << log
+        log, ticks = r.u8(), r.varint()
+        require(log <= 5 and ticks > 0 and ticks << log <= 1 << 22, "geometry")
+        self.lanes, self.tile_values = 1 << log, ticks << log
 
 
 class Planes(Codec):

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tenfold::prepare::{Axis, Step, Weights};
+use tenfold::prepare::{Axis, Transform, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal, TensorView};
 use tenfold_archive::{CompressOptions, Silent};
 
@@ -56,11 +56,11 @@ fn blobs() -> Vec<Vec<u8>> {
                 // Some goals do not go with some tensors.
                 out.extend(tenfold::encode(&view, &options).ok());
                 let weights =
-                    |axis, n: usize| Step::Weights(Weights::new(axis, (0..n).map(|j| j as i8).collect()));
+                    |axis, n: usize| Transform::Weights(Weights::new(axis, (0..n).map(|j| j as i8).collect()));
                 let layers = options.clone().with_residual(Goal::RoundToNearest { bits: 8 });
                 out.extend(tenfold::encode(&view, &layers).ok());
-                let steps = vec![weights(Axis::Columns, view.cols()), weights(Axis::Rows, view.rows())];
-                out.extend(tenfold::encode(&view, &options.with_steps(steps)).ok());
+                let transforms = vec![weights(Axis::Columns, view.cols()), weights(Axis::Rows, view.rows())];
+                out.extend(tenfold::encode(&view, &options.with_transforms(transforms)).ok());
             }
         }
     }

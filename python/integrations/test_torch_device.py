@@ -94,7 +94,7 @@ def test_blobs_with_steps_decode_as_on_the_cpu(device: torch.device, dtype: torc
     x = values_of(dtype, 64, 96)
     blob = on_host(x, bits=3, **how)
     expected = decoded_on_host(blob, x).to(device)
-    assert tenfold.inspect(blob).steps
+    assert tenfold.inspect(blob).transforms
     for found in (
         tenfold.torch.decode(on(device, blob)),
         tenfold.torch.decode(blob, device=_stated(device)),
@@ -136,13 +136,13 @@ def test_steps_are_encoded_on_the_device(device: torch.device) -> None:
         blob = tenfold.torch.encode(x.to(device), step=0.05, effort="fast", **how)
         assert blob.device == device
         info = tenfold.inspect(blob.cpu().numpy())
-        assert list(info.steps) == steps
+        assert list(info.transforms) == steps
         there = tenfold.torch.decode(blob.cpu())
         here = tenfold.torch.decode(on_host(x, step=0.05, effort="fast", **how))
         error = [float((x - y).square().mean()) for y in (there, here)]
         assert error[0] <= error[1] * 1.2
     exact = tenfold.torch.encode(x.to(device), lossless=True, prepare="hadamard")
-    assert not tenfold.inspect(exact.cpu().numpy()).steps
+    assert not tenfold.inspect(exact.cpu().numpy()).transforms
     with pytest.raises(tenfold.ArgumentError, match="look at the tensor"):
         tenfold.torch.encode(x.to(device), bits=3, prepare="auto")
     x[3, 3] = torch.nan

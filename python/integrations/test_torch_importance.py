@@ -59,7 +59,7 @@ def test_a_folder_compressed_with_it_loads(tmp_path: Path, keep: bool):
     small = compress(source, tmp_path / "small", "--bits", "6", "--importance", str(tmp_path / "channels.safetensors"))
     with tenfold.open(small) as archive:
         blobs = {name: archive.info(name).blob for name in archive}
-    weighted = {name for name, blob in blobs.items() if blob and blob.steps == ["column weights"]}
+    weighted = {name for name, blob in blobs.items() if blob and blob.transforms == ["column weights"]}
     assert weighted == set(seen.vectors())
     edit_config(small, {"keep_compressed": keep})
     again = AutoModelForCausalLM.from_pretrained(small)

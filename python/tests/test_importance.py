@@ -34,8 +34,8 @@ def test_columns_that_count_more_are_off_by_less():
         assert 60 < low / high < 160
         assert abs(len(blob) * 8 / x.size / 3 - 1) < 0.01
     info = tenfold.inspect(blob)
-    assert info.steps == ["column weights"] and "column weights" in repr(info)
-    assert tenfold.inspect(tenfold.encode(x, bits=3)).steps == []
+    assert info.transforms == ["column weights"] and "column weights" in repr(info)
+    assert tenfold.inspect(tenfold.encode(x, bits=3)).transforms == []
 
 
 def test_a_codec_keeps_it():
@@ -53,7 +53,7 @@ def test_odd_values_and_rows_come_back():
     assert np.isnan(back[3, 5]) and back[200, 60] == -np.inf
     assert np.array_equal(np.isfinite(back), np.isfinite(x))
     assert np.array_equal(tenfold.decode(blob, rows=slice(190, 210)), back[190:210], equal_nan=True)
-    assert tenfold.inspect(blob).steps == ["kept elements", "column weights"]
+    assert tenfold.inspect(blob).transforms == ["kept elements", "column weights"]
 
 
 @pytest.mark.parametrize("alloc", ["equal", "step", "ramp=0.2"])

@@ -42,7 +42,7 @@ pub struct TensorRow {
     pub classes: Option<u32>,
     /// What was done to the values before they were coded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<&'static str>,
+    pub transforms: Vec<&'static str>,
     /// Bytes of each layer, where the blob has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<u64>,
@@ -67,7 +67,7 @@ impl TensorRow {
             step: None,
             states: None,
             classes: None,
-            steps: Vec::new(),
+            transforms: Vec::new(),
             layers: Vec::new(),
             tiles: None,
         }
@@ -86,7 +86,7 @@ impl TensorRow {
         self.step = info.step;
         self.states = info.states;
         self.classes = info.classes;
-        self.steps = info.steps.iter().map(tenfold::prepare::Step::name).collect();
+        self.transforms = info.transforms.iter().map(tenfold::prepare::Transform::name).collect();
         self.layers = info.layers.clone();
         self.tiles = Some(info.tiles);
         self

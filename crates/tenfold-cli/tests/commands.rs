@@ -214,7 +214,7 @@ fn importance_reaches_the_blobs_and_mistakes_are_named() {
         report["tensors"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
     for tensor in report["tensors"].as_array().unwrap() {
         let weighted = vectors.iter().any(|v| v.0 == tensor["name"]);
-        assert_eq!(tensor["steps"] == serde_json::json!(["column weights"]), weighted, "{names:?}");
+        assert_eq!(tensor["transforms"] == serde_json::json!(["column weights"]), weighted, "{names:?}");
     }
     let bits = report["compressed"]["bits_per_value"].as_f64().unwrap();
     assert!((bits / 4.0 - 1.0).abs() < 0.02, "{bits}");

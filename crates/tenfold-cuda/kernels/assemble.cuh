@@ -107,9 +107,9 @@ template <class S> DEVICE void writer_start(Writer &w, u32 codec, u32 dtype, u32
     for (u32 i = 0; i < dims; ++i) writer_varint(w, shape[i]);
 }
 
-DEVICE void writer_geometry(Writer &w, u32 lanes, u64 steps) {
+DEVICE void writer_geometry(Writer &w, u32 lanes, u64 ticks) {
     writer_byte(w, 31 - (u32)__clz((int)lanes));
-    writer_varint(w, steps);
+    writer_varint(w, ticks);
 }
 
 // A measured table as bits: its range of ranks, the bits of this lane's eight, those before them, and all.

@@ -33,7 +33,7 @@ static_assert(sizeof(Item) == ITEM_BYTES, "as the launch code has it");
 struct Desc {
     u32 codec, dtype;
     u64 values, header_len;
-    u32 lanes, steps;
+    u32 lanes, ticks;
     u64 tile_values, tiles, directory;
     // The values wanted, and the tiles that hold them.
     u64 first, end, first_tile, end_tile;

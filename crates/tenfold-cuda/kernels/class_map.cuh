@@ -232,7 +232,7 @@ DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_sl
     map.apart = map.units % 4 == 0 ? 4 : map.units % 2 == 0 ? 2 : 1;
     map.starts = d->col_bits ? map.units / map.apart : 1;
     const u64 phases_at = (end + 15) & ~15ull, phases_end = phases_at + ((u64)map.starts * 256 << d->row_bits);
-    const bool even = width % 32 == 0 && d->steps % map.apart == 0 && d->lanes == 32;
+    const bool even = width % 32 == 0 && d->ticks % map.apart == 0 && d->lanes == 32;
     if (even && phases_end <= room) map.kind = MAP_PHASES;
     map.phases = (uint2 *)(memory + phases_at);
 

@@ -7,7 +7,7 @@
 
 #include "blob.cuh"
 #include "header_reader.cuh"
-#include "steps_read.cuh"
+#include "transforms_read.cuh"
 
 OUTLINE u32 header_size_of(u32 dtype) { return size_of(dtype); }
 
@@ -49,14 +49,14 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
     reader_size(r, bytes > max_bytes, STATUS_BYTES, bytes);
     if (r.code) return;
     u64 next = reader_peek(r);
-    const u32 steps_at = reader_take(r, 1);
+    const u32 transforms_at = reader_take(r, 1);
     u64 values = bytes >> (__ffs((i32)size) - 1);
     const bool coordinates = open_basis.rank != 0;
     const bool prepared = r.code == 0 && (coordinates || (next & 0xff) != 0);
     if (prepared) {
-        const StepsRead steps = steps_read(d, fixed, steps_at, r.end, values);
-        r.at = steps.at;
-        reader_detail(r, steps.code != 0, steps.code, steps.detail);
+        const TransformsRead transforms = transforms_read(d, fixed, transforms_at, r.end, values);
+        r.at = transforms.at;
+        reader_detail(r, transforms.code != 0, transforms.code, transforms.detail);
         if (r.code) return;
         next = reader_peek(r) << 8;
         if (coordinates) values = d->values;
@@ -96,7 +96,7 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
         d->dtype = coordinates && dtype != DTYPE_F64 ? DTYPE_F32 : dtype;
         d->values = values;
         d->lanes = 1u << lanes_log;
-        d->steps = (u32)per_lane;
+        d->ticks = (u32)per_lane;
         d->tile_values = per_lane << lanes_log;
         d->tiles = tiles;
         // The directory ends where the checksum starts. Nobody looks there before there is known to be room.

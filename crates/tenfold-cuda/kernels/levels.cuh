@@ -85,12 +85,12 @@ DEVICE u64 levels_first(const Job &job, u64 tile) { return tile * job.tile_value
 DEVICE u32 levels_len(const Job &job, u64 tile) { return (u32)min(job.tile_values, job.values - tile * job.tile_values); }
 
 // Steps that a lane has in a tile of so many values.
-DEVICE u32 levels_steps(u32 values, u32 lanes, u32 lane) {
+DEVICE u32 levels_ticks(u32 values, u32 lanes, u32 lane) {
     return lane < lanes && lane < values ? (values - lane - 1) / lanes + 1 : 0;
 }
 
 // Codes of a tile: four steps of a lane lie together.
-DEVICE u64 levels_codes(const Job &job, u64 tile) { return tile * ((job.steps + 3) / 4) * job.lanes; }
+DEVICE u64 levels_codes(const Job &job, u64 tile) { return tile * ((job.ticks + 3) / 4) * job.lanes; }
 
 // Dtypes as types: kernels are made for each, so that reading an element is an instruction or two.
 template <class T, u32 ID> struct LevelsDtype {

@@ -60,18 +60,18 @@ template <class V, bool WHOLE>
 DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
     if (from <= to) return;
     const u32 lanes = WHOLE ? 32 : a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
-    const u32 steps = levels_steps(len, lanes, lane);
+    const u32 ticks = levels_ticks(len, lanes, lane);
     const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.job, tile) + lane + (u64)(from - 1) * lanes;
     const typename V::E *data = (const typename V::E *)a.job.data + levels_first(a.job, tile) + lane;
-    uint2 next = WHOLE || steps > (from - 1) * 4 ? *codes : make_uint2(0, 0);
+    uint2 next = WHOLE || ticks > (from - 1) * 4 ? *codes : make_uint2(0, 0);
     for (u32 group = from; group-- > to;) {
         const uint2 now = next;
         codes -= lanes;
-        if (group > to && (WHOLE || steps)) next = *codes;
+        if (group > to && (WHOLE || ticks)) next = *codes;
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
             const u32 code = (j & 2 ? now.y : now.x) >> (16 * (j & 1)) & 0xffff, step = group * 4 + j;
-            stream_push(c, s, code, WHOLE || step < steps, [&]() {
+            stream_push(c, s, code, WHOLE || step < ticks, [&]() {
                 return levels_decoded<V>(c.scale, code, data[(u64)step * lanes]).k;
             });
         }
@@ -92,14 +92,14 @@ DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64
     typedef typename V::E E;
     if (from <= to) return;
     const u32 lanes = WHOLE ? 32 : a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
-    const u32 steps = levels_steps(len, lanes, lane);
+    const u32 ticks = levels_ticks(len, lanes, lane);
     const u64 first = levels_first(a.job, tile) + lane;
     const E *data = (const E *)a.job.data + first + (u64)(from - 1) * 4 * lanes;
-    const u32 last = WHOLE ? from * 4 : min(steps, from * 4);
+    const u32 last = WHOLE ? from * 4 : min(ticks, from * 4);
     LevelsPlace place = levels_seek(c.map, first + (u64)(last ? last - 1 : 0) * lanes);
     E next[4];
 #pragma unroll
-    for (u32 j = 0; j < 4; ++j) next[j] = WHOLE || (from - 1) * 4 + j < steps ? data[j * lanes] : (E)0;
+    for (u32 j = 0; j < 4; ++j) next[j] = WHOLE || (from - 1) * 4 + j < ticks ? data[j * lanes] : (E)0;
     u32 any = 0;
     bool left = false;
     for (u32 group = from; group-- > to;) {
@@ -109,11 +109,11 @@ DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64
         for (u32 j = 0; j < 4; ++j) {
             now[j] = next[j];
             // All of them are there: only the last group is short, and lanes without values stay without.
-            if (group > to && (WHOLE || steps)) next[j] = data[j * lanes];
+            if (group > to && (WHOLE || ticks)) next[j] = data[j * lanes];
         }
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
-            const bool active = WHOLE || group * 4 + j < steps;
+            const bool active = WHOLE || group * 4 + j < ticks;
             u32 code = 0;
             i32 k = 0;
             if (active) {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kept.cuh"
-#include "levels_steps.cuh"
+#include "levels_ticks.cuh"
 #include "tiles.cuh"
 #include "weights.cuh"
 

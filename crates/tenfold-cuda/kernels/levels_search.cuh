@@ -47,7 +47,7 @@ template <class V> struct LevelsLane {
     const typename V::E *data;
     // First position in the tensor, distance between its values, and their number.
     u64 first;
-    u32 lanes, steps;
+    u32 lanes, ticks;
     // Those of this warp.
     u32 *decisions;
     // Four codes a pair of words; those of neighbouring lanes lie side by side.
@@ -60,7 +60,7 @@ template <class V> DEVICE LevelsLane<V> search_lane(const LevelsPass &a, u64 til
     LevelsLane<V> l;
     l.first = levels_first(job, tile) + lane;
     l.lanes = job.lanes;
-    l.steps = levels_steps(levels_len(job, tile), job.lanes, lane);
+    l.ticks = levels_ticks(levels_len(job, tile), job.lanes, lane);
     l.data = (const typename V::E *)job.data + l.first;
     l.decisions = (u32 *)(a.decisions + warp * a.warp_decisions);
     l.codes = (uint2 *)a.codes + levels_codes(job, tile) + lane;

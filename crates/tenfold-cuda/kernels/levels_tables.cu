@@ -5,34 +5,34 @@
 #include "fit.cuh"
 #include "levels.cuh"
 
-// Where the lists of scales start in the header, where the scale is, and long steps; in bits.
+// Where the lists of scales start in the header, where the scale is, and long transforms; in bits.
 struct HeaderLists {
-    u64 rows, cols, scale, steps;
+    u64 rows, cols, scale, transforms;
 };
 
 // Steps that are few bytes, with the tensor's own position.
-OUTLINE void header_steps(Writer &w, const Job &job) {
+OUTLINE void header_transforms(Writer &w, const Job &job) {
     const bool own = job.positions.first != nullptr;
     const u64 position = own ? *(const u64 *)job.positions : 0;
-    // No preparation steps.
-    if (job.steps_len == 0) writer_byte(w, 0);
-    for (u32 i = 0; i < job.steps_len; ++i) {
+    // No preparation transforms.
+    if (job.transforms_len == 0) writer_byte(w, 0);
+    for (u32 i = 0; i < job.transforms_len; ++i) {
         const u32 more = own && w.at == 8 * (u64)job.length_at ? varint_more(position) : 0;
         if (own && w.at == 8 * (u64)job.position_at) writer_varint(w, position);
-        else writer_byte(w, job.header_steps[i] + more);
+        else writer_byte(w, job.header_transforms[i] + more);
     }
 }
 
 // Everything before the tables. All lanes of a warp take part, with the same writer; lists are left to others.
 OUTLINE HeaderLists header_front(Writer &w, const Job &job, const Plan *plan) {
     writer_start(w, CODEC_LEVELS, job.header_dtype, job.dims, job.shape);
-    const u64 steps = w.at;
-    if (job.steps_len > FEW_STEPS) writer_take(w, 8 * (u64)job.steps_len);
-    else header_steps(w, job);
+    const u64 transforms = w.at;
+    if (job.transforms_len > FEW_TRANSFORM_BYTES) writer_take(w, 8 * (u64)job.transforms_len);
+    else header_transforms(w, job);
     writer_byte(w, plan->nu);
-    writer_geometry(w, job.lanes, job.steps);
+    writer_geometry(w, job.lanes, job.ticks);
     writer_byte(w, plan->log);
-    HeaderLists lists = {0, 0, w.at, steps};
+    HeaderLists lists = {0, 0, w.at, transforms};
     if (job.dtype == DTYPE_F64) {
         const u64 scale = (u64)__double_as_longlong(plan->scale);
         writer_u32(w, (u32)scale);
@@ -110,7 +110,7 @@ KERNEL(1024) levels_tables(const GRID_CONSTANT LevelsPass a) {
     __syncthreads();
     if (!first) {
         if (over) return;
-        if (a.job.steps_len > FEW_STEPS) header_list(a.header, lists.steps, a.job.header_steps, a.job.steps_len, 8);
+        if (a.job.transforms_len > FEW_TRANSFORM_BYTES) header_list(a.header, lists.transforms, a.job.header_transforms, a.job.transforms_len, 8);
         if (plan->classes == 1) return;
         if (plan->row_bits) header_list(a.header, lists.rows, (const u8 *)plan->row_scale, plan->rows, plan->row_bits);
         if (listed_bits(plan->col_bits)) header_list(a.header, lists.cols, (const u8 *)plan->col_scale, plan->width, plan->col_bits);

@@ -24,7 +24,7 @@ template <class V, u32 NU> DEVICE u32 trellis_forward(const LevelsSearch &c, con
     LevelsPlace place = levels_seek(c.map, l.first);
     const E *data = l.data;
     u32 *decisions = l.decisions;
-    const u32 stride = l.lanes, whole = l.steps / 4;
+    const u32 stride = l.lanes, whole = l.ticks / 4;
     for (u32 group = 0; group < whole; ++group) {
         E x[4];
 #pragma unroll
@@ -37,10 +37,10 @@ template <class V, u32 NU> DEVICE u32 trellis_forward(const LevelsSearch &c, con
         *decisions = word;
         decisions += 32;
     }
-    if (l.steps % 4) {
+    if (l.ticks % 4) {
         u32 word = 0;
-        for (u32 j = 0; j < l.steps % 4; ++j) word = trellis_on<V, NU>(c, metric, place, data[j * stride], word);
-        *decisions = word << (4 - l.steps % 4) * (1 << NU);
+        for (u32 j = 0; j < l.ticks % 4; ++j) word = trellis_on<V, NU>(c, metric, place, data[j * stride], word);
+        *decisions = word << (4 - l.ticks % 4) * (1 << NU);
     }
     return trellis_best<NU>(metric);
 }
@@ -73,18 +73,18 @@ template <class V, u32 NU, u32 MODE>
 DEVICE void trellis_backward(const LevelsSearch &c, const LevelsLane<V> &l, TrellisBack &b) {
     typedef typename V::E E;
     constexpr u32 bits = 1u << NU;
-    if (l.steps == 0) return;
-    b.place = levels_seek(c.map, l.first + (u64)(l.steps - 1) * l.lanes);
-    const u32 stride = l.lanes, whole = l.steps / 4;
+    if (l.ticks == 0) return;
+    b.place = levels_seek(c.map, l.first + (u64)(l.ticks - 1) * l.lanes);
+    const u32 stride = l.lanes, whole = l.ticks / 4;
     const E *data = l.data + (u64)whole * 4 * stride;
     const u32 *decisions = l.decisions + whole * 32;
     uint2 *codes = l.codes + (u64)whole * stride;
-    if (l.steps % 4) {
+    if (l.ticks % 4) {
         const u32 word = *decisions;
         u32 code[2] = {0, 0};
 #pragma unroll
         for (u32 j = 4; j-- > 0;)
-            if (j < l.steps % 4)
+            if (j < l.ticks % 4)
                 code[j / 2] |= trellis_off<V, NU, MODE>(c, b, data[j * stride], word >> (3 - j) * bits) << (16 * (j % 2));
         *codes = make_uint2(code[0], code[1]);
     }

@@ -8,10 +8,10 @@ template <class V, u32 NU> DEVICE u32 wide_forward(const LevelsSearch &c, const 
     float *now = memory, *next = memory + 2 * TRELLIS_PLANE(NU);
     trellis_warp_start<NU>(now);
     const u32 lane = lane_of();
-    for (u32 base = 0; base < l.steps; base += 32) {
-        const u32 mine = base + lane, count = min(l.steps - base, 32u);
+    for (u32 base = 0; base < l.ticks; base += 32) {
+        const u32 mine = base + lane, count = min(l.ticks - base, 32u);
         float cost[4] = {0, 0, 0, 0};
-        if (mine < l.steps) {
+        if (mine < l.ticks) {
             const u64 at = (u64)mine * l.lanes;
             search_branch<V>(c, l.data[at], levels_seek(c.map, l.first + at), cost);
         }
@@ -41,9 +41,9 @@ DEVICE u32 wide_backward(const LevelsSearch &c, const LevelsLane<V> &l, float *m
     u32 *chunk = (u32 *)memory;
     const u32 lane = lane_of();
     u32 flags = 0;
-    for (u32 base = (l.steps + 31) / 32 * 32; base > 0;) {
+    for (u32 base = (l.ticks + 31) / 32 * 32; base > 0;) {
         base -= 32;
-        const u32 count = min(l.steps - base, 32u);
+        const u32 count = min(l.ticks - base, 32u);
         __syncwarp();
         for (u32 i = lane; i < count * words; i += 32) chunk[i] = l.decisions[base * words + i];
         __syncwarp();
@@ -79,7 +79,7 @@ template <class V, u32 NU> DEVICE void wide_lanes(const LevelsPass &a, const Lev
     for (u64 i = warp; i < job.tiles * job.lanes; i += (u64)gridDim.x * warps) {
         const u64 tile = i / job.lanes;
         const LevelsLane<V> l = search_lane<V>(a, tile, (u32)(i % job.lanes));
-        if (l.steps == 0) continue;
+        if (l.ticks == 0) continue;
         const u32 state = wide_forward<V, NU>(c, l, memory);
         const u32 seen = wide_backward<V, NU>(c, l, memory, state, sum);
         const u32 flags = levels_flags(seen & LEVELS_CODED, seen & LEVELS_ASIDE);

@@ -113,7 +113,7 @@ template <class E, u32 P> DEVICE E planes_join(const u32 *four, u32 j, bool rota
 // Whole steps of 32 lanes, four at a time; returns how many were done. Stored planes come through rings too: their
 // bytes would otherwise be waited for, step by step.
 template <class E, u32 P> DEVICE u32 planes_fast(const Item &item, Plane *planes, const u32 *slots, u16 *rings, E *out, u32 values, bool rotate) {
-    const u32 lane = lane_of(), below = (1u << lane) - 1, steps = values / 128 * 4;
+    const u32 lane = lane_of(), below = (1u << lane) - 1, ticks = values / 128 * 4;
 #pragma unroll
     for (u32 p = 0; p < P; ++p) {
         if (planes[p].mode != PLANE_STORED) continue;
@@ -122,7 +122,7 @@ template <class E, u32 P> DEVICE u32 planes_fast(const Item &item, Plane *planes
         planes[p].stream.at *= 2;
     }
     out += lane;
-    for (u32 step = 0; step < steps; step += 4) {
+    for (u32 step = 0; step < ticks; step += 4) {
         u32 four[P];
 #pragma unroll
         for (u32 p = 0; p < P; ++p) {
@@ -136,7 +136,7 @@ template <class E, u32 P> DEVICE u32 planes_fast(const Item &item, Plane *planes
         for (u32 j = 0; j < 4; ++j) global_put(out + j * 32, planes_join<E, P>(four, j, rotate));
         out += 128;
     }
-    return steps;
+    return ticks;
 }
 
 template <class E> DEVICE void decode_planes_tile(const Item &item, const Work *work, const u32 *slots, u16 *rings, u64 number, Status *status) {

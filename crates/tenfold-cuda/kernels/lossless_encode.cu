@@ -90,7 +90,7 @@ KERNEL(256) lossless_encode_tables(const LosslessArgs a) {
     writer_start(w, CODEC_PLANES, a.dtype, a.dims, a.shape);
     // No preparation steps.
     writer_byte(w, 0);
-    writer_geometry(w, a.lanes, a.steps);
+    writer_geometry(w, a.lanes, a.ticks);
     u32 coded = 0, same = 0, total = 0;
     for (u32 p = 0; p < planes; ++p) {
         coded |= (u32)(bits[p] > 0) << p;
@@ -116,7 +116,7 @@ DEVICE uint2 entry_at(const uint2 *entries, u32 p, u32 offset) {
 
 // Codes the planes of a tile that have a table, and says how each plane of it is to be written. A warp a tile.
 template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, const Tabled &tabled, const uint2 *entries, u16 *rings, u64 tile) {
-    const u32 P = sizeof(E), batch = P == 8 ? PACK_STEPS / 2 : PACK_STEPS;
+    const u32 P = sizeof(E), batch = P == 8 ? PACK_TICKS / 2 : PACK_TICKS;
     const u32 lane = lane_of(), lanes = a.lanes;
     const u64 start = tile * a.tile_values;
     const u32 values = (u32)min(a.tile_values, a.values - start);

@@ -28,7 +28,7 @@ struct LosslessArgs {
     u64 slot_bytes;
     u32 slot_words;
     u32 staged_room;
-    u32 lanes, steps;
+    u32 lanes, ticks;
     u32 dtype, dims;
     // Set for the second pass over a tensor that was sampled: it does nothing unless the sample had missed a byte.
     u32 again;

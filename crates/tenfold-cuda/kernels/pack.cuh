@@ -11,7 +11,7 @@
 #define PACK_RING_BYTES (PACK_RING * 2)
 #define PACK_CHUNK (PACK_RING / 2)
 // Steps that may be pushed between two calls of `pack_flush`: a step has a word a lane at most.
-#define PACK_STEPS (PACK_CHUNK / 32)
+#define PACK_TICKS (PACK_CHUNK / 32)
 
 // Where a warp stands in a stream. All but `x` is the same in all lanes.
 struct Pack {
@@ -83,7 +83,7 @@ DEVICE void pack_leave(Pack &p) {
     __syncwarp();
 }
 
-// To be called after at most PACK_STEPS steps. False if the slot has no room for as many again: what is left of the
+// To be called after at most PACK_TICKS steps. False if the slot has no room for as many again: what is left of the
 // stream must not be pushed.
 DEVICE bool pack_flush(Pack &p) {
     if (p.done - p.top >= PACK_CHUNK) pack_leave(p);

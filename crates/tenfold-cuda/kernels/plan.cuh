@@ -30,7 +30,7 @@ struct Job {
     double target;
     // log2 of the trellis's states; 0 for a scalar quantiser.
     u32 nu;
-    u32 lanes, steps;
+    u32 lanes, ticks;
     u64 tile_values, tiles;
     // Where the blob goes.
     Each<u8> out;
@@ -38,8 +38,8 @@ struct Job {
     u64 shape[16];
     // What the header says of a tensor that steps have made of another: its dtype, and the steps with their number; no bytes
     // for none.
-    u32 header_dtype, steps_len;
-    const u8 *header_steps;
+    u32 header_dtype, transforms_len;
+    const u8 *header_transforms;
     // Scales of the columns that the last step knows, a byte each; none for no such step.
     const u8 *scales;
     // Where each tensor has a position of its own among the steps, of which there are few bytes then: it, where in the header

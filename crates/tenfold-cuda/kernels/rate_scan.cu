@@ -296,7 +296,7 @@ KERNEL(SETTLE_THREADS) rate_scan_settle(const RateArgs a) {
     if (tid != 0) return;
     m = all[0];
     // Behind steps nothing else than numbers can be stored.
-    if (a.job.steps_len && (u64)m.count != a.job.values) report(a.status, STATUS_NOT_FINITE);
+    if (a.job.transforms_len && (u64)m.count != a.job.values) report(a.status, STATUS_NOT_FINITE);
     const bool any = wide && r->variance > 0.0;
     if (!wide && !again) r->unit = 1.0;
     r->max = m.max;

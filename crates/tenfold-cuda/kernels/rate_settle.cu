@@ -107,7 +107,7 @@ DEVICE double trial_got(const RateArgs &a, double symbols, double tables) {
         const double step = p->step / a.rate->unit;
         // The first values of a lane are bound by the state that it starts in, which weighs more in a window than in a
         // tile: by about two thirds of a value's error for each bit of the state.
-        const double bound = 0.67 * p->nu * (1.0 / SAMPLE_STEPS - 1.0 / a.job.steps);
+        const double bound = 0.67 * p->nu * (1.0 / SAMPLE_TICKS - 1.0 / a.job.ticks);
         const double sum = (double)t.error / (double)ERROR_ONE * step * step * (1.0 - bound);
         return 1.0 / fmax(sum / (double)(t.finite ? t.finite : 1), 2.3e-308);
     }

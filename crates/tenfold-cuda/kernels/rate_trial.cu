@@ -15,9 +15,9 @@
 // A lane searched by a warp.
 struct TrialWide {
     float metric[TRELLIS_WARP(8)];
-    float4 cost[SAMPLE_STEPS];
-    u32 decisions[SAMPLE_STEPS * TRELLIS_WORDS(8)];
-    u8 path[SAMPLE_STEPS];
+    float4 cost[SAMPLE_TICKS];
+    u32 decisions[SAMPLE_TICKS * TRELLIS_WORDS(8)];
+    u8 path[SAMPLE_TICKS];
 };
 
 struct TrialShared {
@@ -30,7 +30,7 @@ struct TrialShared {
     i32 beyond[OFFSETS + 1];
     union {
         // A window searched by a warp, a thread a lane: decisions of four steps a word.
-        u32 decisions[TRIAL_NARROW][SAMPLE_STEPS / 4 * 32];
+        u32 decisions[TRIAL_NARROW][SAMPLE_TICKS / 4 * 32];
         TrialWide wide[TRIAL_WIDE];
     };
 };
@@ -149,7 +149,7 @@ DEVICE void trial_load(const TrialWork &w, u32 t, TrialBatch &b) {
 
 DEVICE TrialSums trial_scalar(const TrialWork &w) {
     TrialSums s = {0, 0, 0, 0.0f, 0, 0, 0};
-    for (u32 t = 0; t < SAMPLE_STEPS; t += TRIAL_AHEAD) {
+    for (u32 t = 0; t < SAMPLE_TICKS; t += TRIAL_AHEAD) {
         TrialBatch b;
         trial_load(w, t, b);
 #pragma unroll
@@ -174,9 +174,9 @@ template <u32 NU> DEVICE TrialSums trial_narrow(const TrialWork &w) {
     trellis_start<NU>(metric);
     TrialBatch next;
     trial_load(w, 0, next);
-    for (u32 t = 0; t < SAMPLE_STEPS; t += TRIAL_AHEAD) {
+    for (u32 t = 0; t < SAMPLE_TICKS; t += TRIAL_AHEAD) {
         const TrialBatch b = next;
-        if (t + TRIAL_AHEAD < SAMPLE_STEPS) trial_load(w, t + TRIAL_AHEAD, next);
+        if (t + TRIAL_AHEAD < SAMPLE_TICKS) trial_load(w, t + TRIAL_AHEAD, next);
 #pragma unroll
         for (u32 g = 0; g < TRIAL_AHEAD; g += 4) {
             u32 word = 0;
@@ -193,8 +193,8 @@ template <u32 NU> DEVICE TrialSums trial_narrow(const TrialWork &w) {
         }
     }
     u32 state = trellis_best<NU>(metric);
-    trial_load(w, SAMPLE_STEPS - TRIAL_AHEAD, next);
-    for (u32 t = SAMPLE_STEPS; t > 0;) {
+    trial_load(w, SAMPLE_TICKS - TRIAL_AHEAD, next);
+    for (u32 t = SAMPLE_TICKS; t > 0;) {
         t -= TRIAL_AHEAD;
         const TrialBatch b = next;
         if (t > 0) trial_load(w, t - TRIAL_AHEAD, next);
@@ -221,7 +221,7 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
     TrialWide &t = w.shared->wide[warp_of()];
     const float *costs = w.shared->costs;
     TrialSums s = {0, 0, 0, 0.0f, 0, 0, 0};
-    for (u32 step = lane_of(); step < SAMPLE_STEPS; step += 32) {
+    for (u32 step = lane_of(); step < SAMPLE_TICKS; step += 32) {
         const u32 i = step * 32 + lane, cls = w.classes ? w.classes[i] : 0;
         bool aside;
         float cost[4];
@@ -230,7 +230,7 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
     }
     // What is stored exactly, once a window.
     if (lane == 0)
-        for (u32 step = 0; step < SAMPLE_STEPS; ++step) {
+        for (u32 step = 0; step < SAMPLE_TICKS; ++step) {
             const u32 i = step * 32 + lane_of();
             bool aside;
             trial_u(w, w.sample[i], aside);
@@ -238,7 +238,7 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
         }
     float *now = t.metric, *next = t.metric + TRELLIS_WARP(NU) / 2;
     trellis_warp_start<NU>(now);
-    for (u32 step = 0; step < SAMPLE_STEPS; ++step) {
+    for (u32 step = 0; step < SAMPLE_TICKS; ++step) {
         const float4 c = t.cost[step];
         const float cost[4] = {c.x, c.y, c.z, c.w};
         const u32 word = trellis_warp_step<NU>(now, next, cost, 0.0f);
@@ -249,14 +249,14 @@ template <u32 NU> DEVICE TrialSums trial_wide(const TrialWork &w, u32 lane) {
     }
     u32 state = trellis_warp_best<NU>(now);
     __syncwarp();
-    for (u32 step = SAMPLE_STEPS; step-- > 0;) {
+    for (u32 step = SAMPLE_TICKS; step-- > 0;) {
         const u32 word = t.decisions[step * TRELLIS_WORDS(NU) + (state >> 5)];
         const u32 q = state >> (NU - 1), odd = word >> (state & 31) & 1;
         if (lane_of() == 0) t.path[step] = (u8)(q | odd << 1);
         state = trellis_before(state, q, odd, NU, on_quantiser[NU], on_parity[NU]);
     }
     __syncwarp();
-    for (u32 step = lane_of(); step < SAMPLE_STEPS; step += 32) {
+    for (u32 step = lane_of(); step < SAMPLE_TICKS; step += 32) {
         const u32 i = step * 32 + lane, cls = w.classes ? w.classes[i] : 0;
         const u32 q = t.path[step] & 1, odd = t.path[step] >> 1;
         bool aside;

@@ -7,8 +7,8 @@
 #include "floats.cuh"
 #include "plan.cuh"
 
-#define SAMPLE_STEPS 128
-#define SAMPLE_WINDOW (32 * SAMPLE_STEPS)
+#define SAMPLE_TICKS 128
+#define SAMPLE_WINDOW (32 * SAMPLE_TICKS)
 // Sums of two scales.
 #define SCALE_SUMS (2 << MAX_SCALE_BITS)
 // Ways to group values by their size: rows and columns, rows, columns; each at 1, 2 and 4 scales an octave. Then rows

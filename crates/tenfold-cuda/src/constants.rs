@@ -87,13 +87,13 @@ pub fn header() -> String {
     put("FIXED", format::FIXED as i64);
     put("CODEC_PLANES", format::CODEC_PLANES as i64);
     put("CODEC_LEVELS", format::CODEC_LEVELS as i64);
-    put("STEP_WEIGHTS", format::STEP_WEIGHTS as i64);
-    put("STEP_KEPT", format::STEP_KEPT as i64);
-    put("FEW_STEPS", crate::encode::FEW_STEPS as i64);
+    put("TRANSFORM_WEIGHTS", format::TRANSFORM_WEIGHTS as i64);
+    put("TRANSFORM_KEPT", format::TRANSFORM_KEPT as i64);
+    put("FEW_TRANSFORM_BYTES", crate::encode::FEW_TRANSFORM_BYTES as i64);
     put("MAX_ROPE", crate::decode::MAX_ROPE as i64);
     put("MAX_POSITION", format::MAX_POSITION as i64);
-    put("STEP_BASIS", format::STEP_BASIS as i64);
-    put("STEP_ROPE", format::STEP_ROPE as i64);
+    put("TRANSFORM_BASIS", format::TRANSFORM_BASIS as i64);
+    put("TRANSFORM_ROPE", format::TRANSFORM_ROPE as i64);
     put("SCALES_OF_BASIS", format::SCALES_OF_BASIS as i64);
     put("AXIS_COLUMNS", Axis::Columns as i64);
     put("AXIS_ROWS", Axis::Rows as i64);

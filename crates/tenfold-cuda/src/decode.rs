@@ -133,7 +133,7 @@ pub(crate) const BEFORE_ROPE: u32 = 2;
 /// Steps that the caller has read and undoes itself.
 pub(crate) const STEPS_KNOWN: u32 = 3;
 
-/// The steps behind which values are wanted, as the kernels have it; all zeros for none.
+/// The transforms behind which values are wanted, as the kernels have it; all zeros for none.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Behind {
@@ -149,7 +149,7 @@ pub(crate) struct Behind {
     pub rope: [u8; MAX_ROPE],
     /// Where the first position of each blob goes: a u64 each.
     pub positions: u64,
-    /// For steps that are known: the steps as a header has them.
+    /// For transforms that are known: the transforms as a header has them.
     pub known: u64,
     pub known_len: u64,
 }
@@ -292,7 +292,7 @@ pub unsafe fn decode(
     unsafe { decode_with(device, requests, &Behind::NOTHING, settings, status, workspace, stream) }
 }
 
-/// The same, to what the values of blobs are behind steps.
+/// The same, to what the values of blobs are behind transforms.
 ///
 /// # Safety
 /// As for [`decode`]; scales and positions are memory of the device too.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use tenfold::prepare::{Axis, Kept, Step};
+use tenfold::prepare::{Axis, Kept, Transform};
 use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Goal, Outcome, Tensor, TensorView, format};
 
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, inspect};
@@ -133,7 +133,7 @@ impl CudaEngine {
         Ok(data)
     }
 
-    /// Decodes some values behind steps that are not undone on the way.
+    /// Decodes some values behind transforms that are not undone on the way.
     fn behind(
         &self,
         blob: &[u8],
@@ -143,8 +143,8 @@ impl CudaEngine {
     ) -> Result<Vec<u8>> {
         let stream = self.stream.stream;
         let columns = info.shape.last().copied().unwrap_or(1);
-        let steps = format::resolve_steps(info.steps.clone(), &options.bases, columns)?;
-        let chain = DeviceChain::new(&self.device, info.dtype, &info.shape, &steps)?;
+        let transforms = format::resolve_transforms(info.transforms.clone(), &options.bases, columns)?;
+        let chain = DeviceChain::new(&self.device, info.dtype, &info.shape, &transforms)?;
         let work = |request: &DecodeRequest| decode_prepared_workspace_len(&chain, request);
         self.decoded(blob, info, values, options, work, |request, settings, status, workspace| {
             // SAFETY: memory of the engine, which waits; the chain lives as long.
@@ -152,34 +152,34 @@ impl CudaEngine {
         })
     }
 
-    /// Encodes a tensor behind the steps of the options, to a lossy blob.
+    /// Encodes a tensor behind the transforms of the options, to a lossy blob.
     fn prepared(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Outcome<Vec<u8>>> {
         if view.is_empty() {
             return Ok(Outcome::Failed(None));
         }
-        let mut steps = options.steps.clone();
-        match self.attempt(view, options, &steps)? {
+        let mut transforms = options.transforms.clone();
+        match self.attempt(view, options, &transforms)? {
             Some(outcome) => return Ok(outcome),
             // What is not finite is found only where there is some.
             None => match Kept::of(view) {
-                Some(kept) => steps.insert(0, Step::Kept(kept)),
+                Some(kept) => transforms.insert(0, Transform::Kept(kept)),
                 None => return Ok(Outcome::Failed(None)),
             },
         }
-        Ok(self.attempt(view, options, &steps)?.unwrap_or(Outcome::Failed(None)))
+        Ok(self.attempt(view, options, &transforms)?.unwrap_or(Outcome::Failed(None)))
     }
 
-    /// The same with these steps; nothing if a working value is not finite.
+    /// The same with these transforms; nothing if a working value is not finite.
     fn attempt(
         &self,
         view: &TensorView<'_>,
         options: &EncodeOptions,
-        steps: &[Step],
+        transforms: &[Transform],
     ) -> Result<Option<Outcome<Vec<u8>>>> {
         let stream = self.stream.stream;
         let driver = &self.device.driver;
         let data = view.data();
-        let chain = DeviceChain::new(&self.device, view.dtype(), view.shape(), steps)?;
+        let chain = DeviceChain::new(&self.device, view.dtype(), view.shape(), transforms)?;
         let mut memory = self.memory();
         let tensor = room(&self.device, &mut memory.tensor, data.len())?;
         let most = tenfold::max_encoded_len(view.dtype(), view.shape())?;
@@ -191,7 +191,7 @@ impl CudaEngine {
         let (status, sums) =
             (status.part(0, size_of::<Status>())?, status.part(size_of::<Status>(), powers.len())?);
         let mut options = options.clone();
-        options.steps.clear();
+        options.transforms.clear();
         let request = EncodeRequest::new(tensor, view.dtype(), view.shape(), out, options);
         let len = encode_prepared_workspace_len(&chain, &request)?;
         let workspace = room(&self.device, &mut memory.workspace, len)?;
@@ -276,10 +276,12 @@ fn outcome(made: Result<Vec<u8>>) -> Result<Outcome<Vec<u8>>> {
     }
 }
 
-/// Whether steps are undone where levels are decoded, on the way: weights of columns and rows, kept elements.
-fn on_the_way(steps: &[Step]) -> bool {
-    let of = |axis: Axis| steps.iter().filter(|s| matches!(s, Step::Weights(w) if w.axis() == axis)).count();
-    let others = steps.iter().any(|s| !matches!(s, Step::Weights(_) | Step::Kept(_)));
+/// Whether transforms are undone where levels are decoded, on the way: weights of columns and rows, kept elements.
+fn on_the_way(transforms: &[Transform]) -> bool {
+    let of = |axis: Axis| {
+        transforms.iter().filter(|s| matches!(s, Transform::Weights(w) if w.axis() == axis)).count()
+    };
+    let others = transforms.iter().any(|s| !matches!(s, Transform::Weights(_) | Transform::Kept(_)));
     !others && of(Axis::Columns) <= 1 && of(Axis::Rows) <= 1
 }
 
@@ -294,16 +296,16 @@ impl Engine for CudaEngine {
         options.goal = format::plain_goal(view, options.goal)?;
         let options = &options;
         check_layers(options)?;
-        format::check_encode_steps(&options.steps, view.rows(), view.cols())?;
+        format::check_encode_transforms(&options.transforms, view.rows(), view.cols())?;
         let mut exactly = options.clone();
         exactly.goal = Goal::Lossless;
-        exactly.steps.clear();
+        exactly.transforms.clear();
         tenfold::meet_goal(
             view.dtype(),
             view.len(),
             options,
             || Ok(self.blob(view, &exactly)?),
-            || match options.steps.is_empty() {
+            || match options.transforms.is_empty() {
                 true => Ok(outcome(self.blob(view, options))?),
                 false => Ok(self.prepared(view, options)?),
             },
@@ -312,7 +314,7 @@ impl Engine for CudaEngine {
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {
         let info = inspect(blob, &options.limits)?;
-        let data = match on_the_way(&info.steps) {
+        let data = match on_the_way(&info.transforms) {
             true => self.whole(blob, &info, options)?,
             false => self.behind(blob, &info, (0, info.values), options)?,
         };
@@ -336,7 +338,7 @@ impl Engine for CudaEngine {
         }
         let at = |row: usize| (row as u64).saturating_mul(cols as u64).min(info.values);
         let (first, count) = (at(rows.start), at(rows.end) - at(rows.start));
-        let data = match on_the_way(&info.steps) {
+        let data = match on_the_way(&info.transforms) {
             true => self.values(blob, &info, (first, count), options)?,
             false => self.behind(blob, &info, (first, count), options)?,
         };

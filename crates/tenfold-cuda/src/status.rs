@@ -183,7 +183,7 @@ impl Status {
             Code::Dtype => unsupported("dtype"),
             Code::Codec if detail == u32::from(tenfold::format::CODEC_LAYERS) => layered(),
             Code::Codec => unsupported("codec"),
-            Code::Step if tenfold::format::knows_step(detail as u8) => Error::Engine {
+            Code::Step if tenfold::format::knows_transform(detail as u8) => Error::Engine {
                 kind: ErrorKind::Unsupported,
                 reason: format!(
                     "the blob has preparation step {detail}, which is undone by a chain: decode_prepared, or the engine"
@@ -210,7 +210,7 @@ impl Status {
             Code::DoesNotFit => Error::DoesNotFit { cap: 0, need: size },
             Code::Workspace => Error::InvalidArgument("the workspace is too small for this blob".into()),
             Code::NotFinite => Error::InvalidArgument(
-                "a tensor or page behind steps has a value that is not finite: encode it losslessly, or on the CPU".into(),
+                "a tensor or page behind transforms has a value that is not finite: encode it losslessly, or on the CPU".into(),
             ),
             Code::NoBasis => {
                 Error::InvalidArgument("the blob has no coordinates: it is behind no basis".into())
@@ -222,7 +222,7 @@ impl Status {
                 "the blob's rotary positions are not those that the basis was given, or only one of them has some".into(),
             ),
             Code::OtherSteps => Error::InvalidArgument(
-                "the blob has other preparation steps than the chain that was given".into(),
+                "the blob has other transforms than the chain that was given".into(),
             ),
             Code::Position => Error::InvalidArgument("a page starts at a position above 2^32".into()),
             Code::OtherCodec => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenfold::prepare::{Basis, Rotation, Step};
+use tenfold::prepare::{Basis, Rotation, Transform};
 use tenfold::{DecodeOptions, Effort, EncodeOptions, Goal, Stop, Tensor, TensorView};
 
 use crate::basis::{BasisFile, Kind};
@@ -70,7 +70,7 @@ impl RowCodec {
             .with_effort(self.effort)
             .with_threads(self.threads)
             .with_stop(self.stop.clone())
-            .with_steps(vec![Step::Basis(Rotation::named(&self.basis))]);
+            .with_transforms(vec![Transform::Basis(Rotation::named(&self.basis))]);
         Ok(tenfold::encode(rows, &options)?)
     }
 

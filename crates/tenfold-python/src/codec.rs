@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tenfold::prepare::{Preparation, Step, Weights};
+use tenfold::prepare::{Preparation, Transform, Weights};
 use tenfold::{DecodeOptions, Dtype, Effort, Goal, Limits, Stop, TensorView, format};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
@@ -17,7 +17,7 @@ pub struct EncodeOptions(pub tenfold::EncodeOptions, pub Preparation);
 #[pymethods]
 impl EncodeOptions {
     /// `goal` is the name of a goal, `value` its number (none for `lossless`); `importance` has a number for each column,
-    /// `prepare` names steps, `residual` has the goal of each further layer.
+    /// `prepare` names transforms, `residual` has the goal of each further layer.
     #[new]
     #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None, prepare=None, residual=None))]
     #[allow(clippy::too_many_arguments, reason = "one for each of Python's")]
@@ -38,14 +38,14 @@ impl EncodeOptions {
             .with_lane_values(lane_values);
         if let Some(importance) = importance {
             let weights = Weights::of_importance(&importance).map_err(errors::codec)?;
-            options = options.with_steps(vec![Step::Weights(weights)]);
+            options = options.with_transforms(vec![Transform::Weights(weights)]);
         }
         for (goal, value) in residual.unwrap_or_default() {
             options = options.with_residual(goal_of(&goal, value)?);
         }
         options.validate().map_err(errors::codec)?;
         let bound = matches!(options.goal, Goal::MaxError(_) | Goal::RoundToNearest { .. });
-        if prepare != Preparation::None && (!options.steps.is_empty() || bound) {
+        if prepare != Preparation::None && (!options.transforms.is_empty() || bound) {
             return Err(ArgumentError::new_err(
                 "prepare goes neither with importance nor with max_error nor with round_bits",
             ));
@@ -83,8 +83,8 @@ impl EncodeOptions {
         if self.1 == Preparation::None {
             return Ok(options);
         }
-        let steps = self.1.steps(view, &options)?;
-        Ok(options.with_steps(steps))
+        let transforms = self.1.transforms(view, &options)?;
+        Ok(options.with_transforms(transforms))
     }
 }
 
@@ -387,8 +387,8 @@ impl BlobInfo {
 
     /// What was done to the values before they were coded, in this order.
     #[getter]
-    fn steps(&self) -> Vec<&'static str> {
-        self.0.steps.iter().map(Step::name).collect()
+    fn transforms(&self) -> Vec<&'static str> {
+        self.0.transforms.iter().map(Transform::name).collect()
     }
 
     fn __repr__(&self) -> String {
@@ -407,8 +407,8 @@ impl BlobInfo {
         if let (Some(step), Some(states), Some(classes)) = (info.step, info.states, info.classes) {
             text += &format!(", step {step:.4e}, {states} states, {classes} classes");
         }
-        for step in &info.steps {
-            text += &format!(", {}", step.name());
+        for transform in &info.transforms {
+            text += &format!(", {}", transform.name());
         }
         text + ">"
     }

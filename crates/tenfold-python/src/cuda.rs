@@ -146,7 +146,7 @@ impl CudaDevice {
 }
 
 impl CudaDevice {
-    /// The preparation steps of a lossy blob on the device, if there are any.
+    /// The transforms of a lossy blob on the device, if there are any.
     fn chain(
         &self,
         dtype: Dtype,
@@ -157,16 +157,16 @@ impl CudaDevice {
         if exact || options.0.goal == Goal::Lossless || !dtype.is_float() {
             return Ok(None);
         }
-        let Some(mut steps) = options.1.fixed() else {
+        let Some(mut transforms) = options.1.fixed() else {
             return Err(ArgumentError::new_err(
-                "which steps auto takes, and what means are, only a look at the tensor tells: encode it on the CPU, or name other steps",
+                "which transforms auto takes, and what means are, only a look at the tensor tells: encode it on the CPU, or name other transforms",
             ));
         };
-        steps.extend(options.0.steps.iter().cloned());
-        if steps.is_empty() {
+        transforms.extend(options.0.transforms.iter().cloned());
+        if transforms.is_empty() {
             return Ok(None);
         }
-        DeviceChain::new(&self.0, dtype, shape, &steps).map(Some).map_err(errors::cuda)
+        DeviceChain::new(&self.0, dtype, shape, &transforms).map(Some).map_err(errors::cuda)
     }
 
     /// # Safety
@@ -203,7 +203,7 @@ fn encode_request(
 ) -> EncodeRequest {
     let mut options = options.0.clone();
     // These are a chain's.
-    options.steps.clear();
+    options.transforms.clear();
     if exact {
         options.goal = Goal::Lossless;
     }

@@ -9,7 +9,7 @@ use tenfold::{Codec, DecodeOptions, Tensor};
 use crate::catalog;
 use crate::codec::{Decoder, Standard};
 use crate::error::{Error, Result};
-use crate::params::{Meaning, Params};
+use crate::params::{Meaning, PictureParams};
 use crate::threads;
 
 /// Decodes a blob of pictures into a new tensor with the first decoder that runs here.
@@ -62,7 +62,7 @@ pub(crate) fn check_of(samples: &[u16]) -> u32 {
 
 struct Job<'a> {
     opened: Opened<'a>,
-    params: Params,
+    params: PictureParams,
     decoder: &'static dyn Decoder,
     standard: Standard,
 }
@@ -75,12 +75,12 @@ impl<'a> Job<'a> {
             Codec::Av1 => Standard::Av1,
             _ => Standard::H265,
         };
-        let params = Params::read(&opened.parcel)?;
+        let params = PictureParams::read(&opened.parcel)?;
         let decoder = catalog::decoder(standard, decoder)?;
         Ok(Job { opened, params, decoder, standard })
     }
 
-    /// Elements of consecutive values; with preparation steps, of whole rows.
+    /// Elements of consecutive values; with transforms, of whole rows.
     fn elements(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let samples = self.samples(&range)?;
         let parcel = &self.opened.parcel;
@@ -97,7 +97,11 @@ impl<'a> Job<'a> {
             &mut values,
         );
         let cols = parcel.cols();
-        parcel.steps.iter().rev().for_each(|step| step.inverse(&mut values, cols, range.start / cols.max(1)));
+        parcel
+            .transforms
+            .iter()
+            .rev()
+            .for_each(|step| step.inverse(&mut values, cols, range.start / cols.max(1)));
         let mut data = Tensor::from_f64(parcel.dtype, &[values.len()], &values)?.data;
         let size = parcel.dtype.size();
         for (at, element) in self.params.specials.iter().filter(|s| range.contains(&s.0)) {

@@ -26,7 +26,7 @@ pub(crate) enum Meaning {
 
 /// Stored parameters.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Params {
+pub(crate) struct PictureParams {
     pub format: Format,
     pub meaning: Meaning,
     /// Positions of values that are NaN or infinite, with their element as stored.
@@ -34,7 +34,7 @@ pub(crate) struct Params {
     pub parameter_sets: Vec<u8>,
 }
 
-impl Params {
+impl PictureParams {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = vec![self.format.depth, u8::from(self.format.chroma == Chroma::Constant)];
         put_varint(&mut out, self.format.width as u64);
@@ -70,7 +70,7 @@ impl Params {
     }
 
     /// Reads the parameters of a parcel and holds them against its shape.
-    pub(crate) fn read(parcel: &Parcel) -> Result<Params, Error> {
+    pub(crate) fn read(parcel: &Parcel) -> Result<PictureParams, Error> {
         let mut r = Reader::new(&parcel.params);
         let [depth, chroma] = r.array()?;
         let chroma = match chroma {
@@ -90,7 +90,7 @@ impl Params {
             return Err(Error::Corrupt("bytes as samples of another depth"));
         }
         let specials = specials(&mut r, values, parcel.dtype)?;
-        Ok(Params { format, meaning, specials, parameter_sets: r.rest().to_vec() })
+        Ok(PictureParams { format, meaning, specials, parameter_sets: r.rest().to_vec() })
     }
 }
 
@@ -158,29 +158,36 @@ mod tests {
     use tenfold::Codec;
 
     fn parcel(dtype: Dtype, params: Vec<u8>) -> Parcel {
-        Parcel { codec: Codec::H265, dtype, shape: vec![30, 40], steps: vec![], tile_values: 40 * 32, params }
+        Parcel {
+            codec: Codec::H265,
+            dtype,
+            shape: vec![30, 40],
+            transforms: vec![],
+            tile_values: 40 * 32,
+            params,
+        }
     }
 
-    fn samples() -> Vec<(Dtype, Params)> {
+    fn samples() -> Vec<(Dtype, PictureParams)> {
         let format = Format { width: 40, height: 32, depth: 8, chroma: Chroma::None };
         let of = |scaling: Scaling, specials| {
             let one = (bf16::from_f32(0.5), bf16::from_f32(2.0));
             let parts = vec![one; scaling.parts(30, 40)];
             let meaning = Meaning::Mapped(Mapping { scaling, base: -1.5, unit: 0.25, parts });
-            Params { format, meaning, specials, parameter_sets: vec![1, 2, 3] }
+            PictureParams { format, meaning, specials, parameter_sets: vec![1, 2, 3] }
         };
         vec![
             (Dtype::F32, of(Scaling::Tensor, vec![(0, vec![1; 4]), (1199, vec![2; 4])])),
             (Dtype::Bf16, of(Scaling::Rows(7), vec![])),
             (Dtype::F16, of(Scaling::Columns, vec![(700, vec![9; 2])])),
-            (Dtype::U8, Params { meaning: Meaning::Bytes, ..of(Scaling::Tensor, vec![]) }),
+            (Dtype::U8, PictureParams { meaning: Meaning::Bytes, ..of(Scaling::Tensor, vec![]) }),
         ]
     }
 
     #[test]
     fn parameters_come_back() {
         for (dtype, params) in samples() {
-            assert_eq!(Params::read(&parcel(dtype, params.write())).unwrap(), params);
+            assert_eq!(PictureParams::read(&parcel(dtype, params.write())).unwrap(), params);
         }
     }
 
@@ -190,12 +197,12 @@ mod tests {
             let bytes = params.write();
             let fixed = bytes.len() - params.parameter_sets.len();
             for cut in 0..fixed {
-                assert!(Params::read(&parcel(dtype, bytes[..cut].to_vec())).is_err(), "{dtype} {cut}");
+                assert!(PictureParams::read(&parcel(dtype, bytes[..cut].to_vec())).is_err(), "{dtype} {cut}");
             }
             let changed = |at: usize, v: u8| {
                 let mut bad = bytes.clone();
                 bad[at] = v;
-                Params::read(&parcel(dtype, bad))
+                PictureParams::read(&parcel(dtype, bad))
             };
             assert!(changed(0, 9).is_err() && changed(1, 2).is_err() && changed(4, 4).is_err());
             // A width that disagrees with the tile, and none at all.
@@ -204,10 +211,10 @@ mod tests {
         let (_, params) = samples().remove(0);
         let mut other = parcel(Dtype::F32, params.write());
         other.shape = vec![1];
-        assert!(Params::read(&other).is_err(), "a special beyond the end");
+        assert!(PictureParams::read(&other).is_err(), "a special beyond the end");
         let large = Format { width: 8192, height: 8192, ..params.format };
-        let mut other = parcel(Dtype::F32, Params { format: large, ..params }.write());
+        let mut other = parcel(Dtype::F32, PictureParams { format: large, ..params }.write());
         other.tile_values = 8192 * 8192;
-        assert!(Params::read(&other).is_err(), "a picture far larger than the tensor");
+        assert!(PictureParams::read(&other).is_err(), "a picture far larger than the tensor");
     }
 }

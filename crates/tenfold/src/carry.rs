@@ -9,7 +9,7 @@ use crate::blob::{self, Frame, Geometry, Head, Sealed};
 use crate::error::{Error, Result};
 use crate::inspect::Codec;
 use crate::options::Limits;
-use crate::prepare::Step;
+use crate::prepare::Transform;
 use crate::view::{Dtype, byte_len, rows_of};
 use crate::workers::Workers;
 
@@ -23,28 +23,28 @@ pub(crate) fn is_carried(id: u8) -> bool {
 
 /// Stored parameters.
 #[derive(Debug, Clone)]
-pub(crate) struct Params {
+pub(crate) struct CarriedParams {
     pub id: u8,
     /// One lane: what a tile does inside is not ours to know.
     pub geometry: Geometry,
     pub content: Vec<u8>,
 }
 
-impl Params {
+impl CarriedParams {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.geometry.steps as u64);
+        put_varint(out, self.geometry.ticks as u64);
         put_varint(out, self.content.len() as u64);
         out.extend_from_slice(&self.content);
     }
 
-    pub(crate) fn read(r: &mut Reader<'_>, id: u8) -> Result<Params> {
-        let steps = r.varint()?;
-        if steps == 0 || steps > MAX_TILE {
+    pub(crate) fn read(r: &mut Reader<'_>, id: u8) -> Result<CarriedParams> {
+        let ticks = r.varint()?;
+        if ticks == 0 || ticks > MAX_TILE {
             return Err(Error::Corrupt("tile geometry"));
         }
         let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("parameters of the codec"))?;
         let content = r.take(len)?.to_vec();
-        Ok(Params { id, geometry: Geometry { lanes: 1, steps: steps as usize }, content })
+        Ok(CarriedParams { id, geometry: Geometry { lanes: 1, ticks: ticks as usize }, content })
     }
 }
 
@@ -58,7 +58,7 @@ pub struct Parcel {
     /// Shape of the tensor.
     pub shape: Vec<usize>,
     /// What was done to the values before the codec saw them, in that order.
-    pub steps: Vec<Step>,
+    pub transforms: Vec<Transform>,
     /// Values of a full tile; the last tile holds what is left.
     pub tile_values: usize,
     /// Parameters of the codec.
@@ -110,9 +110,9 @@ impl Parcel {
                 Sealed::new(bytes)
             })
             .collect();
-        let geometry = Geometry { lanes: 1, steps: self.tile_values };
-        let params = blob::Params::Carried(Params { id, geometry, content: self.params });
-        let head = Head { dtype: self.dtype, shape: self.shape, steps: self.steps, params };
+        let geometry = Geometry { lanes: 1, ticks: self.tile_values };
+        let params = blob::CodecParams::Carried(CarriedParams { id, geometry, content: self.params });
+        let head = Head { dtype: self.dtype, shape: self.shape, transforms: self.transforms, params };
         blob::assemble(&head, sealed, &Workers::here())?.into_blob()
     }
 }
@@ -131,15 +131,15 @@ impl<'a> Opened<'a> {
         let frame = Frame::parse(blob, limits)?;
         frame.check_len(blob)?;
         let codec = frame.codec();
-        let blob::Params::Carried(params) = &frame.head.params else {
+        let blob::CodecParams::Carried(params) = &frame.head.params else {
             return Err(Error::InvalidArgument(format!("{} is not a carried codec", codec.name())));
         };
         let parcel = Parcel {
             codec,
             dtype: frame.head.dtype,
             shape: frame.head.shape.clone(),
-            steps: frame.head.steps.clone(),
-            tile_values: params.geometry.steps,
+            transforms: frame.head.transforms.clone(),
+            tile_values: params.geometry.ticks,
             params: params.content.clone(),
         };
         Ok(Opened { parcel, frame, blob })
@@ -170,7 +170,7 @@ mod tests {
             codec: Codec::H265,
             dtype: Dtype::F32,
             shape: vec![5, 7],
-            steps: vec![Step::Hadamard(Hadamard::new(2, 9).unwrap())],
+            transforms: vec![Transform::Hadamard(Hadamard::new(2, 9).unwrap())],
             tile_values: 14,
             params: vec![1, 2, 3],
         }

@@ -7,7 +7,7 @@ use crate::decode::{decode_range, decode_working};
 use crate::error::{Error, Result};
 use crate::facade::open;
 use crate::options::DecodeOptions;
-use crate::prepare::{self, Step};
+use crate::prepare::{self, Transform};
 use crate::view::{Dtype, Tensor};
 use crate::workers::Workers;
 
@@ -17,12 +17,12 @@ use crate::workers::Workers;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tenfold::prepare::{Basis, Rotation, Step};
+/// use tenfold::prepare::{Basis, Rotation, Transform};
 /// use tenfold::{Coordinates, DecodeOptions, EncodeOptions, Goal, TensorView};
 /// let basis = Arc::new(Basis::orthonormal(&[0.0; 2], &[0.6, 0.8, 0.8, -0.6])?);
 /// let values: Vec<f32> = (0..4096).map(|i| (i as f32 * 0.37).sin()).collect();
 /// let view = TensorView::from_slice(&values, &[2048, 2])?;
-/// let options = EncodeOptions::new(Goal::Bits(4.0)).with_steps(vec![Step::Basis(Rotation::embedded(&basis))]);
+/// let options = EncodeOptions::new(Goal::Bits(4.0)).with_transforms(vec![Transform::Basis(Rotation::embedded(&basis))]);
 /// let blob = tenfold::encode(&view, &options)?;
 /// let second = Coordinates::decode(&blob, &DecodeOptions::default())?.columns(1..2)?;
 /// assert_eq!(second.shape, [2048, 1]);
@@ -32,7 +32,7 @@ pub struct Coordinates {
     dtype: Dtype,
     rows: usize,
     cols: usize,
-    steps: Vec<Step>,
+    transforms: Vec<Transform>,
     held: Held,
     workers: Workers,
 }
@@ -66,7 +66,14 @@ impl Coordinates {
             decode_range(&frame, blob, 0..frame.values, options, &mut data)?;
             Held::Whole(data)
         };
-        Ok(Coordinates { dtype: frame.head.dtype, rows, cols, steps: frame.head.steps, held, workers })
+        Ok(Coordinates {
+            dtype: frame.head.dtype,
+            rows,
+            cols,
+            transforms: frame.head.transforms,
+            held,
+            workers,
+        })
     }
 
     /// Rows of the tensor.
@@ -98,9 +105,9 @@ impl Coordinates {
                 pick(whole, self.cols * self.dtype.size(), range.start * self.dtype.size(), &mut data, line)
             }
             Held::Worked(worked) => {
-                let (steps, workers) = (&self.steps, &self.workers);
+                let (transforms, workers) = (&self.transforms, &self.workers);
                 let done = prepare::finish_columns(
-                    steps,
+                    transforms,
                     self.dtype,
                     self.cols,
                     range.clone(),
@@ -109,9 +116,9 @@ impl Coordinates {
                     &mut data,
                 )?;
                 if !done {
-                    // A step before the basis mixes columns.
+                    // A transform before the basis mixes columns.
                     let mut whole = vec![0u8; self.rows * self.cols * self.dtype.size()];
-                    prepare::finish(steps, self.dtype, self.cols, 0, worked, workers, &mut whole)?;
+                    prepare::finish(transforms, self.dtype, self.cols, 0, worked, workers, &mut whole)?;
                     pick(
                         &whole,
                         self.cols * self.dtype.size(),
@@ -127,7 +134,7 @@ impl Coordinates {
 }
 
 fn has_basis(frame: &Frame) -> bool {
-    matches!(frame.head.steps.last(), Some(Step::Basis(_))) && frame.head.dtype != Dtype::F64
+    matches!(frame.head.transforms.last(), Some(Transform::Basis(_))) && frame.head.dtype != Dtype::F64
 }
 
 /// Copies `line` bytes of every row, from byte `from` of it on.

@@ -1,18 +1,18 @@
-//! From tiles to elements, wherever they go: straight, or by way of preparation steps that have to be undone.
+//! From tiles to elements, wherever they go: straight, or by way of transforms that have to be undone.
 
 use std::ops::Range;
 
-use crate::blob::{Frame, Params};
+use crate::blob::{CodecParams, Frame};
 use crate::error::{Error, Result};
 use crate::levels::{self, Dequant};
 use crate::options::DecodeOptions;
 use crate::prepare::{self, Elements};
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::Dtype;
 use crate::workers::Workers;
 use crate::{layers, lossless};
 
-/// Values that are decoded before preparation steps are undone.
+/// Values that are decoded before transforms are undone.
 pub(crate) const SLAB: usize = 1 << 23;
 
 /// Decodes the values of whole rows into `out`.
@@ -23,7 +23,7 @@ pub(crate) fn decode_range(
     options: &DecodeOptions,
     out: &mut [u8],
 ) -> Result<()> {
-    if let Params::Layers(_) = &frame.head.params {
+    if let CodecParams::Layers(_) = &frame.head.params {
         return layers::decode(frame, blob, values, options, out);
     }
     if values.is_empty() {
@@ -31,7 +31,7 @@ pub(crate) fn decode_range(
     }
     let workers = Workers::new(options.threads, &options.stop)?;
     match frame.head.dtype {
-        dtype if frame.head.steps.is_empty() => decode_tiles(frame, blob, values, dtype, &workers, out),
+        dtype if frame.head.transforms.is_empty() => decode_tiles(frame, blob, values, dtype, &workers, out),
         Dtype::F64 => decode_prepared::<f64>(frame, blob, values, &workers, out),
         _ => decode_prepared::<f32>(frame, blob, values, &workers, out),
     }
@@ -46,9 +46,9 @@ fn decode_prepared<R: Elements>(
     out: &mut [u8],
 ) -> Result<()> {
     let (dtype, cols) = (frame.head.dtype, frame.head.shape.last().copied().unwrap_or(1).max(1));
-    let steps = &frame.head.steps;
-    let (all, width) = (frame.values / cols, prepare::width_of(steps, cols));
-    let group = prepare::group_of(steps).min(all).max(1);
+    let transforms = &frame.head.transforms;
+    let (all, width) = (frame.values / cols, prepare::width_of(transforms, cols));
+    let group = prepare::group_of(transforms).min(all).max(1);
     // Tiles at the seams are decoded twice, so there are to be many between two seams.
     let slab =
         SLAB.max(32 * frame.head.params.geometry().tile_values()).div_ceil(cols).next_multiple_of(group);
@@ -63,7 +63,8 @@ fn decode_prepared<R: Elements>(
         worked.resize(range.len() * width, R::of(0.0));
         let coded = range.start * width..range.end * width;
         decode_tiles(frame, blob, coded, R::DTYPE, workers, bytemuck::cast_slice_mut(&mut worked))?;
-        let undo = |out: &mut [u8]| prepare::finish(steps, dtype, cols, range.start, &worked, workers, out);
+        let undo =
+            |out: &mut [u8]| prepare::finish(transforms, dtype, cols, range.start, &worked, workers, out);
         if wanted == range {
             undo(out)?;
             continue;
@@ -77,7 +78,7 @@ fn decode_prepared<R: Elements>(
     Ok(())
 }
 
-/// Decodes all values as they are before steps are undone.
+/// Decodes all values as they are before transforms are undone.
 pub(crate) fn decode_working(frame: &Frame, blob: &[u8], workers: &Workers, out: &mut [f32]) -> Result<()> {
     decode_tiles(frame, blob, 0..frame.coded, Dtype::F32, workers, bytemuck::cast_slice_mut(out))
 }
@@ -91,7 +92,7 @@ fn decode_tiles(
     workers: &Workers,
     out: &mut [u8],
 ) -> Result<()> {
-    let level = Level::detect();
+    let isa = Isa::detect();
     let geometry = frame.head.params.geometry();
     let first = values.start / geometry.tile_values();
     let last = (values.end - 1) / geometry.tile_values();
@@ -109,8 +110,8 @@ fn decode_tiles(
         rest = later;
     }
     match &frame.head.params {
-        Params::Levels(p) => {
-            let scratch = levels::Scratch::new(level, p, !frame.head.steps.is_empty());
+        CodecParams::Levels(p) => {
+            let scratch = levels::Scratch::new(isa, p, !frame.head.transforms.is_empty());
             let dequant = Dequant::of(dtype, p);
             workers.for_pieces(
                 pieces,
@@ -129,8 +130,8 @@ fn decode_tiles(
                 },
             )
         }
-        Params::Planes(p) => {
-            let scratch = lossless::Scratch::new(level, p);
+        CodecParams::Planes(p) => {
+            let scratch = lossless::Scratch::new(isa, p);
             workers.for_pieces(pieces, Vec::new, |planes, i, out| {
                 let (tile, window) = window(first + i);
                 let bytes = frame.tile(blob, first + i)?;
@@ -138,8 +139,8 @@ fn decode_tiles(
             })
         }
         // `decode_range` takes them elsewhere.
-        Params::Layers(_) => Err(Error::Corrupt("layers in place of tiles")),
+        CodecParams::Layers(_) => Err(Error::Corrupt("layers in place of tiles")),
         // `open` lets none pass.
-        Params::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),
+        CodecParams::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),
     }
 }

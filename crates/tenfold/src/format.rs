@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::blob::Frame;
 use crate::error::Result;
 use crate::options::{EncodeOptions, Goal, Limits};
-use crate::prepare::{Basis, Step};
+use crate::prepare::{Basis, Transform};
 use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 
@@ -21,32 +21,36 @@ pub use crate::levels::{CODED, ESCAPES_SHIFT, EXACT, OFFSETS, UNITS};
 pub use crate::lossless::{LOG as PLANE_LOG, PLANE_CODED, PLANE_CONSTANT, PLANE_STORED};
 pub use crate::prepare::MOST_POSITION as MAX_POSITION;
 pub use crate::prepare::list::{
-    BASIS as STEP_BASIS, KEPT as STEP_KEPT, ROPE as STEP_ROPE, WEIGHTS as STEP_WEIGHTS,
+    BASIS as TRANSFORM_BASIS, KEPT as TRANSFORM_KEPT, ROPE as TRANSFORM_ROPE, WEIGHTS as TRANSFORM_WEIGHTS,
 };
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
 pub use crate::rate::goal_behind;
 
 /// Steps as a header has them, their number first.
-pub fn steps(steps: &[Step]) -> Result<Vec<u8>> {
+pub fn transforms(transforms: &[Transform]) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    crate::prepare::write(steps, &mut out)?;
+    crate::prepare::write(transforms, &mut out)?;
     Ok(out)
 }
 
-/// Checks that steps are such as stand before the levels of a tensor of so many rows and columns.
-pub fn check_steps(steps: &[Step], rows: usize, cols: usize) -> Result<()> {
-    crate::prepare::fit(steps, rows, cols)
+/// Checks that transforms are such as stand before the levels of a tensor of so many rows and columns.
+pub fn check_transforms(transforms: &[Transform], rows: usize, cols: usize) -> Result<()> {
+    crate::prepare::fit(transforms, rows, cols)
 }
 
-/// Checks that steps can be done to such a tensor.
-pub fn check_encode_steps(steps: &[Step], rows: usize, cols: usize) -> Result<()> {
-    crate::prepare::check(steps, rows, cols)
+/// Checks that transforms can be done to such a tensor.
+pub fn check_encode_transforms(transforms: &[Transform], rows: usize, cols: usize) -> Result<()> {
+    crate::prepare::check(transforms, rows, cols)
 }
 
-/// The steps of a blob whose tensor has so many columns, with the bases that they name.
-pub fn resolve_steps(mut steps: Vec<Step>, bases: &[Arc<Basis>], cols: usize) -> Result<Vec<Step>> {
-    crate::prepare::resolve(&mut steps, bases, cols)?;
-    Ok(steps)
+/// The transforms of a blob whose tensor has so many columns, with the bases that they name.
+pub fn resolve_transforms(
+    mut transforms: Vec<Transform>,
+    bases: &[Arc<Basis>],
+    cols: usize,
+) -> Result<Vec<Transform>> {
+    crate::prepare::resolve(&mut transforms, bases, cols)?;
+    Ok(transforms)
 }
 
 /// Variance of the finite values of a tensor about their mean.
@@ -90,8 +94,8 @@ pub fn layers_header(dtype: Dtype, shape: &[usize], layers: &[&[u8]]) -> Result<
     crate::layers::header(dtype, shape, layers)
 }
 
-/// Whether this crate undoes preparation steps of a number.
-pub fn knows_step(id: u8) -> bool {
+/// Whether this crate undoes transforms of a number.
+pub fn knows_transform(id: u8) -> bool {
     crate::prepare::knows(id)
 }
 

@@ -1,7 +1,7 @@
 //! What a blob says of itself.
 
 use crate::FORMAT_VERSION;
-use crate::blob::{Frame, Params};
+use crate::blob::{CodecParams, Frame};
 use crate::view::{Dtype, rows_of};
 
 /// How the values of a blob are coded.
@@ -73,8 +73,8 @@ pub struct BlobInfo {
     pub tiles: u64,
     /// Bytes of each layer, each a blob that [`crate::format::tile_starts`] finds; none if the blob is not layered.
     pub layers: Vec<u64>,
-    /// Preparation steps, as [`crate::prepare::Step`] tells them; layers have their own.
-    pub steps: Vec<crate::prepare::Step>,
+    /// Transforms, as [`crate::prepare::Transform`] tells them; layers have their own.
+    pub transforms: Vec<crate::prepare::Transform>,
     /// Lanes of a tile; 1 for a layered blob.
     pub lanes: u32,
     /// Values of a full tile; of a layered blob, all.
@@ -93,8 +93,8 @@ impl BlobInfo {
     pub(crate) fn of(frame: &Frame) -> BlobInfo {
         let geometry = frame.head.params.geometry();
         let lossy = match &frame.head.params {
-            Params::Levels(p) => Some(p),
-            Params::Planes(_) | Params::Layers(_) | Params::Carried(_) => None,
+            CodecParams::Levels(p) => Some(p),
+            CodecParams::Planes(_) | CodecParams::Layers(_) | CodecParams::Carried(_) => None,
         };
         let layers = match frame.codec() {
             Codec::Layers => frame.tile_lens().collect(),
@@ -110,7 +110,7 @@ impl BlobInfo {
             header_bytes: frame.header_len as u64,
             tiles: frame.tiles() as u64,
             layers,
-            steps: frame.head.steps.clone(),
+            transforms: frame.head.transforms.clone(),
             lanes: geometry.lanes as u32,
             tile_values: geometry.tile_values() as u64,
             step: lossy.map(|p| p.scale * crate::levels::UNITS as f64),

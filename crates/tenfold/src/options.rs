@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::layers::MAX_LAYERS;
-use crate::prepare::{Basis, Step};
+use crate::prepare::{Basis, Transform};
 use crate::stop::Stop;
 
 /// What the encoder must reach. One goal a call; the codec finds the step.
@@ -90,7 +90,7 @@ pub struct EncodeOptions {
     pub lane_values: u32,
     /// What to do to the values before they are quantised, in this order; lossless blobs have no use for it. Errors
     /// that a goal speaks of are those of the values so prepared. Default: nothing.
-    pub steps: Vec<Step>,
+    pub transforms: Vec<Transform>,
     /// Goals of further layers, each for what the layers before it have left of the tensor. Default: none.
     pub residual: Vec<Goal>,
     /// Ends the work early; looked at between tiles. Default: none.
@@ -105,7 +105,7 @@ impl EncodeOptions {
             effort: Effort::default(),
             threads: 0,
             lane_values: 0,
-            steps: Vec::new(),
+            transforms: Vec::new(),
             residual: Vec::new(),
             stop: Stop::default(),
         }
@@ -129,23 +129,23 @@ impl EncodeOptions {
         self
     }
 
-    /// Sets the preparation steps.
+    /// Sets the transforms.
     ///
     /// ```
-    /// use tenfold::prepare::{Step, Weights};
+    /// use tenfold::prepare::{Transform, Weights};
     /// use tenfold::{EncodeOptions, Goal, TensorView};
     /// let values: Vec<f32> = (0..4096).map(|i| (i as f32 * 0.7).sin()).collect();
     /// let view = TensorView::from_slice(&values, &[64, 64])?;
     /// // Mean squares of what each column will be multiplied with.
     /// let importance: Vec<f64> = (1..=64).map(f64::from).collect();
-    /// let weights = Step::Weights(Weights::of_importance(&importance)?);
-    /// let options = EncodeOptions::new(Goal::Bits(3.0)).with_steps(vec![weights]);
+    /// let weights = Transform::Weights(Weights::of_importance(&importance)?);
+    /// let options = EncodeOptions::new(Goal::Bits(3.0)).with_transforms(vec![weights]);
     /// let info = tenfold::inspect(&tenfold::encode(&view, &options)?)?;
-    /// assert_eq!(info.steps, options.steps);
+    /// assert_eq!(info.transforms, options.transforms);
     /// # Ok::<(), tenfold::Error>(())
     /// ```
-    pub fn with_steps(mut self, steps: Vec<Step>) -> Self {
-        self.steps = steps;
+    pub fn with_transforms(mut self, transforms: Vec<Transform>) -> Self {
+        self.transforms = transforms;
         self
     }
 
@@ -153,7 +153,7 @@ impl EncodeOptions {
     /// takes the first ones for a coarser tensor ([`DecodeOptions::with_layers`]).
     ///
     /// Sizes that a goal speaks of are those of its layer alone, errors those of the residual that is left behind it, relative
-    /// errors relative to what the layer codes. Preparation steps are done to the first layer only. A blob has eight layers at most,
+    /// errors relative to what the layer codes. Transforms are done to the first layer only. A blob has eight layers at most,
     /// of floats, and none of them is lossless by its goal.
     ///
     /// ```
@@ -197,9 +197,10 @@ impl EncodeOptions {
                 "layers are added in floating point, so that no goal of theirs can be lossless".into(),
             ));
         }
-        if matches!(self.goal, Goal::MaxError(_) | Goal::RoundToNearest { .. }) && !self.steps.is_empty() {
+        if matches!(self.goal, Goal::MaxError(_) | Goal::RoundToNearest { .. }) && !self.transforms.is_empty()
+        {
             return Err(Error::InvalidArgument(
-                "no value's error can be bounded through preparation steps (importance is one); use another goal"
+                "no value's error can be bounded through transforms (importance is one); use another goal"
                     .into(),
             ));
         }

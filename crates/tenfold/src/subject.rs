@@ -8,12 +8,12 @@ use crate::layers;
 use crate::lossless;
 use crate::options::{Effort, EncodeOptions, Goal};
 use crate::policy::{Outcome, meet_goal};
-use crate::prepare::{self, Prepared, Step};
+use crate::prepare::{self, Prepared, Transform};
 use crate::rate::{self, Label, Target};
 use crate::view::TensorView;
 use crate::workers::Workers;
 
-/// A tensor whose preparation steps are done once, however many blobs are made of it.
+/// A tensor whose transforms are done once, however many blobs are made of it.
 ///
 /// ```
 /// use tenfold::{Effort, EncodeOptions, Goal, Subject, TensorView};
@@ -28,20 +28,20 @@ use crate::workers::Workers;
 /// ```
 pub struct Subject<'a> {
     view: TensorView<'a>,
-    steps: Vec<Step>,
+    transforms: Vec<Transform>,
     /// Made when first needed: lossless blobs have no use for it.
     prepared: OnceLock<Prepared>,
 }
 
 impl<'a> Subject<'a> {
-    /// A tensor and the steps of some options.
+    /// A tensor and the transforms of some options.
     pub fn new(view: &TensorView<'a>, options: &EncodeOptions) -> Result<Self> {
         options.validate()?;
-        prepare::check(&options.steps, view.rows(), view.cols())?;
-        Ok(Subject { view: *view, steps: options.steps.clone(), prepared: OnceLock::new() })
+        prepare::check(&options.transforms, view.rows(), view.cols())?;
+        Ok(Subject { view: *view, transforms: options.transforms.clone(), prepared: OnceLock::new() })
     }
 
-    /// Encodes the tensor. Goals, effort, lanes and threads are those of the options, the steps are the subject's own.
+    /// Encodes the tensor. Goals, effort, lanes and threads are those of the options, the transforms are the subject's own.
     pub fn encode(&self, options: &EncodeOptions) -> Result<Vec<u8>> {
         self.encode_parts(options)?.into_blob()
     }
@@ -51,7 +51,7 @@ impl<'a> Subject<'a> {
         options.validate()?;
         let workers = Workers::new(options.threads, &options.stop)?;
         if !options.residual.is_empty() {
-            let options = EncodeOptions { steps: self.steps.clone(), ..options.clone() };
+            let options = EncodeOptions { transforms: self.transforms.clone(), ..options.clone() };
             return layers::encode(&self.view, &options, &workers);
         }
         let options =
@@ -72,11 +72,11 @@ impl<'a> Subject<'a> {
         if !view.dtype().is_float() || view.is_empty() {
             return Ok(view.dtype().size() as f64 * 8.0);
         }
-        if self.steps.is_empty() {
+        if self.transforms.is_empty() {
             return rate::estimate(view, &Label::new(view, &[])?, step, effort);
         }
         let prepared = self.prepared(&Workers::here())?;
-        let label = Label::new(view, &prepared.steps)?;
+        let label = Label::new(view, &prepared.transforms)?;
         let worked = prepared.view()?;
         Ok(rate::estimate(&worked, &label, step, effort)? * worked.len() as f64 / view.len() as f64)
     }
@@ -85,13 +85,13 @@ impl<'a> Subject<'a> {
         if let Some(prepared) = self.prepared.get() {
             return Ok(prepared);
         }
-        let prepared = Prepared::new(&self.view, &self.steps, workers)?;
+        let prepared = Prepared::new(&self.view, &self.transforms, workers)?;
         Ok(self.prepared.get_or_init(|| prepared))
     }
 
     fn lossy(&self, options: &EncodeOptions, workers: &Workers) -> Result<Outcome> {
         let view = &self.view;
-        if self.steps.is_empty() {
+        if self.transforms.is_empty() {
             let Some(target) = Target::of(options.goal, view) else {
                 return Ok(Outcome::Failed(None));
             };
@@ -102,21 +102,21 @@ impl<'a> Subject<'a> {
             return Ok(Outcome::Failed(None));
         }
         let size = (view.rows(), view.cols());
-        let goal = rate::goal_behind(&self.steps, options.goal, size, prepared.lost, || {
+        let goal = rate::goal_behind(&self.transforms, options.goal, size, prepared.lost, || {
             rate::variance(view, workers)
         })?;
         let Some(target) = goal.and_then(|goal| Target::of(goal, view)) else {
             return Ok(Outcome::Failed(None));
         };
-        let label = Label::new(view, &prepared.steps)?;
+        let label = Label::new(view, &prepared.transforms)?;
         rate::encode(&prepared.view()?, &label, options, workers, target)
     }
 }
 
 impl std::fmt::Debug for Subject<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (shape, steps) = (self.view.shape(), self.steps.len());
-        write!(f, "Subject of shape {shape:?} behind {steps} preparation steps")
+        let (shape, transforms) = (self.view.shape(), self.transforms.len());
+        write!(f, "Subject of shape {shape:?} behind {transforms} transforms")
     }
 }
 
@@ -126,13 +126,13 @@ pub fn estimate_bits(view: &TensorView<'_>, step: f64, effort: Effort) -> Result
     estimate_bits_prepared(view, step, effort, &[])
 }
 
-/// The same for a tensor that is prepared first, as [`EncodeOptions::with_steps`] has it.
+/// The same for a tensor that is prepared first, as [`EncodeOptions::with_transforms`] has it.
 pub fn estimate_bits_prepared(
     view: &TensorView<'_>,
     step: f64,
     effort: Effort,
-    steps: &[Step],
+    transforms: &[Transform],
 ) -> Result<f64> {
-    let options = EncodeOptions::new(Goal::Step(step)).with_steps(steps.to_vec());
+    let options = EncodeOptions::new(Goal::Step(step)).with_transforms(transforms.to_vec());
     Subject::new(view, &options)?.estimate_bits(step, effort)
 }

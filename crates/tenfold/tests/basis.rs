@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{EFFORTS, FLOATS, Kind, Random, Sample, decode, to_reals};
-use tenfold::prepare::{Basis, Positions, Rope, Rotation, Step};
+use tenfold::prepare::{Basis, Positions, Rope, Rotation, Transform};
 use tenfold::{Codec, Coordinates, DecodeOptions, Dtype, EncodeOptions, Error, ErrorKind, Goal};
 
 /// Cosines: orthonormal, and far from the unit vectors.
@@ -38,7 +38,7 @@ fn rows_of(basis: &Basis, rows: usize, noise: f64, seed: u64) -> Vec<f64> {
 }
 
 fn options(goal: Goal, step: Rotation) -> EncodeOptions {
-    EncodeOptions::new(goal).with_steps(vec![Step::Basis(step)])
+    EncodeOptions::new(goal).with_transforms(vec![Transform::Basis(step)])
 }
 
 /// Decodes a blob that names a basis.
@@ -123,14 +123,14 @@ fn a_basis_that_fits_saves_bits_and_one_that_knows_deviations_more() {
     let scaled = Arc::new(Basis::clone(&whole).with_deviations(&deviations).unwrap());
     assert_eq!((scaled.scales()[0], scaled.scales()[63]), (63, 25));
     assert_ne!(scaled.fingerprint(), whole.fingerprint());
-    let size = |steps: Vec<Step>| {
-        let options = EncodeOptions::new(Goal::Nmse(0.01)).with_steps(steps);
+    let size = |transforms: Vec<Transform>| {
+        let options = EncodeOptions::new(Goal::Nmse(0.01)).with_transforms(transforms);
         tenfold::encode(&s.view(), &options).unwrap().len()
     };
     let (none, plain, most) = (
         size(vec![]),
-        size(vec![Step::Basis(Rotation::named(&whole))]),
-        size(vec![Step::Basis(Rotation::named(&scaled))]),
+        size(vec![Transform::Basis(Rotation::named(&whole))]),
+        size(vec![Transform::Basis(Rotation::named(&scaled))]),
     );
     assert!(plain * 10 < none * 7 && most + 20 < plain, "{none} {plain} {most}");
     let blob = tenfold::encode(&s.view(), &options(Goal::Nmse(0.01), Rotation::named(&scaled))).unwrap();
@@ -163,8 +163,8 @@ fn a_metric_weighs_errors() {
     let ratio = off(3) / off(31) / f64::from(weight(31) / weight(3));
     assert!((0.8..1.25).contains(&ratio), "{ratio}");
     // What comes out of a blob can decode, not encode.
-    let stored = tenfold::inspect(&blob).unwrap().steps;
-    let again = EncodeOptions::new(Goal::Bits(3.0)).with_steps(stored);
+    let stored = tenfold::inspect(&blob).unwrap().transforms;
+    let again = EncodeOptions::new(Goal::Bits(3.0)).with_transforms(stored);
     let e = tenfold::encode(&s.view(), &again).unwrap_err();
     assert!(e.kind() == ErrorKind::Caller && e.to_string().contains("decoding only"), "{e}");
 }
@@ -175,8 +175,8 @@ fn layers_come_out_of_a_page_with_positions() {
     let cols = heads * head;
     let s = Sample::of(Dtype::Bf16, &[64, cols], Kind::Shifted, 8).sprinkle(900, 2);
     let rope = Rope::new(head, 1e4).unwrap().with_positions(Positions::From(128)).unwrap();
-    let steps = vec![Step::Rope(rope), Step::Basis(Rotation::embedded(&basis(cols, 80)))];
-    let options = EncodeOptions::new(Goal::Bits(3.0)).with_steps(steps);
+    let transforms = vec![Transform::Rope(rope), Transform::Basis(Rotation::embedded(&basis(cols, 80)))];
+    let options = EncodeOptions::new(Goal::Bits(3.0)).with_transforms(transforms);
     let blob = tenfold::encode(&s.view(), &options).unwrap();
     let whole = decode(&blob).data;
     let apart = Coordinates::decode(&blob, &DecodeOptions::default()).unwrap();

@@ -7,7 +7,7 @@ mod common;
 
 use allocations::peak;
 use common::{EFFORTS, FLOATS, Kind, Sample, decode, max_error, mse, seal, specials, to_reals};
-use tenfold::prepare::{Axis, Delta, Hadamard, Step, Weights};
+use tenfold::prepare::{Axis, Delta, Hadamard, Transform, Weights};
 use tenfold::{
     Codec, Cpu, DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Error, ErrorKind, Goal, Limits,
     TensorView, max_encoded_len, max_layered_len,
@@ -102,9 +102,9 @@ fn what_is_not_finite_comes_back_bit_by_bit() {
         for (i, element) in odd.iter().enumerate() {
             s.data[(i * 37 + 5) * size..][..size].copy_from_slice(element);
         }
-        let row = Step::Weights(Weights::new(Axis::Columns, (0..32).map(|j| j - 16).collect()));
-        for steps in [vec![], vec![row]] {
-            let options = layered(&[Goal::Bits(3.0), Goal::Bits(3.0), ROUND_8]).with_steps(steps);
+        let row = Transform::Weights(Weights::new(Axis::Columns, (0..32).map(|j| j - 16).collect()));
+        for transforms in [vec![], vec![row]] {
+            let options = layered(&[Goal::Bits(3.0), Goal::Bits(3.0), ROUND_8]).with_transforms(transforms);
             let back = decode(&encode(&s, &options)).data;
             let both = s.data.chunks_exact(size).zip(back.chunks_exact(size));
             for (i, ((x, y), v)) in both.zip(s.reals()).enumerate() {
@@ -155,9 +155,9 @@ fn shapes_of_every_kind() {
 #[test]
 fn rows_threads_and_engines_agree() {
     let s = Sample::of(Dtype::Bf16, &[90, 33], Kind::Rows, 6).sprinkle(300, 7);
-    let delta = Step::Delta(Delta::new(8).unwrap());
-    for steps in [vec![], vec![delta], vec![Step::Hadamard(Hadamard::new(4, 1).unwrap())]] {
-        let options = layered(&[Goal::Bits(3.0), ROUND_8]).with_steps(steps).with_lane_values(32);
+    let delta = Transform::Delta(Delta::new(8).unwrap());
+    for transforms in [vec![], vec![delta], vec![Transform::Hadamard(Hadamard::new(4, 1).unwrap())]] {
+        let options = layered(&[Goal::Bits(3.0), ROUND_8]).with_transforms(transforms).with_lane_values(32);
         let blob = encode(&s, &options);
         assert_eq!(blob, encode(&s, &options.clone().with_threads(2)));
         let whole = decode(&blob).data;
@@ -268,9 +268,9 @@ fn what_cannot_be_asked_for_is_refused() {
         refused(&s, &EncodeOptions::new(Goal::RoundToNearest { bits }));
         refused(&s, &layered(&[Goal::Bits(3.0), Goal::RoundToNearest { bits }]));
     }
-    let steps = vec![Step::Hadamard(Hadamard::new(4, 1).unwrap())];
-    refused(&s, &EncodeOptions::new(ROUND_8).with_steps(steps.clone()));
-    encode(&s, &layered(&[Goal::Bits(3.0), ROUND_8]).with_steps(steps));
+    let transforms = vec![Transform::Hadamard(Hadamard::new(4, 1).unwrap())];
+    refused(&s, &EncodeOptions::new(ROUND_8).with_transforms(transforms.clone()));
+    encode(&s, &layered(&[Goal::Bits(3.0), ROUND_8]).with_transforms(transforms));
     assert_eq!(parts(&encode(&s, &layered(&[Goal::Bits(2.0); 8]))).len(), 8);
     for layers in [0, 1, 9] {
         assert_eq!(max_layered_len(Dtype::F32, &[3], layers).unwrap_err().kind(), ErrorKind::Caller);
@@ -315,13 +315,13 @@ fn forged_layers_are_refused() {
     seal(&mut carried, tenfold::inspect(&layer).unwrap().tiles as usize);
     corrupt("pictures", &forge(Dtype::F32, &[20, 15], 2, &[&layer, &carried]));
     // Steps stand before layers' own codecs only.
-    let mut steps = whole.clone();
-    steps.splice(14..15, [1, 1, 5, 4, 1, 0, 0, 0]);
-    let shift = (steps.len() - whole.len()) as u32;
+    let mut transforms = whole.clone();
+    transforms.splice(14..15, [1, 1, 5, 4, 1, 0, 0, 0]);
+    let shift = (transforms.len() - whole.len()) as u32;
     let header = u32::from_le_bytes(whole[8..12].try_into().unwrap()) + shift;
-    steps[8..12].copy_from_slice(&header.to_le_bytes());
-    seal(&mut steps, 2);
-    let e = tenfold::decode(&steps, &DecodeOptions::default()).unwrap_err();
+    transforms[8..12].copy_from_slice(&header.to_le_bytes());
+    seal(&mut transforms, 2);
+    let e = tenfold::decode(&transforms, &DecodeOptions::default()).unwrap_err();
     assert!(matches!(e, Error::UnsupportedFeature { what: "preparation step", id: 1 }), "{e:?}");
     // What a coarse look leaves out may be anything.
     let bad = forge(Dtype::F32, &[20, 15], 2, &[&layer, &other]);

@@ -1,6 +1,6 @@
 //! A tensor and options drawn from the input.
 
-use tenfold::prepare::{Axis, Dct, Delta, Hadamard, Means, Positions, Rope, Step, Weights};
+use tenfold::prepare::{Axis, Dct, Delta, Hadamard, Means, Positions, Rope, Transform, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal, Tensor};
 
 use super::draw::Draw;
@@ -45,11 +45,11 @@ impl Case {
             6 => Goal::MaxBytes((number.min(1e6) * bytes as f64 / 64.0) as usize),
             _ => Goal::Step(number),
         };
-        let steps = steps(content >> 1, &shape, &data);
+        let transforms = transforms(content >> 1, &shape, &data);
         let options = EncodeOptions::new(goal)
             .with_effort(effort)
             .with_lane_values(lane_values)
-            .with_steps(steps)
+            .with_transforms(transforms)
             .with_threads(1);
         // Layers are not for lossless goals.
         let residual = if goal == Goal::Lossless { Vec::new() } else { residual };
@@ -70,26 +70,28 @@ fn residual(which: u8, number: f64) -> Vec<Goal> {
 }
 
 /// One chain of eight, with numbers from the first bytes of the content.
-fn steps(which: u8, shape: &[usize], data: &[u8]) -> Vec<Step> {
+fn transforms(which: u8, shape: &[usize], data: &[u8]) -> Vec<Transform> {
     let cols = shape.last().copied().unwrap_or(1);
     let rows = shape.split_last().map_or(1, |(_, rows)| rows.iter().product());
     let byte = |j: usize| data.get(j).copied().unwrap_or(0);
-    let weights = |axis, n: usize| Step::Weights(Weights::new(axis, (0..n).map(|j| byte(j) as i8).collect()));
-    let means =
-        || Step::Means(Means::new(&(0..cols).map(|j| f32::from(byte(j) as i8) / 16.0).collect::<Vec<_>>()));
-    let delta = Delta::new(2 + usize::from(byte(0) % 30)).map(Step::Delta);
+    let weights =
+        |axis, n: usize| Transform::Weights(Weights::new(axis, (0..n).map(|j| byte(j) as i8).collect()));
+    let means = || {
+        Transform::Means(Means::new(&(0..cols).map(|j| f32::from(byte(j) as i8) / 16.0).collect::<Vec<_>>()))
+    };
+    let delta = Delta::new(2 + usize::from(byte(0) % 30)).map(Transform::Delta);
     let rope = Rope::new(cols, 1e4)
         .and_then(|r| r.with_positions(Positions::From(u64::from(byte(1)))))
-        .map(Step::Rope);
+        .map(Transform::Rope);
     match which % 8 {
         1 => vec![weights(Axis::Columns, cols)],
         2 => vec![weights(Axis::Rows, rows)],
         3 => vec![weights(Axis::Rows, rows), weights(Axis::Columns, cols)],
         4 => vec![means()],
         5 => delta.into_iter().collect(),
-        6 => Dct::new(2 + byte(0) % 4).into_iter().map(Step::Dct).collect(),
+        6 => Dct::new(2 + byte(0) % 4).into_iter().map(Transform::Dct).collect(),
         // No head has an odd number of columns.
-        7 => rope.into_iter().chain([means()]).chain(Hadamard::new(5, 7).map(Step::Hadamard)).collect(),
+        7 => rope.into_iter().chain([means()]).chain(Hadamard::new(5, 7).map(Transform::Hadamard)).collect(),
         _ => Vec::new(),
     }
 }

@@ -46,7 +46,7 @@ fn check_values(case: &Case, decoded: &[u8]) {
         }
     }
     // Steps change what errors are counted in, and goals of layers are their own.
-    if !case.options.steps.is_empty() || !case.options.residual.is_empty() {
+    if !case.options.transforms.is_empty() || !case.options.residual.is_empty() {
         return;
     }
     let finite = || before.iter().zip(&after).filter(|(x, _)| x.is_finite());
@@ -86,7 +86,7 @@ fn check_size(case: &Case, bytes: usize) {
     // Promised for 4,096 values and up. Short lanes are the caller's choice and may cost more than a low
     // rate leaves.
     if case.noise
-        && case.options.steps.is_empty()
+        && case.options.transforms.is_empty()
         && values >= 4096
         && bits >= 1.0
         && case.options.lane_values == 0

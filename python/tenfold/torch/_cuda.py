@@ -17,7 +17,7 @@ from ._verdicts import raise_bad, verdicts_of
 # Lossy blobs of these come out as any of them; all others as what they are.
 _CONVERTIBLE = ("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32")
 _CODECS = ("lossy", "lossless")
-# Preparation steps that a device undoes where it decodes; the CPU undoes others.
+# Transforms that a device undoes where it decodes; the CPU undoes others.
 _ON_THE_WAY = ("column weights", "row weights", "kept elements")
 # Bytes of a blob that are fetched to look at its header; most headers are shorter.
 _PEEK = 1 << 16
@@ -38,10 +38,10 @@ def converts(info: _native.BlobInfo, dtype: torch.dtype) -> bool:
 
 
 def undoes(info: _native.BlobInfo) -> bool:
-    """Whether a device decodes a blob and undoes all its steps."""
+    """Whether a device decodes a blob and undoes all its transforms."""
     if info.layers:
         return False
-    return len(set(info.steps)) == len(info.steps) and all(step in _ON_THE_WAY for step in info.steps)
+    return len(set(info.transforms)) == len(info.transforms) and all(name in _ON_THE_WAY for name in info.transforms)
 
 
 def requests(

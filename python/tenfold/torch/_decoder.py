@@ -48,7 +48,7 @@ class Decoder:
             for out, info in zip(self._outs, infos, strict=True):
                 if not _cuda.undoes(info):
                     raise UnsupportedError(
-                        f"a blob has {', '.join(info.steps)}, not all of which a device undoes: use tenfold.torch.decode"
+                        f"a blob has {', '.join(info.transforms)}, not all of which a device undoes: use tenfold.torch.decode"
                     )
                 if tuple(out.shape) != info.shape or not _cuda.converts(info, out.dtype):
                     raise ArgumentError(

@@ -84,10 +84,10 @@ pub(crate) fn encode_tensor(
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
     let options = EncodeOptions::new(goal).with_effort(effort).with_stop(asked.stop.clone());
-    let steps = asked.steps(&item.name, &view, &options)?;
+    let transforms = asked.transforms(&item.name, &view, &options)?;
     let options = residual_of(action, dtype, asked)
         .iter()
-        .fold(options.with_steps(steps), |options, &goal| options.with_residual(goal));
+        .fold(options.with_transforms(transforms), |options, &goal| options.with_residual(goal));
     engine.encode(&view, &options).map_err(Error::codec(&item.name))
 }
 

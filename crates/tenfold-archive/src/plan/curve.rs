@@ -81,10 +81,10 @@ pub(super) fn curve(
     };
     let (data, shape) = sample_rows(model, index, dtype, CURVE_VALUES)?;
     let view = TensorView::new(dtype, &shape, &data).map_err(Error::codec(&item.name))?;
-    let steps = options.steps(&item.name, &view, &EncodeOptions::new(Goal::Step(guess.exp2())))?;
+    let transforms = options.transforms(&item.name, &view, &EncodeOptions::new(Goal::Step(guess.exp2())))?;
     let estimate = |octave: &f64| -> Result<(f64, f64)> {
         let log_step = guess + octave;
-        let bits = tenfold::estimate_bits_prepared(&view, log_step.exp2(), effort, &steps)
+        let bits = tenfold::estimate_bits_prepared(&view, log_step.exp2(), effort, &transforms)
             .map_err(Error::codec(&item.name))?;
         Ok((log_step, bits))
     };

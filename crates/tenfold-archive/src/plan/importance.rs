@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tenfold::prepare::{Step, Weights};
+use tenfold::prepare::{Transform, Weights};
 
 use crate::error::{Error, Result};
 use crate::model::{Item, Model};
@@ -88,8 +88,8 @@ impl Importance {
     }
 
     /// What to do to a tensor before it is quantised.
-    pub(crate) fn steps(&self, name: &str) -> Vec<Step> {
-        self.weights.get(name).cloned().map(Step::Weights).into_iter().collect()
+    pub(crate) fn transforms(&self, name: &str) -> Vec<Transform> {
+        self.weights.get(name).cloned().map(Transform::Weights).into_iter().collect()
     }
 
     /// Checks that some tensor is of this model, and that those that are fit.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tenfold::prepare::{Preparation, Step};
+use tenfold::prepare::{Preparation, Transform};
 use tenfold::{Effort, EncodeOptions, Goal, Stop, TensorView};
 
 use super::importance::Importance;
@@ -150,15 +150,15 @@ impl CompressOptions {
     }
 
     /// Steps for a tensor: those of its importance, or what is done to all.
-    pub(crate) fn steps(
+    pub(crate) fn transforms(
         &self,
         name: &str,
         view: &TensorView<'_>,
         options: &EncodeOptions,
-    ) -> Result<Vec<Step>> {
+    ) -> Result<Vec<Transform>> {
         match &self.prepare {
-            Preparation::None => Ok(self.importance.steps(name)),
-            prepare => prepare.steps(view, options).map_err(Error::codec(name)),
+            Preparation::None => Ok(self.importance.transforms(name)),
+            prepare => prepare.transforms(view, options).map_err(Error::codec(name)),
         }
     }
 
@@ -207,7 +207,7 @@ impl CompressOptions {
         }
         if self.prepare != Preparation::None && !self.importance.is_empty() {
             return Err(Error::InvalidArgument(
-                "importance and preparation steps exclude each other: importance is one".into(),
+                "importance and transforms exclude each other: importance is one".into(),
             ));
         }
         Ok(())

@@ -160,7 +160,7 @@ mod tests {
             codec: Codec::H265,
             dtype: Dtype::F32,
             shape: vec![2],
-            steps: Vec::new(),
+            transforms: Vec::new(),
             tile_values: 2,
             params: Vec::new(),
         };

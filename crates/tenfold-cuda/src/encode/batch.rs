@@ -32,7 +32,7 @@ pub struct EncodeBatch {
     pub slot: usize,
     /// What to reach for each tensor; a lossy goal.
     pub options: EncodeOptions,
-    /// What the headers say where tensors are what preparation steps made of others.
+    /// What the headers say where tensors are what transforms made of others.
     pub(crate) behind: Option<Behind>,
     /// Whether all have one plan, and each only a step of its own.
     pub(crate) together: bool,

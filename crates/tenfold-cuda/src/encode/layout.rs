@@ -105,12 +105,12 @@ impl Shapes {
         let write = shape(tiles, WRITE_SHARED, WRITE_WARP_SHARED)?;
         // A thread packs 32 bits of a list of scales at a time; a block more makes the tables.
         let (rows, width) = lists(job);
-        let words = ((rows + width) * MAX_SCALE_BITS as usize + job.steps_len as usize * 8) / 32;
+        let words = ((rows + width) * MAX_SCALE_BITS as usize + job.transforms_len as usize * 8) / 32;
         let blocks =
             |each: usize, most: u32| u32::try_from(words.div_ceil(each)).unwrap_or(most).clamp(1, most);
         let tables = Shape { grid: 1 + blocks(1024, TABLE_BLOCKS - 1), block: 1024, shared: 0, batch };
         let cleared =
-            SETS * 256 * 8 + STAGED + job.steps_len as usize + words * 4 + tiles * LEVELS_TILE_BYTES;
+            SETS * 256 * 8 + STAGED + job.transforms_len as usize + words * 4 + tiles * LEVELS_TILE_BYTES;
         let clear = u32::try_from(cleared / CLEAR_BYTES).unwrap_or(u32::MAX).clamp(1, at_once);
         let clear = Shape { grid: clear, block: 256, shared: 0, batch };
         Ok(Shapes { clear, tables, search, pack, write })
@@ -156,19 +156,19 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(job: &Job, shapes: &Shapes, rate_len: usize) -> Layout {
-        let (tiles, steps, values) = (job.tiles as usize, job.steps as usize, job.tile_values as usize);
+        let (tiles, ticks, values) = (job.tiles as usize, job.ticks as usize, job.tile_values as usize);
         let (rows, width) = lists(job);
-        let header_front = STAGED + job.steps_len as usize;
+        let header_front = STAGED + job.transforms_len as usize;
         let header_room =
             (header_front + (rows + width).div_ceil(8) * MAX_SCALE_BITS as usize).next_multiple_of(16);
         let slot_words = slot_words(values);
         let escape_room = (values / 64).clamp(32, ESCAPES);
-        let groups = steps.div_ceil(4);
+        let groups = ticks.div_ceil(4);
         // Four decisions of eight states a lane in a word, or all decisions of one lane.
         let warp_decisions = match job.nu {
             0 => 0,
             1..=3 => groups * MAX_LANES * 4,
-            nu => steps * ((1usize << nu) / 8).max(4),
+            nu => ticks * ((1usize << nu) / 8).max(4),
         };
         let codes = if job.nu > 0 { tiles * groups * job.lanes as usize } else { 0 };
         let mut pieces = Pieces::default();

@@ -79,11 +79,11 @@ pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u
             *last = behind.columns;
         }
     }
-    let steps = request.behind.as_ref().map_or(DeviceSlice::new(0, 0), |b| b.steps);
-    let steps_len = u32::try_from(steps.len)
-        .map_err(|_| Error::InvalidArgument("more bytes of preparation steps than a header has".into()))?;
+    let transforms = request.behind.as_ref().map_or(DeviceSlice::new(0, 0), |b| b.transforms);
+    let transforms_len = u32::try_from(transforms.len)
+        .map_err(|_| Error::InvalidArgument("more bytes of transforms than a header has".into()))?;
     let positions = request.behind.as_ref().and_then(|b| b.positions);
-    // Where steps start in a header.
+    // Where transforms start in a header.
     let start = FIXED + shape.iter().map(|&d| varint_len(d as u64)).sum::<usize>();
     // Goals speak of the tensor that the header is of.
     let (goal, target) =
@@ -105,15 +105,15 @@ pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u
         target,
         nu,
         lanes: geometry.lanes as u32,
-        steps: geometry.steps as u32,
+        ticks: geometry.ticks as u32,
         tile_values: geometry.tile_values() as u64,
         tiles: tiles as u64,
         out: Each { first: request.out.address, apart: batch.out as u64 },
         dims: request.shape.len() as u32,
         shape: dims(&shape),
         header_dtype: dtype.id() as u32,
-        steps_len,
-        header_steps: steps.address,
+        transforms_len,
+        header_transforms: transforms.address,
         scales: request.behind.as_ref().map_or(0, |b| b.scales),
         positions: Each { first: positions.map_or(0, |p| p.address), apart: size_of::<u64>() as u64 },
         position_at: positions.map_or(0, |p| start + p.at) as u32,

@@ -37,22 +37,22 @@ pub struct EncodeRequest {
     /// Where the blob goes, at an address that is a multiple of 16. [`tenfold::max_encoded_len`] bytes always
     /// suffice; if fewer do not, the status says how many are needed and nothing after the end was touched.
     pub out: DeviceSlice,
-    /// What to reach. Threads mean nothing here; preparation steps are refused, see [`DeviceChain`](crate::DeviceChain).
+    /// What to reach. Threads mean nothing here; transforms are refused, see [`DeviceChain`](crate::DeviceChain).
     pub options: EncodeOptions,
-    /// What the header says where the tensor is what preparation steps made of another.
+    /// What the header says where the tensor is what transforms made of another.
     pub(crate) behind: Option<Behind>,
 }
 
-/// A tensor of which steps have made the one that is encoded: coordinates in place of its columns.
+/// A tensor of which transforms have made the one that is encoded: coordinates in place of its columns.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Behind {
     pub dtype: Dtype,
     pub columns: usize,
-    /// The steps as a header has them, their number first.
-    pub steps: DeviceSlice,
+    /// The transforms as a header has them, their number first.
+    pub transforms: DeviceSlice,
     /// Where the scales of the last one's columns are, a byte each; 0 for none.
     pub scales: u64,
-    /// Positions of a batch's tensors, if each has its own among the steps.
+    /// Positions of a batch's tensors, if each has its own among the transforms.
     pub positions: Option<Positions>,
 }
 
@@ -60,13 +60,13 @@ pub(crate) struct Behind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Positions {
     pub address: u64,
-    /// Bytes of the steps before the position, which stands in place of one, and before the length of its step.
+    /// Bytes of the transforms before the position, which stands in place of one, and before the length of its transform.
     pub at: usize,
     pub length_at: usize,
 }
 
-/// Bytes of steps that a thread writes by itself.
-pub(crate) const FEW_STEPS: usize = 96;
+/// Bytes of transforms that a thread writes by itself.
+pub(crate) const FEW_TRANSFORM_BYTES: usize = 96;
 
 impl EncodeRequest {
     /// A tensor, where its blob goes, and what to reach.
@@ -125,10 +125,10 @@ pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
         ));
     }
     options.validate()?;
-    if let Some(step) = options.steps.first() {
+    if let Some(transform) = options.transforms.first() {
         return Err(Error::InvalidArgument(format!(
-            "preparation steps ({}; importance makes such) are for a chain on the device: encode_prepared",
-            step.name()
+            "transforms ({}; importance makes such) are for a chain on the device: encode_prepared",
+            transform.name()
         )));
     }
     Ok(())

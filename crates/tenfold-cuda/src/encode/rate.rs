@@ -84,19 +84,19 @@ pub(super) struct Job {
     /// log2 of the trellis's states; 0 for a scalar quantiser.
     pub nu: u32,
     pub lanes: u32,
-    pub steps: u32,
+    pub ticks: u32,
     pub tile_values: u64,
     pub tiles: u64,
     pub out: Each,
     pub dims: u32,
     pub shape: [u64; MAX_DIMS],
-    /// Dtype of the header, and its steps with their number; no bytes for none.
+    /// Dtype of the header, and its transforms with their number; no bytes for none.
     pub header_dtype: u32,
-    pub steps_len: u32,
-    pub header_steps: u64,
+    pub transforms_len: u32,
+    pub header_transforms: u64,
     /// Scales of the columns that the last of them knows, a byte each; 0 for none.
     pub scales: u64,
-    /// Each tensor's own position among the steps, or none, and where in the header it and the length of its step are.
+    /// Each tensor's own position among the transforms, or none, and where in the header it and the length of its step are.
     pub positions: Each,
     pub position_at: u32,
     pub length_at: u32,

@@ -4,7 +4,7 @@ use tenfold::{Codec, Dtype, Goal, format};
 
 use super::chain::DeviceChain;
 use super::link::Link;
-use super::steps::{Args, POWERS};
+use super::transforms::{Args, POWERS};
 use crate::decode::{self, DecodeRequest, DecodeSettings, decode_with, decode_workspace_len};
 use crate::device::DeviceSlice;
 use crate::driver::Stream;
@@ -34,7 +34,7 @@ impl DeviceChain {
         lost: f64,
         variance: impl FnOnce() -> tenfold::Result<f64>,
     ) -> Result<Option<Goal>> {
-        Ok(format::goal_behind(&self.steps, goal, (self.rows, self.columns), lost, variance)?)
+        Ok(format::goal_behind(&self.transforms, goal, (self.rows, self.columns), lost, variance)?)
     }
 
     /// The request for the working values, which lie at an address.
@@ -63,14 +63,14 @@ impl DeviceChain {
         inner.behind = Some(Behind {
             dtype: self.dtype,
             columns: self.columns,
-            steps: self.stored.slice(),
+            transforms: self.stored.slice(),
             scales: self.scales.as_ref().map_or(0, |s| s.1.slice().address),
             positions: None,
         });
         Ok(inner)
     }
 
-    /// Queues the steps on a tensor, and hands on what is left to encode: the request for the working values and the
+    /// Queues the transforms on a tensor, and hands on what is left to encode: the request for the working values and the
     /// workspace for that.
     ///
     /// # Safety
@@ -166,7 +166,7 @@ pub fn encode_prepared_workspace_len(chain: &DeviceChain, request: &EncodeReques
     Ok(pieces.at + ALIGN)
 }
 
-/// Queues the encoding of a tensor behind a chain of steps: as [`encode`] does it, for lossy goals. Goals that are errors
+/// Queues the encoding of a tensor behind a chain of transforms: as [`encode`] does it, for lossy goals. Goals that are errors
 /// must not depend on what only a look at the tensor tells: relative to its variance they are for chains with weights, whose errors
 /// are relative anyway, and with a basis that leaves something out they are not for a device. A tensor with values that are not finite
 /// is refused in its status, unless the chain keeps these.
@@ -211,7 +211,7 @@ pub fn decode_prepared_workspace_len(chain: &DeviceChain, request: &DecodeReques
     Ok(pieces.at + ALIGN)
 }
 
-/// Queues the decoding of a blob that has exactly the steps of a chain, for a tensor of the chain's dtype and shape: as
+/// Queues the decoding of a blob that has exactly the transforms of a chain, for a tensor of the chain's dtype and shape: as
 /// [`decode`](crate::decode()) does it for others.
 ///
 /// # Safety

@@ -1,6 +1,6 @@
-//! Chains of preparation steps: what a device is told of one, and the memory that it works in.
+//! Chains of transforms: what a device is told of one, and the memory that it works in.
 
-use tenfold::prepare::Step;
+use tenfold::prepare::Transform;
 use tenfold::{Dtype, format};
 
 use super::link::Link;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::pieces::{Pieces, bytes_of};
 
-/// A chain of preparation steps on a device, for tensors of one dtype and shape.
+/// A chain of transforms on a device, for tensors of one dtype and shape.
 ///
 /// Weights, means and differences give the same bits as on the CPU. Hadamard, DCT and rotary positions agree with it within
 /// 2^-18 (f64: 2^-40) of the largest magnitude that a value is made of, a basis within 2^-16 of the sum of magnitudes, as
@@ -21,7 +21,7 @@ pub struct DeviceChain {
     pub(super) shape: Vec<usize>,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Columns behind all steps, and the most there are between any two.
+    /// Columns behind all transforms, and the most there are between any two.
     pub(super) width: usize,
     pub(super) most: usize,
     /// Rows that cannot be undone without each other.
@@ -30,7 +30,7 @@ pub struct DeviceChain {
     pub(super) links: Vec<(usize, Link)>,
     pub(super) kept: Option<(Buffer, u32)>,
     /// As the host has them, and as a header does.
-    pub(super) steps: Vec<Step>,
+    pub(super) transforms: Vec<Transform>,
     pub(super) stored: Buffer,
     /// Scales of the last step's columns: side by side, and a byte each.
     pub(super) scales: Option<(Buffer, Buffer)>,
@@ -38,8 +38,8 @@ pub struct DeviceChain {
 
 impl std::fmt::Debug for DeviceChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let steps: Vec<&str> = self.steps.iter().map(Step::name).collect();
-        write!(f, "DeviceChain of {} for {} × {} values", steps.join(" + "), self.rows, self.columns)
+        let transforms: Vec<&str> = self.transforms.iter().map(Transform::name).collect();
+        write!(f, "DeviceChain of {} for {} × {} values", transforms.join(" + "), self.rows, self.columns)
     }
 }
 
@@ -53,33 +53,38 @@ pub(super) struct Room {
 }
 
 impl DeviceChain {
-    /// Copies the numbers of steps to a device, for tensors of this dtype and shape. Kept elements may be the first of the
-    /// steps: they are put back when the others are undone, and taken for zeros when they are done. Fails with
+    /// Copies the numbers of transforms to a device, for tensors of this dtype and shape. Kept elements may be the first of the
+    /// transforms: they are put back when the others are undone, and taken for zeros when they are done. Fails with
     /// [`Error::NoDevice`] where a basis needs cuBLAS and there is none.
-    pub fn new(device: &Device, dtype: Dtype, shape: &[usize], steps: &[Step]) -> Result<DeviceChain> {
+    pub fn new(
+        device: &Device,
+        dtype: Dtype,
+        shape: &[usize],
+        transforms: &[Transform],
+    ) -> Result<DeviceChain> {
         if !dtype.is_float() {
-            return Err(Error::InvalidArgument(format!("{dtype} tensors have no preparation steps")));
+            return Err(Error::InvalidArgument(format!("{dtype} tensors have no transforms")));
         }
         // Refuses shapes whose size overflows.
         tenfold::max_encoded_len(dtype, shape)?;
         let columns = shape.last().copied().unwrap_or(1);
         let values = if shape.contains(&0) { 0 } else { shape.iter().product::<usize>() };
         let rows = values / columns.max(1);
-        format::check_steps(steps, rows, columns)?;
+        format::check_transforms(transforms, rows, columns)?;
         if u32::try_from(columns).is_err() {
             return Err(Error::InvalidArgument(format!("{columns} columns are too many for a device")));
         }
         let wide = dtype == Dtype::F64;
         let (mut links, mut width, mut most) = (Vec::new(), columns, columns);
-        for step in steps {
+        for step in transforms {
             if let Some(link) = Link::new(device, step, width, wide)? {
                 links.push((width, link));
             }
             width = step.width(width);
             most = most.max(width);
         }
-        let kept = match steps.first() {
-            Some(Step::Kept(kept)) => {
+        let kept = match transforms.first() {
+            Some(Transform::Kept(kept)) => {
                 // As the kernels have it: where a run starts, its element, its length.
                 let run = |(start, len, bits): (u64, u32, u64)| {
                     [start, bits, u64::from(len)].into_iter().flat_map(u64::to_le_bytes)
@@ -91,8 +96,8 @@ impl DeviceChain {
             }
             _ => None,
         };
-        let scales = match steps.last() {
-            Some(Step::Basis(b)) => b.basis().map(|b| b.scales()).filter(|s| !s.is_empty()),
+        let scales = match transforms.last() {
+            Some(Transform::Basis(b)) => b.basis().map(|b| b.scales()).filter(|s| !s.is_empty()),
             _ => None,
         };
         let scales = match scales {
@@ -107,11 +112,11 @@ impl DeviceChain {
             columns,
             width,
             most,
-            group: steps.iter().map(Step::group).max().unwrap_or(1),
+            group: transforms.iter().map(Transform::group).max().unwrap_or(1),
             links,
             kept,
-            stored: Buffer::from_slice(device, &format::steps(steps)?)?,
-            steps: steps.to_vec(),
+            stored: Buffer::from_slice(device, &format::transforms(transforms)?)?,
+            transforms: transforms.to_vec(),
             scales,
         })
     }

@@ -1,6 +1,6 @@
 //! One step of a chain with its numbers on a device.
 
-use tenfold::prepare::{Axis, Positions, Real, Rotation, Step, Weights};
+use tenfold::prepare::{Axis, Positions, Real, Rotation, Transform, Weights};
 
 use super::rope::DeviceRope;
 use crate::device::Device;
@@ -65,10 +65,10 @@ fn matrices(dct: &tenfold::prepare::Dct, inverse: bool, wide: bool) -> Vec<u8> {
 
 impl Link {
     /// A step for a tensor of so many columns; none for kept elements, which are no link of the chain.
-    pub(super) fn new(device: &Device, step: &Step, columns: usize, wide: bool) -> Result<Option<Link>> {
+    pub(super) fn new(device: &Device, step: &Transform, columns: usize, wide: bool) -> Result<Option<Link>> {
         let copy = |bytes: &[u8]| Buffer::from_slice(device, bytes);
         Ok(Some(match step {
-            Step::Weights(w) => {
+            Transform::Weights(w) => {
                 let factors =
                     |of: fn(&Weights, usize) -> f32| (0..w.len()).map(|j| of(w, j)).collect::<Vec<f32>>();
                 Link::Weights {
@@ -77,17 +77,17 @@ impl Link {
                     inverse: floats(device, &factors(Weights::inverse_factor))?,
                 }
             }
-            Step::Means(m) => Link::Means { values: floats(device, m.values())? },
-            Step::Hadamard(h) => Link::Hadamard {
+            Transform::Means(m) => Link::Means { values: floats(device, m.values())? },
+            Transform::Hadamard(h) => Link::Hadamard {
                 log2: u32::from(h.log2()).min(columns.max(1).ilog2()),
                 signs: floats(device, &h.signs::<f32>(columns))?,
             },
-            Step::Dct(d) => Link::Dct {
+            Transform::Dct(d) => Link::Dct {
                 log2: u32::from(d.log2()),
                 forward: copy(&matrices(d, false, wide))?,
                 inverse: copy(&matrices(d, true, wide))?,
             },
-            Step::Rope(r) => {
+            Transform::Rope(r) => {
                 // One run of all rows, or a run for each.
                 let (starts, run) = match r.positions() {
                     Positions::From(first) => (vec![*first], u64::MAX),
@@ -96,9 +96,9 @@ impl Link {
                 let starts = copy(&bytes(&starts, u64::to_le_bytes))?;
                 Link::Rope { rope: DeviceRope::new(device, r)?, starts, run }
             }
-            Step::Delta(d) => Link::Delta { group: d.group() as u32 },
-            Step::Basis(rotation) => Link::basis(device, rotation, wide)?,
-            Step::Kept(_) => return Ok(None),
+            Transform::Delta(d) => Link::Delta { group: d.group() as u32 },
+            Transform::Basis(rotation) => Link::basis(device, rotation, wide)?,
+            Transform::Kept(_) => return Ok(None),
             _ => {
                 let why = format!("preparation step {} is not for a device", step.name());
                 return Err(Error::InvalidArgument(why));

@@ -1,7 +1,7 @@
-//! Preparation steps on a device.
+//! Transforms on a device.
 //!
-//! `chain` is what a device is told of a chain of steps, `link` one step of it, `steps` does and undoes them, `calls` are
-//! encoding and decoding behind them: a tensor is made working values, each step goes over all of them, and what comes of it is
+//! `chain` is what a device is told of a chain of transforms, `link` one of them, `transforms` does and undoes them, `calls` are
+//! encoding and decoding behind them: a tensor is made working values, each transform goes over all of them, and what comes of it is
 //! encoded as a tensor of its own. `pages` is the quick way for many pages of bf16 rows behind one basis, `rope` turns rows.
 
 mod calls;
@@ -9,7 +9,7 @@ mod chain;
 mod link;
 mod pages;
 mod rope;
-mod steps;
+mod transforms;
 
 pub use calls::{
     decode_prepared, decode_prepared_workspace_len, encode_prepared, encode_prepared_workspace_len,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tenfold::prepare::{Basis, Positions as Rows, Rope, Rotation, Step};
+use tenfold::prepare::{Basis, Positions as Rows, Rope, Rotation, Transform};
 use tenfold::{Codec, Dtype, EncodeOptions, format};
 
 use super::rope::{DeviceRope, Runs};
@@ -33,8 +33,8 @@ pub struct DeviceBasis {
     forward: Option<(Buffer, Buffer)>,
     /// Side by side, as a decoder reads them, and a byte each, as an encoder does.
     scales: Option<(Buffer, Buffer)>,
-    /// The steps as a header has them, and the basis's own without their number.
-    steps: Buffer,
+    /// The transforms as a header has them, and the basis's own without their number.
+    transforms: Buffer,
     step: Vec<u8>,
     rope: Option<Turned>,
 }
@@ -91,7 +91,7 @@ impl DeviceBasis {
             [] => None,
             scales => Some((copy(&packed(scales))?, copy(scales)?)),
         };
-        let steps = format::steps(&[Step::Basis(Rotation::named(&Arc::new(basis.clone())))])?;
+        let transforms = format::transforms(&[Transform::Basis(Rotation::named(&Arc::new(basis.clone())))])?;
         Ok(DeviceBasis {
             device: device.clone(),
             columns: basis.cols(),
@@ -101,8 +101,8 @@ impl DeviceBasis {
             vectors: copy(&halves(basis.vectors()))?,
             forward,
             scales,
-            steps: copy(&steps)?,
-            step: steps[1..].to_vec(),
+            transforms: copy(&transforms)?,
+            step: transforms[1..].to_vec(),
             rope: None,
         })
     }
@@ -118,10 +118,10 @@ impl DeviceBasis {
             )));
         }
         let rope = rope.clone().with_positions(Rows::From(0))?;
-        let step = format::steps(&[Step::Rope(rope.clone())])?;
+        let step = format::transforms(&[Transform::Rope(rope.clone())])?;
         // Its number, its length in one byte, and what it says, at the end the position.
         let content = step[3..step.len() - 1].to_vec();
-        self.steps = Buffer::from_slice(&self.device, &[&[2], &step[1..], &self.step].concat())?;
+        self.transforms = Buffer::from_slice(&self.device, &[&[2], &step[1..], &self.step].concat())?;
         self.rope = Some(Turned { rope: DeviceRope::new(&self.device, &rope)?, content });
         Ok(self)
     }
@@ -321,7 +321,7 @@ impl EncodePages {
             (None, None) => None,
             (Some(turned), Some(positions)) => {
                 let positions = positions.part(0, bytes_of(self.count, 1, size_of::<u64>())?)?;
-                // Behind the number of steps: the step's own number, its length, what it says, the position.
+                // Behind the number of transforms: the step's own number, its length, what it says, the position.
                 let at = 3 + turned.content.len();
                 Some(Positions { address: positions.address, at, length_at: 2 })
             }
@@ -334,8 +334,9 @@ impl EncodePages {
                 return Err(Error::InvalidArgument(why.into()));
             }
         };
-        let steps = basis.steps.slice();
-        batch.behind = Some(Behind { dtype: Dtype::Bf16, columns: basis.columns, steps, scales, positions });
+        let transforms = basis.transforms.slice();
+        batch.behind =
+            Some(Behind { dtype: Dtype::Bf16, columns: basis.columns, transforms, scales, positions });
         batch.together = self.together;
         Ok(batch)
     }

@@ -1,9 +1,9 @@
-//! Chains of preparation steps through the engine: what the CPU writes behind them a device reads, and the other way round.
+//! Chains of transforms through the engine: what the CPU writes behind them a device reads, and the other way round.
 
 use std::sync::Arc;
 
 use tenfold::prepare::{
-    Axis, Basis, Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Rotation, Scaling, Step, Weights,
+    Axis, Basis, Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Rotation, Scaling, Transform, Weights,
 };
 use tenfold::{
     Codec, DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Error, ErrorKind, Goal, Tensor, TensorView,
@@ -32,14 +32,14 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn weights(axis: Axis, len: usize, seed: u64) -> Step {
+fn weights(axis: Axis, len: usize, seed: u64) -> Transform {
     let mut r = Random::new(seed);
-    Step::Weights(Weights::new(axis, (0..len).map(|_| r.below(41) as i8 - 20).collect()))
+    Transform::Weights(Weights::new(axis, (0..len).map(|_| r.below(41) as i8 - 20).collect()))
 }
 
-fn means(cols: usize, seed: u64) -> Step {
+fn means(cols: usize, seed: u64) -> Transform {
     let mut r = Random::new(seed);
-    Step::Means(Means::new(&(0..cols).map(|_| r.normal() as f32).collect::<Vec<_>>()))
+    Transform::Means(Means::new(&(0..cols).map(|_| r.normal() as f32).collect::<Vec<_>>()))
 }
 
 fn rope(head: usize) -> Rope {
@@ -48,37 +48,37 @@ fn rope(head: usize) -> Rope {
 }
 
 /// Steps and chains of them, and whether a device gives the CPU's bits.
-fn chains(rows: usize, cols: usize) -> Vec<(Vec<Step>, bool)> {
+fn chains(rows: usize, cols: usize) -> Vec<(Vec<Transform>, bool)> {
     let listed = Positions::List(vec![5, 1 << 32, 77]);
     let neighbours = Rope::new(cols / 3, 1e4).unwrap().with_pairing(Pairing::Neighbours);
     let neighbours = neighbours.with_turned(cols / 3 / 4 * 2).unwrap().with_positions(listed).unwrap();
-    let hadamard = Step::Hadamard(Hadamard::new(5, 9).unwrap());
-    let delta = Step::Delta(Delta::new(4).unwrap());
-    let turned = Step::Rope(rope(cols / 3).with_positions(Positions::From(1000)).unwrap());
+    let hadamard = Transform::Hadamard(Hadamard::new(5, 9).unwrap());
+    let delta = Transform::Delta(Delta::new(4).unwrap());
+    let turned = Transform::Rope(rope(cols / 3).with_positions(Positions::From(1000)).unwrap());
     vec![
         (vec![means(cols, 1)], true),
         (vec![weights(Axis::Columns, cols, 1), weights(Axis::Columns, cols, 2)], true),
         (vec![delta.clone()], true),
         (vec![means(cols, 2), weights(Axis::Rows, rows, 3), delta.clone()], true),
         (vec![hadamard.clone()], false),
-        (vec![Step::Dct(Dct::new(3).unwrap())], false),
+        (vec![Transform::Dct(Dct::new(3).unwrap())], false),
         (vec![turned.clone()], false),
-        (vec![Step::Rope(neighbours)], false),
+        (vec![Transform::Rope(neighbours)], false),
         (vec![turned, means(cols, 4), hadamard, delta, weights(Axis::Columns, cols, 5)], false),
     ]
 }
 
 const SHAPE: [usize; 2] = [45, 84];
 
-fn on_cpu(sample: &Sample, steps: &[Step], goal: Goal) -> Vec<u8> {
-    let options = EncodeOptions::new(goal).with_effort(Effort::Fast).with_steps(steps.to_vec());
+fn on_cpu(sample: &Sample, transforms: &[Transform], goal: Goal) -> Vec<u8> {
+    let options = EncodeOptions::new(goal).with_effort(Effort::Fast).with_transforms(transforms.to_vec());
     let blob = tenfold::encode(&sample.view(), &options).unwrap();
     assert_eq!(tenfold::inspect(&blob).unwrap().codec, Codec::Levels, "{goal:?}");
     blob
 }
 
-fn names(steps: &[Step]) -> String {
-    steps.iter().map(Step::name).collect::<Vec<_>>().join(" + ")
+fn names(transforms: &[Transform]) -> String {
+    transforms.iter().map(Transform::name).collect::<Vec<_>>().join(" + ")
 }
 
 /// The tensor's elements, or what a device makes of it, within the bound: an element more or less in its last place, where
@@ -91,7 +91,7 @@ pub fn hold(found: &Tensor, wanted: &Tensor, exactly: bool, what: &str) {
     }
     let (f, w) = (to_reals(found.dtype, &found.data), to_reals(wanted.dtype, &wanted.data));
     let most = w.iter().filter(|v| v.is_finite()).fold(0.0f64, |m, v| m.max(v.abs()));
-    let (steps, digits) = match found.dtype {
+    let (transforms, digits) = match found.dtype {
         Dtype::F64 => (-40, -52),
         Dtype::F32 => (-16, -23),
         Dtype::F16 => (-16, -10),
@@ -101,35 +101,35 @@ pub fn hold(found: &Tensor, wanted: &Tensor, exactly: bool, what: &str) {
     };
     for (i, (f, w)) in f.iter().zip(&w).enumerate() {
         let same = f == w || (f.is_nan() && w.is_nan());
-        let bound = most * 2f64.powi(steps) + w.abs() * 2f64.powi(digits);
+        let bound = most * 2f64.powi(transforms) + w.abs() * 2f64.powi(digits);
         assert!(same || (f - w).abs() <= bound, "{what}: value {i} is {f}, not {w}");
     }
 }
 
 fn decoded(subject: &Subject) {
     let options = DecodeOptions::default();
-    for (i, (steps, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
+    for (i, (transforms, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
         for dtype in FLOATS {
             let sample = Sample::of(dtype, &SHAPE, Kind::Gaussian, i as u64);
             let sample = if i % 2 == 0 { sample.sprinkle(97, 3) } else { sample };
-            let blob = on_cpu(&sample, &steps, Goal::Bits(3.0));
+            let blob = on_cpu(&sample, &transforms, Goal::Bits(3.0));
             let wanted = tenfold::decode(&blob, &options).unwrap();
             let found = subject.engine().decode(&blob, &options).unwrap();
-            hold(&found, &wanted, exactly, &format!("{dtype} {}", names(&steps)));
+            hold(&found, &wanted, exactly, &format!("{dtype} {}", names(&transforms)));
         }
     }
 }
 
 fn rows(subject: &Subject) {
     let options = DecodeOptions::default();
-    for (i, (steps, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
+    for (i, (transforms, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
         for dtype in [Dtype::Bf16, Dtype::F64] {
             let sample = Sample::of(dtype, &SHAPE, Kind::Outliers, i as u64).sprinkle(211, 3);
-            let blob = on_cpu(&sample, &steps, Goal::Bits(4.0));
+            let blob = on_cpu(&sample, &transforms, Goal::Bits(4.0));
             for range in [0..1, 7..8, 3..45, 44..45, 6..19, 45..45, 2..2] {
                 let wanted = tenfold::decode_rows(&blob, range.clone(), &options).unwrap();
                 let found = subject.engine().decode_rows(&blob, range.clone(), &options).unwrap();
-                hold(&found, &wanted, exactly, &format!("{} rows {range:?}", names(&steps)));
+                hold(&found, &wanted, exactly, &format!("{} rows {range:?}", names(&transforms)));
             }
         }
     }
@@ -142,18 +142,18 @@ fn error(sample: &Sample, decoded: &Tensor) -> f64 {
     finite().map(|(a, b)| (a - b).powi(2)).sum::<f64>() / finite().map(|(a, _)| a * a).sum::<f64>()
 }
 
-/// A blob of the engine, which the CPU reads and whose steps are those asked for.
+/// A blob of the engine, which the CPU reads and whose transforms are those asked for.
 fn by_engine(
     subject: &Subject,
     sample: &Sample,
-    steps: &[Step],
+    transforms: &[Transform],
     options: &EncodeOptions,
 ) -> (Vec<u8>, Tensor) {
-    let options = options.clone().with_steps(steps.to_vec());
+    let options = options.clone().with_transforms(transforms.to_vec());
     let blob = subject.engine().encode(&sample.view(), &options).unwrap();
     let info = tenfold::inspect(&blob).unwrap();
     assert_eq!((info.codec, info.dtype, &info.shape[..]), (Codec::Levels, sample.dtype, &sample.shape[..]));
-    assert_eq!(names(&info.steps[info.steps.len() - steps.len()..]), names(steps));
+    assert_eq!(names(&info.transforms[info.transforms.len() - transforms.len()..]), names(transforms));
     let decoded = tenfold::decode(&blob, &DecodeOptions::default()).unwrap();
     (blob, decoded)
 }
@@ -164,16 +164,16 @@ fn step_for(dtype: Dtype) -> f64 {
 }
 
 fn encoded(subject: &Subject) {
-    for (i, (steps, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
+    for (i, (transforms, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
         for dtype in FLOATS {
             let sample = Sample::of(dtype, &SHAPE, Kind::Gaussian, i as u64);
             let effort = [Effort::Fast, Effort::Balanced][i % 2];
             let options = EncodeOptions::new(Goal::Step(step_for(dtype))).with_effort(effort);
-            let (blob, found) = by_engine(subject, &sample, &steps, &options);
-            let ours = tenfold::encode(&sample.view(), &options.with_steps(steps.clone())).unwrap();
+            let (blob, found) = by_engine(subject, &sample, &transforms, &options);
+            let ours = tenfold::encode(&sample.view(), &options.with_transforms(transforms.clone())).unwrap();
             let wanted = tenfold::decode(&ours, &DecodeOptions::default()).unwrap();
             let (found_error, wanted_error) = (error(&sample, &found), error(&sample, &wanted));
-            let what = format!("{dtype} {}, {effort:?}", names(&steps));
+            let what = format!("{dtype} {}, {effort:?}", names(&transforms));
             assert!(
                 found_error <= wanted_error * 1.3 + 1e-7,
                 "{what}: {found_error:e}, not {wanted_error:e}"
@@ -188,12 +188,12 @@ fn goals(subject: &Subject) {
     let sample = Sample::of(Dtype::Bf16, &[120, 96], Kind::Rows, 5);
     let values = sample.len() as f64;
     let power = to_reals(sample.dtype, &sample.data).iter().map(|v| v * v).sum::<f64>() / values;
-    for (steps, _) in chains(120, 96) {
-        let what = names(&steps);
-        let weighted = steps.iter().any(|s| matches!(s, Step::Weights(_)));
+    for (transforms, _) in chains(120, 96) {
+        let what = names(&transforms);
+        let weighted = transforms.iter().any(|s| matches!(s, Transform::Weights(_)));
         for goal in [Goal::Bits(3.0), Goal::MaxBytes(4000), Goal::Nmse(0.01), Goal::Mse(0.01 * power)] {
             let options = EncodeOptions::new(goal).with_effort(Effort::Fast);
-            let (blob, decoded) = by_engine(subject, &sample, &steps, &options);
+            let (blob, decoded) = by_engine(subject, &sample, &transforms, &options);
             let bits = blob.len() as f64 * 8.0 / values;
             match goal {
                 Goal::Bits(b) => assert!((bits / b - 1.0).abs() < 0.03, "{what}: {bits:.3} bits"),
@@ -209,12 +209,12 @@ fn goals(subject: &Subject) {
             }
         }
     }
-    // Small tensors and sizes near that of the elements are lossless, whatever the steps; so is what is asked to be.
+    // Small tensors and sizes near that of the elements are lossless, whatever the transforms; so is what is asked to be.
     for (shape, goal) in
         [([3, 4], Goal::Bits(2.0)), ([64, 64], Goal::Ratio(1.05)), ([64, 64], Goal::Lossless)]
     {
         let sample = Sample::of(Dtype::Bf16, &shape, Kind::Gaussian, 1);
-        let options = EncodeOptions::new(goal).with_steps(vec![means(shape[1], 1)]);
+        let options = EncodeOptions::new(goal).with_transforms(vec![means(shape[1], 1)]);
         let blob = subject.engine().encode(&sample.view(), &options).unwrap();
         assert_eq!(tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data, sample.data);
     }
@@ -224,9 +224,9 @@ fn kept(subject: &Subject) {
     for dtype in FLOATS {
         let sample = Sample::of(dtype, &SHAPE, Kind::Gaussian, 3).sprinkle(50, 4);
         let reals = to_reals(dtype, &sample.data);
-        for (steps, _) in chains(SHAPE[0], SHAPE[1]) {
+        for (transforms, _) in chains(SHAPE[0], SHAPE[1]) {
             let options = EncodeOptions::new(Goal::Step(step_for(dtype))).with_effort(Effort::Fast);
-            let (_, decoded) = by_engine(subject, &sample, &steps, &options);
+            let (_, decoded) = by_engine(subject, &sample, &transforms, &options);
             for (a, b) in reals.iter().zip(to_reals(dtype, &decoded.data)) {
                 let same = (a.is_nan() && b.is_nan()) || (a.is_infinite() && *a == b);
                 assert!(same || (a.is_finite() && b.is_finite()), "{dtype}: {b} for {a}");
@@ -235,8 +235,8 @@ fn kept(subject: &Subject) {
     }
     // Weights that throw a value out of range leave no more than a lossless blob.
     let sample = Sample::new(Dtype::F32, &[16, 32], &[1e38; 512]);
-    let steps = vec![Step::Weights(Weights::new(Axis::Columns, vec![120; 32]))];
-    let options = EncodeOptions::new(Goal::Step(1.0)).with_steps(steps);
+    let transforms = vec![Transform::Weights(Weights::new(Axis::Columns, vec![120; 32]))];
+    let options = EncodeOptions::new(Goal::Step(1.0)).with_transforms(transforms);
     let blob = subject.engine().encode(&sample.view(), &options).unwrap();
     assert_eq!(tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data, sample.data);
 }
@@ -258,31 +258,32 @@ fn bases(subject: &Subject) {
                 reals.extend(row);
             }
             let sample = Sample::new(dtype, &[rows, cols], &reals);
-            let turned = Step::Rope(rope(16));
-            for (steps, goal) in [
-                (vec![Step::Basis(Rotation::named(&basis))], Goal::Step(0.05)),
-                (vec![Step::Basis(Rotation::embedded(&basis))], Goal::Step(0.05)),
-                (vec![turned, Step::Basis(Rotation::named(&basis)), means(rank, 7)], Goal::Step(0.05)),
-                (vec![Step::Basis(Rotation::named(&basis))], Goal::Nmse(0.01)),
+            let turned = Transform::Rope(rope(16));
+            for (transforms, goal) in [
+                (vec![Transform::Basis(Rotation::named(&basis))], Goal::Step(0.05)),
+                (vec![Transform::Basis(Rotation::embedded(&basis))], Goal::Step(0.05)),
+                (vec![turned, Transform::Basis(Rotation::named(&basis)), means(rank, 7)], Goal::Step(0.05)),
+                (vec![Transform::Basis(Rotation::named(&basis))], Goal::Nmse(0.01)),
             ] {
                 let known = DecodeOptions::default().with_bases(vec![basis.clone()]);
-                let options = EncodeOptions::new(goal).with_effort(Effort::Fast).with_steps(steps.clone());
+                let options =
+                    EncodeOptions::new(goal).with_effort(Effort::Fast).with_transforms(transforms.clone());
                 let ours = tenfold::encode(&sample.view(), &options).unwrap();
-                let what = format!("{dtype}, {rank} vectors, {}, {goal:?}", names(&steps));
+                let what = format!("{dtype}, {rank} vectors, {}, {goal:?}", names(&transforms));
                 if tenfold::inspect(&ours).unwrap().codec != Codec::Levels {
                     continue;
                 }
                 let wanted = tenfold::decode(&ours, &known).unwrap();
                 hold(&subject.engine().decode(&ours, &known).unwrap(), &wanted, false, &what);
                 let blob = subject.engine().encode(&sample.view(), &options).unwrap();
-                assert_eq!(tenfold::inspect(&blob).unwrap().steps.len(), steps.len(), "{what}");
+                assert_eq!(tenfold::inspect(&blob).unwrap().transforms.len(), transforms.len(), "{what}");
                 let found = tenfold::decode(&blob, &known).unwrap();
                 let (found_error, wanted_error) = (error(&sample, &found), error(&sample, &wanted));
                 assert!(
                     found_error <= wanted_error * 1.3 + 1e-6,
                     "{what}: {found_error:e}, not {wanted_error:e}"
                 );
-                if matches!(steps[..], [Step::Basis(ref b)] if !b.is_embedded()) {
+                if matches!(transforms[..], [Transform::Basis(ref b)] if !b.is_embedded()) {
                     for engine in [true, false] {
                         let options = DecodeOptions::default();
                         let found = match engine {
@@ -307,22 +308,22 @@ fn blocks(subject: &Subject) {
         let rows = (4000 / cols).max(2);
         for dtype in [Dtype::F32, Dtype::F64] {
             let sample = Sample::of(dtype, &[rows, cols], Kind::Gaussian, cols as u64);
-            let mut steps: Vec<Step> =
-                [1, 2, 5, 7, 11, 14].map(|log| Step::Hadamard(Hadamard::new(log, 3).unwrap())).to_vec();
-            steps.extend([2, 3, 4, 5].map(|log| Step::Dct(Dct::new(log).unwrap())));
-            for step in steps {
-                let steps = vec![step];
-                let blob = on_cpu(&sample, &steps, Goal::Step(0.2));
+            let mut transforms: Vec<Transform> =
+                [1, 2, 5, 7, 11, 14].map(|log| Transform::Hadamard(Hadamard::new(log, 3).unwrap())).to_vec();
+            transforms.extend([2, 3, 4, 5].map(|log| Transform::Dct(Dct::new(log).unwrap())));
+            for step in transforms {
+                let transforms = vec![step];
+                let blob = on_cpu(&sample, &transforms, Goal::Step(0.2));
                 let wanted = tenfold::decode(&blob, &DecodeOptions::default()).unwrap();
                 let found = subject.engine().decode(&blob, &DecodeOptions::default()).unwrap();
-                hold(&found, &wanted, false, &format!("{dtype}, {cols} columns, {:?}", steps[0]));
+                hold(&found, &wanted, false, &format!("{dtype}, {cols} columns, {:?}", transforms[0]));
                 if dtype == Dtype::F64 {
                     continue;
                 }
                 let options = EncodeOptions::new(Goal::Step(0.2)).with_effort(Effort::Fast);
-                let (_, found) = by_engine(subject, &sample, &steps, &options);
+                let (_, found) = by_engine(subject, &sample, &transforms, &options);
                 let off = error(&sample, &found);
-                assert!(off < 0.02, "{dtype}, {cols} columns, {:?}: {off}", steps[0]);
+                assert!(off < 0.02, "{dtype}, {cols} columns, {:?}: {off}", transforms[0]);
             }
         }
     }
@@ -332,8 +333,8 @@ fn blocks(subject: &Subject) {
 fn on_device(subject: &Subject) {
     let device = subject.device();
     let sample = Sample::of(Dtype::Bf16, &SHAPE, Kind::Gaussian, 8);
-    let steps = chains(SHAPE[0], SHAPE[1]).pop().unwrap().0;
-    let chain = DeviceChain::new(device, sample.dtype, &sample.shape, &steps).unwrap();
+    let transforms = chains(SHAPE[0], SHAPE[1]).pop().unwrap().0;
+    let chain = DeviceChain::new(device, sample.dtype, &sample.shape, &transforms).unwrap();
     let tensor = Buffer::from_slice(device, &sample.data).unwrap();
     let blob = Buffer::new(device, tenfold::max_encoded_len(sample.dtype, &sample.shape).unwrap()).unwrap();
     let status = Buffer::new(device, 16).unwrap();
@@ -381,20 +382,20 @@ fn on_device(subject: &Subject) {
             assert!((f - w).abs() <= w.abs() / 128.0 + 1e-3, "{f}, not {w}");
         }
     }
-    // A chain with other numbers, and one with fewer steps.
-    let mut other = steps.clone();
+    // A chain with other numbers, and one with fewer transforms.
+    let mut other = transforms.clone();
     other[1] = means(SHAPE[1], 99);
-    for steps in [&other[..], &steps[..1], &[]] {
-        let chain = DeviceChain::new(device, sample.dtype, &sample.shape, steps).unwrap();
+    for transforms in [&other[..], &transforms[..1], &[]] {
+        let chain = DeviceChain::new(device, sample.dtype, &sample.shape, transforms).unwrap();
         let (said, _) = decode(&chain, Dtype::F32, 0, reals.len() as u64);
         assert_eq!(said.code, Code::OtherSteps as u32);
         assert_eq!(said.check().unwrap_err().kind(), ErrorKind::Caller);
     }
     // What only a look at the tensor tells.
     let orthonormal = basis(SHAPE[1], 20, false, 1);
-    let short = [Step::Basis(Rotation::named(&orthonormal))];
+    let short = [Transform::Basis(Rotation::named(&orthonormal))];
     let short = DeviceChain::new(device, sample.dtype, &sample.shape, &short).unwrap();
-    let plain = DeviceChain::new(device, sample.dtype, &sample.shape, &steps[..1]).unwrap();
+    let plain = DeviceChain::new(device, sample.dtype, &sample.shape, &transforms[..1]).unwrap();
     let room = workspace.slice();
     for (chain, goal) in [(&plain, Goal::Nmse(0.01)), (&short, Goal::Mse(0.01))] {
         // SAFETY: as above.
@@ -406,22 +407,22 @@ fn on_device(subject: &Subject) {
 fn refused(subject: &Subject) {
     let sample = Sample::of(Dtype::F32, &[16, 24], Kind::Gaussian, 1);
     let foreign: Arc<Basis> = basis(20, 5, false, 1);
-    for steps in [
+    for transforms in [
         vec![means(20, 1)],
         vec![weights(Axis::Rows, 24, 1)],
-        vec![Step::Rope(rope(10))],
-        vec![Step::Basis(Rotation::named(&foreign))],
-        vec![Step::Delta(Delta::new(2).unwrap()), Step::Delta(Delta::new(2).unwrap())],
+        vec![Transform::Rope(rope(10))],
+        vec![Transform::Basis(Rotation::named(&foreign))],
+        vec![Transform::Delta(Delta::new(2).unwrap()), Transform::Delta(Delta::new(2).unwrap())],
     ] {
-        let options = EncodeOptions::new(Goal::Bits(3.0)).with_steps(steps.clone());
+        let options = EncodeOptions::new(Goal::Bits(3.0)).with_transforms(transforms.clone());
         let wanted = tenfold::encode(&sample.view(), &options).unwrap_err();
         assert_eq!(subject.engine().encode(&sample.view(), &options).unwrap_err(), wanted);
-        let error = DeviceChain::new(subject.device(), sample.dtype, &sample.shape, &steps).unwrap_err();
+        let error = DeviceChain::new(subject.device(), sample.dtype, &sample.shape, &transforms).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Caller);
     }
-    // Damage behind the steps is found as it is elsewhere.
-    let steps = vec![means(24, 1), Step::Hadamard(Hadamard::new(3, 1).unwrap())];
-    let good = on_cpu(&sample, &steps, Goal::Bits(3.0));
+    // Damage behind the transforms is found as it is elsewhere.
+    let transforms = vec![means(24, 1), Transform::Hadamard(Hadamard::new(3, 1).unwrap())];
+    let good = on_cpu(&sample, &transforms, Goal::Bits(3.0));
     let view: TensorView<'_> = sample.view();
     assert_eq!(subject.engine().decode(&good, &DecodeOptions::default()).unwrap().shape, view.shape());
     for at in (0..good.len()).step_by(7) {

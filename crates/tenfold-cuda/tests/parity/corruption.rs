@@ -1,6 +1,6 @@
 //! Damaged blobs: a device refuses what the CPU refuses, and what the CPU takes it decodes alike.
 
-use tenfold::prepare::Step;
+use tenfold::prepare::Transform;
 use tenfold::{BlobInfo, Codec, DecodeOptions, Dtype, EncodeOptions, ErrorKind, Goal};
 
 use crate::Case;
@@ -50,10 +50,10 @@ pub fn compare(subject: &Subject, name: &str, bytes: &[u8]) {
     }
 }
 
-/// Those that a device decodes without a chain: none with layers, and of preparation steps it undoes weights and kept elements on the way.
+/// Those that a device decodes without a chain: none with layers, and of transforms it undoes weights and kept elements on the way.
 fn blobs() -> Vec<(&'static str, Vec<u8>)> {
-    let known = |s: &Step| matches!(s, Step::Weights(_) | Step::Kept(_));
-    let decodes = |i: BlobInfo| i.codec != Codec::Layers && i.steps.iter().all(known);
+    let known = |s: &Transform| matches!(s, Transform::Weights(_) | Transform::Kept(_));
+    let decodes = |i: BlobInfo| i.codec != Codec::Layers && i.transforms.iter().all(known);
     small_blobs().into_iter().filter(|(_, blob)| decodes(tenfold::inspect(blob).unwrap())).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tenfold::prepare::Step;
+use tenfold::prepare::Transform;
 use tenfold::{BlobInfo, Codec, DecodeOptions, Dtype, Engine, ErrorKind, Tensor};
 
 use crate::Case;
@@ -31,11 +31,13 @@ fn file(folder: &str, entry: &Value, key: &str) -> Vec<u8> {
     std::fs::read(root().join(folder).join(entry[key].as_str().unwrap())).unwrap()
 }
 
-/// What a vector decodes to, or comes near to where its steps are not the same bits everywhere.
+/// What a vector decodes to, or comes near to where its transforms are not the same bits everywhere.
 fn hold(found: &Tensor, expected: &[u8], info: &BlobInfo, what: &str) {
-    let near = |s: &Step| matches!(s, Step::Hadamard(_) | Step::Dct(_) | Step::Rope(_) | Step::Basis(_));
+    let near = |s: &Transform| {
+        matches!(s, Transform::Hadamard(_) | Transform::Dct(_) | Transform::Rope(_) | Transform::Basis(_))
+    };
     let wanted = Tensor { dtype: info.dtype, shape: found.shape.clone(), data: expected.to_vec() };
-    chain::hold(found, &wanted, !info.steps.iter().any(near), what);
+    chain::hold(found, &wanted, !info.transforms.iter().any(near), what);
 }
 
 /// Layers are added on the CPU, and a device says so.

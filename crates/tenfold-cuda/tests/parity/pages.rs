@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenfold::prepare::{Basis, Pairing, Positions, Rope, Rotation, Scaling, Step};
+use tenfold::prepare::{Basis, Pairing, Positions, Rope, Rotation, Scaling, Transform};
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, ErrorKind, Goal, TensorView};
 use tenfold_cuda::{
     Buffer, Code, DecodeRequest, DecodeSettings, DeviceBasis, DeviceSlice, EncodePages, Status, Stream,
@@ -73,8 +73,8 @@ fn page(basis: &Basis, rows: usize, seed: u64) -> Vec<u8> {
 fn on_cpu(basis: &Arc<Basis>, page: &[u8], goal: Goal, effort: Effort) -> Vec<u8> {
     let shape = [page.len() / 2 / basis.cols(), basis.cols()];
     let view = TensorView::new(Dtype::Bf16, &shape, page).unwrap();
-    let steps = vec![Step::Basis(Rotation::named(basis))];
-    tenfold::encode(&view, &EncodeOptions::new(goal).with_effort(effort).with_steps(steps)).unwrap()
+    let transforms = vec![Transform::Basis(Rotation::named(basis))];
+    tenfold::encode(&view, &EncodeOptions::new(goal).with_effort(effort).with_transforms(transforms)).unwrap()
 }
 
 fn decoded(basis: &Arc<Basis>, blob: &[u8]) -> Vec<f64> {
@@ -306,7 +306,8 @@ fn refused(subject: &Subject) {
     let good = on_cpu(&mine, &bytes, Goal::Step(0.1), Effort::Fast);
     let view = TensorView::new(Dtype::Bf16, &[16, 48], &bytes).unwrap();
     let plain = tenfold::encode(&view, &EncodeOptions::new(Goal::Bits(4.0))).unwrap();
-    let held = EncodeOptions::new(Goal::Step(0.1)).with_steps(vec![Step::Basis(Rotation::embedded(&mine))]);
+    let held = EncodeOptions::new(Goal::Step(0.1))
+        .with_transforms(vec![Transform::Basis(Rotation::embedded(&mine))]);
     let held = tenfold::encode(&view, &held).unwrap();
     let named = on_cpu(&other, &bytes, Goal::Step(0.1), Effort::Fast);
     let blobs = [good.clone(), plain, named, held, good[..good.len() / 2].to_vec(), good.clone()];
@@ -432,8 +433,9 @@ fn keys(subject: &Subject) {
         let cpu = |i: usize, goal: Goal| {
             let shape = [rows, cols];
             let view = TensorView::new(Dtype::Bf16, &shape, &pages[i]).unwrap();
-            let steps = vec![Step::Rope(at(positions[i])), Step::Basis(Rotation::named(&basis))];
-            let options = EncodeOptions::new(goal).with_effort(Effort::Fast).with_steps(steps);
+            let transforms =
+                vec![Transform::Rope(at(positions[i])), Transform::Basis(Rotation::named(&basis))];
+            let options = EncodeOptions::new(goal).with_effort(Effort::Fast).with_transforms(transforms);
             tenfold::encode(&view, &options).unwrap()
         };
         // What the CPU wrote.
@@ -453,7 +455,7 @@ fn keys(subject: &Subject) {
                 made.into_iter().map(|b| b.unwrap_or_else(|s| panic!("{:?}", s.check()))).collect();
             for (i, blob) in blobs.iter().enumerate().take(6) {
                 let info = tenfold::inspect(blob).unwrap();
-                assert_eq!(info.steps[0], Step::Rope(at(positions[i])));
+                assert_eq!(info.transforms[0], Transform::Rope(at(positions[i])));
                 if let Goal::MaxBytes(cap) = goal {
                     assert!(blob.len() <= cap, "page {i}: {} bytes of {cap}", blob.len());
                 }

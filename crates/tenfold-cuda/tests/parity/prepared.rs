@@ -1,6 +1,6 @@
-//! Lossy blobs behind preparation steps: weights of columns and rows, kept elements.
+//! Lossy blobs behind transforms: weights of columns and rows, kept elements.
 
-use tenfold::prepare::{Axis, Step, Weights};
+use tenfold::prepare::{Axis, Transform, Weights};
 use tenfold::{Codec, DecodeOptions, Dtype, Effort, EncodeOptions, Engine, ErrorKind, Goal, format};
 
 use crate::Case;
@@ -19,36 +19,36 @@ pub fn cases() -> Vec<Case> {
         ("prepared: other dtypes than the blob's".into(), converted),
         ("prepared: kept elements by the thousand".into(), kept),
         ("prepared: flipped bits".into(), flips),
-        ("prepared: steps that are not as they must be".into(), wrong_steps),
+        ("prepared: transforms that are not as they must be".into(), wrong_steps),
     ]
 }
 
 /// Weights up to some eighths of an octave.
-fn weights(axis: Axis, len: usize, most: usize, seed: u64) -> Step {
+fn weights(axis: Axis, len: usize, most: usize, seed: u64) -> Transform {
     let mut r = Random::new(seed);
     let eighths = (0..len).map(|_| (r.below(2 * most + 1) as i64 - most as i64) as i8);
-    Step::Weights(Weights::new(axis, eighths.collect()))
+    Transform::Weights(Weights::new(axis, eighths.collect()))
 }
 
 /// The chains that a device knows, for a tensor of this shape.
-fn all_chains(shape: &[usize], most: usize, seed: u64) -> [Vec<Step>; 4] {
+fn all_chains(shape: &[usize], most: usize, seed: u64) -> [Vec<Transform>; 4] {
     let columns = weights(Axis::Columns, shape.last().copied().unwrap_or(1), most, seed);
     let rows = weights(Axis::Rows, shape.iter().rev().skip(1).product(), most, seed + 1);
     [vec![columns.clone()], vec![rows.clone()], vec![columns.clone(), rows.clone()], vec![rows, columns]]
 }
 
 /// A lossy blob.
-fn encode(sample: &Sample, steps: &[Step], goal: Goal, effort: Effort, lane: u32) -> Vec<u8> {
+fn encode(sample: &Sample, transforms: &[Transform], goal: Goal, effort: Effort, lane: u32) -> Vec<u8> {
     let options = EncodeOptions::new(goal).with_effort(effort).with_lane_values(lane);
-    let blob = tenfold::encode(&sample.view(), &options.with_steps(steps.to_vec())).unwrap();
+    let blob = tenfold::encode(&sample.view(), &options.with_transforms(transforms.to_vec())).unwrap();
     let info = tenfold::inspect(&blob).unwrap();
     assert_eq!(info.codec, Codec::Levels, "{} {goal:?}: lossless", sample.name());
-    assert!(info.steps.ends_with(steps));
+    assert!(info.transforms.ends_with(transforms));
     blob
 }
 
 fn has_kept(blob: &[u8]) -> bool {
-    matches!(tenfold::inspect(blob).unwrap().steps.first(), Some(Step::Kept(_)))
+    matches!(tenfold::inspect(blob).unwrap().transforms.first(), Some(Transform::Kept(_)))
 }
 
 fn chains(subject: &Subject) {
@@ -56,15 +56,15 @@ fn chains(subject: &Subject) {
     let mut seed = 0;
     for dtype in FLOATS {
         for shape in shapes {
-            for steps in all_chains(shape, 20, seed) {
+            for transforms in all_chains(shape, 20, seed) {
                 seed += 1;
                 let sample = Sample::of(dtype, shape, Kind::Gaussian, seed);
                 let sample = if seed % 2 == 0 { sample.sprinkle(97, seed) } else { sample };
                 let effort = [Effort::Fast, Effort::Balanced][seed as usize % 2];
                 let lane = [0, 32, 64][seed as usize % 3];
-                let blob = encode(&sample, &steps, Goal::Bits(2.5), effort, lane);
+                let blob = encode(&sample, &transforms, Goal::Bits(2.5), effort, lane);
                 assert_eq!(has_kept(&blob), seed % 2 == 0);
-                let what = format!("{} {:?}, lanes of {lane}", sample.name(), steps[0].name());
+                let what = format!("{} {:?}, lanes of {lane}", sample.name(), transforms[0].name());
                 same(subject, &blob, &what);
                 let rows = tenfold::inspect(&blob).unwrap().rows() as usize;
                 for range in [0..1, rows / 2..rows / 2 + 1, rows / 3..rows, rows - 1..rows, 1..1] {
@@ -89,12 +89,12 @@ fn kinds(subject: &Subject) {
     ];
     let (mut classes, mut low) = (0, 0);
     for (i, (kind, shape, bits, effort)) in cases.into_iter().enumerate() {
-        for (dtype, steps) in
+        for (dtype, transforms) in
             [Dtype::F32, Dtype::Bf16, Dtype::F64].into_iter().zip(all_chains(&shape, 12, i as u64))
         {
             let sample = Sample::of(dtype, &shape, kind, i as u64).sprinkle(401, 3);
             let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort).with_lane_values(32);
-            let blob = tenfold::encode(&sample.view(), &options.with_steps(steps)).unwrap();
+            let blob = tenfold::encode(&sample.view(), &options.with_transforms(transforms)).unwrap();
             let info = tenfold::inspect(&blob).unwrap();
             classes = classes.max(info.classes.unwrap_or(0));
             low = low.max(info.low_bits.unwrap_or(0));
@@ -114,9 +114,9 @@ fn exact(subject: &Subject) {
             .filter(|(i, _)| i % 700 < 3 || i / 100 == 20)
             .for_each(|(_, v)| *v = -1e30);
         let sample = Sample::new(dtype, &[70, 130], &reals).sprinkle(211, 8);
-        for steps in all_chains(&[70, 130], 24, 6) {
+        for transforms in all_chains(&[70, 130], 24, 6) {
             for step in [0.1, 1e9] {
-                let blob = encode(&sample, &steps, Goal::Step(step), Effort::Fast, 32);
+                let blob = encode(&sample, &transforms, Goal::Step(step), Effort::Fast, 32);
                 same(subject, &blob, &format!("{dtype}, step {step}"));
             }
         }
@@ -136,10 +136,10 @@ fn range(subject: &Subject) {
         let reals: Vec<f64> =
             (0..20 * 256).map(|_| r.normal() * (r.uniform() * most - 0.5 * most).exp2()).collect();
         let sample = Sample::new(dtype, &[20, 256], &reals);
-        let columns = Step::Weights(Weights::new(Axis::Columns, all.clone()));
-        for steps in [vec![columns.clone()], vec![weights(Axis::Rows, 20, 127, 5), columns]] {
+        let columns = Transform::Weights(Weights::new(Axis::Columns, all.clone()));
+        for transforms in [vec![columns.clone()], vec![weights(Axis::Rows, 20, 127, 5), columns]] {
             for step in [1e-3, 1e3] {
-                let options = EncodeOptions::new(Goal::Step(step)).with_steps(steps.clone());
+                let options = EncodeOptions::new(Goal::Step(step)).with_transforms(transforms.clone());
                 let blob = tenfold::encode(&sample.view(), &options).unwrap();
                 lossy += u32::from(tenfold::inspect(&blob).unwrap().codec == Codec::Levels);
                 same(subject, &blob, &format!("{dtype}, step {step}"));
@@ -153,8 +153,8 @@ fn windows(subject: &Subject) {
     let shape = [100, 77];
     for dtype in [Dtype::Bf16, Dtype::F64, Dtype::F8E5M2] {
         let sample = Sample::of(dtype, &shape, Kind::Laplace, 3).sprinkle(53, 2);
-        for (i, steps) in all_chains(&shape, 16, 9).into_iter().enumerate() {
-            let blob = encode(&sample, &steps, Goal::Bits(2.0), Effort::Balanced, 32);
+        for (i, transforms) in all_chains(&shape, 16, 9).into_iter().enumerate() {
+            let blob = encode(&sample, &transforms, Goal::Bits(2.0), Effort::Balanced, 32);
             let all = tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data;
             let size = dtype.size();
             for (first, count) in
@@ -169,16 +169,16 @@ fn windows(subject: &Subject) {
     }
 }
 
-/// Levels behind steps say the same whatever the dtype is: a blob with another dtype in its header is what a device must
+/// Levels behind transforms say the same whatever the dtype is: a blob with another dtype in its header is what a device must
 /// make of it.
 fn converted(subject: &Subject) {
     let shape = [60, 90];
     let floats = [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::F8E4M3, Dtype::F8E5M2];
     for (i, dtype) in floats.into_iter().enumerate() {
         let plain = Sample::of(dtype, &shape, Kind::Outliers, i as u64);
-        let steps = &all_chains(&shape, 24, 1)[2 + i % 2];
+        let transforms = &all_chains(&shape, 24, 1)[2 + i % 2];
         let step = |sample: &Sample| {
-            let blob = encode(sample, steps, Goal::Step(1.0), Effort::Fast, 32);
+            let blob = encode(sample, transforms, Goal::Step(1.0), Effort::Fast, 32);
             assert_eq!(has_kept(&blob), sample.data != plain.data);
             blob
         };
@@ -243,8 +243,8 @@ fn small() -> Vec<(String, Vec<u8>)> {
     let mut out = Vec::new();
     for (i, dtype) in [Dtype::F32, Dtype::F16, Dtype::F64, Dtype::F8E5M2].into_iter().enumerate() {
         let sample = Sample::of(dtype, &[19, 23], Kind::Gaussian, i as u64).sprinkle(90, 3);
-        let steps = &all_chains(&[19, 23], 20, 2)[(i + 2) % 4];
-        let blob = encode(&sample, steps, Goal::Bits(2.5), Effort::Balanced, 32);
+        let transforms = &all_chains(&[19, 23], 20, 2)[(i + 2) % 4];
+        let blob = encode(&sample, transforms, Goal::Bits(2.5), Effort::Balanced, 32);
         assert!(has_kept(&blob));
         out.push((sample.name(), blob));
     }
@@ -274,7 +274,7 @@ fn flips(subject: &Subject) {
     }
 }
 
-/// Where the steps of a blob of shape [n, n], n < 128, are: each as the range from its number to its end.
+/// Where the transforms of a blob of shape [n, n], n < 128, are: each as the range from its number to its end.
 fn places(blob: &[u8]) -> Vec<std::ops::Range<usize>> {
     let mut at = format::FIXED + 3;
     (0..blob[format::FIXED + 2])
@@ -299,10 +299,10 @@ fn wrong_steps(subject: &Subject) {
     let sample = Sample::of(Dtype::F16, &shape, Kind::Gaussian, 1).sprinkle(60, 3);
     let blob = encode(&sample, &all_chains(&shape, 20, 2)[3], Goal::Bits(2.5), Effort::Fast, 32);
     let info = tenfold::inspect(&blob).unwrap();
-    let steps = places(&blob);
-    let [kept, first, second] = &steps[..] else { panic!("{} steps", steps.len()) };
+    let transforms = places(&blob);
+    let [kept, first, second] = &transforms[..] else { panic!("{} transforms", transforms.len()) };
     let runs = kept.end - (kept.len() - 2) / 16 * 16;
-    assert_eq!((blob[kept.start], blob[first.start]), (format::STEP_KEPT, format::STEP_WEIGHTS));
+    assert_eq!((blob[kept.start], blob[first.start]), (format::TRANSFORM_KEPT, format::TRANSFORM_WEIGHTS));
     assert!(kept.end - runs >= 48);
     let found = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = blob.clone();
@@ -321,8 +321,8 @@ fn wrong_steps(subject: &Subject) {
         same_error("last id", &|b| b[second.start] = id);
     }
     // Steps that are undone by a chain are refused by their number where there is none, whatever they hold.
-    for id in (1..=9).filter(|&id| format::knows_step(id)) {
-        let known = [format::STEP_KEPT, format::STEP_WEIGHTS].contains(&id);
+    for id in (1..=9).filter(|&id| format::knows_transform(id)) {
+        let known = [format::TRANSFORM_KEPT, format::TRANSFORM_WEIGHTS].contains(&id);
         if !known {
             let (found, _) = found(&|b| b[kept.start] = id);
             assert_eq!(found.unwrap_err().kind(), ErrorKind::Unsupported);
@@ -337,7 +337,7 @@ fn wrong_steps(subject: &Subject) {
     }
     same_error("endless length", &|b| b[kept.start + 1..kept.start + 11].fill(0xff));
     for count in [1, 2, 4, 255] {
-        same_error("number of steps", &|b| b[format::FIXED + 2] = count);
+        same_error("number of transforms", &|b| b[format::FIXED + 2] = count);
     }
     same_error("kept last", &|b| {
         let all = [&blob[first.clone()], &blob[second.clone()], &blob[kept.clone()]].concat();

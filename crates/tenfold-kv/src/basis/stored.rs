@@ -7,7 +7,7 @@
 
 use faer::MatRef;
 use half::bf16;
-use tenfold::prepare::{Axis, Step, Weights};
+use tenfold::prepare::{Axis, Transform, Weights};
 use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, Limits, TensorView};
 
 use super::algebra::{narrow, product, solve, wide};
@@ -92,17 +92,17 @@ fn options(components: &Components, rank: usize, level: f64) -> EncodeOptions {
         None => (None, 1.0),
     };
     let goal = Goal::Mse((LEAK * level / cols as f64 / by_rows / by_columns).max(f64::MIN_POSITIVE));
-    EncodeOptions::new(goal).with_steps(rows.into_iter().chain(columns).collect())
+    EncodeOptions::new(goal).with_transforms(rows.into_iter().chain(columns).collect())
 }
 
 /// Weights for squared errors that count so much, and what all of them were divided by.
-fn weights(axis: Axis, squares: impl Iterator<Item = f64> + Clone) -> (Option<Step>, f64) {
+fn weights(axis: Axis, squares: impl Iterator<Item = f64> + Clone) -> (Option<Transform>, f64) {
     let logs = squares.map(|v| v.max(f64::MIN_POSITIVE).log2());
     let (least, most) = logs.clone().fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(v), b.max(v)));
     let middle = 0.5 * (least + most);
     // Eighths of an octave of the root: fourths of one of the square. A byte holds 32 octaves either way.
     let eighths: Vec<i8> = logs.map(|v| ((v - middle) * 4.0).round().clamp(-127.0, 127.0) as i8).collect();
-    let step = eighths.iter().any(|&e| e != 0).then(|| Step::Weights(Weights::new(axis, eighths)));
+    let step = eighths.iter().any(|&e| e != 0).then(|| Transform::Weights(Weights::new(axis, eighths)));
     (step, middle.exp2())
 }
 
@@ -115,7 +115,7 @@ fn store_metric(metric: &Metric) -> Result<(usize, Vec<u8>)> {
     let power = |block: &[f32]| block.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>();
     let (rows, _) =
         weights(Axis::Rows, packed.chunks_exact(each).map(|b| 1.0 / power(b).max(f64::MIN_POSITIVE)));
-    let options = EncodeOptions::new(Goal::Nmse(METRIC_NMSE)).with_steps(rows.into_iter().collect());
+    let options = EncodeOptions::new(Goal::Nmse(METRIC_NMSE)).with_transforms(rows.into_iter().collect());
     Ok((metric.size(), tenfold::encode(&view, &options)?))
 }
 

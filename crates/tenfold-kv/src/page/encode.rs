@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tenfold::prepare::{Means, Positions, Rotation, Step, choose};
+use tenfold::prepare::{Means, Positions, Rotation, Transform, choose};
 use tenfold::{Dtype, EncodeOptions, Error, Goal, Subject, TensorView};
 
 use super::codec::{Chain, Layer, Page, PageCodec};
@@ -82,8 +82,8 @@ fn code(
         let mut parts = Vec::with_capacity(wide.len());
         for (rows, chain) in wide {
             let view = rows.view(dtype)?;
-            let steps = steps(chain, positions.as_ref(), &view, step)?;
-            let subject = Subject::new(&view, &options(codec, Goal::Lossless).with_steps(steps))?;
+            let transforms = transforms(chain, positions.as_ref(), &view, step)?;
+            let subject = Subject::new(&view, &options(codec, Goal::Lossless).with_transforms(transforms))?;
             parts.push(Part { subject, values: view.len(), step: chain.step });
         }
         Ok(parts)
@@ -169,34 +169,34 @@ fn part_of(positions: &Positions, rows: &Range<usize>) -> Positions {
     }
 }
 
-/// The steps of a chain. Where there is no basis and the common step is known, the tensor says whether its means are worth
+/// The transforms of a chain. Where there is no basis and the common step is known, the tensor says whether its means are worth
 /// their bytes, and whether positions are better left in.
-fn steps(
+fn transforms(
     chain: &Chain,
     positions: Option<&Positions>,
     view: &TensorView<'_>,
     step: Option<f64>,
-) -> Result<Vec<Step>> {
-    let mut steps = Vec::new();
+) -> Result<Vec<Transform>> {
+    let mut transforms = Vec::new();
     if let Some(rope) = &chain.rope {
         let positions = positions
             .ok_or_else(|| invalid("keys have rotary positions, but the page does not say which"))?;
-        steps.push(Step::Rope(rope.clone().with_positions(positions.clone())?));
+        transforms.push(Transform::Rope(rope.clone().with_positions(positions.clone())?));
     }
     if let Some(basis) = &chain.basis {
-        steps.push(Step::Basis(Rotation::named(basis)));
-        return Ok(steps);
+        transforms.push(Transform::Basis(Rotation::named(basis)));
+        return Ok(transforms);
     }
-    let Some(step) = step else { return Ok(steps) };
+    let Some(step) = step else { return Ok(transforms) };
     let mut values = view.to_f64().unwrap_or_default();
     let mut chains = vec![Vec::new()];
-    if let Some(Step::Rope(rope)) = steps.first() {
-        chains.push(steps.clone());
-        chains.push(vec![Step::Means(Means::of(&values, view.cols()))]);
+    if let Some(Transform::Rope(rope)) = transforms.first() {
+        chains.push(transforms.clone());
+        chains.push(vec![Transform::Means(Means::of(&values, view.cols()))]);
         rope.forward(&mut values, view.cols(), 0);
     }
-    steps.push(Step::Means(Means::of(&values, view.cols())));
-    chains.push(steps);
+    transforms.push(Transform::Means(Means::of(&values, view.cols())));
+    chains.push(transforms);
     let options = EncodeOptions::new(Goal::Step(step * chain.step)).with_threads(1);
     Ok(choose(view, &options, &chains)?)
 }

@@ -7,7 +7,7 @@ mod subject;
 mod target;
 
 use tenfold::carry::Parcel;
-use tenfold::prepare::Step;
+use tenfold::prepare::Transform;
 use tenfold::{EncodeOptions, TensorView};
 
 use self::job::{Found, Job, Tiles};
@@ -17,7 +17,7 @@ use self::target::Target;
 use crate::codec::{Format, Quality, Standard};
 use crate::error::Result;
 use crate::options::VideoOptions;
-use crate::params::{Meaning, Params};
+use crate::params::{Meaning, PictureParams};
 use crate::samples::Mapping;
 use crate::threads;
 
@@ -50,7 +50,7 @@ pub fn encode_told(view: &TensorView<'_>, options: &EncodeOptions, video: &Video
             tenfold::Error::InvalidArgument("layers of residuals are the native codec's".into()).into()
         );
     }
-    if !options.steps.is_empty() {
+    if !options.transforms.is_empty() {
         return Err(tenfold::Error::InvalidArgument(
             "pictures take a Hadamard rotation, which is an option of theirs, and no other step before them"
                 .into(),
@@ -119,7 +119,7 @@ pub fn pictures(view: &TensorView<'_>, video: &VideoOptions) -> Result<Pictures>
 /// Puts the blob together.
 fn write(job: &Job<'_>, mapping: &Mapping, tiles: Tiles) -> Result<Vec<u8>> {
     let subject = job.subject;
-    let params = Params {
+    let params = PictureParams {
         format: job.format(),
         meaning: if subject.bytes { Meaning::Bytes } else { Meaning::Mapped(mapping.clone()) },
         specials: subject.specials.clone(),
@@ -133,7 +133,7 @@ fn write(job: &Job<'_>, mapping: &Mapping, tiles: Tiles) -> Result<Vec<u8>> {
         },
         dtype: subject.view.dtype(),
         shape: subject.view.shape().to_vec(),
-        steps: subject.steps.iter().cloned().map(Step::Hadamard).collect(),
+        transforms: subject.transforms.iter().cloned().map(Transform::Hadamard).collect(),
         tile_values: job.plan.layout.picture(),
         params: params.write(),
     };

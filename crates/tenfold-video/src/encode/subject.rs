@@ -8,11 +8,11 @@ use crate::samples::Scaling;
 
 pub(super) struct Subject<'a> {
     pub view: &'a TensorView<'a>,
-    /// Finite values after the preparation steps; the bytes themselves for a tensor of bytes.
+    /// Finite values after the transforms; the bytes themselves for a tensor of bytes.
     pub values: Vec<f64>,
     /// Positions and elements of values that no sample should stand for.
     pub specials: Vec<(usize, Vec<u8>)>,
-    pub steps: Vec<Hadamard>,
+    pub transforms: Vec<Hadamard>,
     pub scaling: Scaling,
     /// Size of a sample step, where the caller fixes it.
     pub sample_step: Option<f64>,
@@ -30,12 +30,12 @@ impl<'a> Subject<'a> {
                 )));
             }
             let values = view.data().iter().map(|&b| f64::from(b)).collect();
-            let (specials, steps) = (Vec::new(), Vec::new());
+            let (specials, transforms) = (Vec::new(), Vec::new());
             return Ok(Subject {
                 view,
                 values,
                 specials,
-                steps,
+                transforms,
                 scaling: Scaling::Tensor,
                 sample_step: None,
                 bytes: true,
@@ -48,13 +48,21 @@ impl<'a> Subject<'a> {
             specials.push((i, view.data()[i * size..(i + 1) * size].to_vec()));
             *v = mean;
         }
-        let steps: Vec<Hadamard> = video.hadamard.into_iter().collect();
-        steps.iter().for_each(|h| h.forward(&mut values, view.cols()));
+        let transforms: Vec<Hadamard> = video.hadamard.into_iter().collect();
+        transforms.iter().for_each(|h| h.forward(&mut values, view.cols()));
         let scaling = match video.scaling {
             Scaling::Rows(group) => Scaling::Rows(group.clamp(1, view.rows().max(1))),
             other => other,
         };
-        Ok(Subject { view, values, specials, steps, scaling, sample_step: video.sample_step, bytes: false })
+        Ok(Subject {
+            view,
+            values,
+            specials,
+            transforms,
+            scaling,
+            sample_step: video.sample_step,
+            bytes: false,
+        })
     }
 
     /// Bytes of parts and specials in the header, about.

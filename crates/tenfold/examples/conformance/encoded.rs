@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tenfold::prepare::Scaling as PrepareScaling;
 use tenfold::prepare::{
-    Axis, Basis, Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Rotation, Step, Weights,
+    Axis, Basis, Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Rotation, Transform, Weights,
 };
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
@@ -41,14 +41,16 @@ pub fn vectors() -> Vec<Vector> {
 }
 
 /// Weights from a fixed list, over six octaves.
-pub(super) fn weights(axis: Axis, n: usize) -> Step {
-    Step::Weights(Weights::new(axis, (0..n).map(|j| (j * 37 % 49) as i8 - 24).collect()))
+pub(super) fn weights(axis: Axis, n: usize) -> Transform {
+    Transform::Weights(Weights::new(axis, (0..n).map(|j| (j * 37 % 49) as i8 - 24).collect()))
 }
 
 /// Steps before levels.
 fn prepared() -> Vec<Vector> {
     let (columns, rows) = (|n| weights(Axis::Columns, n), |n| weights(Axis::Rows, n));
-    let step = |s: f64, effort: Effort, steps: Vec<Step>| options(Goal::Step(s), effort, 0).with_steps(steps);
+    let step = |s: f64, effort: Effort, transforms: Vec<Transform>| {
+        options(Goal::Step(s), effort, 0).with_transforms(transforms)
+    };
     let gauss = |dtype: Dtype, seed: u64| move || Sample::of(dtype, &[48, 36], Kind::Gaussian, seed);
     let mut all = Vec::new();
     for (dtype, effort) in
@@ -62,10 +64,10 @@ fn prepared() -> Vec<Vector> {
             gauss(dtype, 130 + dtype.id() as u64),
         ));
     }
-    let one = |name: &str, note: &'static str, shows: &str, steps: Vec<Step>, dtype: Dtype| {
-        vector(name, note, &[shows], step(0.3, Effort::Balanced, steps), gauss(dtype, 150))
+    let one = |name: &str, note: &'static str, shows: &str, transforms: Vec<Transform>, dtype: Dtype| {
+        vector(name, note, &[shows], step(0.3, Effort::Balanced, transforms), gauss(dtype, 150))
     };
-    let order = "two products, each rounded, in the order of the steps";
+    let order = "two products, each rounded, in the order of the transforms";
     all.push(one("weights_rows", "step weights of rows", "weights of rows", vec![rows(48)], Dtype::Bf16));
     let both = vec![columns(36), rows(48)];
     all.push(one("weights_columns_rows", order, "weights of columns, then of rows", both, Dtype::F32));
@@ -93,17 +95,18 @@ fn prepared() -> Vec<Vector> {
         "weights_tiles",
         "tiles that end within rows",
         &["weights of columns, then of rows", "levels several tiles", "levels short last tile"],
-        options(Goal::Bits(2.0), Effort::Best, 64).with_steps(vec![columns(36), rows(48)]),
+        options(Goal::Bits(2.0), Effort::Best, 64).with_transforms(vec![columns(36), rows(48)]),
         gauss(Dtype::F16, 170),
     ));
     let shifted = |dtype: Dtype| move || Sample::of(dtype, &[26, 40], Kind::Shifted, 180).sprinkle(300, 6);
     let reals = shifted(Dtype::F32)().reals();
-    let chain = |name: &str, note: &'static str, shows: &[&str], steps: Vec<Step>, dtype: Dtype| {
-        vector(name, note, shows, step(0.2, Effort::Balanced, steps), shifted(dtype))
+    let chain = |name: &str, note: &'static str, shows: &[&str], transforms: Vec<Transform>, dtype: Dtype| {
+        vector(name, note, shows, step(0.2, Effort::Balanced, transforms), shifted(dtype))
     };
-    let means = || Step::Means(Means::of(&reals, 40));
-    let wide = Step::Means(Means::of(&[1000.3f32, 1000.301].map(|v| v + 0.001).repeat(20).repeat(2), 40));
-    let delta = |n| Step::Delta(Delta::new(n).unwrap());
+    let means = || Transform::Means(Means::of(&reals, 40));
+    let wide =
+        Transform::Means(Means::of(&[1000.3f32, 1000.301].map(|v| v + 0.001).repeat(20).repeat(2), 40));
+    let delta = |n| Transform::Delta(Delta::new(n).unwrap());
     let rope = || Rope::new(20, 1e4).unwrap();
     let llama = PrepareScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 64.0 };
     let list = Positions::List(vec![7, 100_000, 0]);
@@ -127,35 +130,35 @@ fn prepared() -> Vec<Vector> {
             "hadamard_f32",
             "blocks of 8",
             &["Hadamard"],
-            vec![Step::Hadamard(Hadamard::new(3, 9).unwrap())],
+            vec![Transform::Hadamard(Hadamard::new(3, 9).unwrap())],
             Dtype::F32,
         ),
         chain(
             "dct_f16",
             "blocks of 16 and one of 8",
             &["DCT"],
-            vec![Step::Dct(Dct::new(4).unwrap())],
+            vec![Transform::Dct(Dct::new(4).unwrap())],
             Dtype::F16,
         ),
         chain(
             "rope_f32",
             "halves, positions from 1000, as in Llama 3",
             &["rotary positions"],
-            vec![Step::Rope(scaled)],
+            vec![Transform::Rope(scaled)],
             Dtype::F32,
         ),
         chain(
             "rope_f64",
             "halves, linear scaling",
             &["rotary positions"],
-            vec![Step::Rope(slow)],
+            vec![Transform::Rope(slow)],
             Dtype::F64,
         ),
         chain(
             "rope_chain",
             "neighbours, some columns only, listed positions, then means, weights and DCT",
             &["rotary positions", "means", "DCT", "weights of columns"],
-            vec![Step::Rope(turned), means(), columns(40), Step::Dct(Dct::new(5).unwrap())],
+            vec![Transform::Rope(turned), means(), columns(40), Transform::Dct(Dct::new(5).unwrap())],
             Dtype::F32,
         ),
     ]);
@@ -198,13 +201,15 @@ fn bases() -> Vec<Vector> {
             Sample::new(dtype, &[rows, cols], &reals)
         }
     };
-    let by = |rotation: Rotation| vec![Step::Basis(rotation)];
+    let by = |rotation: Rotation| vec![Transform::Basis(rotation)];
     let whole = Rotation::embedded(&Arc::new(basis(20, 20)));
     let few = Rotation::embedded(&Arc::new(basis(24, 9)));
     let deviations: Vec<f64> = (0..32).map(size).collect();
     let knowing = Rotation::embedded(&Arc::new(basis(48, 32).with_deviations(&deviations).unwrap()));
-    let rope = Step::Rope(Rope::new(8, 1e4).unwrap().with_positions(Positions::From(64)).unwrap());
-    let step = |v: f64, effort: Effort, steps: Vec<Step>| options(Goal::Step(v), effort, 0).with_steps(steps);
+    let rope = Transform::Rope(Rope::new(8, 1e4).unwrap().with_positions(Positions::From(64)).unwrap());
+    let step = |v: f64, effort: Effort, transforms: Vec<Transform>| {
+        options(Goal::Step(v), effort, 0).with_transforms(transforms)
+    };
     let (fast, balanced, best) = (Effort::Fast, Effort::Balanced, Effort::Best);
     vec![
         vector(
@@ -225,7 +230,7 @@ fn bases() -> Vec<Vector> {
             "basis_few",
             "fewer vectors than columns, behind rotary positions",
             &["basis of fewer vectors than columns", "rotary positions"],
-            step(0.1, best, vec![rope, Step::Basis(few)]),
+            step(0.1, best, vec![rope, Transform::Basis(few)]),
             sample(Dtype::Bf16, 100, 24),
         ),
         vector(

@@ -80,16 +80,16 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
     }
     let mut cols = shape.last().copied().unwrap_or(1);
     let rows = values / cols.max(1);
-    let steps = read_steps(&mut r, &mut set, dtype, &mut cols);
+    let transforms = read_steps(&mut r, &mut set, dtype, &mut cols);
     let values = rows * cols;
-    // Behind steps, levels are those of a tensor of working values.
-    let worked = if steps > 0 && dtype != Dtype::F64 { Dtype::F32 } else { dtype };
+    // Behind transforms, levels are those of a tensor of working values.
+    let worked = if transforms > 0 && dtype != Dtype::F64 { Dtype::F32 } else { dtype };
     let header = if codec == "planes" {
         planes_header(&mut r, &mut set)
     } else {
         levels_header(&mut r, &mut set, dtype, cols, values)
     };
-    let tile_values = header.lanes * header.steps;
+    let tile_values = header.lanes * header.transforms;
     let tiles = values.div_ceil(tile_values);
     set.insert(format!("{codec} lanes {}", header.lanes));
     set.insert(format!("{codec} {}", if tiles > 1 { "several tiles" } else { "one tile" }));
@@ -106,7 +106,7 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
             planes_tile(&mut r, &mut set, dtype.size(), len, header.lanes);
         } else {
             levels_tile(&mut r, &mut set, worked, &header);
-            if steps > 0 && set.contains("exact finite") {
+            if transforms > 0 && set.contains("exact finite") {
                 set.insert("exact working value".into());
             }
             r.at = r.at.next_multiple_of(4);
@@ -119,7 +119,7 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
 
 /// Layers: each a blob, whose own features are not the blob's.
 fn layers(r: &mut Reader<'_>, set: &mut Set) {
-    assert_eq!(r.u8(), 0, "no steps before layers");
+    assert_eq!(r.u8(), 0, "no transforms before layers");
     let count = r.u8();
     set.insert(format!("layers {count}"));
     r.at = r.at.next_multiple_of(4);
@@ -130,15 +130,15 @@ fn layers(r: &mut Reader<'_>, set: &mut Set) {
         set.insert(format!("layer of {}", ["", "planes", "levels"][layer[5] as usize]));
         let data = super::common::decode(&layer).data;
         let own = features(&layer, &data);
-        let steps = ["weights of columns", "weights of rows", "means", "delta", "kept elements"];
-        if steps.iter().any(|&s| own.contains(s)) {
-            set.insert("layer with steps".into());
+        let transforms = ["weights of columns", "weights of rows", "means", "delta", "kept elements"];
+        if transforms.iter().any(|&s| own.contains(s)) {
+            set.insert("layer with transforms".into());
         }
     }
     assert_eq!(r.at, r.bytes.len(), "the parser of the generator reads every byte");
 }
 
-/// Reads the preparation steps and returns how many there are; `cols` becomes those behind them.
+/// Reads the transforms and returns how many there are; `cols` becomes those behind them.
 fn read_steps(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, cols: &mut usize) -> usize {
     let count = r.u8();
     let mut names = Vec::new();
@@ -181,12 +181,12 @@ fn read_steps(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, cols: &mut usize)
 
 struct Header {
     lanes: usize,
-    steps: usize,
+    transforms: usize,
     low: bool,
 }
 
 fn planes_header(r: &mut Reader<'_>, set: &mut Set) -> Header {
-    let (lanes, steps) = (1 << r.u8(), r.varint());
+    let (lanes, transforms) = (1 << r.u8(), r.varint());
     let present = r.u8();
     let len = r.varint();
     let mut bits = Bits(r.take(len), 0);
@@ -199,7 +199,7 @@ fn planes_header(r: &mut Reader<'_>, set: &mut Set) -> Header {
     if present == 0 {
         set.insert("planes no table".into());
     }
-    Header { lanes, steps, low: false }
+    Header { lanes, transforms, low: false }
 }
 
 /// Reads a measured table and tells whether one symbol has all slots.
@@ -215,7 +215,7 @@ fn measured(bits: &mut Bits<'_>, escape: bool) -> bool {
 fn levels_header(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, row: usize, values: usize) -> Header {
     let nu = r.u8();
     set.insert(format!("states {}", 1 << nu));
-    let (lanes, steps) = (1 << r.u8(), r.varint());
+    let (lanes, transforms) = (1 << r.u8(), r.varint());
     let log = r.u8();
     set.insert(format!("table log {log}"));
     r.take(if dtype == Dtype::F64 { 8 } else { 4 });
@@ -268,7 +268,7 @@ fn levels_header(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, row: usize, va
             _ => {}
         }
     }
-    Header { lanes, steps, low: low.iter().any(|&l| l > 0) }
+    Header { lanes, transforms, low: low.iter().any(|&l| l > 0) }
 }
 
 fn planes_tile(r: &mut Reader<'_>, set: &mut Set, size: usize, len: usize, lanes: usize) {

@@ -43,7 +43,7 @@ pub fn vectors() -> Vec<Vector> {
         "layers_steps",
         "a first layer behind weights, with kept elements",
         &["layer with steps"],
-        weighted.with_steps(vec![weights(Axis::Columns, 30)]),
+        weighted.with_transforms(vec![weights(Axis::Columns, 30)]),
         || sprinkled(Sample::of(Dtype::Bf16, &[24, 30], Kind::Gaussian, 302)),
     ));
     all.push(vector(

@@ -13,7 +13,7 @@ use crate::carry;
 use crate::error::{Error, Result};
 use crate::inspect::Codec;
 use crate::options::Limits;
-use crate::prepare::{self, Basis, Step};
+use crate::prepare::{self, Basis, Transform};
 use crate::view::{Dtype, byte_len};
 use crate::workers::Workers;
 use crate::{layers, levels, lossless};
@@ -36,35 +36,35 @@ pub(crate) struct Head {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
     /// What was done to the values before the codec saw them, in that order.
-    pub steps: Vec<Step>,
-    pub params: Params,
+    pub transforms: Vec<Transform>,
+    pub params: CodecParams,
 }
 
 /// Codec and its parameters.
 #[derive(Debug, Clone)]
-pub(crate) enum Params {
-    Planes(lossless::Params),
-    Levels(Box<levels::Params>),
+pub(crate) enum CodecParams {
+    Planes(lossless::PlanesParams),
+    Levels(Box<levels::LevelsParams>),
     /// Blobs of this crate in place of tiles.
-    Layers(layers::Params),
+    Layers(layers::LayersParams),
     /// Of a codec that lives outside this crate.
-    Carried(carry::Params),
+    Carried(carry::CarriedParams),
 }
 
-impl Params {
+impl CodecParams {
     pub(crate) fn geometry(&self) -> Geometry {
         match self {
-            Params::Planes(p) => p.geometry,
-            Params::Levels(p) => p.geometry,
-            Params::Layers(p) => p.geometry,
-            Params::Carried(p) => p.geometry,
+            CodecParams::Planes(p) => p.geometry,
+            CodecParams::Levels(p) => p.geometry,
+            CodecParams::Layers(p) => p.geometry,
+            CodecParams::Carried(p) => p.geometry,
         }
     }
 
     /// Entries of the directory of a tensor of so many values.
     fn tiles(&self, coded: usize) -> usize {
         match self {
-            Params::Layers(p) => p.count,
+            CodecParams::Layers(p) => p.count,
             _ => self.geometry().tiles(coded),
         }
     }
@@ -99,10 +99,10 @@ pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u3
     out.extend_from_slice(&MAGIC);
     out.push(FORMAT_VERSION);
     out.push(match &head.params {
-        Params::Planes(_) => CODEC_PLANES,
-        Params::Levels(_) => CODEC_LEVELS,
-        Params::Layers(_) => CODEC_LAYERS,
-        Params::Carried(p) => p.id,
+        CodecParams::Planes(_) => CODEC_PLANES,
+        CodecParams::Levels(_) => CODEC_LEVELS,
+        CodecParams::Layers(_) => CODEC_LAYERS,
+        CodecParams::Carried(p) => p.id,
     });
     out.push(head.dtype.id());
     let dims = u8::try_from(head.shape.len())
@@ -110,12 +110,12 @@ pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u3
     out.push(dims);
     out.extend_from_slice(&[0; 4]);
     head.shape.iter().for_each(|&d| put_varint(&mut out, d as u64));
-    prepare::write(&head.steps, &mut out)?;
+    prepare::write(&head.transforms, &mut out)?;
     match &head.params {
-        Params::Planes(p) => p.write(&mut out),
-        Params::Levels(p) => p.write(head.dtype, &mut out),
-        Params::Layers(p) => p.write(&mut out),
-        Params::Carried(p) => p.write(&mut out),
+        CodecParams::Planes(p) => p.write(&mut out),
+        CodecParams::Levels(p) => p.write(head.dtype, &mut out),
+        CodecParams::Layers(p) => p.write(&mut out),
+        CodecParams::Carried(p) => p.write(&mut out),
     }
     out.resize(out.len().next_multiple_of(4), 0);
     for (len, crc) in tiles {
@@ -179,19 +179,21 @@ impl Frame {
         let dtype = Dtype::from_id(fixed[6])
             .ok_or(Error::UnsupportedFeature { what: "dtype", id: fixed[6] as u64 })?;
         let (shape, values) = read_shape(&mut r, fixed[7] as usize, dtype, limits)?;
-        let steps = prepare::read(&mut r, fixed[5], dtype, &shape, values)?;
+        let transforms = prepare::read(&mut r, fixed[5], dtype, &shape, values)?;
         let cols = shape.last().copied().unwrap_or(1);
-        let width = prepare::width_of(&steps, cols);
+        let width = prepare::width_of(&transforms, cols);
         let coded = if width == cols { values } else { values / cols.max(1) * width };
-        let rank = matches!(steps.last(), Some(Step::Basis(_))).then_some(width);
+        let rank = matches!(transforms.last(), Some(Transform::Basis(_))).then_some(width);
         let params = match fixed[5] {
-            CODEC_PLANES => Params::Planes(lossless::Params::read(&mut r, dtype)?),
-            CODEC_LEVELS => Params::Levels(Box::new(levels::Params::read(&mut r, dtype, coded, rank)?)),
-            CODEC_LAYERS => Params::Layers(layers::Params::read(&mut r, dtype, values)?),
-            id if carry::is_carried(id) => Params::Carried(carry::Params::read(&mut r, id)?),
+            CODEC_PLANES => CodecParams::Planes(lossless::PlanesParams::read(&mut r, dtype)?),
+            CODEC_LEVELS => {
+                CodecParams::Levels(Box::new(levels::LevelsParams::read(&mut r, dtype, coded, rank)?))
+            }
+            CODEC_LAYERS => CodecParams::Layers(layers::LayersParams::read(&mut r, dtype, values)?),
+            id if carry::is_carried(id) => CodecParams::Carried(carry::CarriedParams::read(&mut r, id)?),
             id => return Err(Error::UnsupportedFeature { what: "codec", id: id as u64 }),
         };
-        let head = Head { dtype, shape, steps, params };
+        let head = Head { dtype, shape, transforms, params };
         Frame::with_directory(head, (values, coded), header_len, body, r.rest())
     }
 
@@ -230,9 +232,9 @@ impl Frame {
     /// Finds the bases that the blob names; nothing can be decoded before.
     pub(crate) fn resolve(&mut self, known: &[Arc<Basis>]) -> Result<()> {
         let cols = self.head.shape.last().copied().unwrap_or(1);
-        prepare::resolve(&mut self.head.steps, known, cols)?;
-        let (Some(Step::Basis(rotation)), Params::Levels(params)) =
-            (self.head.steps.last(), &mut self.head.params)
+        prepare::resolve(&mut self.head.transforms, known, cols)?;
+        let (Some(Transform::Basis(rotation)), CodecParams::Levels(params)) =
+            (self.head.transforms.last(), &mut self.head.params)
         else {
             return Ok(());
         };
@@ -245,11 +247,11 @@ impl Frame {
     /// How the values are coded.
     pub(crate) fn codec(&self) -> Codec {
         match &self.head.params {
-            Params::Planes(_) => Codec::Planes,
-            Params::Levels(_) => Codec::Levels,
-            Params::Layers(_) => Codec::Layers,
+            CodecParams::Planes(_) => Codec::Planes,
+            CodecParams::Levels(_) => Codec::Levels,
+            CodecParams::Layers(_) => Codec::Layers,
             // `carry` reads no other numbers.
-            Params::Carried(p) => Codec::carried(p.id).unwrap_or(Codec::Planes),
+            CodecParams::Carried(p) => Codec::carried(p.id).unwrap_or(Codec::Planes),
         }
     }
 

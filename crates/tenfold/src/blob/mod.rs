@@ -6,7 +6,7 @@ mod parts;
 mod tile;
 
 pub use header::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES, FIXED, MAGIC};
-pub(crate) use header::{Frame, Head, Params, assemble, write};
+pub(crate) use header::{CodecParams, Frame, Head, assemble, write};
 pub use parts::Parts;
 pub(crate) use parts::Sealed;
 pub(crate) use tile::TileRange;

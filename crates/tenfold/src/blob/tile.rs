@@ -10,13 +10,13 @@ pub const MAX_TILE: usize = 1 << 22;
 /// Values of a lane where the caller leaves the choice to the encoder.
 const LANE: usize = 2048;
 
-/// Tiles are runs of `lanes · steps` consecutive values; the last may be shorter.
+/// Tiles are runs of `lanes · ticks` consecutive values; the last may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Coders of a tile, a power of two.
     pub lanes: usize,
     /// Values of a lane in a full tile.
-    pub steps: usize,
+    pub ticks: usize,
 }
 
 /// The values of one tile.
@@ -44,12 +44,12 @@ impl Geometry {
     /// Tiles of about the same length, with at most `most` values a lane.
     fn even(values: usize, lanes: usize, most: usize) -> Geometry {
         let tiles = values.div_ceil(lanes * most).max(1);
-        Geometry { lanes, steps: values.div_ceil(tiles).div_ceil(lanes).max(1) }
+        Geometry { lanes, ticks: values.div_ceil(tiles).div_ceil(lanes).max(1) }
     }
 
     /// Values of a full tile.
     pub fn tile_values(self) -> usize {
-        self.lanes * self.steps
+        self.lanes * self.ticks
     }
 
     /// Number of tiles of a tensor.
@@ -65,16 +65,16 @@ impl Geometry {
 
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         out.push(self.lanes.trailing_zeros() as u8);
-        put_varint(out, self.steps as u64);
+        put_varint(out, self.ticks as u64);
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Geometry> {
         let log = r.u8()?;
-        let steps = r.varint()?;
-        if log as u32 > MAX_LANES.trailing_zeros() || steps == 0 || steps > (MAX_TILE >> log) as u64 {
+        let ticks = r.varint()?;
+        if log as u32 > MAX_LANES.trailing_zeros() || ticks == 0 || ticks > (MAX_TILE >> log) as u64 {
             return Err(Error::Corrupt("tile geometry"));
         }
-        Ok(Geometry { lanes: 1 << log, steps: steps as usize })
+        Ok(Geometry { lanes: 1 << log, ticks: ticks as usize })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Symbol frequencies, and the two forms in which coders read them.
 
 use super::ESCAPE;
-use crate::simd::{Level, multiversion};
+use crate::simd::{Isa, multiversion};
 
 /// Smallest and largest log2 of the sum of a table's frequencies.
 pub const LOG_RANGE: std::ops::RangeInclusive<u32> = 8..=12;
@@ -93,11 +93,11 @@ impl EncodeTable {
     }
 
     /// Calls `found` with the position and index of every symbol that is coded as an escape.
-    pub(crate) fn for_each_escape(&self, level: Level, symbols: &[u16], mut found: impl FnMut(usize, u16)) {
+    pub(crate) fn for_each_escape(&self, isa: Isa, symbols: &[u16], mut found: impl FnMut(usize, u16)) {
         const BLOCK: usize = 128;
         let everywhere = !self.span.is_empty() && self.common != (0..=0);
         for (b, block) in symbols.chunks(BLOCK).enumerate() {
-            if everywhere && !any_outside(level, block, *self.common.start(), *self.common.end()) {
+            if everywhere && !any_outside(isa, block, *self.common.start(), *self.common.end()) {
                 continue;
             }
             for (i, &s) in block.iter().enumerate().filter(|&(_, &s)| self.escapes(s)) {

@@ -8,7 +8,7 @@ use crate::decode::{SLAB, decode_range};
 use crate::error::Result;
 use crate::options::DecodeOptions;
 use crate::prepare::group_of;
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::Dtype;
 use crate::workers::Workers;
 
@@ -65,7 +65,7 @@ fn decode_in<R: Working>(
 /// Whole rows, with many tiles and whole groups between two seams.
 fn slabs(frame: &Frame, cols: usize, values: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let tile = frame.layers.iter().map(|l| l.head.params.geometry().tile_values()).max().unwrap_or(1);
-    let group = frame.layers.iter().map(|l| group_of(&l.head.steps)).max().unwrap_or(1);
+    let group = frame.layers.iter().map(|l| group_of(&l.head.transforms)).max().unwrap_or(1);
     let rows = SLAB.max(32 * tile).div_ceil(cols).next_multiple_of(group);
     let slab = rows.saturating_mul(cols);
     (values.start..values.end).step_by(slab).map(move |at| at..values.end.min(at.saturating_add(slab)))
@@ -107,12 +107,12 @@ pub(super) fn add<R: Working>(sum: &mut [R], next: &[R], workers: &Workers) -> R
 }
 
 fn round<R: Working>(dtype: Dtype, pieces: Vec<(&[R], &mut [u8])>, workers: &Workers) -> Result<()> {
-    let level = Level::detect();
+    let isa = Isa::detect();
     workers.for_pieces(
         pieces,
         || (),
         |(), _, (sums, out)| {
-            R::to_elements(level, dtype, sums, out);
+            R::to_elements(isa, dtype, sums, out);
             Ok(())
         },
     )

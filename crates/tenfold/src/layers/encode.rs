@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use super::decode::add;
 use super::open::check;
-use super::params::{MAX_LAYERS, Params, working};
+use super::params::{LayersParams, MAX_LAYERS, working};
 use super::sum::{Working, widen};
-use crate::blob::{FIXED, Head, Params as Codec, Parts, Sealed, assemble, write};
+use crate::blob::{CodecParams, FIXED, Head, Parts, Sealed, assemble, write};
 use crate::error::{Error, Result};
 use crate::options::{DecodeOptions, EncodeOptions, Goal, Limits};
-use crate::prepare::Step;
-use crate::simd::Level;
+use crate::prepare::Transform;
+use crate::simd::Isa;
 use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 use crate::{decode_into, encode as encode_one, lossless};
@@ -61,8 +61,8 @@ fn encode_in<R: Working>(view: &TensorView<'_>, options: &EncodeOptions, workers
 }
 
 fn head_of(dtype: Dtype, shape: &[usize], values: usize, layers: usize) -> Head {
-    let params = Codec::Layers(Params::new(layers, values));
-    Head { dtype, shape: shape.to_vec(), steps: Vec::new(), params }
+    let params = CodecParams::Layers(LayersParams::new(layers, values));
+    Head { dtype, shape: shape.to_vec(), transforms: Vec::new(), params }
 }
 
 /// The header of a blob of layers that others have made.
@@ -85,7 +85,7 @@ pub(crate) fn options_of_layers(options: &EncodeOptions, dtype: Dtype) -> Vec<En
     let plain = EncodeOptions { residual: Vec::new(), ..options.clone() };
     let first = EncodeOptions { goal: goal_of(options.goal, dtype), ..plain.clone() };
     let residual =
-        |&goal: &Goal| EncodeOptions { goal: goal_of(goal, dtype), steps: Vec::new(), ..plain.clone() };
+        |&goal: &Goal| EncodeOptions { goal: goal_of(goal, dtype), transforms: Vec::new(), ..plain.clone() };
     std::iter::once(first).chain(options.residual.iter().map(residual)).collect()
 }
 
@@ -99,8 +99,8 @@ fn goal_of(goal: Goal, dtype: Dtype) -> Goal {
 
 /// How the layers are decoded again; their size is the caller's own.
 fn decoding(options: &EncodeOptions) -> DecodeOptions {
-    let bases = options.steps.iter().filter_map(|s| match s {
-        Step::Basis(rotation) => rotation.basis().cloned(),
+    let bases = options.transforms.iter().filter_map(|s| match s {
+        Transform::Basis(rotation) => rotation.basis().cloned(),
         _ => None,
     });
     let limits = Limits { max_bytes: u64::MAX, max_dims: usize::MAX };
@@ -117,13 +117,13 @@ fn worked<'a>(view: &TensorView<'a>, workers: &Workers) -> Result<Cow<'a, [u8]>>
     if dtype == working(dtype) {
         return Ok(Cow::Borrowed(view.data()));
     }
-    let level = Level::detect();
+    let isa = Isa::detect();
     let mut out = vec![0u8; view.len() * size_of::<f32>()];
     let pieces: Vec<(&mut [u8], &[u8])> =
         out.chunks_mut(PIECE * size_of::<f32>()).zip(view.data().chunks(PIECE * dtype.size())).collect();
     workers.for_pieces(pieces, Vec::new, |values: &mut Vec<f32>, _, (out, data)| {
         values.resize(data.len() / dtype.size(), 0.0);
-        widen(level, dtype, data, values);
+        widen(isa, dtype, data, values);
         out.copy_from_slice(bytemuck::cast_slice(values));
         Ok(())
     })?;
@@ -150,7 +150,7 @@ fn left<R: Working>(whole: &TensorView<'_>, sum: &[R], out: &mut Vec<R>, workers
 /// Bytes that a blob of so many layers never exceeds.
 pub(crate) fn max_len(dtype: Dtype, shape: &[usize], values: usize, layers: usize) -> usize {
     let layer = lossless::max_len(working(dtype), values) + 10 * shape.len();
-    // Number of steps, number of layers, padding, directory, checksum.
+    // Number of transforms, number of layers, padding, directory, checksum.
     let header = FIXED + 10 * shape.len() + 5 + 8 * layers + 4;
     header.saturating_add(layer.saturating_mul(layers))
 }

@@ -12,5 +12,5 @@ mod sum;
 pub(crate) use decode::decode;
 pub(crate) use encode::{encode, header, max_len, options_of_layers};
 pub(crate) use open::open;
+pub(crate) use params::LayersParams;
 pub use params::MAX_LAYERS;
-pub(crate) use params::Params;

@@ -1,14 +1,14 @@
 //! The headers of a blob's layers, all of them looked at before memory is taken for anything else.
 
 use super::params::working;
-use crate::blob::{Frame, Params};
+use crate::blob::{CodecParams, Frame};
 use crate::error::{Error, Result};
 use crate::options::{DecodeOptions, Limits};
 use crate::view::Dtype;
 
 /// Reads the headers of those layers of a blob that the options ask for; of other blobs, nothing.
 pub(crate) fn open(frame: &mut Frame, blob: &[u8], options: &DecodeOptions) -> Result<()> {
-    let Params::Layers(params) = &frame.head.params else { return Ok(()) };
+    let CodecParams::Layers(params) = &frame.head.params else { return Ok(()) };
     let wanted = if options.layers == 0 { params.count } else { options.layers.min(params.count) };
     frame.layers = (0..wanted).map(|i| layer(frame, frame.part(blob, i)?, options)).collect::<Result<_>>()?;
     Ok(())

@@ -10,15 +10,15 @@ pub const MAX_LAYERS: usize = 8;
 
 /// Parameters of a layered blob.
 #[derive(Debug, Clone)]
-pub(crate) struct Params {
+pub(crate) struct LayersParams {
     pub count: usize,
     /// One tile of everything: how a layer is cut is its own affair.
     pub geometry: Geometry,
 }
 
-impl Params {
-    pub(crate) fn new(count: usize, values: usize) -> Params {
-        Params { count, geometry: Geometry { lanes: 1, steps: values.max(1) } }
+impl LayersParams {
+    pub(crate) fn new(count: usize, values: usize) -> LayersParams {
+        LayersParams { count, geometry: Geometry { lanes: 1, ticks: values.max(1) } }
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
@@ -26,7 +26,7 @@ impl Params {
         out.push(self.count as u8);
     }
 
-    pub(crate) fn read(r: &mut Reader<'_>, dtype: Dtype, values: usize) -> Result<Params> {
+    pub(crate) fn read(r: &mut Reader<'_>, dtype: Dtype, values: usize) -> Result<LayersParams> {
         let count = usize::from(r.u8()?);
         if !dtype.is_float() {
             return Err(Error::Corrupt("layers of a dtype that is not a float"));
@@ -34,7 +34,7 @@ impl Params {
         if !(2..=MAX_LAYERS).contains(&count) {
             return Err(Error::Corrupt("number of layers"));
         }
-        Ok(Params::new(count, values))
+        Ok(LayersParams::new(count, values))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Adding layers: sums of working values that stay finite, and what is not finite through them untouched.
 
 use crate::prepare::Elements;
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::Dtype;
 
 /// A working precision that layers are added in.
@@ -13,7 +13,7 @@ pub(super) trait Working: Elements {
     fn left(self, sum: Self) -> Self;
 
     /// Rounds sums to elements of a tensor of this working precision.
-    fn to_elements(level: Level, dtype: Dtype, sums: &[Self], out: &mut [u8]);
+    fn to_elements(isa: Isa, dtype: Dtype, sums: &[Self], out: &mut [u8]);
 }
 
 macro_rules! working {
@@ -37,19 +37,19 @@ macro_rules! working {
     };
 }
 
-working! { f32, fn to_elements(level: Level, dtype: Dtype, sums: &[f32], out: &mut [u8]) {
+working! { f32, fn to_elements(isa: Isa, dtype: Dtype, sums: &[f32], out: &mut [u8]) {
     if dtype == Dtype::F32 {
         out.copy_from_slice(bytemuck::cast_slice(sums));
         return;
     }
-    f32::store(level, dtype, sums, out);
+    f32::store(isa, dtype, sums, out);
     // Storing keeps numbers finite.
     for (v, o) in sums.iter().zip(out.chunks_exact_mut(dtype.size())).filter(|(v, _)| !v.is_finite()) {
         narrow(dtype, *v, o);
     }
 } }
 
-working! { f64, fn to_elements(_: Level, _: Dtype, sums: &[f64], out: &mut [u8]) {
+working! { f64, fn to_elements(_: Isa, _: Dtype, sums: &[f64], out: &mut [u8]) {
     out.copy_from_slice(bytemuck::cast_slice(sums));
 } }
 
@@ -64,8 +64,8 @@ fn mantissa(dtype: Dtype) -> u32 {
 }
 
 /// Elements narrower than f32 as f32. What is not finite keeps its sign and its mantissa, so that [`narrow`] gives the same bits.
-pub(super) fn widen(level: Level, dtype: Dtype, data: &[u8], out: &mut [f32]) {
-    f32::load(level, dtype, data, out);
+pub(super) fn widen(isa: Isa, dtype: Dtype, data: &[u8], out: &mut [f32]) {
+    f32::load(isa, dtype, data, out);
     let bits = mantissa(dtype);
     for (v, b) in out.iter_mut().zip(data.chunks_exact(dtype.size())).filter(|(v, _)| !v.is_finite()) {
         let element = b.iter().rev().fold(0u32, |bits, &b| bits << 8 | u32::from(b));
@@ -109,9 +109,9 @@ mod tests {
             for bits in 0..1u32 << (8 * dtype.size()) {
                 let bytes = &bits.to_le_bytes()[..dtype.size()];
                 let (mut wide, mut back) = ([0f32], vec![0u8; dtype.size()]);
-                widen(Level::Plain, dtype, bytes, &mut wide);
+                widen(Isa::Plain, dtype, bytes, &mut wide);
                 assert_eq!(wide[0].is_finite(), value(dtype, bytes).is_finite());
-                f32::to_elements(Level::Plain, dtype, &wide, &mut back);
+                f32::to_elements(Isa::Plain, dtype, &wide, &mut back);
                 assert_eq!(back, bytes, "{dtype} {bits:#x}");
             }
         }
@@ -121,7 +121,7 @@ mod tests {
     fn a_nan_of_low_bits_stays_one() {
         for (dtype, want) in [(Dtype::F16, 0xfe00u32), (Dtype::Bf16, 0xffc0), (Dtype::F8E5M2, 0xfe)] {
             let mut out = vec![0u8; dtype.size()];
-            f32::to_elements(Level::Plain, dtype, &[f32::from_bits(0xff80_0001)], &mut out);
+            f32::to_elements(Isa::Plain, dtype, &[f32::from_bits(0xff80_0001)], &mut out);
             assert_eq!(out, want.to_le_bytes()[..dtype.size()], "{dtype}");
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn check(plan: &Plan, first: usize, data: &[u8], k: &[i32], exact: &m
             *m = grid(k, *s & 1);
             *s = plan.machine.next(*s, k);
         }
-        plan.dequant.write(plan.level, &m[..ks.len()], &mut bytes[..ks.len() * size]);
+        plan.dequant.write(plan.isa, &m[..ks.len()], &mut bytes[..ks.len() * size]);
         for (i, x) in xs.chunks_exact(size).enumerate() {
             let v = value(plan.dequant.dtype, x);
             let e = v - value(plan.dequant.dtype, &bytes[i * size..][..size]);

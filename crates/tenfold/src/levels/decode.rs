@@ -5,28 +5,28 @@ use std::ops::Range;
 use super::dequant::{CHUNK, Dequant};
 use super::exact::Exact;
 use super::low::LowReader;
-use super::params::Params;
+use super::params::LevelsParams;
 use crate::blob::TileRange;
 use crate::blob::bytes::Reader;
 use crate::entropy::rans::{DecodeSpec, Decoder, Escapes};
 use crate::entropy::table::slot_table;
 use crate::error::{Error, Result};
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::value;
 
 /// Slots of a blob's tables and the path that reads them; shared by all tiles.
 pub(crate) struct Scratch {
-    level: Level,
+    isa: Isa,
     slots: Vec<u32>,
-    /// Whether steps are still to be undone: nothing that is not finite may come into their way.
+    /// Whether transforms are still to be undone: nothing that is not finite may come into their way.
     worked: bool,
 }
 
 impl Scratch {
-    pub(crate) fn new(level: Level, params: &Params, worked: bool) -> Self {
+    pub(crate) fn new(isa: Isa, params: &LevelsParams, worked: bool) -> Self {
         let mut slots = Vec::new();
         slot_table(&params.freqs, &mut slots);
-        Scratch { level, slots, worked }
+        Scratch { isa, slots, worked }
     }
 }
 
@@ -47,7 +47,7 @@ struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
-    fn read(params: &Params, count: usize, bytes: &'a [u8]) -> Result<Self> {
+    fn read(params: &LevelsParams, count: usize, bytes: &'a [u8]) -> Result<Self> {
         let mut r = Reader::new(bytes);
         let head = r.u32()?;
         let (flags, words) = (head as u8, (head >> 8) as usize);
@@ -97,7 +97,7 @@ fn end_of_tile(r: &Reader<'_>) -> Result<()> {
 /// Decodes the values `window` (positions in the tile) into `out`.
 pub(crate) fn decode_tile(
     scratch: &Scratch,
-    params: &Params,
+    params: &LevelsParams,
     dequant: &Dequant,
     tile: TileRange,
     bytes: &[u8],
@@ -116,7 +116,7 @@ pub(crate) fn decode_tile(
             let mut class = [0u8; CHUNK];
             let mut low = [0u32; CHUNK];
             let mut spare = [0u8; CHUNK * 8];
-            // CHUNK is a multiple of the lanes, so every call but the last asks for whole steps.
+            // CHUNK is a multiple of the lanes, so every call but the last asks for whole ticks.
             for at in (0..window.end).step_by(CHUNK) {
                 let n = CHUNK.min(tile.len - at);
                 let class: &[u8] = match &params.classes {
@@ -132,16 +132,16 @@ pub(crate) fn decode_tile(
                     low_bits.read(&params.low, class, &mut low[..n]);
                     &low[..n]
                 };
-                decoder.levels(scratch.level, &spec, class, low, &mut m[..n])?;
+                decoder.levels(scratch.isa, &spec, class, low, &mut m[..n])?;
                 let (from, to) = (window.start.max(at), window.end.min(at + n));
                 if from >= to {
                     continue;
                 }
                 let room = &mut out[(from - window.start) * size..(to - window.start) * size];
                 if to - from == n {
-                    dequant.write(scratch.level, &m[..n], room);
+                    dequant.write(scratch.isa, &m[..n], room);
                 } else {
-                    dequant.write(scratch.level, &m[..n], &mut spare[..n * size]);
+                    dequant.write(scratch.isa, &m[..n], &mut spare[..n * size]);
                     room.copy_from_slice(&spare[(from - at) * size..(to - at) * size]);
                 }
             }

@@ -1,8 +1,8 @@
 //! Multiples of the step to elements. Normative: docs/format.md, 'Values'.
 
-use super::params::{OFFSETS, Params, UNITS};
+use super::params::{LevelsParams, OFFSETS, UNITS};
 use crate::simd::wide::{WIDTH, Wide};
-use crate::simd::{Level, widen};
+use crate::simd::{Isa, widen};
 use crate::view::{Dtype, store, store_f64};
 
 /// Everything that turns an integer into a real number.
@@ -24,7 +24,7 @@ impl Dequant {
         Dequant { dtype, scale, offsets: table }
     }
 
-    pub(crate) fn of(dtype: Dtype, params: &Params) -> Self {
+    pub(crate) fn of(dtype: Dtype, params: &LevelsParams) -> Self {
         Dequant::new(dtype, params.scale, &params.offsets)
     }
 
@@ -36,7 +36,7 @@ impl Dequant {
     }
 
     /// Writes `m.len()` elements (at most [`CHUNK`]).
-    pub(crate) fn write(&self, level: Level, m: &[i32], out: &mut [u8]) {
+    pub(crate) fn write(&self, isa: Isa, m: &[i32], out: &mut [u8]) {
         if self.dtype == Dtype::F64 {
             let mut real = [0f64; CHUNK];
             real.iter_mut().zip(m).for_each(|(r, &m)| *r = self.units(m) as f64 * self.scale);
@@ -44,25 +44,25 @@ impl Dequant {
             return;
         }
         if self.dtype == Dtype::Bf16 {
-            let done = bf16_rows(level, m, self.scale as f32, &self.offsets, out);
+            let done = bf16_rows(isa, m, self.scale as f32, &self.offsets, out);
             if done < m.len() {
-                self.write_rest(level, &m[done..], &mut out[done * 2..]);
+                self.write_rest(isa, &m[done..], &mut out[done * 2..]);
             }
             return;
         }
-        self.write_rest(level, m, out);
+        self.write_rest(isa, m, out);
     }
 
-    fn write_rest(&self, level: Level, m: &[i32], out: &mut [u8]) {
+    fn write_rest(&self, isa: Isa, m: &[i32], out: &mut [u8]) {
         let mut real = [0f32; CHUNK];
         let real = &mut real[..m.len().min(CHUNK)];
-        self.real(level, m, real);
-        store(level, self.dtype, real, out);
+        self.real(isa, m, real);
+        store(isa, self.dtype, real, out);
     }
 
     /// The real numbers before they are rounded to the dtype.
-    fn real(&self, level: Level, m: &[i32], out: &mut [f32]) {
-        let done = real_rows(level, m, self.scale as f32, &self.offsets, out);
+    fn real(&self, isa: Isa, m: &[i32], out: &mut [f32]) {
+        let done = real_rows(isa, m, self.scale as f32, &self.offsets, out);
         for (o, &m) in out.iter_mut().zip(m).skip(done) {
             *o = self.units(m) as f32 * self.scale as f32;
         }

@@ -19,6 +19,6 @@ pub(crate) use decode::{Scratch, decode_tile};
 pub(crate) use dequant::Dequant;
 pub(crate) use low::LowBits;
 pub(crate) use pack::pack_tile;
-pub(crate) use params::Params;
+pub(crate) use params::LevelsParams;
 pub use params::{OFFSETS, UNITS};
 pub(crate) use quantise::{Plan, Quantised, Rounding, TileWork, quantise_tile};

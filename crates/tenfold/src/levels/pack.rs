@@ -6,11 +6,11 @@ use crate::blob::bytes::put_varint;
 use crate::entropy::ESCAPE;
 use crate::entropy::rans::{self, WordStack};
 use crate::entropy::table::EncodeTable;
-use crate::simd::Level;
+use crate::simd::Isa;
 
 /// Writes a tile of elements of `size` bytes; `stack` is memory to reuse.
 pub(crate) fn pack_tile(
-    level: Level,
+    isa: Isa,
     table: &EncodeTable,
     lanes: usize,
     size: usize,
@@ -22,13 +22,13 @@ pub(crate) fn pack_tile(
     let mut words = 0;
     if !tile.all_zero {
         flags |= CODED;
-        rans::encode(level, table, lanes, &tile.symbols, stack, &mut out);
+        rans::encode(isa, table, lanes, &tile.symbols, stack, &mut out);
         words = (out.len() - 4 - lanes * 4) / 2;
         if let Some(low) = &tile.low {
             put_varint(&mut out, low.len() as u64);
             out.extend_from_slice(low);
         }
-        let escapes = escaped_levels(level, table, tile);
+        let escapes = escaped_levels(isa, table, tile);
         if !escapes.is_empty() {
             let far = escapes.iter().map(|e| e.unsigned_abs()).max().unwrap_or(0);
             let code = if far < 1 << 7 {
@@ -53,10 +53,10 @@ pub(crate) fn pack_tile(
 }
 
 /// Levels coded as escapes, in order: those that never had a symbol and those whose symbol has no slot.
-fn escaped_levels(level: Level, table: &EncodeTable, tile: &Quantised) -> Vec<i32> {
+fn escaped_levels(isa: Isa, table: &EncodeTable, tile: &Quantised) -> Vec<i32> {
     let mut far = tile.escapes.iter();
     let mut out = Vec::new();
-    table.for_each_escape(level, &tile.symbols, |_, s| {
+    table.for_each_escape(isa, &tile.symbols, |_, s| {
         // One level was kept for each escape symbol.
         out.push(if s as u8 == ESCAPE { far.next().copied().unwrap_or(0) } else { s as u8 as i8 as i32 });
     });

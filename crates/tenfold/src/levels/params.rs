@@ -19,7 +19,7 @@ pub const OFFSETS: usize = 8;
 
 /// Parameters of a lossy blob.
 #[derive(Debug, Clone)]
-pub(crate) struct Params {
+pub(crate) struct LevelsParams {
     pub machine: Machine,
     pub geometry: Geometry,
     /// log2 of the sum of a table's frequencies.
@@ -37,7 +37,7 @@ pub(crate) struct Params {
     pub freqs: Vec<Freqs>,
 }
 
-impl Params {
+impl LevelsParams {
     pub(crate) fn class_count(&self) -> usize {
         self.classes.as_ref().map_or(1, ClassMap::classes)
     }
@@ -68,8 +68,8 @@ impl Params {
             map.write(out);
         }
         out.extend_from_slice(self.low.as_slice(self.class_count()));
-        let per_class = Params::tables_per_class(self.machine);
-        let alphabets = Params::alphabets(self.log, &self.low, self.class_count(), per_class);
+        let per_class = LevelsParams::tables_per_class(self.machine);
+        let alphabets = LevelsParams::alphabets(self.log, &self.low, self.class_count(), per_class);
         let tables = table_code::write(self.tables.iter().zip(alphabets));
         put_varint(out, tables.len() as u64);
         out.extend_from_slice(&tables);
@@ -80,7 +80,7 @@ impl Params {
         dtype: Dtype,
         values: usize,
         rank: Option<usize>,
-    ) -> Result<Params> {
+    ) -> Result<LevelsParams> {
         if !dtype.is_float() {
             return Err(Error::Corrupt("levels of a dtype that is not a float"));
         }
@@ -114,11 +114,11 @@ impl Params {
             return Err(Error::Corrupt("number of low bits"));
         }
         let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("length of the tables"))?;
-        let per_class = Params::tables_per_class(machine);
-        let alphabets = Params::alphabets(log, &low, count, per_class);
+        let per_class = LevelsParams::tables_per_class(machine);
+        let alphabets = LevelsParams::alphabets(log, &low, count, per_class);
         let stored = table_code::read(r.take(len)?, &alphabets)?;
-        let freqs = Params::freqs_of(stored, per_class);
-        Ok(Params { machine, geometry, log, low, scale, offsets, classes, tables: Vec::new(), freqs })
+        let freqs = LevelsParams::freqs_of(stored, per_class);
+        Ok(LevelsParams { machine, geometry, log, low, scale, offsets, classes, tables: Vec::new(), freqs })
     }
 
     /// A scalar quantiser stores one table a class; decoders index two.

@@ -14,7 +14,7 @@ use crate::quant::scalar::Thresholds;
 use crate::quant::trellis::{Search, Workspace};
 use crate::quant::{scalar, trellis};
 use crate::simd::wide::WIDTH;
-use crate::simd::{Level, multiversion};
+use crate::simd::{Isa, multiversion};
 use crate::view::{TensorView, load_scaled};
 
 /// How reals become levels.
@@ -29,7 +29,7 @@ pub(crate) enum Rounding {
 /// Everything that the tiles of a tensor have in common before tables are known.
 #[derive(Clone)]
 pub(crate) struct Plan {
-    pub level: Level,
+    pub isa: Isa,
     pub machine: Machine,
     pub geometry: Geometry,
     pub rounding: Rounding,
@@ -164,9 +164,9 @@ fn quantise_piece(
     // 1. Values in steps, lane by lane; what no level can hold is set aside.
     work.u.resize(rows, [0.0; WIDTH]);
     let flat = work.u.as_flattened_mut();
-    load_scaled(plan.level, plan.dequant.dtype, data, plan.step(), &mut flat[..len]);
+    load_scaled(plan.isa, plan.dequant.dtype, data, plan.step(), &mut flat[..len]);
     flat[len..].fill(0.0);
-    set_aside(plan.level, plan.max_u, &mut flat[..len], |at| {
+    set_aside(plan.isa, plan.max_u, &mut flat[..len], |at| {
         // Under a bound the check below finds these and more.
         if !bounded {
             sink.exact.push(first + at, &data[at * size..][..size]);
@@ -223,13 +223,13 @@ fn find_levels(
     let k = &mut work.k[..];
     match (plan.rounding, thresholds) {
         (Rounding::Searched, Some(thresholds)) if plan.machine == Machine::SCALAR => {
-            scalar::search(plan.level, thresholds, &work.u, &work.class, k)
+            scalar::search(plan.isa, thresholds, &work.u, &work.class, k)
         }
         (Rounding::Searched, _) => {
             let search = Search { machine: plan.machine, costs, u: &work.u, class: &work.class, groups };
-            trellis::search(plan.level, &search, &mut work.trellis, k);
+            trellis::search(plan.isa, &search, &mut work.trellis, k);
         }
-        (Rounding::Bounded(_), _) => scalar::nearest(plan.level, &work.u, k),
+        (Rounding::Bounded(_), _) => scalar::nearest(plan.isa, &work.u, k),
     }
 }
 
@@ -246,9 +246,9 @@ fn too_large_inner(u: &[f32], most: f32) -> bool {
 }
 
 /// Zeroes what is not finite or too far out, telling where.
-fn set_aside(level: Level, most: f32, u: &mut [f32], mut found: impl FnMut(usize)) {
+fn set_aside(isa: Isa, most: f32, u: &mut [f32], mut found: impl FnMut(usize)) {
     for (i, chunk) in u.chunks_mut(1024).enumerate() {
-        if too_large(level, chunk, most) {
+        if too_large(isa, chunk, most) {
             for (j, v) in chunk.iter_mut().enumerate().filter(|(_, v)| !(v.abs() <= most)) {
                 found(i * 1024 + j);
                 *v = 0.0;

@@ -37,7 +37,7 @@ impl Symbols {
         }
     }
 
-    /// Adds levels; all pieces but the last are whole steps. `class` is empty where there is one class.
+    /// Adds levels; all pieces but the last are whole ticks. `class` is empty where there is one class.
     pub(super) fn push(&mut self, plan: &Plan, k: &[i32], class: &[u8]) {
         let lanes = plan.geometry.lanes;
         let out = &mut self.symbols[self.filled..][..k.len()];
@@ -45,7 +45,7 @@ impl Symbols {
         let mut done = 0;
         let mut far = 0;
         if lanes == MAX_LANES && plan.low.none() {
-            let (any, most) = steps(plan.level, plan.machine, k, class, &mut self.state, out);
+            let (any, most) = ticks(plan.isa, plan.machine, k, class, &mut self.state, out);
             self.any |= any;
             far = most;
             done = k.len() / lanes * lanes;
@@ -89,14 +89,14 @@ fn symbol(high: i32) -> u8 {
 }
 
 multiversion! {
-    fn steps / steps_inner(
+    fn ticks / ticks_inner(
         machine: Machine, k: &[i32], class: &[u8], state: &mut [u32; MAX_LANES], out: &mut [u16],
     ) -> (i32, u32)
 }
 
-/// Whole steps of 32 lanes, no low bits; returns all levels and all magnitudes, or-ed together.
+/// Whole ticks of 32 lanes, no low bits; returns all levels and all magnitudes, or-ed together.
 #[inline(always)]
-fn steps_inner(
+fn ticks_inner(
     machine: Machine,
     k: &[i32],
     class: &[u8],

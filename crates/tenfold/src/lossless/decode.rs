@@ -3,37 +3,37 @@
 use std::ops::Range;
 
 use super::encode::{CODED, CONSTANT, STORED};
-use super::params::{LOG, Params};
+use super::params::{LOG, PlanesParams};
 use super::planes::merge;
 use crate::blob::TileRange;
 use crate::blob::bytes::Reader;
 use crate::entropy::rans::{Decoder, Escapes};
 use crate::entropy::table::slot_table;
 use crate::error::{Error, Result};
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::Dtype;
 
 /// Slots of each plane's table; shared by all tiles.
 pub(crate) struct Scratch {
-    level: Level,
+    isa: Isa,
     slots: Vec<Vec<u32>>,
 }
 
 impl Scratch {
-    pub(crate) fn new(level: Level, params: &Params) -> Self {
+    pub(crate) fn new(isa: Isa, params: &PlanesParams) -> Self {
         let slots = params.tables.iter().map(|t| {
             let mut slots = Vec::new();
             slot_table(t.as_slice(), &mut slots);
             slots
         });
-        Scratch { level, slots: slots.collect() }
+        Scratch { isa, slots: slots.collect() }
     }
 }
 
 /// Decodes the values `window` (positions in the tile) into `out`; `planes` is memory to reuse.
 pub(crate) fn decode_tile(
     scratch: &Scratch,
-    params: &Params,
+    params: &PlanesParams,
     dtype: Dtype,
     tile: TileRange,
     bytes: &[u8],
@@ -58,7 +58,7 @@ pub(crate) fn decode_tile(
             CODED if !slots.is_empty() => {
                 let len = params.geometry.lanes * 4 + rest * 2;
                 let mut decoder = Decoder::new(params.geometry.lanes, r.take(len)?, Escapes::new(&[], 0))?;
-                decoder.bytes(scratch.level, slots, LOG, plane)?;
+                decoder.bytes(scratch.isa, slots, LOG, plane)?;
                 if n == tile.len {
                     decoder.finish()?;
                 }
@@ -71,10 +71,10 @@ pub(crate) fn decode_tile(
         return Err(Error::Corrupt("a tile has bytes left over"));
     }
     if window.start == 0 {
-        merge(scratch.level, dtype, planes, out);
+        merge(scratch.isa, dtype, planes, out);
     } else {
         let mut all = vec![0; n * size];
-        merge(scratch.level, dtype, planes, &mut all);
+        merge(scratch.isa, dtype, planes, &mut all);
         out.copy_from_slice(&all[window.start * size..]);
     }
     Ok(())

@@ -1,14 +1,14 @@
 //! Elements to lossless tiles.
 
-use super::params::{LOG, Params};
+use super::params::{LOG, PlanesParams};
 use super::planes::split;
-use crate::blob::{Geometry, Head, Params as Codec, Parts, Sealed, assemble};
+use crate::blob::{CodecParams, Geometry, Head, Parts, Sealed, assemble};
 use crate::entropy::fit::{Counts, cost, normalise};
 use crate::entropy::rans::{self, WordStack};
 use crate::entropy::table::{EncodeTable, Freqs};
 use crate::entropy::table_code::{self, Alphabet, Coded};
 use crate::error::Result;
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 
@@ -26,7 +26,7 @@ const SHORTEST_LANE: u32 = 32;
 
 /// Encodes a tensor so that every bit comes back. `lane_values` of 0 chooses.
 pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers) -> Result<Parts> {
-    let level = Level::detect();
+    let isa = Isa::detect();
     let n = view.len();
     let geometry = Geometry::of_planes(n, lane_values);
     let size = view.dtype().size();
@@ -40,7 +40,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
     let counts = workers.map(tiles, Vec::new, |planes: &mut Vec<u8>, i| {
         let data = bytes(i);
         planes.resize(data.len(), 0);
-        split(level, view.dtype(), data, planes);
+        split(isa, view.dtype(), data, planes);
         planes.chunks_exact(data.len() / size).map(histogram).collect::<Vec<Counts>>()
     })?;
     let mut total = vec![[0u64; 256]; size];
@@ -59,11 +59,11 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
         let data = bytes(i);
         let mut planes = std::mem::take(&mut scratch.planes);
         planes.resize(data.len(), 0);
-        split(level, view.dtype(), data, &mut planes);
+        split(isa, view.dtype(), data, &mut planes);
         let mut out = Vec::with_capacity(data.len() + 64);
         let mut coded = [false; 8];
         for (p, plane) in planes.chunks_exact(data.len() / size).enumerate() {
-            coded[p] = write_plane(level, coders[p].as_ref(), geometry.lanes, plane, scratch, &mut out);
+            coded[p] = write_plane(isa, coders[p].as_ref(), geometry.lanes, plane, scratch, &mut out);
         }
         scratch.planes = planes;
         (Sealed::new(out), coded)
@@ -75,12 +75,12 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
         }
     }
     let tiles: Vec<Sealed> = tiles.into_iter().map(|(tile, _)| tile).collect();
-    let params = Params { geometry, tables };
+    let params = PlanesParams { geometry, tables };
     let head = Head {
         dtype: view.dtype(),
         shape: view.shape().to_vec(),
-        steps: Vec::new(),
-        params: Codec::Planes(params),
+        transforms: Vec::new(),
+        params: CodecParams::Planes(params),
     };
     assemble(&head, tiles, workers)
 }
@@ -134,7 +134,7 @@ fn table(counts: &Counts, lanes: f64) -> Option<Freqs> {
 /// Writes a plane in whichever mode takes fewest bytes: a head of four bytes, content, padding. Tells
 /// whether the table was used.
 fn write_plane(
-    level: Level,
+    isa: Isa,
     coder: Option<&EncodeTable>,
     lanes: usize,
     plane: &[u8],
@@ -155,7 +155,7 @@ fn write_plane(
     if let Some(coder) = coder {
         scratch.symbols.clear();
         scratch.symbols.extend(plane.iter().map(|&b| b as u16));
-        rans::encode(level, coder, lanes, &scratch.symbols, &mut scratch.words, out);
+        rans::encode(isa, coder, lanes, &scratch.symbols, &mut scratch.words, out);
         let len = out.len() - head - 4;
         if len < plane.len() {
             put_head(out, CODED, (len - lanes * 4) / 2);

@@ -13,4 +13,4 @@ pub(crate) use decode::{Scratch, decode_tile};
 pub use encode::{CODED as PLANE_CODED, CONSTANT as PLANE_CONSTANT, STORED as PLANE_STORED};
 pub(crate) use encode::{encode, max_len};
 pub use params::LOG;
-pub(crate) use params::Params;
+pub(crate) use params::PlanesParams;

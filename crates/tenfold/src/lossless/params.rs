@@ -12,13 +12,13 @@ pub const LOG: u32 = 12;
 
 /// Parameters of a lossless blob.
 #[derive(Debug, Clone)]
-pub(crate) struct Params {
+pub(crate) struct PlanesParams {
     pub geometry: Geometry,
     /// Table of each plane, lowest byte first; planes without one are never entropy-coded.
     pub tables: Vec<Option<Freqs>>,
 }
 
-impl Params {
+impl PlanesParams {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         self.geometry.write(out);
         let present = self.tables.iter().enumerate().map(|(i, t)| (t.is_some() as u8) << i).sum();
@@ -29,7 +29,7 @@ impl Params {
         out.extend_from_slice(&bytes);
     }
 
-    pub(crate) fn read(r: &mut Reader<'_>, dtype: Dtype) -> Result<Params> {
+    pub(crate) fn read(r: &mut Reader<'_>, dtype: Dtype) -> Result<PlanesParams> {
         let geometry = Geometry::read(r)?;
         let present = r.u8()?;
         if dtype.size() < 8 && present >> dtype.size() != 0 {
@@ -41,6 +41,6 @@ impl Params {
         let mut read = read.into_iter();
         let tables =
             (0..dtype.size()).map(|i| if present >> i & 1 == 1 { read.next() } else { None }).collect();
-        Ok(Params { geometry, tables })
+        Ok(PlanesParams { geometry, tables })
     }
 }

@@ -1,29 +1,29 @@
 //! Elements to byte planes and back.
 
-use crate::simd::{Level, multiversion};
+use crate::simd::{Isa, multiversion};
 use crate::view::Dtype;
 
 /// Splits elements into planes, lowest byte first; plane p starts at `p · count` of `out`.
-pub(crate) fn split(level: Level, dtype: Dtype, data: &[u8], out: &mut [u8]) {
+pub(crate) fn split(isa: Isa, dtype: Dtype, data: &[u8], out: &mut [u8]) {
     let rotate = dtype.is_float();
     match (dtype.size(), rotate) {
         (1, false) => out.copy_from_slice(data),
-        (1, true) => split_1(level, data, out),
-        (2, _) => split_2(level, data, rotate, out),
-        (4, _) => split_4(level, data, rotate, out),
-        _ => split_8(level, data, rotate, out),
+        (1, true) => split_1(isa, data, out),
+        (2, _) => split_2(isa, data, rotate, out),
+        (4, _) => split_4(isa, data, rotate, out),
+        _ => split_8(isa, data, rotate, out),
     }
 }
 
 /// The inverse of [`split`].
-pub(crate) fn merge(level: Level, dtype: Dtype, planes: &[u8], out: &mut [u8]) {
+pub(crate) fn merge(isa: Isa, dtype: Dtype, planes: &[u8], out: &mut [u8]) {
     let rotate = dtype.is_float();
     match (dtype.size(), rotate) {
         (1, false) => out.copy_from_slice(planes),
-        (1, true) => merge_1(level, planes, out),
-        (2, _) => merge_2(level, planes, rotate, out),
-        (4, _) => merge_4(level, planes, rotate, out),
-        _ => merge_8(level, planes, rotate, out),
+        (1, true) => merge_1(isa, planes, out),
+        (2, _) => merge_2(isa, planes, rotate, out),
+        (4, _) => merge_4(isa, planes, rotate, out),
+        _ => merge_8(isa, planes, rotate, out),
     }
 }
 
@@ -87,8 +87,8 @@ mod tests {
         let data: Vec<u8> = (0..8 * 77u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
         for dtype in Dtype::ALL {
             let mut plain = vec![0; data.len()];
-            split(Level::Plain, dtype, &data, &mut plain);
-            for path in Level::available() {
+            split(Isa::Plain, dtype, &data, &mut plain);
+            for path in Isa::available() {
                 let mut planes = vec![0; data.len()];
                 split(path, dtype, &data, &mut planes);
                 assert_eq!(planes, plain);
@@ -103,7 +103,7 @@ mod tests {
     fn the_top_plane_of_a_bf16_is_its_exponent() {
         let one = half::bf16::from_f32(-1.5).to_le_bytes();
         let mut planes = [0u8; 2];
-        split(Level::Plain, Dtype::Bf16, &one, &mut planes);
+        split(Isa::Plain, Dtype::Bf16, &one, &mut planes);
         assert_eq!(planes, [0b1000_0001, 127]);
     }
 }

@@ -1,7 +1,7 @@
 //! Which chain takes the fewest bits for a tensor, found on a sample of it.
 
 use super::tensor::{Prepared, check};
-use super::{Dct, Delta, Hadamard, Means, Step};
+use super::{Dct, Delta, Hadamard, Means, Transform};
 use crate::error::Result;
 use crate::options::{Effort, EncodeOptions, Goal};
 use crate::rate::{self, Label};
@@ -12,7 +12,11 @@ use crate::workers::Workers;
 ///
 /// All are tried on a sample of values, at about the step that the first reaches the goal with. Where there is nothing to
 /// quantise, the answer is the first.
-pub fn choose(view: &TensorView<'_>, options: &EncodeOptions, chains: &[Vec<Step>]) -> Result<Vec<Step>> {
+pub fn choose(
+    view: &TensorView<'_>,
+    options: &EncodeOptions,
+    chains: &[Vec<Transform>],
+) -> Result<Vec<Transform>> {
     options.validate()?;
     chains.iter().try_for_each(|chain| check(chain, view.rows(), view.cols()))?;
     let workers = Workers::new(options.threads, &options.stop)?;
@@ -36,45 +40,45 @@ pub fn choose(view: &TensorView<'_>, options: &EncodeOptions, chains: &[Vec<Step
 /// means before one of these.
 ///
 /// ```
-/// use tenfold::prepare::{Step, auto};
+/// use tenfold::prepare::{Transform, auto};
 /// use tenfold::{EncodeOptions, Goal, TensorView};
 /// // A mean for each column, much larger than what else is there.
 /// let values: Vec<f32> = (0..8192).map(|i| (i % 64 * 37 % 64) as f32 + ((i * i) as f32 * 0.7).sin()).collect();
 /// let view = TensorView::from_slice(&values, &[128, 64])?;
 /// let options = EncodeOptions::new(Goal::Nmse(1e-3));
-/// let steps = auto(&view, &options)?;
-/// assert!(matches!(steps[..], [Step::Means(_), ..]));
-/// let blob = tenfold::encode(&view, &options.clone().with_steps(steps))?;
+/// let transforms = auto(&view, &options)?;
+/// assert!(matches!(transforms[..], [Transform::Means(_), ..]));
+/// let blob = tenfold::encode(&view, &options.clone().with_transforms(transforms))?;
 /// assert!(blob.len() * 3 < tenfold::encode(&view, &options)?.len() * 2);
 /// # Ok::<(), tenfold::Error>(())
 /// ```
-pub fn auto(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Step>> {
-    // A bound on every error leaves no room for steps.
+pub fn auto(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Transform>> {
+    // A bound on every error leaves no room for transforms.
     let Some(values) = view.to_f64().filter(|v| !v.is_empty() && !matches!(options.goal, Goal::MaxError(_)))
     else {
         return Ok(Vec::new());
     };
-    let means = Step::Means(Means::of(&values, view.cols()));
-    let rest: [Vec<Step>; 6] = [
+    let means = Transform::Means(Means::of(&values, view.cols()));
+    let rest: [Vec<Transform>; 6] = [
         vec![],
-        vec![Step::Hadamard(Hadamard::new(7, 1)?)],
-        vec![Step::Dct(Dct::new(3)?)],
-        vec![Step::Dct(Dct::new(5)?)],
-        vec![Step::Delta(Delta::new(2)?)],
-        vec![Step::Delta(Delta::new(8)?)],
+        vec![Transform::Hadamard(Hadamard::new(7, 1)?)],
+        vec![Transform::Dct(Dct::new(3)?)],
+        vec![Transform::Dct(Dct::new(5)?)],
+        vec![Transform::Delta(Delta::new(2)?)],
+        vec![Transform::Delta(Delta::new(8)?)],
     ];
-    let with = |chain: &Vec<Step>| [&[means.clone()][..], chain].concat();
-    let chains: Vec<Vec<Step>> = rest.iter().cloned().chain(rest.iter().map(with)).collect();
+    let with = |chain: &Vec<Transform>| [&[means.clone()][..], chain].concat();
+    let chains: Vec<Vec<Transform>> = rest.iter().cloned().chain(rest.iter().map(with)).collect();
     choose(view, options, &chains)
 }
 
 /// Bits of a whole tensor at a step, behind a chain; infinite where the chain throws values out of range.
-fn bits(view: &TensorView<'_>, step: f64, chain: &[Step], workers: &Workers) -> Result<f64> {
+fn bits(view: &TensorView<'_>, step: f64, chain: &[Transform], workers: &Workers) -> Result<f64> {
     let prepared = Prepared::new(view, chain, workers)?;
     if !prepared.finite {
         return Ok(f64::INFINITY);
     }
-    let label = Label::new(view, &prepared.steps)?;
+    let label = Label::new(view, &prepared.transforms)?;
     // Errors of differences add up, so they are to be smaller.
     let step = step / rate::growth(chain, view.rows()).sqrt();
     let prepared = prepared.view()?;
@@ -82,7 +86,12 @@ fn bits(view: &TensorView<'_>, step: f64, chain: &[Step], workers: &Workers) -> 
 }
 
 /// About the step that reaches a goal with a chain; none if there is nothing to choose.
-fn step_for(view: &TensorView<'_>, goal: Goal, chain: &[Step], workers: &Workers) -> Result<Option<f64>> {
+fn step_for(
+    view: &TensorView<'_>,
+    goal: Goal,
+    chain: &[Transform],
+    workers: &Workers,
+) -> Result<Option<f64>> {
     let n = view.len() as f64;
     let deviation = rate::variance(view, workers)?.sqrt();
     let wanted = match goal {

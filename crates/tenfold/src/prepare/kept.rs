@@ -1,4 +1,4 @@
-//! Elements that no step and no quantiser touches: NaN and infinities, put back when all else is done.
+//! Elements that no transform and no quantiser touches: NaN and infinities, put back when all else is done.
 //! Normative: docs/format.md, 'Kept elements'.
 
 use std::ops::Range;

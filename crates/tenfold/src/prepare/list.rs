@@ -1,6 +1,6 @@
-//! The steps of a header.
+//! The transforms of a header.
 
-use super::{Dct, Delta, Hadamard, Kept, Means, Rope, Rotation, Step, Weights};
+use super::{Dct, Delta, Hadamard, Kept, Means, Rope, Rotation, Transform, Weights};
 use crate::blob::bytes::{Reader, put_varint};
 use crate::blob::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES};
 use crate::error::{Error, Result};
@@ -20,35 +20,35 @@ pub const BASIS: u8 = 7;
 pub const ROPE: u8 = 8;
 const DELTA: u8 = 9;
 
-impl Step {
+impl Transform {
     fn id(&self) -> u8 {
         match self {
-            Step::Hadamard(_) => HADAMARD,
-            Step::Weights(_) => WEIGHTS,
-            Step::Kept(_) => KEPT,
-            Step::Means(_) => MEANS,
-            Step::Dct(_) => DCT,
-            Step::Basis(_) => BASIS,
-            Step::Rope(_) => ROPE,
-            Step::Delta(_) => DELTA,
+            Transform::Hadamard(_) => HADAMARD,
+            Transform::Weights(_) => WEIGHTS,
+            Transform::Kept(_) => KEPT,
+            Transform::Means(_) => MEANS,
+            Transform::Dct(_) => DCT,
+            Transform::Basis(_) => BASIS,
+            Transform::Rope(_) => ROPE,
+            Transform::Delta(_) => DELTA,
         }
     }
 
     fn content(&self) -> Vec<u8> {
         match self {
-            Step::Hadamard(h) => h.write(),
-            Step::Weights(w) => w.write(),
-            Step::Kept(k) => k.write(),
-            Step::Means(m) => m.write(),
-            Step::Dct(d) => d.write(),
-            Step::Basis(b) => b.write(),
-            Step::Rope(r) => r.write(),
-            Step::Delta(d) => d.write(),
+            Transform::Hadamard(h) => h.write(),
+            Transform::Weights(w) => w.write(),
+            Transform::Kept(k) => k.write(),
+            Transform::Means(m) => m.write(),
+            Transform::Dct(d) => d.write(),
+            Transform::Basis(b) => b.write(),
+            Transform::Rope(r) => r.write(),
+            Transform::Delta(d) => d.write(),
         }
     }
 }
 
-/// Whether a step may stand before a codec.
+/// Whether a transform may stand before a codec.
 pub(super) fn allowed(id: u8, codec: u8) -> bool {
     match codec {
         CODEC_PLANES | CODEC_LAYERS => false,
@@ -57,26 +57,26 @@ pub(super) fn allowed(id: u8, codec: u8) -> bool {
     }
 }
 
-/// Whether a step may stand before any codec of this crate.
+/// Whether a transform may stand before any codec of this crate.
 pub(crate) fn knows(id: u8) -> bool {
     allowed(id, CODEC_LEVELS)
 }
 
 /// Writes a chain.
-pub(crate) fn write(steps: &[Step], out: &mut Vec<u8>) -> Result<()> {
-    let count = u8::try_from(steps.len())
-        .map_err(|_| Error::InvalidArgument("a chain may have 255 preparation steps at most".into()))?;
+pub(crate) fn write(transforms: &[Transform], out: &mut Vec<u8>) -> Result<()> {
+    let count = u8::try_from(transforms.len())
+        .map_err(|_| Error::InvalidArgument("a chain may have 255 transforms at most".into()))?;
     out.push(count);
-    for step in steps {
-        let content = step.content();
-        out.push(step.id());
+    for transform in transforms {
+        let content = transform.content();
+        out.push(transform.id());
         put_varint(out, content.len() as u64);
         out.extend_from_slice(&content);
     }
     Ok(())
 }
 
-/// Reads a chain; a step that this build does not know, or not before this codec, is refused by its
+/// Reads a chain; a transform that this build does not know, or not before this codec, is refused by its
 /// number.
 pub(crate) fn read(
     r: &mut Reader<'_>,
@@ -84,10 +84,10 @@ pub(crate) fn read(
     dtype: Dtype,
     shape: &[usize],
     values: usize,
-) -> Result<Vec<Step>> {
+) -> Result<Vec<Transform>> {
     let count = r.u8()?;
     let (mut cols, rows) = (shape.last().copied().unwrap_or(1), rows_of(shape));
-    let mut steps: Vec<Step> = Vec::with_capacity(usize::from(count));
+    let mut transforms: Vec<Transform> = Vec::with_capacity(usize::from(count));
     for i in 0..count {
         let id = r.u8()?;
         if !allowed(id, codec) {
@@ -95,21 +95,21 @@ pub(crate) fn read(
         }
         let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("preparation step"))?;
         let content = r.take(len)?;
-        steps.push(match id {
-            HADAMARD => Step::Hadamard(Hadamard::read(content)?),
-            WEIGHTS => Step::Weights(Weights::read(content, cols, rows)?),
-            MEANS => Step::Means(Means::read(content, cols)?),
-            DCT => Step::Dct(Dct::read(content)?),
-            BASIS => Step::Basis(Rotation::read(content, cols)?),
-            ROPE => Step::Rope(Rope::read(content, cols)?),
-            DELTA if steps.iter().any(|s| matches!(s, Step::Delta(_))) => {
+        transforms.push(match id {
+            HADAMARD => Transform::Hadamard(Hadamard::read(content)?),
+            WEIGHTS => Transform::Weights(Weights::read(content, cols, rows)?),
+            MEANS => Transform::Means(Means::read(content, cols)?),
+            DCT => Transform::Dct(Dct::read(content)?),
+            BASIS => Transform::Basis(Rotation::read(content, cols)?),
+            ROPE => Transform::Rope(Rope::read(content, cols)?),
+            DELTA if transforms.iter().any(|s| matches!(s, Transform::Delta(_))) => {
                 return Err(Error::Corrupt("two delta steps"));
             }
-            DELTA => Step::Delta(Delta::read(content)?),
+            DELTA => Transform::Delta(Delta::read(content)?),
             _ if i > 0 => return Err(Error::Corrupt("kept elements after another step")),
-            _ => Step::Kept(Kept::read(content, dtype, values)?),
+            _ => Transform::Kept(Kept::read(content, dtype, values)?),
         });
-        cols = steps.last().map_or(cols, |step| step.width(cols));
+        cols = transforms.last().map_or(cols, |transform| transform.width(cols));
     }
-    Ok(steps)
+    Ok(transforms)
 }

@@ -1,7 +1,7 @@
-//! Reversible steps on real numbers, taken before a codec sees a tensor and recorded in its blob.
+//! Reversible transforms on real numbers, taken before a codec sees a tensor and recorded in its blob.
 //!
-//! Normative: docs/format.md, 'Preparation steps'. A step that is asked for, one that is stored and one
-//! that is done are the same [`Step`]: none of them has anything to choose. `list` reads and writes the steps of a
+//! Normative: docs/format.md, 'Transforms'. A transform that is asked for, one that is stored and one
+//! that is done are the same [`Transform`]: none of them has anything to choose. `list` reads and writes the transforms of a
 //! header, `tensor` does them to a whole tensor and undoes them, `auto` finds out which are worth it.
 
 mod auto;
@@ -37,10 +37,10 @@ pub use spec::{Named, Preparation};
 pub(crate) use tensor::{Prepared, check, finish, finish_columns, fit, group_of, resolve, width_of};
 pub use weights::{Axis, EIGHTHS, Weights};
 
-/// One step of the chain.
+/// One transform of the chain.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Step {
+pub enum Transform {
     /// Rotation of blocks of a row.
     Hadamard(Hadamard),
     /// Columns or rows multiplied by weights.
@@ -59,46 +59,46 @@ pub enum Step {
     Kept(Kept),
 }
 
-impl Step {
-    /// Does the step to whole rows of `cols` values, the first of which is row `first` of the tensor and begins a
-    /// [`Step::group`]; the rows behind it have [`Step::width`] values. Returns the squared error of what is lost for good.
+impl Transform {
+    /// Does the transform to whole rows of `cols` values, the first of which is row `first` of the tensor and begins a
+    /// [`Transform::group`]; the rows behind it have [`Transform::width`] values. Returns the squared error of what is lost for good.
     pub fn forward<R: Real>(&self, values: &mut Vec<R>, cols: usize, first: usize) -> f64 {
         match self {
-            Step::Hadamard(h) => h.forward(values, cols),
-            Step::Weights(w) => w.forward(values, cols, first),
-            Step::Means(m) => m.forward(values, cols),
-            Step::Dct(d) => d.forward(values, cols),
-            Step::Rope(r) => r.forward(values, cols, first),
-            Step::Delta(d) => d.forward(values, cols),
-            Step::Basis(b) => return b.basis().map_or(0.0, |b| b.forward(values)),
-            Step::Kept(_) => {}
+            Transform::Hadamard(h) => h.forward(values, cols),
+            Transform::Weights(w) => w.forward(values, cols, first),
+            Transform::Means(m) => m.forward(values, cols),
+            Transform::Dct(d) => d.forward(values, cols),
+            Transform::Rope(r) => r.forward(values, cols, first),
+            Transform::Delta(d) => d.forward(values, cols),
+            Transform::Basis(b) => return b.basis().map_or(0.0, |b| b.forward(values)),
+            Transform::Kept(_) => {}
         }
         0.0
     }
 
-    /// Undoes the step; `cols` are those before it. Elements that were set aside are none of its business: they are not
+    /// Undoes the transform; `cols` are those before it. Elements that were set aside are none of its business: they are not
     /// numbers.
     pub fn inverse<R: Real>(&self, values: &mut Vec<R>, cols: usize, first: usize) {
         match self {
-            Step::Hadamard(h) => h.inverse(values, cols),
-            Step::Weights(w) => w.inverse(values, cols, first),
-            Step::Means(m) => m.inverse(values, cols),
-            Step::Dct(d) => d.inverse(values, cols),
-            Step::Rope(r) => r.inverse(values, cols, first),
-            Step::Delta(d) => d.inverse(values, cols),
-            Step::Basis(b) => {
+            Transform::Hadamard(h) => h.inverse(values, cols),
+            Transform::Weights(w) => w.inverse(values, cols, first),
+            Transform::Means(m) => m.inverse(values, cols),
+            Transform::Dct(d) => d.inverse(values, cols),
+            Transform::Rope(r) => r.inverse(values, cols, first),
+            Transform::Delta(d) => d.inverse(values, cols),
+            Transform::Basis(b) => {
                 if let Some(basis) = b.basis() {
                     basis.inverse(values);
                 }
             }
-            Step::Kept(_) => {}
+            Transform::Kept(_) => {}
         }
     }
 
-    /// Columns of rows behind the step, which had `cols` before it.
+    /// Columns of rows behind the transform, which had `cols` before it.
     pub fn width(&self, cols: usize) -> usize {
         match self {
-            Step::Basis(b) => b.rank(),
+            Transform::Basis(b) => b.rank(),
             _ => cols,
         }
     }
@@ -106,7 +106,7 @@ impl Step {
     /// Rows that cannot be done without each other.
     pub fn group(&self) -> usize {
         match self {
-            Step::Delta(d) => d.group(),
+            Transform::Delta(d) => d.group(),
             _ => 1,
         }
     }
@@ -114,17 +114,17 @@ impl Step {
     /// Name for people.
     pub fn name(&self) -> &'static str {
         match self {
-            Step::Hadamard(_) => "Hadamard",
-            Step::Weights(w) => match w.axis() {
+            Transform::Hadamard(_) => "Hadamard",
+            Transform::Weights(w) => match w.axis() {
                 Axis::Columns => "column weights",
                 Axis::Rows => "row weights",
             },
-            Step::Means(_) => "means",
-            Step::Dct(_) => "DCT",
-            Step::Rope(_) => "rotary positions",
-            Step::Delta(_) => "delta",
-            Step::Basis(_) => "basis",
-            Step::Kept(_) => "kept elements",
+            Transform::Means(_) => "means",
+            Transform::Dct(_) => "DCT",
+            Transform::Rope(_) => "rotary positions",
+            Transform::Delta(_) => "delta",
+            Transform::Basis(_) => "basis",
+            Transform::Kept(_) => "kept elements",
         }
     }
 }

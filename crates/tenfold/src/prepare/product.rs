@@ -5,7 +5,7 @@
 //! another's.
 
 use super::real::Real;
-use crate::simd::{Level, multiversion};
+use crate::simd::{Isa, multiversion};
 
 /// Rows done together.
 const ROWS: usize = 8;
@@ -44,7 +44,7 @@ pub(super) fn product<R: Real>(
 }
 
 fn product_f32(rows: &[f32], matrix: &[f32], stride: usize, from: usize, start: &[f32], out: &mut [f32]) {
-    let level = Level::detect();
+    let isa = Isa::detect();
     let (inner, cols) = (matrix.len() / stride, start.len());
     // Factors of eight rows side by side, each with the place of the matrix's row; weak components are zeros nearly
     // everywhere, and what is zero in all eight rows is left out.
@@ -64,7 +64,7 @@ fn product_f32(rows: &[f32], matrix: &[f32], stride: usize, from: usize, start: 
             let mut sums: Strip = [[0.0; STRIP]; ROWS];
             sums.iter_mut().for_each(|s| s[..width].copy_from_slice(&start[c..c + width]));
             if width == STRIP {
-                strip(level, &factors, &matrix[c..], &mut sums);
+                strip(isa, &factors, &matrix[c..], &mut sums);
             } else {
                 edge(&factors, &matrix[c..], width, &mut sums);
             }

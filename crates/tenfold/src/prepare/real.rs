@@ -1,8 +1,8 @@
-//! The two precisions that steps work in.
+//! The two precisions that transforms work in.
 
 use bytemuck::Pod;
 
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::{Dtype, load_scaled, store, store_f64, value};
 
 /// f32, or f64 for tensors of f64 and for codecs that say so.
@@ -28,27 +28,27 @@ pub trait Real: Pod + Send + Sync {
 
 /// Elements of a tensor to working numbers and back.
 pub(crate) trait Elements: Real {
-    fn load(level: Level, dtype: Dtype, data: &[u8], out: &mut [Self]);
-    fn store(level: Level, dtype: Dtype, values: &[Self], out: &mut [u8]);
+    fn load(isa: Isa, dtype: Dtype, data: &[u8], out: &mut [Self]);
+    fn store(isa: Isa, dtype: Dtype, values: &[Self], out: &mut [u8]);
 }
 
 impl Elements for f32 {
-    fn load(level: Level, dtype: Dtype, data: &[u8], out: &mut [f32]) {
-        load_scaled(level, dtype, data, 1.0, out);
+    fn load(isa: Isa, dtype: Dtype, data: &[u8], out: &mut [f32]) {
+        load_scaled(isa, dtype, data, 1.0, out);
     }
 
-    fn store(level: Level, dtype: Dtype, values: &[f32], out: &mut [u8]) {
-        store(level, dtype, values, out);
+    fn store(isa: Isa, dtype: Dtype, values: &[f32], out: &mut [u8]) {
+        store(isa, dtype, values, out);
     }
 }
 
 impl Elements for f64 {
-    fn load(_: Level, dtype: Dtype, data: &[u8], out: &mut [f64]) {
+    fn load(_: Isa, dtype: Dtype, data: &[u8], out: &mut [f64]) {
         out.iter_mut().zip(data.chunks_exact(dtype.size())).for_each(|(o, b)| *o = value(dtype, b));
     }
 
     // Only tensors of f64 have this for their working precision.
-    fn store(_: Level, _: Dtype, values: &[f64], out: &mut [u8]) {
+    fn store(_: Isa, _: Dtype, values: &[f64], out: &mut [u8]) {
         store_f64(values, out);
     }
 }

@@ -261,7 +261,7 @@ impl Rope {
         out
     }
 
-    /// Reads the step of a tensor of so many columns.
+    /// Reads the transform of a tensor of so many columns.
     pub(super) fn read(content: &[u8], cols: usize) -> Result<Self> {
         let mut r = Reader::new(content);
         let rope = Rope::read_from(&mut r);

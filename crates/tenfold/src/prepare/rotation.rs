@@ -1,4 +1,4 @@
-//! The step of a chain that goes by a basis: one that the blob only names, or one that it holds. Normative: docs/format.md,
+//! The transform of a chain that goes by a basis: one that the blob only names, or one that it holds. Normative: docs/format.md,
 //! 'Basis'.
 
 use std::sync::Arc;
@@ -17,14 +17,14 @@ const EMBEDDED: u8 = 1;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tenfold::prepare::{Basis, Rotation, Step};
+/// use tenfold::prepare::{Basis, Rotation, Transform};
 /// use tenfold::{DecodeOptions, EncodeOptions, Error, Goal, TensorView};
 /// let half = 0.5f32.sqrt();
 /// let basis = Arc::new(Basis::orthonormal(&[0.0, 0.0], &[half, half, half, -half])?);
 /// // Two columns that move together.
 /// let values: Vec<f32> = (0..4096).map(|i| (i as f32 / 2.0).floor().sin()).collect();
 /// let view = TensorView::from_slice(&values, &[2048, 2])?;
-/// let options = EncodeOptions::new(Goal::Nmse(1e-3)).with_steps(vec![Step::Basis(Rotation::named(&basis))]);
+/// let options = EncodeOptions::new(Goal::Nmse(1e-3)).with_transforms(vec![Transform::Basis(Rotation::named(&basis))]);
 /// let blob = tenfold::encode(&view, &options)?;
 /// // Whoever decodes it must have the basis too.
 /// assert!(matches!(tenfold::decode(&blob, &DecodeOptions::default()), Err(Error::MissingBasis { .. })));
@@ -62,7 +62,7 @@ impl Rotation {
         self.fingerprint
     }
 
-    /// Columns behind the step.
+    /// Columns behind the transform.
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -106,7 +106,7 @@ impl Rotation {
         out
     }
 
-    /// Reads the step of a tensor of so many columns.
+    /// Reads the transform of a tensor of so many columns.
     pub(super) fn read(content: &[u8], cols: usize) -> Result<Self> {
         Rotation::read_from(&mut Reader::new(content), cols)
             .ok()

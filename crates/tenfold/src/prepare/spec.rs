@@ -3,25 +3,25 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Step, auto, check};
+use super::{Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Transform, auto, check};
 use crate::error::{Error, Result};
 use crate::options::EncodeOptions;
 use crate::view::TensorView;
 
 /// What is to be done to a tensor before it is quantised.
 ///
-/// In words: `none`, `auto` (whatever takes the fewest bits), or steps joined by `+`, in the order in which they are done:
+/// In words: `none`, `auto` (whatever takes the fewest bits), or transforms joined by `+`, in the order in which they are done:
 /// `means`, `hadamard` or `hadamard:COLUMNS`, `dct` or `dct:COLUMNS`, `delta` or `delta:ROWS`, and
 /// `rope:head=64,base=10000`, with `pairing=neighbours`, `turned=COLUMNS` and `first=POSITION` if need be.
 ///
 /// ```
-/// use tenfold::prepare::{Preparation, Step};
+/// use tenfold::prepare::{Preparation, Transform};
 /// use tenfold::{EncodeOptions, Goal, TensorView};
 /// let chain: Preparation = "rope:head=32,base=10000,first=100+means".parse()?;
 /// let values = vec![1.5f32; 4096];
 /// let view = TensorView::from_slice(&values, &[64, 64])?;
-/// let steps = chain.steps(&view, &EncodeOptions::new(Goal::Bits(3.0)))?;
-/// assert!(matches!(steps[..], [Step::Rope(_), Step::Means(_)]));
+/// let transforms = chain.transforms(&view, &EncodeOptions::new(Goal::Bits(3.0)))?;
+/// assert!(matches!(transforms[..], [Transform::Rope(_), Transform::Means(_)]));
 /// assert!("fourier".parse::<Preparation>().is_err());
 /// # Ok::<(), tenfold::Error>(())
 /// ```
@@ -37,19 +37,19 @@ pub enum Preparation {
     Steps(Vec<Named>),
 }
 
-/// A step whose numbers may still depend on the tensor.
+/// A transform whose numbers may still depend on the tensor.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Named {
     /// Means of the tensor's own columns.
     Means,
-    /// A step as it is.
-    Fixed(Step),
+    /// A transform as it is.
+    Fixed(Transform),
 }
 
 impl Preparation {
-    /// The steps for a tensor. Lossless goals have no use for any.
-    pub fn steps(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Step>> {
+    /// The transforms for a tensor. Lossless goals have no use for any.
+    pub fn transforms(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Transform>> {
         let named = match self {
             _ if !view.dtype().is_float() || matches!(options.goal, crate::Goal::Lossless) => {
                 return Ok(Vec::new());
@@ -58,35 +58,35 @@ impl Preparation {
             Preparation::Auto => return auto(view, options),
             Preparation::Steps(named) => named,
         };
-        let mut steps: Vec<Step> = Vec::with_capacity(named.len());
+        let mut transforms: Vec<Transform> = Vec::with_capacity(named.len());
         let mut values = Vec::new();
-        for step in named {
-            match step {
-                Named::Fixed(step) => steps.push(step.clone()),
+        for transform in named {
+            match transform {
+                Named::Fixed(transform) => transforms.push(transform.clone()),
                 Named::Means => {
-                    check(&steps, view.rows(), view.cols())?;
+                    check(&transforms, view.rows(), view.cols())?;
                     values = view.to_f64().unwrap_or(values);
-                    for step in &steps {
-                        step.forward(&mut values, view.cols(), 0);
+                    for transform in &transforms {
+                        transform.forward(&mut values, view.cols(), 0);
                     }
-                    steps.push(Step::Means(Means::of(&values, view.cols())));
+                    transforms.push(Transform::Means(Means::of(&values, view.cols())));
                 }
             }
         }
-        Ok(steps)
+        Ok(transforms)
     }
 }
 
 impl Preparation {
-    /// The steps, if they are the same for every tensor.
-    pub fn fixed(&self) -> Option<Vec<Step>> {
+    /// The transforms, if they are the same for every tensor.
+    pub fn fixed(&self) -> Option<Vec<Transform>> {
         match self {
             Preparation::None => Some(Vec::new()),
             Preparation::Auto => None,
             Preparation::Steps(named) => named
                 .iter()
-                .map(|step| match step {
-                    Named::Fixed(step) => Some(step.clone()),
+                .map(|transform| match transform {
+                    Named::Fixed(transform) => Some(transform.clone()),
                     Named::Means => None,
                 })
                 .collect(),
@@ -101,40 +101,42 @@ impl FromStr for Preparation {
         match text.trim() {
             "none" | "" => Ok(Preparation::None),
             "auto" => Ok(Preparation::Auto),
-            steps => Ok(Preparation::Steps(steps.split('+').map(named).collect::<Result<_>>()?)),
+            transforms => Ok(Preparation::Steps(transforms.split('+').map(named).collect::<Result<_>>()?)),
         }
     }
 }
 
 impl fmt::Display for Preparation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |step: &Named| match step {
+        let name = |transform: &Named| match transform {
             Named::Means => "means",
-            Named::Fixed(step) => step.name(),
+            Named::Fixed(transform) => transform.name(),
         };
         match self {
             Preparation::None => f.write_str("none"),
             Preparation::Auto => f.write_str("auto"),
-            Preparation::Steps(steps) => f.write_str(&steps.iter().map(name).collect::<Vec<_>>().join(" + ")),
+            Preparation::Steps(transforms) => {
+                f.write_str(&transforms.iter().map(name).collect::<Vec<_>>().join(" + "))
+            }
         }
     }
 }
 
 fn named(text: &str) -> Result<Named> {
     let (name, rest) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
-    let step = match name {
+    let transform = match name {
         "means" if rest.is_empty() => return Ok(Named::Means),
-        "hadamard" => Step::Hadamard(Hadamard::new(block(rest, 128)?, 1)?),
-        "dct" => Step::Dct(Dct::new(block(rest, 8)?)?),
-        "delta" => Step::Delta(Delta::new(if rest.is_empty() { 8 } else { number(rest)? })?),
-        "rope" => Step::Rope(rope(rest)?),
+        "hadamard" => Transform::Hadamard(Hadamard::new(block(rest, 128)?, 1)?),
+        "dct" => Transform::Dct(Dct::new(block(rest, 8)?)?),
+        "delta" => Transform::Delta(Delta::new(if rest.is_empty() { 8 } else { number(rest)? })?),
+        "rope" => Transform::Rope(rope(rest)?),
         _ => {
             return Err(Error::InvalidArgument(format!(
-                "{text:?} is no preparation step; there are means, hadamard, dct, delta and rope (or none, or auto)"
+                "{text:?} is not a transform; there are means, hadamard, dct, delta and rope (or none, or auto)"
             )));
         }
     };
-    Ok(Named::Fixed(step))
+    Ok(Named::Fixed(transform))
 }
 
 fn number<T: FromStr>(text: &str) -> Result<T> {
@@ -186,21 +188,22 @@ mod tests {
         let noise = |i: u32| f32::from((i.wrapping_mul(2_654_435_761) >> 16) as u16) / 65536.0;
         let values: Vec<f32> = (0..4096).map(|i| (i * 37 % 64) as f32 + noise(i)).collect();
         let view = TensorView::from_slice(&values, &[64, 64]).unwrap();
-        let steps = |text: &str, goal: Goal| -> Result<Vec<String>> {
-            let steps = text.parse::<Preparation>()?.steps(&view, &EncodeOptions::new(goal))?;
-            Ok(steps.iter().map(|s| s.name().to_owned()).collect())
+        let transforms = |text: &str, goal: Goal| -> Result<Vec<String>> {
+            let transforms = text.parse::<Preparation>()?.transforms(&view, &EncodeOptions::new(goal))?;
+            Ok(transforms.iter().map(|s| s.name().to_owned()).collect())
         };
         let bits = Goal::Bits(3.0);
-        assert!(steps("none", bits).unwrap().is_empty());
-        assert_eq!(steps("auto", bits).unwrap()[0], "means");
-        assert_eq!(steps("dct:8+means", bits).unwrap(), ["DCT", "means"]);
-        assert_eq!(steps("hadamard + delta:4", bits).unwrap(), ["Hadamard", "delta"]);
+        assert!(transforms("none", bits).unwrap().is_empty());
+        assert_eq!(transforms("auto", bits).unwrap()[0], "means");
+        assert_eq!(transforms("dct:8+means", bits).unwrap(), ["DCT", "means"]);
+        assert_eq!(transforms("hadamard + delta:4", bits).unwrap(), ["Hadamard", "delta"]);
         assert_eq!(
-            steps("rope:head=8,base=1e4,turned=4,pairing=neighbours", bits).unwrap(),
+            transforms("rope:head=8,base=1e4,turned=4,pairing=neighbours", bits).unwrap(),
             ["rotary positions"]
         );
-        assert!(steps("means", Goal::Lossless).unwrap().is_empty());
-        let fixed = |text: &str| text.parse::<Preparation>().unwrap().fixed().map(|steps| steps.len());
+        assert!(transforms("means", Goal::Lossless).unwrap().is_empty());
+        let fixed =
+            |text: &str| text.parse::<Preparation>().unwrap().fixed().map(|transforms| transforms.len());
         assert_eq!(
             [fixed("none"), fixed("dct+delta"), fixed("auto"), fixed("dct+means")],
             [Some(0), Some(2), None, None]
@@ -217,10 +220,10 @@ mod tests {
             "rope:heads=8,base=2",
             "means++dct",
         ] {
-            assert!(steps(bad, bits).is_err(), "{bad}");
+            assert!(transforms(bad, bits).is_err(), "{bad}");
         }
         // A head that does not divide the columns is found where means ask for what is before them.
-        assert!(steps("rope:head=48,base=1e4+means", bits).is_err());
+        assert!(transforms("rope:head=48,base=1e4+means", bits).is_err());
         assert_eq!(
             "rope:head=8,base=1e4+means".parse::<Preparation>().unwrap().to_string(),
             "rotary positions + means"

@@ -5,9 +5,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Axis, Basis, Elements, Kept, Step};
+use super::{Axis, Basis, Elements, Kept, Transform};
 use crate::error::{Error, Result};
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 
@@ -15,25 +15,25 @@ use crate::workers::Workers;
 const PIECE: usize = 1 << 16;
 
 /// Checks that a chain can be done to a tensor of so many rows and columns before its levels are found.
-pub(crate) fn check(steps: &[Step], rows: usize, cols: usize) -> Result<()> {
-    for step in steps {
-        let refused = match step {
-            Step::Basis(b) if b.basis().is_some_and(|b| !b.can_encode()) => {
+pub(crate) fn check(transforms: &[Transform], rows: usize, cols: usize) -> Result<()> {
+    for transform in transforms {
+        let refused = match transform {
+            Transform::Basis(b) if b.basis().is_some_and(|b| !b.can_encode()) => {
                 "a basis out of a blob is for decoding only"
             }
-            Step::Kept(_) => "elements to keep are found by the encoder, not given to it",
+            Transform::Kept(_) => "elements to keep are found by the encoder, not given to it",
             _ => continue,
         };
         return Err(Error::InvalidArgument(refused.into()));
     }
-    fit(steps, rows, cols)
+    fit(transforms, rows, cols)
 }
 
 /// Checks that a chain is one for a tensor of so many rows and columns.
-pub(crate) fn fit(steps: &[Step], rows: usize, mut cols: usize) -> Result<()> {
-    for (i, step) in steps.iter().enumerate() {
-        let refused = match step {
-            Step::Weights(w) => {
+pub(crate) fn fit(transforms: &[Transform], rows: usize, mut cols: usize) -> Result<()> {
+    for (i, transform) in transforms.iter().enumerate() {
+        let refused = match transform {
+            Transform::Weights(w) => {
                 let (what, have) = match w.axis() {
                     Axis::Columns => ("columns", cols),
                     Axis::Rows => ("rows", rows),
@@ -41,21 +41,25 @@ pub(crate) fn fit(steps: &[Step], rows: usize, mut cols: usize) -> Result<()> {
                 (w.len() != have)
                     .then(|| format!("there are weights for {} {what}, the tensor has {have}", w.len()))
             }
-            Step::Means(m) if m.values().len() != cols => {
+            Transform::Means(m) if m.values().len() != cols => {
                 Some(format!("there are means for {} columns, the tensor has {cols}", m.values().len()))
             }
-            Step::Rope(r) if !cols.is_multiple_of(r.head()) => {
+            Transform::Rope(r) if !cols.is_multiple_of(r.head()) => {
                 Some(format!("heads of {} columns do not divide the {cols} columns of the tensor", r.head()))
             }
-            Step::Basis(b) => match b.basis() {
+            Transform::Basis(b) => match b.basis() {
                 None => Some("a basis that a blob names is not there".into()),
                 Some(b) if b.cols() != cols => {
                     Some(format!("the basis is for {} columns, the tensor has {cols}", b.cols()))
                 }
                 Some(_) => None,
             },
-            Step::Kept(_) if i > 0 => Some("elements that are kept come before all other steps".into()),
-            Step::Delta(_) if steps.iter().filter(|s| matches!(s, Step::Delta(_))).count() > 1 => {
+            Transform::Kept(_) if i > 0 => {
+                Some("elements that are kept come before all other transforms".into())
+            }
+            Transform::Delta(_)
+                if transforms.iter().filter(|s| matches!(s, Transform::Delta(_))).count() > 1 =>
+            {
                 Some("rows can be differences once only".into())
             }
             _ => None,
@@ -63,42 +67,42 @@ pub(crate) fn fit(steps: &[Step], rows: usize, mut cols: usize) -> Result<()> {
         if let Some(why) = refused {
             return Err(Error::InvalidArgument(why));
         }
-        cols = step.width(cols);
+        cols = transform.width(cols);
     }
     Ok(())
 }
 
 /// Columns behind a chain.
-pub(crate) fn width_of(steps: &[Step], cols: usize) -> usize {
-    steps.iter().fold(cols, |cols, step| step.width(cols))
+pub(crate) fn width_of(transforms: &[Transform], cols: usize) -> usize {
+    transforms.iter().fold(cols, |cols, transform| transform.width(cols))
 }
 
 /// Finds the bases that a chain names.
-pub(crate) fn resolve(steps: &mut [Step], known: &[Arc<Basis>], mut cols: usize) -> Result<()> {
-    for step in steps {
-        if let Step::Basis(rotation) = step {
+pub(crate) fn resolve(transforms: &mut [Transform], known: &[Arc<Basis>], mut cols: usize) -> Result<()> {
+    for transform in transforms {
+        if let Transform::Basis(rotation) = transform {
             rotation.resolve(known, cols)?;
         }
-        cols = step.width(cols);
+        cols = transform.width(cols);
     }
     Ok(())
 }
 
 /// Does a chain to rows, the first of which is row `first`; returns the squared error of what is lost.
-fn forward<R: Elements>(steps: &[Step], values: &mut Vec<R>, mut cols: usize, first: usize) -> f64 {
+fn forward<R: Elements>(transforms: &[Transform], values: &mut Vec<R>, mut cols: usize, first: usize) -> f64 {
     let mut lost = 0.0;
-    for step in steps {
-        lost += step.forward(values, cols, first);
-        cols = step.width(cols);
+    for transform in transforms {
+        lost += transform.forward(values, cols, first);
+        cols = transform.width(cols);
     }
     lost
 }
 
 /// Undoes a chain.
-fn inverse<R: Elements>(steps: &[Step], values: &mut Vec<R>, cols: usize, first: usize) {
-    if let Some((step, rest)) = steps.split_first() {
-        inverse(rest, values, step.width(cols), first);
-        step.inverse(values, cols, first);
+fn inverse<R: Elements>(transforms: &[Transform], values: &mut Vec<R>, cols: usize, first: usize) {
+    if let Some((transform, rest)) = transforms.split_first() {
+        inverse(rest, values, transform.width(cols), first);
+        transform.inverse(values, cols, first);
     }
 }
 
@@ -107,8 +111,8 @@ pub(crate) struct Prepared {
     dtype: Dtype,
     shape: Vec<usize>,
     data: Vec<u8>,
-    /// What to record: the steps asked for, behind what was kept.
-    pub(crate) steps: Vec<Step>,
+    /// What to record: the transforms asked for, behind what was kept.
+    pub(crate) transforms: Vec<Transform>,
     /// Whether all numbers are finite: weights may throw some out of range.
     pub(crate) finite: bool,
     /// Squared error that no codec behind can make good: a basis may leave out some of the tensor.
@@ -126,50 +130,58 @@ struct Seen {
 
 impl Prepared {
     /// Does a chain that [`check`] has passed.
-    pub(crate) fn new(view: &TensorView<'_>, steps: &[Step], workers: &Workers) -> Result<Prepared> {
+    pub(crate) fn new(
+        view: &TensorView<'_>,
+        transforms: &[Transform],
+        workers: &Workers,
+    ) -> Result<Prepared> {
         match view.dtype() {
-            Dtype::F64 => Prepared::of::<f64>(view, steps, workers),
-            _ => Prepared::of::<f32>(view, steps, workers),
+            Dtype::F64 => Prepared::of::<f64>(view, transforms, workers),
+            _ => Prepared::of::<f32>(view, transforms, workers),
         }
     }
 
-    fn of<R: Elements>(view: &TensorView<'_>, steps: &[Step], workers: &Workers) -> Result<Prepared> {
-        let level = Level::detect();
+    fn of<R: Elements>(
+        view: &TensorView<'_>,
+        transforms: &[Transform],
+        workers: &Workers,
+    ) -> Result<Prepared> {
+        let isa = Isa::detect();
         let (size, cols) = (view.dtype().size(), view.cols().max(1));
-        let width = width_of(steps, cols);
+        let width = width_of(transforms, cols);
         let all = view.len() / cols;
         let mut data = vec![0u8; all * width * size_of::<R>()];
-        let rows = piece_rows(steps, cols);
+        let rows = piece_rows(transforms, cols);
         let mut seen = vec![Seen::default(); all.div_ceil(rows)];
         let pieces = data.chunks_mut(rows * width * size_of::<R>()).zip(&mut seen).collect();
         workers.for_pieces(pieces, Vec::new, |values: &mut Vec<R>, i, (out, seen)| {
             let first = i * rows * cols;
             let n = out.len() / size_of::<R>() / width * cols;
             values.resize(n, R::of(0.0));
-            R::load(level, view.dtype(), &view.data()[first * size..][..n * size], values);
+            R::load(isa, view.dtype(), &view.data()[first * size..][..n * size], values);
             for (j, v) in values.iter_mut().enumerate().filter(|(_, v)| !v.wide().is_finite()) {
                 seen.odd.push(first + j);
                 *v = R::of(0.0);
             }
-            seen.lost = forward(steps, values, cols, i * rows);
+            seen.lost = forward(transforms, values, cols, i * rows);
             seen.wild = values.iter().any(|v| !v.wide().is_finite());
             out.copy_from_slice(bytemuck::cast_slice(values));
             Ok(())
         })?;
-        let mut recorded = Vec::with_capacity(steps.len() + 1);
+        let mut recorded = Vec::with_capacity(transforms.len() + 1);
         let mut kept = Kept::new(view.dtype());
         seen.iter().flat_map(|s| &s.odd).for_each(|&at| kept.push(at, &view.data()[at * size..][..size]));
         if kept.values() > 0 {
-            recorded.push(Step::Kept(kept));
+            recorded.push(Transform::Kept(kept));
         }
-        recorded.extend_from_slice(steps);
+        recorded.extend_from_slice(transforms);
         let finite = !seen.iter().any(|s| s.wild);
         let lost = seen.iter().map(|s| s.lost).sum();
         let mut shape = view.shape().to_vec();
         if let Some(last) = shape.last_mut() {
-            *last = width_of(steps, *last);
+            *last = width_of(transforms, *last);
         }
-        Ok(Prepared { dtype: R::DTYPE, shape, data, steps: recorded, finite, lost })
+        Ok(Prepared { dtype: R::DTYPE, shape, data, transforms: recorded, finite, lost })
     }
 
     /// The tensor.
@@ -178,10 +190,10 @@ impl Prepared {
     }
 }
 
-/// Undoes a chain for some columns only: `worked` are all rows as the codec gave them. Nothing if a step mixes columns that
+/// Undoes a chain for some columns only: `worked` are all rows as the codec gave them. Nothing if a transform mixes columns that
 /// were not asked for; a basis may, as the last one.
 pub(crate) fn finish_columns(
-    steps: &[Step],
+    transforms: &[Transform],
     dtype: Dtype,
     cols: usize,
     range: Range<usize>,
@@ -189,18 +201,18 @@ pub(crate) fn finish_columns(
     workers: &Workers,
     out: &mut [u8],
 ) -> Result<bool> {
-    let Some((Step::Basis(rotation), before)) = steps.split_last() else { return Ok(false) };
+    let Some((Transform::Basis(rotation), before)) = transforms.split_last() else { return Ok(false) };
     let Some(basis) = rotation.basis() else { return Ok(false) };
-    let apart = |step: &Step| match step {
-        Step::Rope(r) => range.start.is_multiple_of(r.head()) && range.len().is_multiple_of(r.head()),
-        Step::Kept(_) => true,
+    let apart = |transform: &Transform| match transform {
+        Transform::Rope(r) => range.start.is_multiple_of(r.head()) && range.len().is_multiple_of(r.head()),
+        Transform::Kept(_) => true,
         _ => false,
     };
     if !before.iter().all(apart) {
         return Ok(false);
     }
-    let level = Level::detect();
-    let (rows, width) = (piece_rows(steps, cols), basis.rank());
+    let isa = Isa::detect();
+    let (rows, width) = (piece_rows(transforms, cols), basis.rank());
     let line = range.len() * dtype.size();
     let pieces: Vec<(&[f32], &mut [u8])> =
         worked.chunks(rows * width).zip(out.chunks_mut((rows * line).max(1))).collect();
@@ -211,8 +223,8 @@ pub(crate) fn finish_columns(
             let mut values = basis.columns(worked, range.clone());
             inverse(before, &mut values, range.len(), i * rows);
             values.iter_mut().filter(|v| v.is_nan()).for_each(|v| *v = 0.0);
-            f32::store(level, dtype, &values, out);
-            if let Some(Step::Kept(kept)) = steps.first() {
+            f32::store(isa, dtype, &values, out);
+            if let Some(Transform::Kept(kept)) = transforms.first() {
                 for (row, out) in out.chunks_exact_mut(line).enumerate() {
                     let at = (i * rows + row) * cols;
                     kept.apply(at + range.start..at + range.end, out);
@@ -225,19 +237,19 @@ pub(crate) fn finish_columns(
 }
 
 /// Rows that cannot be done without each other.
-pub(crate) fn group_of(steps: &[Step]) -> usize {
-    steps.iter().map(Step::group).max().unwrap_or(1)
+pub(crate) fn group_of(transforms: &[Transform]) -> usize {
+    transforms.iter().map(Transform::group).max().unwrap_or(1)
 }
 
 /// Rows worked on at a time: whole groups.
-fn piece_rows(steps: &[Step], cols: usize) -> usize {
-    (PIECE / cols).max(1).next_multiple_of(group_of(steps))
+fn piece_rows(transforms: &[Transform], cols: usize) -> usize {
+    (PIECE / cols).max(1).next_multiple_of(group_of(transforms))
 }
 
 /// Undoes a chain: `worked` are whole rows as the codec gave them, from the start of a group on; `first` is the first of them,
 /// `out` is room for their elements.
 pub(crate) fn finish<R: Elements>(
-    steps: &[Step],
+    transforms: &[Transform],
     dtype: Dtype,
     cols: usize,
     first: usize,
@@ -245,22 +257,22 @@ pub(crate) fn finish<R: Elements>(
     workers: &Workers,
     out: &mut [u8],
 ) -> Result<()> {
-    let level = Level::detect();
+    let isa = Isa::detect();
     let cols = cols.max(1);
-    let (rows, width) = (piece_rows(steps, cols), width_of(steps, cols));
+    let (rows, width) = (piece_rows(transforms, cols), width_of(transforms, cols));
     let pieces: Vec<(&[R], &mut [u8])> =
         worked.chunks(rows * width).zip(out.chunks_mut(rows * cols * dtype.size())).collect();
     let undo = |values: &mut Vec<R>, i: usize, (worked, out): (&[R], &mut [u8])| {
         let first = first + i * rows;
         values.clear();
         values.extend_from_slice(worked);
-        inverse(steps, values, cols, first);
+        inverse(transforms, values, cols, first);
         // Only a forged blob leaves the range of working values; what comes of that is finite all the same.
         for v in values.iter_mut().filter(|v| v.wide().is_nan()) {
             *v = R::of(0.0);
         }
-        R::store(level, dtype, values, out);
-        if let Some(Step::Kept(kept)) = steps.first() {
+        R::store(isa, dtype, values, out);
+        if let Some(Transform::Kept(kept)) = transforms.first() {
             kept.apply(first * cols..first * cols + values.len(), out);
         }
         Ok(())

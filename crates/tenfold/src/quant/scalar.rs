@@ -2,7 +2,7 @@
 
 use super::cost::{CLASSES, CostTable, LEVELS};
 use crate::simd::wide::{WIDTH, Wide};
-use crate::simd::{Level, multiversion, widen};
+use crate::simd::{Isa, multiversion, widen};
 
 /// Values beyond this many steps are stored exactly: their level would not fit.
 pub(crate) const MAX_U: f32 = 1.6e7;
@@ -50,13 +50,13 @@ impl Thresholds {
 
 /// Levels with a rate-distortion choice between the two nearest towards zero.
 pub(crate) fn search(
-    level: Level,
+    isa: Isa,
     thresholds: &Thresholds,
     u: &[Lanes<f32>],
     class: &[Lanes<u8>],
     out: &mut [Lanes<i32>],
 ) {
-    run(level, &thresholds.from, u, class, out);
+    run(isa, &thresholds.from, u, class, out);
 }
 
 widen! {

@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::scalar::{self, Thresholds};
 use super::trellis::{self, Search, Workspace};
 use crate::levels::Dequant;
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::simd::wide::WIDTH;
 use crate::view::Dtype;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -34,7 +34,7 @@ fn every_path_finds_the_plain_levels() {
     for log2_states in [0, 2, 3, 4, 5, 6, 7, 8] {
         let machine = Machine::new(log2_states).unwrap();
         let mut plain = Vec::new();
-        for path in Level::available() {
+        for path in Isa::available() {
             let mut out = vec![[0i32; WIDTH]; rows];
             if machine == Machine::SCALAR {
                 scalar::search(path, &Thresholds::new(&costs), &u, &class, &mut out);
@@ -42,7 +42,7 @@ fn every_path_finds_the_plain_levels() {
                 let search = Search { machine, costs: &costs, u: &u, class: &class, groups: 2 };
                 trellis::search(path, &search, &mut Workspace::default(), &mut out);
             }
-            if path == Level::Plain {
+            if path == Isa::Plain {
                 assert!(out.iter().flatten().any(|k| k.abs() > 1000));
                 plain = out;
             } else {
@@ -61,8 +61,8 @@ fn every_path_reconstructs_the_plain_elements() {
         for offsets in [[0i8; 8], [3, -4, 9, 0, -64, 64, 1, -1]] {
             let dequant = Dequant::new(dtype, 0.0123, &offsets);
             let mut plain = vec![0u8; m.len() * dtype.size()];
-            dequant.write(Level::Plain, &m, &mut plain);
-            for path in Level::available() {
+            dequant.write(Isa::Plain, &m, &mut plain);
+            for path in Isa::available() {
                 let mut out = vec![0u8; plain.len()];
                 dequant.write(path, &m, &mut out);
                 assert!(out == plain, "{path:?} differs for {dtype}");

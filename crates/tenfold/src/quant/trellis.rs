@@ -7,7 +7,7 @@
 use super::cost::{CostTable, ENTRIES, LEVELS, SIGN};
 use super::machine::Machine;
 use crate::simd::wide::{WIDTH, Wide};
-use crate::simd::{Level, widen};
+use crate::simd::{Isa, widen};
 
 /// Values beyond this many steps are not searched but stored exactly (their level would not fit).
 pub(crate) const MAX_U: f32 = 100_000.0;
@@ -35,22 +35,22 @@ pub(crate) struct Search<'a> {
 }
 
 /// Finds the levels of all lanes and writes them to rows laid out like those of `u`.
-pub(crate) fn search(level: Level, search: &Search<'_>, work: &mut Workspace, out: &mut [Lanes<i32>]) {
-    let steps = search.u.len() / search.groups;
-    work.candidates.resize(steps.max(work.candidates.len()), [[0; WIDTH]; 2]);
-    let decisions = steps * search.machine.states() as usize;
+pub(crate) fn search(isa: Isa, search: &Search<'_>, work: &mut Workspace, out: &mut [Lanes<i32>]) {
+    let ticks = search.u.len() / search.groups;
+    work.candidates.resize(ticks.max(work.candidates.len()), [[0; WIDTH]; 2]);
+    let decisions = ticks * search.machine.states() as usize;
     // One entry more: a gather reads two neighbours.
     work.decisions.resize((decisions + 1).max(work.decisions.len()), 0);
     for group in 0..search.groups {
-        let mut job = Job { search, steps, group, work, out };
+        let mut job = Job { search, ticks, group, work, out };
         match search.machine.log2_states {
-            2 => job.run::<4>(level),
-            3 => job.run::<8>(level),
-            4 => job.run::<16>(level),
-            5 => job.run::<32>(level),
-            6 => job.run::<64>(level),
-            7 => job.run::<128>(level),
-            _ => job.run::<256>(level),
+            2 => job.run::<4>(isa),
+            3 => job.run::<8>(isa),
+            4 => job.run::<16>(isa),
+            5 => job.run::<32>(isa),
+            6 => job.run::<64>(isa),
+            7 => job.run::<128>(isa),
+            _ => job.run::<256>(isa),
         }
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn search(level: Level, search: &Search<'_>, work: &mut Workspace, ou
 /// The search of one group of lanes.
 struct Job<'a> {
     search: &'a Search<'a>,
-    steps: usize,
+    ticks: usize,
     group: usize,
     work: &'a mut Workspace,
     out: &'a mut [Lanes<i32>],
@@ -71,8 +71,8 @@ impl Job<'_> {
         t * self.search.groups + self.group
     }
 
-    fn run<const S: usize>(&mut self, level: Level) {
-        let metric = forward::<S>(level, self);
+    fn run<const S: usize>(&mut self, isa: Isa) {
+        let metric = forward::<S>(isa, self);
         let mut state = [0i32; WIDTH];
         for (lane, best) in state.iter_mut().enumerate() {
             let mut low = f32::INFINITY;
@@ -83,7 +83,7 @@ impl Job<'_> {
                 }
             }
         }
-        backward::<S>(level, self, &state);
+        backward::<S>(isa, self, &state);
     }
 
     /// Costs of the best path into every state, step by step; leaves candidates and decisions behind.
@@ -100,7 +100,7 @@ impl Job<'_> {
         // Both states of a butterfly differ in this bit, so visiting those without it visits each once.
         let pivot = 1usize << parity.trailing_zeros();
         let classless = [0i32; WIDTH];
-        for t in 0..self.steps {
+        for t in 0..self.ticks {
             let row = self.row(t);
             let base = match self.search.class.get(row) {
                 Some(c) => c.map(|c| c as i32 * (2 * LEVELS as i32)),
@@ -133,7 +133,7 @@ impl Job<'_> {
             }
         }
         let mut metric = Box::new([[0.0; WIDTH]; S]);
-        for (m, v) in metric.iter_mut().zip(banks[self.steps % 2]) {
+        for (m, v) in metric.iter_mut().zip(banks[self.ticks % 2]) {
             W::store(v, m);
         }
         metric
@@ -148,7 +148,7 @@ impl Job<'_> {
         let top = W::splat_i(S.trailing_zeros() as i32 - 1);
         let lane = W::load_i(&std::array::from_fn(|l| l as i32));
         let mut s = W::load_i(state);
-        for t in (0..self.steps).rev() {
+        for t in (0..self.ticks).rev() {
             let row = self.row(t);
             let word = W::gather_u16::<S>(&self.work.decisions[t * S..], s);
             let odd = W::and_i(W::shr_each(word, lane), one);

@@ -23,7 +23,7 @@ const STREAM_FROM: usize = 1 << 20;
 /// A tensor quantised in full.
 pub(super) struct Full {
     tiles: Vec<Quantised>,
-    head: levels::Params,
+    head: levels::LevelsParams,
     /// Written already, if it is small.
     blob: Option<Parts>,
     error: f64,
@@ -228,7 +228,7 @@ impl Job<'_> {
         let tiles = self.workers.map(plan.geometry.tiles(n), Default::default, |work, i| {
             let (quantise, stack): &mut (TileWork, WordStack) = work;
             let tile = quantise_tile(&plan, self.view, plan.geometry.tile(i, n), quantise);
-            let bytes = pack_tile(plan.level, &table, plan.geometry.lanes, size, &tile, stack);
+            let bytes = pack_tile(plan.isa, &table, plan.geometry.lanes, size, &tile, stack);
             quantise.reuse(tile);
             Sealed::new(bytes)
         })?;

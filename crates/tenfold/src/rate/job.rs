@@ -11,11 +11,11 @@ use crate::error::Result;
 use crate::levels::{Dequant, LowBits, Plan, Quantised, Rounding, TileWork, quantise_tile};
 use crate::options::{Effort, EncodeOptions};
 use crate::policy::Outcome;
-use crate::prepare::{self, Step};
+use crate::prepare::{self, Transform};
 use crate::quant::cost::CostTable;
 use crate::quant::machine::Machine;
 use crate::quant::{scalar, trellis};
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 
@@ -48,23 +48,23 @@ pub(crate) struct Label<'a> {
     pub(super) dtype: Dtype,
     pub(super) shape: &'a [usize],
     /// What was done to it.
-    pub(super) steps: &'a [Step],
-    /// Bytes that the steps take.
+    pub(super) transforms: &'a [Transform],
+    /// Bytes that the transforms take.
     pub(super) bytes: usize,
 }
 
 impl<'a> Label<'a> {
-    pub(crate) fn new(view: &TensorView<'a>, steps: &'a [Step]) -> Result<Self> {
+    pub(crate) fn new(view: &TensorView<'a>, transforms: &'a [Transform]) -> Result<Self> {
         let mut bytes = Vec::new();
-        prepare::write(steps, &mut bytes)?;
-        // The number of steps is always there.
-        Ok(Label { dtype: view.dtype(), shape: view.shape(), steps, bytes: bytes.len() - 1 })
+        prepare::write(transforms, &mut bytes)?;
+        // The number of transforms is always there.
+        Ok(Label { dtype: view.dtype(), shape: view.shape(), transforms, bytes: bytes.len() - 1 })
     }
 
     /// Scales of columns that a basis right before the codec knows.
     pub(super) fn known_scales(&self) -> &'a [u8] {
-        match self.steps.last() {
-            Some(Step::Basis(rotation)) => rotation.basis().map_or(&[], |basis| basis.scales()),
+        match self.transforms.last() {
+            Some(Transform::Basis(rotation)) => rotation.basis().map_or(&[], |basis| basis.scales()),
             _ => &[],
         }
     }
@@ -76,7 +76,7 @@ pub(super) struct Job<'a> {
     pub(super) label: &'a Label<'a>,
     pub(super) options: &'a EncodeOptions,
     pub(super) workers: &'a Workers,
-    pub(super) level: Level,
+    pub(super) isa: Isa,
     pub(super) scan: Scan,
     pub(super) sample: Sample,
     /// Some of the sample, in units, with positions.
@@ -108,11 +108,11 @@ impl<'a> Job<'a> {
         label: &'a Label<'a>,
         options: &'a EncodeOptions,
         workers: &'a Workers,
-        level: Level,
+        isa: Isa,
         scan: Scan,
     ) -> Self {
         let sample = Sample::new(view.len(), SAMPLE);
-        let values = sample.load(view, level, scan.unit, SMALL_SAMPLE);
+        let values = sample.load(view, isa, scan.unit, SMALL_SAMPLE);
         // All but a thousandth of what is not zero.
         let mut sizes: Vec<f32> = values.iter().map(|v| v.1.abs()).filter(|&v| v > 0.0).collect();
         let most = match sizes.len() {
@@ -120,7 +120,7 @@ impl<'a> Job<'a> {
             n => *sizes.select_nth_unstable_by(n - 1 - n / 1000, f32::total_cmp).1 as f64,
         };
         let finest = most * scan.unit / scalar::MAX_U as f64;
-        Job { view, label, options, workers, level, scan, sample, values, finest }
+        Job { view, label, options, workers, isa, scan, sample, values, finest }
     }
 
     pub(super) fn run(&self, target: Target) -> Result<Outcome> {
@@ -140,7 +140,7 @@ impl<'a> Job<'a> {
     pub(super) fn trivial(&self) -> Result<Outcome> {
         let Some(dequant) = dequant(self.view.dtype(), 1.0) else { return Ok(Outcome::Failed(None)) };
         let plan = Plan {
-            level: self.level,
+            isa: self.isa,
             machine: Machine::SCALAR,
             geometry: geometry(self.view.len(), self.options),
             rounding: Rounding::Searched,
@@ -217,7 +217,7 @@ impl<'a> Job<'a> {
         let dtype = self.view.dtype();
         let geometry = geometry(self.view.len(), self.options);
         let mut plan = Plan {
-            level: self.level,
+            isa: self.isa,
             machine,
             geometry,
             rounding: Rounding::Searched,

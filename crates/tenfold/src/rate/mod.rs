@@ -18,9 +18,9 @@ mod write;
 use crate::error::Result;
 use crate::options::{Effort, EncodeOptions, Goal};
 use crate::policy::Outcome;
-use crate::prepare::{Step, group_of, width_of};
+use crate::prepare::{Transform, group_of, width_of};
 use crate::quant::cost::CostTable;
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::TensorView;
 use crate::workers::Workers;
 pub(crate) use job::Label;
@@ -73,15 +73,15 @@ pub(crate) fn encode(
     workers: &Workers,
     target: Target,
 ) -> Result<Outcome> {
-    let level = Level::detect();
-    let scan = scan(view, level, workers, matches!(target, Target::Nmse(_)))?;
+    let isa = Isa::detect();
+    let scan = scan(view, isa, workers, matches!(target, Target::Nmse(_)))?;
     if scan.all_zero {
-        return Job::new(view, label, options, workers, level, scan).trivial();
+        return Job::new(view, label, options, workers, isa, scan).trivial();
     }
     if scan.max == 0.0 || (matches!(target, Target::Nmse(_)) && !scan.variance.is_finite()) {
         return Ok(Outcome::Failed(None));
     }
-    let job = Job::new(view, label, options, workers, level, scan);
+    let job = Job::new(view, label, options, workers, isa, scan);
     let target = match target {
         // Errors are measured in the scan's units.
         Target::Nmse(v) => Target::Mse(v * job.scan.variance),
@@ -95,28 +95,28 @@ pub(crate) fn encode(
     job.run(target)
 }
 
-/// What a lossy goal for a tensor of so many rows and columns asks of what steps make of it; nothing if the squared error that no
+/// What a lossy goal for a tensor of so many rows and columns asks of what transforms make of it; nothing if the squared error that no
 /// codec behind them can make good, `lost`, is too much for it already. `variance` is asked for that of the tensor, if it
 /// matters.
 ///
 /// Steps keep squared errors as they are, but for weights and bases that are not orthonormal, whose errors count as weighted,
 /// and differences, whose errors add up.
 pub fn goal_behind(
-    steps: &[Step],
+    transforms: &[Transform],
     goal: Goal,
     (rows, cols): (usize, usize),
     lost: f64,
     variance: impl FnOnce() -> Result<f64>,
 ) -> Result<Option<Goal>> {
-    let weighted = steps.iter().any(|s| match s {
-        Step::Weights(_) => true,
-        Step::Basis(b) => !b.basis().is_some_and(|b| b.is_orthonormal()),
+    let weighted = transforms.iter().any(|s| match s {
+        Transform::Weights(_) => true,
+        Transform::Basis(b) => !b.basis().is_some_and(|b| b.is_orthonormal()),
         _ => false,
     });
-    let growth = growth(steps, rows);
+    let growth = growth(transforms, rows);
     // The squared error of all values, shared out among those that are coded.
     let left = |mse: f64| {
-        let (values, coded) = ((rows * cols) as f64, (rows * width_of(steps, cols)) as f64);
+        let (values, coded) = ((rows * cols) as f64, (rows * width_of(transforms, cols)) as f64);
         let mse = (mse / growth * values - lost) / coded;
         (mse > 0.0).then_some(Goal::Mse(mse))
     };
@@ -131,26 +131,26 @@ pub fn goal_behind(
 
 /// How much larger the mean squared error of a tensor is than that of the values that a chain makes of it: errors of
 /// differences add up.
-pub(crate) fn growth(steps: &[Step], rows: usize) -> f64 {
-    (group_of(steps).min(rows.max(1)) + 1) as f64 / 2.0
+pub(crate) fn growth(transforms: &[Transform], rows: usize) -> f64 {
+    (group_of(transforms).min(rows.max(1)) + 1) as f64 / 2.0
 }
 
 /// Variance of the finite values about their mean.
 pub(crate) fn variance(view: &TensorView<'_>, workers: &Workers) -> Result<f64> {
-    let scan = scan(view, Level::detect(), workers, true)?;
+    let scan = scan(view, Isa::detect(), workers, true)?;
     Ok(scan.variance * scan.unit * scan.unit)
 }
 
 /// Bits a value at a step, from a sample.
 pub(crate) fn estimate(view: &TensorView<'_>, label: &Label<'_>, step: f64, effort: Effort) -> Result<f64> {
     let options = EncodeOptions::new(Goal::Step(step)).with_effort(effort);
-    let level = Level::detect();
+    let isa = Isa::detect();
     let workers = Workers::here();
-    let scan = scan(view, level, &workers, false)?;
+    let scan = scan(view, isa, &workers, false)?;
     if scan.max == 0.0 {
         return Ok(0.0);
     }
-    let job = Job::new(view, label, &options, &workers, level, scan);
+    let job = Job::new(view, label, &options, &workers, isa, scan);
     let Some(mut plan) = job.plan(step) else { return Ok(0.0) };
     let mut bytes = 0.0;
     for _ in 0..2 {

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::options::Goal;
 use crate::prepare::Elements;
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 
@@ -31,12 +31,12 @@ pub(crate) fn within(bits: u8, largest: f64) -> Goal {
 
 /// Largest finite magnitude; 0 if there is none.
 fn largest<R: Elements>(view: &TensorView<'_>, workers: &Workers) -> Result<f64> {
-    let level = Level::detect();
+    let isa = Isa::detect();
     let size = view.dtype().size();
     let of_block = |values: &mut Vec<R>, i: usize| {
         let data = &view.data()[i * BLOCK * size..view.data().len().min((i + 1) * BLOCK * size)];
         values.resize(data.len() / size, R::of(0.0));
-        R::load(level, view.dtype(), data, values);
+        R::load(isa, view.dtype(), data, values);
         let sizes = values.iter().map(|v| v.wide().abs()).filter(|v| v.is_finite());
         sizes.fold(0.0, f64::max)
     };

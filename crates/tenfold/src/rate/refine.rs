@@ -105,7 +105,7 @@ impl Job<'_> {
             let q = quantise_tile(&sample_plan, self.view, *w, &mut work);
             let mut u = vec![0f32; w.len];
             load_scaled(
-                self.level,
+                self.isa,
                 self.view.dtype(),
                 &self.view.data()[w.start * size..][..w.len * size],
                 plan.step(),

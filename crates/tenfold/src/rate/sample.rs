@@ -1,14 +1,14 @@
 //! A sample of a tensor: windows of neighbouring values, spread evenly.
 
 use crate::blob::{Geometry, TileRange};
-use crate::simd::Level;
+use crate::simd::Isa;
 use crate::simd::wide::WIDTH;
 use crate::view::{TensorView, load_scaled};
 
 /// Steps of a window; a window is searched like a small tile of [`WIDTH`] lanes.
-const STEPS: usize = 128;
+const TICKS: usize = 128;
 /// Values of a window.
-pub(crate) const WINDOW: usize = WIDTH * STEPS;
+pub(crate) const WINDOW: usize = WIDTH * TICKS;
 
 /// Windows of a tensor.
 pub(crate) struct Sample {
@@ -18,7 +18,7 @@ pub(crate) struct Sample {
 
 impl Sample {
     /// How windows are dealt to lanes.
-    pub(crate) const GEOMETRY: Geometry = Geometry { lanes: WIDTH, steps: STEPS };
+    pub(crate) const GEOMETRY: Geometry = Geometry { lanes: WIDTH, ticks: TICKS };
 
     /// About `want` values out of `n`, but all of a tensor that is not much larger.
     pub(crate) fn new(n: usize, want: usize) -> Sample {
@@ -45,20 +45,14 @@ impl Sample {
 
     /// At most `most` of the sampled values, in units, with where each came from; what is not finite is
     /// zero.
-    pub(crate) fn load(
-        &self,
-        view: &TensorView<'_>,
-        level: Level,
-        unit: f64,
-        most: usize,
-    ) -> Vec<(usize, f32)> {
+    pub(crate) fn load(&self, view: &TensorView<'_>, isa: Isa, unit: f64, most: usize) -> Vec<(usize, f32)> {
         let size = view.dtype().size();
         let stride = self.windows.len().div_ceil(most.div_ceil(WINDOW)).max(1);
         let mut out = Vec::new();
         let mut buffer = [0f32; WINDOW];
         for w in self.windows.iter().step_by(stride) {
             let buffer = &mut buffer[..w.len];
-            load_scaled(level, view.dtype(), &view.data()[w.start * size..][..w.len * size], unit, buffer);
+            load_scaled(isa, view.dtype(), &view.data()[w.start * size..][..w.len * size], unit, buffer);
             out.extend(
                 buffer.iter().enumerate().map(|(i, &v)| (w.start + i, if v.is_finite() { v } else { 0.0 })),
             );

@@ -1,7 +1,7 @@
 //! One pass over a tensor: moments, and the mean magnitude of rows and columns.
 
 use crate::error::Result;
-use crate::simd::{Level, multiversion};
+use crate::simd::{Isa, multiversion};
 use crate::view::{Dtype, TensorView, load_scaled, value};
 use crate::workers::Workers;
 
@@ -59,25 +59,19 @@ impl Moments {
 }
 
 /// Scans a tensor of floats; `variance` says whether that is asked for.
-pub(crate) fn scan(view: &TensorView<'_>, level: Level, workers: &Workers, variance: bool) -> Result<Scan> {
+pub(crate) fn scan(view: &TensorView<'_>, isa: Isa, workers: &Workers, variance: bool) -> Result<Scan> {
     let wide = view.dtype() == Dtype::F64;
     let unit = if wide { unit_of(common_magnitude(view)) } else { 1.0 };
-    let mut scan = scan_in(view, level, workers, variance, unit)?;
+    let mut scan = scan_in(view, isa, workers, variance, unit)?;
     scan.all_zero = scan.max == 0.0 && (!wide || common_magnitude(view) == 0.0);
     // Squares of very large or small values leave the range of f32: look again in another unit.
     if !wide && scan.max > 0.0 && !(1e-12..1e12).contains(&scan.max) {
-        return scan_in(view, level, workers, variance, unit_of(scan.max));
+        return scan_in(view, isa, workers, variance, unit_of(scan.max));
     }
     Ok(scan)
 }
 
-fn scan_in(
-    view: &TensorView<'_>,
-    level: Level,
-    workers: &Workers,
-    variance: bool,
-    unit: f64,
-) -> Result<Scan> {
+fn scan_in(view: &TensorView<'_>, isa: Isa, workers: &Workers, variance: bool, unit: f64) -> Result<Scan> {
     let n = view.len();
     let tabular = view.rows() >= 8 && (16..=BLOCK).contains(&view.cols());
     let width = if tabular { view.cols() } else { RUN };
@@ -94,8 +88,8 @@ fn scan_in(
             let (start, end) = (r * width, n.min((r + 1) * width));
             let size = view.dtype().size();
             row.resize(end - start, 0.0);
-            load_scaled(level, view.dtype(), &view.data()[start * size..end * size], unit, row);
-            add_row(level, row, variance, &mut block);
+            load_scaled(isa, view.dtype(), &view.data()[start * size..end * size], unit, row);
+            add_row(isa, row, variance, &mut block);
         }
         block
     })?;

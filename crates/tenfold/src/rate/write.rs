@@ -1,7 +1,7 @@
 //! Tables for a quantised tensor, the size it will have, and its blob.
 
 use super::job::{Job, add, escape_bits, exact_len};
-use crate::blob::{Head, Params as Codec, Parts, Sealed, assemble};
+use crate::blob::{CodecParams, Head, Parts, Sealed, assemble};
 use crate::entropy::fit::{self, Counts};
 use crate::entropy::rans::WordStack;
 use crate::entropy::table::EncodeTable;
@@ -19,19 +19,19 @@ impl Job<'_> {
     }
 
     /// Header for a quantised tensor: its tables are chosen here.
-    pub(super) fn head(&self, plan: &Plan, tiles: &[Quantised]) -> levels::Params {
+    pub(super) fn head(&self, plan: &Plan, tiles: &[Quantised]) -> levels::LevelsParams {
         self.head_of(plan, &total_counts(tiles))
     }
 
-    pub(super) fn head_of(&self, plan: &Plan, counts: &[Counts]) -> levels::Params {
+    pub(super) fn head_of(&self, plan: &Plan, counts: &[Counts]) -> levels::LevelsParams {
         let classes = plan.class_count();
         let log = Self::table_log(classes);
-        let per_class = levels::Params::tables_per_class(plan.machine);
-        let alphabets = levels::Params::alphabets(log, &plan.low, classes, per_class);
+        let per_class = levels::LevelsParams::tables_per_class(plan.machine);
+        let alphabets = levels::LevelsParams::alphabets(log, &plan.low, classes, per_class);
         let stored: Vec<Counts> = counts.iter().step_by(2 / per_class).copied().collect();
         let tables = fit::choose(&stored, &alphabets, per_class);
-        let freqs = levels::Params::freqs_of(fit::expand(&tables, &alphabets), per_class);
-        levels::Params {
+        let freqs = levels::LevelsParams::freqs_of(fit::expand(&tables, &alphabets), per_class);
+        levels::LevelsParams {
             machine: plan.machine,
             geometry: plan.geometry,
             log,
@@ -45,7 +45,7 @@ impl Job<'_> {
     }
 
     /// Bytes of a blob before its tiles are written.
-    pub(super) fn predict(&self, head: &levels::Params, tiles: &[Quantised]) -> f64 {
+    pub(super) fn predict(&self, head: &levels::LevelsParams, tiles: &[Quantised]) -> f64 {
         let mut bytes = Vec::new();
         head.write(self.view.dtype(), &mut bytes);
         let symbols: f64 = total_counts(tiles).iter().zip(&head.freqs).map(|(c, f)| fit::cost(c, f)).sum();
@@ -66,19 +66,25 @@ impl Job<'_> {
             + exact as f64
     }
 
-    pub(super) fn write(&self, plan: &Plan, head: &levels::Params, tiles: &[Quantised]) -> Result<Parts> {
+    pub(super) fn write(
+        &self,
+        plan: &Plan,
+        head: &levels::LevelsParams,
+        tiles: &[Quantised],
+    ) -> Result<Parts> {
         let table = EncodeTable::new(&head.freqs);
         let size = self.view.dtype().size();
         let bytes = self.workers.map(tiles.len(), WordStack::default, |stack, i| {
-            Sealed::new(pack_tile(plan.level, &table, plan.geometry.lanes, size, &tiles[i], stack))
+            Sealed::new(pack_tile(plan.isa, &table, plan.geometry.lanes, size, &tiles[i], stack))
         })?;
         self.assemble(head.clone(), bytes)
     }
 
-    pub(super) fn assemble(&self, params: levels::Params, tiles: Vec<Sealed>) -> Result<Parts> {
-        let params = Codec::Levels(Box::new(params));
-        let (dtype, shape, steps) = (self.label.dtype, self.label.shape.to_vec(), self.label.steps.to_vec());
-        assemble(&Head { dtype, shape, steps, params }, tiles, self.workers)
+    pub(super) fn assemble(&self, params: levels::LevelsParams, tiles: Vec<Sealed>) -> Result<Parts> {
+        let params = CodecParams::Levels(Box::new(params));
+        let (dtype, shape, transforms) =
+            (self.label.dtype, self.label.shape.to_vec(), self.label.transforms.to_vec());
+        assemble(&Head { dtype, shape, transforms, params }, tiles, self.workers)
     }
 }
 

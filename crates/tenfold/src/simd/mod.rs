@@ -9,7 +9,7 @@ pub(crate) mod wide;
 
 /// Instruction set of a code path, from plainest to widest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub(crate) enum Isa {
     /// Portable Rust: the oracle of the others.
     Plain,
     /// AVX2.
@@ -20,56 +20,56 @@ pub(crate) enum Level {
     Avx512,
 }
 
-impl Level {
-    /// The widest level this machine runs.
-    pub(crate) fn detect() -> Level {
-        static LEVEL: std::sync::OnceLock<Level> = std::sync::OnceLock::new();
-        *LEVEL.get_or_init(|| *Level::available().last().unwrap_or(&Level::Plain))
+impl Isa {
+    /// The widest instruction set that this machine runs.
+    pub(crate) fn detect() -> Isa {
+        static WIDEST: std::sync::OnceLock<Isa> = std::sync::OnceLock::new();
+        *WIDEST.get_or_init(|| *Isa::available().last().unwrap_or(&Isa::Plain))
     }
 
-    /// Every level this machine runs, plainest first.
-    pub(crate) fn available() -> Vec<Level> {
+    /// Every instruction set that this machine runs, plainest first.
+    pub(crate) fn available() -> Vec<Isa> {
         #[allow(unused_mut)]
-        let mut levels = vec![Level::Plain];
+        let mut sets = vec![Isa::Plain];
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                levels.push(Level::Avx2);
+                sets.push(Isa::Avx2);
                 if is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
                 {
-                    levels.push(Level::Avx512);
+                    sets.push(Isa::Avx512);
                 }
             }
         }
-        levels
+        sets
     }
 }
 
-/// Compiles an `#[inline(always)]` function for each [`Level`] and defines a dispatcher whose first
-/// argument is the level.
+/// Compiles an `#[inline(always)]` function for each [`Isa`] and defines a dispatcher whose first
+/// argument is the instruction set.
 macro_rules! multiversion {
     ($(#[$meta:meta])* $vis:vis fn $name:ident / $inner:ident $(<$(const $g:ident: $gt:ty),*>)? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments, unsafe_code)]
-        $vis fn $name $(<$(const $g: $gt),*>)? (level: $crate::simd::Level, $($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $(<$(const $g: $gt),*>)? (isa: $crate::simd::Isa, $($arg: $ty),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2")]
             fn avx2 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? { $inner $(::<$($g),*>)? ($($arg),*) }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
             fn avx512 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? { $inner $(::<$($g),*>)? ($($arg),*) }
-            match level {
-                $crate::simd::Level::Plain => $inner $(::<$($g),*>)? ($($arg),*),
-                // SAFETY: a `Level` other than `Plain` only comes from `Level::available`, which has
-                // checked the features of that level on this machine.
+            match isa {
+                $crate::simd::Isa::Plain => $inner $(::<$($g),*>)? ($($arg),*),
+                // SAFETY: an `Isa` other than `Plain` only comes from `Isa::available`, which has
+                // checked the features of that set on this machine.
                 #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx2 => unsafe { avx2 $(::<$($g),*>)? ($($arg),*) },
+                $crate::simd::Isa::Avx2 => unsafe { avx2 $(::<$($g),*>)? ($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx512 => unsafe { avx512 $(::<$($g),*>)? ($($arg),*) },
+                $crate::simd::Isa::Avx512 => unsafe { avx512 $(::<$($g),*>)? ($($arg),*) },
             }
         }
     };
@@ -81,7 +81,7 @@ macro_rules! widen {
     ($(#[$meta:meta])* $vis:vis fn $name:ident / $inner:ident $(<$(const $g:ident: $gt:ty),*>)? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments, unsafe_code)]
-        $vis fn $name $(<$(const $g: $gt),*>)? (level: $crate::simd::Level, $($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $(<$(const $g: $gt),*>)? (isa: $crate::simd::Isa, $($arg: $ty),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2")]
             fn avx2 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? {
@@ -92,15 +92,15 @@ macro_rules! widen {
             fn avx512 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? {
                 $inner::<$crate::simd::wide::Avx512 $($(, $g)*)?>($($arg),*)
             }
-            match level {
-                $crate::simd::Level::Plain => $inner::<$crate::simd::wide::Plain $($(, $g)*)?>($($arg),*),
-                // SAFETY: a `Level` other than `Plain` only comes from `Level::available`, which has
-                // checked the features of that level on this machine.
+            match isa {
+                $crate::simd::Isa::Plain => $inner::<$crate::simd::wide::Plain $($(, $g)*)?>($($arg),*),
+                // SAFETY: an `Isa` other than `Plain` only comes from `Isa::available`, which has
+                // checked the features of that set on this machine.
                 #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx2 => unsafe { avx2 $(::<$($g),*>)? ($($arg),*) },
+                $crate::simd::Isa::Avx2 => unsafe { avx2 $(::<$($g),*>)? ($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx512 => unsafe { avx512 $(::<$($g),*>)? ($($arg),*) },
+                $crate::simd::Isa::Avx512 => unsafe { avx512 $(::<$($g),*>)? ($($arg),*) },
             }
         }
     };

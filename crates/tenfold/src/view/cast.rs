@@ -7,7 +7,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::Dtype;
-use crate::simd::{Level, multiversion};
+use crate::simd::{Isa, multiversion};
 
 /// Largest finite number of a float type.
 fn largest(dtype: Dtype) -> f32 {
@@ -21,7 +21,7 @@ fn largest(dtype: Dtype) -> f32 {
 }
 
 /// Reads floats in a unit, as the encoder's search takes them.
-pub(crate) fn load_scaled(level: Level, dtype: Dtype, data: &[u8], unit: f64, out: &mut [f32]) {
+pub(crate) fn load_scaled(isa: Isa, dtype: Dtype, data: &[u8], unit: f64, out: &mut [f32]) {
     let factor = 1.0 / unit;
     match dtype {
         Dtype::F64 => {
@@ -30,8 +30,8 @@ pub(crate) fn load_scaled(level: Level, dtype: Dtype, data: &[u8], unit: f64, ou
                 *o = (f64_of(b) / unit) as f32;
             }
         }
-        Dtype::F32 => scale_f32(level, data, factor as f32, out),
-        Dtype::Bf16 => scale_bf16(level, data, factor as f32, out),
+        Dtype::F32 => scale_f32(isa, data, factor as f32, out),
+        Dtype::Bf16 => scale_bf16(isa, data, factor as f32, out),
         _ => {
             for (o, b) in out.iter_mut().zip(data.chunks_exact(dtype.size())) {
                 *o = value(dtype, b) as f32 * factor as f32;
@@ -106,10 +106,10 @@ fn f8_bits(v: f32, exp_bits: u32, man_bits: u32) -> u8 {
 }
 
 /// Writes real numbers as elements.
-pub(crate) fn store(level: Level, dtype: Dtype, values: &[f32], out: &mut [u8]) {
+pub(crate) fn store(isa: Isa, dtype: Dtype, values: &[f32], out: &mut [u8]) {
     match dtype {
-        Dtype::F32 => store_f32(level, values, out),
-        Dtype::Bf16 => store_bf16(level, values, out),
+        Dtype::F32 => store_f32(isa, values, out),
+        Dtype::Bf16 => store_bf16(isa, values, out),
         Dtype::F16 => {
             let mut buffer = [f16::ZERO; 256];
             let top = largest(dtype);
@@ -168,7 +168,7 @@ mod tests {
                 (0..=255u8).map(|b| (b, value(dtype, &[b]))).filter(|(_, v)| v.is_finite()).collect();
             for &(b, v) in &finite {
                 let mut out = [0u8];
-                store(Level::Plain, dtype, &[v as f32], &mut out);
+                store(Isa::Plain, dtype, &[v as f32], &mut out);
                 assert_eq!(out[0], b, "{dtype} {b:#x} = {v}");
             }
             // Every number between two neighbours goes to the nearer; the middle to the even one.
@@ -180,7 +180,7 @@ mod tests {
                 let cases = [(middle, even), (middle * 1.001, w[1].0), (middle * 0.999, w[0].0)];
                 for (v, expect) in cases {
                     let mut out = [0u8];
-                    store(Level::Plain, dtype, &[v as f32], &mut out);
+                    store(Isa::Plain, dtype, &[v as f32], &mut out);
                     assert_eq!(out[0], expect, "{dtype} {v}");
                 }
             }
@@ -200,9 +200,9 @@ mod tests {
             .collect();
         for dtype in [Dtype::F8E4M3, Dtype::F8E5M2, Dtype::F16, Dtype::Bf16, Dtype::F32] {
             let mut plain = vec![0u8; values.len() * dtype.size()];
-            store(Level::Plain, dtype, &values, &mut plain);
+            store(Isa::Plain, dtype, &values, &mut plain);
             assert!(plain.chunks_exact(dtype.size()).all(|b| value(dtype, b).is_finite()));
-            for path in Level::available() {
+            for path in Isa::available() {
                 let mut out = vec![0u8; plain.len()];
                 store(path, dtype, &values, &mut out);
                 assert_eq!(out, plain);

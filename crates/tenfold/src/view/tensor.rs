@@ -3,7 +3,7 @@
 use super::Dtype;
 use super::cast::{store, store_f64, value};
 use crate::error::{Error, Result};
-use crate::simd::Level;
+use crate::simd::Isa;
 
 /// A borrowed tensor: dtype, shape and little-endian bytes in row-major order.
 ///
@@ -129,7 +129,7 @@ impl Tensor {
             store_f64(values, &mut data);
         } else {
             let narrow: Vec<f32> = values.iter().map(|&v| v as f32).collect();
-            store(Level::detect(), dtype, &narrow, &mut data);
+            store(Isa::detect(), dtype, &narrow, &mut data);
         }
         Ok(Tensor { dtype, shape: shape.to_vec(), data })
     }

@@ -1,7 +1,7 @@
 //! Small blobs of every kind, and new checksums for damaged ones.
 
 use super::{Kind, Sample, to_bytes};
-use tenfold::prepare::{Axis, Step, Weights};
+use tenfold::prepare::{Axis, Transform, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 /// Recomputes the checksums of a blob whose header or tiles were changed: of every tile that the
@@ -60,12 +60,12 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
     assert!(tenfold::inspect(&tiles).unwrap().tiles > 1);
     let exact = Sample::of(Dtype::F32, &[300], Kind::Gaussian, 5).sprinkle(20, 6);
     let weights = Weights::new(Axis::Columns, (0..20).map(|j| j * 3 - 20).collect());
-    let weighted = EncodeOptions::new(Goal::Bits(4.0)).with_steps(vec![Step::Weights(weights)]);
+    let weighted = EncodeOptions::new(Goal::Bits(4.0)).with_transforms(vec![Transform::Weights(weights)]);
     let weighted = {
         let s = Sample::of(Dtype::Bf16, &[15, 20], Kind::Gaussian, 16).sprinkle(40, 6);
         tenfold::encode(&s.view(), &weighted).unwrap()
     };
-    assert_eq!(tenfold::inspect(&weighted).unwrap().steps.len(), 2);
+    assert_eq!(tenfold::inspect(&weighted).unwrap().transforms.len(), 2);
     let layered = |s: &Sample| {
         let options = EncodeOptions::new(Goal::Bits(3.0)).with_residual(Goal::RoundToNearest { bits: 6 });
         let blob = tenfold::encode(&s.view(), &options).unwrap();

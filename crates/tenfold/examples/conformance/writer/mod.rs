@@ -69,7 +69,7 @@ pub struct Header {
     pub dtype: u8,
     pub dims: u8,
     pub shape: Vec<u8>,
-    /// Number of preparation steps, then the steps.
+    /// Number of transforms, then the steps.
     pub steps: Vec<u8>,
     pub params: Vec<u8>,
     /// Byte used for padding.

@@ -47,12 +47,12 @@ const fn pack_table() -> [[u32; 8]; 256] {
     t
 }
 
-/// Codes whole steps from the last to the first.
+/// Codes whole ticks from the last to the first.
 pub(super) fn encode(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LANES], words: &mut WordStack) {
     assert!(words.top >= symbols.len() + 8, "a symbol pushes at most one word, and eight are stored at once");
     let n = table.span.len();
     assert!(n.is_power_of_two() && table.reciprocal.len() == n);
-    // SAFETY: this path is only chosen where `Level::available` found the features. Gather indices
+    // SAFETY: this path is only chosen where `Isa::available` found the features. Gather indices
     // are masked to the tables' length and there is room for the words (both asserted above).
     unsafe { encode_steps(table, symbols, x, words) }
 }
@@ -117,7 +117,7 @@ unsafe fn encode_steps(
     }
 }
 
-/// Decodes whole steps while a full step's words are left; returns the values done.
+/// Decodes whole ticks while a full tick's words are left; returns the values done.
 pub(super) fn levels(
     d: &mut Decoder<'_>,
     spec: &DecodeSpec<'_>,
@@ -125,14 +125,14 @@ pub(super) fn levels(
     low: &[u32],
     out: &mut [i32],
 ) -> Result<usize> {
-    let steps = out.len() / MAX_LANES;
+    let ticks = out.len() / MAX_LANES;
     let most = class.iter().max().map_or(0, |&c| c as usize);
     assert!(spec.slots.len() >= ((most + 1) * 2) << spec.log);
-    assert!(class.is_empty() || class.len() >= steps * MAX_LANES);
-    assert!(low.is_empty() || low.len() >= steps * MAX_LANES);
-    // SAFETY: this path is only chosen where `Level::available` found the features; slot indices are
+    assert!(class.is_empty() || class.len() >= ticks * MAX_LANES);
+    assert!(low.is_empty() || low.len() >= ticks * MAX_LANES);
+    // SAFETY: this path is only chosen where `Isa::available` found the features; slot indices are
     // (class · 2 + quantiser) · 2^log + (x mod 2^log), below the length asserted above.
-    unsafe { level_steps(d, spec, class, low, out) }
+    unsafe { level_ticks(d, spec, class, low, out) }
 }
 
 /// Takes a slot off each state and refills from the words at `words`; returns how many were taken.
@@ -156,7 +156,7 @@ unsafe fn pop(x: &mut __m256i, slot: __m256i, log: __m128i, words: *const u8) ->
 }
 
 #[target_feature(enable = "avx2,popcnt")]
-unsafe fn level_steps(
+unsafe fn level_ticks(
     d: &mut Decoder<'_>,
     spec: &DecodeSpec<'_>,
     class: &[u8],
@@ -244,7 +244,7 @@ unsafe fn level_steps(
     }
 }
 
-/// Decodes whole steps of bytes; returns the values done.
+/// Decodes whole ticks of bytes; returns the values done.
 pub(super) fn bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
     assert!(slots.len() >= 1 << log);
     // SAFETY: as for `levels`; the slot index is x mod 2^log.
@@ -257,7 +257,7 @@ unsafe fn byte_steps(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8
     let log = _mm_cvtsi32_si128(log as i32);
     let zero = _mm256_setzero_si256();
     let mut done = 0;
-    // SAFETY: as in `level_steps`.
+    // SAFETY: as in `level_ticks`.
     unsafe {
         let mut x = [zero; 4];
         for g in 0..4 {

@@ -8,12 +8,12 @@ use crate::entropy::table::EncodeTable;
 use crate::entropy::{ESCAPE, MAX_LANES};
 use crate::error::Result;
 
-/// Codes whole steps from the last to the first.
+/// Codes whole ticks from the last to the first.
 pub(super) fn encode(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LANES], words: &mut WordStack) {
     assert!(words.top >= symbols.len(), "a symbol pushes at most one word");
     let n = table.span.len();
     assert!(n.is_power_of_two() && table.reciprocal.len() == n);
-    // SAFETY: this path is only chosen where `Level::available` found the features. Gather indices
+    // SAFETY: this path is only chosen where `Isa::available` found the features. Gather indices
     // are masked to the tables' length and there is room for one word a symbol (both asserted above).
     unsafe { encode_steps(table, symbols, x, words) }
 }
@@ -132,7 +132,7 @@ fn slot_of(five: usize) -> usize {
     if five < 16 { five } else { five + 224 }
 }
 
-/// Decodes whole steps while a full step's words are left; returns the values done.
+/// Decodes whole ticks while a full tick's words are left; returns the values done.
 pub(super) fn levels(
     d: &mut Decoder<'_>,
     spec: &DecodeSpec<'_>,
@@ -140,19 +140,19 @@ pub(super) fn levels(
     low: &[u32],
     out: &mut [i32],
 ) -> Result<usize> {
-    let steps = out.len() / MAX_LANES;
+    let ticks = out.len() / MAX_LANES;
     let most = class.iter().max().map_or(0, |&c| c as usize);
     assert!(spec.slots.len() >= ((most + 1) * 2) << spec.log);
-    assert!(class.is_empty() || class.len() >= steps * MAX_LANES);
-    assert!(low.is_empty() || low.len() >= steps * MAX_LANES);
-    // SAFETY: this path is only chosen where `Level::available` found the features; slot indices are
+    assert!(class.is_empty() || class.len() >= ticks * MAX_LANES);
+    assert!(low.is_empty() || low.len() >= ticks * MAX_LANES);
+    // SAFETY: this path is only chosen where `Isa::available` found the features; slot indices are
     // (class · 2 + quantiser) · 2^log + (x mod 2^log), below the length asserted above.
     unsafe {
         match (class.is_empty(), low.is_empty()) {
-            (true, true) => level_steps::<false, false>(d, spec, class, low, out),
-            (false, true) => level_steps::<true, false>(d, spec, class, low, out),
-            (true, false) => level_steps::<false, true>(d, spec, class, low, out),
-            (false, false) => level_steps::<true, true>(d, spec, class, low, out),
+            (true, true) => level_ticks::<false, false>(d, spec, class, low, out),
+            (false, true) => level_ticks::<true, false>(d, spec, class, low, out),
+            (true, false) => level_ticks::<false, true>(d, spec, class, low, out),
+            (false, false) => level_ticks::<true, true>(d, spec, class, low, out),
         }
     }
 }
@@ -174,7 +174,7 @@ unsafe fn pop(x: &mut __m512i, slot: __m512i, log: __m128i, words: *const u8) ->
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
-unsafe fn level_steps<const CLASS: bool, const LOW: bool>(
+unsafe fn level_ticks<const CLASS: bool, const LOW: bool>(
     d: &mut Decoder<'_>,
     spec: &DecodeSpec<'_>,
     class: &[u8],
@@ -261,7 +261,7 @@ unsafe fn level_steps<const CLASS: bool, const LOW: bool>(
     }
 }
 
-/// Decodes whole steps of bytes; returns the values done.
+/// Decodes whole ticks of bytes; returns the values done.
 pub(super) fn bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
     assert!(slots.len() >= 1 << log);
     // SAFETY: as for `levels`; the slot index is x mod 2^log.
@@ -273,7 +273,7 @@ unsafe fn byte_steps(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8
     let mask = _mm512_set1_epi32((1 << log) - 1);
     let log = _mm_cvtsi32_si128(log as i32);
     let mut done = 0;
-    // SAFETY: as in `level_steps`.
+    // SAFETY: as in `level_ticks`.
     unsafe {
         let mut x =
             [_mm512_loadu_si512(d.x.as_ptr().cast()), _mm512_loadu_si512(d.x.as_ptr().add(16).cast())];

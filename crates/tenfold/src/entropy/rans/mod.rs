@@ -1,7 +1,7 @@
 //! Interleaved rANS: 32-bit states, 16-bit words, up to 32 lanes that share one stream.
 //!
 //! Symbol i of a tile belongs to lane i mod `lanes`. In each step the lanes that run low take the next
-//! words of the stream in lane order. `plain` is the oracle; `avx2` and `avx512` run full steps of 32
+//! words of the stream in lane order. `plain` is the oracle; `avx2` and `avx512` run full ticks of 32
 //! lanes and leave the rest to it.
 
 #[cfg(target_arch = "x86_64")]
@@ -16,7 +16,7 @@ use super::table::EncodeTable;
 use super::{MAX_LANES, MAX_LEVEL};
 use crate::error::{Error, Result};
 use crate::quant::machine::Machine;
-use crate::simd::Level;
+use crate::simd::Isa;
 
 /// Where states start (in the encoder) and end (in the decoder): the lower end of their range.
 pub const START: u32 = 1 << 16;
@@ -25,7 +25,7 @@ pub const START: u32 = 1 << 16;
 ///
 /// `words` is memory to reuse.
 pub(crate) fn encode(
-    level: Level,
+    isa: Isa,
     table: &EncodeTable,
     lanes: usize,
     symbols: &[u16],
@@ -38,11 +38,11 @@ pub(crate) fn encode(
     let (full, rest) = symbols.split_at(symbols.len() - tail);
     plain::encode(table, lanes, rest, &mut x, words);
     let wide = lanes == MAX_LANES;
-    match level {
+    match isa {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 if wide => avx512::encode(table, full, &mut x, words),
+        Isa::Avx512 if wide => avx512::encode(table, full, &mut x, words),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 if wide => avx2::encode(table, full, &mut x, words),
+        Isa::Avx2 if wide => avx2::encode(table, full, &mut x, words),
         _ => plain::encode(table, lanes, full, &mut x, words),
     }
     for x in &x[..lanes] {
@@ -158,20 +158,20 @@ impl<'a> Decoder<'a> {
     }
 
     /// Decodes `out.len()` levels as multiples of the step. `class` holds the class of each
-    /// value and `low` its [`low_word`], or they are empty. All but the last call of a tile must ask for whole steps.
+    /// value and `low` its [`low_word`], or they are empty. All but the last call of a tile must ask for whole ticks.
     pub(crate) fn levels(
         &mut self,
-        level: Level,
+        isa: Isa,
         spec: &DecodeSpec<'_>,
         class: &[u8],
         low: &[u32],
         out: &mut [i32],
     ) -> Result<()> {
-        let done = match level {
+        let done = match isa {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 if self.lanes == MAX_LANES => avx512::levels(self, spec, class, low, out)?,
+            Isa::Avx512 if self.lanes == MAX_LANES => avx512::levels(self, spec, class, low, out)?,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 if self.lanes == MAX_LANES => avx2::levels(self, spec, class, low, out)?,
+            Isa::Avx2 if self.lanes == MAX_LANES => avx2::levels(self, spec, class, low, out)?,
             _ => 0,
         };
         let rest = |s: usize| s.min(done);
@@ -179,12 +179,12 @@ impl<'a> Decoder<'a> {
     }
 
     /// Decodes symbols as bytes, for a single table and no trellis.
-    pub(crate) fn bytes(&mut self, level: Level, slots: &[u32], log: u32, out: &mut [u8]) -> Result<()> {
-        let done = match level {
+    pub(crate) fn bytes(&mut self, isa: Isa, slots: &[u32], log: u32, out: &mut [u8]) -> Result<()> {
+        let done = match isa {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 if self.lanes == MAX_LANES => avx512::bytes(self, slots, log, out),
+            Isa::Avx512 if self.lanes == MAX_LANES => avx512::bytes(self, slots, log, out),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 if self.lanes == MAX_LANES => avx2::bytes(self, slots, log, out),
+            Isa::Avx2 if self.lanes == MAX_LANES => avx2::bytes(self, slots, log, out),
             _ => 0,
         };
         plain::bytes(self, slots, log, &mut out[done..])

@@ -71,7 +71,7 @@ fn every_path_gives_the_plain_bytes_and_the_plain_levels() {
         let (symbols, escapes) = levels_of(&mut rng, machine, &tables, &class, lanes);
         let table = EncodeTable::new(&tables);
         let mut plain = Vec::new();
-        encode(Level::Plain, &table, lanes, &symbols, &mut WordStack::default(), &mut plain);
+        encode(Isa::Plain, &table, lanes, &symbols, &mut WordStack::default(), &mut plain);
         // A symbol never takes more than one word.
         assert!(plain.len() <= lanes * 4 + n * 2);
         let mut slots = Vec::new();
@@ -79,7 +79,7 @@ fn every_path_gives_the_plain_bytes_and_the_plain_levels() {
         let spec = DecodeSpec { slots: &slots, log, machine };
         let class = if classes == 1 { Vec::new() } else { class };
         let mut expect = vec![0i32; n];
-        for path in Level::available() {
+        for path in Isa::available() {
             let mut bytes = Vec::new();
             encode(path, &table, lanes, &symbols, &mut WordStack::default(), &mut bytes);
             assert!(bytes == plain, "{path:?} writes other bytes");
@@ -90,7 +90,7 @@ fn every_path_gives_the_plain_bytes_and_the_plain_levels() {
             d.levels(path, &spec, &class[..cut.min(class.len())], &[], a).unwrap();
             d.levels(path, &spec, &class[cut.min(class.len())..], &[], b).unwrap();
             d.finish().unwrap();
-            if path == Level::Plain {
+            if path == Isa::Plain {
                 expect = out;
             } else {
                 assert!(out == expect, "{path:?} reads other levels");
@@ -115,12 +115,12 @@ fn every_path_reads_low_bits_alike() {
         })
         .collect();
     let mut bytes = Vec::new();
-    encode(Level::Plain, &EncodeTable::new(&tables), 32, &symbols, &mut WordStack::default(), &mut bytes);
+    encode(Isa::Plain, &EncodeTable::new(&tables), 32, &symbols, &mut WordStack::default(), &mut bytes);
     let mut slots = Vec::new();
     slot_table(&tables, &mut slots);
     let spec = DecodeSpec { slots: &slots, log: 11, machine };
     let mut results = Vec::new();
-    for path in Level::available() {
+    for path in Isa::available() {
         let mut out = vec![0i32; n];
         let mut d = Decoder::new(32, &bytes, Escapes::new(&[], 0)).unwrap();
         d.levels(path, &spec, &[], &low, &mut out).unwrap();
@@ -138,7 +138,7 @@ fn every_path_reads_bytes_alike() {
     let symbols: Vec<u16> = (0..10_000).map(|_| rng.random_range(0..200) * rng.random_range(0..2)).collect();
     let mut bytes = Vec::new();
     encode(
-        Level::Plain,
+        Isa::Plain,
         &EncodeTable::new(std::slice::from_ref(&table)),
         32,
         &symbols,
@@ -147,7 +147,7 @@ fn every_path_reads_bytes_alike() {
     );
     let mut slots = Vec::new();
     slot_table(std::slice::from_ref(&table), &mut slots);
-    for path in Level::available() {
+    for path in Isa::available() {
         let mut out = vec![0u8; symbols.len()];
         let mut d = Decoder::new(32, &bytes, Escapes::new(&[], 0)).unwrap();
         d.bytes(path, &slots, 12, &mut out).unwrap();

@@ -1,4 +1,4 @@
-"""Preparation steps of docs/format.md: read from a header, undone behind the codec."""
+"""Transforms of docs/format.md: read from a header, undone behind the codec."""
 
 import math
 import struct
@@ -6,8 +6,8 @@ import struct
 from basics import Reader, Refused, f32, require, to_element
 
 
-class Steps:
-    """Preparation steps: read from a header, undone behind the codec."""
+class Transforms:
+    """Transforms: read from a header, undone behind the codec."""
 
     FACTORS = [struct.unpack("<f", bits.to_bytes(4, "little"))[0] for bits in (
         0x3F800000, 0x3F8B95C2, 0x3F9837F0, 0x3FA5FED7, 0x3FB504F3, 0x3FC5672A, 0x3FD744FD, 0x3FEAC0C7)]
@@ -45,7 +45,7 @@ class Steps:
             else:
                 self.seen.add(self.NAMES[id_])
         require(self.exponent or not count, "levels of a dtype that is not a float")
-        # The dtype of working values, where there are steps.
+        # The dtype of working values, where there are transforms.
         self.worked = (21 if self.name == "f64" else 20) if count else None
         if weighted:
             self.seen.add("weights of " + ", then of ".join(weighted))

@@ -1,4 +1,4 @@
-// Steps of a tile of levels: a value a lane. The twin of the loops of `levels/decode.rs`.
+// Ticks of a tile of levels: a value a lane. The twin of the loops of `levels/decode.rs`.
 #pragma once
 
 #include "class_map.cuh"

@@ -1,4 +1,4 @@
-// The preparation steps of a header. The twin of `prepare/list.rs`.
+// The preparation transforms of a header. The twin of `prepare/list.rs`.
 //
 // Few headers have any: what only they need is found here, not on everybody's way.
 #pragma once
@@ -6,7 +6,7 @@
 #include "header_reader.cuh"
 #include "kept.cuh"
 
-struct StepsRead {
+struct TransformsRead {
     u32 at, code, detail;
 };
 
@@ -16,7 +16,7 @@ DEVICE void steps_basis(Reader &r, u32 content, u32 len, u64 columns) {
     const u32 kind = reader_byte(s);
     const u64 rank = reader_varint(s);
     // A basis of the blob's own is for the CPU.
-    reader_detail(r, kind == 1, STATUS_STEP, STEP_BASIS);
+    reader_detail(r, kind == 1, STATUS_STEP, TRANSFORM_BASIS);
     const u32 name = reader_take(s, 16);
     reader_check(r, s.code != 0 || kind > 1 || s.at != s.end || rank == 0 || rank > columns, STATUS_BASIS_STEP);
     if (r.code) return;
@@ -42,15 +42,15 @@ DEVICE void steps_rope(Reader &r, u32 content, u32 len) {
 // number of columns.
 DEVICE void steps_coordinates(Reader &r, u32 codec, u32 dtype, u32 count, u64 columns) {
     const u32 before = open_basis.before;
-    reader_detail(r, codec != CODEC_LEVELS || dtype == DTYPE_F64, STATUS_STEP, STEP_BASIS);
+    reader_detail(r, codec != CODEC_LEVELS || dtype == DTYPE_F64, STATUS_STEP, TRANSFORM_BASIS);
     reader_check(r, count == 0, STATUS_NO_BASIS);
     reader_check(r, before == BEFORE_ROPE && count == 1, STATUS_OTHER_ROPE);
 #pragma unroll 1
     for (u32 i = 0; i < count && r.code == 0; ++i) {
         const u32 id = reader_byte(r);
         const bool last = i + 1 == count;
-        reader_check(r, id == STEP_ROPE && before == BEFORE_NOTHING, STATUS_OTHER_ROPE);
-        reader_detail(r, id != (last ? STEP_BASIS : STEP_ROPE) || i > 1, STATUS_STEP, id);
+        reader_check(r, id == TRANSFORM_ROPE && before == BEFORE_NOTHING, STATUS_OTHER_ROPE);
+        reader_detail(r, id != (last ? TRANSFORM_BASIS : TRANSFORM_ROPE) || i > 1, STATUS_STEP, id);
         if (r.code) break;
         const u64 len = reader_varint(r);
         const u32 content = reader_take(r, len);
@@ -60,7 +60,7 @@ DEVICE void steps_coordinates(Reader &r, u32 codec, u32 dtype, u32 count, u64 co
     }
 }
 
-// Passes over steps, from their number at `at` on, that the caller undoes itself: they must be those that it knows.
+// Passes over transforms, from their number at `at` on, that the caller undoes itself: they must be those that it knows.
 DEVICE void steps_pass(Reader &r, u32 codec, u32 at, u32 count, u64 columns) {
     reader_check(r, codec != CODEC_LEVELS || columns != open_basis.columns, STATUS_OTHER_STEPS);
 #pragma unroll 1
@@ -76,9 +76,9 @@ DEVICE void steps_pass(Reader &r, u32 codec, u32 at, u32 count, u64 columns) {
     reader_check(r, __any_sync(ALL_LANES, other), STATUS_OTHER_STEPS);
 }
 
-// Reads the steps from `at` on, where their number is, of a header that starts with the bytes `fixed`. All lanes of a warp
+// Reads the transforms from `at` on, where their number is, of a header that starts with the bytes `fixed`. All lanes of a warp
 // take part. Whether runs of kept elements are right is not asked yet.
-OUTLINE StepsRead steps_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
+OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
     const u32 codec = fixed >> 8 & 0xff, dtype = fixed >> 16 & 0xff, dims = fixed >> 24;
     // The shape once more: rows and columns. Where some dimension is 0 the others may be of any size.
     Reader r = {FIXED, end, 0, 0, 0};
@@ -99,7 +99,7 @@ OUTLINE StepsRead steps_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
             d->kept = 0;
         }
         __syncwarp();
-        return StepsRead{r.at, r.code, r.detail};
+        return TransformsRead{r.at, r.code, r.detail};
     }
     u32 kept = 0, kept_at = 0;
     // The last is the first to be undone.
@@ -107,12 +107,12 @@ OUTLINE StepsRead steps_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
 #pragma unroll 1
     for (u32 i = 0; i < count; ++i) {
         const u32 id = reader_byte(r);
-        reader_detail(r, codec != CODEC_LEVELS || (id != STEP_WEIGHTS && id != STEP_KEPT), STATUS_STEP, id);
+        reader_detail(r, codec != CODEC_LEVELS || (id != TRANSFORM_WEIGHTS && id != TRANSFORM_KEPT), STATUS_STEP, id);
         if (r.code) break;
         const u64 len = reader_varint(r);
         const u32 content = reader_take(r, len);
         if (r.code) break;
-        if (id == STEP_KEPT) {
+        if (id == TRANSFORM_KEPT) {
             reader_check(r, i > 0, STATUS_KEPT_LATER);
             reader_check(r, len == 0 || (u32)len % entry != 0, STATUS_KEPT);
             if (r.code) break;
@@ -143,5 +143,5 @@ OUTLINE StepsRead steps_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
         d->weights_of_rows[1] = before_axis == AXIS_ROWS;
     }
     __syncwarp();
-    return StepsRead{r.at, r.code, r.detail};
+    return TransformsRead{r.at, r.code, r.detail};
 }
