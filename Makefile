@@ -6,12 +6,12 @@ TIME ?= 600
 SMOKE ?= 15
 
 # Video codecs come with the system's libavcodec, where there is one.
-VIDEO = $(shell pkg-config --exists libavcodec libavutil 2>/dev/null && echo --features tenfold-cli/video)
+VIDEO = $(shell pkg-config --exists libavcodec libavutil 2>/dev/null && echo --features tenfold-lab/video)
 
 # Tests run the CUDA kernels on the CPU too.
-TESTED = $(VIDEO) --features tenfold-cuda/emulator,tenfold-eval/emulator
+TESTED = $(VIDEO) --features tenfold-lab/emulator
 
-TENFOLD = $(or $(CARGO_TARGET_DIR),target)/release/tenfold
+LAB = $(or $(CARGO_TARGET_DIR),target)/release/tenfold-lab
 
 .PHONY: help demo test setup lint unit python test-integrations test-serving bench race eval fuzz ptx
 
@@ -58,16 +58,16 @@ test-serving: ## Tests the plug-ins for LMCache, SGLang and vLLM with these engi
 	@scripts/serving-test.sh
 
 bench: ## Measure, print each figure beside its bar, keep the reports in results/
-	cargo build --release --quiet --package tenfold-cli $(VIDEO)
-	$(TENFOLD) bench gap --json results/gap.json
-	$(TENFOLD) bench files testdata/*.safetensors --json results/files.json
-	$(TENFOLD) bench rate --quick --json results/rate.json
-	$(TENFOLD) bench lossless --json results/lossless.json
-	$(TENFOLD) bench speed --json results/speed.json
+	cargo build --release --quiet --package tenfold-lab $(VIDEO)
+	$(LAB) bench gap --json results/gap.json
+	$(LAB) bench files testdata/*.safetensors --json results/files.json
+	$(LAB) bench rate --quick --json results/rate.json
+	$(LAB) bench lossless --json results/lossless.json
+	$(LAB) bench speed --json results/speed.json
 
 race: ## Every coder on the tensors of the repository; tables, plots and a page in results/race/
-	cargo build --release --quiet --package tenfold-cli $(VIDEO)
-	$(TENFOLD) race testdata/*.safetensors --out results/race
+	cargo build --release --quiet --package tenfold-lab $(VIDEO)
+	$(LAB) race testdata/*.safetensors --out results/race
 
 eval: ## What compression does to models: perplexity, embeddings, features; tables and plots in results/eval/
 	@scripts/eval.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need beyond Rust, Python 3 and make: the libraries behind the feature `video`, and a browser
-# that opens the page of `tenfold race`. On Debian and its kin, as root; elsewhere it says what to install.
+# that opens the page of `tenfold-lab race`. On Debian and its kin, as root; elsewhere it says what to install.
 set -euo pipefail
 
 missing=()

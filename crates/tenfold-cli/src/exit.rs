@@ -52,10 +52,6 @@ pub fn code(error: &anyhow::Error) -> u8 {
         of_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold_cuda::Error>() {
         of_kind(error.kind())
-    } else if let Some(error) = error.downcast_ref::<tenfold_eval::bench::NvcompError>() {
-        of_kind(error.kind())
-    } else if error.is::<tenfold_eval::load::Malformed>() {
-        DATA
     } else if error.is::<std::io::Error>() {
         ENVIRONMENT
     } else {
@@ -63,7 +59,8 @@ pub fn code(error: &anyhow::Error) -> u8 {
     }
 }
 
-fn of_kind(kind: ErrorKind) -> u8 {
+/// The exit code of a kind of error.
+pub fn of_kind(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Caller => USAGE,
         ErrorKind::Data => DATA,

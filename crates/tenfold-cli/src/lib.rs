@@ -1,12 +1,12 @@
-//! The command `tenfold`: compress, decompress, inspect, verify and compare model files, and measure tenfold.
+//! The command `tenfold`: compress, decompress, inspect, verify and compare model files.
 //!
-//! This crate turns arguments into calls of `tenfold-archive` and `tenfold-eval` and results into tables, JSON, progress bars
-//! and exit codes. It knows nothing of files' insides. It is a library so that other programs can carry the command, as
-//! the Python package does.
+//! This crate turns arguments into calls of `tenfold-archive` and results into tables, JSON, progress bars and exit codes.
+//! It knows nothing of files' insides. It is a library so that other programs can carry the command, as the Python package
+//! does, and so that the command of `tenfold-lab` can share its parts.
 
 mod args;
 mod commands;
-mod exit;
+pub mod exit;
 mod print;
 mod progress;
 mod table;
@@ -15,10 +15,24 @@ use std::ffi::OsString;
 
 use clap::Parser;
 
+pub use args::{EffortArg, EngineArg, EngineArgs, positive};
+pub use commands::engine;
+pub use print::{Stdout, out};
+
 /// Runs the command with these arguments, its own name first, and returns its exit code. Output goes to the process's
 /// standard streams.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let args = match args::Cli::try_parse_from(args) {
+    run_command("tenfold", args, commands::run, exit::code)
+}
+
+/// Parses the arguments of a command, does its work, tells of an error in the command's name, and returns the exit code.
+pub fn run_command<C: Parser>(
+    name: &str,
+    args: impl IntoIterator<Item = OsString>,
+    work: impl FnOnce(C) -> anyhow::Result<u8>,
+    code: impl FnOnce(&anyhow::Error) -> u8,
+) -> u8 {
+    let args = match C::try_parse_from(args) {
         Ok(args) => args,
         Err(error) => {
             // Help and the version come this way too. A closed pipe is no failure.
@@ -26,11 +40,21 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
         }
     };
-    match commands::run(args) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("tenfold: {}", exit::text(&error));
-            exit::code(&error)
-        }
+    work(args).unwrap_or_else(|error| {
+        eprintln!("{name}: {}", exit::text(&error));
+        code(&error)
+    })
+}
+
+/// Stops libraries from writing to standard error. SVT-AV1 tells its settings there whenever it is opened, and only the
+/// environment stops it.
+///
+/// # Safety
+/// No other thread may run yet: the environment has no lock.
+#[allow(unsafe_code)]
+pub unsafe fn quiet_libraries() {
+    if std::env::var_os("SVT_LOG").is_none() {
+        // SAFETY: the caller runs no other thread.
+        unsafe { std::env::set_var("SVT_LOG", "1") };
     }
 }

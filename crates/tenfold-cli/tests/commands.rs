@@ -130,46 +130,6 @@ fn tables_line_up_and_end_in_totals() {
 }
 
 #[test]
-fn bench_reports_and_fails_only_when_asked_to() {
-    let bench = Bench::new();
-    // A header alone puts so small a tensor far above the bound.
-    let args =
-        ["bench", "gap", "--size", "64", "--bits", "3,4", "--effort", "balanced", "--json", "gap.json"];
-    let text = bench.ok(&args);
-    assert!(text.starts_with("effort") && text.contains("MISS"), "{text}");
-    let report: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(bench.path("gap.json")).unwrap()).unwrap();
-    assert_eq!(report["bench"], "gap");
-    assert_eq!(report["command"], format!("tenfold {}", args.join(" ")));
-    assert_eq!(report["rows"].as_array().unwrap().len(), 2);
-    for key in ["date", "commit", "version", "machine", "notes", "checks"] {
-        assert!(!report[key].is_null(), "{key}");
-    }
-    let text = bench.fails(3, &[&args[..], &["--check"]].concat());
-    assert!(text.contains("2 of 2 bars missed"), "{text}");
-}
-
-#[test]
-fn bench_measures_files() {
-    let bench = Bench::new();
-    let base = ["bench", "files", "--no-peers", "--bits", "3", "--effort", "fast"];
-    let text = bench.ok(&[&base[..], &["model.safetensors"]].concat());
-    assert!(text.contains("layers.1.weight") && text.contains("whole file"), "{text}");
-    assert!(!text.contains("norm.weight"), "too small to be compressed: {text}");
-    bench.fails(2, &base);
-    bench.fails(2, &["bench", "gap", "model.safetensors"]);
-    bench.fails(6, &[&base[..], &["absent.safetensors"]].concat());
-}
-
-#[test]
-fn bench_says_what_is_wrong_with_a_library() {
-    let bench = Bench::new();
-    bench.fails(2, &["bench", "gap", "--nvcomp", "libnvcomp.so.6"]);
-    let text = bench.fails(6, &["bench", "cuda", "--nvcomp", "./absent.so.6"]);
-    assert!(text.contains("cannot load nvCOMP from ./absent.so.6"), "{text}");
-}
-
-#[test]
 fn completions_come_for_every_shell() {
     let bench = Bench::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
@@ -181,7 +141,7 @@ fn completions_come_for_every_shell() {
 fn help_tells_of_exit_codes_and_shows_examples() {
     let bench = Bench::new();
     assert!(bench.ok(&["--help"]).contains("Exit codes:"));
-    for command in ["compress", "decompress", "inspect", "verify", "compare", "bench", "completions"] {
+    for command in ["compress", "decompress", "inspect", "verify", "compare", "completions"] {
         let text = bench.ok(&[command, "--help"]);
         assert!(text.contains("Example"), "{command}");
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");

@@ -1,4 +1,4 @@
-//! Pictures on the command line, with codecs and without, and the study of what their stages do.
+//! Pictures on the command line, with codecs and without.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
 mod common;
@@ -77,17 +77,4 @@ fn engines_are_listed() {
     let x265 = list.iter().any(|e| e["name"] == "x265" && e["available"] == true);
     assert_eq!(x265, cfg!(feature = "video"));
     assert!(list.iter().all(|e| e["available"] == true || !e["detail"].as_str().unwrap().is_empty()));
-}
-
-#[test]
-fn the_ablation_measures_and_draws() {
-    let bench = Bench::new();
-    let args = ["eval", "ablation", "model.safetensors", "--quick", "--size", "2048", "--quiet"];
-    let text = bench.ok(&[&args[..], &["--json", "a.json", "--pictures", "pictures"]].concat());
-    assert!(text.contains("+entropy") && text.contains("-prediction"), "{text}");
-    let report: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(bench.path("a.json")).unwrap()).unwrap();
-    assert_eq!(report["bench"], "ablation");
-    assert!(std::fs::read_dir(bench.path("pictures")).unwrap().count() >= 12);
-    bench.fails(2, &["eval", "ablation", "model.safetensors", "--nmse", "2"]);
 }

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 
 /// What makes and reads blobs of tenfold's own codec.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct EngineArgs {
     /// What makes and reads blobs of tenfold's own codec. One that is not there is an error (exit code 6).
     #[arg(long, value_enum, default_value = "cpu")]
@@ -13,6 +13,7 @@ pub struct EngineArgs {
     pub device: Option<u32>,
 }
 
+/// The engines by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EngineArg {
     /// This machine's cores.

@@ -3,7 +3,6 @@
 mod basis;
 mod compress;
 mod engine;
-mod measure;
 mod models;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -14,7 +13,6 @@ use crate::exit;
 pub use basis::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs};
 pub use compress::{CodecArg, CompressArgs, GoalArgs};
 pub use engine::{EngineArg, EngineArgs};
-pub use measure::{AblationArgs, BenchArg, BenchArgs, EvalArgs, EvalCommand, KindArg, PartArg, RaceArgs};
 pub use models::{CompareArgs, DecompressArgs, InspectArgs, VerifyArgs};
 
 /// Compress the tensors of large models, from lossless down to less than one bit a value.
@@ -30,16 +28,13 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Compress(CompressArgs),
+    Compress(Box<CompressArgs>),
     Decompress(DecompressArgs),
     Inspect(InspectArgs),
     Verify(VerifyArgs),
     Compare(CompareArgs),
     Basis(BasisArgs),
-    Bench(BenchArgs),
-    Eval(EvalArgs),
     Engines(EnginesArgs),
-    Race(RaceArgs),
     Completions(CompletionsArgs),
 }
 
@@ -91,6 +86,7 @@ pub struct Decode {
     pub decoder: Option<String>,
 }
 
+/// How hard an encoder searches.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum EffortArg {
     /// Scalar quantiser.
@@ -111,7 +107,8 @@ impl From<EffortArg> for Effort {
     }
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+/// Parses a positive, finite number.
+pub fn positive(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err("must be positive and finite".into()) }
 }

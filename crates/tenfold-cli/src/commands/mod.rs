@@ -1,15 +1,12 @@
 //! One file a command; this one only dispatches.
 
 mod basis;
-mod bench;
 mod compare;
 mod compress;
 mod decompress;
-mod engine;
+pub mod engine;
 mod engines;
-mod eval;
 mod inspect;
-mod race;
 mod verify;
 
 use clap::CommandFactory;
@@ -22,16 +19,13 @@ use crate::exit;
 /// Runs a command; the code is for commands that end well and still have something to say.
 pub fn run(cli: Cli) -> anyhow::Result<u8> {
     match cli.command {
-        Command::Compress(args) => compress::run(args, cli.quiet),
+        Command::Compress(args) => compress::run(*args, cli.quiet),
         Command::Decompress(args) => decompress::run(args, cli.quiet),
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Compare(args) => compare::run(args, cli.quiet),
         Command::Basis(args) => basis::run(args, cli.quiet),
-        Command::Eval(args) => eval::run(args, cli.quiet),
         Command::Engines(args) => engines::run(args),
-        Command::Bench(args) => bench::run(args, cli.quiet),
-        Command::Race(args) => race::run(args, cli.quiet),
         Command::Completions(args) => completions(args),
     }
 }

@@ -6,6 +6,12 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+/// The command that is tested: tenfold, or in the tests of the lab tenfold-lab.
+pub const PROGRAM: Option<&str> = match option_env!("CARGO_BIN_EXE_tenfold") {
+    None => option_env!("CARGO_BIN_EXE_tenfold-lab"),
+    found => found,
+};
+
 pub struct Bench {
     pub dir: TempDir,
 }
@@ -24,7 +30,7 @@ impl Bench {
 
     /// The command, run inside the folder.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenfold"));
+        let mut command = Command::new(PROGRAM.expect("cargo builds the command for these tests"));
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }

@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tenfold_cli::exit::Usage;
 
 use crate::peers::{Family, Kind, Peer, Rate, find};
-use crate::race::{RaceArgs, RaceError};
+use crate::race::RaceArgs;
 
 /// A family that was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -48,7 +49,7 @@ pub(crate) struct Field<'a> {
 pub(crate) fn choose<'a>(args: &RaceArgs, families: &'a [Family]) -> Result<Field<'a>> {
     let chosen = match args.peers[..] {
         [] => families.iter().collect(),
-        _ => find(families, &args.peers).map_err(|e| RaceError::Usage(e.to_string()))?,
+        _ => find(families, &args.peers).map_err(|e| Usage(e.to_string()))?,
     };
     let mut field = Field { runners: Vec::new(), entrants: Vec::new(), absent: Vec::new() };
     for family in chosen {

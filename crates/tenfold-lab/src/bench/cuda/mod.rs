@@ -53,7 +53,7 @@ const ROTATE: usize = 512 << 20;
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
     // First of all: a path that is wrong should not show after minutes.
     let nvcomp = args.nvcomp.as_deref().map(Nvcomp::open).transpose()?;
-    let rig = Rig::new(Device::open(args.device)?, args.repeats.max(1), ROTATE)?;
+    let rig = Rig::new(Device::open(args.asked.device.unwrap_or(0))?, args.repeats(), ROTATE)?;
     measure(&rig, nvcomp.as_ref(), args, report, out)
 }
 
@@ -70,18 +70,17 @@ fn measure(
     let copied = if args.quick { 64 << 20 } else { 1 << 30 };
     run.step("copies");
     let copies = copies::measure(rig, copied, &mut run.figures)?;
-    let has = |part: CudaPart| args.parts.contains(&part);
-    if has(CudaPart::Decode) {
+    if args.has_part(CudaPart::Decode) {
         run.decode_gaussian()?;
         run.decode_real()?;
     }
-    if has(CudaPart::Encode) {
+    if args.has_part(CudaPart::Encode) {
         run.encode()?;
     }
-    if has(CudaPart::Pages) {
+    if args.has_part(CudaPart::Pages) {
         run.pages()?;
     }
-    if has(CudaPart::Host) {
+    if args.has_part(CudaPart::Host) {
         run.send_from_host(copies.link)?;
     }
     // Last, so that whatever becomes of it the table has the rest.

@@ -33,7 +33,7 @@ fn weights_from_file_to_table_report_and_pictures() {
     args.only = Some("attention.output".to_string());
     args.json = Some(dir.join("report.json"));
     args.pictures = Some(dir.join("pictures"));
-    args.command = "tenfold eval ablation".to_string();
+    args.command = "tenfold-lab ablation".to_string();
     let mut out = Vec::new();
     let report = run(&args, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();

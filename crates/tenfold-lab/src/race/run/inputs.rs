@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use tenfold::Tensor;
+use tenfold_cli::exit::Usage;
 
 use super::TensorKind;
-use crate::load;
-use crate::race::{RaceArgs, RaceError};
+use crate::load::{self, Malformed};
+use crate::race::RaceArgs;
 
 /// Smaller tensors cost a header and tell nothing.
 const MIN_VALUES: usize = 4096;
@@ -33,7 +34,7 @@ pub(crate) struct Input {
 /// All chosen tensors of all files.
 pub(crate) fn load(args: &RaceArgs) -> Result<Vec<Input>> {
     if args.files.is_empty() {
-        return Err(RaceError::Usage("name at least one safetensors file".to_string()).into());
+        return Err(Usage("name at least one safetensors file".to_string()).into());
     }
     let wanted = globs(&args.tensors)?;
     let mut out = Vec::new();
@@ -62,14 +63,14 @@ pub(crate) fn load(args: &RaceArgs) -> Result<Vec<Input>> {
         let message = format!(
             "no tensor to race in {files}: floats with two dimensions and {MIN_VALUES} values, or --tensors"
         );
-        return Err(RaceError::Usage(message).into());
+        return Err(Usage(message).into());
     }
     Ok(out)
 }
 
 /// Globs as one set.
-pub(crate) fn globs(patterns: &[String]) -> Result<GlobSet, RaceError> {
-    let bad = |e: globset::Error| RaceError::Usage(e.to_string());
+pub(crate) fn globs(patterns: &[String]) -> Result<GlobSet, Usage> {
+    let bad = |e: globset::Error| Usage(e.to_string());
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         set.add(Glob::new(pattern).map_err(bad)?);
@@ -79,7 +80,7 @@ pub(crate) fn globs(patterns: &[String]) -> Result<GlobSet, RaceError> {
 
 /// A file that is there but holds something else is bad data; one that cannot be read stays what it is.
 fn as_data(error: anyhow::Error) -> anyhow::Error {
-    if error.is::<std::io::Error>() { error } else { RaceError::Data(format!("{error:#}")).into() }
+    if error.is::<std::io::Error>() { error } else { Malformed(format!("{error:#}")).into() }
 }
 
 fn label(path: &Path, all: &[PathBuf]) -> String {

@@ -1,9 +1,12 @@
-//! What to race, free of any command-line library.
+//! What to race, as the command line states it.
 
 use std::path::PathBuf;
 
+use clap::{ArgAction, Args};
+use tenfold_cli::positive;
+
 use super::run::TensorKind;
-use crate::bench::args::default_command;
+use crate::bench::args::{at_least_one, default_command};
 
 /// Rates of the figures the project states, in bits a value.
 const RATES: [f64; 5] = [1.5, 2.0, 2.5, 3.0, 4.0];
@@ -18,69 +21,86 @@ const OUR_GUARDS: [f64; 5] = [0.5, 1.0, 5.0, 6.0, 8.0];
 /// Values of a tensor in a first look.
 const QUICK_VALUES: usize = 1 << 16;
 
-/// What to race and how long. Start from [`RaceArgs::new`]; every field has a working default.
-#[derive(Debug, Clone, PartialEq)]
+/// Race tenfold against every other coder on the same tensors.
+///
+/// Each chosen peer codes and decodes each chosen tensor at each rate. Tables go to standard output; the folder
+/// OUT gets race.html (one page, works offline), race.json, race.csv and the curves as SVG and PNG. What was
+/// measured is kept there too: a race that was stopped goes on where it was.
+#[derive(Debug, Clone, PartialEq, Args)]
+#[command(after_help = HELP)]
 #[non_exhaustive]
 pub struct RaceArgs {
-    /// Safetensors files, at least one.
+    /// Safetensors files.
+    #[arg(value_name = "FILE", required_unless_present = "list")]
     pub files: Vec<PathBuf>,
-    /// Globs over the ids of families. Default: empty, that is everybody.
+    /// Peers by id, such as best,x265,rtn-* [default: all].
+    #[arg(long, value_name = "GLOB,...", value_delimiter = ',')]
     pub peers: Vec<String>,
-    /// Globs over names of tensors. Default: empty, that is every float tensor with two dimensions and
-    /// 4,096 values.
+    /// Tensors by name (repeatable) [default: floats with two dimensions and 4096 values].
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
     pub tensors: Vec<String>,
-    /// Rates in bits a value. Default: empty, that is 1.5, 2, 2.5, 3 and 4, and a few around them that
-    /// only support the curves.
+    /// Rates in bits a value [default: 1.5,2,2.5,3,4, and a few around them that only support the curves].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = positive)]
     pub rates: Vec<f64>,
-    /// What the tensors are. Default: guessed from the names of files and tensors.
+    /// What the tensors are [default: guessed from the names of files and tensors].
+    #[arg(long, value_enum)]
     pub kind: Option<TensorKind>,
-    /// Cut each tensor to its first whole rows of at most so many values. Default: no limit.
+    /// Cut each tensor to its first whole rows of at most so many values.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub max_values: Option<usize>,
-    /// Timed runs of which the median counts. Default: 3.
+    /// Timed runs of which the median counts.
+    #[arg(long, value_name = "N", default_value = "3", value_parser = at_least_one())]
     pub repeats: usize,
-    /// Whether to measure speeds. Default: true.
+    /// No speeds: every peer runs once.
+    #[arg(long = "no-speed", action = ArgAction::SetFalse)]
     pub speed: bool,
-    /// What 'all threads' is; 0 (the default) means all cores.
+    /// What 'all threads' is; 0 uses all cores.
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
-    /// Two rates and the first 65,536 values of each tensor, timed once: a first look. Default: false.
-    pub quick: bool,
-    /// Forget what an earlier run left in the output folder. Default: false.
-    pub fresh: bool,
-    /// Keep what another build of the same version measured of peers that are not ours. Default: false.
-    pub keep_peers: bool,
-    /// Family that the others are held against. Default: `x265`.
+    /// Peer that the others are held against.
+    #[arg(long, value_name = "ID", default_value = "x265")]
     pub reference: String,
-    /// Folder for all output. Default: `race`.
+    /// Folder for the output.
+    #[arg(long, value_name = "DIR", default_value = "race")]
     pub out: PathBuf,
-    /// No progress bar. Default: false.
+    /// Two rates and the first 65536 values of each tensor: a first look, whose figures mean little.
+    #[arg(long)]
+    pub quick: bool,
+    /// Measure everything again, whatever OUT holds.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Keep what another build of this version measured of peers that are not ours.
+    #[arg(long, conflicts_with = "fresh")]
+    pub keep_peers: bool,
+    /// List the peers and whether they can run here.
+    #[arg(long)]
+    pub list: bool,
+    /// No progress bar.
+    #[arg(skip)]
     pub quiet: bool,
-    /// The command line as the user typed it, kept in the report. Default: this process's own.
+    /// The command line as the user typed it, kept in the report.
+    #[arg(skip = default_command())]
     pub command: String,
 }
 
+const HELP: &str = "\
+Examples:
+  tenfold-lab race weights.safetensors kv.safetensors --out race
+  tenfold-lab race model.safetensors --peers best,x265 --tensors '*.mlp.*' --max-values 1000000
+  tenfold-lab race --list
+
+JSON: `command`, `date`, `commit`, `version`, `machine`, `headline`, `notes`, `reference`, `losses`, `families`,
+`not_available`, `tensors`, `equal_error`, `gaps` and `rows`, a row a measurement (`failure` if there is none).";
+
+#[cfg(test)]
 impl RaceArgs {
     /// A race on these files, everything at its default.
-    pub fn new(files: Vec<PathBuf>) -> Self {
-        RaceArgs {
-            files,
-            peers: Vec::new(),
-            tensors: Vec::new(),
-            rates: Vec::new(),
-            kind: None,
-            max_values: None,
-            repeats: 3,
-            speed: true,
-            threads: 0,
-            quick: false,
-            fresh: false,
-            keep_peers: false,
-            reference: "x265".to_string(),
-            out: PathBuf::from("race"),
-            quiet: false,
-            command: default_command(),
-        }
+    pub(crate) fn new(files: Vec<PathBuf>) -> Self {
+        RaceArgs { files, ..crate::command::parse(&["FILE"]) }
     }
+}
 
+impl RaceArgs {
     /// The rates of tables, rising.
     pub(crate) fn table_rates(&self) -> Vec<f64> {
         let own: &[f64] = if self.quick { &QUICK_RATES } else { &RATES };

@@ -33,7 +33,7 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
     let tensor = synth::gaussian(Dtype::Bf16, &shape, 0.02, 2).context("bf16 is a float")?;
     let view = tensor.view()?;
     let all = std::thread::available_parallelism().map_or(1, usize::from);
-    let repeats = args.repeats.clamp(1, 3);
+    let repeats = args.repeats().min(3);
     let mut threads = vec![1, if args.threads == 0 { all } else { args.threads }];
     threads.dedup();
     let bar = progress::bar(repeats * (threads.len() + 1), args.quiet);

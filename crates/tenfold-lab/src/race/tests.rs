@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use ::tenfold::{Dtype, Effort, Goal, Tensor, TensorView};
 use safetensors::tensor::TensorView as FileView;
+use tenfold_cli::exit::Usage;
 
 use super::run::STATE_FILE;
 use super::*;
+use crate::load::Malformed;
 use crate::peers::{
     Abilities, Coder, Combined, Fidelity, Kind, Peer, PeerError, Quantiser, Rate, Rtn, Tenfold, Zstd,
 };
@@ -129,7 +131,7 @@ fn quiet(folder: &Path) -> RaceArgs {
     args.quiet = true;
     args.reference = "rtn".into();
     args.out = folder.join("out");
-    args.command = "tenfold race model".into();
+    args.command = "tenfold-lab race model".into();
     args
 }
 
@@ -252,15 +254,15 @@ fn what_cannot_start_says_why() {
     let fails = |args: &RaceArgs| race(args, &[rtn()], &mut Vec::new()).unwrap_err();
     let args = quiet(folder.path());
     let none = fails(&RaceArgs { files: Vec::new(), ..args.clone() });
-    assert!(matches!(none.downcast_ref(), Some(RaceError::Usage(_))), "{none}");
+    assert!(none.is::<Usage>(), "{none}");
     let none = fails(&RaceArgs { tensors: vec!["nothing".into()], ..args.clone() });
-    assert!(matches!(none.downcast_ref(), Some(RaceError::Usage(_))), "{none}");
+    assert!(none.is::<Usage>(), "{none}");
     let bad = fails(&RaceArgs { tensors: vec!["[".into()], ..args.clone() });
-    assert!(matches!(bad.downcast_ref(), Some(RaceError::Usage(_))), "{bad}");
+    assert!(bad.is::<Usage>(), "{bad}");
     let junk = folder.path().join("junk");
     fs::write(&junk, "no tensors").unwrap();
     let bad = fails(&RaceArgs { files: vec![junk], ..args.clone() });
-    assert!(matches!(bad.downcast_ref(), Some(RaceError::Data(_))), "{bad}");
+    assert!(bad.is::<Malformed>(), "{bad}");
     let gone = fails(&RaceArgs { files: vec![folder.path().join("gone")], ..args });
     assert!(gone.is::<std::io::Error>(), "{gone}");
 }

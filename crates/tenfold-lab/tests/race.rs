@@ -1,6 +1,7 @@
-//! `tenfold race` leaves a page that draws itself, goes on where it was stopped, and says what is wrong.
+//! `tenfold-lab race` leaves a page that draws itself, goes on where it was stopped, and says what is wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
+#[path = "../../tenfold-cli/tests/common/mod.rs"]
 mod common;
 
 use std::collections::HashSet;

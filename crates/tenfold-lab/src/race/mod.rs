@@ -1,16 +1,14 @@
-//! `tenfold race`: chosen peers on chosen tensors at chosen rates, real bytes and real decodes, and what
+//! `tenfold-lab race`: chosen peers on chosen tensors at chosen rates, real bytes and real decodes, and what
 //! came of it as a table, JSON, CSV, plots and one page.
 //!
 //! [`race`] is the recipe: `run` measures, `figures` draws conclusions, `show` writes them down.
 
 mod args;
-mod error;
 mod figures;
 mod run;
 mod show;
 
 pub use args::RaceArgs;
-pub use error::RaceError;
 pub use figures::{EqualCell, EqualRow, EqualTable, GapCell, GapRow, GapTable, Loss, Losses};
 pub use run::{Absent, Entrant, Measured, Row, Speed, TensorKind};
 pub use show::{Report, TensorInfo};

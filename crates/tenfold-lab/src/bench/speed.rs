@@ -75,7 +75,7 @@ fn one_dtype(
             runners.push(decode_runner(blob.clone(), tensor.data.len(), effort, threads, view.len()));
         }
     }
-    let rounds = args.repeats.max(1);
+    let rounds = args.repeats();
     let bar = progress::bar((rounds + 1) * runners.len(), args.quiet);
     for round in 0..=rounds {
         for r in &mut runners {

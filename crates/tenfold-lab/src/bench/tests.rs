@@ -11,7 +11,7 @@ fn quick(what: What) -> BenchArgs {
     args.quick = true;
     args.quiet = true;
     args.peers = false;
-    args.repeats = 1;
+    args.repeats = Some(1);
     args.efforts = vec![Effort::Balanced];
     args
 }
@@ -57,7 +57,7 @@ fn speed_says_when_a_peer_is_missing() {
 fn files_measure_tensors_and_the_whole() {
     let tensor = synth::gaussian(Dtype::F32, &[128, 128], 0.1, 9).unwrap();
     let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![128, 128], &tensor.data);
-    let path = std::env::temp_dir().join(format!("tenfold-eval-{}.safetensors", std::process::id()));
+    let path = std::env::temp_dir().join(format!("tenfold-lab-{}.safetensors", std::process::id()));
     safetensors::serialize_to_file([("layer.weight", view.unwrap())], None, &path).unwrap();
     let mut args = quick(What::Files);
     args.files = vec![path.clone()];
@@ -97,11 +97,11 @@ fn reports_are_saved_with_their_origin() {
     args.sizes = vec![64];
     args.bits = vec![4.0];
     args.json = Some(path.clone());
-    args.command = "tenfold bench gap --size 64".to_string();
+    args.command = "tenfold-lab bench gap --size 64".to_string();
     run_quietly(&args);
     let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(kept["command"], "tenfold bench gap --size 64");
+    assert_eq!(kept["command"], "tenfold-lab bench gap --size 64");
     for field in ["date", "commit", "machine", "rows", "checks"] {
         assert!(!kept[field].is_null(), "{field}");
     }

@@ -1,0 +1,213 @@
+//! What to measure, as the command line states it.
+
+use std::path::PathBuf;
+
+use clap::builder::{EnumValueParser, RangedU64ValueParser, TypedValueParser};
+use clap::{ArgAction, Args, ValueEnum};
+use tenfold::Effort;
+use tenfold_archive::SharedEngine;
+use tenfold_cli::exit::Usage;
+use tenfold_cli::{EffortArg, EngineArg, EngineArgs, engine, positive};
+
+/// The benches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// Bits above the Gaussian bound on a square N(0, 1) tensor, all bytes counted.
+    Gap,
+    /// Bits and error of real tensors, beside an ideal scalar quantiser and H.265 intra.
+    Files,
+    /// Whether bits, max-bytes and max-error are obeyed, over sizes, distributions and dtypes.
+    Rate,
+    /// Lossless ratio and speed on bf16 values of N(0, 0.02), beside zstd.
+    Lossless,
+    /// Encoding and decoding on one and two threads, beside zstd and x265 in the same run.
+    Speed,
+    /// Pages of a key-value cache under caps: that none is exceeded, and what a cap costs; files of keys and values add
+    /// real pages.
+    Pages,
+    /// Decoding and encoding on a CUDA device, beside plain copies and, with --nvcomp, nvCOMP in the same run.
+    Cuda,
+}
+
+impl What {
+    /// Name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            What::Gap => "gap",
+            What::Files => "files",
+            What::Rate => "rate",
+            What::Lossless => "lossless",
+            What::Speed => "speed",
+            What::Pages => "pages",
+            What::Cuda => "cuda",
+        }
+    }
+}
+
+/// Parts of the bench of a CUDA device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CudaPart {
+    /// Blobs to tensors, made up and real.
+    Decode,
+    /// Tensors to blobs.
+    Encode,
+    /// Pages of a cache behind a basis, both ways.
+    Pages,
+    /// Blobs that lie on the host.
+    Host,
+}
+
+/// Measure tenfold: rate and error, goals kept, speed, beside other coders.
+///
+/// Tables and verdicts go to standard output: `pass` or `MISS` for each figure that has a bar. A missed
+/// bar is no failure unless --check is given.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = HELP)]
+#[non_exhaustive]
+pub struct BenchArgs {
+    /// What to measure.
+    #[arg(value_enum)]
+    pub what: What,
+    /// Safetensors files (`files`: at least one; `pages`, `cuda`: real tensors besides made-up ones).
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Rates in bits a value, such as 2,2.5 [default: those that have a bar].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = positive)]
+    pub bits: Vec<f64>,
+    /// Efforts.
+    #[arg(
+        long = "effort",
+        value_name = "EFFORT,...",
+        value_delimiter = ',',
+        default_value = "fast,balanced,best",
+        value_parser = EnumValueParser::<EffortArg>::new().map(Effort::from)
+    )]
+    pub efforts: Vec<Effort>,
+    /// Sizes of made-up tensors: side of the square (gap, speed; default 4096), number of values (lossless: 64 Mi,
+    /// rate: 4 Mi; cuda: several, 512 Mi, 64 Mi, 16 Mi), or number of pages (pages: 100,000).
+    #[arg(long = "size", value_name = "N,...", value_delimiter = ',', value_parser = at_least_one())]
+    pub sizes: Vec<usize>,
+    /// Repetitions of which the median counts (lossless, speed, cuda) [default: 5, for cuda 25].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub repeats: Option<usize>,
+    /// What the user asks to encode and decode with (`gap`, `files`, `rate`).
+    #[command(flatten)]
+    pub asked: EngineArgs,
+    /// What encodes and decodes. Default: the CPU; [`BenchArgs::open_engine`] opens what was asked for.
+    #[arg(skip)]
+    pub engine: SharedEngine,
+    /// Measure only a part (cuda, repeatable) [default: all].
+    #[arg(long = "part", value_enum, value_name = "PART")]
+    pub parts: Vec<CudaPart>,
+    /// Measure the ANS of NVIDIA's nvCOMP 6 beside lossless coding (cuda): path of libnvcomp.so.6, such as in the wheel
+    /// nvidia-libnvcomp-cu13.
+    #[arg(long, value_name = "PATH")]
+    pub nvcomp: Option<PathBuf>,
+    /// Worker threads for what is not timed at a stated number of threads; 0 uses all cores.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Leave out the video codecs.
+    #[arg(long = "no-peers", action = ArgAction::SetFalse)]
+    pub peers: bool,
+    /// Smaller tensors and fewer cases: a first look, whose verdicts mean little.
+    #[arg(long)]
+    pub quick: bool,
+    /// Fail (exit code 3) if a bar is missed.
+    #[arg(long)]
+    pub check: bool,
+    /// Write a report with every figure, the machine, the commit and the command to a file.
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+    /// No progress bars.
+    #[arg(skip)]
+    pub quiet: bool,
+    /// The command line as the user typed it, kept in the report.
+    #[arg(skip = default_command())]
+    pub command: String,
+}
+
+const HELP: &str = "\
+Examples:
+  tenfold-lab bench gap --quick
+  tenfold-lab bench files model.safetensors --bits 2.5 --effort best
+  tenfold-lab bench speed --json speed.json --check
+  tenfold-lab bench cuda model.safetensors --bits 2.5 --json cuda.json
+  tenfold-lab bench cuda --nvcomp nvidia/libnvcomp/lib64/libnvcomp.so.6
+
+JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`; `device` of `cuda`), `notes`, `checks`
+(each with `what`, `value`, `bar`, `rule`, `pass`) and `rows`, whose fields depend on the bench.";
+
+impl BenchArgs {
+    /// Refuses arguments that a bench does not take, and opens the engine.
+    pub fn open_engine(&mut self) -> anyhow::Result<()> {
+        let what = self.what;
+        let refuse = |message: &str| Err(Usage(message.into()).into());
+        match (what, self.files.is_empty()) {
+            (What::Files, true) => return refuse("name at least one safetensors file"),
+            (What::Files | What::Pages | What::Cuda, false) | (_, true) => {}
+            (_, false) => return refuse("only `bench files`, `bench pages` and `bench cuda` take files"),
+        }
+        // Always on a device, whichever engine the others would take.
+        if what == What::Cuda {
+            return Ok(());
+        }
+        if self.sizes.len() > 1 {
+            return refuse("only `bench cuda` takes several sizes");
+        }
+        if self.nvcomp.is_some() {
+            return refuse("only `bench cuda` takes --nvcomp");
+        }
+        if !self.parts.is_empty() {
+            return refuse("only `bench cuda` takes --part");
+        }
+        if matches!(what, What::Speed | What::Lossless) && self.asked.engine == EngineArg::Cuda {
+            return refuse(&format!(
+                "`bench {}` times the CPU; `tenfold-lab bench cuda` times a device",
+                what.name()
+            ));
+        }
+        self.engine = engine::writer(&self.asked)?;
+        Ok(())
+    }
+
+    /// The first stated size, or a bench's own.
+    pub(super) fn size_or(&self, own: usize) -> usize {
+        self.sizes.first().copied().unwrap_or(own)
+    }
+
+    /// The stated rates, or a bench's own.
+    pub(super) fn bits_or(&self, own: &[f64]) -> Vec<f64> {
+        if self.bits.is_empty() { own.to_vec() } else { self.bits.clone() }
+    }
+
+    /// The stated number of repetitions, or the bench's own.
+    pub(super) fn repeats(&self) -> usize {
+        self.repeats.unwrap_or(if self.what == What::Cuda { 25 } else { 5 })
+    }
+
+    /// Whether to measure a part of `cuda`.
+    pub(super) fn has_part(&self, part: CudaPart) -> bool {
+        self.parts.is_empty() || self.parts.contains(&part)
+    }
+}
+
+#[cfg(test)]
+impl BenchArgs {
+    /// Arguments of a bench, everything at its default.
+    pub(crate) fn new(what: What) -> Self {
+        crate::command::parse(&[what.name()])
+    }
+}
+
+pub(crate) fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+/// The process's arguments, the program by its bare name: where it was installed is nobody's concern.
+pub(crate) fn default_command() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = program.rsplit(['/', '\\']).next().unwrap_or_default().to_string();
+    }
+    words.join(" ")
+}
