@@ -13,7 +13,7 @@ TESTED = $(VIDEO) --features tenfold-lab/emulator
 
 LAB = $(or $(CARGO_TARGET_DIR),target)/release/tenfold-lab
 
-.PHONY: help demo test setup lint unit python test-integrations test-serving bench race eval fuzz ptx
+.PHONY: help demo test setup lint unit python test-integrations test-serving bench race eval docs fuzz ptx
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ demo: ## Compress real tensors, look inside, measure the error, unpack
 	@scripts/demo.sh
 
 test: setup ## Installs what tests need; lints, all tests, and a short run of each fuzz target
-	@$(MAKE) --no-print-directory lint unit python
+	@$(MAKE) --no-print-directory lint docs unit python
 	scripts/ptx.py --check
 	fuzz/run $(SMOKE)
 
@@ -66,11 +66,15 @@ bench: ## Measure, print each figure beside its bar, keep the reports in results
 	$(LAB) bench speed --json results/speed.json
 
 race: ## Every coder on the tensors of the repository; tables, plots and a page in results/race/
-	cargo build --release --quiet --package tenfold-lab $(VIDEO)
-	$(LAB) race testdata/*.safetensors --out results/race
+	cargo build --release --quiet --package tenfold-cli $(VIDEO)
+	$(TENFOLD) race testdata/*.safetensors --out results/race
+	scripts/picture.py
 
 eval: ## What compression does to models: perplexity, embeddings, features; tables and plots in results/eval/
 	@scripts/eval.sh
+
+docs: ## Checks links, builds the documentation as a book (installs mdBook under the target folder)
+	@scripts/docs.py
 
 fuzz: ## Each fuzz target for TIME seconds (default 600)
 	fuzz/run $(TIME)

@@ -153,7 +153,7 @@ def build() -> list[str]:
     mdbook = install_mdbook()
     book = TARGET / "book"
     stage(book)
-    subprocess.run([mdbook, "build", book], check=True)
+    subprocess.run([mdbook, "build", book], check=True, env=os.environ | {"MDBOOK_LOG": "warn"})
     folder = book / "html"
     pages = [folder / path.relative_to(ROOT).with_suffix(".html") for path in find_chapters()]
     faults = check_book(folder, pages)
