@@ -68,8 +68,9 @@ def find_chapters() -> list[pathlib.Path]:
 
 def check() -> list[str]:
     """What is wrong with the documentation, a line each."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True)
-    pages = [ROOT / name for name in listed.stdout.split() if (ROOT / name).exists()]
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    pages = [ROOT / name for name in listed.split() if (ROOT / name).exists()]
     chapters = find_chapters()
     faults = []
     for page in pages:
@@ -94,16 +95,17 @@ def check() -> list[str]:
 
 
 def install_mdbook() -> pathlib.Path:
-    """The pinned mdBook, built once. Without optimisation: compiling it takes longer than the books it will ever make."""
+    """The pinned mdBook, built once, without optimisation: a book takes a second either way."""
     folder = TARGET / "mdbook"
-    program = folder / "bin" / "mdbook"
-    if not program.exists() or subprocess.run([program, "--version"], capture_output=True, text=True).stdout.split() != ["mdbook", f"v{MDBOOK}"]:
+    program, stamp = folder / "bin" / "mdbook", folder / "version"
+    if not program.exists() or not stamp.exists() or stamp.read_text() != MDBOOK:
         print(f"docs: installing mdBook {MDBOOK}", file=sys.stderr)
         command = ["cargo", "install", "mdbook", "--quiet", "--locked", "--force", "--debug", "--version", MDBOOK]
         command += ["--no-default-features", "--features", "search", "--root", folder, "--target-dir", folder / "build"]
         environment = os.environ | {"CARGO_PROFILE_DEV_DEBUG": "0"}
         subprocess.run(command, check=True, env=environment)
         shutil.rmtree(folder / "build")
+        stamp.write_text(MDBOOK)
     return program
 
 
