@@ -66,8 +66,8 @@ bench: ## Measure, print each figure beside its bar, keep the reports in results
 	$(LAB) bench speed --json results/speed.json
 
 race: ## Every coder on the tensors of the repository; tables, plots and a page in results/race/
-	cargo build --release --quiet --package tenfold-cli $(VIDEO)
-	$(TENFOLD) race testdata/*.safetensors --out results/race
+	cargo build --release --quiet --package tenfold-lab $(VIDEO)
+	$(LAB) race testdata/*.safetensors --out results/race
 	scripts/picture.py
 
 eval: ## What compression does to models: perplexity, embeddings, features; tables and plots in results/eval/
