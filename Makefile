@@ -80,7 +80,6 @@ fuzz: ## Each fuzz target for TIME seconds (default 600)
 	fuzz/run $(TIME)
 
 ptx: ## Compiles the CUDA kernels again (needs no CUDA, no GPU)
-	@cd crates/tenfold-cuda && for f in kernels/*.cu; do touch ptx/$$(basename $$f .cu).ptx; done
 	cargo run --quiet --package tenfold-cuda --example constants >crates/tenfold-cuda/format.new
 	mv crates/tenfold-cuda/format.new crates/tenfold-cuda/kernels/format.h
 	scripts/ptx.py

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use rayon::prelude::*;
-use tenfold::DecodeOptions;
+use tenfold::{DecodeOptions, threads};
 
 use crate::archive::Archive;
-use crate::compress::{batches, finish, with_threads};
+use crate::compress::{batches, finish};
 use crate::engine::ReadOptions;
 use crate::error::{Error, Result};
 use crate::model::Shard;
@@ -32,14 +32,15 @@ pub fn decompress(
     let staging = Staging::new(&target)?;
     // The pool is set once, here; the codec then uses it.
     let inner = options.inner();
-    with_threads(options.decode.threads, || {
+    threads::install(options.decode.threads, || {
         progress.start(archive.bytes());
         let mut bytes = 0u64;
         for number in 0..archive.model().shards.len() {
             bytes += restore_shard(&archive, number, &inner, &target, &staging, progress)?;
         }
         finish(archive.model(), &target, staging, bytes, Direction::Decompress).map(|_| ())
-    })?
+    })
+    .map_err(Error::Threads)?
 }
 
 fn restore_shard(

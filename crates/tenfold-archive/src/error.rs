@@ -46,8 +46,8 @@ pub enum Error {
         source: tenfold::Error,
     },
     /// The worker threads asked for could not be started.
-    #[error("could not start worker threads: {0}")]
-    Threads(String),
+    #[error(transparent)]
+    Threads(tenfold::Error),
     /// The caller asked for something that cannot work.
     #[error("{0}")]
     InvalidArgument(String),

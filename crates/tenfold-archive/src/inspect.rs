@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use rayon::prelude::*;
+use tenfold::threads;
 
 use crate::archive::Archive;
-use crate::compress::{batches, with_threads};
+use crate::compress::batches;
 use crate::engine::ReadOptions;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::report::{Report, TensorRow};
 
@@ -47,7 +48,7 @@ pub fn verify(path: &Path, options: impl Into<ReadOptions>, progress: &dyn Progr
     let tensors = archive.tensors();
     let indices: Vec<usize> = (0..tensors.len()).collect();
     let inner = options.inner();
-    with_threads(options.decode.threads, || -> Result<()> {
+    threads::install(options.decode.threads, || -> Result<()> {
         progress.start(archive.bytes());
         for batch in batches(&indices, |i| tensors[i].bytes) {
             progress.message(&tensors[batch.start].name);
@@ -58,7 +59,8 @@ pub fn verify(path: &Path, options: impl Into<ReadOptions>, progress: &dyn Progr
             })?;
         }
         Ok(())
-    })??;
+    })
+    .map_err(Error::Threads)??;
     Ok(Verified {
         tensors: tensors.len(),
         blobs: tensors.iter().filter(|tensor| tensor.compressed).count(),

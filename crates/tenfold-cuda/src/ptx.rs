@@ -1,39 +1,64 @@
-//! The kernels as the driver takes them: PTX, made by `make ptx` from `kernels/` and kept with the sources.
+//! The kernels as the driver takes them: PTX, made by `make ptx` from `kernels/` and kept as text with the sources. The build
+//! script packs it, because text of 12 MB takes a fifth of that deflated; a module is unpacked when a device loads it.
 
-/// PTX of each stage, by the stem of its source.
-pub(crate) const MODULES: &[(&str, &str)] = &[
-    ("assemble", include_str!("../ptx/assemble.ptx")),
-    ("basis", include_str!("../ptx/basis.ptx")),
-    ("blob", include_str!("../ptx/blob.ptx")),
-    ("chain", include_str!("../ptx/chain.ptx")),
-    ("levels_count", include_str!("../ptx/levels_count.ptx")),
-    ("levels_decode", include_str!("../ptx/levels_decode.ptx")),
-    ("levels_fixed", include_str!("../ptx/levels_fixed.ptx")),
-    ("levels_pack", include_str!("../ptx/levels_pack.ptx")),
-    ("levels_pass", include_str!("../ptx/levels_pass.ptx")),
-    ("levels_tables", include_str!("../ptx/levels_tables.ptx")),
-    ("levels_trellis", include_str!("../ptx/levels_trellis.ptx")),
-    ("levels_wide", include_str!("../ptx/levels_wide.ptx")),
-    ("levels_write", include_str!("../ptx/levels_write.ptx")),
-    ("lossless_count", include_str!("../ptx/lossless_count.ptx")),
-    ("lossless_decode", include_str!("../ptx/lossless_decode.ptx")),
-    ("lossless_encode", include_str!("../ptx/lossless_encode.ptx")),
-    ("lossless_halves", include_str!("../ptx/lossless_halves.ptx")),
-    ("lossless_write", include_str!("../ptx/lossless_write.ptx")),
-    ("rate_classes", include_str!("../ptx/rate_classes.ptx")),
-    ("rate_fit", include_str!("../ptx/rate_fit.ptx")),
-    ("rate_scan", include_str!("../ptx/rate_scan.ptx")),
-    ("rate_settle", include_str!("../ptx/rate_settle.ptx")),
-    ("rate_share", include_str!("../ptx/rate_share.ptx")),
-    ("rate_trial", include_str!("../ptx/rate_trial.ptx")),
-];
+use std::ffi::CString;
 
-/// The module that has a kernel: of those whose name the kernel's starts with, the one with the longest.
-pub(crate) fn module_of(kernel: &str) -> Option<&'static str> {
-    MODULES.iter().filter(|(stem, _)| kernel.starts_with(stem)).max_by_key(|m| m.0.len()).map(|m| m.1)
+use crate::error::{Error, Result};
+
+/// The PTX of a stage.
+pub(crate) struct Module {
+    /// Names of its kernels.
+    pub(crate) kernels: &'static [&'static str],
+    /// Length of the text with the zero byte behind it.
+    len: usize,
+    /// That text, deflated.
+    packed: &'static [u8],
 }
 
-/// Names of the kernels in a module.
-pub(crate) fn kernels(ptx: &'static str) -> impl Iterator<Item = &'static str> {
-    ptx.lines().filter_map(|l| l.strip_prefix(".visible .entry ")).filter_map(|l| l.split('(').next())
+static MODULES: &[Module] = include!(concat!(env!("OUT_DIR"), "/modules.rs"));
+
+/// The module that has a kernel.
+pub(crate) fn module_of(kernel: &str) -> Option<&'static Module> {
+    MODULES.iter().find(|module| module.kernels.contains(&kernel))
+}
+
+impl Module {
+    /// The text.
+    pub(crate) fn unpack(&self) -> Result<CString> {
+        let text = miniz_oxide::inflate::decompress_to_vec_with_limit(self.packed, self.len).ok();
+        text.and_then(|text| CString::from_vec_with_nul(text).ok()).ok_or_else(|| Error::Driver {
+            what: "loading kernels",
+            reason: "the packed PTX is damaged".into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_module_unpacks_to_its_file() {
+        let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/ptx"))
+            .unwrap()
+            .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+            .collect();
+        let mut unpacked: Vec<_> =
+            MODULES.iter().map(|m| m.unpack().unwrap().into_string().unwrap()).collect();
+        files.sort();
+        unpacked.sort();
+        assert!(files == unpacked, "{} files, {} modules", files.len(), unpacked.len());
+    }
+
+    #[test]
+    fn modules_are_found_by_their_kernels() {
+        let module = module_of("levels_pass_open").unwrap();
+        assert!(module.unpack().unwrap().to_str().unwrap().contains(".entry levels_pass_open("));
+        assert!(module_of("levels_pass_absent").is_none());
+        let mut names: Vec<_> = MODULES.iter().flat_map(|m| m.kernels).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all, "no kernel is in two modules");
+    }
 }

@@ -4,13 +4,12 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use tenfold::carry::Opened;
-use tenfold::{Codec, DecodeOptions, Tensor};
+use tenfold::{Codec, DecodeOptions, Tensor, threads};
 
 use crate::catalog;
 use crate::codec::{Decoder, Standard};
 use crate::error::{Error, Result};
 use crate::params::{Meaning, PictureParams};
-use crate::threads;
 
 /// Decodes a blob of pictures into a new tensor with the first decoder that runs here.
 pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
@@ -21,7 +20,7 @@ pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
 pub fn decode_with(blob: &[u8], options: &DecodeOptions, decoder: Option<&str>) -> Result<Tensor> {
     let job = Job::open(blob, options, decoder)?;
     let shape = job.opened.parcel.shape.clone();
-    let data = threads::within(options.threads, || job.elements(0..job.opened.parcel.values()))?;
+    let data = threads::install(options.threads, || job.elements(0..job.opened.parcel.values()))??;
     Ok(Tensor { dtype: job.opened.parcel.dtype, shape, data })
 }
 
@@ -45,7 +44,7 @@ pub(crate) fn rows_with(
     }
     // The columns of an empty tensor may be too many to multiply.
     let range = rows.start.saturating_mul(cols).min(values)..rows.end.saturating_mul(cols).min(values);
-    let data = threads::within(options.threads, || job.elements(range))?;
+    let data = threads::install(options.threads, || job.elements(range))??;
     Ok(Tensor { dtype: parcel.dtype, shape: vec![rows.len(), cols], data })
 }
 

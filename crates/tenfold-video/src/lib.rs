@@ -31,7 +31,6 @@ pub mod frames;
 mod options;
 mod params;
 mod samples;
-mod threads;
 
 pub use catalog::{decoders, encoders};
 pub use codec::{Chroma, Quality, Standard};

@@ -36,6 +36,7 @@ mod rate;
 mod simd;
 mod stop;
 mod subject;
+pub mod threads;
 mod view;
 mod workers;
 

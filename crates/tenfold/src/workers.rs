@@ -1,13 +1,13 @@
 //! Running over tiles on one thread or many. Results come back in order, so the bytes of a blob never
 //! depend on how many threads there were.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stop::Stop;
+use crate::threads::pool;
 
 /// Where work runs, and whether it goes on: each tile asks before it is begun.
 #[derive(Clone)]
@@ -25,9 +25,6 @@ enum Place {
     /// In a pool of our own.
     Own(Arc<rayon::ThreadPool>),
 }
-
-/// Pools by number of threads. They are kept: starting threads takes as long as decoding a small tensor.
-static POOLS: Mutex<BTreeMap<usize, Arc<rayon::ThreadPool>>> = Mutex::new(BTreeMap::new());
 
 impl Workers {
     /// 0 threads: the ambient pool. 1: the calling thread.
@@ -94,16 +91,4 @@ impl Workers {
         };
         results.into_iter().collect()
     }
-}
-
-/// The pool of so many threads.
-fn pool(threads: usize) -> Result<Arc<rayon::ThreadPool>> {
-    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(pool) = pools.get(&threads) {
-        return Ok(pool.clone());
-    }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = Arc::new(pool.map_err(|e| Error::Threads(e.to_string()))?);
-    pools.insert(threads, pool.clone());
-    Ok(pool)
 }

@@ -5,12 +5,11 @@ mod sums;
 use std::path::Path;
 
 use serde::Serialize;
-use tenfold::DecodeOptions;
+use tenfold::{DecodeOptions, threads};
 
 use crate::archive::Archive;
-use crate::compress::with_threads;
 use crate::engine::ReadOptions;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::Progress;
 
 use sums::Sums;
@@ -70,7 +69,8 @@ pub fn compare(
     let open = |path| Ok::<_, crate::Error>(Archive::open(path)?.with_engine(options.engine.clone()));
     let (first, second) = (open(a)?, open(b)?);
     let inner = options.inner();
-    with_threads(options.decode.threads, || compare_archives(&first, &second, &inner, progress))?
+    threads::install(options.decode.threads, || compare_archives(&first, &second, &inner, progress))
+        .map_err(Error::Threads)?
 }
 
 fn compare_archives(

@@ -1,9 +1,10 @@
 //! From a model to a compressed model, tensor by tensor.
 
 mod encode;
-mod threads;
 
 use std::path::{Path, PathBuf};
+
+use tenfold::threads;
 
 use crate::error::{Error, Result};
 use crate::model::{Layout, Model};
@@ -15,7 +16,6 @@ use crate::source::Source;
 use crate::tags;
 
 pub(crate) use encode::{batches, encode_tensor};
-pub(crate) use threads::with_threads;
 
 /// How often the whole model may be encoded again to meet a budget with one step for all.
 const CORRECTIONS: usize = 2;
@@ -59,13 +59,14 @@ fn compress_model(
     let mut actions = plan::plan(model, options)?;
     let staging = Staging::new(&target)?;
 
-    with_threads(options.threads, || {
+    threads::install(options.threads, || {
         let rows = encode_model(model, &mut actions, options, &target, &staging, progress)?;
         let stored = rows.iter().map(|row| row.stored_bytes).sum();
         let mut report = Report::new(rows);
         report.left_out = finish(model, &target, staging, stored, Direction::Compress)?;
         Ok(report)
-    })?
+    })
+    .map_err(Error::Threads)?
 }
 
 /// Encodes everything, more than once if one step for all has to be corrected.

@@ -144,16 +144,15 @@ impl Cuda {
         if let Some(&f) = known.found.get(kernel) {
             return Ok(f);
         }
-        let image = ptx::module_of(kernel).ok_or_else(|| Error::Driver {
+        let packed = ptx::module_of(kernel).ok_or_else(|| Error::Driver {
             what: "loading a kernel",
             reason: format!("there is no {kernel}"),
         })?;
-        let text = CString::new(image)
-            .map_err(|_| Error::Driver { what: "loading kernels", reason: "PTX with a zero byte".into() })?;
+        let text = packed.unpack()?;
         // SAFETY: a string of PTX that ends with a zero byte.
         let module = check("loading kernels", unsafe { result::module::load_data(text.as_ptr().cast()) })?;
         known.modules.push(module);
-        for name in ptx::kernels(image) {
+        for &name in packed.kernels {
             let c_name = CString::new(name).map_err(|_| Error::Driver {
                 what: "loading kernels",
                 reason: "a name with a zero byte".into(),

@@ -33,11 +33,7 @@ pub struct Fitted {
 /// Finds bases for captured tensors.
 pub fn fit(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) -> Result<Fitted> {
     options.check()?;
-    if options.threads == 0 {
-        return fit_here(paths, options, progress);
-    }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
-    pool.map_err(|e| tenfold::Error::Threads(e.to_string()))?.install(|| fit_here(paths, options, progress))
+    tenfold::threads::install(options.threads, || fit_here(paths, options, progress))?
 }
 
 fn fit_here(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) -> Result<Fitted> {

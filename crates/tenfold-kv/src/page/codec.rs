@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use tenfold::prepare::{Basis, Positions, Rope};
-use tenfold::{DecodeOptions, Effort, Goal, Stop, TensorView};
+use tenfold::{DecodeOptions, Effort, Goal, Stop, TensorView, threads};
 
 use super::encode;
 use super::read::PageReader;
@@ -197,7 +197,7 @@ impl PageCodec {
             stop.check()?;
             self.encode(page, goal)
         };
-        spread(threads, || pages.par_iter().map(encode).collect())
+        Ok(threads::install(threads, || pages.par_iter().map(encode).collect())?)
     }
 
     /// Reads a page up to its header; layers are decoded when they are asked for.
@@ -218,7 +218,7 @@ impl PageCodec {
             let reader = self.reader(page.as_ref())?;
             (0..reader.layers()).map(|l| reader.layer(l)).collect()
         };
-        spread(self.threads, || pages.par_iter().map(decode).collect())
+        Ok(threads::install(self.threads, || pages.par_iter().map(decode).collect())?)
     }
 
     /// Threads that pages of a batch are spread over; 0 means all cores.
@@ -233,12 +233,4 @@ impl PageCodec {
     pub(super) fn set_hint(&self, step: f64) {
         self.hint.store(step.to_bits(), Ordering::Relaxed);
     }
-}
-
-fn spread<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> Result<T> {
-    if threads == 0 {
-        return Ok(work());
-    }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    Ok(pool.map_err(|e| tenfold::Error::Threads(e.to_string()))?.install(work))
 }

@@ -8,7 +8,7 @@ mod target;
 
 use tenfold::carry::Parcel;
 use tenfold::prepare::Transform;
-use tenfold::{EncodeOptions, TensorView};
+use tenfold::{EncodeOptions, TensorView, threads};
 
 use self::job::{Found, Job, Tiles};
 use self::plan::Plan;
@@ -19,7 +19,6 @@ use crate::error::Result;
 use crate::options::VideoOptions;
 use crate::params::{Meaning, PictureParams};
 use crate::samples::Mapping;
-use crate::threads;
 
 /// Encodes a tensor as pictures into a new blob.
 ///
@@ -63,10 +62,10 @@ pub fn encode_told(view: &TensorView<'_>, options: &EncodeOptions, video: &Video
         );
     }
     let plan = Plan::new(view, video)?;
-    threads::within(options.threads, || {
+    threads::install(options.threads, || {
         let subject = Subject::new(view, video)?;
         encode_planned(&plan, &subject, options, video)
-    })
+    })?
 }
 
 fn encode_planned(
