@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
+use crate::engine::Stop;
 use crate::error::{Error, Result};
-use crate::stop::Stop;
 
 /// Where work runs, and whether it goes on: each tile asks before it is begun.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ mod search;
 mod subject;
 mod target;
 
-use tenfold::carry::Parcel;
+use tenfold::format::carry::Parcel;
 use tenfold::prepare::Transform;
 use tenfold::{EncodeOptions, TensorView};
 
@@ -127,9 +127,9 @@ fn write(job: &Job<'_>, mapping: &Mapping, tiles: Tiles) -> Result<Vec<u8>> {
     };
     let parcel = Parcel {
         codec: match job.plan.encoder.standard() {
-            Standard::H264 => tenfold::Codec::H264,
-            Standard::H265 => tenfold::Codec::H265,
-            Standard::Av1 => tenfold::Codec::Av1,
+            Standard::H264 => tenfold::format::Codec::H264,
+            Standard::H265 => tenfold::format::Codec::H265,
+            Standard::Av1 => tenfold::format::Codec::Av1,
         },
         dtype: subject.view.dtype(),
         shape: subject.view.shape().to_vec(),
