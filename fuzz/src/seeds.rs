@@ -55,8 +55,9 @@ fn blobs() -> Vec<Vec<u8>> {
                 let options = EncodeOptions::new(goal).with_effort(effort).with_threads(1);
                 // Some goals do not go with some tensors.
                 out.extend(tenfold::encode(&view, &options).ok());
-                let weights =
-                    |axis, n: usize| Transform::Weights(Weights::new(axis, (0..n).map(|j| j as i8).collect()));
+                let weights = |axis, n: usize| {
+                    Transform::Weights(Weights::new(axis, (0..n).map(|j| j as i8).collect()))
+                };
                 let layers = options.clone().with_residual(Goal::RoundToNearest { bits: 8 });
                 out.extend(tenfold::encode(&view, &layers).ok());
                 let transforms = vec![weights(Axis::Columns, view.cols()), weights(Axis::Rows, view.rows())];

@@ -1,6 +1,7 @@
 //! Any bytes as a blob of pictures, all the way into the codec libraries: an error or a tensor within the limits.
 
-use tenfold::{DecodeOptions, Engine, ErrorKind, Limits};
+use tenfold::DecodeOptions;
+use tenfold::engine::{Engine, ErrorKind, Limits};
 
 /// Bytes that a decoded tensor may take.
 const BYTES: u64 = 1 << 20;

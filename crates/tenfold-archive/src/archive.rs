@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
 
-use tenfold::{BlobInfo, DecodeOptions, Dtype, Tensor, TensorView};
+use tenfold::format::BlobInfo;
+use tenfold::{DecodeOptions, Dtype, Tensor, TensorView};
 
 use crate::engine::SharedEngine;
 use crate::error::{Error, Result};

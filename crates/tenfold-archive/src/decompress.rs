@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use rayon::prelude::*;
-use tenfold::{DecodeOptions, threads};
+use tenfold::DecodeOptions;
+use tenfold::engine::threads;
 
 use crate::archive::Archive;
 use crate::compress::{batches, finish};

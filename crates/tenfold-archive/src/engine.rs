@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tenfold::{Cpu, DecodeOptions, Engine};
+use tenfold::DecodeOptions;
+use tenfold::engine::{Cpu, Engine};
 
 /// A shared engine. Default: [`Cpu`].
 #[derive(Clone)]

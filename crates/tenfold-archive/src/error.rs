@@ -55,13 +55,13 @@ pub enum Error {
 
 impl Error {
     /// Who must act.
-    pub fn kind(&self) -> tenfold::ErrorKind {
+    pub fn kind(&self) -> tenfold::engine::ErrorKind {
         match self {
-            Error::Io { .. } | Error::Threads(_) => tenfold::ErrorKind::Environment,
-            Error::Malformed { .. } => tenfold::ErrorKind::Data,
-            Error::Unsupported { .. } => tenfold::ErrorKind::Unsupported,
+            Error::Io { .. } | Error::Threads(_) => tenfold::engine::ErrorKind::Environment,
+            Error::Malformed { .. } => tenfold::engine::ErrorKind::Data,
+            Error::Unsupported { .. } => tenfold::engine::ErrorKind::Unsupported,
             Error::Codec { source, .. } => source.kind(),
-            Error::InvalidArgument(_) => tenfold::ErrorKind::Caller,
+            Error::InvalidArgument(_) => tenfold::engine::ErrorKind::Caller,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rayon::prelude::*;
-use tenfold::threads;
+use tenfold::engine::threads;
 
 use crate::archive::Archive;
 use crate::compress::batches;

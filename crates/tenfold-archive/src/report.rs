@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tenfold::BlobInfo;
+use tenfold::format::BlobInfo;
 
 /// One tensor.
 #[derive(Debug, Clone, PartialEq, Serialize)]

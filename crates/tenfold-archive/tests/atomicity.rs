@@ -7,7 +7,8 @@ use std::path::Path;
 
 use common::*;
 use tempfile::tempdir;
-use tenfold::{DecodeOptions, ErrorKind, Goal, Stop};
+use tenfold::engine::{ErrorKind, Stop};
+use tenfold::{DecodeOptions, Goal};
 use tenfold_archive::{Alloc, CompressOptions, Error, Silent, compress, decompress};
 
 fn options() -> CompressOptions {

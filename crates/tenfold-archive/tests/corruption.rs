@@ -7,7 +7,8 @@ use std::path::Path;
 
 use common::*;
 use tempfile::{TempDir, tempdir};
-use tenfold::{DecodeOptions, ErrorKind, Goal};
+use tenfold::engine::ErrorKind;
+use tenfold::{DecodeOptions, Goal};
 use tenfold_archive::{Archive, CompressOptions, Error, Silent, compress, decompress, inspect, verify};
 
 fn refused(header: &str, data: &[u8]) -> String {

@@ -6,7 +6,8 @@ mod common;
 use common::*;
 use safetensors::tensor::Dtype;
 use tempfile::tempdir;
-use tenfold::{DecodeOptions, ErrorKind, Goal};
+use tenfold::engine::ErrorKind;
+use tenfold::{DecodeOptions, Goal};
 use tenfold_archive::{Alloc, Archive, CompressOptions, Importance, Silent, compress};
 
 /// A vector of f32.

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use tenfold::{Dtype, ErrorKind};
+use tenfold::Dtype;
+use tenfold::engine::ErrorKind;
 use tenfold_archive::Source;
 use tenfold_archive::npy::NpySource;
 

@@ -93,7 +93,7 @@ fn tensors_in_memory_become_a_file_and_may_replace_one() {
     assert_eq!((report.compressed.tensors, report.total.tensors), (1, 2));
     assert_eq!(
         compress_source(source(), &path, &options, &Silent).unwrap_err().kind(),
-        tenfold::ErrorKind::Caller,
+        tenfold::engine::ErrorKind::Caller,
         "the file exists"
     );
     compress_source(source(), &path, &options.with_overwrite(true), &Silent).unwrap();
@@ -256,7 +256,7 @@ fn types_that_the_codec_does_not_have_pass_through() {
     let archive = Archive::open(&b).unwrap();
     assert_eq!(
         archive.read(0, &DecodeOptions::default()).unwrap_err().kind(),
-        tenfold::ErrorKind::Unsupported
+        tenfold::engine::ErrorKind::Unsupported
     );
 }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use common::*;
 use safetensors::tensor::Dtype;
 use tempfile::tempdir;
-use tenfold::{ErrorKind, Goal};
+use tenfold::Goal;
+use tenfold::engine::ErrorKind;
 use tenfold_archive::{Alloc, CompressOptions, Error, Recipe, Report, Silent, compress};
 
 fn squeeze(model: &[Made], options: &CompressOptions) -> Result<Report, Error> {

@@ -1,6 +1,6 @@
 //! Exit codes and error texts. Codes follow the kinds of error, that is, who must act.
 
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 
 /// Done.
 pub const SUCCESS: u8 = 0;

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use tenfold::format::VERSION;
 use tenfold::prepare::{Axis, EIGHTHS};
-use tenfold::{Dtype, FORMAT_VERSION, format};
+use tenfold::{Dtype, format};
 
 use crate::status;
 
@@ -83,7 +84,7 @@ pub fn header() -> String {
         let _ = writeln!(out, "#define {name} {v}");
     };
     put("MAGIC", u32::from_le_bytes(format::MAGIC) as i64);
-    put("FORMAT_VERSION", FORMAT_VERSION as i64);
+    put("FORMAT_VERSION", VERSION as i64);
     put("FIXED", format::FIXED as i64);
     put("CODEC_PLANES", format::CODEC_PLANES as i64);
     put("CODEC_LEVELS", format::CODEC_LEVELS as i64);

@@ -3,7 +3,9 @@
 //! A call queues a few kernels on the caller's stream and returns: headers are read and checked on the device,
 //! then tiles are decoded, a warp each. What came of it lies in a [`Status`] a blob, on the device too.
 
-use tenfold::{BlobInfo, Codec, Dtype, Limits};
+use tenfold::Dtype;
+use tenfold::engine::Limits;
+use tenfold::format::{BlobInfo, Codec};
 
 use crate::constants::{ITEM_BYTES, ITEMS_PER_LAUNCH, PLACED_PER_LAUNCH, WORK_BYTES};
 use crate::device::{Device, DeviceSlice};
@@ -235,8 +237,8 @@ impl PlaceArgs {
 }
 
 /// The host's look at the header of a blob that a device is to decode.
-pub(crate) fn inspect(blob: &[u8], limits: &Limits) -> tenfold::Result<BlobInfo> {
-    let info = tenfold::inspect_native(blob, limits)?;
+pub(crate) fn inspect(blob: &[u8], limits: &Limits) -> tenfold::engine::Result<BlobInfo> {
+    let info = tenfold::format::BlobInfo::read_native(blob, limits)?;
     if info.codec == Codec::Layers { Err(layered()) } else { Ok(info) }
 }
 

@@ -1,10 +1,12 @@
-//! The owned form: host tensors and host blobs, one call, behind [`tenfold::Engine`].
+//! The owned form: host tensors and host blobs, one call, behind [`tenfold::engine::Engine`].
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
+use tenfold::engine::{Engine, Outcome};
+use tenfold::format::BlobInfo;
 use tenfold::prepare::{Axis, Kept, Transform};
-use tenfold::{BlobInfo, DecodeOptions, EncodeOptions, Engine, Goal, Outcome, Tensor, TensorView, format};
+use tenfold::{DecodeOptions, EncodeOptions, Goal, Tensor, TensorView, format};
 
 use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, inspect};
 use crate::device::{Device, DeviceSlice};
@@ -182,7 +184,7 @@ impl CudaEngine {
         let chain = DeviceChain::new(&self.device, view.dtype(), view.shape(), transforms)?;
         let mut memory = self.memory();
         let tensor = room(&self.device, &mut memory.tensor, data.len())?;
-        let most = tenfold::max_encoded_len(view.dtype(), view.shape())?;
+        let most = tenfold::format::max_encoded_len(view.dtype(), view.shape())?;
         let out = room(&self.device, &mut memory.blob, most)?;
         // What a basis leaves out matters to goals that are errors.
         let measured = matches!(options.goal, Goal::Mse(_) | Goal::Nmse(_));
@@ -241,7 +243,7 @@ impl CudaEngine {
         let stream = self.stream.stream;
         let driver = &self.device.driver;
         let data = view.data();
-        let most = tenfold::max_encoded_len(view.dtype(), view.shape())?;
+        let most = tenfold::format::max_encoded_len(view.dtype(), view.shape())?;
         let mut memory = self.memory();
         let tensor = room(&self.device, &mut memory.tensor, data.len())?;
         let out = room(&self.device, &mut memory.blob, most)?;
@@ -290,7 +292,7 @@ impl Engine for CudaEngine {
         format!("cuda ({})", self.device.properties().name)
     }
 
-    fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> tenfold::Result<Vec<u8>> {
+    fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> tenfold::engine::Result<Vec<u8>> {
         options.validate()?;
         let mut options = options.clone();
         options.goal = format::plain_goal(view, options.goal)?;
@@ -300,7 +302,7 @@ impl Engine for CudaEngine {
         let mut exactly = options.clone();
         exactly.goal = Goal::Lossless;
         exactly.transforms.clear();
-        tenfold::meet_goal(
+        tenfold::engine::meet_goal(
             view.dtype(),
             view.len(),
             options,
@@ -312,7 +314,7 @@ impl Engine for CudaEngine {
         )
     }
 
-    fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::Result<Tensor> {
+    fn decode(&self, blob: &[u8], options: &DecodeOptions) -> tenfold::engine::Result<Tensor> {
         let info = inspect(blob, &options.limits)?;
         let data = match on_the_way(&info.transforms) {
             true => self.whole(blob, &info, options)?,
@@ -326,7 +328,7 @@ impl Engine for CudaEngine {
         blob: &[u8],
         rows: Range<usize>,
         options: &DecodeOptions,
-    ) -> tenfold::Result<Tensor> {
+    ) -> tenfold::engine::Result<Tensor> {
         let info = inspect(blob, &options.limits)?;
         let cols = info.shape.last().copied().unwrap_or(1);
         let all = info.rows();

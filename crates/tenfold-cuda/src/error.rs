@@ -1,6 +1,6 @@
 //! What can go wrong between a caller and a device.
 
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

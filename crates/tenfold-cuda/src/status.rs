@@ -1,6 +1,8 @@
 //! What a kernel says of its work: a code on the device, an error on the host.
 
-use tenfold::{Codec, Error, ErrorKind, FORMAT_VERSION, Limits};
+use tenfold::Error;
+use tenfold::engine::{ErrorKind, Limits};
+use tenfold::format::{Codec, VERSION};
 
 /// What a device leaves behind for each blob; readable once the stream has passed the call.
 ///
@@ -159,7 +161,7 @@ impl Status {
     }
 
     /// The error that this stands for, with what only the caller knows filled in.
-    pub(crate) fn check_for(&self, blob: usize, limits: &Limits) -> tenfold::Result<()> {
+    pub(crate) fn check_for(&self, blob: usize, limits: &Limits) -> tenfold::engine::Result<()> {
         self.check().map_err(|e| match e {
             Error::Truncated { need, .. } => Error::Truncated { need, have: blob as u64 },
             Error::LimitExceeded { what, asked, limit: 0 } => {
@@ -170,7 +172,7 @@ impl Status {
     }
 
     /// The error that this stands for.
-    pub fn check(&self) -> tenfold::Result<()> {
+    pub fn check(&self) -> tenfold::engine::Result<()> {
         let Some(&(code, _, reason)) = CODES.iter().find(|c| c.0 as u32 == self.code) else {
             return Err(Error::Corrupt("the device's answer"));
         };
@@ -179,7 +181,7 @@ impl Status {
         Err(match code {
             Code::Ok => return Ok(()),
             Code::NotABlob => Error::NotABlob,
-            Code::Version => Error::UnsupportedVersion { found: detail as u8, supported: FORMAT_VERSION },
+            Code::Version => Error::UnsupportedVersion { found: detail as u8, supported: VERSION },
             Code::Dtype => unsupported("dtype"),
             Code::Codec if detail == u32::from(tenfold::format::CODEC_LAYERS) => layered(),
             Code::Codec => unsupported("codec"),

@@ -1,6 +1,6 @@
 //! Errors, grouped by who must act.
 
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 use thiserror::Error;
 
 use crate::basis::Kind;

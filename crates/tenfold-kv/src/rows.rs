@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tenfold::engine::{Cpu, Engine, Stop};
 use tenfold::prepare::{Basis, Rotation, Transform};
-use tenfold::{DecodeOptions, Effort, EncodeOptions, Goal, Stop, Tensor, TensorView};
+use tenfold::{DecodeOptions, Effort, EncodeOptions, Goal, Tensor, TensorView};
 
 use crate::basis::{BasisFile, Kind};
 use crate::error::Result;
@@ -81,7 +82,7 @@ impl RowCodec {
 
     /// Decodes into memory of the tensor's size.
     pub fn decode_into(&self, blob: &[u8], out: &mut [u8]) -> Result<()> {
-        Ok(tenfold::decode_into(blob, &self.decode_options(), out)?)
+        Ok(Cpu.decode_into(blob, &self.decode_options(), out)?)
     }
 
     fn decode_options(&self) -> DecodeOptions {

@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 
 use common::{ROPE, kv, rows, write};
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 use tenfold_archive::Silent;
 use tenfold_kv::Error;
 use tenfold_kv::basis::{

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{hadamard, rows};
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 use tenfold_kv::Error;
 use tenfold_kv::basis::{Components, Metric, Moments, leave_one_out};
 

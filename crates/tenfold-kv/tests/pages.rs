@@ -6,8 +6,9 @@ use std::sync::Arc;
 use half::bf16;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tenfold::engine::ErrorKind;
 use tenfold::prepare::{Basis, Positions, Rope};
-use tenfold::{Effort, Error as CodecError, ErrorKind, Goal, TensorView};
+use tenfold::{Effort, Error as CodecError, Goal, TensorView};
 use tenfold_kv::Error;
 use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
 

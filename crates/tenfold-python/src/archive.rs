@@ -90,7 +90,7 @@ impl Archive {
 #[pyclass(frozen, module = "tenfold")]
 pub struct TensorInfo {
     tensor: tenfold_archive::ArchiveTensor,
-    blob: Option<tenfold::BlobInfo>,
+    blob: Option<tenfold::format::BlobInfo>,
 }
 
 #[pymethods]

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tenfold::Stop;
+use tenfold::engine::Stop;
 
 use crate::errors::MachineError;
 

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use crate::codec::{EncodeOptions, decode_options};
 use crate::errors;
 use crate::tensors::{Blob, Input, Output};
+use tenfold::engine::{Cpu, Engine};
 
 /// Seconds that `tenfold::encode` takes.
 #[pyfunction]
@@ -31,13 +32,13 @@ pub fn time_decode(
     match &mut out {
         Some(out) => {
             let out = out.data();
-            timed(py, || tenfold::decode_into(blob, &options, out))
+            timed(py, || Cpu.decode_into(blob, &options, out))
         }
         None => timed(py, || tenfold::decode(blob, &options)),
     }
 }
 
-fn timed<T: Send>(py: Python<'_>, work: impl FnOnce() -> tenfold::Result<T> + Send) -> PyResult<f64> {
+fn timed<T: Send>(py: Python<'_>, work: impl FnOnce() -> tenfold::engine::Result<T> + Send) -> PyResult<f64> {
     py.detach(|| {
         let start = Instant::now();
         let result = work();

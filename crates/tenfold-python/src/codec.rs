@@ -2,8 +2,9 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use tenfold::engine::{Cpu, Engine, Limits, Stop};
 use tenfold::prepare::{Preparation, Transform, Weights};
-use tenfold::{DecodeOptions, Dtype, Effort, Goal, Limits, Stop, TensorView, format};
+use tenfold::{DecodeOptions, Dtype, Effort, Goal, TensorView, format};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
 use crate::errors::{self, ArgumentError, DtypeError};
@@ -76,7 +77,11 @@ impl EncodeOptions {
 
 impl EncodeOptions {
     /// The options for one tensor, whose work `stop` may end.
-    fn for_view(&self, view: &TensorView<'_>, stop: &Stop) -> tenfold::Result<tenfold::EncodeOptions> {
+    fn for_view(
+        &self,
+        view: &TensorView<'_>,
+        stop: &Stop,
+    ) -> tenfold::engine::Result<tenfold::EncodeOptions> {
         let options = self.0.clone();
         let threads = usable(options.threads);
         let options = options.with_threads(threads).with_stop(stop.clone());
@@ -149,7 +154,7 @@ pub fn encode<'py>(
     let input = Input::of(tensor, dtype)?;
     let parts = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
         let view = input.view()?;
-        tenfold::encode_parts(&view, &options.for_view(&view, stop)?)
+        Cpu.encode_parts(&view, &options.for_view(&view, stop)?)
     })?;
     bytes_of(py, parts.map_err(errors::codec)?)
 }
@@ -175,7 +180,7 @@ pub fn encode_into(
     }
     let written = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
         let view = input.view()?;
-        tenfold::encode_into(&view, &options.for_view(&view, stop)?, out)
+        Cpu.encode_into(&view, &options.for_view(&view, stop)?, out)
     })?;
     written.map_err(errors::codec)
 }
@@ -204,8 +209,8 @@ pub fn decode_into(
     let result = attend::run(py, to.len() >= LONG_DECODE, |stop| {
         let options = options.with_stop(stop.clone());
         match rows {
-            Some((start, end)) => tenfold::decode_rows_into(from, start..end, &options, to),
-            None => tenfold::decode_into(from, &options, to),
+            Some((start, end)) => Cpu.decode_rows_into(from, start..end, &options, to),
+            None => Cpu.decode_into(from, &options, to),
         }
     })?;
     result.map_err(errors::codec)
@@ -229,8 +234,7 @@ pub fn verify(
     let blob = Blob::of(blob)?;
     let options = decode_options(threads, max_bytes);
     let data = blob.data();
-    attend::run(py, true, |stop| tenfold::verify(data, &options.with_stop(stop.clone())))?
-        .map_err(errors::codec)
+    attend::run(py, true, |stop| Cpu.verify(data, &options.with_stop(stop.clone())))?.map_err(errors::codec)
 }
 
 /// Reads a blob's header.
@@ -245,8 +249,8 @@ pub fn inspect(blob: &Bound<'_, PyAny>) -> PyResult<BlobInfo> {
 pub fn max_encoded_len(dtype: &str, shape: Vec<usize>, layers: usize) -> PyResult<usize> {
     let dtype = known_dtype(dtype)?;
     match layers {
-        1 => tenfold::max_encoded_len(dtype, &shape),
-        _ => tenfold::max_layered_len(dtype, &shape, layers),
+        1 => tenfold::format::max_encoded_len(dtype, &shape),
+        _ => tenfold::format::max_layered_len(dtype, &shape, layers),
     }
     .map_err(errors::codec)
 }
@@ -267,7 +271,7 @@ pub fn layers_header<'py>(
 
 /// What a blob says of itself, read from its header alone.
 #[pyclass(frozen, module = "tenfold")]
-pub struct BlobInfo(pub tenfold::BlobInfo);
+pub struct BlobInfo(pub tenfold::format::BlobInfo);
 
 #[pymethods]
 impl BlobInfo {

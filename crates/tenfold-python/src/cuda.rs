@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use tenfold::{Codec, Coded, Dtype, Goal, Limits, Outcome};
+use tenfold::engine::{Coded, Limits, Outcome};
+use tenfold::format::Codec;
+use tenfold::{Dtype, Goal};
 use tenfold_cuda::{
     DecodeRequest, DecodeSettings, Device, DeviceChain, DeviceSlice, EncodeRequest, Status, Stream,
     decode_workspace_len, encode_prepared, encode_prepared_workspace_len,
@@ -344,7 +346,7 @@ pub fn meet_goal(
         *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         tenfold::Error::InvalidArgument(text)
     };
-    let call = |function: &Bound<'_, PyAny>| -> tenfold::Result<(Option<Py<PyAny>>, usize)> {
+    let call = |function: &Bound<'_, PyAny>| -> tenfold::engine::Result<(Option<Py<PyAny>>, usize)> {
         function.call0().and_then(|r| r.extract()).map_err(&keep)
     };
     let exactly = || match call(exact)? {
@@ -355,7 +357,7 @@ pub fn meet_goal(
         (Some(blob), len) => Ok(Outcome::Blob(Held(blob, len))),
         (None, need) => Ok(Outcome::Failed((need > 0).then_some(need))),
     };
-    let met = tenfold::meet_goal(known_dtype(dtype)?, values, &options.0, exactly, lossily);
+    let met = tenfold::engine::meet_goal(known_dtype(dtype)?, values, &options.0, exactly, lossily);
     let raised = raised.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (met, raised) {
         (Ok(held), _) => Ok(held.0.clone_ref(py)),

@@ -3,7 +3,7 @@
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 
 mod classes {
     // The macro makes types without documentation.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use tenfold::engine::Stop;
 use tenfold::prepare::{Pairing, Positions, Rope, Scaling};
-use tenfold::{Goal, Stop, TensorView};
+use tenfold::{Goal, TensorView};
 use tenfold_archive::Silent;
 use tenfold_kv::RowCodec;
 use tenfold_kv::basis::{BasisFile, FitOptions, Grouping, Keys, Kind, fit};
@@ -302,7 +303,7 @@ impl Rows {
         Ok(Rows(input, shape))
     }
 
-    fn view(&self) -> tenfold::Result<TensorView<'_>> {
+    fn view(&self) -> tenfold::engine::Result<TensorView<'_>> {
         TensorView::new(self.0.dtype, &self.1, self.0.data())
     }
 }

@@ -15,7 +15,8 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tenfold::{Dtype, Parts, TensorView};
+use tenfold::engine::Parts;
+use tenfold::{Dtype, TensorView};
 
 use crate::dlpack;
 use crate::errors::{self, ArgumentError, DtypeError};
@@ -96,7 +97,7 @@ impl Input {
     }
 
     /// The tensor as the codec sees it.
-    pub fn view(&self) -> tenfold::Result<TensorView<'_>> {
+    pub fn view(&self) -> tenfold::engine::Result<TensorView<'_>> {
         TensorView::new(self.dtype, &self.shape, self.data())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use tenfold::Stop;
+use tenfold::engine::Stop;
 use tenfold_archive::{CompressOptions, Importance, Progress, Recipe, Source};
 
 use crate::attend;

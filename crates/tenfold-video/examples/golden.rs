@@ -8,9 +8,10 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tenfold::carry::{Opened, Parcel};
+use tenfold::engine::Limits;
+use tenfold::format::carry::{Opened, Parcel};
 use tenfold::prepare::Hadamard;
-use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, Limits, Tensor};
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, Tensor};
 use tenfold_video::{Chroma, Quality, Scaling, Standard, VideoOptions};
 
 type Done = Result<(), Box<dyn Error>>;
@@ -154,5 +155,5 @@ fn forge(book: &mut Book<'_>) -> Done {
     book.forge("swapped_sides", "h265_bf16", |p, _| p.params.swap(2, 3))?;
     book.forge("short_params", "h265_bf16", |p, _| p.params.truncate(10))?;
     book.forge("special_too_far", "h264_specials", |p, _| p.shape = vec![40, 2])?;
-    book.forge("other_standard", "h265_bf16", |p, _| p.codec = tenfold::Codec::H264)
+    book.forge("other_standard", "h265_bf16", |p, _| p.codec = tenfold::format::Codec::H264)
 }

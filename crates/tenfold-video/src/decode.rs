@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use tenfold::carry::Opened;
-use tenfold::{Codec, DecodeOptions, Tensor, threads};
+use tenfold::engine::threads;
+use tenfold::format::Codec;
+use tenfold::format::carry::Opened;
+use tenfold::{DecodeOptions, Tensor};
 
 use crate::catalog;
 use crate::codec::{Decoder, Standard};

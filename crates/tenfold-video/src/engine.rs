@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
-use tenfold::{Codec, DecodeOptions, Dtype, EncodeOptions, Engine, Result, Tensor, TensorView};
+use tenfold::engine::{Engine, Result};
+use tenfold::format::Codec;
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Tensor, TensorView};
 
 use crate::error::Error;
 use crate::options::VideoOptions;
 
-/// Writes blobs of pictures; reads those and every blob that [`tenfold::Cpu`] reads.
+/// Writes blobs of pictures; reads those and every blob that [`tenfold::engine::Cpu`] reads.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Video {
     options: Option<VideoOptions>,
@@ -56,7 +58,7 @@ impl Engine for Video {
     fn max_encoded_len(&self, dtype: Dtype, shape: &[usize]) -> Result<usize> {
         // Samples of at most 12 bits that no codec makes much larger, centres and steps of columns, and in the
         // worst case every value special; the rest is headers and the smallest picture.
-        let native = tenfold::max_encoded_len(dtype, shape)?;
+        let native = tenfold::format::max_encoded_len(dtype, shape)?;
         Ok(native.saturating_mul(24 / dtype.size().min(8)).saturating_add(1 << 18))
     }
 

@@ -1,6 +1,6 @@
 //! Errors, by who must act: as [`tenfold::Error`], and what codec libraries add.
 
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 use thiserror::Error;
 
 use crate::codec::Standard;

@@ -4,7 +4,7 @@
 //! Normative: docs/format.md, 'Pictures'.
 
 use half::bf16;
-use tenfold::carry::{Parcel, Reader, put_varint};
+use tenfold::format::carry::{Parcel, Reader, put_varint};
 use tenfold::{Dtype, Error};
 
 use crate::codec::{Chroma, Format};
@@ -155,7 +155,7 @@ fn specials(r: &mut Reader<'_>, values: usize, dtype: Dtype) -> Result<Vec<(usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenfold::Codec;
+    use tenfold::format::Codec;
 
     fn parcel(dtype: Dtype, params: Vec<u8>) -> Parcel {
         Parcel {

@@ -7,8 +7,9 @@ mod common;
 use common::gaussian;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tenfold::carry::Opened;
-use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, ErrorKind, Goal, Limits};
+use tenfold::engine::{ErrorKind, Limits};
+use tenfold::format::carry::Opened;
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal};
 use tenfold_video::{Quality, Standard, VideoOptions};
 
 fn blob(standard: Standard) -> Vec<u8> {
@@ -96,7 +97,7 @@ fn streams_of_another_size_or_standard_are_refused() {
     assert_eq!(kind(&bad), Some(ErrorKind::Data));
     let h264 = Opened::read(&small, &Limits::default()).unwrap();
     let mut parcel = h264.parcel.clone();
-    parcel.codec = tenfold::Codec::H264;
+    parcel.codec = tenfold::format::Codec::H264;
     assert_eq!(kind(&parcel.write(vec![h264.tile(0).unwrap().to_vec()]).unwrap()), Some(ErrorKind::Data));
 }
 

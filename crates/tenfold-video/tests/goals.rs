@@ -80,7 +80,7 @@ fn what_cannot_be_is_refused_with_a_way_out() {
     let refused = |goal: Goal, video: VideoOptions| {
         let options = EncodeOptions::new(goal).with_effort(Effort::Fast);
         let error = tenfold_video::encode(&tensor.view().unwrap(), &options, &video).unwrap_err();
-        assert_eq!(error.kind(), tenfold::ErrorKind::Caller, "{error}");
+        assert_eq!(error.kind(), tenfold::engine::ErrorKind::Caller, "{error}");
         error.to_string()
     };
     let h264 = || VideoOptions::new(Standard::H264);

@@ -5,8 +5,9 @@
 mod common;
 
 use common::{gaussian, nmse, values};
+use tenfold::engine::Engine;
 use tenfold::prepare::Hadamard;
-use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Goal, Tensor, TensorView};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, Tensor, TensorView};
 use tenfold_video::{Chroma, Quality, Scaling, Standard, Video, VideoOptions};
 
 fn fast(goal: Goal) -> EncodeOptions {

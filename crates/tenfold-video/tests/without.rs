@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 #![cfg(not(any(feature = "video", feature = "av1")))]
 
-use tenfold::{Codec, DecodeOptions, Dtype, EncodeOptions, ErrorKind, Goal, TensorView};
+use tenfold::engine::ErrorKind;
+use tenfold::format::Codec;
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
 use tenfold_video::{Standard, VideoOptions};
 
 #[test]
@@ -16,7 +18,7 @@ fn both_ways_name_the_feature() {
     params.extend([0u8; 8]);
     params.extend(1f64.to_le_bytes());
     params.push(0);
-    let parcel = tenfold::carry::Parcel {
+    let parcel = tenfold::format::carry::Parcel {
         codec: Codec::H264,
         dtype: Dtype::F32,
         shape: vec![4, 4],

@@ -6,9 +6,8 @@ use half::bf16;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, StandardNormal};
-use tenfold::{
-    DecodeOptions, Effort, EncodeOptions, Goal, TensorView, decode_into, decode_rows, encode, inspect,
-};
+use tenfold::engine::{Cpu, Engine};
+use tenfold::{DecodeOptions, Effort, EncodeOptions, Goal, TensorView, decode_rows, encode, inspect};
 
 const SHAPE: [usize; 2] = [2048, 1024];
 const VALUES: usize = SHAPE[0] * SHAPE[1];
@@ -29,7 +28,7 @@ fn whole(bencher: Bencher, blob: &[u8]) {
     let options = DecodeOptions::default().with_threads(1);
     let mut out = vec![0u8; VALUES * 2];
     let counted = bencher.counter(BytesCount::new(out.len())).counter(ItemsCount::new(VALUES));
-    counted.bench_local(|| decode_into(black_box(blob), &options, &mut out));
+    counted.bench_local(|| Cpu.decode_into(black_box(blob), &options, &mut out));
 }
 
 #[divan::bench(args = [Effort::Fast, Effort::Balanced, Effort::Best], sample_count = 20)]

@@ -6,7 +6,8 @@ use half::bf16;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, StandardNormal};
-use tenfold::{Effort, EncodeOptions, Goal, TensorView, encode, estimate_bits};
+use tenfold::engine::estimate_bits;
+use tenfold::{Effort, EncodeOptions, Goal, TensorView, encode};
 
 const SHAPE: [usize; 2] = [1024, 1024];
 const VALUES: usize = SHAPE[0] * SHAPE[1];
@@ -58,6 +59,6 @@ fn estimate(bencher: Bencher) {
     let values = values();
     bencher.bench_local(|| {
         let view = TensorView::from_slice(black_box(&values), &SHAPE)?;
-        estimate_bits(&view, 0.3, Effort::Balanced)
+        estimate_bits(&view, 0.3, Effort::Balanced, &[])
     });
 }

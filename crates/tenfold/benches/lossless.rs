@@ -6,7 +6,9 @@ use half::bf16;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, StandardNormal};
-use tenfold::{DecodeOptions, Element, EncodeOptions, Goal, TensorView, decode_into, encode};
+use tenfold::engine::{Cpu, Engine};
+use tenfold::format::Element;
+use tenfold::{DecodeOptions, EncodeOptions, Goal, TensorView, encode};
 
 const SHAPE: [usize; 2] = [2048, 1024];
 const VALUES: usize = SHAPE[0] * SHAPE[1];
@@ -40,7 +42,7 @@ fn decoding<T: Element>(bencher: Bencher, values: &[T]) {
     let options = DecodeOptions::default().with_threads(1);
     bencher
         .counter(BytesCount::of_slice(values))
-        .bench_local(|| decode_into(black_box(&blob), &options, &mut out));
+        .bench_local(|| Cpu.decode_into(black_box(&blob), &options, &mut out));
 }
 
 #[divan::bench(sample_count = 10)]

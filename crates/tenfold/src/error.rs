@@ -97,7 +97,7 @@ pub enum Error {
     /// The worker threads asked for could not be started.
     #[error("could not start worker threads: {0}")]
     Threads(String),
-    /// The caller ended the work with a [`Stop`](crate::Stop).
+    /// The caller ended the work with a [`Stop`](crate::engine::Stop).
     #[error("the work was stopped")]
     Stopped,
 }
@@ -123,7 +123,7 @@ impl Error {
     ///
     /// ```
     /// let err = tenfold::decode(b"nonsense", &Default::default()).unwrap_err();
-    /// assert_eq!(err.kind(), tenfold::ErrorKind::Data);
+    /// assert_eq!(err.kind(), tenfold::engine::ErrorKind::Data);
     /// ```
     pub fn kind(&self) -> ErrorKind {
         match self {

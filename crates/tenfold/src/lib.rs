@@ -16,44 +16,62 @@
 #![deny(unsafe_code)]
 
 mod blob;
-pub mod carry;
-mod coordinates;
 mod decode;
-mod engine;
+pub mod engine;
 mod entropy;
 mod error;
-mod facade;
 pub mod format;
-mod inspect;
 mod layers;
 mod levels;
 mod lossless;
 mod options;
-mod policy;
 pub mod prepare;
 mod quant;
 mod rate;
 mod simd;
-mod stop;
-mod subject;
-pub mod threads;
 mod view;
 mod workers;
 
-pub use blob::Parts;
-pub use coordinates::Coordinates;
-pub use engine::{Cpu, Engine};
-pub use error::{Error, ErrorKind, Result};
-pub use facade::{
-    decode, decode_into, decode_rows, decode_rows_into, encode, encode_into, encode_parts, inspect,
-    inspect_native, max_encoded_len, max_layered_len, verify,
-};
-pub use inspect::{BlobInfo, Codec};
-pub use options::{DecodeOptions, Effort, EncodeOptions, Goal, Limits};
-pub use policy::{Coded, Outcome, TINY, meet_goal};
-pub use stop::Stop;
-pub use subject::{Subject, estimate_bits, estimate_bits_prepared};
-pub use view::{Dtype, Element, Tensor, TensorView};
+use std::ops::Range;
 
-/// Version of the bitstream that this build writes, and the newest it reads.
-pub const FORMAT_VERSION: u8 = 1;
+use engine::{Cpu, Engine, Limits, Result};
+use format::BlobInfo;
+
+pub use error::Error;
+pub use options::{DecodeOptions, Effort, EncodeOptions, Goal};
+pub use view::{Dtype, Tensor, TensorView};
+
+/// Encodes a tensor into a new blob.
+///
+/// Integers and booleans take [`Goal::Lossless`] only. A goal that a lossless blob meets with fewer bytes is met losslessly.
+/// [`engine::Cpu`] does the same into memory of the caller.
+pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
+    Cpu.encode(view, options)
+}
+
+/// Decodes a blob into a new tensor. [`engine::Cpu`] does the same into memory of the caller.
+pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
+    Cpu.decode(blob, options)
+}
+
+/// Decodes rows `rows` of the two-dimensional view; only the tiles that hold them are read. The result has shape
+/// `[rows.len(), cols]`.
+///
+/// ```
+/// use tenfold::{DecodeOptions, EncodeOptions, Goal, TensorView};
+/// let values: Vec<f32> = (0..4096).map(|i| i as f32).collect();
+/// let view = TensorView::from_slice(&values, &[64, 64])?;
+/// let blob = tenfold::encode(&view, &EncodeOptions::new(Goal::Lossless))?;
+/// let rows = tenfold::decode_rows(&blob, 10..12, &DecodeOptions::default())?;
+/// assert_eq!(rows.to_vec::<f32>()?, values[640..768]);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn decode_rows(blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
+    Cpu.decode_rows(blob, rows, options)
+}
+
+/// Reads a blob's header; decodes nothing.
+pub fn inspect(blob: &[u8]) -> Result<BlobInfo> {
+    // Nothing is allocated for the tensor itself, so its size is no concern here.
+    BlobInfo::read(blob, &Limits::default().with_max_bytes(u64::MAX))
+}

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::engine::Stop;
 use crate::error::{Error, Result};
 use crate::layers::MAX_LAYERS;
 use crate::prepare::{Basis, Transform};
-use crate::stop::Stop;
 
 /// What the encoder must reach. One goal a call; the codec finds the step.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::engine::Stop;
+use crate::engine::threads::pool;
 use crate::error::Result;
-use crate::stop::Stop;
-use crate::threads::pool;
 
 /// Where work runs, and whether it goes on: each tile asks before it is begun.
 #[derive(Clone)]

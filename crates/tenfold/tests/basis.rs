@@ -6,8 +6,10 @@ mod common;
 use std::sync::Arc;
 
 use common::{EFFORTS, FLOATS, Kind, Random, Sample, decode, to_reals};
+use tenfold::engine::{Coordinates, ErrorKind};
+use tenfold::format::Codec;
 use tenfold::prepare::{Basis, Positions, Rope, Rotation, Transform};
-use tenfold::{Codec, Coordinates, DecodeOptions, Dtype, EncodeOptions, Error, ErrorKind, Goal};
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Error, Goal};
 
 /// Cosines: orthonormal, and far from the unit vectors.
 fn cosines(cols: usize, rank: usize) -> Vec<f32> {
@@ -198,7 +200,7 @@ fn layers_come_out_of_a_page_with_positions() {
 
 #[test]
 fn what_is_no_basis_is_the_callers_fault() {
-    let bad = |result: tenfold::Result<Basis>, says: &str| {
+    let bad = |result: tenfold::engine::Result<Basis>, says: &str| {
         let e = result.unwrap_err();
         assert!(e.kind() == ErrorKind::Caller && e.to_string().contains(says), "{e}");
     };

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tenfold::{DecodeOptions, Dtype, ErrorKind};
+use tenfold::engine::{Cpu, Engine, ErrorKind};
+use tenfold::{DecodeOptions, Dtype};
 
 /// Every feature of version 1. One that is added to the format is added here and gets a vector.
 const FEATURES: &[&str] = &[
@@ -173,9 +174,9 @@ fn golden_vectors_decode_to_the_same_bytes() {
         assert_eq!(serde_json::json!(tensor.shape), entry["shape"], "{name}");
         assert!(tensor.data == expected, "{name} decodes to other bytes");
         let mut out = vec![0xa5; expected.len()];
-        tenfold::decode_into(&blob, &options.clone().with_threads(1), &mut out).unwrap();
+        Cpu.decode_into(&blob, &options.clone().with_threads(1), &mut out).unwrap();
         assert!(out == expected, "{name} decodes to other bytes on one thread");
-        tenfold::verify(&blob, &options).unwrap();
+        Cpu.verify(&blob, &options).unwrap();
         assert_eq!(tenfold::inspect(&blob).unwrap().blob_bytes, blob.len() as u64, "{name}");
         named.extend([text(&entry, "file").into(), text(&entry, "expected").into()]);
     }
@@ -247,7 +248,7 @@ fn golden_errors_are_refused_with_their_kind() {
         };
         assert_eq!(error.kind(), kind, "{name}: {error}");
         assert!(error.to_string().contains(text(&entry, "message")), "{name}: {error}");
-        assert_eq!(tenfold::verify(&blob, &options).unwrap_err(), error, "{name}");
+        assert_eq!(Cpu.verify(&blob, &options).unwrap_err(), error, "{name}");
         kinds.insert(text(&entry, "kind").to_string());
         named.insert(text(&entry, "file").into());
     }

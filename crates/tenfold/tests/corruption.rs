@@ -4,9 +4,10 @@
 mod common;
 
 use common::{Random, small_blobs};
-use tenfold::{DecodeOptions, Error, ErrorKind};
+use tenfold::engine::{Cpu, Engine, ErrorKind};
+use tenfold::{DecodeOptions, Error};
 
-fn decode(blob: &[u8]) -> tenfold::Result<tenfold::Tensor> {
+fn decode(blob: &[u8]) -> tenfold::engine::Result<tenfold::Tensor> {
     tenfold::decode(blob, &DecodeOptions::default().with_threads(1))
 }
 
@@ -15,7 +16,7 @@ fn refused(name: &str, blob: &[u8]) -> Error {
     let options = DecodeOptions::default().with_threads(1);
     let e = decode(blob).expect_err(name);
     assert!(matches!(e.kind(), ErrorKind::Data | ErrorKind::Unsupported | ErrorKind::Limit), "{name}: {e:?}");
-    assert_eq!(tenfold::verify(blob, &options).expect_err(name), e);
+    assert_eq!(Cpu.verify(blob, &options).expect_err(name), e);
     let _ = tenfold::inspect(blob);
     let _ = tenfold::decode_rows(blob, 0..1, &options);
     e

@@ -6,7 +6,9 @@ mod common;
 use common::{
     EFFORTS, FLOATS, Faults, Kind, SMOOTH, Sample, decode, measure, mse, real_tensors, to_reals, variance,
 };
-use tenfold::{Codec, Dtype, Effort, EncodeOptions, ErrorKind, Goal};
+use tenfold::engine::ErrorKind;
+use tenfold::format::Codec;
+use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 fn is_lossless(blob: &[u8]) -> bool {
     tenfold::inspect(blob).unwrap().codec == Codec::Planes
@@ -276,7 +278,10 @@ fn numbers_that_make_no_sense_are_the_callers_fault() {
             let e = tenfold::encode(&s.view(), &EncodeOptions::new(goal)).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Caller, "{goal:?}");
         }
-        assert_eq!(tenfold::estimate_bits(&s.view(), v, Effort::Fast).unwrap_err().kind(), ErrorKind::Caller);
+        assert_eq!(
+            tenfold::engine::estimate_bits(&s.view(), v, Effort::Fast, &[]).unwrap_err().kind(),
+            ErrorKind::Caller
+        );
     }
     // Extreme but meaningful numbers work.
     for goal in [

@@ -7,11 +7,10 @@ mod common;
 
 use allocations::peak;
 use common::{EFFORTS, FLOATS, Kind, Sample, decode, max_error, mse, seal, specials, to_reals};
+use tenfold::engine::{Cpu, Engine, ErrorKind, Limits};
+use tenfold::format::{Codec, max_encoded_len, max_layered_len};
 use tenfold::prepare::{Axis, Delta, Hadamard, Transform, Weights};
-use tenfold::{
-    Codec, Cpu, DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Error, ErrorKind, Goal, Limits,
-    TensorView, max_encoded_len, max_layered_len,
-};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Error, Goal, TensorView};
 
 const ROUND_8: Goal = Goal::RoundToNearest { bits: 8 };
 
@@ -37,7 +36,7 @@ fn parts(blob: &[u8]) -> Vec<&[u8]> {
 fn forge(dtype: Dtype, shape: &[u64], count: u8, layers: &[&[u8]]) -> Vec<u8> {
     let mut out = b"TNFD\x01".to_vec();
     out.extend([4, dtype.id(), shape.len() as u8, 0, 0, 0, 0]);
-    shape.iter().for_each(|&d| tenfold::carry::put_varint(&mut out, d));
+    shape.iter().for_each(|&d| tenfold::format::carry::put_varint(&mut out, d));
     out.extend([0, count]);
     out.resize(out.len().next_multiple_of(4), 0);
     layers.iter().for_each(|l| out.extend([(l.len() as u32).to_le_bytes(), [0; 4]].concat()));
@@ -145,9 +144,9 @@ fn shapes_of_every_kind() {
             let most = max_layered_len(dtype, shape, 3).unwrap();
             assert!(blob.len() <= most, "{}: {} > {most}", s.name(), blob.len());
             let mut room = vec![0; most];
-            assert_eq!(tenfold::encode_into(&s.view(), &options, &mut room).unwrap(), blob.len());
+            assert_eq!(Cpu.encode_into(&s.view(), &options, &mut room).unwrap(), blob.len());
             assert_eq!(room[..blob.len()], blob);
-            tenfold::verify(&blob, &DecodeOptions::default()).unwrap();
+            Cpu.verify(&blob, &DecodeOptions::default()).unwrap();
         }
     }
 }
@@ -163,7 +162,7 @@ fn rows_threads_and_engines_agree() {
         let whole = decode(&blob).data;
         let mut odd = vec![0u8; whole.len() + 1];
         // Memory that no f32 could lie at.
-        tenfold::decode_into(&blob, &DecodeOptions::default().with_threads(1), &mut odd[1..]).unwrap();
+        Cpu.decode_into(&blob, &DecodeOptions::default().with_threads(1), &mut odd[1..]).unwrap();
         assert_eq!(odd[1..], whole);
         for rows in [0..1, 7..9, 0..90, 89..90, 12..12, 3..77] {
             for layers in [0, 1] {
@@ -171,7 +170,7 @@ fn rows_threads_and_engines_agree() {
                 let part = tenfold::decode_rows(&blob, rows.clone(), &options).unwrap();
                 assert_eq!(part.data, first(&blob, layers)[rows.start * 66..rows.end * 66], "{rows:?}");
                 let mut out = vec![0; part.data.len()];
-                tenfold::decode_rows_into(&blob, rows.clone(), &options, &mut out).unwrap();
+                Cpu.decode_rows_into(&blob, rows.clone(), &options, &mut out).unwrap();
                 assert_eq!(out, part.data);
             }
         }
@@ -180,7 +179,7 @@ fn rows_threads_and_engines_agree() {
     let f32s = Sample::of(Dtype::F32, &[50, 20], Kind::Gaussian, 8);
     let blob = encode(&f32s, &layered(&[Goal::Bits(3.0), ROUND_8]));
     let mut odd = vec![0u8; f32s.data.len() + 1];
-    tenfold::decode_into(&blob, &DecodeOptions::default(), &mut odd[1..]).unwrap();
+    Cpu.decode_into(&blob, &DecodeOptions::default(), &mut odd[1..]).unwrap();
     assert_eq!(odd[1..], decode(&blob).data);
 }
 
@@ -290,7 +289,7 @@ fn forged_layers_are_refused() {
     let corrupt = |name: &str, blob: &[u8]| {
         let e = tenfold::decode(blob, &DecodeOptions::default()).expect_err(name);
         assert!(matches!(e, Error::Corrupt(_)), "{name}: {e:?}");
-        assert_eq!(tenfold::verify(blob, &DecodeOptions::default()).unwrap_err(), e);
+        assert_eq!(Cpu.verify(blob, &DecodeOptions::default()).unwrap_err(), e);
         tenfold::decode_rows(blob, 0..1, &DecodeOptions::default()).expect_err(name);
     };
     for (count, layers) in [(0, 0), (1, 1), (9, 9), (255, 9), (2, 1), (3, 2), (2, 3)] {
@@ -381,7 +380,7 @@ fn a_huge_claim_takes_no_memory() {
 #[test]
 fn layers_stop_when_told() {
     let s = Sample::of(Dtype::F32, &[300], Kind::Gaussian, 19);
-    let stop = tenfold::Stop::new();
+    let stop = tenfold::engine::Stop::new();
     let options = layered(&[Goal::Bits(3.0), ROUND_8]);
     let blob = encode(&s, &options);
     stop.stop();

@@ -7,7 +7,8 @@ mod common;
 
 use allocations::peak;
 use common::{Kind, Sample, seal};
-use tenfold::{DecodeOptions, Dtype, Effort, Error, ErrorKind, Goal, Limits};
+use tenfold::engine::{Cpu, Engine, ErrorKind, Limits};
+use tenfold::{DecodeOptions, Dtype, Effort, Error, Goal};
 
 /// A header written by hand: dtype, shape and everything after it, then the checksum. No tiles.
 fn header(codec: u8, dtype: Dtype, shape: &[u64], rest: &[u8]) -> Vec<u8> {
@@ -65,7 +66,7 @@ fn a_huge_claim_is_refused_before_memory_is_taken() {
                     assert!(taken < 65536, "{shape:?} {dtype}: {taken} bytes");
                     let (result, taken) = peak(|| tenfold::decode_rows(&blob, 0..1, &options));
                     assert!(result.is_err() && taken < 65536);
-                    let (result, taken) = peak(|| tenfold::decode_into(&blob, &options, &mut []));
+                    let (result, taken) = peak(|| Cpu.decode_into(&blob, &options, &mut []));
                     assert!(result.is_err() && taken < 65536);
                 }
                 let (_, taken) = peak(|| tenfold::inspect(&blob));
@@ -98,7 +99,7 @@ fn the_callers_limit_is_obeyed_to_the_byte() {
             assert!(taken < 65536, "{taken}");
             let mut out = vec![0; s.data.len()];
             assert_eq!(
-                tenfold::decode_into(&blob, &limited(less), &mut out).unwrap_err().kind(),
+                Cpu.decode_into(&blob, &limited(less), &mut out).unwrap_err().kind(),
                 ErrorKind::Limit
             );
             assert_eq!(
@@ -120,7 +121,7 @@ fn decoding_takes_little_more_than_the_tensor() {
         let (_, taken) = peak(|| tenfold::decode_rows(&blob, 500..501, &options).unwrap());
         assert!(taken < 2 << 20, "{goal:?}: {taken} bytes for a row");
         let mut out = vec![0; s.data.len()];
-        let (_, taken) = peak(|| tenfold::decode_into(&blob, &options, &mut out).unwrap());
+        let (_, taken) = peak(|| Cpu.decode_into(&blob, &options, &mut out).unwrap());
         assert!(taken < 2 << 20, "{goal:?}: {taken} bytes beside the caller's");
     }
 }
@@ -196,7 +197,7 @@ fn what_this_build_does_not_have_is_named() {
     for blob in [&lossless, &lossy] {
         for version in [0, 2, 3, 255] {
             let e = changed(blob, 4, version);
-            assert_eq!(e, Error::UnsupportedVersion { found: version, supported: tenfold::FORMAT_VERSION });
+            assert_eq!(e, Error::UnsupportedVersion { found: version, supported: tenfold::format::VERSION });
             assert!(
                 e.to_string().contains(&format!("version {version}")) && e.to_string().contains("newer"),
                 "{e}"

@@ -7,7 +7,8 @@ mod common;
 
 use allocations::peak;
 use common::{Random, seal, small_blobs};
-use tenfold::{DecodeOptions, Limits};
+use tenfold::DecodeOptions;
+use tenfold::engine::Limits;
 
 /// Bytes of a decoded tensor that these tests allow.
 const LIMIT: u64 = 1 << 20;

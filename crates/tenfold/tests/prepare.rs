@@ -4,8 +4,10 @@
 mod common;
 
 use common::{EFFORTS, FLOATS, Kind, Random, Sample, decode, to_reals};
+use tenfold::engine::ErrorKind;
+use tenfold::format::Codec;
 use tenfold::prepare::{Axis, Dct, Delta, Hadamard, Means, Positions, Rope, Transform, Weights};
-use tenfold::{Codec, DecodeOptions, Dtype, EncodeOptions, ErrorKind, Goal, TensorView};
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
 
 fn weights(axis: Axis, n: usize, seed: u64) -> Transform {
     let mut r = Random::new(seed);
@@ -105,7 +107,7 @@ fn goals_speak_of_weighted_errors() {
     let ratio = tenfold::encode(&s.view(), &options(Goal::Ratio(12.0), transforms.clone())).unwrap();
     assert!((s.data.len() as f64 / ratio.len() as f64 / 12.0 - 1.0).abs() < 0.01);
     let guess =
-        tenfold::estimate_bits_prepared(&s.view(), 0.3, tenfold::Effort::Balanced, &transforms).unwrap();
+        tenfold::engine::estimate_bits(&s.view(), 0.3, tenfold::Effort::Balanced, &transforms).unwrap();
     let real = tenfold::encode(&s.view(), &options(Goal::Step(0.3), transforms)).unwrap();
     assert!((real.len() as f64 * 8.0 / 32768.0 / guess - 1.0).abs() < 0.02, "{guess}");
 }

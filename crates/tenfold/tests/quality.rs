@@ -72,7 +72,7 @@ fn estimates_are_close_to_what_a_step_takes() {
         for effort in [Effort::Fast, Effort::Balanced] {
             for step in [0.05, 0.3, 1.0] {
                 let s = Sample::of(Dtype::F32, &[150, 200], kind, 4);
-                let guess = tenfold::estimate_bits(&s.view(), step, effort).unwrap();
+                let guess = tenfold::engine::estimate_bits(&s.view(), step, effort, &[]).unwrap();
                 let (rate, _) = measure(&s, &s.encode(Goal::Step(step), effort));
                 faults.check((guess / rate - 1.0).abs() < 0.1, || {
                     format!("{kind:?} {effort:?} {step}: {guess} for {rate}")

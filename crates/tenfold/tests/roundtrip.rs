@@ -7,7 +7,9 @@ use std::mem::MaybeUninit;
 
 use common::{EFFORTS, FLOATS, Faults, KINDS, Kind, Sample, decode};
 use proptest::prelude::*;
-use tenfold::{Codec, DecodeOptions, Dtype, Effort, EncodeOptions, ErrorKind, Goal, max_encoded_len};
+use tenfold::engine::{Cpu, Engine, ErrorKind};
+use tenfold::format::{Codec, max_encoded_len};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal};
 
 const SHAPES: [&[usize]; 33] = [
     &[],
@@ -195,7 +197,7 @@ fn lossy_keeps_dtype_and_shape_and_all_calls_agree() {
                     let blob = tenfold::encode(&s.view(), &options).unwrap();
 
                     let mut room = vec![0xa5; max_encoded_len(dtype, shape).unwrap()];
-                    let n = tenfold::encode_into(&s.view(), &options, &mut room).unwrap();
+                    let n = Cpu.encode_into(&s.view(), &options, &mut room).unwrap();
                     assert!(room[..n] == blob[..], "{name}: encode_into differs");
 
                     let back = decode(&blob);
@@ -203,9 +205,9 @@ fn lossy_keeps_dtype_and_shape_and_all_calls_agree() {
                     assert_eq!(back.data.len(), s.data.len(), "{name}");
                     assert!(decode(&blob).data == back.data, "{name}: decoded differently");
                     let mut out = vec![0xa5; s.data.len()];
-                    tenfold::decode_into(&blob, &DecodeOptions::default(), &mut out).unwrap();
+                    Cpu.decode_into(&blob, &DecodeOptions::default(), &mut out).unwrap();
                     assert!(out == back.data, "{name}: decode_into differs");
-                    tenfold::verify(&blob, &DecodeOptions::default()).unwrap();
+                    Cpu.verify(&blob, &DecodeOptions::default()).unwrap();
                 }
             }
         }
@@ -259,7 +261,7 @@ fn parts_make_the_same_blob_in_any_memory() {
             for threads in 0..4 {
                 let name = format!("{} {goal:?}, {threads} threads", s.name());
                 let options = options.clone().with_threads(threads);
-                let parts = || tenfold::encode_parts(&s.view(), &options).unwrap();
+                let parts = || Cpu.encode_parts(&s.view(), &options).unwrap();
                 assert_eq!(parts().blob_len(), blob.len(), "{name}");
 
                 let mut room = vec![0xa5; blob.len() + 5];
@@ -285,11 +287,11 @@ fn buffers_of_the_wrong_size_are_the_callers_fault() {
     let options = EncodeOptions::new(Goal::Lossless);
     let blob = tenfold::encode(&s.view(), &options).unwrap();
     let mut room = vec![0; blob.len()];
-    assert_eq!(tenfold::encode_into(&s.view(), &options, &mut room).unwrap(), blob.len());
-    let short = tenfold::encode_into(&s.view(), &options, &mut room[..blob.len() - 1]).unwrap_err();
+    assert_eq!(Cpu.encode_into(&s.view(), &options, &mut room).unwrap(), blob.len());
+    let short = Cpu.encode_into(&s.view(), &options, &mut room[..blob.len() - 1]).unwrap_err();
     assert_eq!(short.kind(), ErrorKind::Caller);
     for n in [0, s.data.len() - 1, s.data.len() + 1] {
-        let e = tenfold::decode_into(&blob, &DecodeOptions::default(), &mut vec![0; n]).unwrap_err();
+        let e = Cpu.decode_into(&blob, &DecodeOptions::default(), &mut vec![0; n]).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Caller, "{n} bytes");
     }
     assert_eq!(

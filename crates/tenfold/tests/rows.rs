@@ -6,9 +6,10 @@ mod common;
 use std::ops::Range;
 
 use common::{FLOATS, Kind, Random, Sample, decode};
-use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, ErrorKind, Goal, Tensor};
+use tenfold::engine::{Cpu, Engine, ErrorKind};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, Tensor};
 
-fn rows(blob: &[u8], range: Range<usize>) -> tenfold::Result<Tensor> {
+fn rows(blob: &[u8], range: Range<usize>) -> tenfold::engine::Result<Tensor> {
     tenfold::decode_rows(blob, range, &DecodeOptions::default())
 }
 
@@ -26,7 +27,7 @@ fn check(blob: &[u8], all: &Tensor, range: Range<usize>) {
         all.shape
     );
     let mut room = vec![0xa5; part.data.len()];
-    tenfold::decode_rows_into(blob, range, &DecodeOptions::default(), &mut room).unwrap();
+    Cpu.decode_rows_into(blob, range, &DecodeOptions::default(), &mut room).unwrap();
     assert!(room == part.data);
 }
 
@@ -35,7 +36,7 @@ fn a_buffer_of_another_length_is_refused() {
     let s = Sample::of(Dtype::F32, &[50, 20], common::KINDS[0], 1);
     let blob = tenfold::encode(&s.view(), &EncodeOptions::new(Goal::Bits(3.0))).unwrap();
     for len in [0, 159, 161, 4000] {
-        let error = tenfold::decode_rows_into(&blob, 3..5, &DecodeOptions::default(), &mut vec![0; len]);
+        let error = Cpu.decode_rows_into(&blob, 3..5, &DecodeOptions::default(), &mut vec![0; len]);
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Caller, "{len}");
     }
 }

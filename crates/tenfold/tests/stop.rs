@@ -1,7 +1,8 @@
 //! A switch ends work, and leaves it alone otherwise.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use tenfold::{DecodeOptions, EncodeOptions, Error, ErrorKind, Goal, Stop, TensorView};
+use tenfold::engine::{Cpu, ErrorKind, Stop};
+use tenfold::{DecodeOptions, EncodeOptions, Error, Goal, TensorView};
 
 fn values(n: usize) -> Vec<f32> {
     let mut seed = 1u32;
@@ -25,7 +26,7 @@ fn nothing_is_begun_after_the_switch() {
             let blob = tenfold::encode(&view, &options).unwrap();
             let decode = DecodeOptions::default().with_threads(threads).with_stop(stop.clone());
             assert!(tenfold::decode(&blob, &decode).is_ok());
-            let parts = tenfold::encode_parts(&view, &options).unwrap();
+            let parts = Cpu.encode_parts(&view, &options).unwrap();
             stop.stop();
             assert_eq!(parts.write(&mut vec![0; blob.len()]), Err(Error::Stopped));
             let error = tenfold::encode(&view, &options).unwrap_err();

@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use tenfold::{DecodeOptions, ErrorKind, Limits};
+use tenfold::DecodeOptions;
+use tenfold::engine::{ErrorKind, Limits};
 use tenfold_archive::gguf::GgufSource;
 use tenfold_archive::npy::NpySource;
 use tenfold_archive::{Archive, Error, Silent, Source};

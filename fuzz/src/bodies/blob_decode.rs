@@ -1,7 +1,8 @@
 //! Any bytes, given to every function that takes a blob: an error or a tensor within the limits, and all of them
 //! agree on which.
 
-use tenfold::{DecodeOptions, ErrorKind, Limits};
+use tenfold::DecodeOptions;
+use tenfold::engine::{Cpu, Engine, ErrorKind, Limits};
 
 /// Bytes that a decoded tensor may take.
 const BYTES: u64 = 1 << 20;
@@ -11,7 +12,7 @@ pub fn run(blob: &[u8]) {
         DecodeOptions::default().with_threads(1).with_limits(Limits::default().with_max_bytes(BYTES));
     let info = tenfold::inspect(blob);
     let decoded = tenfold::decode(blob, &options);
-    assert_eq!(tenfold::verify(blob, &options).is_ok(), decoded.is_ok(), "verify and decode disagree");
+    assert_eq!(Cpu.verify(blob, &options).is_ok(), decoded.is_ok(), "verify and decode disagree");
 
     let tensor = match decoded {
         Ok(tensor) => tensor,
@@ -32,7 +33,7 @@ pub fn run(blob: &[u8]) {
     assert_eq!((info.dtype, &info.shape), (tensor.dtype, &tensor.shape));
 
     let mut room = vec![0; tensor.data.len()];
-    tenfold::decode_into(blob, &options, &mut room).expect("the room is exact");
+    Cpu.decode_into(blob, &options, &mut room).expect("the room is exact");
     assert!(room == tensor.data, "decode_into differs");
 
     let view = tensor.view().expect("a decoded tensor is sound");

@@ -1,5 +1,6 @@
 //! What the codec promises of a blob it has made.
 
+use tenfold::engine::{Cpu, Engine};
 use tenfold::{DecodeOptions, Goal, TensorView};
 
 use super::case::Case;
@@ -9,8 +10,8 @@ use super::number::numbers;
 pub fn check(case: &Case, blob: &[u8]) {
     let Case { tensor, options, .. } = case;
     let most = match options.residual.len() {
-        0 => tenfold::max_encoded_len(tensor.dtype, &tensor.shape),
-        n => tenfold::max_layered_len(tensor.dtype, &tensor.shape, n + 1),
+        0 => tenfold::format::max_encoded_len(tensor.dtype, &tensor.shape),
+        n => tenfold::format::max_layered_len(tensor.dtype, &tensor.shape, n + 1),
     };
     let most = most.expect("the tensor exists");
     assert!(blob.len() <= most, "{} bytes, worst case {most}", blob.len());
@@ -100,7 +101,7 @@ fn check_size(case: &Case, bytes: usize) {
 pub fn check_ways(case: &Case, blob: &[u8], rows: std::ops::Range<usize>) {
     let view = case.tensor.view().expect("the case is sound");
     let mut room = vec![0; blob.len()];
-    let written = tenfold::encode_into(&view, &case.options, &mut room).expect("the room is exact");
+    let written = Cpu.encode_into(&view, &case.options, &mut room).expect("the room is exact");
     assert!(written == blob.len() && room == blob, "encode_into differs");
     let threaded =
         tenfold::encode(&view, &case.options.clone().with_threads(2)).expect("it was encoded before");

@@ -1,6 +1,6 @@
 //! A tensor of any dtype, shape and content, encoded for any goal: what comes back keeps every promise.
 
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 
 use super::case::Case;
 use super::draw::Draw;

@@ -5,7 +5,8 @@ mod sums;
 use std::path::Path;
 
 use serde::Serialize;
-use tenfold::{DecodeOptions, threads};
+use tenfold::DecodeOptions;
+use tenfold::engine::threads;
 
 use crate::archive::Archive;
 use crate::engine::ReadOptions;

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use rayon::prelude::*;
-use tenfold::{Dtype, EncodeOptions, Engine, Goal, TensorView};
+use tenfold::engine::Engine;
+use tenfold::{Dtype, EncodeOptions, Goal, TensorView};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, Shard};
@@ -123,7 +124,7 @@ fn slot(model: &Model, index: usize, action: Action, asked: &CompressOptions) ->
         (Action::Encode { .. }, Some(dtype)) => {
             let most = match residual_of(action, dtype, asked).len() {
                 0 => asked.engine.max_encoded_len(dtype, &item.shape),
-                layers => tenfold::max_layered_len(dtype, &item.shape, layers + 1),
+                layers => tenfold::format::max_layered_len(dtype, &item.shape, layers + 1),
             };
             let max_bytes = most.map_err(Error::codec(&item.name))?;
             Ok(Slot { name: item.name.clone(), dtype: StoredDtype::U8, shape: None, max_bytes })

@@ -4,7 +4,7 @@ mod encode;
 
 use std::path::{Path, PathBuf};
 
-use tenfold::threads;
+use tenfold::engine::threads;
 
 use crate::error::{Error, Result};
 use crate::model::{Layout, Model};

@@ -84,7 +84,7 @@ pub(super) fn curve(
     let transforms = options.transforms(&item.name, &view, &EncodeOptions::new(Goal::Step(guess.exp2())))?;
     let estimate = |octave: &f64| -> Result<(f64, f64)> {
         let log_step = guess + octave;
-        let bits = tenfold::estimate_bits_prepared(&view, log_step.exp2(), effort, &transforms)
+        let bits = tenfold::engine::estimate_bits(&view, log_step.exp2(), effort, &transforms)
             .map_err(Error::codec(&item.name))?;
         Ok((log_step, bits))
     };

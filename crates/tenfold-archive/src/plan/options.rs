@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use tenfold::engine::Stop;
 use tenfold::prepare::{Preparation, Transform};
-use tenfold::{Effort, EncodeOptions, Goal, Stop, TensorView};
+use tenfold::{Effort, EncodeOptions, Goal, TensorView};
 
 use super::importance::Importance;
 use super::recipe::{Recipe, Treatment};

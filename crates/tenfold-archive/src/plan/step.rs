@@ -109,7 +109,8 @@ impl StepSearch {
         self.apply(&mut done);
         progress.message("checking the estimate");
         for (k, &index) in shared.iter().enumerate().skip(stride / 2).step_by(stride) {
-            let blob = crate::compress::encode_tensor(&tenfold::Cpu, model, index, done[index], options)?;
+            let blob =
+                crate::compress::encode_tensor(&tenfold::engine::Cpu, model, index, done[index], options)?;
             real += blob.len() as f64 * 8.0;
             estimated += self.curves[k].weight * self.curves[k].bits(self.log_step);
             values += model.items[index].values();

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use tenfold::{Codec, DecodeOptions, Dtype, EncodeOptions, Engine, Error, Result, Tensor, TensorView};
+use tenfold::engine::{Engine, Result};
+use tenfold::format::Codec;
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Error, Tensor, TensorView};
 use tenfold_archive::SharedEngine;
 use tenfold_cuda::CudaEngine;
 use tenfold_video::Video;
@@ -109,7 +111,7 @@ mod tests {
 
     use super::*;
     use tenfold::Goal;
-    use tenfold::carry::Parcel;
+    use tenfold::format::carry::Parcel;
 
     /// The device of this test: reads nothing but its own codec, and says who it was.
     struct Native;
@@ -124,7 +126,7 @@ mod tests {
         }
 
         fn decode(&self, blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
-            tenfold::inspect_native(blob, &options.limits)?;
+            tenfold::format::BlobInfo::read_native(blob, &options.limits)?;
             Err(Error::InvalidArgument("the device was asked".into()))
         }
 

@@ -10,7 +10,8 @@ mod inspect;
 mod verify;
 
 use clap::CommandFactory;
-use tenfold::{DecodeOptions, Limits};
+use tenfold::DecodeOptions;
+use tenfold::engine::Limits;
 use tenfold_archive::ReadOptions;
 
 use crate::args::{Cli, Command, CompletionsArgs, Decode};

@@ -4,8 +4,9 @@
 //! once. A pass finds levels and counts their symbols, makes tables and header, packs every tile into a slot of its
 //! own, and writes the tiles to their places.
 
+use tenfold::engine::TINY;
 use tenfold::format::{FIXED, Geometry};
-use tenfold::{Dtype, Goal, TINY};
+use tenfold::{Dtype, Goal};
 
 use super::assemble::{self, Assembly, Each};
 use super::layout::{Layout, Pass, Shapes};

@@ -34,7 +34,7 @@ pub struct EncodeRequest {
     pub dtype: Dtype,
     /// Outermost dimension first; 16 dimensions at most.
     pub shape: Vec<usize>,
-    /// Where the blob goes, at an address that is a multiple of 16. [`tenfold::max_encoded_len`] bytes always
+    /// Where the blob goes, at an address that is a multiple of 16. [`tenfold::format::max_encoded_len`] bytes always
     /// suffice; if fewer do not, the status says how many are needed and nothing after the end was touched.
     pub out: DeviceSlice,
     /// What to reach. Threads mean nothing here; transforms are refused, see [`DeviceChain`](crate::DeviceChain).
@@ -90,7 +90,7 @@ impl EncodeRequest {
             )));
         }
         // Refuses shapes whose size overflows.
-        tenfold::max_encoded_len(self.dtype, &self.shape)?;
+        tenfold::format::max_encoded_len(self.dtype, &self.shape)?;
         let values = if self.shape.contains(&0) { 0 } else { self.shape.iter().product::<usize>() };
         let (have, need) = (self.tensor.len, values * self.dtype.size());
         if have != need {

@@ -1,6 +1,7 @@
 //! Tensors to blobs behind a chain, and back.
 
-use tenfold::{Codec, Dtype, Goal, format};
+use tenfold::format::Codec;
+use tenfold::{Dtype, Goal, format};
 
 use super::chain::DeviceChain;
 use super::link::Link;
@@ -32,7 +33,7 @@ impl DeviceChain {
         &self,
         goal: Goal,
         lost: f64,
-        variance: impl FnOnce() -> tenfold::Result<f64>,
+        variance: impl FnOnce() -> tenfold::engine::Result<f64>,
     ) -> Result<Option<Goal>> {
         Ok(format::goal_behind(&self.transforms, goal, (self.rows, self.columns), lost, variance)?)
     }

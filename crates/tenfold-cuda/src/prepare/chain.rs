@@ -66,7 +66,7 @@ impl DeviceChain {
             return Err(Error::InvalidArgument(format!("{dtype} tensors have no transforms")));
         }
         // Refuses shapes whose size overflows.
-        tenfold::max_encoded_len(dtype, shape)?;
+        tenfold::format::max_encoded_len(dtype, shape)?;
         let columns = shape.last().copied().unwrap_or(1);
         let values = if shape.contains(&0) { 0 } else { shape.iter().product::<usize>() };
         let rows = values / columns.max(1);

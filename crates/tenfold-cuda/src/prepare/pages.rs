@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use tenfold::format::Codec;
 use tenfold::prepare::{Basis, Positions as Rows, Rope, Rotation, Transform};
-use tenfold::{Codec, Dtype, EncodeOptions, format};
+use tenfold::{Dtype, EncodeOptions, format};
 
 use super::rope::{DeviceRope, Runs};
 use crate::decode::{self, DecodeRequest, DecodeSettings, MAX_ROPE, decode_with, decode_workspace_len};

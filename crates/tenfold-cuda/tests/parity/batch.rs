@@ -24,7 +24,7 @@ pub fn cases() -> Vec<Case> {
 /// A blob or what was said instead.
 type Made = Result<Vec<u8>, String>;
 
-fn status(bytes: &[u8]) -> tenfold::Result<u64> {
+fn status(bytes: &[u8]) -> tenfold::engine::Result<u64> {
     let status = Status::from_bytes(bytes.try_into().unwrap());
     status.check().map(|()| status.size)
 }

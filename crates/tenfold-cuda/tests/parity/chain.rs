@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use tenfold::engine::{Engine, ErrorKind};
+use tenfold::format::Codec;
 use tenfold::prepare::{
     Axis, Basis, Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Rotation, Scaling, Transform, Weights,
 };
-use tenfold::{
-    Codec, DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Error, ErrorKind, Goal, Tensor, TensorView,
-};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Error, Goal, Tensor, TensorView};
 use tenfold_cuda::{
     Buffer, Code, DecodeRequest, DecodeSettings, DeviceChain, EncodeRequest, Status, Stream, decode_prepared,
     decode_prepared_workspace_len, encode_prepared, encode_prepared_workspace_len,
@@ -336,7 +336,8 @@ fn on_device(subject: &Subject) {
     let transforms = chains(SHAPE[0], SHAPE[1]).pop().unwrap().0;
     let chain = DeviceChain::new(device, sample.dtype, &sample.shape, &transforms).unwrap();
     let tensor = Buffer::from_slice(device, &sample.data).unwrap();
-    let blob = Buffer::new(device, tenfold::max_encoded_len(sample.dtype, &sample.shape).unwrap()).unwrap();
+    let blob =
+        Buffer::new(device, tenfold::format::max_encoded_len(sample.dtype, &sample.shape).unwrap()).unwrap();
     let status = Buffer::new(device, 16).unwrap();
     let said = |buffer: &Buffer| {
         let mut bytes = [0; 16];

@@ -1,7 +1,9 @@
 //! Damaged blobs: a device refuses what the CPU refuses, and what the CPU takes it decodes alike.
 
+use tenfold::engine::ErrorKind;
+use tenfold::format::{BlobInfo, Codec};
 use tenfold::prepare::Transform;
-use tenfold::{BlobInfo, Codec, DecodeOptions, Dtype, EncodeOptions, ErrorKind, Goal};
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal};
 
 use crate::Case;
 use crate::common::{Kind, Sample, seal, small_blobs};

@@ -1,6 +1,7 @@
 //! Random tensors of every dtype, rate and effort, encoded on the CPU.
 
-use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Goal};
+use tenfold::engine::Engine;
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal};
 
 use crate::Case;
 use crate::common::{FLOATS, Kind, Sample};

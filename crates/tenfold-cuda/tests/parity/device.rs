@@ -58,7 +58,7 @@ impl Subject {
         first: u64,
         count: Option<u64>,
         len: usize,
-    ) -> tenfold::Result<Vec<u8>> {
+    ) -> tenfold::engine::Result<Vec<u8>> {
         let device = self.device();
         let on_device = Buffer::from_slice(device, blob).unwrap();
         let out = Buffer::from_slice(device, &vec![0xa5; len]).unwrap();

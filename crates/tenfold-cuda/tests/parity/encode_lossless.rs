@@ -1,6 +1,7 @@
 //! Lossless blobs made on a device: the CPU reads them back to the same bytes, and they are as small as its own.
 
-use tenfold::{DecodeOptions, Dtype, EncodeOptions, Engine, Error, ErrorKind, Goal};
+use tenfold::engine::{Engine, ErrorKind};
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Error, Goal};
 use tenfold_cuda::{Buffer, DeviceSlice, EncodeRequest, Status, Stream, encode, encode_workspace_len};
 
 use crate::Case;
@@ -203,7 +204,7 @@ fn into(
 
 fn too_small(subject: &Subject) {
     let sample = Sample::of(Dtype::Bf16, &[50, 100], Kind::Gaussian, 1);
-    let most = tenfold::max_encoded_len(sample.dtype, &sample.shape).unwrap();
+    let most = tenfold::format::max_encoded_len(sample.dtype, &sample.shape).unwrap();
     let (said, whole) = into(subject, &sample, most, usize::MAX);
     let said = said.unwrap();
     said.check().unwrap();

@@ -1,7 +1,8 @@
 //! Lossy blobs made on a device by a plan of the CPU's: the CPU reads them, and they are as small and as good as its
 //! own.
 
-use tenfold::{Dtype, Effort, EncodeOptions, Engine, Error, ErrorKind, Goal};
+use tenfold::engine::{Engine, ErrorKind};
+use tenfold::{Dtype, Effort, EncodeOptions, Error, Goal};
 
 use crate::Case;
 use crate::common::{FLOATS, Kind, Sample, max_error, mse, variance};

@@ -113,7 +113,7 @@ pub fn encode_by(
     lane_values: u32,
     passes: u32,
     room: usize,
-) -> tenfold::Result<Vec<u8>> {
+) -> tenfold::engine::Result<Vec<u8>> {
     let device = subject.device();
     let tensor = Buffer::from_slice(device, &sample.data).unwrap();
     let guard = 4096;

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use tenfold::engine::{Engine, ErrorKind};
+use tenfold::format::{BlobInfo, Codec};
 use tenfold::prepare::Transform;
-use tenfold::{BlobInfo, Codec, DecodeOptions, Dtype, Engine, ErrorKind, Tensor};
+use tenfold::{DecodeOptions, Dtype, Tensor};
 
 use crate::Case;
 use crate::chain;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tenfold::engine::{Engine, ErrorKind};
 use tenfold::prepare::{Basis, Pairing, Positions, Rope, Rotation, Scaling, Transform};
-use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, ErrorKind, Goal, TensorView};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, TensorView};
 use tenfold_cuda::{
     Buffer, Code, DecodeRequest, DecodeSettings, DeviceBasis, DeviceSlice, EncodePages, Status, Stream,
     decode_coordinates, decode_pages, decode_pages_workspace_len, decode_workspace_len, encode_pages,

@@ -1,7 +1,9 @@
 //! Lossy blobs behind transforms: weights of columns and rows, kept elements.
 
+use tenfold::engine::{Engine, ErrorKind};
+use tenfold::format::Codec;
 use tenfold::prepare::{Axis, Transform, Weights};
-use tenfold::{Codec, DecodeOptions, Dtype, Effort, EncodeOptions, Engine, ErrorKind, Goal, format};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, format};
 
 use crate::Case;
 use crate::common::{FLOATS, Kind, Random, Sample, seal};

@@ -1,6 +1,7 @@
 //! Lossy blobs from a device meet their goal, and are as good as the CPU's.
 
-use tenfold::{Dtype, Effort, EncodeOptions, Engine, Error, Goal};
+use tenfold::engine::Engine;
+use tenfold::{Dtype, Effort, EncodeOptions, Error, Goal};
 
 use crate::Case;
 use crate::common::{
@@ -19,7 +20,12 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn encode(subject: &Subject, sample: &Sample, goal: Goal, effort: Effort) -> tenfold::Result<Vec<u8>> {
+fn encode(
+    subject: &Subject,
+    sample: &Sample,
+    goal: Goal,
+    effort: Effort,
+) -> tenfold::engine::Result<Vec<u8>> {
     subject.engine().encode(&sample.view(), &EncodeOptions::new(goal).with_effort(effort))
 }
 

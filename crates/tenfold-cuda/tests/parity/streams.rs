@@ -76,7 +76,7 @@ fn there_and_back(subject: &Subject) {
     let sample = Sample::of(Dtype::Bf16, &[33, 300], Kind::Laplace, 7);
     let (view, shape) = (sample.view(), [33, 300]);
     let tensor = Buffer::from_slice(device, view.data()).unwrap();
-    let blob = Buffer::new(device, tenfold::max_encoded_len(Dtype::Bf16, &shape).unwrap()).unwrap();
+    let blob = Buffer::new(device, tenfold::format::max_encoded_len(Dtype::Bf16, &shape).unwrap()).unwrap();
     let status = Buffer::new(device, size_of::<Status>()).unwrap();
     let options = EncodeOptions::new(Goal::Lossless);
     let request = EncodeRequest::new(tensor.slice(), Dtype::Bf16, &shape, blob.slice(), options);

@@ -33,7 +33,7 @@ pub struct Fitted {
 /// Finds bases for captured tensors.
 pub fn fit(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) -> Result<Fitted> {
     options.check()?;
-    tenfold::threads::install(options.threads, || fit_here(paths, options, progress))?
+    tenfold::engine::threads::install(options.threads, || fit_here(paths, options, progress))?
 }
 
 fn fit_here(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) -> Result<Fitted> {

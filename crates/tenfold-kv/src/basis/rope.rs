@@ -188,7 +188,7 @@ mod tests {
             "base=1e4,head=64,linear=2,factor=8,low=1,high=4,original=8192",
         ] {
             assert!(
-                matches!(text.parse::<RopeSpec>(), Err(e) if e.kind() == tenfold::ErrorKind::Caller),
+                matches!(text.parse::<RopeSpec>(), Err(e) if e.kind() == tenfold::engine::ErrorKind::Caller),
                 "{text}"
             );
         }

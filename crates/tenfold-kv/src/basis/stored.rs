@@ -7,8 +7,9 @@
 
 use faer::MatRef;
 use half::bf16;
+use tenfold::engine::Limits;
 use tenfold::prepare::{Axis, Transform, Weights};
-use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, Limits, TensorView};
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
 
 use super::algebra::{narrow, product, solve, wide};
 use super::components::Components;

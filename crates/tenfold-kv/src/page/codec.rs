@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
+use tenfold::engine::{Stop, threads};
 use tenfold::prepare::{Basis, Positions, Rope};
-use tenfold::{DecodeOptions, Effort, Goal, Stop, TensorView, threads};
+use tenfold::{DecodeOptions, Effort, Goal, TensorView};
 
 use super::encode;
 use super::read::PageReader;

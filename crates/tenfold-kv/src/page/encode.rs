@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use tenfold::engine::Subject;
 use tenfold::prepare::{Means, Positions, Rotation, Transform, choose};
-use tenfold::{Dtype, EncodeOptions, Error, Goal, Subject, TensorView};
+use tenfold::{Dtype, EncodeOptions, Error, Goal, TensorView};
 
 use super::codec::{Chain, Layer, Page, PageCodec};
 use super::frame::{self, Blobs, EXACT_KEYS, EXACT_VALUES, Frame, KEYS, VALUES};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use tenfold::Error;
-use tenfold::carry::{Reader, put_varint};
+use tenfold::format::carry::{Reader, put_varint};
 
 use crate::error::Result;
 
@@ -94,7 +94,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Frame> {
     Ok(read(&mut Reader::new(&body[FIXED..]), len)?)
 }
 
-fn read(r: &mut Reader<'_>, header_len: usize) -> tenfold::Result<Frame> {
+fn read(r: &mut Reader<'_>, header_len: usize) -> tenfold::engine::Result<Frame> {
     let corrupt = |what| Err(Error::Corrupt(what));
     let (tokens, first, last, count) = (r.varint()?, r.varint()?, r.varint()?, r.varint()?);
     if !(1..=MOST_TOKENS).contains(&tokens) || first.saturating_add(last) > tokens {

@@ -2,7 +2,8 @@
 
 use std::sync::Mutex;
 
-use tenfold::{Coordinates, DecodeOptions, Dtype, Error, Tensor};
+use tenfold::engine::Coordinates;
+use tenfold::{DecodeOptions, Dtype, Error, Tensor};
 
 use super::frame::{self, EXACT_KEYS, EXACT_VALUES, Frame, KEYS, VALUES};
 use crate::error::{Result, invalid};
@@ -86,7 +87,7 @@ impl<'b> PageReader<'b> {
             let need = range.end as u64;
             let blob =
                 self.bytes.get(range).ok_or(Error::Truncated { need, have: self.bytes.len() as u64 })?;
-            tenfold::inspect_native(blob, &self.options.limits)
+            tenfold::format::BlobInfo::read_native(blob, &self.options.limits)
         };
         let (keys, values) = (describe(EXACT_KEYS, KEYS)?, describe(EXACT_VALUES, VALUES)?);
         let cols = |shape: &[usize]| shape.last().copied().unwrap_or(0) / layers;

@@ -1,7 +1,8 @@
 //! One budget of bytes, shared out so that all blobs of a page are quantised about equally: that is what makes their error
 //! smallest.
 
-use tenfold::{Effort, EncodeOptions, Error, Goal, Subject};
+use tenfold::engine::Subject;
+use tenfold::{Effort, EncodeOptions, Error, Goal};
 
 use crate::error::Result;
 

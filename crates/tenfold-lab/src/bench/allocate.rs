@@ -1,7 +1,8 @@
 //! Sharing a file's bits among its tensors, always with real encodings.
 
 use anyhow::{Context, Result};
-use tenfold::{DecodeOptions, EncodeOptions, Engine, Goal};
+use tenfold::engine::Engine;
+use tenfold::{DecodeOptions, EncodeOptions, Goal};
 
 use crate::load::Named;
 use crate::metrics::Fidelity;

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use tenfold::engine::{Cpu, Engine};
 use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal};
 
 use super::clock::timed;
@@ -48,7 +49,7 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
             let (seconds, blob) = timed(|| tenfold::encode(&view, &encoding));
             let blob = blob?;
             encode.push(seconds);
-            let (seconds, done) = timed(|| tenfold::decode_into(&blob, &decoding, &mut buffer));
+            let (seconds, done) = timed(|| Cpu.decode_into(&blob, &decoding, &mut buffer));
             done?;
             decode.push(seconds);
             ensure!(buffer == tensor.data, "lossless came back different");

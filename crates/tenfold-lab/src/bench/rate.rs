@@ -6,7 +6,8 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Engine, Error, Goal, Tensor};
+use tenfold::engine::Engine;
+use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Error, Goal, Tensor};
 
 use super::table::Table;
 use super::{BenchArgs, Report, progress};

@@ -7,6 +7,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use tenfold::engine::{Cpu, Engine};
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, Tensor, TensorView};
 
 use super::clock::timed;
@@ -154,10 +155,10 @@ fn x265_runner<'a>(view: &TensorView<'_>, bits: f64, report: &mut Report) -> Res
 
 fn encode_runner(tensor: &Tensor, options: EncodeOptions) -> Result<Runner<'_>> {
     let view = tensor.view()?;
-    let mut buffer = vec![0u8; tenfold::max_encoded_len(tensor.dtype, &tensor.shape)?];
+    let mut buffer = vec![0u8; tenfold::format::max_encoded_len(tensor.dtype, &tensor.shape)?];
     let (effort, threads, values) = (options.effort, options.threads, view.len());
     let call = move || {
-        let (seconds, done) = timed(|| tenfold::encode_into(&view, &options, &mut buffer));
+        let (seconds, done) = timed(|| Cpu.encode_into(&view, &options, &mut buffer));
         done?;
         Ok(values as f64 / seconds)
     };
@@ -174,7 +175,7 @@ fn decode_runner<'a>(
     let mut buffer = vec![0u8; bytes];
     let options = DecodeOptions::default().with_threads(threads);
     let call = move || {
-        let (seconds, done) = timed(|| tenfold::decode_into(&blob, &options, &mut buffer));
+        let (seconds, done) = timed(|| Cpu.decode_into(&blob, &options, &mut buffer));
         done?;
         Ok(values as f64 / seconds)
     };

@@ -6,9 +6,10 @@ mod search;
 mod subject;
 mod target;
 
-use tenfold::carry::Parcel;
+use tenfold::engine::threads;
+use tenfold::format::carry::Parcel;
 use tenfold::prepare::Transform;
-use tenfold::{EncodeOptions, TensorView, threads};
+use tenfold::{EncodeOptions, TensorView};
 
 use self::job::{Found, Job, Tiles};
 use self::plan::Plan;
@@ -126,9 +127,9 @@ fn write(job: &Job<'_>, mapping: &Mapping, tiles: Tiles) -> Result<Vec<u8>> {
     };
     let parcel = Parcel {
         codec: match job.plan.encoder.standard() {
-            Standard::H264 => tenfold::Codec::H264,
-            Standard::H265 => tenfold::Codec::H265,
-            Standard::Av1 => tenfold::Codec::Av1,
+            Standard::H264 => tenfold::format::Codec::H264,
+            Standard::H265 => tenfold::format::Codec::H265,
+            Standard::Av1 => tenfold::format::Codec::Av1,
         },
         dtype: subject.view.dtype(),
         shape: subject.view.shape().to_vec(),

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use super::bytes::{Reader, put_varint};
 use super::parts::{Parts, Sealed};
 use super::tile::Geometry;
-use crate::FORMAT_VERSION;
-use crate::carry;
 use crate::error::{Error, Result};
-use crate::inspect::Codec;
+use crate::format::{Codec, VERSION, carry};
 use crate::options::Limits;
 use crate::prepare::{self, Basis, Transform};
 use crate::view::{Dtype, byte_len};
@@ -97,7 +95,7 @@ pub(crate) fn assemble(head: &Head, tiles: Vec<Sealed>, workers: &Workers) -> Re
 pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u32)>) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(4096 + tiles.len() * 8);
     out.extend_from_slice(&MAGIC);
-    out.push(FORMAT_VERSION);
+    out.push(VERSION);
     out.push(match &head.params {
         CodecParams::Planes(_) => CODEC_PLANES,
         CodecParams::Levels(_) => CODEC_LEVELS,
@@ -161,8 +159,8 @@ impl Frame {
         }
         let truncated = |need: usize| Error::Truncated { need: need as u64, have: blob.len() as u64 };
         let fixed = blob.get(..FIXED).ok_or_else(|| truncated(FIXED))?;
-        if fixed[4] != FORMAT_VERSION {
-            return Err(Error::UnsupportedVersion { found: fixed[4], supported: FORMAT_VERSION });
+        if fixed[4] != VERSION {
+            return Err(Error::UnsupportedVersion { found: fixed[4], supported: VERSION });
         }
         let header_len = u32::from_le_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) as usize;
         if header_len < FIXED + 4 {

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
+use crate::engine::Coded;
 use crate::error::{Error, Result};
-use crate::policy::Coded;
 use crate::workers::Workers;
 
 /// Shorter blobs are copied by the calling thread: waking others would take longer.
@@ -23,17 +23,18 @@ impl Sealed {
     }
 }
 
-/// An encoded tensor whose blob is not yet in one piece, from [`crate::encode_parts`].
+/// An encoded tensor whose blob is not yet in one piece, from [`Cpu::encode_parts`](crate::engine::Cpu::encode_parts).
 ///
 /// For callers who can only provide memory once they know how much: an object of another language, a region of a file.
 /// The bytes are copied once, by as many threads as encoded them.
 ///
 /// ```
+/// use tenfold::engine::Cpu;
 /// use tenfold::{EncodeOptions, Goal, TensorView};
 /// let values: Vec<f32> = (0..4096).map(|i| i as f32).collect();
 /// let view = TensorView::from_slice(&values, &[64, 64])?;
 /// let options = EncodeOptions::new(Goal::Lossless);
-/// let parts = tenfold::encode_parts(&view, &options)?;
+/// let parts = Cpu.encode_parts(&view, &options)?;
 /// let mut message = vec![0; 16 + parts.blob_len()];
 /// parts.write(&mut message[16..])?;
 /// assert_eq!(message[16..], tenfold::encode(&view, &options)?);

@@ -7,13 +7,14 @@ use super::open::check;
 use super::params::{LayersParams, MAX_LAYERS, working};
 use super::sum::{Working, widen};
 use crate::blob::{CodecParams, FIXED, Head, Parts, Sealed, assemble, write};
+use crate::engine::{Cpu, Engine};
 use crate::error::{Error, Result};
 use crate::options::{DecodeOptions, EncodeOptions, Goal, Limits};
 use crate::prepare::Transform;
 use crate::simd::Isa;
 use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
-use crate::{decode_into, encode as encode_one, lossless};
+use crate::{encode as encode_one, lossless};
 
 /// Values that a worker does at a time.
 const PIECE: usize = 1 << 16;
@@ -46,7 +47,7 @@ fn encode_in<R: Working>(view: &TensorView<'_>, options: &EncodeOptions, workers
         let room = if layers.len() == 1 { &mut sum } else { &mut next };
         room.resize(view.len(), R::of(0.0));
         // Behind the first, `next` holds the residual itself, which is not needed any more.
-        decode_into(&layers[layers.len() - 1], &decoding, bytemuck::cast_slice_mut(room))?;
+        Cpu.decode_into(&layers[layers.len() - 1], &decoding, bytemuck::cast_slice_mut(room))?;
         if layers.len() > 1 {
             add(&mut sum, &next, workers)?;
         }

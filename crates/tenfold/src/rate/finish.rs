@@ -5,13 +5,13 @@ use super::bracket::Bracket;
 use super::job::{Job, lambda, set_step};
 use super::low_bits;
 use crate::blob::{Parts, Sealed};
+use crate::engine::Outcome;
 use crate::entropy::ESCAPE;
 use crate::entropy::rans::WordStack;
 use crate::entropy::table::EncodeTable;
 use crate::error::Result;
 use crate::levels::{self, Plan, Quantised, TileWork, pack_tile, quantise_tile};
 use crate::options::Effort;
-use crate::policy::Outcome;
 use crate::quant::cost::CostTable;
 
 /// Tensors of fewer values are written to learn their size.

@@ -15,9 +15,9 @@ mod sample;
 mod scan;
 mod write;
 
+use crate::engine::Outcome;
 use crate::error::Result;
 use crate::options::{Effort, EncodeOptions, Goal};
-use crate::policy::Outcome;
 use crate::prepare::{Transform, group_of, width_of};
 use crate::quant::cost::CostTable;
 use crate::simd::Isa;

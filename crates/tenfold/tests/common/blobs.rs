@@ -31,7 +31,7 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
     let lossy = |s: &Sample, bits: f64, effort: Effort, lane: u32| {
         let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort).with_lane_values(lane);
         let blob = tenfold::encode(&s.view(), &options).unwrap();
-        assert_eq!(tenfold::inspect(&blob).unwrap().codec, tenfold::Codec::Levels);
+        assert_eq!(tenfold::inspect(&blob).unwrap().codec, tenfold::format::Codec::Levels);
         blob
     };
     let gauss = Sample::of(Dtype::F32, &[19, 23], Kind::Gaussian, 1);

@@ -146,7 +146,7 @@ impl Sample {
         to_reals(self.dtype, &self.data)
     }
 
-    pub fn try_encode(&self, goal: Goal, effort: Effort) -> tenfold::Result<Vec<u8>> {
+    pub fn try_encode(&self, goal: Goal, effort: Effort) -> tenfold::engine::Result<Vec<u8>> {
         tenfold::encode(&self.view(), &EncodeOptions::new(goal).with_effort(effort))
     }
 

@@ -1,7 +1,9 @@
 //! Tensors on the device to blobs on the device.
 
 use anyhow::{Context, Result, ensure};
-use tenfold::{BlobInfo, DecodeOptions, Effort, ErrorKind, Goal, Tensor};
+use tenfold::engine::ErrorKind;
+use tenfold::format::BlobInfo;
+use tenfold::{DecodeOptions, Effort, Goal, Tensor};
 use tenfold_cuda::lane_values;
 
 use super::decode::{gaussian, options};

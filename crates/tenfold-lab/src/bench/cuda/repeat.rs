@@ -4,14 +4,15 @@
 //! million do. Follows docs/format.md, 'Blob'; what the parameters mean matters only where their length does.
 
 use anyhow::{Context, Result, ensure};
-use tenfold::carry::{Reader, put_varint};
-use tenfold::{Codec, DecodeOptions, Dtype, format};
+use tenfold::format::Codec;
+use tenfold::format::carry::{Reader, put_varint};
+use tenfold::{DecodeOptions, Dtype, format};
 
 /// The blob of a tensor stacked `times` times along its first dimension.
 ///
 /// The tensor has at least one dimension, and its values are whole tiles and whole rows of the class map.
 pub(super) fn repeat(blob: &[u8], times: usize) -> Result<Vec<u8>> {
-    let info = tenfold::inspect_native(blob, &DecodeOptions::default().limits)?;
+    let info = tenfold::format::BlobInfo::read_native(blob, &DecodeOptions::default().limits)?;
     ensure!(times > 0 && !info.shape.is_empty(), "there is nothing to stack");
     ensure!(
         info.values > 0 && info.values.is_multiple_of(info.tile_values),
@@ -122,7 +123,7 @@ mod tests {
     use crate::synth::{self, Shape};
     use tenfold::{Effort, EncodeOptions, Goal, Tensor};
 
-    fn decodes_to_the_repeated_tensor(tensor: &Tensor, options: &EncodeOptions) -> tenfold::BlobInfo {
+    fn decodes_to_the_repeated_tensor(tensor: &Tensor, options: &EncodeOptions) -> tenfold::format::BlobInfo {
         let blob = tenfold::encode(&tensor.view().unwrap(), options).unwrap();
         let once = tenfold::decode(&blob, &DecodeOptions::default()).unwrap();
         for times in [1, 3, 40] {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 
 /// Why nvCOMP could not be measured.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::bench::{self, BenchArgs, What};
-use tenfold::ErrorKind;
+use tenfold::engine::ErrorKind;
 
 fn refused(path: &str) -> NvcompError {
     let mut args = BenchArgs::new(What::Cuda);

@@ -26,7 +26,7 @@ impl<'a> Encoding<'a> {
         let bytes = once.data.len() * times;
         let tensors: Vec<Buffer> =
             (0..rig.sets(bytes)).map(|_| stacked(device, &once.data, times)).collect::<Result<_>>()?;
-        let out = Buffer::new(device, tenfold::max_encoded_len(once.dtype, &shape)?)?;
+        let out = Buffer::new(device, tenfold::format::max_encoded_len(once.dtype, &shape)?)?;
         let request = |tensor: &Buffer| {
             EncodeRequest::new(tensor.slice(), once.dtype, &shape, out.slice(), options.clone())
         };

@@ -13,7 +13,7 @@ static POOLS: Mutex<BTreeMap<usize, Arc<ThreadPool>>> = Mutex::new(BTreeMap::new
 /// Runs work on so many threads; 0 takes the caller's rayon pool, by default one of all cores.
 ///
 /// ```
-/// assert_eq!(tenfold::threads::install(2, rayon::current_num_threads)?, 2);
+/// assert_eq!(tenfold::engine::threads::install(2, rayon::current_num_threads)?, 2);
 /// # Ok::<(), tenfold::Error>(())
 /// ```
 pub fn install<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> Result<T> {

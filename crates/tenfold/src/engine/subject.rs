@@ -2,12 +2,12 @@
 
 use std::sync::OnceLock;
 
+use super::{Outcome, meet_goal};
 use crate::blob::Parts;
 use crate::error::Result;
 use crate::layers;
 use crate::lossless;
 use crate::options::{Effort, EncodeOptions, Goal};
-use crate::policy::{Outcome, meet_goal};
 use crate::prepare::{self, Prepared, Transform};
 use crate::rate::{self, Label, Target};
 use crate::view::TensorView;
@@ -16,7 +16,8 @@ use crate::workers::Workers;
 /// A tensor whose transforms are done once, however many blobs are made of it.
 ///
 /// ```
-/// use tenfold::{Effort, EncodeOptions, Goal, Subject, TensorView};
+/// use tenfold::engine::Subject;
+/// use tenfold::{Effort, EncodeOptions, Goal, TensorView};
 /// let values: Vec<f32> = (0..8192).map(|i| (i as f32 * 0.7).sin()).collect();
 /// let view = TensorView::from_slice(&values, &[128, 64])?;
 /// let subject = Subject::new(&view, &EncodeOptions::new(Goal::Lossless))?;
@@ -120,14 +121,9 @@ impl std::fmt::Debug for Subject<'_> {
     }
 }
 
-/// Bits a value that a tensor would take at a step and an effort, from a sample of its values. Meant for sharing one budget
-/// among many tensors.
-pub fn estimate_bits(view: &TensorView<'_>, step: f64, effort: Effort) -> Result<f64> {
-    estimate_bits_prepared(view, step, effort, &[])
-}
-
-/// The same for a tensor that is prepared first, as [`EncodeOptions::with_transforms`] has it.
-pub fn estimate_bits_prepared(
+/// Bits a value that a tensor, prepared with these transforms, would take at a step and an effort, from a sample of its values.
+/// Meant for sharing one budget among many tensors.
+pub fn estimate_bits(
     view: &TensorView<'_>,
     step: f64,
     effort: Effort,

@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 /// [`Error::Stopped`].
 ///
 /// ```
-/// use tenfold::{EncodeOptions, Error, Goal, Stop, TensorView};
+/// use tenfold::engine::Stop;
+/// use tenfold::{EncodeOptions, Error, Goal, TensorView};
 /// let stop = Stop::new();
 /// let options = EncodeOptions::new(Goal::Lossless).with_stop(stop.clone());
 /// stop.stop();

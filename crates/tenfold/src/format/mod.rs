@@ -2,13 +2,16 @@
 //!
 //! Normative: docs/format.md. The CUDA kernels take theirs from here.
 
+pub mod carry;
+mod inspect;
+
 use std::sync::Arc;
 
 use crate::blob::Frame;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::{EncodeOptions, Goal, Limits};
 use crate::prepare::{Basis, Transform};
-use crate::view::{Dtype, TensorView};
+use crate::view::{Dtype, TensorView, byte_len};
 use crate::workers::Workers;
 
 pub use crate::blob::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_TILE};
@@ -25,6 +28,41 @@ pub use crate::prepare::list::{
 };
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
 pub use crate::rate::goal_behind;
+pub use crate::view::Element;
+pub use inspect::{BlobInfo, Codec};
+
+/// Version of the bitstream that this build writes, and the newest it reads.
+pub const VERSION: u8 = 1;
+
+/// Bytes that a blob of this dtype and shape never exceeds, whatever the options; layered blobs have [`max_layered_len`].
+///
+/// ```
+/// use tenfold::{Dtype, format::max_encoded_len};
+/// assert!(max_encoded_len(Dtype::F32, &[1000, 1000])? < 4_100_000);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn max_encoded_len(dtype: Dtype, shape: &[usize]) -> Result<usize> {
+    let bytes = byte_len(dtype, shape)
+        .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))?;
+    Ok(crate::lossless::max_len(dtype, bytes / dtype.size()) + 10 * shape.len())
+}
+
+/// Bytes that a blob of so many layers, of this dtype and shape, never exceeds: options with n residuals make n + 1 layers.
+///
+/// ```
+/// use tenfold::{Dtype, format::max_encoded_len, format::max_layered_len};
+/// let one = max_encoded_len(Dtype::F32, &[1000, 1000])?;
+/// assert!(max_layered_len(Dtype::Bf16, &[1000, 1000], 2)? < 2 * one + 100);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn max_layered_len(dtype: Dtype, shape: &[usize], layers: usize) -> Result<usize> {
+    if !(2..=MAX_LAYERS).contains(&layers) {
+        return Err(Error::InvalidArgument(format!("a blob has 2 to {MAX_LAYERS} layers, not {layers}")));
+    }
+    let bytes = byte_len(dtype, shape)
+        .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))?;
+    Ok(crate::layers::max_len(dtype, shape, bytes / dtype.size(), layers))
+}
 
 /// Steps as a header has them, their number first.
 pub fn transforms(transforms: &[Transform]) -> Result<Vec<u8>> {
@@ -103,7 +141,8 @@ pub fn knows_transform(id: u8) -> bool {
 /// header alone; for engines that move a blob piece by piece. Of a layered blob these are its layers, each a blob.
 ///
 /// ```
-/// use tenfold::{EncodeOptions, Goal, Limits, TensorView};
+/// use tenfold::engine::Limits;
+/// use tenfold::{EncodeOptions, Goal, TensorView};
 /// let values = vec![0.5f32; 100_000];
 /// let view = TensorView::from_slice(&values, &[100_000])?;
 /// let blob = tenfold::encode(&view, &EncodeOptions::new(Goal::Lossless))?;

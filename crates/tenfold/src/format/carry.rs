@@ -5,9 +5,9 @@
 
 pub use crate::blob::bytes::{Reader, put_varint};
 
+use super::Codec;
 use crate::blob::{self, Frame, Geometry, Head, Sealed};
 use crate::error::{Error, Result};
-use crate::inspect::Codec;
 use crate::options::Limits;
 use crate::prepare::Transform;
 use crate::view::{Dtype, byte_len, rows_of};
@@ -211,7 +211,7 @@ mod tests {
     fn native_decoding_says_where_to_go() {
         let blob = parcel().write(vec![vec![], vec![], vec![]]).unwrap();
         let err = crate::decode(&blob, &Default::default()).unwrap_err();
-        assert_eq!(err.kind(), crate::ErrorKind::Unsupported);
+        assert_eq!(err.kind(), crate::engine::ErrorKind::Unsupported);
         assert!(err.to_string().contains("H.265"), "{err}");
         let native = crate::encode(
             &crate::TensorView::from_slice(&[1u8], &[1]).unwrap(),

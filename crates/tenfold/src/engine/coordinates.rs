@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use super::cpu::open;
 use crate::blob::Frame;
 use crate::decode::{decode_range, decode_working};
 use crate::error::{Error, Result};
-use crate::facade::open;
 use crate::options::DecodeOptions;
 use crate::prepare::{self, Transform};
 use crate::view::{Dtype, Tensor};
@@ -18,7 +18,8 @@ use crate::workers::Workers;
 /// ```
 /// use std::sync::Arc;
 /// use tenfold::prepare::{Basis, Rotation, Transform};
-/// use tenfold::{Coordinates, DecodeOptions, EncodeOptions, Goal, TensorView};
+/// use tenfold::engine::Coordinates;
+/// use tenfold::{DecodeOptions, EncodeOptions, Goal, TensorView};
 /// let basis = Arc::new(Basis::orthonormal(&[0.0; 2], &[0.6, 0.8, 0.8, -0.6])?);
 /// let values: Vec<f32> = (0..4096).map(|i| (i as f32 * 0.37).sin()).collect();
 /// let view = TensorView::from_slice(&values, &[2048, 2])?;

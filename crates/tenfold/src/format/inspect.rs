@@ -1,7 +1,9 @@
 //! What a blob says of itself.
 
-use crate::FORMAT_VERSION;
+use super::VERSION;
 use crate::blob::{CodecParams, Frame};
+use crate::error::Result;
+use crate::options::Limits;
 use crate::view::{Dtype, rows_of};
 
 /// How the values of a blob are coded.
@@ -90,6 +92,16 @@ pub struct BlobInfo {
 }
 
 impl BlobInfo {
+    /// Reads the header of a blob whose tensor keeps within limits; the tiles need not be there.
+    pub fn read(blob: &[u8], limits: &Limits) -> Result<BlobInfo> {
+        Ok(BlobInfo::of(&Frame::parse(blob, limits)?))
+    }
+
+    /// The same for a blob that must be one of this crate's own codecs, as decoders do first.
+    pub fn read_native(blob: &[u8], limits: &Limits) -> Result<BlobInfo> {
+        Ok(BlobInfo::of(&Frame::parse_native(blob, limits)?))
+    }
+
     pub(crate) fn of(frame: &Frame) -> BlobInfo {
         let geometry = frame.head.params.geometry();
         let lossy = match &frame.head.params {
@@ -101,7 +113,7 @@ impl BlobInfo {
             _ => Vec::new(),
         };
         BlobInfo {
-            version: FORMAT_VERSION,
+            version: VERSION,
             codec: frame.codec(),
             dtype: frame.head.dtype,
             shape: frame.head.shape.clone(),

@@ -1,11 +1,27 @@
 //! What makes and reads blobs: this crate's own code, or something that speaks for a device or a codec
 //! library. Files, caches and messages take an engine and need not know which.
 
+mod coordinates;
+mod cpu;
+mod goal;
+mod stop;
+mod subject;
+pub mod threads;
+
 use std::ops::Range;
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::options::{DecodeOptions, EncodeOptions};
 use crate::view::{Dtype, Tensor, TensorView};
+
+pub use crate::blob::Parts;
+pub use crate::error::{ErrorKind, Result};
+pub use crate::options::Limits;
+pub use coordinates::Coordinates;
+pub use cpu::Cpu;
+pub use goal::{Coded, Outcome, TINY, meet_goal};
+pub use stop::Stop;
+pub use subject::{Subject, estimate_bits};
 
 /// Something that makes and reads blobs.
 pub trait Engine: Send + Sync {
@@ -14,6 +30,16 @@ pub trait Engine: Send + Sync {
 
     /// Encodes a tensor into a new blob.
     fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>>;
+
+    /// Encodes into memory of the caller and returns the bytes written. [`Engine::max_encoded_len`] bytes always suffice.
+    fn encode_into(&self, view: &TensorView<'_>, options: &EncodeOptions, out: &mut [u8]) -> Result<usize> {
+        let blob = self.encode(view, options)?;
+        let (need, have) = (blob.len(), out.len());
+        let room =
+            out.get_mut(..need).ok_or(Error::BufferTooSmall { need: need as u64, have: have as u64 })?;
+        room.copy_from_slice(&blob);
+        Ok(need)
+    }
 
     /// Decodes a blob into a new tensor.
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> Result<Tensor>;
@@ -39,56 +65,12 @@ pub trait Engine: Send + Sync {
 
     /// Most bytes that [`Engine::encode`] returns for a tensor of this dtype and shape.
     fn max_encoded_len(&self, dtype: Dtype, shape: &[usize]) -> Result<usize> {
-        crate::max_encoded_len(dtype, shape)
+        crate::format::max_encoded_len(dtype, shape)
     }
 
     /// Checks every checksum and decodes everything, without keeping the result.
     fn verify(&self, blob: &[u8], options: &DecodeOptions) -> Result<()> {
         self.decode(blob, options).map(|_| ())
-    }
-}
-
-/// This crate's own codec.
-///
-/// ```
-/// use tenfold::{Cpu, DecodeOptions, Engine, EncodeOptions, Goal, TensorView};
-/// let values = [1.0f32, 2.0, 3.0];
-/// let blob = Cpu.encode(&TensorView::from_slice(&values, &[3])?, &EncodeOptions::new(Goal::Lossless))?;
-/// assert_eq!(Cpu.decode(&blob, &DecodeOptions::default())?.to_vec::<f32>()?, values);
-/// # Ok::<(), tenfold::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cpu;
-
-impl Engine for Cpu {
-    fn name(&self) -> String {
-        "cpu".into()
-    }
-
-    fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
-        crate::encode(view, options)
-    }
-
-    fn decode(&self, blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
-        crate::decode(blob, options)
-    }
-
-    fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
-        crate::decode_rows(blob, rows, options)
-    }
-
-    fn decode_into(&self, blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Result<()> {
-        crate::decode_into(blob, options, out)
-    }
-
-    fn decode_rows_into(
-        &self,
-        blob: &[u8],
-        rows: Range<usize>,
-        options: &DecodeOptions,
-        out: &mut [u8],
-    ) -> Result<()> {
-        crate::decode_rows_into(blob, rows, options, out)
     }
 }
 
