@@ -33,6 +33,7 @@ mod policy;
 pub mod prepare;
 mod quant;
 mod rate;
+pub mod search;
 mod simd;
 mod stop;
 mod subject;
