@@ -159,16 +159,12 @@ mod tests {
         let sigmas = [0.001, 0.02, 0.02, 0.05, 0.3, 4.0];
         for bits in [0.3, 1.0, 2.0, 3.0, 4.5, 8.0] {
             let mut search = search(&sigmas, bits);
-            let mut real = 0.0;
-            let mut tries = 0;
-            loop {
-                real = sigmas.iter().map(|&s| real_bits(s, search.log_step) * 1e6).sum::<f64>();
+            let real = |s: &StepSearch| sigmas.iter().map(|&v| real_bits(v, s.log_step) * 1e6).sum::<f64>();
+            let mut tries = 1;
+            while search.correct((real(&search) / 8.0) as u64) {
                 tries += 1;
-                if !search.correct((real / 8.0) as u64) {
-                    break;
-                }
             }
-            let off = real / (bits * 6e6) - 1.0;
+            let off = real(&search) / (bits * 6e6) - 1.0;
             assert!(tries <= 3 && off.abs() <= 0.005, "{bits} bits: off by {off} after {tries} tries");
         }
     }
