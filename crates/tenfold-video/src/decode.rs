@@ -20,10 +20,10 @@ pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
 
 /// Decodes with a decoder chosen by name, as [`crate::decoders`] lists them.
 pub fn decode_with(blob: &[u8], options: &DecodeOptions, decoder: Option<&str>) -> Result<Tensor> {
-    let job = Job::open(blob, options, decoder)?;
-    let shape = job.opened.parcel.shape.clone();
-    let data = threads::install(options.threads, || job.elements(0..job.opened.parcel.values()))??;
-    Ok(Tensor { dtype: job.opened.parcel.dtype, shape, data })
+    let pictures = PictureDecoder::open(blob, options, decoder)?;
+    let shape = pictures.opened.parcel.shape.clone();
+    let data = threads::install(options.threads, || pictures.elements(0..pictures.opened.parcel.values()))??;
+    Ok(Tensor { dtype: pictures.opened.parcel.dtype, shape, data })
 }
 
 /// Decodes rows of the two-dimensional view; only the pictures that hold them are decoded.
@@ -37,8 +37,8 @@ pub(crate) fn rows_with(
     options: &DecodeOptions,
     decoder: Option<&str>,
 ) -> Result<Tensor> {
-    let job = Job::open(blob, options, decoder)?;
-    let parcel = &job.opened.parcel;
+    let pictures = PictureDecoder::open(blob, options, decoder)?;
+    let parcel = &pictures.opened.parcel;
     let (cols, values, all) = (parcel.cols(), parcel.values(), parcel.rows());
     if rows.start > rows.end || rows.end > all {
         let reason = format!("rows {}..{} of a tensor with {all} rows", rows.start, rows.end);
@@ -46,7 +46,7 @@ pub(crate) fn rows_with(
     }
     // The columns of an empty tensor may be too many to multiply.
     let range = rows.start.saturating_mul(cols).min(values)..rows.end.saturating_mul(cols).min(values);
-    let data = threads::install(options.threads, || job.elements(range))??;
+    let data = threads::install(options.threads, || pictures.elements(range))??;
     Ok(Tensor { dtype: parcel.dtype, shape: vec![rows.len(), cols], data })
 }
 
@@ -61,14 +61,15 @@ pub(crate) fn check_of(samples: &[u16]) -> u32 {
     hasher.finalize()
 }
 
-struct Job<'a> {
+/// A blob of pictures, and the decoder for them.
+struct PictureDecoder<'a> {
     opened: Opened<'a>,
     params: PictureParams,
     decoder: &'static dyn Decoder,
     standard: Standard,
 }
 
-impl<'a> Job<'a> {
+impl<'a> PictureDecoder<'a> {
     fn open(blob: &'a [u8], options: &DecodeOptions, decoder: Option<&str>) -> Result<Self> {
         let opened = Opened::read(blob, &options.limits)?;
         let standard = match opened.parcel.codec {
@@ -78,7 +79,7 @@ impl<'a> Job<'a> {
         };
         let params = PictureParams::read(&opened.parcel)?;
         let decoder = catalog::decoder(standard, decoder)?;
-        Ok(Job { opened, params, decoder, standard })
+        Ok(PictureDecoder { opened, params, decoder, standard })
     }
 
     /// Elements of consecutive values; with transforms, of whole rows.

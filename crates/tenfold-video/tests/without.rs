@@ -22,7 +22,7 @@ fn both_ways_name_the_feature() {
         codec: Codec::H264,
         dtype: Dtype::F32,
         shape: vec![4, 4],
-        steps: vec![],
+        transforms: vec![],
         tile_values: 16,
         params,
     };

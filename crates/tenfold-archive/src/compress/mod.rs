@@ -17,9 +17,6 @@ use crate::tags;
 
 pub(crate) use encode::{batches, encode_tensor};
 
-/// How often the whole model may be encoded again to meet a budget with one step for all.
-const CORRECTIONS: usize = 2;
-
 /// Compresses the model at `input` into `output`.
 ///
 /// `input` is a safetensors file, an index of shards, a folder that holds either, a GGUF file or an npy
@@ -82,7 +79,6 @@ fn encode_model(
         (Alloc::Step, Some(bits)) => Some(StepSearch::new(model, actions, bits, options, progress)?),
         _ => None,
     };
-    let mut corrections = 0;
     loop {
         if let Some(search) = &search {
             search.apply(actions);
@@ -97,10 +93,9 @@ fn encode_model(
         };
         let shared = rows.iter().zip(actions.iter()).filter(|(_, action)| action.is_shared());
         let bytes = shared.map(|(row, _)| row.stored_bytes).sum();
-        if corrections == CORRECTIONS || !search.correct(bytes) {
+        if !search.correct(bytes) {
             return Ok(rows);
         }
-        corrections += 1;
     }
 }
 

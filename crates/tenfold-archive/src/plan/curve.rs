@@ -1,5 +1,5 @@
-//! How many bits a tensor takes at a step: a curve from estimates on some of its rows, and a first guess of
-//! the step that takes every tensor for a Gaussian. The search for one step is in `step.rs`.
+//! How many bits a tensor takes at a step: its scale, and a curve from estimates on some of its rows. The search for one step is
+//! in `step.rs`.
 
 use rayon::prelude::*;
 use tenfold::{Dtype, EncodeOptions, Goal, TensorView};
@@ -38,15 +38,6 @@ impl Curve {
     }
 }
 
-/// Where `falling` passes `target`; the nearer end if it does not between the two.
-pub(super) fn crossing(mut low: f64, mut high: f64, target: f64, falling: impl Fn(f64) -> f64) -> f64 {
-    for _ in 0..100 {
-        let middle = (low + high) / 2.0;
-        if falling(middle) > target { low = middle } else { high = middle }
-    }
-    (low + high) / 2.0
-}
-
 /// log2 of a tensor's root mean square, and its number of values.
 pub(super) fn scale(model: &Model, index: usize) -> Result<(f64, f64)> {
     let item = &model.items[index];
@@ -55,16 +46,6 @@ pub(super) fn scale(model: &Model, index: usize) -> Result<(f64, f64)> {
     };
     let (data, _) = sample_rows(model, index, dtype, SCALE_VALUES)?;
     Ok((log_rms(dtype, &data), item.values() as f64))
-}
-
-/// log2 of the step at which Gaussians of these scales would meet the target.
-pub(super) fn guess(scales: &[(f64, f64)], bits: f64) -> f64 {
-    // Entropy of a Gaussian in cells of two steps: log2(rms) + log2(2πe)/2 − 1 − log2(step).
-    const OFFSET: f64 = 1.05;
-    let total: f64 = scales.iter().map(|(_, weight)| weight).sum();
-    let mean = |x: f64| scales.iter().map(|(s, w)| w * (s - x + OFFSET).max(0.0)).sum::<f64>() / total;
-    let ends = scales.iter().fold((0.0f64, 0.0f64), |(lo, hi), (s, _)| (lo.min(*s), hi.max(*s)));
-    crossing(ends.0 - 64.0, ends.1 + 64.0, bits, mean)
 }
 
 pub(super) fn curve(

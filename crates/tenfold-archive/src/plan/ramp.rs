@@ -1,6 +1,7 @@
 //! Bits by layer: `bits = slope · layer + base`, with the base that meets the average.
 
 use tenfold::Goal;
+use tenfold::engine::search::{EXACT, halve};
 
 use super::Action;
 use crate::model::Item;
@@ -49,18 +50,13 @@ impl Point {
     }
 }
 
-/// The base at which the weighted mean is `target`. The mean rises with the base, clamped or not, so
-/// halving an interval finds it; a target out of reach gives the nearest mean there is.
+/// The base at which the weighted mean is `target`; the mean rises with the base, clamped or not. A target out of reach gives
+/// the nearest mean there is.
 fn solve(points: &[Point], slope: f64, target: f64) -> f64 {
     let total: f64 = points.iter().map(|p| p.weight).sum();
     let mean = |base: f64| points.iter().map(|p| p.weight * p.bits(slope, base)).sum::<f64>() / total;
     let reach = points.iter().map(|p| (slope * p.layer).abs()).fold(0.0, f64::max) + 128.0;
-    let (mut low, mut high) = (-reach, reach);
-    for _ in 0..100 {
-        let middle = (low + high) / 2.0;
-        if mean(middle) < target { low = middle } else { high = middle }
-    }
-    (low + high) / 2.0
+    halve(-reach, reach, EXACT, -target, |base| -mean(base))
 }
 
 #[cfg(test)]

@@ -5,15 +5,17 @@
 //! them: estimates are off by much the same factor at neighbouring steps, so few corrections are needed.
 
 use tenfold::Goal;
+use tenfold::engine::search::tolerance::ARCHIVE;
+use tenfold::engine::search::{EXACT, gaussian_step, halve};
 
-use super::curve::{Curve, crossing, curve, guess, scale};
+use super::curve::{Curve, curve, scale};
 use super::{Action, CompressOptions};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::progress::Progress;
 
-/// How far the average may lie from the target before the step is corrected.
-const TOLERANCE: f64 = 0.005;
+/// Octaves from the step so far that the next one may be.
+const FAR: f64 = 64.0;
 /// Share of the values that are encoded to check the estimates before the whole model is.
 const PROBE_SHARE: f64 = 0.05;
 /// Fewest values for that check; small models are checked as a whole.
@@ -28,6 +30,8 @@ pub(crate) struct StepSearch {
     /// Real over estimated size, as known so far.
     factor: f64,
     log_step: f64,
+    /// How often the whole model was encoded.
+    rounds: usize,
 }
 
 impl StepSearch {
@@ -43,7 +47,7 @@ impl StepSearch {
         progress.start(shared.iter().map(|&i| model.items[i].bytes).sum());
         progress.message("estimating rates");
         let scales = shared.iter().map(|&index| scale(model, index)).collect::<Result<Vec<_>>>()?;
-        let guess = guess(&scales, bits);
+        let guess = gaussian_step(&scales, bits);
         let mut curves = Vec::with_capacity(shared.len());
         for &index in &shared {
             options.stop.check().map_err(Error::codec(&model.items[index].name))?;
@@ -51,7 +55,7 @@ impl StepSearch {
             progress.advance(model.items[index].bytes);
         }
         let target = bits * curves.iter().map(|c| c.weight).sum::<f64>();
-        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess };
+        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess, rounds: 0 };
         search.solve();
         search.probe(model, actions, &shared, options, progress)?;
         Ok(search)
@@ -71,10 +75,14 @@ impl StepSearch {
         }
     }
 
-    /// Takes in what the shared tensors really took, in bytes. True if the step was off and is now another.
+    /// Takes in what the shared tensors really took, in bytes. True if the model is to be encoded again, with another step.
     pub fn correct(&mut self, bytes: u64) -> bool {
         let real = bytes as f64 * 8.0;
-        if self.curves.is_empty() || (real / self.target - 1.0).abs() <= TOLERANCE {
+        self.rounds += 1;
+        if self.curves.is_empty()
+            || self.rounds == ARCHIVE.rounds
+            || ARCHIVE.is_near(real / self.target - 1.0, self.rounds)
+        {
             return false;
         }
         let before = self.log_step;
@@ -88,8 +96,8 @@ impl StepSearch {
     }
 
     fn solve(&mut self) {
-        let (from, to) = (self.log_step - 64.0, self.log_step + 64.0);
-        self.log_step = crossing(from, to, self.target / self.factor, |x| self.estimate(x));
+        let want = self.target / self.factor;
+        self.log_step = halve(self.log_step - FAR, self.log_step + FAR, EXACT, want, |x| self.estimate(x));
     }
 
     /// Encodes tensors spread over the model and compares with their estimates.
@@ -138,11 +146,11 @@ mod tests {
 
     fn search(sigmas: &[f64], bits: f64) -> StepSearch {
         let scales: Vec<(f64, f64)> = sigmas.iter().map(|s| (s.log2(), 1e6)).collect();
-        let guess = guess(&scales, bits);
+        let guess = gaussian_step(&scales, bits);
         let points = |s: f64| OCTAVES.map(|o| (guess + o, real_bits(s, guess + o) / 1.03)).to_vec();
         let curves = sigmas.iter().map(|&s| Curve { points: rising(points(s)), weight: 1e6 }).collect();
         let target = bits * 1e6 * sigmas.len() as f64;
-        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess };
+        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess, rounds: 0 };
         search.solve();
         search
     }
@@ -152,23 +160,21 @@ mod tests {
         let sigmas = [0.001, 0.02, 0.02, 0.05, 0.3, 4.0];
         for bits in [0.3, 1.0, 2.0, 3.0, 4.5, 8.0] {
             let mut search = search(&sigmas, bits);
-            let mut real = 0.0;
-            for round in 0..3 {
-                real = sigmas.iter().map(|&s| real_bits(s, search.log_step) * 1e6).sum::<f64>();
-                if round == 2 || !search.correct((real / 8.0) as u64) {
-                    break;
-                }
+            let real = |s: &StepSearch| sigmas.iter().map(|&v| real_bits(v, s.log_step) * 1e6).sum::<f64>();
+            let mut tries = 1;
+            while search.correct((real(&search) / 8.0) as u64) {
+                tries += 1;
             }
-            let off = real / (bits * 6e6) - 1.0;
-            assert!(off.abs() <= TOLERANCE, "{bits} bits: off by {off}");
+            let off = real(&search) / (bits * 6e6) - 1.0;
+            assert!(tries <= 3 && off.abs() <= 0.005, "{bits} bits: off by {off} after {tries} tries");
         }
     }
 
     #[test]
     fn no_shared_tensor_means_no_correction() {
-        let mut search = StepSearch { curves: vec![], target: 0.0, factor: 1.0, log_step: 0.0 };
+        let mut search = StepSearch { curves: vec![], target: 0.0, factor: 1.0, log_step: 0.0, rounds: 0 };
         search.solve();
         assert!(!search.correct(0) && search.step().is_finite());
-        assert!(guess(&[], 3.0).is_finite());
+        assert!(gaussian_step(&[], 3.0).is_finite());
     }
 }

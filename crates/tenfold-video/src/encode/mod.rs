@@ -1,8 +1,7 @@
 //! From a tensor to a blob: prepare, lay out, map to samples, find the quantiser, write.
 
-mod job;
+mod pictures;
 mod plan;
-mod search;
 mod subject;
 mod target;
 
@@ -11,7 +10,7 @@ use tenfold::format::carry::Parcel;
 use tenfold::prepare::Transform;
 use tenfold::{EncodeOptions, TensorView};
 
-use self::job::{Found, Job, Tiles};
+use self::pictures::{Found, PictureSearch, Tiles};
 use self::plan::Plan;
 use self::subject::Subject;
 use self::target::Target;
@@ -81,11 +80,11 @@ fn encode_planned(
     }
     let mut closest = None;
     for &depth in &plan.depths {
-        let job = Job { plan, subject, depth, effort: options.effort };
-        match job.reach(&target)? {
+        let search = PictureSearch { plan, subject, depth, effort: options.effort };
+        match search.reach(&target)? {
             Found::Reached { mapping, quality, tiles } => {
                 let padding = plan.layout.padding(subject.view.len().max(1));
-                let blob = write(&job, &mapping, tiles)?;
+                let blob = write(&search, &mapping, tiles)?;
                 return Ok(Encoded { blob, quality, padding });
             }
             Found::TooCoarse { reached, .. } => closest = Some((depth, reached)),
@@ -110,23 +109,23 @@ pub fn pictures(view: &TensorView<'_>, video: &VideoOptions) -> Result<Pictures>
     let plan = Plan::new(view, video)?;
     let subject = Subject::new(view, video)?;
     let depth = plan.depths[0];
-    let job = Job { plan: &plan, subject: &subject, depth, effort: Default::default() };
-    let mapping = job.mapping(true);
-    let samples = (0..plan.layout.count).map(|i| job.picture(&mapping, i)).collect();
-    Ok(Pictures { format: job.format(), samples })
+    let search = PictureSearch { plan: &plan, subject: &subject, depth, effort: Default::default() };
+    let mapping = search.mapping(true);
+    let samples = (0..plan.layout.count).map(|i| search.picture(&mapping, i)).collect();
+    Ok(Pictures { format: search.format(), samples })
 }
 
 /// Puts the blob together.
-fn write(job: &Job<'_>, mapping: &Mapping, tiles: Tiles) -> Result<Vec<u8>> {
-    let subject = job.subject;
+fn write(search: &PictureSearch<'_>, mapping: &Mapping, tiles: Tiles) -> Result<Vec<u8>> {
+    let subject = search.subject;
     let params = PictureParams {
-        format: job.format(),
+        format: search.format(),
         meaning: if subject.bytes { Meaning::Bytes } else { Meaning::Mapped(mapping.clone()) },
         specials: subject.specials.clone(),
         parameter_sets: tiles.parameter_sets,
     };
     let parcel = Parcel {
-        codec: match job.plan.encoder.standard() {
+        codec: match search.plan.encoder.standard() {
             Standard::H264 => tenfold::format::Codec::H264,
             Standard::H265 => tenfold::format::Codec::H265,
             Standard::Av1 => tenfold::format::Codec::Av1,
@@ -134,7 +133,7 @@ fn write(job: &Job<'_>, mapping: &Mapping, tiles: Tiles) -> Result<Vec<u8>> {
         dtype: subject.view.dtype(),
         shape: subject.view.shape().to_vec(),
         transforms: subject.transforms.iter().cloned().map(Transform::Hadamard).collect(),
-        tile_values: job.plan.layout.picture(),
+        tile_values: search.plan.layout.picture(),
         params: params.write(),
     };
     Ok(parcel.write(tiles.pictures)?)

@@ -3,6 +3,7 @@
 //! Rates are bits a value. Errors are −log2 of the root of the mean square (or of the largest), which moves
 //! like bits: one for each halving of the step.
 
+use tenfold::engine::search::{Slope, Tolerance, tolerance};
 use tenfold::{Error, Goal, TensorView};
 
 use crate::codec::Quality;
@@ -64,9 +65,8 @@ impl Target {
         match *self {
             Target::Fixed(_) => 0.0,
             Target::Bits(bits) | Target::Cap(bits) => bits,
-            // A hair below: elements are rounded after the search.
-            Target::Mse(mse) => fineness((mse * 0.995).sqrt()),
-            Target::MaxError(error) => fineness(error * 0.995),
+            Target::Mse(mse) => fineness(tolerance::VIDEO_ERROR.aim_at(mse).sqrt()),
+            Target::MaxError(error) => fineness(tolerance::VIDEO_ERROR.aim_at(error)),
         }
     }
 
@@ -75,11 +75,22 @@ impl Target {
         matches!(self, Target::Mse(_) | Target::MaxError(_))
     }
 
-    /// How far a trial may stay from the number wanted.
-    pub(super) fn tolerance(&self) -> f64 {
-        match *self {
-            Target::Bits(bits) | Target::Cap(bits) => bits * 0.004,
-            _ => 0.01,
+    /// A number as the search has it: a rate, or the reciprocal of a squared error.
+    pub(super) fn quantity(&self, number: f64) -> f64 {
+        if self.is_error() { (2.0 * number).exp2() } else { number }
+    }
+
+    /// How that answers to the step.
+    pub(super) fn slope(&self) -> Slope {
+        if self.is_error() { Slope::Fineness } else { Slope::Rate { bit: 1.0 } }
+    }
+
+    /// How far it may stay from the one wanted.
+    pub(super) fn tolerance(&self) -> &'static Tolerance {
+        match self {
+            Target::Cap(_) => &tolerance::VIDEO_CAP,
+            _ if self.is_error() => &tolerance::VIDEO_ERROR,
+            _ => &tolerance::VIDEO_RATE,
         }
     }
 
@@ -103,9 +114,9 @@ impl Target {
     }
 }
 
-/// −log2 of an error; errors of nothing count as very small ones.
+/// −log2 of an error; errors of nothing count as very small ones, with squares that are numbers.
 pub(super) fn fineness(error: f64) -> f64 {
-    -error.max(1e-300).log2()
+    -error.max(1e-150).log2()
 }
 
 fn variance(values: &[f64]) -> f64 {

@@ -4,6 +4,7 @@
 mod coordinates;
 mod cpu;
 mod goal;
+pub mod search;
 mod stop;
 mod subject;
 pub mod threads;

@@ -42,21 +42,21 @@ pub(crate) fn search(isa: Isa, search: &Search<'_>, work: &mut Workspace, out: &
     // One entry more: a gather reads two neighbours.
     work.decisions.resize((decisions + 1).max(work.decisions.len()), 0);
     for group in 0..search.groups {
-        let mut job = Job { search, ticks, group, work, out };
+        let mut viterbi = Viterbi { search, ticks, group, work, out };
         match search.machine.log2_states {
-            2 => job.run::<4>(isa),
-            3 => job.run::<8>(isa),
-            4 => job.run::<16>(isa),
-            5 => job.run::<32>(isa),
-            6 => job.run::<64>(isa),
-            7 => job.run::<128>(isa),
-            _ => job.run::<256>(isa),
+            2 => viterbi.run::<4>(isa),
+            3 => viterbi.run::<8>(isa),
+            4 => viterbi.run::<16>(isa),
+            5 => viterbi.run::<32>(isa),
+            6 => viterbi.run::<64>(isa),
+            7 => viterbi.run::<128>(isa),
+            _ => viterbi.run::<256>(isa),
         }
     }
 }
 
-/// The search of one group of lanes.
-struct Job<'a> {
+/// The pass over one group of lanes, forward and back.
+struct Viterbi<'a> {
     search: &'a Search<'a>,
     ticks: usize,
     group: usize,
@@ -64,7 +64,7 @@ struct Job<'a> {
     out: &'a mut [Lanes<i32>],
 }
 
-impl Job<'_> {
+impl Viterbi<'_> {
     /// Row of a step.
     #[inline(always)]
     fn row(&self, t: usize) -> usize {
@@ -164,17 +164,17 @@ impl Job<'_> {
     }
 }
 
-widen! { fn forward / forward_on<const S: usize>(job: &mut Job<'_>) -> Box<[Lanes<f32>; S]> }
-widen! { fn backward / backward_on<const S: usize>(job: &mut Job<'_>, state: &Lanes<i32>) }
+widen! { fn forward / forward_on<const S: usize>(viterbi: &mut Viterbi<'_>) -> Box<[Lanes<f32>; S]> }
+widen! { fn backward / backward_on<const S: usize>(viterbi: &mut Viterbi<'_>, state: &Lanes<i32>) }
 
 #[inline(always)]
-fn forward_on<W: Wide, const S: usize>(job: &mut Job<'_>) -> Box<[Lanes<f32>; S]> {
-    job.forward_on::<W, S>()
+fn forward_on<W: Wide, const S: usize>(viterbi: &mut Viterbi<'_>) -> Box<[Lanes<f32>; S]> {
+    viterbi.forward_on::<W, S>()
 }
 
 #[inline(always)]
-fn backward_on<W: Wide, const S: usize>(job: &mut Job<'_>, state: &Lanes<i32>) {
-    job.backward_on::<W, S>(state)
+fn backward_on<W: Wide, const S: usize>(viterbi: &mut Viterbi<'_>, state: &Lanes<i32>) {
+    viterbi.backward_on::<W, S>(state)
 }
 
 /// The nearest even and odd level of each quantiser and what they cost. Zero is tried beside the

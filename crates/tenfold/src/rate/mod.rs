@@ -1,18 +1,23 @@
 //! From a goal to a step: statistics first, then a sample, then at most a few real encodings.
 //!
-//! `scan` looks at the whole tensor once; `job` guesses a step and makes a plan (classes, low bits, costs);
-//! `refine` settles step and costs on a sample; `finish` quantises everything and corrects the step if
-//! the goal was missed; `write` chooses tables and writes the blob.
+//! `scan` looks at the whole tensor once; `encoding` guesses a step and makes a plan (classes, low bits, costs); `refine` settles
+//! step and costs by `trial`s of a sample; `finish` makes `full` passes and corrects the step while the goal is missed, with
+//! `fallback` for goals that no step meets; `write` chooses tables and writes the blob. `aim` says what a goal asks of all of
+//! them, and [`crate::engine::search`] which step to try next.
 
-mod bracket;
+mod aim;
 mod classes;
+mod encoding;
+mod fallback;
 mod finish;
-mod job;
+mod full;
+mod label;
 mod low_bits;
 mod nearest;
 mod refine;
 mod sample;
 mod scan;
+mod trial;
 mod write;
 
 use crate::engine::Outcome;
@@ -23,8 +28,8 @@ use crate::quant::cost::CostTable;
 use crate::simd::Isa;
 use crate::view::TensorView;
 use crate::workers::Workers;
-pub(crate) use job::Label;
-use job::{Job, lambda};
+use encoding::{Encoding, lambda};
+pub(crate) use label::Label;
 pub(crate) use nearest::{plain_goal, within};
 use scan::scan;
 
@@ -76,23 +81,23 @@ pub(crate) fn encode(
     let isa = Isa::detect();
     let scan = scan(view, isa, workers, matches!(target, Target::Nmse(_)))?;
     if scan.all_zero {
-        return Job::new(view, label, options, workers, isa, scan).trivial();
+        return Encoding::new(view, label, options, workers, isa, scan).trivial();
     }
     if scan.max == 0.0 || (matches!(target, Target::Nmse(_)) && !scan.variance.is_finite()) {
         return Ok(Outcome::Failed(None));
     }
-    let job = Job::new(view, label, options, workers, isa, scan);
+    let encoding = Encoding::new(view, label, options, workers, isa, scan);
     let target = match target {
         // Errors are measured in the scan's units.
-        Target::Nmse(v) => Target::Mse(v * job.scan.variance),
-        Target::Mse(v) => Target::Mse(v / job.scan.unit / job.scan.unit),
+        Target::Nmse(v) => Target::Mse(v * encoding.scan.variance),
+        Target::Mse(v) => Target::Mse(v / encoding.scan.unit / encoding.scan.unit),
         t => t,
     };
     // Squares so small vanish where they are added up, and any error would seem to keep to the goal.
     if matches!(target, Target::Mse(v) if v < LEAST_MSE) {
         return Ok(Outcome::Failed(None));
     }
-    job.run(target)
+    encoding.run(target)
 }
 
 /// What a lossy goal for a tensor of so many rows and columns asks of what transforms make of it; nothing if the squared error that no
@@ -150,11 +155,11 @@ pub(crate) fn estimate(view: &TensorView<'_>, label: &Label<'_>, step: f64, effo
     if scan.max == 0.0 {
         return Ok(0.0);
     }
-    let job = Job::new(view, label, &options, &workers, isa, scan);
-    let Some(mut plan) = job.plan(step) else { return Ok(0.0) };
+    let encoding = Encoding::new(view, label, &options, &workers, isa, scan);
+    let Some(mut plan) = encoding.plan(step) else { return Ok(0.0) };
     let mut bytes = 0.0;
     for _ in 0..2 {
-        let t = job.trial(&plan, &job.sample)?;
+        let t = encoding.trial(&plan, &encoding.sample)?;
         bytes = t.bytes;
         plan.costs = CostTable::measured(&t.counts, &plan.low, lambda(plan.machine));
     }

@@ -1,38 +1,38 @@
 //! Step, costs and reconstruction points from a sample.
 
 use super::Target;
-use super::bracket::Bracket;
-use super::finish::WRITE_BELOW;
-use super::job::{Job, geometry, lambda, set_step};
+use super::encoding::{Encoding, lambda, set_step};
 use super::low_bits;
 use super::sample::Sample;
+use crate::engine::search::tolerance::{COARSE_SAMPLE, FINE_SAMPLE};
+use crate::engine::search::{Point, Search};
 use crate::entropy::{ESCAPE, MAX_LANES};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::levels::{Dequant, Plan, Rounding, TileWork, quantise_tile};
 use crate::quant::cost::CostTable;
 use crate::quant::machine::{Machine, grid};
 use crate::view::load_scaled;
 
 /// Values sampled while costs still change.
-const COARSE_SAMPLE: usize = 1 << 15;
+const COARSE_VALUES: usize = 1 << 15;
 
-impl Job<'_> {
+impl Encoding<'_> {
     /// Finds costs and step on the sample: first both in turn, then, costs held, the step alone.
     pub(super) fn refine(&self, plan: &mut Plan, target: Target) -> Result<()> {
         if matches!(plan.rounding, Rounding::Bounded(_)) {
             return Ok(());
         }
         let lambda = lambda(plan.machine);
-        let coarse = self.sample.thin(COARSE_SAMPLE);
-        let want = self.want(target);
-        for round in 0..10 {
+        let coarse = self.sample.thin(COARSE_VALUES);
+        let (want, slope) = (self.want(target), self.slope(target));
+        for round in 0..COARSE_SAMPLE.rounds {
             let trial = self.trial(plan, &coarse)?;
             plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
-            let off = trial.got(target) / want - 1.0;
-            let next = plan.step() * self.nudge(target, trial.got(target), want, 2.0);
+            let got = trial.got(target);
             // Without a goal for it the step stays, and only the costs settle.
-            let settled = want == 0.0 || off.abs() < 0.01;
-            if (round >= 3 && settled) || (want > 0.0 && !set_step(plan, next.max(self.finest))) {
+            let off = if want > 0.0 { got / want - 1.0 } else { 0.0 };
+            let next = plan.step() * slope.factor(got, want, COARSE_SAMPLE.damping);
+            if COARSE_SAMPLE.is_near(off, round) || (want > 0.0 && !set_step(plan, next.max(self.finest))) {
                 break;
             }
         }
@@ -47,47 +47,18 @@ impl Job<'_> {
             let trial = self.trial(plan, &self.sample)?;
             plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
         }
-        let mut bracket = Bracket::default();
-        for _ in 0..8 {
-            let got = self.trial(plan, &self.sample)?.got(target);
-            bracket.note(plan.step(), got, want);
-            let next = bracket.next(plan.step(), want, self.nudge(target, got, want, 1.0));
-            if want == 0.0 || (got / want - 1.0).abs() < 0.0015 || !set_step(plan, next.max(self.finest)) {
-                break;
-            }
+        if want > 0.0 {
+            let step = Search::new(want, slope, &FINE_SAMPLE).run(plan.step(), |step| {
+                if !set_step(plan, step.max(self.finest)) {
+                    return Ok(None);
+                }
+                let got = self.trial(plan, &self.sample)?.got(target);
+                Ok::<_, Error>(Some(Point { knob: plan.step(), got }))
+            })?;
+            set_step(plan, step.max(self.finest));
         }
         self.fit_offsets(plan);
         Ok(())
-    }
-
-    /// What [`Trial::got`] is held against: bytes, or the reciprocal of an error, so that it falls as the
-    /// step grows; 0 where there is nothing to reach.
-    pub(super) fn want(&self, target: Target) -> f64 {
-        match target {
-            Target::Bytes(_) => {
-                self.payload_bits(target) / 8.0 + self.overhead(geometry(self.view.len(), self.options))
-            }
-            // Small blobs are written to learn their size, the others have it predicted.
-            Target::Cap(cap) if self.view.len() < WRITE_BELOW => cap as f64,
-            // Below the cap by about as much as a sample is off: few are made twice.
-            Target::Cap(cap) if self.streams() => cap as f64 * 0.9965,
-            Target::Cap(cap) => (cap as f64 * 0.999 - 2.0).max(1.0),
-            Target::Mse(mse) => 1.0 / (mse * 0.995),
-            _ => 0.0,
-        }
-    }
-
-    /// Factor to change the step by. A rate falls by a bit for each doubling, faster below two bits, where
-    /// zeros take over; `damping` says how much faster.
-    pub(super) fn nudge(&self, target: Target, got: f64, want: f64, damping: f64) -> f64 {
-        match target {
-            Target::Mse(_) => (got / want).sqrt().clamp(0.25, 4.0),
-            _ => {
-                let bits = |bytes: f64| bytes * 8.0 / self.n();
-                let slope = (1.2 * damping / bits(want)).clamp(1.0, 2.5 * damping);
-                ((bits(got) - bits(want)) / slope).clamp(-2.0, 2.0).exp2()
-            }
-        }
     }
 
     /// Reconstruction points at the mean of what quantises to them, where that is worth its bytes.

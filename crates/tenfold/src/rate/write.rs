@@ -1,6 +1,7 @@
 //! Tables for a quantised tensor, the size it will have, and its blob.
 
-use super::job::{Job, add, escape_bits, exact_len};
+use super::encoding::Encoding;
+use super::trial::{add, escape_bits, exact_len};
 use crate::blob::{CodecParams, Head, Parts, Sealed, assemble};
 use crate::entropy::fit::{self, Counts};
 use crate::entropy::rans::WordStack;
@@ -8,7 +9,7 @@ use crate::entropy::table::EncodeTable;
 use crate::error::Result;
 use crate::levels::{self, Plan, Quantised, pack_tile};
 
-impl Job<'_> {
+impl Encoding<'_> {
     /// log2 of the sum of frequencies: fewer slots where there are many tables.
     pub(super) fn table_log(classes: usize) -> u32 {
         match classes {

@@ -1,10 +1,12 @@
-//! One tensor at one sample depth: trials of a quantiser and a scale, and what is kept of them.
+//! One tensor at one sample depth: the search for a quantiser and a scale, and what is kept of its trials.
+//!
+//! First the coarsest quantiser that is fine enough, then a factor on the sample step: one is a ladder, the other continuous.
 
 use rayon::prelude::*;
 use tenfold::Effort;
+use tenfold::engine::search::{Point, Rung, Search, last_rung};
 
 use super::plan::Plan;
-use super::search::{self, Rung};
 use super::subject::Subject;
 use super::target::{Target, fineness};
 use crate::catalog;
@@ -25,7 +27,7 @@ pub(super) struct Tiles {
     pub pictures: Vec<Vec<u8>>,
 }
 
-pub(super) struct Job<'a> {
+pub(super) struct PictureSearch<'a> {
     pub plan: &'a Plan,
     pub subject: &'a Subject<'a>,
     pub depth: u8,
@@ -67,7 +69,7 @@ struct One {
     values: usize,
 }
 
-impl Job<'_> {
+impl PictureSearch<'_> {
     pub(super) fn format(&self) -> Format {
         let Layout { width, height, .. } = self.plan.layout;
         Format { width, height, depth: self.depth, chroma: self.plan.chroma }
@@ -117,38 +119,38 @@ impl Job<'_> {
             vec![self.plan.layout.count / 4, self.plan.layout.count * 3 / 4]
         };
         let wanted = target.wanted();
-        let number = |qp: u32, x: f64, pictures: &[usize]| -> Result<(f64, Trial)> {
-            let mapping = mapping.coarser(x.exp2());
+        let number = |qp: u32, factor: f64, pictures: &[usize]| -> Result<(f64, Trial)> {
+            let mapping = mapping.coarser(factor);
             let trial = self.code(Quality::Qp(qp), &mapping, pictures)?;
             Ok((self.number(target, &mapping, &trial)?, trial))
         };
-        let found = search::quantiser(self.plan.abilities.qp.clone(), wanted, |qp| {
-            number(qp, 0.0, &few).map(|t| t.0)
-        })?;
+        let qps = self.plan.abilities.qp.clone();
+        let (finest, coarsest) = (*qps.start(), *qps.end());
+        // About eight bits lie between the ends of any codec's range.
+        let octave = f64::from(coarsest.saturating_sub(finest).max(1)) / 8.0;
+        let middle = finest + coarsest.saturating_sub(finest) / 2;
+        let found = last_rung(qps, middle, octave, wanted, |qp| number(qp, 1.0, &few).map(|t| t.0))?;
         let (qp, first) = match found {
-            Rung::Fine(qp, number) => (qp, number),
+            Rung::Last(qp, number) => (qp, number),
             Rung::None(reached) => return Ok(Found::TooCoarse { reached }),
         };
-        let off = target.tolerance();
-        let tolerance = match target {
-            Target::Cap(_) => -off..=0.0,
-            _ if target.is_error() => 0.0..=off,
-            _ => -off..=off,
-        };
-        let guess = (first - wanted).max(0.0);
-        let sampled = few.len() < all.len();
-        let (mut known, mut guess) = (Some((0.0, first)), guess);
-        if sampled {
-            let points =
-                search::factor(known, guess, wanted, tolerance.clone(), |x| Ok(number(qp, x, &few)?.0))?;
-            guess = points.last().map_or(guess, |p| p.0);
-            known = None;
+        let search = || Search::new(target.quantity(wanted), target.slope(), target.tolerance());
+        let point = |knob, y| Some(Point { knob, got: target.quantity(y) });
+        // A bit more than wanted is about an octave of the step.
+        let mut start = (first - wanted).max(0.0).exp2();
+        let mut whole = search();
+        let known = Point { knob: 1.0, got: target.quantity(first) };
+        if few.len() < all.len() {
+            let trial = |x| number(qp, x, &few).map(|(y, _)| point(x, y));
+            start = search().with_known(known).run(start, trial)?;
+        } else {
+            whole = whole.with_known(known);
         }
         let mut kept: Vec<(f64, f64, Tiles)> = Vec::new();
-        search::factor(known, guess, wanted, tolerance, |x| {
+        whole.run(start, |x| {
             let (y, trial) = number(qp, x, &all)?;
             kept.push((x, y, trial.tiles));
-            Ok(y)
+            Ok::<_, Error>(point(x, y))
         })?;
         self.pick(target, qp, &mapping, kept)
     }
@@ -173,7 +175,7 @@ impl Job<'_> {
             .min_by(|a, b| (a.1 - wanted).abs().total_cmp(&(b.1 - wanted).abs()));
         let found = |mapping, tiles| Found::Reached { mapping, quality: Quality::Qp(qp), tiles };
         match (best, target) {
-            (Some((x, _, tiles)), _) => Ok(found(mapping.coarser(x.exp2()), tiles)),
+            (Some((x, _, tiles)), _) => Ok(found(mapping.coarser(x), tiles)),
             (None, Target::Cap(bits)) => {
                 let bytes = |bits: f64| (bits * self.subject.values.len() as f64 / 8.0) as u64;
                 Err(tenfold::Error::DoesNotFit { cap: bytes(*bits), need: bytes(smallest) }.into())

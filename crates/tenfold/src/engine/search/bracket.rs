@@ -1,0 +1,73 @@
+//! Where a number that falls along a line passes the wanted one, from what was seen of it so far.
+//!
+//! The line is octaves of a knob (log2 of a step, of a weight); the number is best one that falls evenly along it, such as
+//! the logarithm of a size. `kernels/search.cuh` has the same for devices.
+
+/// How far one trial may lead.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moves {
+    /// Beyond where the last two trials point, while they lie on one side: the other side ends such moves.
+    pub beyond: f64,
+    /// Times the first guess, at least, on such a move.
+    pub least: f64,
+    /// Octaves, at most.
+    pub farthest: f64,
+    /// Share of an interval that its ends keep clear: a trial that moves one end only, for ever, would not end.
+    pub clear: f64,
+}
+
+/// The moves of every search.
+pub const MOVES: Moves = Moves { beyond: 1.3, least: 1.6, farthest: 6.0, clear: 0.08 };
+
+/// A trial: where on the line, and the number there.
+type At = (f64, f64);
+
+/// What has been tried so far.
+#[derive(Debug, Clone, Default)]
+pub struct Bracket {
+    /// The farthest trial along the line that gave too much.
+    over: Option<At>,
+    /// The nearest that did not.
+    under: Option<At>,
+    /// The last two trials.
+    last: [Option<At>; 2],
+}
+
+impl Bracket {
+    /// Notes a trial.
+    pub fn note(&mut self, x: f64, y: f64, want: f64) {
+        self.last = [Some((x, y)), self.last[0]];
+        if y > want {
+            self.over = self.over.filter(|o| o.0 > x).or(Some((x, y)));
+        } else {
+            self.under = self.under.filter(|u| u.0 < x).or(Some((x, y)));
+        }
+    }
+
+    /// Octaves between the two trials that enclose what is wanted, if there are two.
+    pub fn width(&self) -> Option<f64> {
+        Some((self.under?.0 - self.over?.0).abs())
+    }
+
+    /// Where to try next: between the two trials that enclose what is wanted, else on from the last. `guess` says how many octaves
+    /// that should be if all is as usual.
+    pub fn next(&self, want: f64, guess: f64) -> f64 {
+        if let (Some(over), Some(under)) = (self.over, self.under) {
+            let share = (want - over.1) / (under.1 - over.1);
+            let share = if share.is_finite() { share.clamp(MOVES.clear, 1.0 - MOVES.clear) } else { 0.5 };
+            return over.0 + (under.0 - over.0) * share;
+        }
+        let (from, by) = match self.last {
+            [Some(now), Some(before)] => {
+                let line = MOVES.beyond * (want - now.1) * (now.0 - before.0) / (now.1 - before.1);
+                let line = if line.is_finite() { line } else { 0.0 };
+                // At least as far as the guess, and in its direction.
+                let least = MOVES.least * guess;
+                (now.0, if guess > 0.0 { line.max(least) } else { line.min(least) })
+            }
+            [Some(now), None] => (now.0, guess),
+            _ => (0.0, guess),
+        };
+        from + by.clamp(-MOVES.farthest, MOVES.farthest)
+    }
+}
