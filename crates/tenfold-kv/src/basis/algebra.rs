@@ -1,70 +1,178 @@
-//! Matrix products and decompositions, all in f64, through `faer`.
+//! Matrix products and decompositions, all in f64. The arithmetic is that of `nalgebra`, whose products are fast and whose
+//! solvers go column by column; here both are cut into blocks, so that products do the work, on all threads at hand. The
+//! cuts do not depend on the number of threads, so results do not either.
 
-use faer::linalg::matmul::matmul;
-use faer::linalg::matmul::triangular::{self, BlockStructure};
-use faer::prelude::Solve;
-use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
+use nalgebra::{Cholesky, DMatrix, DMatrixView, DMatrixViewMut, Dyn, SymmetricEigen};
+use rayon::prelude::*;
 
 use crate::error::{Result, invalid};
 
-/// As many threads as the pool at hand has.
-fn threads() -> Par {
-    Par::rayon(0)
+pub(super) type Mat = DMatrix<f64>;
+
+/// Columns of an output that a thread makes at once.
+const PANEL: usize = 128;
+/// Rows that are solved for at once.
+const BLOCK: usize = 64;
+
+/// Calls `f` with each panel of columns and the number of its first column.
+fn for_panels(out: &mut Mat, f: impl Fn(usize, DMatrixViewMut<'_, f64>) + Sync) {
+    let rows = out.nrows().max(1);
+    out.as_mut_slice().par_chunks_mut(PANEL * rows).enumerate().for_each(|(i, panel)| {
+        let cols = panel.len() / rows;
+        f(i * PANEL, DMatrixViewMut::from_slice(panel, rows, cols));
+    });
 }
 
 /// a · b.
-pub(super) fn product(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Mat<f64> {
+pub(super) fn product(a: &Mat, b: &Mat) -> Mat {
     let mut out = Mat::zeros(a.nrows(), b.ncols());
-    matmul(&mut out, Accum::Replace, a, b, 1.0, threads());
+    for_panels(&mut out, |at, mut panel| panel.gemm(1.0, a, &b.columns(at, panel.ncols()), 0.0));
     out
 }
 
-/// Adds rowsᵀ · rows to the lower triangle of `sums`.
-pub(super) fn add_outer(sums: MatMut<'_, f64>, rows: MatRef<'_, f64>) {
-    let full = BlockStructure::Rectangular;
-    let lower = BlockStructure::TriangularLower;
-    triangular::matmul(sums, lower, Accum::Add, rows.transpose(), full, rows, full, 1.0, threads());
+/// Adds rowsᵀ · rows to the lower triangle of `sums`; rows lie one after the other.
+pub(super) fn add_outer(sums: &mut Mat, rows: &[f64]) {
+    let cols = sums.ncols();
+    let count = rows.len() / cols.max(1);
+    let transposed = DMatrixView::from_slice(rows, cols, count);
+    let rows: DMatrixView<'_, f64, Dyn, Dyn> =
+        DMatrixView::from_slice_with_strides(rows, count, cols, cols, 1);
+    for_panels(sums, |at, mut panel| {
+        let width = panel.ncols();
+        let (below, across) = (transposed.rows(at, cols - at), rows.columns(at, width));
+        panel.rows_mut(at, cols - at).gemm(1.0, &below, &across, 1.0);
+    });
 }
 
-/// Eigenvalues of a symmetric matrix whose lower triangle is given, the largest first, none below zero, and its
-/// eigenvectors as rows. Signs are such that each row's largest entry is positive.
-pub(super) fn eigen(matrix: MatRef<'_, f64>) -> Result<(Vec<f64>, Mat<f64>)> {
+/// Eigenvalues of a symmetric matrix, the largest first, none below zero, and its eigenvectors as rows. Signs are such that
+/// each row's largest entry is positive.
+pub(super) fn eigen(matrix: Mat) -> Result<(Vec<f64>, Mat)> {
     let n = matrix.nrows();
-    let found = matrix
-        .self_adjoint_eigen(Side::Lower)
-        .map_err(|e| invalid(format!("the covariance has no eigenvectors: {e:?}")))?;
-    let (values, vectors) = (found.S().column_vector(), found.U());
-    let mut signs = vec![1.0f64; n];
-    for (j, sign) in signs.iter_mut().enumerate() {
-        let largest =
-            (0..n).map(|i| vectors[(i, j)]).fold(0.0f64, |m, v| if v.abs() > m.abs() { v } else { m });
-        *sign = if largest < 0.0 { -1.0 } else { 1.0 };
+    let found = SymmetricEigen::try_new(matrix, f64::EPSILON, 64 * n.max(16))
+        .filter(|found| found.eigenvalues.iter().all(|v| v.is_finite()))
+        .ok_or_else(|| {
+            invalid("the covariance has no eigenvectors: the search for them does not converge")
+        })?;
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|&a, &b| found.eigenvalues[b].total_cmp(&found.eigenvalues[a]));
+    let mut rows = Mat::zeros(n, n);
+    for (k, &from) in order.iter().enumerate() {
+        let vector = found.eigenvectors.column(from);
+        let largest = vector.iter().fold(0.0f64, |m, &v| if v.abs() > m.abs() { v } else { m });
+        let sign = if largest < 0.0 { -1.0 } else { 1.0 };
+        rows.row_mut(k).iter_mut().zip(&vector).for_each(|(to, v)| *to = sign * v);
     }
-    let rows = Mat::from_fn(n, n, |k, c| vectors[(c, n - 1 - k)] * signs[n - 1 - k]);
-    Ok(((0..n).map(|k| values[n - 1 - k].max(0.0)).collect(), rows))
+    Ok((order.iter().map(|&k| found.eigenvalues[k].max(0.0)).collect(), rows))
 }
 
-/// L with L·Lᵀ = matrix, or nothing if the matrix is not positive.
-pub(super) fn cholesky(matrix: MatRef<'_, f64>) -> Option<Mat<f64>> {
-    let found = matrix.llt(Side::Lower).ok()?;
-    let l = found.L();
+/// L with L·Lᵀ = matrix, or nothing if the symmetric matrix is not positive.
+pub(super) fn cholesky(mut matrix: Mat) -> Option<Mat> {
     let n = matrix.nrows();
-    Some(Mat::from_fn(n, n, |i, j| if j <= i { l[(i, j)] } else { 0.0 }))
+    for at in (0..n).step_by(BLOCK) {
+        let width = BLOCK.min(n - at);
+        let (done, mut now) = matrix.columns_range_pair_mut(0..at, at..at + width);
+        let across = done.rows(at, width).transpose();
+        now.rows_mut(at, n - at).gemm(-1.0, &done.rows(at, n - at), &across, 1.0);
+        let corner = Cholesky::new(now.rows(at, width).into_owned())?.unpack();
+        // X·Lᵀ = B is L·Xᵀ = Bᵀ.
+        let mut below = now.rows(at + width, n - at - width).transpose();
+        corner.solve_lower_triangular_mut(&mut below);
+        now.rows_mut(at, width).copy_from(&corner);
+        now.rows_mut(at + width, n - at - width).tr_copy_from(&below);
+    }
+    matrix.fill_upper_triangle(0.0, 1);
+    Some(matrix)
 }
 
 /// matrix⁻¹ · right for a symmetric positive matrix, or nothing if it is not.
-pub(super) fn solve(matrix: MatRef<'_, f64>, right: MatRef<'_, f64>) -> Option<Mat<f64>> {
-    let found = matrix.llt(Side::Lower).ok()?;
-    Some(found.solve(right))
+pub(super) fn solve(matrix: Mat, mut right: Mat) -> Option<Mat> {
+    let lower = cholesky(matrix)?;
+    let upper = lower.transpose();
+    let n = lower.nrows();
+    for_panels(&mut right, |_, mut x| {
+        for at in (0..n).step_by(BLOCK) {
+            let width = BLOCK.min(n - at);
+            let (done, mut now) = x.rows_range_pair_mut(0..at, at..at + width);
+            now.gemm(-1.0, &lower.view((at, 0), (width, at)), &done, 1.0);
+            lower.view((at, at), (width, width)).solve_lower_triangular_mut(&mut now);
+        }
+        for at in (0..n).step_by(BLOCK).rev() {
+            let end = n.min(at + BLOCK);
+            let (mut now, done) = x.rows_range_pair_mut(at..end, end..n);
+            now.gemm(-1.0, &upper.view((at, end), (end - at, n - end)), &done, 1.0);
+            upper.view((at, at), (end - at, end - at)).solve_upper_triangular_mut(&mut now);
+        }
+    });
+    Some(right)
 }
 
 /// A matrix from rows of f32.
-pub(super) fn wide(rows: &[f32], cols: usize) -> Mat<f64> {
-    Mat::from_fn(rows.len() / cols.max(1), cols, |i, j| f64::from(rows[i * cols + j]))
+pub(super) fn wide(rows: &[f32], cols: usize) -> Mat {
+    Mat::from_row_iterator(rows.len() / cols.max(1), cols, rows.iter().map(|&v| f64::from(v)))
 }
 
 /// Rows of f32 from a matrix.
-pub(super) fn narrow(matrix: MatRef<'_, f64>) -> Vec<f32> {
-    let (rows, cols) = (matrix.nrows(), matrix.ncols());
-    (0..rows).flat_map(|i| (0..cols).map(move |j| matrix[(i, j)] as f32)).collect()
+pub(super) fn narrow(matrix: &Mat) -> Vec<f32> {
+    matrix.row_iter().flat_map(|row| row.iter().map(|&v| v as f32).collect::<Vec<_>>()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers without a pattern, between −0.5 and 0.5.
+    fn random(rows: usize, cols: usize) -> Mat {
+        let mut state = 88172645463325252u64;
+        Mat::from_fn(rows, cols, |_, _| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+        })
+    }
+
+    fn near(a: &Mat, b: &Mat, tolerance: f64) {
+        let off = (a - b).amax();
+        assert!(off <= tolerance, "off by {off}");
+    }
+
+    /// A symmetric positive matrix of several blocks and a rest.
+    fn positive() -> Mat {
+        let a = random(2 * BLOCK + 7, 3 * BLOCK);
+        &a * a.transpose()
+    }
+
+    #[test]
+    fn products_of_many_panels_are_those_of_one() {
+        let (a, b) = (random(70, 90), random(90, 2 * PANEL + 3));
+        near(&product(&a, &b), &(&a * &b), 1e-13);
+        let rows = random(50, 2 * PANEL + 3);
+        let mut sums = Mat::zeros(rows.ncols(), rows.ncols());
+        for half in [rows.rows(0, 20), rows.rows(20, 30)] {
+            add_outer(&mut sums, half.transpose().as_slice());
+        }
+        near(&sums.lower_triangle(), &(rows.transpose() * &rows).lower_triangle(), 1e-13);
+    }
+
+    #[test]
+    fn factors_multiply_to_the_matrix_and_solutions_solve() {
+        let matrix = positive();
+        let lower = cholesky(matrix.clone()).unwrap();
+        near(&(&lower * lower.transpose()), &matrix, 1e-12);
+        assert_eq!(lower, lower.lower_triangle());
+        let right = random(matrix.nrows(), PANEL + 5);
+        near(&(&matrix * solve(matrix.clone(), right.clone()).unwrap()), &right, 1e-9);
+        assert!(cholesky(-matrix).is_none());
+    }
+
+    #[test]
+    fn eigenvectors_are_orthonormal_and_make_the_matrix_again() {
+        let matrix = positive();
+        let (values, rows) = eigen(matrix.clone()).unwrap();
+        assert!(values.is_sorted_by(|a, b| a >= b));
+        near(&(&rows * rows.transpose()), &Mat::identity(values.len(), values.len()), 1e-12);
+        let scaled = Mat::from_fn(values.len(), values.len(), |k, c| values[k] * rows[(k, c)]);
+        near(&(rows.transpose() * scaled), &matrix, 1e-10);
+        assert!(eigen(Mat::from_element(3, 3, f64::NAN)).is_err());
+    }
 }

@@ -3,9 +3,7 @@
 //! With M = L·Lᵀ rows are seen as y = Lᵀ·(x − mean), where an error of one unit costs one whatever its direction. The
 //! eigenvectors B of y's covariance give coordinates B·Lᵀ·(x − mean), and rows come back as mean + (B·L⁻¹)ᵀ·c.
 
-use faer::{Mat, MatRef};
-
-use super::algebra::{eigen, narrow, product};
+use super::algebra::{Mat, eigen, narrow, product};
 use super::metric::Metric;
 use super::moments::Moments;
 use crate::error::{Result, invalid};
@@ -29,7 +27,7 @@ pub struct Components {
     means: Vec<f64>,
     variances: Vec<f64>,
     /// B: rows, orthonormal.
-    directions: Mat<f64>,
+    directions: Mat,
     metric: Option<Metric>,
 }
 
@@ -47,9 +45,9 @@ impl Components {
         let mut covariance = moments.covariance(&means);
         if let Some(metric) = metric {
             // Lᵀ·C·L; C is symmetric.
-            covariance = metric.times(metric.times(covariance.as_ref()).transpose());
+            covariance = metric.times(&metric.times(&covariance).transpose());
         }
-        let (variances, directions) = eigen(covariance.as_ref())?;
+        let (variances, directions) = eigen(covariance)?;
         Ok(Components { means, variances, directions, metric: metric.cloned() })
     }
 
@@ -78,37 +76,37 @@ impl Components {
         if rank == 0 || rank > self.cols() {
             return Err(invalid(format!("rows of {} columns have no {rank} components", self.cols())));
         }
-        Ok(narrow(self.inverse(rank).as_ref()))
+        Ok(narrow(&self.inverse(rank)))
     }
 
     /// Mean squares of the coordinates of other rows.
     pub fn spread(&self, moments: &Moments) -> Vec<f64> {
         let forward = match &self.metric {
-            Some(metric) => metric.times_transposed(self.directions.as_ref()),
+            Some(metric) => metric.times_transposed(&self.directions),
             None => self.directions.clone(),
         };
-        spread(forward.as_ref(), moments.covariance(&self.means).as_ref())
+        spread(&forward, &moments.covariance(&self.means))
     }
 
     /// Variances of coordinates that another matrix makes of the rows that the components come from.
-    pub(super) fn spread_under(&self, forward: MatRef<'_, f64>) -> Vec<f64> {
+    pub(super) fn spread_under(&self, forward: &Mat) -> Vec<f64> {
         // F·C·Fᵀ with C = Vᵀ·Λ·V.
-        let onto = product(forward, self.inverse(self.cols()).transpose());
+        let onto = product(forward, &self.inverse(self.cols()).transpose());
         let weighted = |k: usize| self.variances.iter().enumerate().map(move |(j, v)| (k, j, v));
         (0..forward.nrows()).map(|k| weighted(k).map(|(k, j, v)| onto[(k, j)].powi(2) * v).sum()).collect()
     }
 
-    fn inverse(&self, rank: usize) -> Mat<f64> {
-        let directions = self.directions.as_ref().subrows(0, rank);
+    fn inverse(&self, rank: usize) -> Mat {
+        let directions = self.directions.rows(0, rank).into_owned();
         match &self.metric {
-            Some(metric) => metric.divided(directions),
-            None => directions.to_owned(),
+            Some(metric) => metric.divided(&directions),
+            None => directions,
         }
     }
 }
 
 /// Diagonal of F·C·Fᵀ.
-fn spread(forward: MatRef<'_, f64>, covariance: MatRef<'_, f64>) -> Vec<f64> {
+fn spread(forward: &Mat, covariance: &Mat) -> Vec<f64> {
     let half = product(forward, covariance);
     let dot = |k: usize| (0..half.ncols()).map(|c| half[(k, c)] * forward[(k, c)]).sum::<f64>();
     (0..forward.nrows()).map(|k| dot(k).max(0.0)).collect()

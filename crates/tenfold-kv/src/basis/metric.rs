@@ -3,10 +3,10 @@
 //! For keys M is the mean of q·qᵀ over the queries of a head, for values what the output projection makes of an error.
 //! Both are made of blocks on the diagonal, one for each head.
 
-use faer::{Mat, MatRef};
+use nalgebra::DMatrixView;
 use rayon::prelude::*;
 
-use super::algebra::{cholesky, product};
+use super::algebra::{Mat, cholesky};
 use crate::error::{Error, Result, invalid};
 
 /// Added to the diagonal, in parts of its mean, where nothing is said: directions that the sample found harmless still count for
@@ -59,8 +59,8 @@ impl Metric {
         let mean = mean.map(|i| values[i]).sum::<f64>() / (blocks * size) as f64;
         let mut factors = Vec::with_capacity(values.len());
         for block in values.chunks_exact(area) {
-            let block = MatRef::from_row_major_slice(block, size, size);
-            let most = block.norm_max();
+            let block = Mat::from_row_slice(size, size, block);
+            let most = block.amax();
             let off = (0..size).flat_map(|i| (0..i).map(move |j| (i, j)));
             if off.clone().any(|(i, j)| (block[(i, j)] - block[(j, i)]).abs() > ASYMMETRY * most) {
                 return Err(invalid("a metric must be symmetric"));
@@ -68,8 +68,8 @@ impl Metric {
             let ridged = Mat::from_fn(size, size, |i, j| {
                 0.5 * (block[(i, j)] + block[(j, i)]) + if i == j { ridge * mean } else { 0.0 }
             });
-            let l = cholesky(ridged.as_ref()).ok_or_else(|| invalid("a metric must be positive"))?;
-            factors.extend((0..size).flat_map(|i| (0..size).map(move |j| (i, j))).map(|(i, j)| l[(i, j)]));
+            let l = cholesky(ridged).ok_or_else(|| invalid("a metric must be positive"))?;
+            factors.extend(l.transpose().iter());
         }
         Ok(Metric { size, factors })
     }
@@ -129,37 +129,33 @@ impl Metric {
     }
 
     /// rows · L.
-    pub(super) fn times(&self, rows: MatRef<'_, f64>) -> Mat<f64> {
-        self.each(rows, product)
+    pub(super) fn times(&self, rows: &Mat) -> Mat {
+        self.each(rows, |block, l| block * l)
     }
 
     /// rows · Lᵀ.
-    pub(super) fn times_transposed(&self, rows: MatRef<'_, f64>) -> Mat<f64> {
-        self.each(rows, |block, l| product(block, l.transpose()))
+    pub(super) fn times_transposed(&self, rows: &Mat) -> Mat {
+        self.each(rows, |block, l| block * l.transpose())
     }
 
     /// rows · L⁻¹.
-    pub(super) fn divided(&self, rows: MatRef<'_, f64>) -> Mat<f64> {
+    pub(super) fn divided(&self, rows: &Mat) -> Mat {
         self.each(rows, |block, l| {
-            let mut out = block.transpose().to_owned();
+            let mut out = block.transpose();
             // X·L = B is Lᵀ·Xᵀ = Bᵀ.
-            l.transpose().solve_upper_triangular_in_place(out.as_mut());
-            out.transpose().to_owned()
+            l.transpose().solve_upper_triangular_mut(&mut out);
+            out.transpose()
         })
     }
 
     /// Does something to each block of columns.
-    fn each(
-        &self,
-        rows: MatRef<'_, f64>,
-        f: impl Fn(MatRef<'_, f64>, MatRef<'_, f64>) -> Mat<f64> + Sync,
-    ) -> Mat<f64> {
+    fn each(&self, rows: &Mat, f: impl Fn(DMatrixView<'_, f64>, Mat) -> Mat + Sync) -> Mat {
         let size = self.size;
-        let blocks: Vec<Mat<f64>> = (0..self.cols() / size)
+        let blocks: Vec<Mat> = (0..self.cols() / size)
             .into_par_iter()
             .map(|b| {
                 let l = &self.factors[b * size * size..][..size * size];
-                f(rows.subcols(b * size, size), MatRef::from_row_major_slice(l, size, size))
+                f(rows.columns(b * size, size), Mat::from_row_slice(size, size, l))
             })
             .collect();
         Mat::from_fn(rows.nrows(), rows.ncols(), |i, j| blocks[j / size][(i, j % size)])

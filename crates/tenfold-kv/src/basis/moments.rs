@@ -1,8 +1,6 @@
 //! Sums over rows: all that a principal component analysis needs of them.
 
-use faer::{Mat, MatRef};
-
-use super::algebra::add_outer;
+use super::algebra::{Mat, add_outer};
 use crate::error::{Error, Result, invalid};
 
 /// Rows whose products are made at once: enough to keep a matrix product busy.
@@ -22,7 +20,7 @@ pub struct Moments {
     count: u64,
     sums: Vec<f64>,
     /// Lower triangle of Σ x·xᵀ.
-    products: Mat<f64>,
+    products: Mat,
 }
 
 impl Moments {
@@ -59,9 +57,8 @@ impl Moments {
             for row in wide.chunks_exact(cols) {
                 self.sums.iter_mut().zip(row).for_each(|(s, v)| *s += v);
             }
-            let block = MatRef::from_row_major_slice(&wide, wide.len() / cols, cols);
-            add_outer(self.products.as_mut(), block);
-            self.count += block.nrows() as u64;
+            add_outer(&mut self.products, &wide);
+            self.count += (wide.len() / cols) as u64;
         }
         Ok(())
     }
@@ -79,8 +76,8 @@ impl Moments {
     pub fn columns(&self, range: std::ops::Range<usize>) -> Result<Moments> {
         let sums = self.sums.get(range.clone()).filter(|sums| !sums.is_empty());
         let sums = sums.ok_or_else(|| invalid(format!("there are no columns {range:?}")))?.to_vec();
-        let products = self.products.as_ref().submatrix(range.start, range.start, sums.len(), sums.len());
-        Ok(Moments { count: self.count, products: products.to_owned(), sums })
+        let products = self.products.view((range.start, range.start), (sums.len(), sums.len())).into_owned();
+        Ok(Moments { count: self.count, products, sums })
     }
 
     /// Means of the columns.
@@ -97,7 +94,7 @@ impl Moments {
     }
 
     /// Mean products of the columns about given values; whole, not only a triangle.
-    pub(super) fn covariance(&self, about: &[f64]) -> Mat<f64> {
+    pub(super) fn covariance(&self, about: &[f64]) -> Mat {
         let (n, rows) = (self.cols(), self.rows());
         Mat::from_fn(n, n, |i, j| {
             let product = self.products[(i.max(j), i.min(j))] / rows;

@@ -5,13 +5,12 @@
 //! its component's deviation, which row weights of the blob do. Whatever is lost, the matrix that makes coordinates is the
 //! inverse of the vectors that decoders really have.
 
-use faer::MatRef;
 use half::bf16;
 use tenfold::engine::Limits;
 use tenfold::prepare::{Axis, Transform, Weights};
 use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
 
-use super::algebra::{narrow, product, solve, wide};
+use super::algebra::{Mat, narrow, product, solve, wide};
 use super::components::Components;
 use super::metric::Metric;
 use super::water::rate;
@@ -128,10 +127,10 @@ fn open_metric(size: usize, blob: &[u8], cols: usize) -> Result<Metric> {
 /// The matrix that makes coordinates whose errors are least in the metric: (V·M·Vᵀ)⁻¹·V·M.
 fn forward(vectors: &[f32], cols: usize, metric: Option<&Metric>) -> Result<Vec<f32>> {
     let vectors = wide(vectors, cols);
-    let seen = metric.map_or_else(|| vectors.clone(), |m| m.times(vectors.as_ref()));
-    let back = metric.map_or_else(|| seen.clone(), |m| m.times_transposed(seen.as_ref()));
-    let gram = product(seen.as_ref(), seen.transpose());
-    let found = solve(gram.as_ref(), back.as_ref()).map(|m| narrow(m.as_ref()));
+    let seen = metric.map_or_else(|| vectors.clone(), |m| m.times(&vectors));
+    let back = metric.map_or_else(|| seen.clone(), |m| m.times_transposed(&seen));
+    let gram = product(&seen, &seen.transpose());
+    let found = solve(gram, back).map(|m| narrow(&m));
     found
         .filter(|m| m.iter().all(|v| v.is_finite()))
         .ok_or_else(|| Error::Malformed("the vectors of a basis depend on each other".into()))
@@ -144,20 +143,20 @@ pub(super) fn cost(components: &Components, opened: &Opened, level: f64) -> Resu
         return Err(invalid("a block and its components have different columns"));
     }
     let forward = wide(&opened.forward, opened.cols);
-    let variances = components.spread_under(forward.as_ref());
+    let variances = components.spread_under(&forward);
     if level <= 0.0 {
         return Ok((variances, 0.0));
     }
     let vectors = wide(&opened.vectors, opened.cols);
-    let seen = components.metric().map_or_else(|| vectors.clone(), |m| m.times(vectors.as_ref()));
+    let seen = components.metric().map_or_else(|| vectors.clone(), |m| m.times(&vectors));
     // Errors of coordinates come out as long as the vectors are.
     let coded = variances.iter().filter(|v| **v > level).count() as f64;
-    let longer = 0.5 * (mean_square(seen.as_ref())).log2() * coded;
+    let longer = 0.5 * (mean_square(&seen)).log2() * coded;
     let bits = rate(&variances, 1, level) - rate(components.variances(), 1, level) + longer;
     Ok((variances, bits))
 }
 
 /// Mean squared length of rows.
-fn mean_square(rows: MatRef<'_, f64>) -> f64 {
-    rows.squared_norm_l2() / rows.nrows() as f64
+fn mean_square(rows: &Mat) -> f64 {
+    rows.norm_squared() / rows.nrows() as f64
 }
