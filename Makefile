@@ -80,6 +80,5 @@ fuzz: ## Each fuzz target for TIME seconds (default 600)
 	fuzz/run $(TIME)
 
 ptx: ## Compiles the CUDA kernels again (needs no CUDA, no GPU)
-	cargo run --quiet --package tenfold-cuda --example constants >crates/tenfold-cuda/format.new
-	mv crates/tenfold-cuda/format.new crates/tenfold-cuda/kernels/format.h
+	cargo run --quiet --package tenfold-cuda --example constants
 	scripts/ptx.py

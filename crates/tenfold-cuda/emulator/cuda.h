@@ -5,6 +5,7 @@
 #pragma once
 
 #include <math.h>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

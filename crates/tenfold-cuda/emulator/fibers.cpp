@@ -163,6 +163,7 @@ void fail(const char *why) {
 struct Entry {
     const char *name;
     void (*kernel)(void **);
+    std::size_t bytes;
 };
 
 const Entry *find(const char *name);
@@ -171,10 +172,11 @@ const Entry *find(const char *name);
 
 // Runs a kernel over a grid of blocks; returns why it failed, or null.
 extern "C" const char *tenfold_emulate(const char *name, unsigned grid, unsigned batch, unsigned threads, unsigned shared,
-                                       void **params) {
+                                       void **params, std::size_t bytes) {
     using namespace emulator;
     const Entry *entry = find(name);
     if (!entry) return "no such kernel";
+    if (entry->bytes != bytes) return "arguments of another size";
     if (threads == 0 || threads > 1024 || threads % 32 != 0 || grid == 0 || batch == 0 || batch > 65535)
         return "grid or block of a size that no device takes";
     std::vector<uint4> memory(shared / 16 + 1);

@@ -14,6 +14,8 @@ namespace emulator {
 struct Entry {
     const char *name;
     void (*kernel)(void **);
+    // Of its arguments.
+    std::size_t bytes;
 };
 
 template <auto F> struct Call;
@@ -23,12 +25,13 @@ template <class... A, void (*F)(A...)> struct Call<F> {
         F(*static_cast<std::remove_reference_t<A> *>(p[I])...);
     }
     static void run(void **p) { with(p, std::index_sequence_for<A...>{}); }
+    static constexpr std::size_t bytes = (sizeof(std::remove_reference_t<A>) + ... + 0);
 };
 
 const Entry *find(const char *name) {
     static const Entry all[] = {
 #undef KERNEL
-#define KERNEL(name) {#name, Call<name>::run},
+#define KERNEL(name) {#name, Call<name>::run, Call<name>::bytes},
 #include "names.inc"
 #undef KERNEL
     };

@@ -1,5 +1,8 @@
-//! Prints the header with the numbers of the format, for `make ptx`.
+//! Writes the headers that the kernels share with Rust, for `make ptx`.
 
-fn main() {
-    print!("{}", tenfold_cuda::constants::header());
+fn main() -> std::io::Result<()> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    tenfold_cuda::constants::headers()
+        .iter()
+        .try_for_each(|(name, text)| std::fs::write(folder.join(name), text))
 }

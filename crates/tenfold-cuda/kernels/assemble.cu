@@ -8,7 +8,7 @@
 
 // Adds up the tiles' lengths and writes header and directory, if there is room for the blob. Leaves the blob's bytes
 // in the status: those written, or those needed.
-KERNEL(1024) assemble_layout(const Assembly a) {
+KERNEL(ASSEMBLE_THREADS) assemble_layout(const Assembly a) {
     __shared__ u64 sums[32];
     __shared__ u32 stop;
     const u32 lane = lane_of(), warp = warp_of();
@@ -60,7 +60,7 @@ KERNEL(1024) assemble_layout(const Assembly a) {
 }
 
 // The checksum of the header, once the directory has those of the tiles.
-KERNEL(1024) assemble_seal(const Assembly a) {
+KERNEL(ASSEMBLE_THREADS) assemble_seal(const Assembly a) {
     __shared__ u32 table[CRC_TABLE_WORDS];
     __shared__ u32 sums[32];
     __shared__ u32 stop;

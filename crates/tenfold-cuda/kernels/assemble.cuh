@@ -6,22 +6,6 @@
 
 #include "base.cuh"
 
-// What the two kernels take.
-struct Assembly {
-    Each<Status> status;
-    // The header up to the padding before the directory, zeros after it up to a multiple of four; and its bytes.
-    Each<u32> staged;
-    Each<u64> staged_len;
-    // Bytes of each tile, a multiple of four.
-    Each<u32> lengths;
-    // Where each tile starts, counted from the blob's start: made by `assemble_layout`.
-    Each<u64> offsets;
-    u64 tiles;
-    // The blob, at a multiple of 16, and how many bytes there is room for.
-    Each<u8> out;
-    u64 out_len;
-};
-
 // Where the directory starts.
 DEVICE u64 assemble_directory(const Assembly &a) { return (*a.staged_len + 3) & ~3ull; }
 

@@ -57,11 +57,14 @@ template <class T> struct Each {
     template <class U> METHOD explicit operator U *() const { return (U *)(T *)*this; }
 };
 
-// What is left of a call on one blob.
-struct Status {
-    u32 code, detail;
-    u64 size;
-};
+// Where Rust has a field.
+#ifdef TENFOLD_EMULATOR
+#define OFFSET(type, field, at) static_assert(offsetof(type, field) == at, "offset of " #type "." #field)
+#else
+#define OFFSET(type, field, at) static_assert(__INTADDR__(&((type *)0)->field) == at, "offset of " #type "." #field)
+#endif
+
+#include "abi.h"
 
 // The first trouble is the one that counts.
 DEVICE void report(Status *status, u32 code, u32 detail = 0, u64 size = 0) {
@@ -199,3 +202,6 @@ DEVICE u32 size_of(u32 dtype) {
 }
 
 DEVICE bool is_float(u32 dtype) { return dtype >= DTYPE_F8_E4M3; }
+
+// Bits that a scale takes in a header's list; those that a basis knows have no list.
+DEVICE u32 listed_bits(u32 bits) { return bits == SCALES_OF_BASIS ? 0 : bits; }

@@ -3,15 +3,6 @@
 #include "floats.cuh"
 #include "rope.cuh"
 
-struct BasisArgs {
-    // Rows, and where they go, which may be the same.
-    const u16 *from;
-    u16 *to;
-    u64 rows;
-    u32 columns, unused;
-    Turning turning;
-};
-
 // To the nearest, ties to even; what is not a number stays none.
 DEVICE u32 basis_half(float v) {
     const u32 b = __float_as_uint(v);

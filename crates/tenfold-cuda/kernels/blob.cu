@@ -8,35 +8,16 @@
 #include "header_sums.cuh"
 #include "tables_read.cuh"
 
-struct OpenArgs {
-    // Blobs of this launch, if they are not on the device yet.
-    Item items[ITEMS_PER_LAUNCH];
-    Item *to;
-    Status *status;
-    u64 max_bytes;
-    u32 first, count, max_dims, unused;
-    OpenBasis basis;
-};
-
 // Writes the list of blobs and clears what will be said of them.
-KERNEL(64) blob_place(const OpenArgs a) {
+KERNEL(PLACE_THREADS) blob_place(const OpenArgs a) {
     for (u32 i = threadIdx.x; i < a.count; i += blockDim.x) {
         a.to[a.first + i] = a.items[i];
         a.status[a.first + i] = Status{0, 0, 0};
     }
 }
 
-// Blobs whose outputs lie one after the other, with a block each: three numbers a blob say all.
-struct PlaceArgs {
-    Item *to;
-    Status *status;
-    u64 base, out, out_len, work;
-    u32 first, count, dtype, codec;
-    // Where the blob is and where its part of the workspace is, in units of 16 bytes; the blob's bytes.
-    u32 at[PLACED_PER_LAUNCH], work_at[PLACED_PER_LAUNCH], len[PLACED_PER_LAUNCH];
-};
-
-KERNEL(64) blob_place_pages(const PlaceArgs a) {
+// The same for blobs of which three numbers say all.
+KERNEL(PLACE_THREADS) blob_place_pages(const PlaceArgs a) {
     for (u32 i = threadIdx.x; i < a.count; i += blockDim.x) {
         const u32 number = a.first + i;
         Item item;
@@ -259,5 +240,5 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     for (u32 i = lane; i < sizeof(Desc) / 4; i += 32) ((u32 *)&work->desc)[i] = ((const u32 *)d)[i];
 }
 
-KERNEL(256) blob_open(const OpenArgs a) { open_blob(a, true); }
-KERNEL(256) blob_open_placed(const OpenArgs a) { open_blob(a, false); }
+KERNEL(OPEN_THREADS) blob_open(const OpenArgs a) { open_blob(a, true); }
+KERNEL(OPEN_THREADS) blob_open_placed(const OpenArgs a) { open_blob(a, false); }

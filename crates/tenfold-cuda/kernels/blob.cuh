@@ -3,27 +3,7 @@
 
 #include "base.cuh"
 
-// One blob to decode. Filled in by the launch code or by the caller.
-struct Item {
-    u64 blob, blob_len;
-    u64 out, out_len;
-    // Values wanted; a count of ~0 means all from `first` on.
-    u64 first, count;
-    // Where this blob's part of the workspace is, and how long.
-    u64 work, work_len;
-    // Dtype of the output.
-    u32 dtype;
-    // The first block that works on this blob, in kernels that give a blob several.
-    u32 block0;
-    // The codec it must have; 0 for any.
-    u32 codec, unused;
-};
-
-static_assert(sizeof(Item) == ITEM_BYTES, "as the launch code has it");
-
 #define TABLES (2 * MAX_CLASSES)
-// Tiles whose lengths are added up together.
-#define RUN 64
 
 // Bytes from which on a header is long, and words of a piece of such a one.
 #define LONG_HEADER (32 << 10)

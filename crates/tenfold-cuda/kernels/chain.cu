@@ -6,20 +6,6 @@
 #include "dequant.cuh"
 #include "rope.cuh"
 
-struct ChainArgs {
-    // Rows, and where they go, which may be the same unless a kernel says otherwise; numbers of a step.
-    const void *from;
-    void *to;
-    const void *table;
-    // Rows, and the tensor's row that is the first of them.
-    u64 rows, first;
-    u32 columns;
-    // As the step says.
-    u32 kind, by, count;
-    Turning turning;
-};
-
-#define CHAIN_THREADS 256
 #define CHAIN_WARPS (CHAIN_THREADS / 32)
 
 // Calls `f` with the index, row and column of every value.
@@ -242,12 +228,6 @@ template <class R> DEVICE void chain_power(const ChainArgs &a) {
     for (u32 i = 1; i < CHAIN_WARPS; ++i) sum += sums[i];
     ((double *)a.to)[blockIdx.x] = sum;
 }
-
-// A run of kept elements, as the launch code has it.
-struct ChainKept {
-    u64 start, bits;
-    u32 len, unused;
-};
 
 // Puts `count` runs of elements of the dtype `kind` where they belong among elements of the dtype `by`, of which there are
 // `rows` from number `first` on. A warp takes a run.

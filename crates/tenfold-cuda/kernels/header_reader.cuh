@@ -21,30 +21,7 @@ struct HeaderWindow {
 
 __shared__ HeaderWindow header_window;
 
-// The steps behind which values are wanted, if any: rank 0 stands for none, and is the number of columns behind them.
-// `scales` is a packed list of a basis's scales, of MAX_SCALE_BITS bits each, or 0.
-struct OpenBasis {
-    u32 columns, rank;
-    u32 name[4];
-    u64 scales;
-    // What must stand before the basis.
-    u32 before;
-    // The step of rotary positions up to the first position, for BEFORE_ROPE; and where each blob's goes.
-    u32 rope_len;
-    u8 rope[MAX_ROPE];
-    u64 *positions;
-    // For STEPS_KNOWN: the steps as they must stand in the header, their number first.
-    const u8 *known;
-    u64 known_len;
-};
-
-// Rotary positions or none, which the caller sees to; nothing; the rotary positions of `rope`, counted from a first one. And
-// for any steps that the caller undoes.
-#define BEFORE_ANY 0u
-#define BEFORE_NOTHING 1u
-#define BEFORE_ROPE 2u
-#define STEPS_KNOWN 3u
-
+// The transforms behind which values are wanted.
 __shared__ OpenBasis open_basis;
 
 // Where the reader is, and what was wrong first. All lanes of the warp have the same.

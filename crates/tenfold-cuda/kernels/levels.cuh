@@ -4,20 +4,8 @@
 #pragma once
 
 #include "dequant.cuh"
-#include "plan.cuh"
+#include "base.cuh"
 #include "scalar.cuh"
-
-// What `levels_pack` learns of a tile.
-struct LevelsTile {
-    // Words of the stream; levels without a slot, and the largest of their high parts.
-    u32 words, escapes, far;
-    u32 low_bits;
-    u32 exact_runs, exact_bytes;
-    u32 flags;
-    u32 spare;
-};
-
-static_assert(sizeof(LevelsTile) == LEVELS_TILE_BYTES, "as the launch code reckons");
 
 // Flags of a tile: some level is not zero, some value is stored exactly.
 #define LEVELS_CODED 1u
@@ -27,50 +15,6 @@ static_assert(sizeof(LevelsTile) == LEVELS_TILE_BYTES, "as the launch code recko
 DEVICE u32 levels_flags(bool coded, bool aside) {
     return (__any_sync(ALL_LANES, coded) ? LEVELS_CODED : 0u) | (__any_sync(ALL_LANES, aside) ? LEVELS_ASIDE : 0u);
 }
-
-// What a warp adds up over all that it quantises.
-struct LevelsSum {
-    // In squared steps.
-    double error;
-    u64 finite;
-};
-
-#define LEVELS_SETS (2 * MAX_CLASSES)
-
-// Arguments of every kernel of a pass.
-struct LevelsPass {
-    Job job;
-    Each<Plan> plan;
-    // Of this pass alone: a blob that is too large for now is no failure.
-    Each<Status> pass;
-    // A code a value, as a trellis left it, in groups of four steps.
-    Each<u16> codes;
-    // Decisions of a search, `warp_decisions` bytes a warp.
-    Each<u8> decisions;
-    u64 warp_decisions;
-    // A slot of words a tile, filled from its end, and the lanes' states; the last escapes of a tile.
-    Each<u16> words;
-    u32 slot_words;
-    // Escapes of a tile that are kept; where there are more, they are looked for again.
-    u32 escape_room;
-    Each<u32> states;
-    Each<i32> escapes;
-    Each<LevelsTile> tiles;
-    // Bytes of each tile, and where it starts in the blob.
-    Each<u32> lengths;
-    Each<u64> starts;
-    // Counts and frequencies by set and symbol.
-    Each<u64> counts;
-    Each<u32> freq;
-    Each<LevelsSum> sums;
-    u32 sum_count;
-    // Whether to measure the error of what a decoder will see.
-    u32 measure;
-    // The header on its way, the room for it and for all but its lists of scales, and its length.
-    Each<u32> header;
-    u64 header_room, header_front;
-    Each<u64> header_len;
-};
 
 // A code: symbol, set, parity of the level, whether the level is zero, whether the value is stored exactly.
 #define LEVELS_INDEX 0x1fffu

@@ -67,9 +67,9 @@ template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     if (part && blockIdx.x == 0 && threadIdx.x < plan->classes * 2) atomicAdd(&a.counts[threadIdx.x * 256 + ESCAPE], 1);
 }
 
-KERNEL(512, 2) levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsE4m3>)
-KERNEL(512, 2) levels_count_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsE5m2>)
-KERNEL(512, 2) levels_count_f16(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsF16>)
-KERNEL(512, 2) levels_count_bf16(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsBf16>)
-KERNEL(512, 2) levels_count_f32(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsF32>)
-KERNEL(512, 2) levels_count_f64(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsF64>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsE4m3>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_count_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsE5m2>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_count_f16(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsF16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_count_bf16(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsBf16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_count_f32(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsF32>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_count_f64(const GRID_CONSTANT LevelsPass a) RUNS(count_all<LevelsF64>)

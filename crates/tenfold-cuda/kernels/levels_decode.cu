@@ -105,7 +105,7 @@ template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     share_tiles<1>(share, warps, [&](u64 tile, u64) { decode_tile<E>(item, work, near, tile, share.status); });
 }
 
-KERNEL(1024) levels_decode_1(const GRID_CONSTANT TilesArgs a) { decode_blob<u8>(a); }
-KERNEL(1024) levels_decode_2(const GRID_CONSTANT TilesArgs a) { decode_blob<u16>(a); }
-KERNEL(1024) levels_decode_4(const GRID_CONSTANT TilesArgs a) { decode_blob<u32>(a); }
-KERNEL(1024) levels_decode_8(const GRID_CONSTANT TilesArgs a) { decode_blob<u64>(a); }
+KERNEL(DECODE_THREADS) levels_decode_1(const GRID_CONSTANT TilesArgs a) { decode_blob<u8>(a); }
+KERNEL(DECODE_THREADS) levels_decode_2(const GRID_CONSTANT TilesArgs a) { decode_blob<u16>(a); }
+KERNEL(DECODE_THREADS) levels_decode_4(const GRID_CONSTANT TilesArgs a) { decode_blob<u32>(a); }
+KERNEL(DECODE_THREADS) levels_decode_8(const GRID_CONSTANT TilesArgs a) { decode_blob<u64>(a); }

@@ -3,18 +3,7 @@
 
 #include "levels.cuh"
 
-struct LevelsFixed {
-    Each<Plan> plan;
-    Each<u64> counts;
-    double step, bound;
-    u64 width, rows, row_scale, col_scale;
-    u32 dtype, nu, bounded, classes, row_bits, col_bits, log;
-    float max_u, lambda;
-    i32 offsets[16];
-    u8 thresholds[MAX_CLASSES], low[MAX_CLASSES];
-};
-
-KERNEL(256) levels_fixed_plan(const LevelsFixed a) {
+KERNEL(PASS_THREADS) levels_fixed_plan(const LevelsFixed a) {
     Plan *p = a.plan;
     for (u32 i = threadIdx.x; i < 2 * COST_SIGN; i += blockDim.x)
         p->cost[i] = a.lambda * fminf(1.0f + (float)(i % COST_LEVELS), 12.0f);

@@ -222,9 +222,9 @@ template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
         stream_tile<V>(a, c, again, tile);
 }
 
-KERNEL(512, 2) levels_pack_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsE4m3>)
-KERNEL(512, 2) levels_pack_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsE5m2>)
-KERNEL(512, 2) levels_pack_f16(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsF16>)
-KERNEL(512, 2) levels_pack_bf16(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsBf16>)
-KERNEL(512, 2) levels_pack_f32(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsF32>)
-KERNEL(512, 2) levels_pack_f64(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsF64>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_pack_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsE4m3>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_pack_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsE5m2>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_pack_f16(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsF16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_pack_bf16(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsBf16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_pack_f32(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsF32>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_pack_f64(const GRID_CONSTANT LevelsPass a) RUNS(stream_all<LevelsF64>)

@@ -6,12 +6,6 @@
 // Of a pass: it was not begun.
 #define PASS_SKIPPED 0xffffffffu
 
-struct LevelsTurn {
-    LevelsPass levels;
-    // What the caller is told.
-    Each<Status> status;
-};
-
 // Before anything is planned.
 KERNEL(32) levels_pass_open(const LevelsTurn a) {
     if (threadIdx.x) return;
@@ -33,7 +27,7 @@ DEVICE void pass_clear(void *at, u64 bytes) {
 }
 
 // Says whether there is anything left to do, and if so clears what the pass adds to.
-KERNEL(256) levels_pass_begin(const LevelsTurn a) {
+KERNEL(PASS_THREADS) levels_pass_begin(const LevelsTurn a) {
     const LevelsPass &p = a.levels;
     const Plan *plan = p.plan;
     const bool skip = plan->done || a.status->code;

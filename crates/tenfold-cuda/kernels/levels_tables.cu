@@ -10,7 +10,10 @@ struct HeaderLists {
     u64 rows, cols, scale, transforms;
 };
 
-// Steps that are few bytes, with the tensor's own position.
+// Transforms of so many bytes are written by one thread; longer ones are a list.
+#define FEW_TRANSFORM_BYTES 96
+
+// Transforms that are few bytes, with the tensor's own position.
 OUTLINE void header_transforms(Writer &w, const Job &job) {
     const bool own = job.positions.first != nullptr;
     const u64 position = own ? *(const u64 *)job.positions : 0;
@@ -87,7 +90,7 @@ DEVICE void sums_up(const LevelsPass &a) {
 }
 
 // 32 warps a block, and at least two blocks. The staged header was made zero before.
-KERNEL(1024) levels_tables(const GRID_CONSTANT LevelsPass a) {
+KERNEL(TABLES_THREADS) levels_tables(const GRID_CONSTANT LevelsPass a) {
     __shared__ u32 bits[LEVELS_SETS];
     __shared__ HeaderLists lists;
     __shared__ u64 tables_at;

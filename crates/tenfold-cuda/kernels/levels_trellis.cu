@@ -135,9 +135,9 @@ template <class V> DEVICE void trellis_all(const LevelsPass &a, u8 *memory) {
     search_close(a, c, sum);
 }
 
-KERNEL(512, 2) levels_trellis_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsE4m3>)
-KERNEL(512, 2) levels_trellis_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsE5m2>)
-KERNEL(512, 2) levels_trellis_f16(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsF16>)
-KERNEL(512, 2) levels_trellis_bf16(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsBf16>)
-KERNEL(512, 2) levels_trellis_f32(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsF32>)
-KERNEL(512, 2) levels_trellis_f64(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsF64>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_trellis_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsE4m3>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_trellis_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsE5m2>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_trellis_f16(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsF16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_trellis_bf16(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsBf16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_trellis_f32(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsF32>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_trellis_f64(const GRID_CONSTANT LevelsPass a) RUNS(trellis_all<LevelsF64>)

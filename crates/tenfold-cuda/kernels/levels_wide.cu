@@ -108,9 +108,9 @@ template <class V> DEVICE void wide_all(const LevelsPass &a, u8 *memory) {
     search_close(a, c, sum);
 }
 
-KERNEL(512, 2) levels_wide_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsE4m3>)
-KERNEL(512, 2) levels_wide_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsE5m2>)
-KERNEL(512, 2) levels_wide_f16(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsF16>)
-KERNEL(512, 2) levels_wide_bf16(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsBf16>)
-KERNEL(512, 2) levels_wide_f32(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsF32>)
-KERNEL(512, 2) levels_wide_f64(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsF64>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_wide_f8_e4m3(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsE4m3>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_wide_f8_e5m2(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsE5m2>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_wide_f16(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsF16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_wide_bf16(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsBf16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_wide_f32(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsF32>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_wide_f64(const GRID_CONSTANT LevelsPass a) RUNS(wide_all<LevelsF64>)

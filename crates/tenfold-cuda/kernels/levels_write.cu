@@ -6,11 +6,6 @@
 #include "levels_tile.cuh"
 #include "pack.cuh"
 
-struct LevelsWrite {
-    LevelsPass pass;
-    Assembly assembly;
-};
-
 // Words of a warp's staging area for low bits: two halves, one of which is full when it leaves.
 #define PUT_STAGE 64
 #define PUT_BYTES (PUT_STAGE * 4)
@@ -194,9 +189,9 @@ template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
         put_tile<V>(w, c, checksum, tile);
 }
 
-KERNEL(512, 2) levels_write_f8_e4m3(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsE4m3>)
-KERNEL(512, 2) levels_write_f8_e5m2(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsE5m2>)
-KERNEL(512, 2) levels_write_f16(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsF16>)
-KERNEL(512, 2) levels_write_bf16(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsBf16>)
-KERNEL(512, 2) levels_write_f32(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsF32>)
-KERNEL(512, 2) levels_write_f64(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsF64>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_write_f8_e4m3(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsE4m3>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_write_f8_e5m2(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsE5m2>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_write_f16(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsF16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_write_bf16(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsBf16>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_write_f32(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsF32>)
+KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_write_f64(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsF64>)

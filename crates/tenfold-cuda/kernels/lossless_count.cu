@@ -7,7 +7,7 @@
 #include "lossless_encode.cuh"
 #include "split.cuh"
 
-KERNEL(256) lossless_count_begin(const LosslessArgs a) {
+KERNEL(LOSSLESS_THREADS) lossless_count_begin(const LosslessArgs a) {
     for (u32 i = threadIdx.x; i < size_of(a.dtype) * 256; i += blockDim.x) {
         a.counts[i] = 0;
         if (a.sampled) a.sampled[i] = 0;
@@ -57,6 +57,9 @@ template <u32 P> DEVICE void count_add(const u32 *bins, u64 *counts) {
         if (sum) atomicAdd(counts + s, (u64)sum);
     }
 }
+
+// Of so many bytes of a large tensor one is looked at before all are counted.
+#define SAMPLE_EVERY 64
 
 // Counts 512 bytes in every SAMPLE_EVERY times as many.
 template <u32 P> DEVICE void sample_planes(const LosslessArgs &a, u8 *memory) {
@@ -121,11 +124,11 @@ template <class E> DEVICE void count_planes(const LosslessArgs &a, u8 *memory) {
     count_add<P>(bins, a.counts);
 }
 
-KERNEL(1024) lossless_count_sample_1(const LosslessArgs a) RUNS(sample_planes<1>)
-KERNEL(1024) lossless_count_sample_2(const LosslessArgs a) RUNS(sample_planes<2>)
-KERNEL(1024) lossless_count_sample_4(const LosslessArgs a) RUNS(sample_planes<4>)
-KERNEL(1024) lossless_count_sample_8(const LosslessArgs a) RUNS(sample_planes<8>)
-KERNEL(1024) lossless_count_1(const LosslessArgs a) RUNS(count_planes<u8>)
-KERNEL(1024) lossless_count_2(const LosslessArgs a) RUNS(count_planes<u16>)
-KERNEL(1024) lossless_count_4(const LosslessArgs a) RUNS(count_planes<u32>)
-KERNEL(1024) lossless_count_8(const LosslessArgs a) RUNS(count_planes<u64>)
+KERNEL(COUNT_THREADS) lossless_count_sample_1(const LosslessArgs a) RUNS(sample_planes<1>)
+KERNEL(COUNT_THREADS) lossless_count_sample_2(const LosslessArgs a) RUNS(sample_planes<2>)
+KERNEL(COUNT_THREADS) lossless_count_sample_4(const LosslessArgs a) RUNS(sample_planes<4>)
+KERNEL(COUNT_THREADS) lossless_count_sample_8(const LosslessArgs a) RUNS(sample_planes<8>)
+KERNEL(COUNT_THREADS) lossless_count_1(const LosslessArgs a) RUNS(count_planes<u8>)
+KERNEL(COUNT_THREADS) lossless_count_2(const LosslessArgs a) RUNS(count_planes<u16>)
+KERNEL(COUNT_THREADS) lossless_count_4(const LosslessArgs a) RUNS(count_planes<u32>)
+KERNEL(COUNT_THREADS) lossless_count_8(const LosslessArgs a) RUNS(count_planes<u64>)

@@ -201,7 +201,7 @@ template <class E> DEVICE void decode_planes(const TilesArgs &a) {
     });
 }
 
-KERNEL(1024) lossless_decode_1(const GRID_CONSTANT TilesArgs a) { decode_planes<u8>(a); }
-KERNEL(1024) lossless_decode_2(const GRID_CONSTANT TilesArgs a) { decode_planes<u16>(a); }
-KERNEL(1024) lossless_decode_4(const GRID_CONSTANT TilesArgs a) { decode_planes<u32>(a); }
-KERNEL(1024) lossless_decode_8(const GRID_CONSTANT TilesArgs a) { decode_planes<u64>(a); }
+KERNEL(DECODE_THREADS) lossless_decode_1(const GRID_CONSTANT TilesArgs a) { decode_planes<u8>(a); }
+KERNEL(DECODE_THREADS) lossless_decode_2(const GRID_CONSTANT TilesArgs a) { decode_planes<u16>(a); }
+KERNEL(DECODE_THREADS) lossless_decode_4(const GRID_CONSTANT TilesArgs a) { decode_planes<u32>(a); }
+KERNEL(DECODE_THREADS) lossless_decode_8(const GRID_CONSTANT TilesArgs a) { decode_planes<u64>(a); }

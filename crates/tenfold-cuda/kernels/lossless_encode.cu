@@ -55,7 +55,7 @@ DEVICE u32 plane_counts(const u64 *from, bool sampled, u64 *counts) {
 }
 
 // A table for each plane where coding it pays, a warp a plane; then the header.
-KERNEL(256) lossless_encode_tables(const LosslessArgs a) {
+KERNEL(LOSSLESS_THREADS) lossless_encode_tables(const LosslessArgs a) {
     __shared__ u32 freq[8][256];
     __shared__ u64 counts[8][256];
     // Bits of each plane's table, 0 where it has none; and planes that are one byte throughout.
@@ -227,7 +227,7 @@ template <class E> DEVICE void encode_planes(const LosslessArgs &a, u8 *memory) 
         encode_planes_tile<E>(a, tabled, entries, rings, t);
 }
 
-KERNEL(256, 4) lossless_encode_tiles_1(const LosslessArgs a) RUNS(encode_planes<u8>)
-KERNEL(256, 4) lossless_encode_tiles_2(const LosslessArgs a) RUNS(encode_planes<u16>)
-KERNEL(256, 4) lossless_encode_tiles_4(const LosslessArgs a) RUNS(encode_planes<u32>)
-KERNEL(256, 3) lossless_encode_tiles_8(const LosslessArgs a) RUNS(encode_planes<u64>)
+KERNEL(LOSSLESS_THREADS, 4) lossless_encode_tiles_1(const LosslessArgs a) RUNS(encode_planes<u8>)
+KERNEL(LOSSLESS_THREADS, 4) lossless_encode_tiles_2(const LosslessArgs a) RUNS(encode_planes<u16>)
+KERNEL(LOSSLESS_THREADS, 4) lossless_encode_tiles_4(const LosslessArgs a) RUNS(encode_planes<u32>)
+KERNEL(LOSSLESS_THREADS, 3) lossless_encode_tiles_8(const LosslessArgs a) RUNS(encode_planes<u64>)

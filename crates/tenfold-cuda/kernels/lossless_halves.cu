@@ -186,7 +186,7 @@ template <u32 K> DEVICE void halves_decode(const Share &share, const HalvesNear 
     }
 }
 
-KERNEL(1024) lossless_halves(const GRID_CONSTANT TilesArgs a) {
+KERNEL(DECODE_THREADS) lossless_halves(const GRID_CONSTANT TilesArgs a) {
     DYNAMIC_SHARED(memory);
     __shared__ __align__(16) u16 starts[256];
     const Share &share = share_open(a, CODEC_PLANES, 2, [&](const Item &item, const Work *work) {

@@ -112,7 +112,7 @@ template <class E> DEVICE void write_planes(const LosslessArgs &a) {
         write_planes_tile<E>(a, r, t);
 }
 
-KERNEL(256) lossless_write_1(const LosslessArgs a) { write_planes<u8>(a); }
-KERNEL(256) lossless_write_2(const LosslessArgs a) { write_planes<u16>(a); }
-KERNEL(256) lossless_write_4(const LosslessArgs a) { write_planes<u32>(a); }
-KERNEL(256) lossless_write_8(const LosslessArgs a) { write_planes<u64>(a); }
+KERNEL(LOSSLESS_THREADS) lossless_write_1(const LosslessArgs a) { write_planes<u8>(a); }
+KERNEL(LOSSLESS_THREADS) lossless_write_2(const LosslessArgs a) { write_planes<u16>(a); }
+KERNEL(LOSSLESS_THREADS) lossless_write_4(const LosslessArgs a) { write_planes<u32>(a); }
+KERNEL(LOSSLESS_THREADS) lossless_write_8(const LosslessArgs a) { write_planes<u64>(a); }

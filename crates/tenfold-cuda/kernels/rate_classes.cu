@@ -3,9 +3,6 @@
 
 #include "sample.cuh"
 
-// Magnitudes told apart when statistics are compared: exact for small ones, then logarithmic.
-#define CLASS_BINS 48
-#define CLASS_COPIES 4
 // Classes whose tables are read quickly; more of them have to save CLASS_DEAR bits a value each. A page behind a basis is
 // decoded about as fast as its tables are made, and a map that takes no bytes would make many.
 #define CLASS_CHEAP 8
@@ -19,6 +16,7 @@
 // Values of a small tensor.
 #define CLASS_SMALL (1u << 17)
 
+// Magnitudes told apart when statistics are compared: exact for small ones, then logarithmic.
 DEVICE u32 class_bin(float a) {
     const float k = a + 0.5f;
     if (k < 16.0f) return (u32)k;
@@ -216,13 +214,13 @@ DEVICE u32 best_way(const RateArgs &a) {
 }
 
 // Writes down the scales and classes of the best way, and the class of each value of the sample.
-KERNEL(256) rate_classes_apply(const RateArgs a) {
+KERNEL(WINDOW_THREADS) rate_classes_apply(const RateArgs a) {
     __shared__ u8 class_of[SCALE_SUMS];
     Rate *r = a.rate;
     Plan *plan = a.plan;
     if (plan->trivial || plan->max_u == 0.0f) return;
-    const u32 way = best_way(a), tid = threadIdx.x, threads = gridDim.x * 256;
-    const u64 first = (u64)blockIdx.x * 256 + tid;
+    const u32 way = best_way(a), tid = threadIdx.x, threads = gridDim.x * WINDOW_THREADS;
+    const u64 first = (u64)blockIdx.x * WINDOW_THREADS + tid;
     if (way == WAYS) {
         for (u64 i = first; i < (u64)a.taken * SAMPLE_WINDOW / 4; i += threads) ((u32 *)a.sample_class)[i] = 0;
         return;
@@ -244,7 +242,7 @@ KERNEL(256) rate_classes_apply(const RateArgs a) {
     for (u32 window = blockIdx.x; window < a.taken; window += gridDim.x) {
         const Grouping g = grouping_of(a, way, window);
         const u32 len = window_len(a, window);
-        for (u32 i = tid; i < SAMPLE_WINDOW; i += 256)
+        for (u32 i = tid; i < SAMPLE_WINDOW; i += WINDOW_THREADS)
             a.sample_class[(u64)window * SAMPLE_WINDOW + i] = i < len ? class_of[sum_of_scales(a, g, i)] : 0;
     }
     if (blockIdx.x != 0) return;

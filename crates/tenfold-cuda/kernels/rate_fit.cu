@@ -4,7 +4,7 @@
 #include "sample.cuh"
 
 // Copies the windows of the sample, in units; what is not finite is NaN.
-KERNEL(256) rate_fit_sample(const RateArgs a) {
+KERNEL(WINDOW_THREADS) rate_fit_sample(const RateArgs a) {
     if (a.plan->trivial) return;
     const double per_unit = 1.0 / a.rate->unit;
     for (u32 w = blockIdx.x; w < a.taken; w += gridDim.x) {
@@ -12,19 +12,16 @@ KERNEL(256) rate_fit_sample(const RateArgs a) {
         const u32 len = window_len(a, w);
         float *to = a.sample + (u64)w * SAMPLE_WINDOW;
         if (a.pages) {
-            for (u32 i = threadIdx.x; i < SAMPLE_WINDOW; i += 256) {
+            for (u32 i = threadIdx.x; i < SAMPLE_WINDOW; i += WINDOW_THREADS) {
                 const double scale = i < len ? page_scale(a, (start + i) / a.table_values) : 1.0;
                 to[i] = i < len ? sample_value(a.job, start + i, 1.0 / scale) : 0.0f;
             }
             continue;
         }
-        for (u32 i = threadIdx.x; i < SAMPLE_WINDOW; i += 256) to[i] = i < len ? sample_value(a.job, start + i, per_unit) : 0.0f;
+        for (u32 i = threadIdx.x; i < SAMPLE_WINDOW; i += WINDOW_THREADS) to[i] = i < len ? sample_value(a.job, start + i, per_unit) : 0.0f;
     }
 }
 
-// Magnitudes are told apart by their exponent and the top bits of their mantissa.
-#define FIT_SHIFT 17
-#define FIT_BINS (0x7f800000u >> FIT_SHIFT)
 // Magnitudes of a scalar quantiser with a count of their own; beyond, octaves are counted.
 #define FIT_NEAR 512
 

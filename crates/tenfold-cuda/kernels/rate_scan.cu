@@ -6,10 +6,6 @@
 
 #include "sample.cuh"
 
-#define SCAN_THREADS 256
-// Rows that a thread has on their way at once.
-#define SCAN_AHEAD 4
-
 // Sixteen bytes of elements.
 template <class E> struct ScanVector {
     static const u32 N = 16 / sizeof(E);
@@ -272,8 +268,6 @@ DEVICE void moments_add(Moments &m, const Moments &o) {
     }
     m.max = fmax(m.max, o.max);
 }
-
-#define SETTLE_THREADS 512
 
 // Adds up what the blocks saw.
 KERNEL(SETTLE_THREADS) rate_scan_settle(const RateArgs a) {

@@ -3,7 +3,6 @@
 
 #include "bracket.cuh"
 
-#define COSTS_THREADS 512
 #define COSTS_SETS (2 * MAX_CLASSES)
 // Bits of the rarest level that the search reckons with.
 #define COSTS_MOST 28.0f
@@ -129,7 +128,7 @@ DEVICE void settle_points(Plan *p, const Tally &t) {
 }
 
 // After a trial: costs, the next step.
-KERNEL(COSTS_THREADS) rate_settle_trial(const RateArgs a) {
+KERNEL(SETTLE_THREADS) rate_settle_trial(const RateArgs a) {
     __shared__ float bits[COSTS_SETS], tables[COSTS_SETS];
     Rate *r = a.rate;
     Plan *p = a.plan;
@@ -143,7 +142,7 @@ KERNEL(COSTS_THREADS) rate_settle_trial(const RateArgs a) {
         r->low_changed = 0;
     }
     if (over) return;
-    for (u32 set = warp_of(); set < sets; set += COSTS_THREADS / 32) {
+    for (u32 set = warp_of(); set < sets; set += SETTLE_THREADS / 32) {
         const u32 *counts = r->tally.counts + set * 256;
         const u32 low = p->low[set / 2];
         const SetBits s = set_bits(counts, p->log);
@@ -181,7 +180,7 @@ KERNEL(COSTS_THREADS) rate_settle_trial(const RateArgs a) {
     __syncthreads();
     // Nothing for the next trial to start from.
     u32 *words = (u32 *)&r->tally;
-    for (u32 i = tid; i < sizeof(Tally) / 4; i += COSTS_THREADS) words[i] = 0;
+    for (u32 i = tid; i < sizeof(Tally) / 4; i += SETTLE_THREADS) words[i] = 0;
 }
 
 #define PASS_SLACK 0.007

@@ -6,24 +6,6 @@
 #include "levels.cuh"
 #include "sample.cuh"
 
-struct ShareArgs {
-    // Of a page; `rate` and `plan` are each page's own.
-    RateArgs page;
-    // Of all together.
-    Rate *rate;
-    Plan *plan;
-    const u32 *freq;
-    u64 *counts;
-    const u32 *header;
-    const u64 *header_len;
-    // A page's header.
-    Each<u32> page_header;
-    Each<u64> page_header_len;
-    Each<Status> pass;
-    u32 pages;
-};
-
-#define SHARE_THREADS 256
 // Of the mean of all pages' magnitudes: no page is thought to be smaller.
 #define SHARE_LEAST 0.125
 

@@ -5,9 +5,6 @@
 #include "scalar.cuh"
 #include "trellis.cuh"
 
-// Warps of a block: those of a narrow trellis need little beside what they share.
-#define TRIAL_NARROW 8
-#define TRIAL_WIDE 4
 // Steps whose values are on their way while as many others are searched.
 #define TRIAL_AHEAD 8
 #define TRIAL_SETS (2 * MAX_CLASSES)

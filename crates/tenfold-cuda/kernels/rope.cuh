@@ -3,19 +3,6 @@
 
 #include "base.cuh"
 
-// Which columns are turned, and how far.
-struct Turning {
-    // Radians of each pair from one position to the next.
-    const double *frequencies;
-    // Rows lie in runs of `run` rows. Run i starts at position `starts[i mod count]`, and each row behind is one further.
-    const u64 *starts;
-    u64 count, run;
-    // The tensor's row that is the first one here.
-    u64 first;
-    // Columns of a head, pairs of it that are turned, whether a pair is of neighbours, and whether to turn back.
-    u32 head, half, neighbours, back;
-};
-
 struct Angle {
     double sin, cos;
 };

@@ -5,16 +5,8 @@
 #pragma once
 
 #include "floats.cuh"
-#include "plan.cuh"
+#include "base.cuh"
 
-#define SAMPLE_TICKS 128
-#define SAMPLE_WINDOW (32 * SAMPLE_TICKS)
-// Sums of two scales.
-#define SCALE_SUMS (2 << MAX_SCALE_BITS)
-// Ways to group values by their size: rows and columns, rows, columns; each at 1, 2 and 4 scales an octave. Then rows
-// with the columns' scales as a basis knows them, four an octave, and these alone.
-#define WAYS 11
-#define WAY_BASIS 9
 #define SCALE_TOP ((1 << MAX_SCALE_BITS) - 1)
 
 #define TRELLIS_MAX_U 100000.0f
@@ -24,23 +16,6 @@
 // Squared errors of a trial are added up in 2^-20 steps², as integers: the sum does not depend on the order.
 #define ERROR_ONE 1048576.0f
 #define POINT_ONE 4096.0f
-
-// What a trial is for (`RateArgs.mode`): costs and step on the coarse sample; costs once more where low bits have
-// changed; costs from all of the sample; the step alone; reconstruction points; counts for tables.
-#define TRIAL_COARSE 0
-#define TRIAL_LOW 1
-#define TRIAL_COSTS 2
-#define TRIAL_STEP 3
-#define TRIAL_POINTS 4
-#define TRIAL_COUNTS 5
-
-// What one block saw of the tensor.
-struct ScanPart {
-    double mean, squares;
-    u64 finite;
-    float max;
-    u32 pad;
-};
 
 // A way to make classes, and the bits it would take.
 struct Way {
@@ -68,11 +43,7 @@ struct Tally {
 };
 
 // The state of a search for a plan. Zeros before the first kernel.
-struct Rate {
-    double unit;
-    // Of the whole tensor, in units.
-    double max, variance;
-    u64 finite;
+struct Rate : Seen {
     // Smallest and largest logarithm of a row's mean and of a column's, as integers in the same order.
     u32 row_low, row_high, col_low, col_high;
     // The tensor must be looked at again in another unit.
@@ -99,40 +70,6 @@ struct Rate {
 };
 
 static_assert(sizeof(Rate) <= RATE_BYTES, "as the launch code reckons");
-static_assert(sizeof(Plan) <= PLAN_BYTES, "as the launch code reckons");
-
-// Filled in by the launch code; the same for every kernel of a search but for `mode` and `pass`.
-struct RateArgs {
-    Job job;
-    Each<Plan> plan;
-    Each<Rate> rate;
-    Each<Status> status;
-    // Mean magnitudes by piece of a row and by band of rows, what blocks saw, and logarithms of the means.
-    Each<float> row_parts, col_parts;
-    Each<ScanPart> parts;
-    Each<float> row_logs, col_logs;
-    Each<u8> row_scale, col_scale;
-    Each<float> sample;
-    Each<u8> sample_class;
-    // Rows that statistics are kept of: the tensor's own, or runs of values.
-    u64 width, rows;
-    u32 tabular;
-    // A block of `rate_scan` takes `band_rows` rows and one of `stripes` stripes; 2^row_threads threads read a row's
-    // part together.
-    u32 stripes, bands, band_rows, row_threads;
-    // The first way to try.
-    u32 first_way;
-    // Windows there are, those in the sample, and the distance between those of trials and of the smallest subset.
-    u32 windows, taken, coarse_stride, fine_stride, few_stride;
-    u32 mode, pass, passes;
-    // Passes in which the step is looked for; those after them only keep to a limit.
-    u32 search_passes;
-    // Values of what tables are made for: the tensor's, or those of one of the pages that it is made of; and what is known
-    // of these pages, none for none.
-    u64 table_values;
-    const Rate *pages;
-    u64 pages_apart;
-};
 
 // How often tables and what is before them are stored: once, or in every page's blob.
 DEVICE double rate_headers(const RateArgs &a) { return (double)a.job.values / (double)a.table_values; }
@@ -177,8 +114,6 @@ DEVICE u64 subset_values(const RateArgs &a, u32 stride) {
     return (u64)(count - 1) * SAMPLE_WINDOW + window_len(a, last);
 }
 
-// Threads of the blocks that look at a few windows: four values of a window each.
-#define FIT_THREADS 1024
 static_assert(4 * FIT_THREADS == SAMPLE_WINDOW, "a quad a thread");
 
 struct SampleQuad {

@@ -2,7 +2,7 @@
 // `quant/scalar.rs`.
 #pragma once
 
-#include "plan.cuh"
+#include "base.cuh"
 
 // Floats of one class in a block's table of thresholds: magnitude and sign, and a gap against bank conflicts.
 #define SCALAR_CLASS (2 * COST_LEVELS + 8)

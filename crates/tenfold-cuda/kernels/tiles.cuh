@@ -6,19 +6,6 @@
 #include "crc_fold.cuh"
 #include "crc_running.cuh"
 
-struct TilesArgs {
-    const Item *items;
-    Status *status;
-    u32 count, blocks;
-    // Dynamic shared memory of a block.
-    u32 shared;
-    // Whether to check checksums.
-    u32 check;
-    // Shared memory of an earlier launch, whose blocks have done what they had room for, or 0; and whether a later one does
-    // what these have no room for.
-    u32 above, more;
-};
-
 // What of a blob's tiles is a kernel's business: nothing, those that another kernel left to it, all and their checksums.
 enum Part { PART_NONE, PART_REST, PART_ALL };
 

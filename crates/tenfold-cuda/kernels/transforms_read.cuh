@@ -91,7 +91,7 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
     r.at = at;
     const u32 count = reader_byte(r), entry = kept_bytes(size_of(dtype));
     if (open_basis.rank) {
-        if (open_basis.before == STEPS_KNOWN) steps_pass(r, codec, at, count, columns);
+        if (open_basis.before == TRANSFORMS_KNOWN) steps_pass(r, codec, at, count, columns);
         else steps_coordinates(r, codec, dtype, count, columns);
         if (lane_of() == 0) {
             d->values = values / max(columns, (u64)1) * open_basis.rank;

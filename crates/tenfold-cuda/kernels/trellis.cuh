@@ -6,7 +6,7 @@
 // levels themselves are found again from u on the way back: that is cheaper than to keep four candidates a value.
 #pragma once
 
-#include "plan.cuh"
+#include "base.cuh"
 
 // Floats of one class and quantiser in a block's cost table: magnitude and sign, and a gap so that equal magnitudes
 // of neighbouring sets lie in different banks.

@@ -1,4 +1,5 @@
-//! The C header that gives kernels the numbers of the format. `make ptx` writes it; a test holds it against this.
+//! The C headers that are made from Rust: the numbers of the format, and what `abi` describes. `make ptx` writes them; a
+//! test checks that they are current.
 
 use std::fmt::Write;
 
@@ -6,43 +7,7 @@ use tenfold::format::VERSION;
 use tenfold::prepare::{Axis, EIGHTHS};
 use tenfold::{Dtype, format};
 
-use crate::status;
-
-/// Bytes of what a kernel is told of one blob.
-pub(crate) const ITEM_BYTES: usize = 80;
-/// Blobs that fit the arguments of one launch.
-pub(crate) const ITEMS_PER_LAUNCH: usize = 48;
-/// The same for blobs of which three numbers say all.
-pub(crate) const PLACED_PER_LAUNCH: usize = 320;
-/// Bytes of workspace for the header and tables of one blob.
-pub(crate) const WORK_BYTES: usize = 17 << 10;
-/// Most dimensions of a tensor that a device encodes: what readers take by default.
-pub(crate) const MAX_DIMS: usize = 16;
-/// Words of a coder's ring in shared memory; half of them leave it at a time.
-pub(crate) const PACK_RING: usize = 512;
-/// Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
-pub(crate) const COUNT_BYTES: usize = 64 << 10;
-/// Of so many bytes of a large tensor one is looked at before all are counted.
-pub(crate) const SAMPLE_EVERY: usize = 64;
-
-/// Bytes of what is kept of a tile between packing and writing it.
-pub(crate) const LEVELS_TILE_BYTES: usize = 32;
-/// Shared memory of a block that searches for levels, that packs them, that writes them, in bytes and without what each
-/// of its warps takes.
-pub(crate) const SEARCH_SHARED: usize = 50 << 10;
-pub(crate) const PACK_SHARED: usize = 73 << 10;
-pub(crate) const WRITE_SHARED: usize = 26 << 10;
-/// Bytes of shared memory of a warp that searches through 256 states, and of one that writes.
-pub(crate) const WIDE_WARP_SHARED: usize = 2304;
-pub(crate) const WRITE_WARP_SHARED: usize = 256;
-/// Bytes of what a lossy encoder decides of one tensor.
-pub(crate) const PLAN_BYTES: usize = 17 << 10;
-/// Bytes of the state of the search for that.
-pub(crate) const RATE_BYTES: usize = 52 << 10;
-/// Shared memory of a block that quantises a part of the sample.
-pub(crate) const TRIAL_SHARED: usize = 86 << 10;
-/// The same where the trellis is narrow.
-pub(crate) const TRIAL_NARROW_SHARED: usize = 86 << 10;
+use crate::{abi, status};
 
 /// Lowest coefficients of the CRC's polynomial first, in one bit string from the top.
 const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
@@ -75,8 +40,13 @@ fn x_to_words(n: usize) -> u32 {
     power
 }
 
-/// The header's text.
-pub fn header() -> String {
+/// The generated headers by their names.
+pub fn headers() -> [(&'static str, String); 2] {
+    [("format.h", format()), ("abi.h", abi::header())]
+}
+
+/// The numbers of the format.
+fn format() -> String {
     let mut out = String::from(
         "// Made by `make ptx` from the Rust definition of the format; do not edit.\n#pragma once\n\n",
     );
@@ -90,8 +60,6 @@ pub fn header() -> String {
     put("CODEC_LEVELS", format::CODEC_LEVELS as i64);
     put("TRANSFORM_WEIGHTS", format::TRANSFORM_WEIGHTS as i64);
     put("TRANSFORM_KEPT", format::TRANSFORM_KEPT as i64);
-    put("FEW_TRANSFORM_BYTES", crate::encode::FEW_TRANSFORM_BYTES as i64);
-    put("MAX_ROPE", crate::decode::MAX_ROPE as i64);
     put("MAX_POSITION", format::MAX_POSITION as i64);
     put("TRANSFORM_BASIS", format::TRANSFORM_BASIS as i64);
     put("TRANSFORM_ROPE", format::TRANSFORM_ROPE as i64);
@@ -116,24 +84,6 @@ pub fn header() -> String {
     put("PLANE_CONSTANT", format::PLANE_CONSTANT as i64);
     put("PLANE_STORED", format::PLANE_STORED as i64);
     put("PLANE_CODED", format::PLANE_CODED as i64);
-    put("ITEM_BYTES", ITEM_BYTES as i64);
-    put("ITEMS_PER_LAUNCH", ITEMS_PER_LAUNCH as i64);
-    put("PLACED_PER_LAUNCH", PLACED_PER_LAUNCH as i64);
-    put("WORK_BYTES", WORK_BYTES as i64);
-    put("MAX_DIMS", MAX_DIMS as i64);
-    put("PACK_RING", PACK_RING as i64);
-    put("COUNT_BYTES", COUNT_BYTES as i64);
-    put("LEVELS_TILE_BYTES", LEVELS_TILE_BYTES as i64);
-    put("SEARCH_SHARED", SEARCH_SHARED as i64);
-    put("PACK_SHARED", PACK_SHARED as i64);
-    put("WRITE_SHARED", WRITE_SHARED as i64);
-    put("WIDE_WARP_SHARED", WIDE_WARP_SHARED as i64);
-    put("WRITE_WARP_SHARED", WRITE_WARP_SHARED as i64);
-    put("PLAN_BYTES", PLAN_BYTES as i64);
-    put("RATE_BYTES", RATE_BYTES as i64);
-    put("TRIAL_NARROW_SHARED", TRIAL_NARROW_SHARED as i64);
-    put("TRIAL_SHARED", TRIAL_SHARED as i64);
-    put("SAMPLE_EVERY", SAMPLE_EVERY as i64);
     put("OFFSETS", format::OFFSETS as i64);
     put("UNITS", format::UNITS as i64);
     for dtype in Dtype::ALL {
@@ -173,12 +123,18 @@ pub fn header() -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
-    fn the_kernels_have_the_numbers_of_the_format() {
-        assert_eq!(include_str!("../kernels/format.h"), header(), "run `make ptx`");
+    fn the_kernels_have_what_the_host_has() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+        for (name, text) in headers() {
+            assert_eq!(std::fs::read_to_string(folder.join(name)).unwrap(), text, "{name}: run `make ptx`");
+        }
     }
 
     #[test]

@@ -7,19 +7,22 @@ use tenfold::Dtype;
 use tenfold::engine::Limits;
 use tenfold::format::{BlobInfo, Codec};
 
-use crate::constants::{ITEM_BYTES, ITEMS_PER_LAUNCH, PLACED_PER_LAUNCH, WORK_BYTES};
+use crate::abi::{
+    self, CType, ITEMS_PER_LAUNCH, Item, Kernel, OPEN_THREADS, OpenArgs, OpenBasis, PLACE_THREADS,
+    PLACED_PER_LAUNCH, PlaceArgs, RUN, TilesArgs, WORK_BYTES,
+};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
 use crate::status::{Status, layered};
 
-/// Tiles whose lengths are added up together; each takes eight bytes of a directory.
-const RUN: usize = 64;
 /// The fewest values of a warp's tile that a grid is laid out for.
 const TILE: u64 = 32 * 1024;
 /// Shared memory that a block needs to keep the two tables of a blob without classes beside its rings.
 const LEAST_SHARED: u32 = 56 << 10;
 
+/// How blobs are listed.
+const PLACE: Shape = Shape::new(1, PLACE_THREADS, 0);
 /// Blobs a multiprocessor from which on there are many; shared memory that holds all tables that a blob may have.
 const MANY: u64 = 4;
 const MANY_SHARED: u32 = 140 << 10;
@@ -93,119 +96,9 @@ impl DecodeSettings {
     }
 }
 
-/// As the kernels have it.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-struct Item {
-    blob: u64,
-    blob_len: u64,
-    out: u64,
-    out_len: u64,
-    first: u64,
-    count: u64,
-    work: u64,
-    work_len: u64,
-    dtype: u32,
-    block0: u32,
-    codec: u32,
-    unused: u32,
-}
-
-#[repr(C)]
-struct OpenArgs {
-    items: [Item; ITEMS_PER_LAUNCH],
-    to: u64,
-    status: u64,
-    max_bytes: u64,
-    first: u32,
-    count: u32,
-    max_dims: u32,
-    unused: u32,
-    behind: Behind,
-}
-
-/// Room for a step of rotary positions up to the first position.
-pub(crate) const MAX_ROPE: usize = 56;
-
-/// What stands before a basis, as the kernels number it: rotary positions or none, which the caller sees to; nothing;
-/// known rotary positions.
-pub(crate) const BEFORE_ANY: u32 = 0;
-pub(crate) const BEFORE_NOTHING: u32 = 1;
-pub(crate) const BEFORE_ROPE: u32 = 2;
-/// Steps that the caller has read and undoes itself.
-pub(crate) const STEPS_KNOWN: u32 = 3;
-
-/// The transforms behind which values are wanted, as the kernels have it; all zeros for none.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Behind {
-    pub columns: u32,
-    /// Columns behind them.
-    pub rank: u32,
-    /// The fingerprint of the basis.
-    pub name: [u8; 16],
-    /// Where the basis's scales are, packed; 0 for none.
-    pub scales: u64,
-    pub before: u32,
-    pub rope_len: u32,
-    pub rope: [u8; MAX_ROPE],
-    /// Where the first position of each blob goes: a u64 each.
-    pub positions: u64,
-    /// For transforms that are known: the transforms as a header has them.
-    pub known: u64,
-    pub known_len: u64,
-}
-
-impl Behind {
-    pub(crate) const NOTHING: Behind = Behind {
-        columns: 0,
-        rank: 0,
-        name: [0; 16],
-        scales: 0,
-        before: BEFORE_ANY,
-        rope_len: 0,
-        rope: [0; MAX_ROPE],
-        positions: 0,
-        known: 0,
-        known_len: 0,
-    };
-}
-
-#[repr(C)]
-struct TilesArgs {
-    items: u64,
-    status: u64,
-    count: u32,
-    blocks: u32,
-    shared: u32,
-    check: u32,
-    /// Shared memory of blocks of an earlier launch, which has done what those have room for; 0 for none. And whether
-    /// a later one does what these have no room for.
-    above: u32,
-    more: u32,
-}
-
-/// Blobs whose outputs lie one after the other, with a block each: few numbers say all.
-#[repr(C)]
-struct PlaceArgs {
-    to: u64,
-    status: u64,
-    base: u64,
-    out: u64,
-    out_len: u64,
-    work: u64,
-    first: u32,
-    count: u32,
-    dtype: u32,
-    codec: u32,
-    at: [u32; PLACED_PER_LAUNCH],
-    work_at: [u32; PLACED_PER_LAUNCH],
-    len: [u32; PLACED_PER_LAUNCH],
-}
-
 impl PlaceArgs {
-    /// For blobs that are such ones.
-    fn of(requests: &[DecodeRequest], grid: &Grid) -> Option<PlaceArgs> {
+    /// For blobs whose outputs lie one after the other, with a block each.
+    fn new(requests: &[DecodeRequest], grid: &Grid) -> Option<PlaceArgs> {
         let first = requests.first()?;
         let base = requests.iter().map(|r| r.blob.address).min()?;
         let near = |r: &DecodeRequest| {
@@ -219,19 +112,12 @@ impl PlaceArgs {
         };
         let alone = grid.blocks as usize == requests.len();
         (alone && requests.iter().enumerate().all(regular)).then(|| PlaceArgs {
-            to: 0,
-            status: 0,
             base,
             out: first.out.address,
             out_len: first.out.len as u64,
-            work: 0,
-            first: 0,
-            count: 0,
             dtype: first.dtype.id() as u32,
             codec: first.codec.map_or(0, codec_id),
-            at: [0; PLACED_PER_LAUNCH],
-            work_at: [0; PLACED_PER_LAUNCH],
-            len: [0; PLACED_PER_LAUNCH],
+            ..PlaceArgs::ZERO
         })
     }
 }
@@ -270,7 +156,7 @@ fn work_len(blob: usize) -> usize {
 
 /// Bytes of workspace that [`decode`] needs for these blobs.
 pub fn decode_workspace_len(requests: &[DecodeRequest]) -> usize {
-    (requests.len() * ITEM_BYTES).next_multiple_of(16)
+    (size_of::<Item>() * requests.len()).next_multiple_of(16)
         + requests.iter().map(|r| work_len(r.blob.len)).sum::<usize>()
 }
 
@@ -291,7 +177,7 @@ pub unsafe fn decode(
     stream: Stream,
 ) -> Result<()> {
     // SAFETY: the caller's.
-    unsafe { decode_with(device, requests, &Behind::NOTHING, settings, status, workspace, stream) }
+    unsafe { decode_with(device, requests, &OpenBasis::ZERO, settings, status, workspace, stream) }
 }
 
 /// The same, to what the values of blobs are behind transforms.
@@ -301,7 +187,7 @@ pub unsafe fn decode(
 pub(crate) unsafe fn decode_with(
     device: &Device,
     requests: &[DecodeRequest],
-    behind: &Behind,
+    basis: &OpenBasis,
     settings: &DecodeSettings,
     status: DeviceSlice,
     workspace: DeviceSlice,
@@ -322,23 +208,21 @@ pub(crate) unsafe fn decode_with(
     let grid = Grid::new(device, requests);
 
     // 1. The list of blobs, through the launch's own arguments: no copy from the host has to be waited for.
-    let mut at = workspace.address + (requests.len() * ITEM_BYTES).next_multiple_of(16) as u64;
+    let mut at = workspace.address + (size_of::<Item>() * requests.len()).next_multiple_of(16) as u64;
     let mut args = OpenArgs {
-        items: [Item::default(); ITEMS_PER_LAUNCH],
-        to: workspace.address,
-        status: status.address,
+        to: workspace.into(),
+        status: status.into(),
         max_bytes: settings.limits.max_bytes,
-        first: 0,
         count,
         max_dims: settings.limits.max_dims.min(255) as u32,
-        unused: 0,
-        behind: *behind,
+        basis: *basis,
+        ..OpenArgs::ZERO
     };
     let one_launch = requests.len() <= ITEMS_PER_LAUNCH;
-    let regular = if one_launch { None } else { PlaceArgs::of(requests, &grid) };
+    let regular = if one_launch { None } else { PlaceArgs::new(requests, &grid) };
     let listed = if regular.is_some() { &[] } else { requests };
     if let Some(mut place) = regular {
-        (place.to, place.status, place.work) = (workspace.address, status.address, at);
+        (place.to, place.status, place.work) = (workspace.into(), status.into(), at);
         let mut work = 0;
         for (chunk, requests) in requests.chunks(PLACED_PER_LAUNCH).enumerate() {
             (place.first, place.count) = ((chunk * PLACED_PER_LAUNCH) as u32, requests.len() as u32);
@@ -350,7 +234,7 @@ pub(crate) unsafe fn decode_with(
                 work += work_len(r.blob.len);
             }
             // SAFETY: the caller vouches for the memory, whose sizes were checked above.
-            unsafe { device.launch("blob_place_pages", Shape::new(1, 64, 0), &place, stream)? };
+            unsafe { device.launch(abi::blob_place_pages, PLACE, &place, stream)? };
         }
     }
     for (chunk, requests) in listed.chunks(ITEMS_PER_LAUNCH).enumerate() {
@@ -377,21 +261,20 @@ pub(crate) unsafe fn decode_with(
         }
         if !one_launch {
             // SAFETY: the caller vouches for the memory, whose sizes were checked above.
-            unsafe { device.launch("blob_place", Shape::new(1, 64, 0), &args, stream)? };
+            unsafe { device.launch(abi::blob_place, PLACE, &args, stream)? };
         }
     }
 
     // 2. Headers.
-    let items = workspace.address;
-    let open = if one_launch { "blob_open" } else { "blob_open_placed" };
+    let open = if one_launch { abi::blob_open } else { abi::blob_open_placed };
     // SAFETY: as above.
-    unsafe { device.launch(open, Shape::new(count, 256, 0), &args, stream)? };
+    unsafe { device.launch(open, Shape::new(count, OPEN_THREADS, 0), &args, stream)? };
 
     // 3. Tiles and their checksums, by the size of an element. Which codec a blob has only the device knows: both
     // kernels are queued, and the one that has nothing to do ends at once.
     let mut args = TilesArgs {
-        items,
-        status: status.address,
+        items: workspace.into(),
+        status: status.into(),
         count,
         blocks: grid.blocks,
         shared: grid.shape.shared,
@@ -405,19 +288,13 @@ pub(crate) unsafe fn decode_with(
             let coded = |r: &DecodeRequest| codec != Codec::Levels || r.dtype.is_float();
             requests.iter().any(|r| r.dtype.size() == size && may_be(r) && coded(r))
         };
-        let (levels, lossless): (_, &[&str]) = match size {
-            1 => ("levels_decode_1", &["lossless_decode_1"]),
-            // The second decodes what is not for the first, or what the first left.
-            2 => ("levels_decode_2", &["lossless_halves", "lossless_decode_2"]),
-            4 => ("levels_decode_4", &["lossless_decode_4"]),
-            _ => ("levels_decode_8", &["lossless_decode_8"]),
-        };
-        let mut launch = |kernel: &'static str, shape: Shape, above: u32, more: bool| {
+        let mut launch = |kernel: Kernel<TilesArgs>, shape: Shape, above: u32, more: bool| {
             (args.shared, args.above, args.more) = (shape.shared, above, more as u32);
             // SAFETY: as above.
             unsafe { device.launch(kernel, shape, &args, stream) }
         };
         if some(Codec::Levels) {
+            let levels = abi::levels_decode.of(size);
             // Tables of few classes leave room for several blocks a multiprocessor.
             let mut above = 0;
             if let Some(shared) = grid.narrow {
@@ -426,8 +303,12 @@ pub(crate) unsafe fn decode_with(
             }
             launch(levels, grid.shape, above, false)?;
         }
-        for kernel in lossless.iter().filter(|_| some(Codec::Planes)) {
-            launch(kernel, grid.shape, 0, false)?;
+        if some(Codec::Planes) {
+            // Halves have a kernel of their own; the other one decodes what is not for it, or what it left.
+            if size == 2 {
+                launch(abi::lossless_halves, grid.shape, 0, false)?;
+            }
+            launch(abi::lossless_decode.of(size), grid.shape, 0, false)?;
         }
     }
     Ok(())

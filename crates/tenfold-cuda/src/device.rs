@@ -1,9 +1,9 @@
 //! A device: the way to everything in this crate.
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::driver::{Cuda, Driver, Properties, Shape, Stream, count, describe};
+use crate::abi::{CType, Kernel};
+use crate::driver::{Arguments, Cuda, Driver, Properties, Shape, Stream, count, describe};
 use crate::error::{Error, Result};
 
 /// A CUDA device with tenfold's kernels. Cheap to clone.
@@ -71,20 +71,19 @@ impl Device {
         self.driver.synchronize(stream)
     }
 
-    /// Queues a kernel that takes `args`.
+    /// Queues a kernel.
     ///
     /// # Safety
     /// Addresses in `args` are good for what the kernel does with them.
-    pub(crate) unsafe fn launch<T>(
+    pub(crate) unsafe fn launch<A: CType>(
         &self,
-        kernel: &'static str,
+        kernel: Kernel<A>,
         shape: Shape,
-        args: &T,
+        args: &A,
         stream: Stream,
     ) -> Result<()> {
-        let args: *const T = args;
         // SAFETY: the caller's; the driver reads the arguments before it returns.
-        unsafe { self.driver.launch(kernel, shape, args.cast_mut().cast::<c_void>(), stream) }
+        unsafe { self.driver.launch(kernel.name, shape, Arguments::new(args), stream) }
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`CudaEngine`] takes and gives host memory. [`decode`] and [`encode`] work on memory of the device: they queue
 //! kernels on a caller's stream and neither allocate nor wait. docs/cuda.md shows both.
 
+mod abi;
 #[doc(hidden)]
 pub mod constants;
 mod decode;

@@ -1,5 +1,6 @@
 //! Memory that this crate owns: on a device, or pinned on the host.
 
+use crate::abi::CType;
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
@@ -19,8 +20,13 @@ impl Buffer {
 
     /// A copy of bytes of the host.
     pub fn from_slice(device: &Device, bytes: &[u8]) -> Result<Buffer> {
-        let buffer = Buffer::new(device, bytes.len())?;
-        buffer.write(bytes, Stream::DEFAULT)?;
+        Buffer::of(device, bytes)
+    }
+
+    /// A copy of values of the host, as kernels have them.
+    pub(crate) fn of<T: CType>(device: &Device, values: &[T]) -> Result<Buffer> {
+        let buffer = Buffer::new(device, size_of_val(values))?;
+        buffer.copy_in(values, Stream::DEFAULT)?;
         Ok(buffer)
     }
 
@@ -31,9 +37,13 @@ impl Buffer {
 
     /// Copies bytes to its start and waits for that.
     pub fn write(&self, bytes: &[u8], stream: Stream) -> Result<()> {
-        let to = self.slice.part(0, bytes.len())?;
-        // SAFETY: `to` is ours and as long; `bytes` outlives the wait.
-        unsafe { self.device.driver.copy_in(to.address, bytes.as_ptr(), bytes.len(), stream)? };
+        self.copy_in(bytes, stream)
+    }
+
+    fn copy_in<T: CType>(&self, values: &[T], stream: Stream) -> Result<()> {
+        let to = self.slice.part(0, size_of_val(values))?;
+        // SAFETY: `to` is ours and as long; `values` outlives the wait.
+        unsafe { self.device.driver.copy_in(to.address, values.as_ptr().cast(), to.len, stream)? };
         self.device.driver.synchronize(stream)
     }
 

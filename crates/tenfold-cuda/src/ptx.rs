@@ -15,7 +15,7 @@ pub(crate) struct Module {
     packed: &'static [u8],
 }
 
-static MODULES: &[Module] = include!(concat!(env!("OUT_DIR"), "/modules.rs"));
+pub(crate) static MODULES: &[Module] = include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 
 /// The module that has a kernel.
 pub(crate) fn module_of(kernel: &str) -> Option<&'static Module> {

@@ -4,18 +4,20 @@ use tenfold::Error;
 use tenfold::engine::{ErrorKind, Limits};
 use tenfold::format::{Codec, VERSION};
 
-/// What a device leaves behind for each blob; readable once the stream has passed the call.
-///
-/// Sixteen bytes, as they lie on the device.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Status {
-    /// 0 if all went well, else a [`Code`].
-    pub code: u32,
-    /// What a code says more: a version, an id.
-    pub detail: u32,
-    /// Bytes needed, asked for or written.
-    pub size: u64,
+use crate::abi::shared_structs;
+
+shared_structs! {
+    /// What a device leaves behind for each blob; readable once the stream has passed the call.
+    ///
+    /// Sixteen bytes, as they lie on the device.
+    pub struct Status: Debug, PartialEq, Eq, Default {
+        /// 0 if all went well, else a [`Code`].
+        code: u32,
+        /// What a code says more: a version, an id.
+        detail: u32,
+        /// Bytes needed, asked for or written.
+        size: u64,
+    }
 }
 
 /// Why a kernel did not finish. From 32 on: reasons why a blob is corrupt.

@@ -1,13 +1,13 @@
 //! The CUDA driver.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 use std::sync::Mutex;
 
 use cudarc::driver::{DriverError, result, sys};
 
 use super::cublas::Cublas;
-use super::{Driver, Event, Product, Properties, Shape, Stream};
+use super::{Arguments, Driver, Event, Product, Properties, Shape, Stream};
 use crate::error::{Error, Result};
 use crate::ptx;
 
@@ -277,13 +277,13 @@ impl Driver for Cuda {
         &self,
         kernel: &'static str,
         shape: Shape,
-        args: *mut c_void,
+        args: Arguments,
         stream: Stream,
     ) -> Result<()> {
         self.enter()?;
         let f = self.function(kernel)?;
-        let mut params = [args];
-        // SAFETY: see the trait; every kernel takes one structure by value, which `args` points at.
+        let mut params = [args.address];
+        // SAFETY: see the trait; every kernel takes one structure by value, of which `args` says where it lies.
         let answer = unsafe {
             result::launch_kernel(
                 f,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::sync::Mutex;
 
-use super::{Driver, Event, Matrix, Product, Properties, Shape, Stream};
+use super::{Arguments, Driver, Event, Matrix, Product, Properties, Shape, Stream};
 use crate::error::{Error, Result};
 
 unsafe extern "C" {
@@ -18,6 +18,7 @@ unsafe extern "C" {
         threads: c_uint,
         shared: c_uint,
         params: *mut *mut c_void,
+        bytes: usize,
     ) -> *const c_char;
 }
 
@@ -132,14 +133,15 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    unsafe fn launch(&self, kernel: &'static str, shape: Shape, args: *mut c_void, _: Stream) -> Result<()> {
+    unsafe fn launch(&self, kernel: &'static str, shape: Shape, args: Arguments, _: Stream) -> Result<()> {
         let failed = |reason: String| Error::Driver { what: kernel, reason };
         if shape.shared > self.properties.shared_per_block {
             return Err(failed(format!("{} bytes of shared memory", shape.shared)));
         }
         let name = CString::new(kernel).map_err(|_| failed("a name with a zero byte".into()))?;
-        let mut params = [args];
-        // SAFETY: the kernel of that name takes one structure by value, which `args` points at.
+        let mut params = [args.address];
+        // SAFETY: the kernel of that name takes one structure by value, of which `args` says where it lies; one of
+        // another size is refused.
         let answer = unsafe {
             tenfold_emulate(
                 name.as_ptr(),
@@ -148,6 +150,7 @@ impl Driver for Emulated {
                 shape.block,
                 shape.shared,
                 params.as_mut_ptr(),
+                args.bytes,
             )
         };
         if answer.is_null() {

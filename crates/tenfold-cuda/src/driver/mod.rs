@@ -71,6 +71,21 @@ impl Shape {
     }
 }
 
+/// The arguments of a launch: a structure that the kernel takes by value.
+#[derive(Clone, Copy)]
+pub(crate) struct Arguments {
+    address: *mut c_void,
+    #[cfg_attr(not(feature = "emulator"), allow(dead_code))] // the driver knows
+    bytes: usize,
+}
+
+impl Arguments {
+    /// They are read before the launch returns.
+    pub(crate) fn new<A>(args: &A) -> Arguments {
+        Arguments { address: std::ptr::from_ref(args).cast_mut().cast(), bytes: size_of::<A>() }
+    }
+}
+
 /// What a matrix is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Matrix {
@@ -118,7 +133,7 @@ pub(crate) trait Driver: Send + Sync {
         &self,
         kernel: &'static str,
         shape: Shape,
-        args: *mut c_void,
+        args: Arguments,
         stream: Stream,
     ) -> Result<()>;
     /// Queues a product, or says that nothing is installed that makes any.

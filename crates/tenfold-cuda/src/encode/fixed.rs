@@ -3,9 +3,9 @@
 
 use tenfold::format::{MAX_CLASSES, OFFSETS};
 
-use super::assemble::Each;
 use super::levels::Encoder;
 use super::{Batch, Call, EncodeRequest};
+use crate::abi::{self, LevelsFixed, PASS_THREADS};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::Result;
@@ -39,31 +39,6 @@ pub struct FixedPlan {
     pub passes: u32,
 }
 
-/// As the kernels have it.
-#[repr(C)]
-struct Args {
-    plan: Each,
-    counts: Each,
-    step: f64,
-    bound: f64,
-    width: u64,
-    rows: u64,
-    row_scale: u64,
-    col_scale: u64,
-    dtype: u32,
-    nu: u32,
-    bounded: u32,
-    classes: u32,
-    row_bits: u32,
-    col_bits: u32,
-    log: u32,
-    max_u: f32,
-    lambda: f32,
-    offsets: [i32; 16],
-    thresholds: [u8; MAX_CLASSES],
-    low: [u8; MAX_CLASSES],
-}
-
 fn values(request: &EncodeRequest) -> usize {
     request.shape.iter().product()
 }
@@ -88,11 +63,10 @@ pub unsafe fn encode_fixed(
     let (values, batch, together) = (values(request), Batch::ONE, false);
     let call = Call { device, request, values, batch, status, workspace, stream, together };
     let encoder = Encoder::new(&call, plan.nu)?;
-    let (at, counts) = encoder.plan_and_counts();
     let (max_u, lambda) = if plan.nu == 0 { (1.6e7, 0.30) } else { (1e5, 0.27) };
-    let mut args = Args {
-        plan: Each::one(at),
-        counts: Each::one(counts),
+    let mut args = LevelsFixed {
+        plan: encoder.pass.plan,
+        counts: encoder.pass.counts,
         step: plan.step,
         bound: plan.bound.unwrap_or(0.0),
         width: plan.width,
@@ -119,10 +93,10 @@ pub unsafe fn encode_fixed(
     // SAFETY: the caller's.
     unsafe {
         encoder.open()?;
-        device.launch("levels_fixed_plan", shape(256), &args, stream)?;
+        device.launch(abi::levels_fixed_plan, shape(PASS_THREADS), &args, stream)?;
         for pass in 0..plan.passes {
             if pass > 0 {
-                device.launch("levels_fixed_costs", shape(32), &args, stream)?;
+                device.launch(abi::levels_fixed_costs, shape(32), &args, stream)?;
             }
             encoder.pass()?;
         }

@@ -8,10 +8,11 @@ use tenfold::engine::TINY;
 use tenfold::format::{FIXED, Geometry};
 use tenfold::{Dtype, Goal};
 
-use super::assemble::{self, Assembly, Each};
-use super::layout::{Layout, Pass, Shapes};
-use super::rate::{self, Job, Places};
+use super::assemble;
+use super::layout::{Layout, Shapes};
+use super::rate::{self, Places};
 use super::{Batch, Call, EncodeRequest, dims, lossless, together};
+use crate::abi::{self, Assembly, CType, Each, Job, Kernel, LevelsPass, LevelsTurn, LevelsWrite};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -24,48 +25,13 @@ const MANY: usize = 256 << 20;
 /// Bytes of a header that lists of scales may take, at the most.
 const LISTS: usize = 1 << 31;
 
-#[repr(C)]
-struct Write {
-    pass: Pass,
-    assembly: Assembly,
-}
-
-#[repr(C)]
-struct Turn {
-    pass: Pass,
-    status: Each,
-}
-
-/// Kernels for a dtype: scalar, trellis of few states, of many; packing, writing.
-fn kernels(dtype: Dtype) -> [&'static str; 5] {
-    macro_rules! of {
-        ($dtype:literal) => {
-            [
-                concat!("levels_count_", $dtype),
-                concat!("levels_trellis_", $dtype),
-                concat!("levels_wide_", $dtype),
-                concat!("levels_pack_", $dtype),
-                concat!("levels_write_", $dtype),
-            ]
-        };
-    }
-    match dtype {
-        Dtype::F8E4M3 => of!("f8_e4m3"),
-        Dtype::F8E5M2 => of!("f8_e5m2"),
-        Dtype::F16 => of!("f16"),
-        Dtype::Bf16 => of!("bf16"),
-        Dtype::F32 => of!("f32"),
-        _ => of!("f64"),
-    }
-}
-
 /// A batch of tensors on their way to blobs.
 pub(super) struct Encoder<'a> {
     device: &'a Device,
     stream: Stream,
-    kernels: [&'static str; 5],
+    dtype: Dtype,
     shapes: Shapes,
-    pub(super) pass: Pass,
+    pub(super) pass: LevelsPass,
     assembly: Assembly,
     pub(super) places: Places,
 }
@@ -98,7 +64,7 @@ pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u
     let tiles = geometry.tiles(values);
     assemble::check_tiles(tiles, LISTS)?;
     Ok(Job {
-        data: Each { first: request.tensor.address, apart: batch.tensor as u64 },
+        data: Each::new(request.tensor.address, batch.tensor),
         values: values as u64,
         cols: request.shape.last().map_or(1, |&c| c as u64),
         dtype: request.dtype.id() as u32,
@@ -109,14 +75,14 @@ pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u
         ticks: geometry.ticks as u32,
         tile_values: geometry.tile_values() as u64,
         tiles: tiles as u64,
-        out: Each { first: request.out.address, apart: batch.out as u64 },
+        out: Each::new(request.out.address, batch.out),
         dims: request.shape.len() as u32,
         shape: dims(&shape),
         header_dtype: dtype.id() as u32,
         transforms_len,
-        header_transforms: transforms.address,
-        scales: request.behind.as_ref().map_or(0, |b| b.scales),
-        positions: Each { first: positions.map_or(0, |p| p.address), apart: size_of::<u64>() as u64 },
+        header_transforms: transforms.into(),
+        scales: request.behind.as_ref().map_or(0, |b| b.scales).into(),
+        positions: Each::new(positions.map_or(0, |p| p.address), size_of::<u64>()),
         position_at: positions.map_or(0, |p| start + p.at) as u32,
         length_at: positions.map_or(0, |p| start + p.length_at) as u32,
     })
@@ -127,27 +93,26 @@ fn varint_len(v: u64) -> usize {
     (64 - v.leading_zeros()).div_ceil(7).max(1) as usize
 }
 
-/// Everything that is decided before a workspace is there.
+/// What is decided before a workspace is there: the job, the launches, and the bytes that a search takes.
 fn prepared(
     device: &Device,
     request: &EncodeRequest,
     values: usize,
     batch: Batch,
     nu: u32,
-) -> Result<(Job, Shapes, Layout)> {
+) -> Result<(Job, Shapes, usize)> {
     let job = job_of(request, values, batch, nu)?;
     let shapes = Shapes::new(device, &job, batch)?;
     let rate_len = rate::workspace_len(device, &job)?;
-    let layout = Layout::new(&job, &shapes, rate_len);
-    Ok((job, shapes, layout))
+    Ok((job, shapes, rate_len))
 }
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(call: &Call<'a>, nu: u32) -> Result<Encoder<'a>> {
         let Call { device, request, values, batch, .. } = *call;
-        let (job, shapes, layout) = prepared(device, request, values, batch, nu)?;
-        let status = Each { first: call.status.address, apart: size_of::<Status>() as u64 };
-        Encoder::placed(call, job, shapes, layout, call.workspace, batch.count, Some(status))
+        let (job, shapes, rate_len) = prepared(device, request, values, batch, nu)?;
+        let status = Each::new(call.status.address, size_of::<Status>());
+        Encoder::placed(call, job, shapes, rate_len, call.workspace, batch.count, Some(status))
     }
 
     /// For what the tensors of a batch have in common: a job of its own, with a search that needs so many bytes. Nobody
@@ -159,26 +124,24 @@ impl<'a> Encoder<'a> {
         workspace: DeviceSlice,
     ) -> Result<Encoder<'a>> {
         let shapes = Shapes::new(call.device, job, Batch::ONE)?;
-        let layout = Layout::new(job, &shapes, rate_len);
-        Encoder::placed(call, *job, shapes, layout, workspace, 1, None)
+        Encoder::placed(call, *job, shapes, rate_len, workspace, 1, None)
     }
 
     fn placed(
         call: &Call<'a>,
         job: Job,
         shapes: Shapes,
-        layout: Layout,
+        rate_len: usize,
         workspace: DeviceSlice,
         count: u32,
-        status: Option<Each>,
+        status: Option<Each<Status>>,
     ) -> Result<Encoder<'a>> {
         let Call { device, request, stream, .. } = *call;
-        let apart = stride(&layout)?;
-        let all =
-            (count as usize - 1).checked_mul(apart).and_then(|n| n.checked_add(layout.pieces.len().ok()?));
+        let (len, apart) = lengths(&job, &shapes, rate_len)?;
+        let all = (count as usize - 1).checked_mul(apart).and_then(|n| n.checked_add(len));
         let workspace = workspace.part(0, all.unwrap_or(usize::MAX))?;
-        let base = Each { first: workspace.address, apart: apart as u64 };
-        let pass = layout.pass(&job, &shapes, base);
+        let base = Each::new(workspace.address, apart);
+        let Layout { pass, rate, .. } = Layout::new(&job, &shapes, rate_len, base);
         let assembly = Assembly {
             status: pass.pass,
             staged: pass.header,
@@ -190,8 +153,8 @@ impl<'a> Encoder<'a> {
             out_len: request.out.len as u64,
         };
         let status = status.unwrap_or(pass.pass);
-        let places = Places { plan: pass.plan, status, workspace: base.plus(layout.rate), batch: count };
-        Ok(Encoder { device, stream, kernels: kernels(request.dtype), shapes, pass, assembly, places })
+        let places = Places { plan: pass.plan, status, workspace: rate, batch: count };
+        Ok(Encoder { device, stream, dtype: request.dtype, shapes, pass, assembly, places })
     }
 
     /// Bytes of workspace for one tensor of a batch, and how many lie between it and the next one's.
@@ -202,23 +165,18 @@ impl<'a> Encoder<'a> {
         batch: Batch,
         nu: u32,
     ) -> Result<(usize, usize)> {
-        let layout = prepared(device, request, values, batch, nu)?.2;
-        Ok((layout.pieces.len()?, stride(&layout)?))
+        let (job, shapes, rate_len) = prepared(device, request, values, batch, nu)?;
+        lengths(&job, &shapes, rate_len)
     }
 
     /// The same with tables that lie elsewhere.
-    pub(super) fn with_tables(mut self, freq: Each) -> Self {
+    pub(super) fn with_tables(mut self, freq: Each<u32>) -> Self {
         self.pass.freq = freq;
         self
     }
 
-    /// Where the plan is, and the counts of the last pass.
-    pub(super) fn plan_and_counts(&self) -> (u64, u64) {
-        (self.pass.plan.first, self.pass.counts.first)
-    }
-
-    unsafe fn turn(&self, kernel: &'static str, shape: Shape) -> Result<()> {
-        let args = Turn { pass: self.pass, status: self.places.status };
+    unsafe fn turn(&self, kernel: Kernel<LevelsTurn>, shape: Shape) -> Result<()> {
+        let args = LevelsTurn { levels: self.pass, status: self.places.status };
         // SAFETY: the caller's.
         unsafe { self.device.launch(kernel, shape, &args, self.stream) }
     }
@@ -234,21 +192,20 @@ impl<'a> Encoder<'a> {
     /// As for [`super::encode`]; the same holds for all that follow.
     pub(super) unsafe fn open(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn("levels_pass_open", self.thread()) }
+        unsafe { self.turn(abi::levels_pass_open, self.thread()) }
     }
 
     /// Queues a pass over the tensor with the plan as it then is.
     pub(super) unsafe fn pass(&self) -> Result<()> {
-        let [count, trellis, wide, ..] = self.kernels;
         // SAFETY: the caller's.
         unsafe {
             self.begin()?;
             // 1. Levels. Which machine is in use only the device knows: a plan may fall back to a scalar quantiser.
-            self.launch(count, self.shapes.search)?;
+            self.launch(abi::levels_count.of(self.dtype), self.shapes.search)?;
             match self.pass.job.nu {
                 0 => {}
-                1..=3 => self.launch(trellis, self.shapes.search)?,
-                _ => self.launch(wide, self.shapes.search)?,
+                1..=3 => self.launch(abi::levels_trellis.of(self.dtype), self.shapes.search)?,
+                _ => self.launch(abi::levels_wide.of(self.dtype), self.shapes.search)?,
             }
             // 2. Tables and header.
             self.tables()?;
@@ -256,7 +213,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    unsafe fn launch(&self, kernel: &'static str, shape: Shape) -> Result<()> {
+    unsafe fn launch(&self, kernel: Kernel<LevelsPass>, shape: Shape) -> Result<()> {
         // SAFETY: the caller's.
         unsafe { self.device.launch(kernel, shape, &self.pass, self.stream) }
     }
@@ -264,34 +221,33 @@ impl<'a> Encoder<'a> {
     /// Queues what a pass starts with.
     pub(super) unsafe fn begin(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn("levels_pass_begin", self.shapes.clear) }
+        unsafe { self.turn(abi::levels_pass_begin, self.shapes.clear) }
     }
 
     /// Queues tables and header of what was counted.
     pub(super) unsafe fn tables(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.launch("levels_tables", self.shapes.tables) }
+        unsafe { self.launch(abi::levels_tables, self.shapes.tables) }
     }
 
     /// Queues the rest of a pass: every tile's stream and length, then everything at its place.
     pub(super) unsafe fn finish(&self) -> Result<()> {
         let (pass, stream) = (&self.pass, self.stream);
-        let [.., pack, write] = self.kernels;
-        let args = Write { pass: *pass, assembly: self.assembly };
+        let args = LevelsWrite { pass: *pass, assembly: self.assembly };
         // SAFETY: the caller's.
         unsafe {
-            self.launch(pack, self.shapes.pack)?;
+            self.launch(abi::levels_pack.of(self.dtype), self.shapes.pack)?;
             assemble::layout(self.device, &self.assembly, self.places.batch, stream)?;
-            self.device.launch(write, self.shapes.write, &args, stream)?;
+            self.device.launch(abi::levels_write.of(self.dtype), self.shapes.write, &args, stream)?;
             assemble::seal(self.device, &self.assembly, self.places.batch, stream)?;
-            self.turn("levels_pass_end", self.thread())
+            self.turn(abi::levels_pass_end, self.thread())
         }
     }
 
     /// Queues what the caller is told.
     pub(super) unsafe fn close(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn("levels_pass_close", self.thread()) }
+        unsafe { self.turn(abi::levels_pass_close, self.thread()) }
     }
 }
 
@@ -301,9 +257,10 @@ pub(super) fn is_tiny(request: &EncodeRequest, values: usize) -> bool {
         || (request.behind.is_none() && values < TINY && !matches!(request.options.goal, Goal::MaxBytes(_)))
 }
 
-/// Bytes between a tensor's workspace and that of the next.
-fn stride(layout: &Layout) -> Result<usize> {
-    Ok(layout.pieces.len()?.next_multiple_of(256))
+/// Bytes of a tensor's workspace, and from one to the next.
+fn lengths(job: &Job, shapes: &Shapes, rate_len: usize) -> Result<(usize, usize)> {
+    let len = Layout::new(job, shapes, rate_len, Each::ZERO).pieces.len()?;
+    Ok((len, len.next_multiple_of(256)))
 }
 
 /// Bytes of workspace for one tensor of a batch, and from one to the next.

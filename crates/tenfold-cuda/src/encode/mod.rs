@@ -18,7 +18,7 @@ pub use batch::{EncodeBatch, encode_batch, encode_batch_workspace_len};
 #[doc(hidden)]
 pub use fixed::{FixedPlan, encode_fixed, fixed_workspace_len};
 
-use crate::constants::MAX_DIMS;
+use crate::abi::MAX_DIMS;
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
@@ -64,9 +64,6 @@ pub(crate) struct Positions {
     pub at: usize,
     pub length_at: usize,
 }
-
-/// Bytes of transforms that a thread writes by itself.
-pub(crate) const FEW_TRANSFORM_BYTES: usize = 96;
 
 impl EncodeRequest {
     /// A tensor, where its blob goes, and what to reach.

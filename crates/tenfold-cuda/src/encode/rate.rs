@@ -3,36 +3,27 @@
 //! The order is fixed and nothing comes back to the host: kernels that find nothing to do end at once. What is decided
 //! lies in a plan on the device, where the kernels that quantise and write find it.
 
+use tenfold::format::MAX_CLASSES;
 use tenfold::{Dtype, Goal};
 
-use super::assemble::Each;
-use crate::constants::{MAX_DIMS, RATE_BYTES, TRIAL_NARROW_SHARED, TRIAL_SHARED};
+use super::assemble::Pieces;
+use crate::abi::{
+    self, Address, CLASS_BINS, CLASS_COPIES, CType, Each, FIT_BINS, FIT_THREADS, GOAL_BOUND, GOAL_BYTES,
+    GOAL_CAP, GOAL_MSE, GOAL_NMSE, GOAL_STEP, Job, Kernel, Plan, RATE_BYTES, RateArgs, SAMPLE_WINDOW,
+    SCALE_SUMS, SCAN_AHEAD, SCAN_THREADS, SETTLE_THREADS, TRIAL_COARSE, TRIAL_COSTS, TRIAL_COUNTS, TRIAL_LOW,
+    TRIAL_NARROW, TRIAL_NARROW_SHARED, TRIAL_POINTS, TRIAL_SHARED, TRIAL_STEP, TRIAL_WIDE, WAY_BASIS, WAYS,
+    WINDOW_THREADS,
+};
 use crate::device::Device;
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
+use crate::status::Status;
 
-/// Goals as the kernels number them.
-pub(super) const GOAL_BYTES: u32 = 0;
-pub(super) const GOAL_CAP: u32 = 1;
-const GOAL_MSE: u32 = 2;
-const GOAL_NMSE: u32 = 3;
-pub(super) const GOAL_STEP: u32 = 4;
-const GOAL_BOUND: u32 = 5;
-
-/// What trials are for, as the kernels number it.
-const TRIAL_COARSE: u32 = 0;
-const TRIAL_LOW: u32 = 1;
-const TRIAL_COSTS: u32 = 2;
-const TRIAL_STEP: u32 = 3;
-const TRIAL_POINTS: u32 = 4;
-const TRIAL_COUNTS: u32 = 5;
-
-/// Ways to group values by size, as the kernels number them: without a basis's scales from the first on, with them from
-/// another, and how many of each.
-const OWN_WAYS: (u32, u64) = (0, 9);
-const BASIS_WAYS: (u32, u64) = (9, 2);
+/// Ways to group values by size: the first and how many, without a basis's scales and with them.
+const OWN_WAYS: (u32, u32) = (0, WAY_BASIS);
+const BASIS_WAYS: (u32, u32) = (WAY_BASIS, WAYS - WAY_BASIS);
 /// Columns by a basis's scales and nothing else.
-const COLUMN_WAYS: (u32, u64) = (10, 1);
+const COLUMN_WAYS: (u32, u32) = (WAYS - 1, 1);
 /// Passes in which a step is looked for.
 const SEARCH_PASSES: u32 = 4;
 
@@ -40,8 +31,6 @@ const SEARCH_PASSES: u32 = 4;
 const COARSE_ROUNDS: u32 = 6;
 const FINE_ROUNDS: u32 = 5;
 
-/// Values of a window of the sample.
-const WINDOW: u64 = 4096;
 /// Windows of the sample, and of those that trials take while costs still change. A trellis of many states is searched by
 /// a warp a lane, which takes so long that it has to do with fewer.
 const SAMPLE: u32 = 1024;
@@ -53,9 +42,6 @@ const FEW: u32 = 8;
 /// Windows of a tensor that is no more than a page of a cache.
 const PAGE: u64 = 16;
 
-/// Threads of a block that scans, and rows that each of them reads ahead.
-const SCAN_THREADS: u64 = 256;
-const SCAN_AHEAD: u64 = 4;
 /// Run of values that stands in for a row where the tensor has none to speak of.
 const RUN: u64 = 256;
 /// Bands of rows that a thread adds up by itself.
@@ -63,44 +49,11 @@ const FEW_BANDS: u32 = 32;
 /// Columns that statistics are kept of.
 const COLUMNS: std::ops::RangeInclusive<u64> = 16..=65536;
 
-/// Shared memory of the kernels that count magnitudes: bins of an exponent and six bits of mantissa, and 48 bins for each
-/// of 128 sums of scales in four copies.
-const FIRST_SHARED: u32 = ((0x7f80_0000 >> 17) + 4) * 4;
-const CLASSES_SHARED: u32 = 128 * 48 * 4 * 4;
+/// Shared memory of the kernels that count magnitudes: by exponent and a part of the mantissa, and by sum of scales.
+const FIRST_SHARED: u32 = (FIT_BINS + 4) * 4;
+const CLASSES_SHARED: u32 = SCALE_SUMS * CLASS_BINS * CLASS_COPIES * 4;
 /// The most shared memory that a kernel takes, its own variables included.
 const LEAST_SHARED: u32 = CLASSES_SHARED + (2 << 10);
-
-/// The tensor and the goal, as the kernels have it.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Job {
-    pub data: Each,
-    /// Elements, and those of a row.
-    pub values: u64,
-    pub cols: u64,
-    pub dtype: u32,
-    pub goal: u32,
-    pub target: f64,
-    /// log2 of the trellis's states; 0 for a scalar quantiser.
-    pub nu: u32,
-    pub lanes: u32,
-    pub ticks: u32,
-    pub tile_values: u64,
-    pub tiles: u64,
-    pub out: Each,
-    pub dims: u32,
-    pub shape: [u64; MAX_DIMS],
-    /// Dtype of the header, and its transforms with their number; no bytes for none.
-    pub header_dtype: u32,
-    pub transforms_len: u32,
-    pub header_transforms: u64,
-    /// Scales of the columns that the last of them knows, a byte each; 0 for none.
-    pub scales: u64,
-    /// Each tensor's own position among the transforms, or none, and where in the header it and the length of its step are.
-    pub positions: Each,
-    pub position_at: u32,
-    pub length_at: u32,
-}
 
 /// A goal's number and what is to be reached: bytes, an error, a step or a bound. None for a lossless blob.
 pub(super) fn goal_of(goal: Goal, values: u64, dtype: Dtype) -> Option<(u32, f64)> {
@@ -132,51 +85,13 @@ pub(super) fn measures(goal: u32) -> bool {
     matches!(goal, GOAL_MSE | GOAL_NMSE)
 }
 
-/// Arguments of every kernel of a search.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct Args {
-    pub job: Job,
-    plan: Each,
-    pub rate: Each,
-    status: Each,
-    row_parts: Each,
-    col_parts: Each,
-    parts: Each,
-    row_logs: Each,
-    col_logs: Each,
-    row_scale: Each,
-    col_scale: Each,
-    sample: Each,
-    sample_class: Each,
-    width: u64,
-    rows: u64,
-    tabular: u32,
-    stripes: u32,
-    bands: u32,
-    band_rows: u32,
-    row_threads: u32,
-    first_way: u32,
-    windows: u32,
-    taken: u32,
-    coarse_stride: u32,
-    fine_stride: u32,
-    few_stride: u32,
-    mode: u32,
-    pass: u32,
-    passes: u32,
-    search_passes: u32,
-    table_values: u64,
-    pages: Each,
-}
-
 /// Where a search has its memory, for each tensor of a batch: the plan, what the caller is told, and a workspace. All
 /// start at multiples of 16.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Places {
-    pub plan: Each,
-    pub status: Each,
-    pub workspace: Each,
+    pub plan: Each<Plan>,
+    pub status: Each<Status>,
+    pub workspace: Each<u8>,
     /// Tensors of the batch.
     pub batch: u32,
 }
@@ -184,18 +99,17 @@ pub(super) struct Places {
 /// The search for the plans of a batch: arguments with everything in its place, and how long a workspace is.
 pub(super) struct Search<'a> {
     device: &'a Device,
-    pub(super) args: Args,
+    pub(super) args: RateArgs,
     pub(super) len: usize,
     /// Ways to group values that are tried.
-    ways: u64,
+    ways: u32,
     batch: u32,
     stream: Stream,
 }
 
 /// Bytes that [`queue_plan`] and [`queue_judge`] need for a job beside its plan.
 pub(super) fn workspace_len(device: &Device, job: &Job) -> Result<usize> {
-    let nowhere = Each::one(0);
-    let places = Places { plan: nowhere, status: nowhere, workspace: nowhere, batch: 1 };
+    let places = Places { plan: Each::ZERO, status: Each::ZERO, workspace: Each::ZERO, batch: 1 };
     Ok(Search::new(device, job, places, Stream::DEFAULT)?.len)
 }
 
@@ -243,7 +157,7 @@ impl<'a> Search<'a> {
         }
         let n = job.values;
         let rows = n.checked_div(job.cols).unwrap_or(0);
-        let known = job.scales != 0 && COLUMNS.contains(&job.cols);
+        let known = job.scales.get() != 0 && COLUMNS.contains(&job.cols);
         let tabular = known || (rows >= 8 && COLUMNS.contains(&job.cols));
         let (first_way, ways) = if known { BASIS_WAYS } else { OWN_WAYS };
         let width = if tabular { job.cols } else { RUN };
@@ -261,7 +175,7 @@ impl<'a> Search<'a> {
         let bands = rows.div_ceil(band_rows.max(1));
         let pieces = stripes * (1u64 << row_threads).div_ceil(32);
 
-        let windows = n.div_ceil(WINDOW);
+        let windows = n.div_ceil(SAMPLE_WINDOW);
         let taken = windows.min(SAMPLE as u64);
         let (fine, coarse) = if job.nu > 3 { (WIDE_SAMPLE, WIDE_COARSE) } else { (SAMPLE, COARSE) };
         let small = |v: u64| {
@@ -271,26 +185,23 @@ impl<'a> Search<'a> {
         // Of a page a quarter: what is found is looked at again.
         let coarse = if taken <= PAGE { taken.div_ceil(4).max(1) as u32 } else { coarse };
 
-        let mut at = 0;
-        let mut take = |bytes: u64| {
-            let here = Each { first: places.workspace.first + at, apart: places.workspace.apart };
-            at += bytes.next_multiple_of(16);
-            here
-        };
-        let args = Args {
+        let mut room = Pieces::new(places.workspace);
+        let [per_row, lines, columns] = [pieces, rows, width].map(|n| n as usize);
+        let samples = (taken * SAMPLE_WINDOW) as usize;
+        let args = RateArgs {
             job: *job,
             plan: places.plan,
-            rate: take(RATE_BYTES as u64),
+            rate: room.each::<u8>(RATE_BYTES, 1).cast(),
             status: places.status,
-            row_parts: take(pieces * rows * 4),
-            col_parts: take(if tabular { bands * width * 4 } else { 0 }),
-            parts: take(stripes * bands * 32),
-            row_logs: take(rows * 4),
-            col_logs: take(width * 4),
-            row_scale: take(rows),
-            col_scale: take(width),
-            sample: take(taken * WINDOW * 4),
-            sample_class: take(taken * WINDOW),
+            row_parts: room.each(lines, per_row),
+            col_parts: room.each(if tabular { bands as usize } else { 0 }, columns),
+            parts: room.each(stripes as usize, bands as usize),
+            row_logs: room.each(lines, 1),
+            col_logs: room.each(columns, 1),
+            row_scale: room.each(lines, 1),
+            col_scale: room.each(columns, 1),
+            sample: room.each(samples, 1),
+            sample_class: room.each(samples, 1),
             width,
             rows,
             tabular: tabular as u32,
@@ -309,14 +220,13 @@ impl<'a> Search<'a> {
             passes: 1,
             search_passes: SEARCH_PASSES,
             table_values: n.max(1),
-            pages: Each::one(0),
+            pages: Address::NONE,
+            pages_apart: 0,
         };
-        let len = usize::try_from(at)
-            .map_err(|_| Error::InvalidArgument("a workspace larger than the address space".into()))?;
-        Ok(Search { device, args, len, ways, batch: places.batch, stream })
+        Ok(Search { device, args, len: room.len()?, ways, batch: places.batch, stream })
     }
 
-    unsafe fn launch(&self, kernel: &'static str, grid: u64, block: u32, shared: u32) -> Result<()> {
+    unsafe fn launch(&self, kernel: Kernel<RateArgs>, grid: u64, block: u32, shared: u32) -> Result<()> {
         let shape = Shape { grid: grid.clamp(1, 1 << 30) as u32, block, shared, batch: self.batch };
         // SAFETY: the caller's.
         unsafe { self.device.launch(kernel, shape, &self.args, self.stream) }
@@ -332,7 +242,8 @@ impl<'a> Search<'a> {
     pub(super) fn of_pages(mut self, pages: &Search<'_>) -> Search<'a> {
         (self.args.first_way, self.ways) = COLUMN_WAYS;
         self.args.table_values = pages.args.job.values;
-        self.args.pages = pages.args.rate;
+        let Each { first, apart } = pages.args.rate;
+        (self.args.pages, self.args.pages_apart) = (first.cast(), apart);
         self
     }
 
@@ -340,13 +251,13 @@ impl<'a> Search<'a> {
     pub(super) unsafe fn judge(&mut self, pass: u32, passes: u32, search_passes: u32) -> Result<()> {
         (self.args.pass, self.args.passes, self.args.search_passes) = (pass, passes, search_passes);
         // SAFETY: the caller's.
-        unsafe { self.launch("rate_settle_pass", 1, 32, 0) }
+        unsafe { self.launch(abi::rate_settle_pass, 1, 32, 0) }
     }
 
     /// 0. Nothing is known.
     pub(super) unsafe fn open(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.launch("rate_scan_open", self.blocks(8), SCAN_THREADS as u32, 0) }
+        unsafe { self.launch(abi::rate_scan_open, self.blocks(8), SCAN_THREADS as u32, 0) }
     }
 
     /// 1. One look at everything, and another in a better unit where the device finds that it must.
@@ -354,31 +265,25 @@ impl<'a> Search<'a> {
         let args = &self.args;
         let values = args.job.values;
         let blocks = args.stripes as u64 * args.bands as u64;
-        let (kernel, again) = match Dtype::from_id(args.job.dtype as u8) {
-            Some(Dtype::F8E4M3) => ("rate_scan_f8_e4m3", false),
-            Some(Dtype::F8E5M2) => ("rate_scan_f8_e5m2", false),
-            Some(Dtype::F16) => ("rate_scan_f16", false),
-            Some(Dtype::Bf16) => ("rate_scan_bf16", true),
-            Some(Dtype::F32) => ("rate_scan_f32", true),
-            _ => ("rate_scan_f64", false),
-        };
+        let dtype = Dtype::from_id(args.job.dtype as u8).unwrap_or(Dtype::F64);
+        let again = matches!(dtype, Dtype::Bf16 | Dtype::F32);
         // SAFETY: the caller's.
         unsafe {
-            if values > 0 && kernel == "rate_scan_f64" {
+            if values > 0 && dtype == Dtype::F64 {
                 self.launch(
-                    "rate_scan_exponents",
+                    abi::rate_scan_exponents,
                     self.blocks(values.div_ceil(SCAN_THREADS)),
                     SCAN_THREADS as u32,
                     0,
                 )?;
-                self.launch("rate_scan_unit", 1, 32, 0)?;
+                self.launch(abi::rate_scan_unit, 1, 32, 0)?;
             }
             for mode in 0..1 + again as u32 {
                 self.args.mode = mode;
                 if values > 0 {
-                    self.launch(kernel, blocks, SCAN_THREADS as u32, 0)?;
+                    self.launch(abi::rate_scan.of(dtype), blocks, SCAN_THREADS as u32, 0)?;
                 }
-                self.launch("rate_scan_settle", 1, 512, 0)?;
+                self.launch(abi::rate_scan_settle, 1, SETTLE_THREADS, 0)?;
             }
             self.args.mode = 0;
         }
@@ -393,13 +298,13 @@ impl<'a> Search<'a> {
         }
         // SAFETY: the caller's.
         unsafe {
-            self.launch("rate_scan_rows", self.blocks(rows.div_ceil(SCAN_THREADS)), threads, 0)?;
+            self.launch(abi::rate_scan_rows, self.blocks(rows.div_ceil(SCAN_THREADS)), threads, 0)?;
             if self.args.tabular == 0 || self.args.first_way != OWN_WAYS.0 {
                 return Ok(());
             }
             match self.args.bands <= FEW_BANDS {
-                true => self.launch("rate_scan_cols_few", width.div_ceil(SCAN_THREADS), threads, 0),
-                false => self.launch("rate_scan_cols", width.div_ceil(32), 1024, 0),
+                true => self.launch(abi::rate_scan_cols_few, width.div_ceil(SCAN_THREADS), threads, 0),
+                false => self.launch(abi::rate_scan_cols, width.div_ceil(32), 1024, 0),
             }
         }
     }
@@ -410,16 +315,19 @@ impl<'a> Search<'a> {
         // SAFETY: the caller's.
         unsafe {
             if taken > 0 {
-                self.launch("rate_fit_sample", self.blocks(taken), 256, 0)?;
+                self.launch(abi::rate_fit_sample, self.blocks(taken), WINDOW_THREADS, 0)?;
             }
-            self.launch("rate_fit_first", 1, 1024, FIRST_SHARED)?;
+            self.launch(abi::rate_fit_first, 1, FIT_THREADS, FIRST_SHARED)?;
             if taken > 0 {
                 // Tensors of a batch keep each other's warps busy: small blocks, and no copies of histograms.
-                let (threads, shared) =
-                    if self.batch > 1 { (256, CLASSES_SHARED / 4) } else { (1024, CLASSES_SHARED) };
-                self.launch("rate_classes_try", self.ways, threads, shared)?;
+                let (threads, shared) = if self.batch > 1 {
+                    (256, CLASSES_SHARED / CLASS_COPIES)
+                } else {
+                    (FIT_THREADS, CLASSES_SHARED)
+                };
+                self.launch(abi::rate_classes_try, u64::from(self.ways), threads, shared)?;
                 let work = taken.max(self.args.rows.div_ceil(256));
-                self.launch("rate_classes_apply", self.blocks(work), 256, 0)?;
+                self.launch(abi::rate_classes_apply, self.blocks(work), WINDOW_THREADS, 0)?;
                 self.low()?;
             }
         }
@@ -428,9 +336,9 @@ impl<'a> Search<'a> {
 
     /// Low bits of each class.
     unsafe fn low(&self) -> Result<()> {
-        let threads = if self.batch > 1 { 256 } else { 1024 };
+        let threads = if self.batch > 1 { 256 } else { FIT_THREADS };
         // SAFETY: the caller's.
-        unsafe { self.launch("rate_fit_low", tenfold::format::MAX_CLASSES as u64, threads, 0) }
+        unsafe { self.launch(abi::rate_fit_low, MAX_CLASSES as u64, threads, 0) }
     }
 
     /// 4. Costs and step on the sample: first both in turn, then, costs held, the step alone; reconstruction points.
@@ -443,7 +351,7 @@ impl<'a> Search<'a> {
         unsafe {
             if goal == GOAL_BOUND {
                 // Nothing is searched; but whether any class has low bits is still to be noted.
-                return self.launch("rate_settle_trial", 1, 512, 0);
+                return self.launch(abi::rate_settle_trial, 1, SETTLE_THREADS, 0);
             }
             for _ in 0..if goal == GOAL_STEP { 4 } else { COARSE_ROUNDS } {
                 self.trial(TRIAL_COARSE)?;
@@ -473,7 +381,7 @@ impl<'a> Search<'a> {
         // SAFETY: the caller's.
         unsafe {
             self.quantise(mode)?;
-            self.launch("rate_settle_trial", 1, 512, 0)
+            self.launch(abi::rate_settle_trial, 1, SETTLE_THREADS, 0)
         }
     }
 
@@ -492,16 +400,18 @@ impl<'a> Search<'a> {
         let stride = if mode <= TRIAL_LOW { self.args.coarse_stride } else { self.args.fine_stride };
         let windows = self.args.taken.div_ceil(stride) as u64;
         let multiprocessors = self.device.properties().multiprocessors as u64;
-        // Blocks have eight warps, or four. A warp takes a window, or a lane of one; few windows are spread over all of the device.
+        // A warp takes a window, or a lane of one; few windows are spread over all of the device.
         let most = |blocks: u64| blocks.div_ceil(self.batch as u64);
-        let narrow =
-            windows.div_ceil(8).min(most(multiprocessors * 8)).max(windows.min(most(multiprocessors)));
+        let narrow = windows
+            .div_ceil(u64::from(TRIAL_NARROW))
+            .min(most(multiprocessors * 8))
+            .max(windows.min(most(multiprocessors)));
         let wide = (windows * 8).min(most(multiprocessors * 2));
         // SAFETY: the caller's.
         unsafe {
-            self.launch("rate_trial_narrow", narrow, 256, TRIAL_NARROW_SHARED as u32)?;
+            self.launch(abi::rate_trial_narrow, narrow, TRIAL_NARROW * 32, TRIAL_NARROW_SHARED)?;
             if self.args.job.nu > 3 {
-                self.launch("rate_trial_wide", wide, 128, TRIAL_SHARED as u32)?;
+                self.launch(abi::rate_trial_wide, wide, TRIAL_WIDE * 32, TRIAL_SHARED)?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use tenfold::format::Geometry;
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 use super::*;
-use crate::constants::PLAN_BYTES;
+use crate::abi::Seen;
 use crate::memory::Buffer;
 use crate::status::Status;
 
@@ -12,41 +12,6 @@ use crate::status::Status;
 mod common;
 
 use common::{Kind, Sample};
-
-/// The start of a plan, as the kernels have it.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Decided {
-    nu: u32,
-    on_quantiser: u32,
-    on_parity: u32,
-    scale: f64,
-    step: f64,
-    factor: f32,
-    max_u: f32,
-    lambda: f32,
-    bounded: u32,
-    bound: f64,
-    offsets: [i32; 16],
-    classes: u32,
-    row_bits: u32,
-    col_bits: u32,
-    any_low: u32,
-    width: u64,
-    rows: u64,
-    row_scale: u64,
-    col_scale: u64,
-    thresholds: [u8; 16],
-    class_of_sum: [u8; 128],
-    low: [u8; 16],
-    log: u32,
-    cost: [f32; 4096],
-    trivial: u32,
-    done: u32,
-    bytes: u64,
-    squared_error: f64,
-    finite: u64,
-}
 
 /// A tensor on the emulator, with everything that a search for a plan needs.
 struct Bench {
@@ -66,7 +31,7 @@ impl Bench {
         let geometry = Geometry::of_levels(sample.len(), 0, usize::MAX);
         let (goal, target) = goal_of(goal, values, sample.dtype).unwrap();
         let job = Job {
-            data: Each::one(tensor.slice().address),
+            data: Each::one(tensor.slice()),
             values,
             cols: sample.shape.last().copied().unwrap_or(1) as u64,
             dtype: sample.dtype.id() as u32,
@@ -77,45 +42,41 @@ impl Bench {
             ticks: geometry.ticks as u32,
             tile_values: geometry.tile_values() as u64,
             tiles: geometry.tiles(sample.len()) as u64,
-            out: Each::one(0),
             dims: sample.shape.len() as u32,
-            shape: [0; MAX_DIMS],
             header_dtype: sample.dtype.id() as u32,
-            transforms_len: 0,
-            header_transforms: 0,
-            scales: 0,
-            positions: Each::one(0),
-            position_at: 0,
-            length_at: 0,
+            ..Job::ZERO
         };
-        let plan = Buffer::new(&device, PLAN_BYTES).unwrap();
+        let plan = Buffer::new(&device, size_of::<Plan>()).unwrap();
         let status = Buffer::from_slice(&device, &[0; size_of::<Status>()]).unwrap();
         let workspace = Buffer::new(&device, workspace_len(&device, &job).unwrap()).unwrap();
         Bench { device, job, _tensor: tensor, plan, status, workspace }
     }
 
     fn places(&self) -> Places {
-        let [plan, status, workspace] =
-            [&self.plan, &self.status, &self.workspace].map(|b| Each::one(b.slice().address));
-        Places { plan, status, workspace, batch: 1 }
+        Places {
+            plan: Each::one(self.plan.slice()),
+            status: Each::one(self.status.slice()),
+            workspace: Each::one(self.workspace.slice()),
+            batch: 1,
+        }
     }
 
-    fn plan(&self) -> Decided {
+    fn plan(&self) -> Plan {
         // SAFETY: all of it is ours and lives long enough.
         unsafe { queue_plan(&self.device, &self.job, self.places(), Stream::DEFAULT).unwrap() };
         self.decided()
     }
 
-    fn decided(&self) -> Decided {
-        let mut bytes = vec![0u8; PLAN_BYTES];
+    fn decided(&self) -> Plan {
+        let mut bytes = vec![0u8; size_of::<Plan>()];
         self.plan.read(&mut bytes, Stream::DEFAULT).unwrap();
         // SAFETY: plain numbers, and there are enough bytes.
         unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
     }
 
     /// Writes the plan back, as a pass over the tensor would have left it, and judges that.
-    fn judge(&self, plan: &Decided, pass: u32) -> Decided {
-        let mut bytes = vec![0u8; PLAN_BYTES];
+    fn judge(&self, plan: &Plan, pass: u32) -> Plan {
+        let mut bytes = vec![0u8; size_of::<Plan>()];
         // SAFETY: as above.
         unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), *plan) };
         self.plan.write(&bytes, Stream::DEFAULT).unwrap();
@@ -151,27 +112,6 @@ fn compare(name: &str, sample: &Sample, goal: Goal, effort: Effort, within: f64)
         &plan.offsets[1..9],
     );
     assert!(off.abs() < within, "{say}");
-}
-
-#[test]
-fn the_numbers_of_goals_and_trials_are_those_of_the_kernels() {
-    let (plan, sample) = (include_str!("../../kernels/plan.cuh"), include_str!("../../kernels/sample.cuh"));
-    for (name, number) in [
-        ("GOAL_BYTES", GOAL_BYTES),
-        ("GOAL_CAP", GOAL_CAP),
-        ("GOAL_MSE", GOAL_MSE),
-        ("GOAL_NMSE", GOAL_NMSE),
-        ("GOAL_STEP", GOAL_STEP),
-        ("GOAL_BOUND", GOAL_BOUND),
-        ("TRIAL_COARSE", TRIAL_COARSE),
-        ("TRIAL_LOW", TRIAL_LOW),
-        ("TRIAL_COSTS", TRIAL_COSTS),
-        ("TRIAL_STEP", TRIAL_STEP),
-        ("TRIAL_POINTS", TRIAL_POINTS),
-    ] {
-        let line = format!("#define {name} {number}\n");
-        assert!(plan.contains(&line) || sample.contains(&line), "{line}");
-    }
 }
 
 #[test]
@@ -269,16 +209,6 @@ fn nothing_to_quantise() {
     let tiny = Sample::new(Dtype::F64, &[500], &[1e-310; 500]);
     let plan = Bench::new(&tiny, Goal::Bits(4.0), Effort::Fast).plan();
     assert_eq!((plan.trivial, plan.max_u), (0, 0.0));
-}
-
-/// Numbers at the start of the search's state.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    unit: f64,
-    max: f64,
-    variance: f64,
-    finite: u64,
 }
 
 #[test]

@@ -5,36 +5,18 @@
 
 use tenfold::{Effort, Goal};
 
-use super::assemble::Each;
 use super::layout::{Layout, Shapes};
 use super::levels::{self, Encoder};
-use super::rate::{self, Args, Job, Search};
+use super::rate::{self, Search};
 use super::{Batch, Call, EncodeRequest};
+use crate::abi::{self, CType, Each, GOAL_BYTES, GOAL_CAP, GOAL_STEP, Job, Kernel, SHARE_THREADS, ShareArgs};
 use crate::device::Device;
 use crate::driver::Shape;
 use crate::error::{Error, Result};
 
-/// Threads of a block.
-const THREADS: u32 = 256;
 /// Passes, and those of them in which a step is looked for: the first one's is near already.
 const PASSES: u32 = 7;
 const SEARCH_PASSES: u32 = 3;
-
-/// As the kernels have it.
-#[repr(C)]
-struct Share {
-    page: Args,
-    rate: u64,
-    plan: u64,
-    freq: u64,
-    counts: u64,
-    header: u64,
-    header_len: u64,
-    page_header: Each,
-    page_header_len: Each,
-    pass: Each,
-    pages: u32,
-}
 
 /// Values of a page, at most: kernels count them in 32 bits.
 const MOST_VALUES: usize = 1 << 31;
@@ -65,10 +47,10 @@ fn whole(job: &Job, count: u64) -> (Job, Job) {
     let mut all = *job;
     all.data = Each::one(job.data.first);
     all.out = Each::one(job.out.first);
-    all.positions = Each::one(0);
+    all.positions = Each::ZERO;
     all.values = job.values.saturating_mul(count);
     all.tiles = job.tiles.saturating_mul(count);
-    if matches!(job.goal, rate::GOAL_BYTES | rate::GOAL_CAP) {
+    if matches!(job.goal, GOAL_BYTES | GOAL_CAP) {
         all.target = job.target * count as f64;
     }
     let tables = Job { tiles: 0, ..all };
@@ -85,7 +67,7 @@ pub(super) fn workspace_len(
     let job = levels::job_of(request, values, Batch::ONE, 0)?;
     let (all, tables) = whole(&job, count as u64);
     let shapes = Shapes::new(device, &tables, Batch::ONE)?;
-    Layout::new(&tables, &shapes, rate::workspace_len(device, &all)?).pieces.len()
+    Layout::new(&tables, &shapes, rate::workspace_len(device, &all)?, Each::ZERO).pieces.len()
 }
 
 /// Queues the encoding of a batch by one plan.
@@ -106,21 +88,21 @@ pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
     let mut search = Search::new(device, &job, pages.places, stream)?;
     let mut plan = Search::new(device, &all, once.places, stream)?.of_pages(&search);
 
-    let share = Share {
+    let share = ShareArgs {
         page: search.args,
         rate: plan.args.rate.first,
         plan: once.pass.plan.first,
-        freq: once.pass.freq.first,
+        freq: once.pass.freq.first.cast(),
         counts: once.pass.counts.first,
-        header: once.pass.header.first,
-        header_len: once.pass.header_len.first,
+        header: once.pass.header.first.cast(),
+        header_len: once.pass.header_len.first.cast(),
         page_header: pages.pass.header,
         page_header_len: pages.pass.header_len,
         pass: pages.pass.pass,
         pages: batch.count,
     };
-    let launch = |kernel: &'static str, batch: u32| {
-        let shape = Shape { grid: 1, block: THREADS, shared: 0, batch };
+    let launch = |kernel: Kernel<ShareArgs>, batch: u32| {
+        let shape = Shape { grid: 1, block: SHARE_THREADS, shared: 0, batch };
         // SAFETY: the caller's.
         unsafe { device.launch(kernel, shape, &share, stream) }
     };
@@ -131,25 +113,25 @@ pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
         pages.open()?;
         search.open()?;
         search.statistics()?;
-        launch("rate_share_scale", batch.count)?;
+        launch(abi::rate_share_scale, batch.count)?;
         once.open()?;
         plan.open()?;
-        launch("rate_share_open", 1)?;
+        launch(abi::rate_share_open, 1)?;
         // 2. The plan, its tables and its header.
         plan.first_plan()?;
         plan.refine()?;
         plan.count()?;
         once.begin()?;
-        launch("rate_share_counts", 1)?;
+        launch(abi::rate_share_counts, 1)?;
         once.tables()?;
         // 3. Each page's step.
-        launch("rate_share_begin", batch.count)?;
-        launch("rate_share_step", batch.count)?;
+        launch(abi::rate_share_begin, batch.count)?;
+        launch(abi::rate_share_step, batch.count)?;
         // 4. Blobs.
-        let passes = if job.goal == rate::GOAL_STEP { 1 } else { PASSES };
+        let passes = if job.goal == GOAL_STEP { 1 } else { PASSES };
         for pass in 0..passes {
             pages.begin()?;
-            launch("rate_share_header", batch.count)?;
+            launch(abi::rate_share_header, batch.count)?;
             pages.finish()?;
             search.judge(pass, passes, SEARCH_PASSES)?;
         }

@@ -5,8 +5,9 @@ use tenfold::{Dtype, Goal, format};
 
 use super::chain::DeviceChain;
 use super::link::Link;
-use super::transforms::{Args, POWERS};
-use crate::decode::{self, DecodeRequest, DecodeSettings, decode_with, decode_workspace_len};
+use super::transforms::POWERS;
+use crate::abi::{self, CType, ChainArgs, OpenBasis, TRANSFORMS_KNOWN};
+use crate::decode::{DecodeRequest, DecodeSettings, decode_with, decode_workspace_len};
 use crate::device::DeviceSlice;
 use crate::driver::Stream;
 use crate::encode::{Behind, EncodeRequest, encode, encode_workspace_len};
@@ -88,18 +89,18 @@ impl DeviceChain {
         let workspace = aligned(workspace)?;
         let mut pieces = Pieces::default();
         let room = self.room(workspace, &mut pieces, self.rows, true)?;
-        let args = Args {
-            from: request.tensor.address,
-            to: room.here.address,
+        let args = ChainArgs {
+            from: request.tensor.into(),
+            to: room.here.into(),
             rows: self.rows as u64,
             columns: self.columns as u32,
             kind: self.dtype.id() as u32,
             by: self.kept.is_some() as u32,
-            ..Args::default()
+            ..ChainArgs::ZERO
         };
         // SAFETY: the caller's; the pieces of the workspace do not overlap.
         let at = unsafe {
-            self.launch(["chain_load_4", "chain_load_8"], &args, stream)?;
+            self.launch(abi::chain_load, &args, stream)?;
             self.forward(room, powers, stream)?
         };
         let rest = workspace.part(pieces.at.min(workspace.len), workspace.len.saturating_sub(pieces.at))?;
@@ -232,38 +233,38 @@ pub unsafe fn decode_prepared(
     let room = chain.room(workspace, &mut pieces, rows, false)?;
     let requests = [chain.inner(request, room.here.address, start, rows)];
     let work = workspace.part(pieces.at, decode_workspace_len(&requests))?;
-    let behind = decode::Behind {
+    let opened = OpenBasis {
         columns: chain.columns as u32,
         rank: chain.width as u32,
         scales: chain.scales.as_ref().map_or(0, |s| s.0.slice().address),
-        before: decode::STEPS_KNOWN,
-        known: chain.stored.slice().address,
+        before: TRANSFORMS_KNOWN,
+        known: chain.stored.slice().into(),
         known_len: chain.stored.slice().len as u64,
-        ..decode::Behind::NOTHING
+        ..OpenBasis::ZERO
     };
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
-        decode_with(&chain.device, &requests, &behind, settings, status, work, stream)?;
+        decode_with(&chain.device, &requests, &opened, settings, status, work, stream)?;
         if count == 0 {
             return Ok(());
         }
         let at = chain.inverse(room, rows, start, stream)?;
         let skipped = first - (start * chain.columns) as u64;
         // As one row of all values that are wanted.
-        let args = Args {
-            from: at + skipped * chain.working().size() as u64,
-            to: request.out.address,
+        let args = ChainArgs {
+            from: (at + skipped * chain.working().size() as u64).into(),
+            to: request.out.into(),
             rows: count,
             first,
             columns: 1,
             kind: request.dtype.id() as u32,
-            ..Args::default()
+            ..ChainArgs::ZERO
         };
-        chain.launch(["chain_store_4", "chain_store_8"], &args, stream)?;
+        chain.launch(abi::chain_store, &args, stream)?;
         if let Some((runs, count)) = &chain.kept {
             let (kind, by) = (chain.dtype.id() as u32, request.dtype.id() as u32);
-            let args = Args { table: runs.slice().address, kind, by, count: *count, ..args };
-            chain.launch(["chain_keep"; 2], &args, stream)?;
+            let args = ChainArgs { table: runs.slice().into(), kind, by, count: *count, ..args };
+            chain.launch_one(abi::chain_keep, &args, stream)?;
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use tenfold::{Dtype, format};
 
 use super::link::Link;
 use super::pages::{PRODUCT_BYTES, packed};
+use crate::abi::ChainKept;
 use crate::device::{Device, DeviceSlice};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -85,14 +86,11 @@ impl DeviceChain {
         }
         let kept = match transforms.first() {
             Some(Transform::Kept(kept)) => {
-                // As the kernels have it: where a run starts, its element, its length.
-                let run = |(start, len, bits): (u64, u32, u64)| {
-                    [start, bits, u64::from(len)].into_iter().flat_map(u64::to_le_bytes)
-                };
-                let runs: Vec<u8> = kept.runs().flat_map(run).collect();
-                let count = u32::try_from(kept.runs().len())
+                let run = |(start, len, bits)| ChainKept { start, bits, len, unused: 0 };
+                let runs: Vec<ChainKept> = kept.runs().map(run).collect();
+                let count = u32::try_from(runs.len())
                     .map_err(|_| Error::InvalidArgument("more kept elements than a device takes".into()))?;
-                Some((Buffer::from_slice(device, &runs)?, count))
+                Some((Buffer::of(device, &runs)?, count))
             }
             _ => None,
         };

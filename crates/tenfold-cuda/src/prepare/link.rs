@@ -1,6 +1,6 @@
 //! One step of a chain with its numbers on a device.
 
-use tenfold::prepare::{Axis, Positions, Real, Rotation, Transform, Weights};
+use tenfold::prepare::{Axis, Dct, Positions, Rotation, Transform, Weights};
 
 use super::rope::DeviceRope;
 use crate::device::Device;
@@ -44,48 +44,36 @@ pub(super) enum Link {
     },
 }
 
-fn bytes<T: Copy, const N: usize>(values: &[T], of: impl Fn(T) -> [u8; N]) -> Vec<u8> {
-    values.iter().flat_map(|&v| of(v)).collect()
-}
-
-fn floats(device: &Device, values: &[f32]) -> Result<Buffer> {
-    Buffer::from_slice(device, &bytes(values, f32::to_le_bytes))
-}
-
 /// A DCT's matrices in the working precision.
-fn matrices(dct: &tenfold::prepare::Dct, inverse: bool, wide: bool) -> Vec<u8> {
-    fn flat<R: Real>(matrices: Vec<Vec<R>>) -> Vec<R> {
-        matrices.into_iter().flatten().collect()
-    }
+fn matrices(device: &Device, dct: &Dct, inverse: bool, wide: bool) -> Result<Buffer> {
     match wide {
-        true => bytes(&flat(dct.matrices::<f64>(inverse)), f64::to_le_bytes),
-        false => bytes(&flat(dct.matrices::<f32>(inverse)), f32::to_le_bytes),
+        true => Buffer::of(device, &dct.matrices::<f64>(inverse).concat()),
+        false => Buffer::of(device, &dct.matrices::<f32>(inverse).concat()),
     }
 }
 
 impl Link {
     /// A step for a tensor of so many columns; none for kept elements, which are no link of the chain.
     pub(super) fn new(device: &Device, step: &Transform, columns: usize, wide: bool) -> Result<Option<Link>> {
-        let copy = |bytes: &[u8]| Buffer::from_slice(device, bytes);
         Ok(Some(match step {
             Transform::Weights(w) => {
                 let factors =
                     |of: fn(&Weights, usize) -> f32| (0..w.len()).map(|j| of(w, j)).collect::<Vec<f32>>();
                 Link::Weights {
                     rows: w.axis() == Axis::Rows,
-                    forward: floats(device, &factors(Weights::factor))?,
-                    inverse: floats(device, &factors(Weights::inverse_factor))?,
+                    forward: Buffer::of(device, &factors(Weights::factor))?,
+                    inverse: Buffer::of(device, &factors(Weights::inverse_factor))?,
                 }
             }
-            Transform::Means(m) => Link::Means { values: floats(device, m.values())? },
+            Transform::Means(m) => Link::Means { values: Buffer::of(device, m.values())? },
             Transform::Hadamard(h) => Link::Hadamard {
                 log2: u32::from(h.log2()).min(columns.max(1).ilog2()),
-                signs: floats(device, &h.signs::<f32>(columns))?,
+                signs: Buffer::of(device, &h.signs::<f32>(columns))?,
             },
             Transform::Dct(d) => Link::Dct {
                 log2: u32::from(d.log2()),
-                forward: copy(&matrices(d, false, wide))?,
-                inverse: copy(&matrices(d, true, wide))?,
+                forward: matrices(device, d, false, wide)?,
+                inverse: matrices(device, d, true, wide)?,
             },
             Transform::Rope(r) => {
                 // One run of all rows, or a run for each.
@@ -93,7 +81,7 @@ impl Link {
                     Positions::From(first) => (vec![*first], u64::MAX),
                     Positions::List(list) => (list.clone(), 1),
                 };
-                let starts = copy(&bytes(&starts, u64::to_le_bytes))?;
+                let starts = Buffer::of(device, &starts)?;
                 Link::Rope { rope: DeviceRope::new(device, r)?, starts, run }
             }
             Transform::Delta(d) => Link::Delta { group: d.group() as u32 },
@@ -114,12 +102,12 @@ impl Link {
             return Err(Error::InvalidArgument("a basis that a blob names is not there".into()));
         };
         let forward = match basis.can_encode() {
-            true => Some(floats(device, basis.forward_columns())?),
+            true => Some(Buffer::of(device, basis.forward_columns())?),
             false => None,
         };
         Ok(Link::Basis {
-            means: floats(device, basis.means())?,
-            vectors: floats(device, basis.vectors())?,
+            means: Buffer::of(device, basis.means())?,
+            vectors: Buffer::of(device, basis.vectors())?,
             forward,
             rank: basis.rank(),
             measured: basis.is_orthonormal() && basis.rank() < basis.cols(),

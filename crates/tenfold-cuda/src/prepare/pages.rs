@@ -10,7 +10,8 @@ use tenfold::prepare::{Basis, Positions as Rows, Rope, Rotation, Transform};
 use tenfold::{Dtype, EncodeOptions, format};
 
 use super::rope::{DeviceRope, Runs};
-use crate::decode::{self, DecodeRequest, DecodeSettings, MAX_ROPE, decode_with, decode_workspace_len};
+use crate::abi::{BEFORE_NOTHING, BEFORE_ROPE, CType, MAX_ROPE, OpenBasis};
+use crate::decode::{DecodeRequest, DecodeSettings, decode_with, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Matrix, Product, Stream};
 use crate::encode::{Behind, EncodeBatch, Positions, encode_batch, encode_batch_workspace_len};
@@ -26,7 +27,8 @@ pub struct DeviceBasis {
     device: Device,
     columns: usize,
     rank: usize,
-    name: [u8; 16],
+    /// The fingerprint.
+    name: [u32; 4],
     /// As bf16, the row that products start from.
     means: Buffer,
     vectors: Buffer,
@@ -92,12 +94,13 @@ impl DeviceBasis {
             [] => None,
             scales => Some((copy(&packed(scales))?, copy(scales)?)),
         };
+        let fingerprint = basis.fingerprint().0.as_chunks().0.to_vec();
         let transforms = format::transforms(&[Transform::Basis(Rotation::named(&Arc::new(basis.clone())))])?;
         Ok(DeviceBasis {
             device: device.clone(),
             columns: basis.cols(),
             rank: basis.rank(),
-            name: basis.fingerprint().0,
+            name: std::array::from_fn(|i| u32::from_le_bytes(fingerprint[i])),
             means: copy(&halves(basis.means()))?,
             vectors: copy(&halves(basis.vectors()))?,
             forward,
@@ -138,10 +141,10 @@ impl DeviceBasis {
     }
 
     /// As decoders have it.
-    fn behind(&self) -> decode::Behind {
+    fn opened(&self) -> OpenBasis {
         let scales = self.scales.as_ref().map_or(0, |s| s.0.slice().address);
         let (columns, rank) = (self.columns as u32, self.rank as u32);
-        decode::Behind { columns, rank, name: self.name, scales, ..decode::Behind::NOTHING }
+        OpenBasis { columns, rank, name: self.name, scales, ..OpenBasis::ZERO }
     }
 }
 
@@ -159,7 +162,7 @@ pub unsafe fn decode_coordinates(
     stream: Stream,
 ) -> Result<()> {
     // SAFETY: the caller's; the scales are the basis's own.
-    unsafe { decode_with(&basis.device, requests, &basis.behind(), settings, status, workspace, stream) }
+    unsafe { decode_with(&basis.device, requests, &basis.opened(), settings, status, workspace, stream) }
 }
 
 /// Rows of so many pages.
@@ -227,17 +230,17 @@ pub unsafe fn decode_pages(
     let positions = workspace.part(pieces.take(positions), positions)?;
     let requests = requests(basis, blobs, rows, coordinates.address);
     let work = workspace.part(pieces.at, decode_workspace_len(&requests))?;
-    let mut behind = basis.behind();
-    behind.before = decode::BEFORE_NOTHING;
+    let mut opened = basis.opened();
+    opened.before = BEFORE_NOTHING;
     if let Some(turned) = &basis.rope {
-        behind.before = decode::BEFORE_ROPE;
-        behind.rope_len = turned.content.len().min(MAX_ROPE) as u32;
-        behind.rope.iter_mut().zip(&turned.content).for_each(|(to, &from)| *to = from);
-        behind.positions = positions.address;
+        opened.before = BEFORE_ROPE;
+        opened.rope_len = turned.content.len().min(MAX_ROPE) as u32;
+        opened.rope.iter_mut().zip(&turned.content).for_each(|(to, &from)| *to = from);
+        opened.positions = positions.into();
     }
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
-        decode_with(&basis.device, &requests, &behind, settings, status, work, stream)?;
+        decode_with(&basis.device, &requests, &opened, settings, status, work, stream)?;
         let product = Product {
             left: coordinates.address,
             right: basis.vectors.slice().address,
@@ -252,7 +255,7 @@ pub unsafe fn decode_pages(
         };
         basis.device.driver.multiply(&product, stream)?;
         if let Some(turned) = &basis.rope {
-            let runs = Runs::new(positions, rows as u64);
+            let runs = Runs { starts: positions, run: rows as u64 };
             turned.rope.halves(out.address, out.address, all, basis.columns, runs, false, stream)?;
         }
         Ok(())
@@ -398,7 +401,7 @@ pub unsafe fn encode_pages(
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
         if let (Some(rope), Some(positions)) = (&basis.rope, pages.positions) {
-            let runs = Runs::new(positions, pages.rows as u64);
+            let runs = Runs { starts: positions, run: pages.rows as u64 };
             rope.rope.halves(left, turned.address, all, basis.columns, runs, true, stream)?;
             left = turned.address;
         }

@@ -4,53 +4,45 @@ use tenfold::Dtype;
 
 use super::chain::{DeviceChain, Room};
 use super::link::Link;
-use super::rope::{Runs, Turning};
+use super::rope::Runs;
+use crate::abi::{self, Address, ByReal, CHAIN_THREADS, CType, ChainArgs, Kernel, Void};
 use crate::device::DeviceSlice;
 use crate::driver::{Matrix, Product, Shape, Stream};
 use crate::error::{Error, Result};
 
-/// Threads of a block, and log2 of the columns up to which a warp rotates a block of a row by itself.
-const THREADS: u32 = 256;
+/// log2 of the columns up to which a warp rotates a block of a row by itself.
 const WARP_LOG: u32 = 10;
 /// Blocks that add up squares, and so sums of them.
 pub(super) const POWERS: u32 = 256;
 
-/// As the kernels have it.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(super) struct Args {
-    pub(super) from: u64,
-    pub(super) to: u64,
-    pub(super) table: u64,
-    pub(super) rows: u64,
-    pub(super) first: u64,
-    pub(super) columns: u32,
-    pub(super) kind: u32,
-    pub(super) by: u32,
-    pub(super) count: u32,
-    pub(super) turning: Turning,
-}
-
 impl DeviceChain {
+    /// Queues the kernel of a family that is for this chain's values.
     pub(super) unsafe fn launch(
         &self,
-        kernels: [&'static str; 2],
-        args: &Args,
+        kernels: ByReal<ChainArgs>,
+        args: &ChainArgs,
         stream: Stream,
     ) -> Result<()> {
-        let work = (args.rows.saturating_mul(u64::from(args.columns))).div_ceil(u64::from(THREADS)).max(1);
-        let grid = work.min(u64::from(self.device.properties().multiprocessors) * 16) as u32;
         // SAFETY: the caller's.
-        unsafe { self.device.launch(self.kernel(kernels), Shape::new(grid, THREADS, 0), args, stream) }
+        unsafe { self.launch_one(kernels.of(self.dtype), args, stream) }
     }
 
-    fn kernel(&self, [narrow, wide]: [&'static str; 2]) -> &'static str {
-        if self.dtype == Dtype::F64 { wide } else { narrow }
+    pub(super) unsafe fn launch_one(
+        &self,
+        kernel: Kernel<ChainArgs>,
+        args: &ChainArgs,
+        stream: Stream,
+    ) -> Result<()> {
+        let values = args.rows.saturating_mul(u64::from(args.columns));
+        let most = u64::from(self.device.properties().multiprocessors) * 16;
+        let grid = values.div_ceil(u64::from(CHAIN_THREADS)).clamp(1, most) as u32;
+        // SAFETY: the caller's.
+        unsafe { self.device.launch(kernel, Shape::new(grid, CHAIN_THREADS, 0), args, stream) }
     }
 
-    unsafe fn hadamard(&self, args: &Args, stream: Stream) -> Result<()> {
+    unsafe fn hadamard(&self, args: &ChainArgs, stream: Stream) -> Result<()> {
         let warps = args.kind <= WARP_LOG;
-        let blocks = if warps { THREADS / 32 } else { 1 };
+        let blocks = if warps { CHAIN_THREADS / 32 } else { 1 };
         let shared = (self.working().size() as u32 * blocks) << args.kind;
         let properties = self.device.properties();
         if shared > properties.shared_per_block.saturating_sub(1 << 10) {
@@ -60,22 +52,22 @@ impl DeviceChain {
             )));
         }
         let grid = properties.multiprocessors * (properties.shared_per_block / shared.max(1)).clamp(1, 8);
-        let args = Args { count: warps as u32, ..*args };
-        let kernel = self.kernel(["chain_hadamard_4", "chain_hadamard_8"]);
+        let args = ChainArgs { count: warps as u32, ..*args };
+        let shape = Shape::new(grid, CHAIN_THREADS, shared);
         // SAFETY: the caller's.
-        unsafe { self.device.launch(kernel, Shape::new(grid, THREADS, shared), &args, stream) }
+        unsafe { self.device.launch(abi::chain_hadamard.of(self.dtype), shape, &args, stream) }
     }
 
     /// Queues a product of rows with a matrix of so many rows and columns, to another place.
-    unsafe fn multiply(&self, args: &Args, room: &Room, bias: u64, stream: Stream) -> Result<()> {
+    unsafe fn multiply(&self, args: &ChainArgs, room: &Room, bias: u64, stream: Stream) -> Result<()> {
         if self.dtype == Dtype::F64 {
             // SAFETY: the caller's.
-            return unsafe { self.launch(["chain_product_8"; 2], args, stream) };
+            return unsafe { self.launch_one(abi::chain_product_8, args, stream) };
         }
         let product = Product {
-            left: args.from,
-            right: args.table,
-            to: args.to,
+            left: args.from.get(),
+            right: args.table.get(),
+            to: args.to.get(),
             rows: args.rows as usize,
             inner: args.count as usize,
             columns: args.columns as usize,
@@ -99,39 +91,42 @@ impl DeviceChain {
         let mut powers = powers.map(|p| p.address);
         for (columns, link) in &self.links {
             let here = room.here.address;
-            let args = Args {
-                from: here,
-                to: here,
+            let args = ChainArgs {
+                from: here.into(),
+                to: here.into(),
                 rows: self.rows as u64,
                 columns: *columns as u32,
-                ..Args::default()
+                ..ChainArgs::ZERO
             };
             // SAFETY: the caller's; the places do not overlap.
             unsafe {
                 match link {
                     Link::Weights { rows, forward, .. } => {
-                        let args = Args { table: forward.slice().address, by: *rows as u32, ..args };
-                        self.launch(["chain_weigh_4", "chain_weigh_8"], &args, stream)?;
+                        let args = ChainArgs { table: forward.slice().into(), by: *rows as u32, ..args };
+                        self.launch(abi::chain_weigh, &args, stream)?;
                     }
                     Link::Means { values } => {
-                        let args = Args { table: values.slice().address, by: 1, ..args };
-                        self.launch(["chain_add_4", "chain_add_8"], &args, stream)?;
+                        let args = ChainArgs { table: values.slice().into(), by: 1, ..args };
+                        self.launch(abi::chain_add, &args, stream)?;
                     }
                     Link::Hadamard { log2, signs } => {
-                        self.hadamard(&Args { table: signs.slice().address, kind: *log2, ..args }, stream)?;
+                        self.hadamard(
+                            &ChainArgs { table: signs.slice().into(), kind: *log2, ..args },
+                            stream,
+                        )?;
                     }
                     Link::Dct { log2, forward, .. } => {
-                        let args = Args { table: forward.slice().address, kind: *log2, ..args };
-                        self.launch(["chain_cosines_4", "chain_cosines_8"], &args, stream)?;
+                        let args = ChainArgs { table: forward.slice().into(), kind: *log2, ..args };
+                        self.launch(abi::chain_cosines, &args, stream)?;
                     }
                     Link::Rope { rope, starts, run } => {
-                        let runs = Runs::new(starts.slice(), *run);
-                        let args = Args { turning: rope.turning(runs, 0, true), ..args };
-                        self.launch(["chain_turn_4", "chain_turn_8"], &args, stream)?;
+                        let runs = Runs { starts: starts.slice(), run: *run };
+                        let args = ChainArgs { turning: rope.turning(runs, 0, true), ..args };
+                        self.launch(abi::chain_turn, &args, stream)?;
                     }
                     Link::Delta { group } => {
-                        let args = Args { to: room.other.address, count: *group, ..args };
-                        self.launch(["chain_differ_4", "chain_differ_8"], &args, stream)?;
+                        let args = ChainArgs { to: room.other.into(), count: *group, ..args };
+                        self.launch(abi::chain_differ, &args, stream)?;
                         std::mem::swap(&mut room.here, &mut room.other);
                     }
                     Link::Basis { means, forward, rank, measured, .. } => {
@@ -139,17 +134,18 @@ impl DeviceChain {
                             let why = "a basis out of a blob is for decoding only";
                             return Err(Error::InvalidArgument(why.into()));
                         };
-                        let centered = Args { table: means.slice().address, by: 1, ..args };
-                        self.launch(["chain_add_4", "chain_add_8"], &centered, stream)?;
-                        let to = room.other.address;
-                        let table = forward.slice().address;
+                        let centered = ChainArgs { table: means.slice().into(), by: 1, ..args };
+                        self.launch(abi::chain_add, &centered, stream)?;
+                        let (to, table): (Address<Void>, _) = (room.other.into(), forward.slice().into());
                         let product =
-                            Args { to, table, columns: *rank as u32, count: *columns as u32, ..args };
+                            ChainArgs { to, table, columns: *rank as u32, count: *columns as u32, ..args };
                         self.multiply(&product, &room, 0, stream)?;
                         if let Some(sums) = powers.as_mut().filter(|_| *measured) {
-                            self.power(&Args { to: *sums, ..args }, stream)?;
+                            self.power(&ChainArgs { to: (*sums).into(), ..args }, stream)?;
                             let after = *sums + u64::from(POWERS) * 8;
-                            self.power(&Args { from: to, to: after, columns: *rank as u32, ..args }, stream)?;
+                            let columns = *rank as u32;
+                            let kept = ChainArgs { from: to.cast(), to: after.into(), columns, ..args };
+                            self.power(&kept, stream)?;
                             *sums = after + u64::from(POWERS) * 8;
                         }
                         std::mem::swap(&mut room.here, &mut room.other);
@@ -160,10 +156,10 @@ impl DeviceChain {
         Ok(room.here.address)
     }
 
-    unsafe fn power(&self, args: &Args, stream: Stream) -> Result<()> {
-        let kernel = self.kernel(["chain_power_4", "chain_power_8"]);
+    unsafe fn power(&self, args: &ChainArgs, stream: Stream) -> Result<()> {
+        let shape = Shape::new(POWERS, CHAIN_THREADS, 0);
         // SAFETY: the caller's.
-        unsafe { self.device.launch(kernel, Shape::new(POWERS, THREADS, 0), args, stream) }
+        unsafe { self.device.launch(abi::chain_power.of(self.dtype), shape, args, stream) }
     }
 
     /// Queues the undoing of all steps on so many rows in `room.here`, the first of which is row `first` and begins a group;
@@ -177,50 +173,50 @@ impl DeviceChain {
     ) -> Result<u64> {
         for (columns, link) in self.links.iter().rev() {
             let here = room.here.address;
-            let args = Args {
-                from: here,
-                to: here,
+            let args = ChainArgs {
+                from: here.into(),
+                to: here.into(),
                 rows: rows as u64,
                 first: first as u64,
                 columns: *columns as u32,
-                ..Args::default()
+                ..ChainArgs::ZERO
             };
             // SAFETY: the caller's; the places do not overlap.
             unsafe {
                 match link {
                     Link::Weights { rows, inverse, .. } => {
-                        let args = Args { table: inverse.slice().address, by: *rows as u32, ..args };
-                        self.launch(["chain_weigh_4", "chain_weigh_8"], &args, stream)?;
+                        let args = ChainArgs { table: inverse.slice().into(), by: *rows as u32, ..args };
+                        self.launch(abi::chain_weigh, &args, stream)?;
                     }
                     Link::Means { values } => {
-                        let args = Args { table: values.slice().address, ..args };
-                        self.launch(["chain_add_4", "chain_add_8"], &args, stream)?;
+                        let args = ChainArgs { table: values.slice().into(), ..args };
+                        self.launch(abi::chain_add, &args, stream)?;
                     }
                     Link::Hadamard { log2, signs } => {
-                        let table = signs.slice().address;
-                        self.hadamard(&Args { table, kind: *log2, by: 1, ..args }, stream)?;
+                        let table = signs.slice().into();
+                        self.hadamard(&ChainArgs { table, kind: *log2, by: 1, ..args }, stream)?;
                     }
                     Link::Dct { log2, inverse, .. } => {
-                        let args = Args { table: inverse.slice().address, kind: *log2, ..args };
-                        self.launch(["chain_cosines_4", "chain_cosines_8"], &args, stream)?;
+                        let args = ChainArgs { table: inverse.slice().into(), kind: *log2, ..args };
+                        self.launch(abi::chain_cosines, &args, stream)?;
                     }
                     Link::Rope { rope, starts, run } => {
-                        let runs = Runs::new(starts.slice(), *run);
-                        let args = Args { turning: rope.turning(runs, first as u64, false), ..args };
-                        self.launch(["chain_turn_4", "chain_turn_8"], &args, stream)?;
+                        let runs = Runs { starts: starts.slice(), run: *run };
+                        let args = ChainArgs { turning: rope.turning(runs, first as u64, false), ..args };
+                        self.launch(abi::chain_turn, &args, stream)?;
                     }
                     Link::Delta { group } => {
-                        let args = Args { count: *group, ..args };
-                        self.launch(["chain_sum_4", "chain_sum_8"], &args, stream)?;
+                        let args = ChainArgs { count: *group, ..args };
+                        self.launch(abi::chain_sum, &args, stream)?;
                     }
                     Link::Basis { means, vectors, rank, .. } => {
-                        let (to, table) = (room.other.address, vectors.slice().address);
-                        let product = Args { to, table, count: *rank as u32, ..args };
+                        let (to, table): (Address<Void>, _) = (room.other.into(), vectors.slice().into());
+                        let product = ChainArgs { to, table, count: *rank as u32, ..args };
                         self.multiply(&product, &room, means.slice().address, stream)?;
                         if self.dtype == Dtype::F64 {
-                            let table = means.slice().address;
-                            let args = Args { from: to, to, table, ..args };
-                            self.launch(["chain_add_8"; 2], &args, stream)?;
+                            let table = means.slice().into();
+                            let args = ChainArgs { from: to.cast(), to, table, ..args };
+                            self.launch(abi::chain_add, &args, stream)?;
                         }
                         std::mem::swap(&mut room.here, &mut room.other);
                     }

@@ -1,0 +1,818 @@
+// Made by `make ptx` from `src/abi/`; do not edit.
+#pragma once
+
+// Numbers.
+// Most dimensions of a tensor that a device encodes: what readers take by default.
+#define MAX_DIMS 16
+// Threads of a block, at most.
+#define ASSEMBLE_THREADS 1024
+// Words of a coder's ring in shared memory; half of them leave it at a time.
+#define PACK_RING 512
+// Blobs that fit the arguments of one launch, and those of which three numbers say all.
+#define ITEMS_PER_LAUNCH 48
+#define PLACED_PER_LAUNCH 320
+// Bytes of workspace for the header and tables of one blob.
+#define WORK_BYTES 17408
+// Tiles whose lengths are added up together.
+#define RUN 64
+// Threads of the block that lists blobs, of one that reads a header, and, at most, of one that decodes.
+#define PLACE_THREADS 64
+#define OPEN_THREADS 256
+#define DECODE_THREADS 1024
+// Room for a transform of rotary positions up to the first position.
+#define MAX_ROPE 56
+// What must stand before a basis: rotary positions or nothing, and the caller sees to them; nothing; known rotary
+// positions. Or all transforms are known and the caller undoes them.
+#define BEFORE_ANY 0
+#define BEFORE_NOTHING 1
+#define BEFORE_ROPE 2
+#define TRANSFORMS_KNOWN 3
+// Threads of a block that counts, and, at most, of one that codes or writes.
+#define COUNT_THREADS 1024
+#define LOSSLESS_THREADS 256
+// Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
+#define COUNT_BYTES 65536
+// Goals: a number of bytes, at most so many, an error, one relative to the variance, a step, a bound.
+#define GOAL_BYTES 0
+#define GOAL_CAP 1
+#define GOAL_MSE 2
+#define GOAL_NMSE 3
+#define GOAL_STEP 4
+#define GOAL_BOUND 5
+// What a trial is for (`RateArgs.mode`): costs and step on the coarse sample; costs once more where low bits have
+// changed; costs from all of the sample; the step alone; reconstruction points; counts for tables.
+#define TRIAL_COARSE 0
+#define TRIAL_LOW 1
+#define TRIAL_COSTS 2
+#define TRIAL_STEP 3
+#define TRIAL_POINTS 4
+#define TRIAL_COUNTS 5
+// Ways to group values by their size: rows and columns, rows, columns; each at 1, 2 and 4 scales an octave. From
+// `WAY_BASIS` on, columns have the scales that a basis knows, four an octave: with rows, and alone.
+#define WAYS 11
+#define WAY_BASIS 9
+// Values of a window of the sample: 32 lanes of so many ticks.
+#define SAMPLE_TICKS 128
+#define SAMPLE_WINDOW 4096
+// Threads of a block that scans, and rows that each of them reads ahead.
+#define SCAN_THREADS 256
+#define SCAN_AHEAD 4
+// Threads of a block that adds up what others saw.
+#define SETTLE_THREADS 512
+// Threads of a block that takes whole windows, one after the other.
+#define WINDOW_THREADS 256
+// Threads of a block that looks at a few windows: four values of a window each. Where the tensors of a batch keep
+// each other's warps busy, fewer will do, except for the first fit.
+#define FIT_THREADS 1024
+// Magnitudes are told apart by their exponent and the top bits of their mantissa.
+#define FIT_SHIFT 17
+#define FIT_BINS 16320
+// Sums of two scales.
+#define SCALE_SUMS 128
+// Magnitudes told apart where groups are compared, and copies of their counts.
+#define CLASS_BINS 48
+#define CLASS_COPIES 4
+// Warps of a block that searches a trellis of few states, or of many.
+#define TRIAL_NARROW 8
+#define TRIAL_WIDE 4
+// Shared memory of such blocks.
+#define TRIAL_NARROW_SHARED 88064
+#define TRIAL_SHARED 88064
+// Threads of a block that shares a plan among pages.
+#define SHARE_THREADS 256
+// Bytes of the state of a search.
+#define RATE_BYTES 53248
+// Magnitudes with a cost of their own; larger ones cost as much as the last. And costs of one sign: by class,
+// quantiser and magnitude.
+#define COST_LEVELS 64
+#define COST_SIGN 2048
+// Threads of a block, at most, and blocks that a multiprocessor has room for.
+#define LEVELS_THREADS 512
+#define LEVELS_BLOCKS 2
+// Threads of a block that clears what a pass adds to, and of one that makes tables.
+#define PASS_THREADS 256
+#define TABLES_THREADS 1024
+// Tables of a blob: two a class.
+#define LEVELS_SETS 32
+// Shared memory of a block that searches for levels, that packs them, that writes them, in bytes and without what
+// each of its warps takes.
+#define SEARCH_SHARED 51200
+#define PACK_SHARED 74752
+#define WRITE_SHARED 26624
+// Bytes of shared memory of a warp that searches through 256 states, and of one that writes.
+#define WIDE_WARP_SHARED 2304
+#define WRITE_WARP_SHARED 256
+// Threads of a block that works on a chain.
+#define CHAIN_THREADS 256
+
+// Structures, each after those that it is made of.
+struct Rate;
+static_assert(sizeof(Each<u8>) == 16, "size of Each<u8>");
+OFFSET(Each<u8>, apart, 8);
+
+// What a device leaves behind for each blob; readable once the stream has passed the call.
+//
+// Sixteen bytes, as they lie on the device.
+struct Status {
+    // 0 if all went well, else a [`Code`].
+    u32 code;
+    // What a code says more: a version, an id.
+    u32 detail;
+    // Bytes needed, asked for or written.
+    u64 size;
+};
+static_assert(sizeof(Status) == 16, "size of Status");
+OFFSET(Status, code, 0); OFFSET(Status, detail, 4); OFFSET(Status, size, 8);
+
+// A blob whose header and tiles' lengths are known.
+struct Assembly {
+    Each<Status> status;
+    // The header up to the padding before the directory, zeros after it up to a multiple of four; and its bytes.
+    Each<u32> staged;
+    Each<u64> staged_len;
+    // Bytes of each tile, a multiple of four.
+    Each<u32> lengths;
+    // Where each tile starts, counted from the blob's start: made by `assemble_layout`.
+    Each<u64> offsets;
+    u64 tiles;
+    // The blob, at a multiple of 16, and how many bytes there is room for.
+    Each<u8> out;
+    u64 out_len;
+};
+static_assert(sizeof(Assembly) == 112, "size of Assembly");
+OFFSET(Assembly, status, 0); OFFSET(Assembly, staged, 16); OFFSET(Assembly, staged_len, 32);
+OFFSET(Assembly, lengths, 48); OFFSET(Assembly, offsets, 64); OFFSET(Assembly, tiles, 80);
+OFFSET(Assembly, out, 88); OFFSET(Assembly, out_len, 104);
+
+// One blob to decode.
+struct Item {
+    u64 blob;
+    u64 blob_len;
+    u64 out;
+    u64 out_len;
+    // Values wanted; a count of ~0 means all from `first` on.
+    u64 first;
+    u64 count;
+    // Where this blob's part of the workspace is, and how long.
+    u64 work;
+    u64 work_len;
+    // Dtype of the output.
+    u32 dtype;
+    // The first block that works on this blob, in kernels that give a blob several.
+    u32 block0;
+    // The codec it must have; 0 for any.
+    u32 codec;
+    u32 unused;
+};
+static_assert(sizeof(Item) == 80, "size of Item");
+OFFSET(Item, blob, 0); OFFSET(Item, blob_len, 8); OFFSET(Item, out, 16); OFFSET(Item, out_len, 24);
+OFFSET(Item, first, 32); OFFSET(Item, count, 40); OFFSET(Item, work, 48); OFFSET(Item, work_len, 56);
+OFFSET(Item, dtype, 64); OFFSET(Item, block0, 68); OFFSET(Item, codec, 72); OFFSET(Item, unused, 76);
+
+// The transforms behind which values are wanted; all zeros for none.
+struct OpenBasis {
+    // Columns of the tensor, and behind the transforms; none behind them stands for no transforms.
+    u32 columns;
+    u32 rank;
+    // The fingerprint of the basis.
+    u32 name[4];
+    // A packed list of the basis's scales, of `MAX_SCALE_BITS` bits each; 0 for none.
+    u64 scales;
+    // What must stand before the basis.
+    u32 before;
+    // For `BEFORE_ROPE`: the transform of rotary positions up to the first position, and where each blob's goes.
+    u32 rope_len;
+    u8 rope[56];
+    u64 *positions;
+    // For `TRANSFORMS_KNOWN`: the transforms as they must stand in the header, their number first.
+    const u8 *known;
+    u64 known_len;
+};
+static_assert(sizeof(OpenBasis) == 120, "size of OpenBasis");
+OFFSET(OpenBasis, columns, 0); OFFSET(OpenBasis, rank, 4); OFFSET(OpenBasis, name, 8);
+OFFSET(OpenBasis, scales, 24); OFFSET(OpenBasis, before, 32); OFFSET(OpenBasis, rope_len, 36);
+OFFSET(OpenBasis, rope, 40); OFFSET(OpenBasis, positions, 96); OFFSET(OpenBasis, known, 104);
+OFFSET(OpenBasis, known_len, 112);
+
+// Blobs whose headers are to be read.
+struct OpenArgs {
+    // Blobs of this launch, if they are not on the device yet.
+    Item items[48];
+    Item *to;
+    Status *status;
+    u64 max_bytes;
+    u32 first;
+    u32 count;
+    u32 max_dims;
+    u32 unused;
+    OpenBasis basis;
+};
+static_assert(sizeof(OpenArgs) == 4000, "size of OpenArgs");
+OFFSET(OpenArgs, items, 0); OFFSET(OpenArgs, to, 3840); OFFSET(OpenArgs, status, 3848);
+OFFSET(OpenArgs, max_bytes, 3856); OFFSET(OpenArgs, first, 3864); OFFSET(OpenArgs, count, 3868);
+OFFSET(OpenArgs, max_dims, 3872); OFFSET(OpenArgs, unused, 3876); OFFSET(OpenArgs, basis, 3880);
+
+// Blobs whose outputs lie one after the other, with a block each: three numbers a blob say all.
+struct PlaceArgs {
+    Item *to;
+    Status *status;
+    u64 base;
+    u64 out;
+    u64 out_len;
+    u64 work;
+    u32 first;
+    u32 count;
+    u32 dtype;
+    u32 codec;
+    // Where the blob is and where its part of the workspace is, in units of 16 bytes; the blob's bytes.
+    u32 at[320];
+    u32 work_at[320];
+    u32 len[320];
+};
+static_assert(sizeof(PlaceArgs) == 3904, "size of PlaceArgs");
+OFFSET(PlaceArgs, to, 0); OFFSET(PlaceArgs, status, 8); OFFSET(PlaceArgs, base, 16);
+OFFSET(PlaceArgs, out, 24); OFFSET(PlaceArgs, out_len, 32); OFFSET(PlaceArgs, work, 40);
+OFFSET(PlaceArgs, first, 48); OFFSET(PlaceArgs, count, 52); OFFSET(PlaceArgs, dtype, 56);
+OFFSET(PlaceArgs, codec, 60); OFFSET(PlaceArgs, at, 64); OFFSET(PlaceArgs, work_at, 1344);
+OFFSET(PlaceArgs, len, 2624);
+
+// Blobs whose tiles are to be decoded.
+struct TilesArgs {
+    const Item *items;
+    Status *status;
+    u32 count;
+    u32 blocks;
+    // Dynamic shared memory of a block.
+    u32 shared;
+    // Whether to check checksums.
+    u32 check;
+    // Shared memory of an earlier launch, whose blocks have done what they had room for, or 0; and whether a later
+    // one does what these have no room for.
+    u32 above;
+    u32 more;
+};
+static_assert(sizeof(TilesArgs) == 40, "size of TilesArgs");
+OFFSET(TilesArgs, items, 0); OFFSET(TilesArgs, status, 8); OFFSET(TilesArgs, count, 16);
+OFFSET(TilesArgs, blocks, 20); OFFSET(TilesArgs, shared, 24); OFFSET(TilesArgs, check, 28);
+OFFSET(TilesArgs, above, 32); OFFSET(TilesArgs, more, 36);
+
+// What is known of the planes of a tensor: which have a table, which are one byte throughout as far as a sample
+// says, and whether a tile turned out to have a byte that the sample had not.
+struct Tabled {
+    u32 coded;
+    u32 constant;
+    u32 missed;
+    u32 unused;
+};
+static_assert(sizeof(Tabled) == 16, "size of Tabled");
+OFFSET(Tabled, coded, 0); OFFSET(Tabled, constant, 4); OFFSET(Tabled, missed, 8); OFFSET(Tabled, unused, 12);
+
+// What every kernel of a lossless encoder takes.
+struct LosslessArgs {
+    Assembly assembly;
+    const u8 *data;
+    u64 values;
+    u64 tile_values;
+    // How often each byte occurs in each plane; the same in a sample, or null where there is none.
+    u64 *counts;
+    u64 *sampled;
+    // Symbols as they are pushed, by plane.
+    uint2 *entries;
+    Tabled *tabled;
+    // Head of each plane of each tile; and a slot for each of them, states first.
+    u32 *heads;
+    u8 *slots;
+    u64 slot_bytes;
+    u32 slot_words;
+    u32 staged_room;
+    u32 lanes;
+    u32 ticks;
+    u32 dtype;
+    u32 dims;
+    // Set for the second pass over a tensor that was sampled: it does nothing unless the sample had missed a byte.
+    u32 again;
+    u64 shape[16];
+};
+static_assert(sizeof(LosslessArgs) == 352, "size of LosslessArgs");
+OFFSET(LosslessArgs, assembly, 0); OFFSET(LosslessArgs, data, 112); OFFSET(LosslessArgs, values, 120);
+OFFSET(LosslessArgs, tile_values, 128); OFFSET(LosslessArgs, counts, 136); OFFSET(LosslessArgs, sampled, 144);
+OFFSET(LosslessArgs, entries, 152); OFFSET(LosslessArgs, tabled, 160); OFFSET(LosslessArgs, heads, 168);
+OFFSET(LosslessArgs, slots, 176); OFFSET(LosslessArgs, slot_bytes, 184); OFFSET(LosslessArgs, slot_words, 192);
+OFFSET(LosslessArgs, staged_room, 196); OFFSET(LosslessArgs, lanes, 200); OFFSET(LosslessArgs, ticks, 204);
+OFFSET(LosslessArgs, dtype, 208); OFFSET(LosslessArgs, dims, 212); OFFSET(LosslessArgs, again, 216);
+OFFSET(LosslessArgs, shape, 224);
+
+// What one block saw of the tensor.
+struct ScanPart {
+    double mean;
+    double squares;
+    u64 finite;
+    float max;
+    u32 pad;
+};
+static_assert(sizeof(ScanPart) == 32, "size of ScanPart");
+OFFSET(ScanPart, mean, 0); OFFSET(ScanPart, squares, 8); OFFSET(ScanPart, finite, 16);
+OFFSET(ScanPart, max, 24); OFFSET(ScanPart, pad, 28);
+
+// A tensor to encode, and what to reach.
+struct Job {
+    Each<const u8> data;
+    // Elements, in row-major order, and those of a row.
+    u64 values;
+    u64 cols;
+    u32 dtype;
+    u32 goal;
+    // Bytes, mean squared error, step or bound, as the goal says.
+    double target;
+    // log2 of the trellis's states; 0 for a scalar quantiser.
+    u32 nu;
+    u32 lanes;
+    u32 ticks;
+    u64 tile_values;
+    u64 tiles;
+    // Where the blob goes.
+    Each<u8> out;
+    u32 dims;
+    u64 shape[16];
+    // What the header says of a tensor that transforms have made of another: its dtype, and the transforms with
+    // their number; no bytes for none.
+    u32 header_dtype;
+    u32 transforms_len;
+    const u8 *header_transforms;
+    // Scales of the columns that the last transform knows, a byte each; none where it knows none.
+    const u8 *scales;
+    // Each tensor's own position among the transforms, of which there are few bytes then; none where they have no
+    // position. And where in the header it goes in place of a byte, and where the length of its transform is.
+    Each<const u64> positions;
+    u32 position_at;
+    u32 length_at;
+};
+static_assert(sizeof(Job) == 280, "size of Job");
+OFFSET(Job, data, 0); OFFSET(Job, values, 16); OFFSET(Job, cols, 24); OFFSET(Job, dtype, 32);
+OFFSET(Job, goal, 36); OFFSET(Job, target, 40); OFFSET(Job, nu, 48); OFFSET(Job, lanes, 52);
+OFFSET(Job, ticks, 56); OFFSET(Job, tile_values, 64); OFFSET(Job, tiles, 72); OFFSET(Job, out, 80);
+OFFSET(Job, dims, 96); OFFSET(Job, shape, 104); OFFSET(Job, header_dtype, 232);
+OFFSET(Job, transforms_len, 236); OFFSET(Job, header_transforms, 240); OFFSET(Job, scales, 248);
+OFFSET(Job, positions, 256); OFFSET(Job, position_at, 272); OFFSET(Job, length_at, 276);
+
+// What is decided of one tensor. `rate_*` kernels write it, `levels_*` kernels quantise and write by it.
+struct Plan {
+    // Machine in use: `job.nu`, or 0 where the trellis cannot hold the values or the goal is a bound.
+    u32 nu;
+    u32 on_quantiser;
+    u32 on_parity;
+    // 1/64 step as the header stores it (an f32 unless the dtype is f64), and the step.
+    double scale;
+    double step;
+    // 1/step, by which values are multiplied (f64: divided by the step).
+    float factor;
+    // Values beyond this many steps are stored exactly.
+    float max_u;
+    // Weight of a bit.
+    float lambda;
+    // 1: to the nearest level, every value checked against `bound`, misses stored exactly.
+    u32 bounded;
+    double bound;
+    i32 offsets[16];
+    // Class map; `width` and `classes` are 1 where there is none. Scales are one byte each.
+    u32 classes;
+    u32 row_bits;
+    u32 col_bits;
+    u32 any_low;
+    u64 width;
+    u64 rows;
+    u64 row_scale;
+    u64 col_scale;
+    u8 thresholds[16];
+    u8 class_of_sum[128];
+    u8 low[16];
+    // log2 of the sum of a table's frequencies.
+    u32 log;
+    // λ·bits by sign (positive first), class, quantiser and magnitude.
+    float cost[4096];
+    // 1: nothing to quantise, all zeros and what is stored exactly.
+    u32 trivial;
+    // 1 once a full pass has met the goal or no further one will: later passes do nothing.
+    u32 done;
+    // What the last pass over the whole tensor gave: `levels_*` writes it, `rate_*` judges it. Errors are in squared
+    // steps.
+    u64 bytes;
+    double squared_error;
+    u64 finite;
+    // 1 for a plan that pages have together; and where the header has the scale then, in bytes.
+    u32 common;
+    u32 scale_at;
+};
+static_assert(sizeof(Plan) == 16760, "size of Plan");
+OFFSET(Plan, nu, 0); OFFSET(Plan, on_quantiser, 4); OFFSET(Plan, on_parity, 8); OFFSET(Plan, scale, 16);
+OFFSET(Plan, step, 24); OFFSET(Plan, factor, 32); OFFSET(Plan, max_u, 36); OFFSET(Plan, lambda, 40);
+OFFSET(Plan, bounded, 44); OFFSET(Plan, bound, 48); OFFSET(Plan, offsets, 56); OFFSET(Plan, classes, 120);
+OFFSET(Plan, row_bits, 124); OFFSET(Plan, col_bits, 128); OFFSET(Plan, any_low, 132); OFFSET(Plan, width, 136);
+OFFSET(Plan, rows, 144); OFFSET(Plan, row_scale, 152); OFFSET(Plan, col_scale, 160);
+OFFSET(Plan, thresholds, 168); OFFSET(Plan, class_of_sum, 184); OFFSET(Plan, low, 312); OFFSET(Plan, log, 328);
+OFFSET(Plan, cost, 332); OFFSET(Plan, trivial, 16716); OFFSET(Plan, done, 16720); OFFSET(Plan, bytes, 16728);
+OFFSET(Plan, squared_error, 16736); OFFSET(Plan, finite, 16744); OFFSET(Plan, common, 16752);
+OFFSET(Plan, scale_at, 16756);
+
+// What is known of a whole tensor: how its state of a search starts. Magnitudes are in units.
+struct Seen {
+    double unit;
+    double max;
+    double variance;
+    u64 finite;
+};
+static_assert(sizeof(Seen) == 32, "size of Seen");
+OFFSET(Seen, unit, 0); OFFSET(Seen, max, 8); OFFSET(Seen, variance, 16); OFFSET(Seen, finite, 24);
+
+// What every kernel of a search takes, the same but for `mode` and `pass`.
+struct RateArgs {
+    Job job;
+    Each<Plan> plan;
+    Each<Rate> rate;
+    Each<Status> status;
+    // Mean magnitudes by piece of a row and by band of rows, what blocks saw, and logarithms of the means.
+    Each<float> row_parts;
+    Each<float> col_parts;
+    Each<ScanPart> parts;
+    Each<float> row_logs;
+    Each<float> col_logs;
+    Each<u8> row_scale;
+    Each<u8> col_scale;
+    Each<float> sample;
+    Each<u8> sample_class;
+    // Rows that statistics are kept of: the tensor's own, or runs of values.
+    u64 width;
+    u64 rows;
+    u32 tabular;
+    // A block of `rate_scan` takes `band_rows` rows and one of `stripes` stripes; 2^`row_threads` threads read a
+    // row's part together.
+    u32 stripes;
+    u32 bands;
+    u32 band_rows;
+    u32 row_threads;
+    // The first way to try.
+    u32 first_way;
+    // Windows there are, those in the sample, and the distance between those of trials and of the smallest subset.
+    u32 windows;
+    u32 taken;
+    u32 coarse_stride;
+    u32 fine_stride;
+    u32 few_stride;
+    u32 mode;
+    u32 pass;
+    u32 passes;
+    // Passes in which the step is looked for; those after them only keep to a limit.
+    u32 search_passes;
+    // Values of what tables are made for: the tensor's, or those of one of the pages that it is made of.
+    u64 table_values;
+    // What is known of these pages, so many bytes apart; none for none.
+    const Rate *pages;
+    u64 pages_apart;
+};
+static_assert(sizeof(RateArgs) == 576, "size of RateArgs");
+OFFSET(RateArgs, job, 0); OFFSET(RateArgs, plan, 280); OFFSET(RateArgs, rate, 296);
+OFFSET(RateArgs, status, 312); OFFSET(RateArgs, row_parts, 328); OFFSET(RateArgs, col_parts, 344);
+OFFSET(RateArgs, parts, 360); OFFSET(RateArgs, row_logs, 376); OFFSET(RateArgs, col_logs, 392);
+OFFSET(RateArgs, row_scale, 408); OFFSET(RateArgs, col_scale, 424); OFFSET(RateArgs, sample, 440);
+OFFSET(RateArgs, sample_class, 456); OFFSET(RateArgs, width, 472); OFFSET(RateArgs, rows, 480);
+OFFSET(RateArgs, tabular, 488); OFFSET(RateArgs, stripes, 492); OFFSET(RateArgs, bands, 496);
+OFFSET(RateArgs, band_rows, 500); OFFSET(RateArgs, row_threads, 504); OFFSET(RateArgs, first_way, 508);
+OFFSET(RateArgs, windows, 512); OFFSET(RateArgs, taken, 516); OFFSET(RateArgs, coarse_stride, 520);
+OFFSET(RateArgs, fine_stride, 524); OFFSET(RateArgs, few_stride, 528); OFFSET(RateArgs, mode, 532);
+OFFSET(RateArgs, pass, 536); OFFSET(RateArgs, passes, 540); OFFSET(RateArgs, search_passes, 544);
+OFFSET(RateArgs, table_values, 552); OFFSET(RateArgs, pages, 560); OFFSET(RateArgs, pages_apart, 568);
+
+// One plan for many pages.
+struct ShareArgs {
+    // Of a page; `rate` and `plan` are each page's own.
+    RateArgs page;
+    // Of all together.
+    Rate *rate;
+    Plan *plan;
+    const u32 *freq;
+    u64 *counts;
+    const u32 *header;
+    const u64 *header_len;
+    // A page's header.
+    Each<u32> page_header;
+    Each<u64> page_header_len;
+    Each<Status> pass;
+    u32 pages;
+};
+static_assert(sizeof(ShareArgs) == 680, "size of ShareArgs");
+OFFSET(ShareArgs, page, 0); OFFSET(ShareArgs, rate, 576); OFFSET(ShareArgs, plan, 584);
+OFFSET(ShareArgs, freq, 592); OFFSET(ShareArgs, counts, 600); OFFSET(ShareArgs, header, 608);
+OFFSET(ShareArgs, header_len, 616); OFFSET(ShareArgs, page_header, 624);
+OFFSET(ShareArgs, page_header_len, 640); OFFSET(ShareArgs, pass, 656); OFFSET(ShareArgs, pages, 672);
+
+// What is kept of a tile between packing and writing it.
+struct LevelsTile {
+    // Words of the stream; levels without a slot, and the largest of their high parts.
+    u32 words;
+    u32 escapes;
+    u32 far;
+    u32 low_bits;
+    u32 exact_runs;
+    u32 exact_bytes;
+    u32 flags;
+    u32 spare;
+};
+static_assert(sizeof(LevelsTile) == 32, "size of LevelsTile");
+OFFSET(LevelsTile, words, 0); OFFSET(LevelsTile, escapes, 4); OFFSET(LevelsTile, far, 8);
+OFFSET(LevelsTile, low_bits, 12); OFFSET(LevelsTile, exact_runs, 16); OFFSET(LevelsTile, exact_bytes, 20);
+OFFSET(LevelsTile, flags, 24); OFFSET(LevelsTile, spare, 28);
+
+// What a warp adds up over all that it quantises: squared steps of error, and finite values.
+struct LevelsSum {
+    double error;
+    u64 finite;
+};
+static_assert(sizeof(LevelsSum) == 16, "size of LevelsSum");
+OFFSET(LevelsSum, error, 0); OFFSET(LevelsSum, finite, 8);
+
+// What every kernel of a pass takes.
+struct LevelsPass {
+    Job job;
+    Each<Plan> plan;
+    // Of this pass alone: a blob that is too large for now is no failure.
+    Each<Status> pass;
+    // A code a value, as a trellis left it, in groups of four ticks.
+    Each<u16> codes;
+    // Decisions of a search, `warp_decisions` bytes a warp.
+    Each<u8> decisions;
+    u64 warp_decisions;
+    // A slot of words a tile, filled from its end.
+    Each<u16> words;
+    u32 slot_words;
+    // Escapes of a tile that are kept; where there are more, they are looked for again.
+    u32 escape_room;
+    // States of the lanes, and the last escapes of each tile.
+    Each<u32> states;
+    Each<i32> escapes;
+    Each<LevelsTile> tiles;
+    // Bytes of each tile, and where it starts in the blob.
+    Each<u32> lengths;
+    Each<u64> starts;
+    // Counts and frequencies by set and symbol.
+    Each<u64> counts;
+    Each<u32> freq;
+    Each<LevelsSum> sums;
+    u32 sum_count;
+    // Whether to measure the error of what a decoder will see.
+    u32 measure;
+    // The header on its way, the room for it and for all but its lists of scales, and its length.
+    Each<u32> header;
+    u64 header_room;
+    u64 header_front;
+    Each<u64> header_len;
+};
+static_assert(sizeof(LevelsPass) == 560, "size of LevelsPass");
+OFFSET(LevelsPass, job, 0); OFFSET(LevelsPass, plan, 280); OFFSET(LevelsPass, pass, 296);
+OFFSET(LevelsPass, codes, 312); OFFSET(LevelsPass, decisions, 328); OFFSET(LevelsPass, warp_decisions, 344);
+OFFSET(LevelsPass, words, 352); OFFSET(LevelsPass, slot_words, 368); OFFSET(LevelsPass, escape_room, 372);
+OFFSET(LevelsPass, states, 376); OFFSET(LevelsPass, escapes, 392); OFFSET(LevelsPass, tiles, 408);
+OFFSET(LevelsPass, lengths, 424); OFFSET(LevelsPass, starts, 440); OFFSET(LevelsPass, counts, 456);
+OFFSET(LevelsPass, freq, 472); OFFSET(LevelsPass, sums, 488); OFFSET(LevelsPass, sum_count, 504);
+OFFSET(LevelsPass, measure, 508); OFFSET(LevelsPass, header, 512); OFFSET(LevelsPass, header_room, 528);
+OFFSET(LevelsPass, header_front, 536); OFFSET(LevelsPass, header_len, 544);
+
+// What kernels around a pass take.
+struct LevelsTurn {
+    LevelsPass levels;
+    // What the caller is told.
+    Each<Status> status;
+};
+static_assert(sizeof(LevelsTurn) == 576, "size of LevelsTurn");
+OFFSET(LevelsTurn, levels, 0); OFFSET(LevelsTurn, status, 560);
+
+// What kernels that put tiles in their places take.
+struct LevelsWrite {
+    LevelsPass pass;
+    Assembly assembly;
+};
+static_assert(sizeof(LevelsWrite) == 672, "size of LevelsWrite");
+OFFSET(LevelsWrite, pass, 0); OFFSET(LevelsWrite, assembly, 560);
+
+// A plan as the host gives it, for tests.
+struct LevelsFixed {
+    Each<Plan> plan;
+    Each<u64> counts;
+    double step;
+    double bound;
+    u64 width;
+    u64 rows;
+    u64 row_scale;
+    u64 col_scale;
+    u32 dtype;
+    u32 nu;
+    u32 bounded;
+    u32 classes;
+    u32 row_bits;
+    u32 col_bits;
+    u32 log;
+    float max_u;
+    float lambda;
+    i32 offsets[16];
+    u8 thresholds[16];
+    u8 low[16];
+};
+static_assert(sizeof(LevelsFixed) == 216, "size of LevelsFixed");
+OFFSET(LevelsFixed, plan, 0); OFFSET(LevelsFixed, counts, 16); OFFSET(LevelsFixed, step, 32);
+OFFSET(LevelsFixed, bound, 40); OFFSET(LevelsFixed, width, 48); OFFSET(LevelsFixed, rows, 56);
+OFFSET(LevelsFixed, row_scale, 64); OFFSET(LevelsFixed, col_scale, 72); OFFSET(LevelsFixed, dtype, 80);
+OFFSET(LevelsFixed, nu, 84); OFFSET(LevelsFixed, bounded, 88); OFFSET(LevelsFixed, classes, 92);
+OFFSET(LevelsFixed, row_bits, 96); OFFSET(LevelsFixed, col_bits, 100); OFFSET(LevelsFixed, log, 104);
+OFFSET(LevelsFixed, max_u, 108); OFFSET(LevelsFixed, lambda, 112); OFFSET(LevelsFixed, offsets, 116);
+OFFSET(LevelsFixed, thresholds, 180); OFFSET(LevelsFixed, low, 196);
+
+// Rotary positions: which columns are turned, and how far.
+struct Turning {
+    // Radians of each pair from one position to the next.
+    const double *frequencies;
+    // Rows lie in runs of `run` rows. Run i starts at position `starts[i mod count]`; each row after is one further.
+    const u64 *starts;
+    u64 count;
+    u64 run;
+    // The tensor's row that is the first one here.
+    u64 first;
+    // Columns of a head, and pairs of it that are turned.
+    u32 head;
+    u32 half;
+    // Whether a pair is of neighbours, and whether to turn back.
+    u32 neighbours;
+    u32 back;
+};
+static_assert(sizeof(Turning) == 56, "size of Turning");
+OFFSET(Turning, frequencies, 0); OFFSET(Turning, starts, 8); OFFSET(Turning, count, 16);
+OFFSET(Turning, run, 24); OFFSET(Turning, first, 32); OFFSET(Turning, head, 40); OFFSET(Turning, half, 44);
+OFFSET(Turning, neighbours, 48); OFFSET(Turning, back, 52);
+
+// What every kernel of a chain takes. Each says what it makes of `kind`, `by` and `count`.
+struct ChainArgs {
+    // Rows, and where they go: the same place unless a kernel says otherwise.
+    const void *from;
+    void *to;
+    // Numbers of the transform.
+    const void *table;
+    // Rows, and the tensor's row that is the first of them.
+    u64 rows;
+    u64 first;
+    u32 columns;
+    u32 kind;
+    u32 by;
+    u32 count;
+    Turning turning;
+};
+static_assert(sizeof(ChainArgs) == 112, "size of ChainArgs");
+OFFSET(ChainArgs, from, 0); OFFSET(ChainArgs, to, 8); OFFSET(ChainArgs, table, 16);
+OFFSET(ChainArgs, rows, 24); OFFSET(ChainArgs, first, 32); OFFSET(ChainArgs, columns, 40);
+OFFSET(ChainArgs, kind, 44); OFFSET(ChainArgs, by, 48); OFFSET(ChainArgs, count, 52);
+OFFSET(ChainArgs, turning, 56);
+
+// A run of kept elements.
+struct ChainKept {
+    u64 start;
+    u64 bits;
+    u32 len;
+    u32 unused;
+};
+static_assert(sizeof(ChainKept) == 24, "size of ChainKept");
+OFFSET(ChainKept, start, 0); OFFSET(ChainKept, bits, 8); OFFSET(ChainKept, len, 16);
+OFFSET(ChainKept, unused, 20);
+
+// Rows of bf16 to turn.
+struct BasisArgs {
+    // Rows, and where they go, which may be the same place.
+    const u16 *from;
+    u16 *to;
+    u64 rows;
+    u32 columns;
+    u32 unused;
+    Turning turning;
+};
+static_assert(sizeof(BasisArgs) == 88, "size of BasisArgs");
+OFFSET(BasisArgs, from, 0); OFFSET(BasisArgs, to, 8); OFFSET(BasisArgs, rows, 16);
+OFFSET(BasisArgs, columns, 24); OFFSET(BasisArgs, unused, 28); OFFSET(BasisArgs, turning, 32);
+
+// Kernels.
+extern "C" __global__ void assemble_layout(const Assembly a);
+extern "C" __global__ void assemble_seal(const Assembly a);
+extern "C" __global__ void blob_place(const OpenArgs a);
+extern "C" __global__ void blob_open(const OpenArgs a);
+extern "C" __global__ void blob_open_placed(const OpenArgs a);
+extern "C" __global__ void blob_place_pages(const PlaceArgs a);
+extern "C" __global__ void levels_decode_1(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void levels_decode_2(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void levels_decode_4(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void levels_decode_8(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void lossless_decode_1(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void lossless_decode_2(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void lossless_decode_4(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void lossless_decode_8(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void lossless_halves(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void lossless_count_begin(const LosslessArgs a);
+extern "C" __global__ void lossless_encode_tables(const LosslessArgs a);
+extern "C" __global__ void lossless_count_sample_1(const LosslessArgs a);
+extern "C" __global__ void lossless_count_sample_2(const LosslessArgs a);
+extern "C" __global__ void lossless_count_sample_4(const LosslessArgs a);
+extern "C" __global__ void lossless_count_sample_8(const LosslessArgs a);
+extern "C" __global__ void lossless_count_1(const LosslessArgs a);
+extern "C" __global__ void lossless_count_2(const LosslessArgs a);
+extern "C" __global__ void lossless_count_4(const LosslessArgs a);
+extern "C" __global__ void lossless_count_8(const LosslessArgs a);
+extern "C" __global__ void lossless_encode_tiles_1(const LosslessArgs a);
+extern "C" __global__ void lossless_encode_tiles_2(const LosslessArgs a);
+extern "C" __global__ void lossless_encode_tiles_4(const LosslessArgs a);
+extern "C" __global__ void lossless_encode_tiles_8(const LosslessArgs a);
+extern "C" __global__ void lossless_write_1(const LosslessArgs a);
+extern "C" __global__ void lossless_write_2(const LosslessArgs a);
+extern "C" __global__ void lossless_write_4(const LosslessArgs a);
+extern "C" __global__ void lossless_write_8(const LosslessArgs a);
+extern "C" __global__ void rate_scan_f8_e4m3(const RateArgs a);
+extern "C" __global__ void rate_scan_f8_e5m2(const RateArgs a);
+extern "C" __global__ void rate_scan_f16(const RateArgs a);
+extern "C" __global__ void rate_scan_bf16(const RateArgs a);
+extern "C" __global__ void rate_scan_f32(const RateArgs a);
+extern "C" __global__ void rate_scan_f64(const RateArgs a);
+extern "C" __global__ void rate_scan_open(const RateArgs a);
+extern "C" __global__ void rate_scan_exponents(const RateArgs a);
+extern "C" __global__ void rate_scan_unit(const RateArgs a);
+extern "C" __global__ void rate_scan_settle(const RateArgs a);
+extern "C" __global__ void rate_scan_rows(const RateArgs a);
+extern "C" __global__ void rate_scan_cols_few(const RateArgs a);
+extern "C" __global__ void rate_scan_cols(const RateArgs a);
+extern "C" __global__ void rate_fit_sample(const RateArgs a);
+extern "C" __global__ void rate_fit_first(const RateArgs a);
+extern "C" __global__ void rate_fit_low(const RateArgs a);
+extern "C" __global__ void rate_classes_try(const RateArgs a);
+extern "C" __global__ void rate_classes_apply(const RateArgs a);
+extern "C" __global__ void rate_trial_narrow(const RateArgs a);
+extern "C" __global__ void rate_trial_wide(const RateArgs a);
+extern "C" __global__ void rate_settle_trial(const RateArgs a);
+extern "C" __global__ void rate_settle_pass(const RateArgs a);
+extern "C" __global__ void rate_share_scale(const ShareArgs a);
+extern "C" __global__ void rate_share_open(const ShareArgs a);
+extern "C" __global__ void rate_share_counts(const ShareArgs a);
+extern "C" __global__ void rate_share_begin(const ShareArgs a);
+extern "C" __global__ void rate_share_step(const ShareArgs a);
+extern "C" __global__ void rate_share_header(const ShareArgs a);
+extern "C" __global__ void levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_count_f8_e5m2(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_count_f16(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_count_bf16(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_count_f32(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_count_f64(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_trellis_f8_e4m3(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_trellis_f8_e5m2(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_trellis_f16(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_trellis_bf16(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_trellis_f32(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_trellis_f64(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_wide_f8_e4m3(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_wide_f8_e5m2(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_wide_f16(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_wide_bf16(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_wide_f32(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_wide_f64(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_pack_f8_e4m3(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_pack_f8_e5m2(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_pack_f16(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_pack_bf16(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_pack_f32(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_pack_f64(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_tables(const GRID_CONSTANT LevelsPass a);
+extern "C" __global__ void levels_write_f8_e4m3(const GRID_CONSTANT LevelsWrite a);
+extern "C" __global__ void levels_write_f8_e5m2(const GRID_CONSTANT LevelsWrite a);
+extern "C" __global__ void levels_write_f16(const GRID_CONSTANT LevelsWrite a);
+extern "C" __global__ void levels_write_bf16(const GRID_CONSTANT LevelsWrite a);
+extern "C" __global__ void levels_write_f32(const GRID_CONSTANT LevelsWrite a);
+extern "C" __global__ void levels_write_f64(const GRID_CONSTANT LevelsWrite a);
+extern "C" __global__ void levels_pass_open(const LevelsTurn a);
+extern "C" __global__ void levels_pass_begin(const LevelsTurn a);
+extern "C" __global__ void levels_pass_end(const LevelsTurn a);
+extern "C" __global__ void levels_pass_close(const LevelsTurn a);
+extern "C" __global__ void levels_fixed_plan(const LevelsFixed a);
+extern "C" __global__ void levels_fixed_costs(const LevelsFixed a);
+extern "C" __global__ void chain_load_4(const ChainArgs a);
+extern "C" __global__ void chain_load_8(const ChainArgs a);
+extern "C" __global__ void chain_store_4(const ChainArgs a);
+extern "C" __global__ void chain_store_8(const ChainArgs a);
+extern "C" __global__ void chain_add_4(const ChainArgs a);
+extern "C" __global__ void chain_add_8(const ChainArgs a);
+extern "C" __global__ void chain_weigh_4(const ChainArgs a);
+extern "C" __global__ void chain_weigh_8(const ChainArgs a);
+extern "C" __global__ void chain_differ_4(const ChainArgs a);
+extern "C" __global__ void chain_differ_8(const ChainArgs a);
+extern "C" __global__ void chain_sum_4(const ChainArgs a);
+extern "C" __global__ void chain_sum_8(const ChainArgs a);
+extern "C" __global__ void chain_turn_4(const ChainArgs a);
+extern "C" __global__ void chain_turn_8(const ChainArgs a);
+extern "C" __global__ void chain_hadamard_4(const ChainArgs a);
+extern "C" __global__ void chain_hadamard_8(const ChainArgs a);
+extern "C" __global__ void chain_cosines_4(const ChainArgs a);
+extern "C" __global__ void chain_cosines_8(const ChainArgs a);
+extern "C" __global__ void chain_power_4(const ChainArgs a);
+extern "C" __global__ void chain_power_8(const ChainArgs a);
+extern "C" __global__ void chain_product_8(const ChainArgs a);
+extern "C" __global__ void chain_keep(const ChainArgs a);
+extern "C" __global__ void basis_turn(const BasisArgs a);

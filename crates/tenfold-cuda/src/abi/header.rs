@@ -1,0 +1,76 @@
+//! The C header that describes what host and device share.
+
+use std::fmt::Write;
+
+use super::{CType, Each, Named, Rate};
+
+/// The header on its way.
+#[derive(Default)]
+pub(crate) struct Header {
+    pub(super) text: String,
+    /// Each kernel with the bytes of its arguments.
+    pub(super) kernels: Vec<(&'static str, usize)>,
+}
+
+/// A field: its declaration, its name, its offset, and what is said of it.
+type Field<'a> = (String, &'a str, usize, &'a [&'a str]);
+
+impl Header {
+    fn line(&mut self, indent: &str, line: &str) {
+        let _ = writeln!(self.text, "{indent}{line}");
+    }
+
+    fn comment(&mut self, indent: &str, lines: &[&str]) {
+        lines.iter().for_each(|line| self.line(indent, format!("//{line}").trim_end()));
+    }
+
+    /// Starts a part.
+    pub(crate) fn part(&mut self, about: &str) {
+        self.line("", &format!("\n// {about}"));
+    }
+
+    pub(crate) fn constant(&mut self, name: &str, about: &[&str], value: u64) {
+        self.comment("", about);
+        self.line("", &format!("#define {name} {value}"));
+    }
+
+    /// What the kernels define themselves: `Each`, a template, and the state of a search.
+    pub(crate) fn defined_elsewhere(&mut self) {
+        self.line("", &format!("struct {};", Rate::name()));
+        let name = Each::<u8>::name();
+        self.size(&name, size_of::<Each<u8>>());
+        self.line("", &format!("OFFSET({name}, apart, {});", std::mem::offset_of!(Each<u8>, apart)));
+    }
+
+    pub(crate) fn structure(&mut self, name: &str, about: &[&str], size: usize, fields: &[Field]) {
+        self.text.push('\n');
+        self.comment("", about);
+        self.line("", &format!("struct {name} {{"));
+        for (declaration, _, _, about) in fields {
+            self.comment("    ", about);
+            self.line("    ", &format!("{declaration};"));
+        }
+        self.line("", "};");
+        self.size(name, size);
+        let mut line = String::new();
+        for (_, field, at, _) in fields {
+            let check = format!("OFFSET({name}, {field}, {at});");
+            if line.len() + check.len() > 110 {
+                self.line("", &line);
+                line.clear();
+            }
+            line = [line, check].join(" ").trim_start().into();
+        }
+        self.line("", &line);
+    }
+
+    fn size(&mut self, name: &str, size: usize) {
+        self.line("", &format!("static_assert(sizeof({name}) == {size}, \"size of {name}\");"));
+    }
+
+    pub(crate) fn kernel<A: CType>(&mut self, name: &'static str, grid_constant: bool) {
+        let how = if grid_constant { "GRID_CONSTANT " } else { "" };
+        self.line("", &format!("extern \"C\" __global__ void {name}(const {how}{} a);", A::name()));
+        self.kernels.push((name, size_of::<A>()));
+    }
+}

@@ -1,0 +1,238 @@
+//! The search for how a tensor is quantised: `rate_*.cu`, and the plan that it decides on.
+
+use tenfold::format::{MAX_CLASSES, MAX_SCALE_BITS};
+
+use super::{Address, Const, Each, MAX_DIMS, Rate, kernels, shared_constants, shared_structs};
+use crate::status::Status;
+
+shared_constants! {
+    /// Goals: a number of bytes, at most so many, an error, one relative to the variance, a step, a bound.
+    const GOAL_BYTES: u32 = 0;
+    const GOAL_CAP: u32 = 1;
+    const GOAL_MSE: u32 = 2;
+    const GOAL_NMSE: u32 = 3;
+    const GOAL_STEP: u32 = 4;
+    const GOAL_BOUND: u32 = 5;
+    /// What a trial is for (`RateArgs.mode`): costs and step on the coarse sample; costs once more where low bits have
+    /// changed; costs from all of the sample; the step alone; reconstruction points; counts for tables.
+    const TRIAL_COARSE: u32 = 0;
+    const TRIAL_LOW: u32 = 1;
+    const TRIAL_COSTS: u32 = 2;
+    const TRIAL_STEP: u32 = 3;
+    const TRIAL_POINTS: u32 = 4;
+    const TRIAL_COUNTS: u32 = 5;
+    /// Ways to group values by their size: rows and columns, rows, columns; each at 1, 2 and 4 scales an octave. From
+    /// `WAY_BASIS` on, columns have the scales that a basis knows, four an octave: with rows, and alone.
+    const WAYS: u32 = 11;
+    const WAY_BASIS: u32 = 9;
+    /// Values of a window of the sample: 32 lanes of so many ticks.
+    const SAMPLE_TICKS: u64 = 128;
+    const SAMPLE_WINDOW: u64 = 32 * SAMPLE_TICKS;
+    /// Threads of a block that scans, and rows that each of them reads ahead.
+    const SCAN_THREADS: u64 = 256;
+    const SCAN_AHEAD: u64 = 4;
+    /// Threads of a block that adds up what others saw.
+    const SETTLE_THREADS: u32 = 512;
+    /// Threads of a block that takes whole windows, one after the other.
+    const WINDOW_THREADS: u32 = 256;
+    /// Threads of a block that looks at a few windows: four values of a window each. Where the tensors of a batch keep
+    /// each other's warps busy, fewer will do, except for the first fit.
+    const FIT_THREADS: u32 = 1024;
+    /// Magnitudes are told apart by their exponent and the top bits of their mantissa.
+    const FIT_SHIFT: u32 = 17;
+    const FIT_BINS: u32 = 0x7f80_0000 >> FIT_SHIFT;
+    /// Sums of two scales.
+    const SCALE_SUMS: u32 = 2 << MAX_SCALE_BITS;
+    /// Magnitudes told apart where groups are compared, and copies of their counts.
+    const CLASS_BINS: u32 = 48;
+    const CLASS_COPIES: u32 = 4;
+    /// Warps of a block that searches a trellis of few states, or of many.
+    const TRIAL_NARROW: u32 = 8;
+    const TRIAL_WIDE: u32 = 4;
+    /// Shared memory of such blocks.
+    const TRIAL_NARROW_SHARED: u32 = 86 << 10;
+    const TRIAL_SHARED: u32 = 86 << 10;
+    /// Threads of a block that shares a plan among pages.
+    const SHARE_THREADS: u32 = 256;
+    /// Bytes of the state of a search.
+    const RATE_BYTES: usize = 52 << 10;
+    /// Magnitudes with a cost of their own; larger ones cost as much as the last. And costs of one sign: by class,
+    /// quantiser and magnitude.
+    const COST_LEVELS: usize = 64;
+    const COST_SIGN: usize = MAX_CLASSES * 2 * COST_LEVELS;
+}
+
+shared_structs! {
+    /// What one block saw of the tensor.
+    pub(crate) struct ScanPart {
+        mean: f64,
+        squares: f64,
+        finite: u64,
+        max: f32,
+        pad: u32,
+    }
+
+    /// A tensor to encode, and what to reach.
+    pub(crate) struct Job {
+        data: Each<Const<u8>>,
+        /// Elements, in row-major order, and those of a row.
+        values: u64,
+        cols: u64,
+        dtype: u32,
+        goal: u32,
+        /// Bytes, mean squared error, step or bound, as the goal says.
+        target: f64,
+        /// log2 of the trellis's states; 0 for a scalar quantiser.
+        nu: u32,
+        lanes: u32,
+        ticks: u32,
+        tile_values: u64,
+        tiles: u64,
+        /// Where the blob goes.
+        out: Each<u8>,
+        dims: u32,
+        shape: [u64; MAX_DIMS],
+        /// What the header says of a tensor that transforms have made of another: its dtype, and the transforms with
+        /// their number; no bytes for none.
+        header_dtype: u32,
+        transforms_len: u32,
+        header_transforms: Address<Const<u8>>,
+        /// Scales of the columns that the last transform knows, a byte each; none where it knows none.
+        scales: Address<Const<u8>>,
+        /// Each tensor's own position among the transforms, of which there are few bytes then; none where they have no
+        /// position. And where in the header it goes in place of a byte, and where the length of its transform is.
+        positions: Each<Const<u64>>,
+        position_at: u32,
+        length_at: u32,
+    }
+
+    /// What is decided of one tensor. `rate_*` kernels write it, `levels_*` kernels quantise and write by it.
+    pub(crate) struct Plan {
+        /// Machine in use: `job.nu`, or 0 where the trellis cannot hold the values or the goal is a bound.
+        nu: u32,
+        on_quantiser: u32,
+        on_parity: u32,
+        /// 1/64 step as the header stores it (an f32 unless the dtype is f64), and the step.
+        scale: f64,
+        step: f64,
+        /// 1/step, by which values are multiplied (f64: divided by the step).
+        factor: f32,
+        /// Values beyond this many steps are stored exactly.
+        max_u: f32,
+        /// Weight of a bit.
+        lambda: f32,
+        /// 1: to the nearest level, every value checked against `bound`, misses stored exactly.
+        bounded: u32,
+        bound: f64,
+        offsets: [i32; 16],
+        /// Class map; `width` and `classes` are 1 where there is none. Scales are one byte each.
+        classes: u32,
+        row_bits: u32,
+        col_bits: u32,
+        any_low: u32,
+        width: u64,
+        rows: u64,
+        row_scale: u64,
+        col_scale: u64,
+        thresholds: [u8; MAX_CLASSES],
+        class_of_sum: [u8; SCALE_SUMS as usize],
+        low: [u8; MAX_CLASSES],
+        /// log2 of the sum of a table's frequencies.
+        log: u32,
+        /// λ·bits by sign (positive first), class, quantiser and magnitude.
+        cost: [f32; 2 * COST_SIGN],
+        /// 1: nothing to quantise, all zeros and what is stored exactly.
+        trivial: u32,
+        /// 1 once a full pass has met the goal or no further one will: later passes do nothing.
+        done: u32,
+        /// What the last pass over the whole tensor gave: `levels_*` writes it, `rate_*` judges it. Errors are in squared
+        /// steps.
+        bytes: u64,
+        squared_error: f64,
+        finite: u64,
+        /// 1 for a plan that pages have together; and where the header has the scale then, in bytes.
+        common: u32,
+        scale_at: u32,
+    }
+
+    /// What is known of a whole tensor: how its state of a search starts. Magnitudes are in units.
+    pub(crate) struct Seen: Debug {
+        unit: f64,
+        max: f64,
+        variance: f64,
+        finite: u64,
+    }
+
+    /// What every kernel of a search takes, the same but for `mode` and `pass`.
+    pub(crate) struct RateArgs {
+        job: Job,
+        plan: Each<Plan>,
+        rate: Each<Rate>,
+        status: Each<Status>,
+        /// Mean magnitudes by piece of a row and by band of rows, what blocks saw, and logarithms of the means.
+        row_parts: Each<f32>,
+        col_parts: Each<f32>,
+        parts: Each<ScanPart>,
+        row_logs: Each<f32>,
+        col_logs: Each<f32>,
+        row_scale: Each<u8>,
+        col_scale: Each<u8>,
+        sample: Each<f32>,
+        sample_class: Each<u8>,
+        /// Rows that statistics are kept of: the tensor's own, or runs of values.
+        width: u64,
+        rows: u64,
+        tabular: u32,
+        /// A block of `rate_scan` takes `band_rows` rows and one of `stripes` stripes; 2^`row_threads` threads read a
+        /// row's part together.
+        stripes: u32,
+        bands: u32,
+        band_rows: u32,
+        row_threads: u32,
+        /// The first way to try.
+        first_way: u32,
+        /// Windows there are, those in the sample, and the distance between those of trials and of the smallest subset.
+        windows: u32,
+        taken: u32,
+        coarse_stride: u32,
+        fine_stride: u32,
+        few_stride: u32,
+        mode: u32,
+        pass: u32,
+        passes: u32,
+        /// Passes in which the step is looked for; those after them only keep to a limit.
+        search_passes: u32,
+        /// Values of what tables are made for: the tensor's, or those of one of the pages that it is made of.
+        table_values: u64,
+        /// What is known of these pages, so many bytes apart; none for none.
+        pages: Address<Const<Rate>>,
+        pages_apart: u64,
+    }
+
+    /// One plan for many pages.
+    pub(crate) struct ShareArgs {
+        /// Of a page; `rate` and `plan` are each page's own.
+        page: RateArgs,
+        /// Of all together.
+        rate: Address<Rate>,
+        plan: Address<Plan>,
+        freq: Address<Const<u32>>,
+        counts: Address<u64>,
+        header: Address<Const<u32>>,
+        header_len: Address<Const<u64>>,
+        /// A page's header.
+        page_header: Each<u32>,
+        page_header_len: Each<u64>,
+        pass: Each<Status>,
+        pages: u32,
+    }
+}
+
+kernels! {
+    ByFloat<RateArgs>: rate_scan;
+    Kernel<RateArgs>: rate_scan_open, rate_scan_exponents, rate_scan_unit, rate_scan_settle, rate_scan_rows,
+        rate_scan_cols_few, rate_scan_cols, rate_fit_sample, rate_fit_first, rate_fit_low, rate_classes_try,
+        rate_classes_apply, rate_trial_narrow, rate_trial_wide, rate_settle_trial, rate_settle_pass;
+    Kernel<ShareArgs>: rate_share_scale, rate_share_open, rate_share_counts, rate_share_begin, rate_share_step,
+        rate_share_header;
+}
