@@ -17,6 +17,7 @@ __all__ = [
     "Report",
     "TensorInfo",
     "__version__",
+    "checksum",
     "compress",
     "cuda_decoded",
     "cuda_encoded",
@@ -30,6 +31,7 @@ __all__ = [
     "main",
     "max_encoded_len",
     "meet_goal",
+    "model_tags",
     "save",
     "time_decode",
     "time_encode",
@@ -189,6 +191,12 @@ def decompress(
     overwrite: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> None: ...
+def checksum(tensor: Any) -> int: ...
+def model_tags(
+    blobs: Sequence[tuple[str, str, Sequence[int]]],
+    plain: Sequence[tuple[str, int]] | None,
+    metadata: dict[str, str],
+) -> dict[str, str]: ...
 def time_encode(tensor: Any, options: EncodeOptions) -> float: ...
 def time_decode(blob: bytes | np.ndarray, out: Any = None, threads: int = 0) -> float: ...
 

@@ -45,6 +45,11 @@ pub fn assemble(
         data_order: (0..items.len()).collect(),
     };
     let metadata = tags::write(&shard, &items, blob)?;
+    let sum = |((_, content), item): (&(String, Content), &Item)| match content {
+        Content::Plain(_, shape, bytes) => Some(tags::tensor_checksum(item.dtype, shape, bytes)),
+        Content::Blob(_) => None,
+    };
+    let sums: Vec<Option<u32>> = tensors.iter().zip(&items).map(sum).collect();
     let slots = tensors.iter().zip(items).map(|((name, content), item)| slot(name, content, item)).collect();
     let staging = Staging::new(&target)?;
     let place = staging.path(&name);
@@ -53,6 +58,7 @@ pub fn assemble(
         let (Content::Plain(_, _, bytes) | Content::Blob(bytes)) = &tensors[i].1;
         writer.put(bytes)?;
     }
+    tags::seal(writer.header_mut(), &sums, path)?;
     writer.finish()?;
     let bytes = place.metadata().map_err(Error::io(path))?.len();
     staging.commit(&[name])?;
@@ -71,11 +77,14 @@ fn item(name: &str, content: &Content) -> Result<Item> {
             (info.dtype, info.shape)
         }
     };
-    let stored = stored_dtype(dtype).ok_or_else(|| {
-        Error::InvalidArgument(format!("tensor {name:?}: safetensors has no type for {dtype}"))
-    })?;
     let (Content::Plain(_, _, bytes) | Content::Blob(bytes)) = content;
-    Ok(Item { name: name.to_owned(), dtype: stored, shape, bytes: bytes.len() as u64, shard: 0 })
+    Ok(Item {
+        name: name.to_owned(),
+        dtype: stored_dtype(dtype)?,
+        shape,
+        bytes: bytes.len() as u64,
+        shard: 0,
+    })
 }
 
 fn slot(name: &str, content: &Content, item: Item) -> Slot {

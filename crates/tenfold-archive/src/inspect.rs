@@ -39,12 +39,27 @@ pub struct Verified {
     pub stored_bytes: u64,
     /// Bytes of the originals.
     pub original_bytes: u64,
+    /// Files with parts that no checksum covers. Earlier versions wrote such files.
+    pub uncovered: Vec<Uncovered>,
+}
+
+/// A file without checksums of its header (names, dtypes, shapes, order, metadata) and its plain tensors.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Uncovered {
+    /// Its name.
+    pub file: String,
+    /// Tensors that are stored as they were.
+    pub tensors: usize,
+    /// Bytes of those.
+    pub bytes: u64,
 }
 
 /// Checks every checksum of a model and decodes every blob. The first fault ends it with an error.
 pub fn verify(path: &Path, options: impl Into<ReadOptions>, progress: &dyn Progress) -> Result<Verified> {
     let options = options.into();
     let archive = Archive::open(path)?.with_engine(options.engine.clone());
+    archive.check_untagged()?;
     let tensors = archive.tensors();
     let indices: Vec<usize> = (0..tensors.len()).collect();
     let inner = options.inner();
@@ -66,5 +81,6 @@ pub fn verify(path: &Path, options: impl Into<ReadOptions>, progress: &dyn Progr
         blobs: tensors.iter().filter(|tensor| tensor.compressed).count(),
         stored_bytes: tensors.iter().map(|tensor| tensor.stored_bytes).sum(),
         original_bytes: archive.bytes(),
+        uncovered: archive.uncovered(),
     })
 }

@@ -45,12 +45,12 @@ pub use compress::{compress, compress_source};
 pub use decompress::decompress;
 pub use engine::{ReadOptions, SharedEngine};
 pub use error::{Error, Result};
-pub use inspect::{Verified, inspect, verify};
+pub use inspect::{Uncovered, Verified, inspect, verify};
 pub use plan::{Alloc, CompressOptions, Importance, Recipe};
 pub use progress::{Progress, Silent};
 pub use report::{Report, TensorRow, Totals};
 pub use source::{Source, TensorInfo};
-pub use tags::MODEL_FORMAT;
+pub use tags::{MODEL_FORMAT, checksum, model_tags};
 
 /// Compiles and runs the README's examples with the documentation tests.
 #[cfg(doctest)]

@@ -38,7 +38,7 @@ mod _native {
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, fit_bases};
     #[pymodule_export]
-    use super::write::{Report, compress, decompress, save};
+    use super::write::{Report, checksum, compress, decompress, model_tags, save};
 
     use super::*;
 

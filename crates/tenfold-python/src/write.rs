@@ -13,7 +13,7 @@ use tenfold_archive::{CompressOptions, Importance, Progress, Recipe, Source};
 use crate::attend;
 use crate::codec::{EncodeOptions, decode_options};
 use crate::errors::{self, ArgumentError};
-use crate::tensors::Input;
+use crate::tensors::{Input, known_dtype};
 use crate::threads::usable;
 
 /// Sums over what was written.
@@ -238,6 +238,30 @@ pub fn decompress(
     told(py, progress.as_ref(), |stop, counter| {
         tenfold_archive::decompress(&input, &output, &options.with_stop(stop.clone()), overwrite, counter)
     })
+}
+
+/// The checksum that a model file states of a tensor that is stored as it was.
+#[pyfunction]
+pub fn checksum(py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<u32> {
+    let input = Input::of(tensor, None)?;
+    let view = input.view().map_err(errors::codec)?;
+    py.detach(|| tenfold_archive::checksum(&view)).map_err(errors::archive)
+}
+
+/// The metadata for all files of a model: its blobs (name, dtype, shape), checksums of its other tensors, its own metadata.
+#[pyfunction]
+pub fn model_tags(
+    blobs: Vec<(String, String, Vec<usize>)>,
+    plain: Option<Vec<(String, u32)>>,
+    metadata: BTreeMap<String, String>,
+) -> PyResult<BTreeMap<String, String>> {
+    let mut known = Vec::with_capacity(blobs.len());
+    for (name, dtype, shape) in &blobs {
+        known.push((name.as_str(), known_dtype(dtype)?, shape.as_slice()));
+    }
+    let metadata: Vec<(String, String)> = metadata.into_iter().collect();
+    let tags = tenfold_archive::model_tags(known, plain.as_deref(), &metadata).map_err(errors::archive)?;
+    Ok(tags.into_iter().collect())
 }
 
 /// The same exception, with the tensor's name in front.

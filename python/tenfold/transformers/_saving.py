@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,29 +9,10 @@ import torch
 from transformers.core_model_loading import revert_weight_conversion
 
 from .. import _native
+from .._errors import DtypeError
 from ._checkpoint import Checkpoint
 from ._placing import decode_named
 from ._stages import Held
-
-# Names of dtypes in safetensors' headers.
-_STORED = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
-
 
 def state_to_save(
     model: Any, held: Iterable[Held], decoded: Mapping[str, str], checkpoint: Checkpoint
@@ -43,9 +23,9 @@ def state_to_save(
     those decode to; others as they are now.
     """
     state: dict[str, torch.Tensor] = dict(model.state_dict())
-    tags: dict[str, dict[str, Any]] = {}
+    tags: dict[str, tuple[str, tuple[int, ...]]] = {}
     for one in held:
-        tags[one.name] = _tag(str(one.stored).removeprefix("torch."), one.shape)
+        tags[one.name] = str(one.stored).removeprefix("torch."), tuple(one.shape)
     again: dict[int, torch.Tensor | None] = {}
     for name, key in decoded.items():
         current = state.get(name)
@@ -60,18 +40,34 @@ def state_to_save(
         found = again[current.data_ptr()]
         if found is not None:
             state[name] = found
-            tags[name] = _tag(checkpoint.blobs[key].dtype, checkpoint.blobs[key].shape)
+            tags[name] = checkpoint.blobs[key].dtype, checkpoint.blobs[key].shape
     # The files may have names that transformers changes while it loads; save_pretrained changes them back, or does not.
     names = {id(state[name]): name for name in tags}
-    for name, tensor in revert_weight_conversion(model, {name: state[name] for name in tags}).items():
-        tags[name] = tags[names[id(tensor)]]
-    metadata = {
-        "tenfold.format": str(_native.MODEL_FORMAT),
-        "tenfold.scope": "model",
-        "tenfold.tensors": json.dumps(tags),
-    }
-    return state, metadata
+    reverted = revert_weight_conversion(model, state)
+    for name, tensor in reverted.items():
+        if id(tensor) in names:
+            tags[name] = tags[names[id(tensor)]]
+    blobs = [(name, *tag) for name, tag in tags.items()]
+    plain = [(name, one) for part in (state, reverted) for name, one in part.items() if name not in tags]
+    # save_pretrained is about to put the same into the metadata.
+    return state, _native.model_tags(blobs, _checksums(model, plain), {"format": "pt"})
 
 
-def _tag(dtype: str, shape: tuple[int, ...]) -> dict[str, Any]:
-    return {"dtype": _STORED[dtype], "shape": list(shape)}
+def _checksums(model: Any, plain: Iterable[tuple[str, torch.Tensor]]) -> list[tuple[str, int]] | None:
+    """Checksums by name. None where ``save_pretrained`` may write something else: adapters alone, parts of a tensor gathered
+    from several devices, two tensors that take turns at a name, or a dtype that tenfold does not have."""
+    if getattr(model, "_hf_peft_config_loaded", False):
+        return None
+    sums: dict[str, int] = {}
+    known: dict[int, int] = {}
+    for name, tensor in plain:
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta:
+            return None
+        if id(tensor) not in known:
+            try:
+                known[id(tensor)] = _native.checksum(tensor.detach().cpu().contiguous())
+            except DtypeError:
+                return None
+        if sums.setdefault(name, known[id(tensor)]) != known[id(tensor)]:
+            return None
+    return list(sums.items())

@@ -43,11 +43,15 @@ pub(crate) fn encode_shard(
     let path = staging.path(Path::new(&shard.file_name));
     let mut writer = ShardWriter::create(&path, &target.place(&shard.file_name), metadata, slots, &order)?;
 
+    let mut sums = vec![None; shard.items.len()];
     let mut rows: Vec<TensorRow> = shard.items.clone().map(|i| row(model, i)).collect();
     for index in plain {
-        stop.check().map_err(Error::codec(&model.items[index].name))?;
-        writer.put(&model.read(index)?)?;
-        progress.advance(model.items[index].bytes);
+        let item = &model.items[index];
+        stop.check().map_err(Error::codec(&item.name))?;
+        let bytes = model.read(index)?;
+        sums[index - first] = Some(tags::tensor_checksum(item.dtype, &item.shape, &bytes));
+        writer.put(&bytes)?;
+        progress.advance(item.bytes);
     }
     for batch in batches(&blobs, |i| model.items[i].bytes) {
         let batch = &blobs[batch];
@@ -66,6 +70,7 @@ pub(crate) fn encode_shard(
             rows[index - first] = blob_row(row(model, index), &blob, actions[index], &options.residual)?;
         }
     }
+    tags::seal(writer.header_mut(), &sums, &shard.path)?;
     writer.finish()?;
     Ok(rows)
 }

@@ -129,10 +129,7 @@ fn from_files(path: &Path, files: Vec<SafetensorsFile>, layout: Layout) -> Model
 pub(super) fn from_source(path: &Path, source: Box<dyn Source>) -> Result<Model> {
     let mut items = Vec::with_capacity(source.tensors().len());
     for info in source.tensors() {
-        let dtype = stored_dtype(info.dtype).ok_or_else(|| Error::Unsupported {
-            path: path.to_owned(),
-            what: format!("tensor {:?}: safetensors has no type for {}", info.name, info.dtype),
-        })?;
+        let dtype = stored_dtype(info.dtype)?;
         let item =
             Item { name: info.name.clone(), dtype, shape: info.shape.clone(), bytes: info.bytes, shard: 0 };
         items.push(item);

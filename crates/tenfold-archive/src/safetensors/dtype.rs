@@ -4,6 +4,8 @@
 use safetensors::Dtype as Stored;
 use tenfold::Dtype;
 
+use crate::error::{Error, Result};
+
 const PAIRS: [(Stored, Dtype); 15] = [
     (Stored::BOOL, Dtype::Bool),
     (Stored::U8, Dtype::U8),
@@ -27,9 +29,10 @@ pub(crate) fn codec_dtype(stored: Stored) -> Option<Dtype> {
     PAIRS.iter().find(|(s, _)| *s == stored).map(|(_, d)| *d)
 }
 
-/// The header's type for a dtype of the codec; `None` for one that safetensors cannot name.
-pub(crate) fn stored_dtype(dtype: Dtype) -> Option<Stored> {
-    PAIRS.iter().find(|(_, d)| *d == dtype).map(|(s, _)| *s)
+/// The header's type for a dtype of the codec.
+pub(crate) fn stored_dtype(dtype: Dtype) -> Result<Stored> {
+    let found = PAIRS.iter().find(|(_, d)| *d == dtype).map(|(s, _)| *s);
+    found.ok_or_else(|| Error::InvalidArgument(format!("safetensors has no type for {dtype}")))
 }
 
 /// Name for people: the codec's name where there is one, else the header's in lower case.

@@ -19,6 +19,8 @@ pub(crate) struct MemoryFile {
     tensors: Vec<TensorInfo>,
     places: Vec<Range<usize>>,
     metadata: BTreeMap<String, String>,
+    /// The tensors in the order of their bytes.
+    pub data_order: Vec<usize>,
 }
 
 impl MemoryFile {
@@ -36,6 +38,7 @@ impl MemoryFile {
         let (json, data) = rest.split_at(length as usize);
         let header =
             Header::parse(json, data.len() as u64).map_err(|reason| Error::malformed(label, reason))?;
+        let data_order = header.data_order();
         let start = PREFIX as usize + json.len();
         let mut tensors = Vec::with_capacity(header.entries.len());
         let mut places = Vec::with_capacity(header.entries.len());
@@ -50,7 +53,7 @@ impl MemoryFile {
             tensors.push(TensorInfo { name: entry.name, dtype, shape: entry.shape, bytes });
         }
         let metadata = header.metadata.into_iter().collect();
-        Ok(MemoryFile { label: label.to_owned(), bytes, tensors, places, metadata })
+        Ok(MemoryFile { label: label.to_owned(), bytes, tensors, places, metadata, data_order })
     }
 }
 

@@ -102,6 +102,11 @@ impl ShardWriter {
         self.out.write_all(bytes).map_err(Error::io(&self.label))
     }
 
+    /// The header as it will be written, once every slot is filled. What is changed in it must not make it longer.
+    pub fn header_mut(&mut self) -> &mut Header {
+        &mut self.header
+    }
+
     /// Writes the header and makes sure that everything is on the disk. Returns the bytes of the tensors.
     pub fn finish(mut self) -> Result<u64> {
         if !self.pending.is_empty() {

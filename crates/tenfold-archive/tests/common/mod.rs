@@ -122,3 +122,24 @@ pub fn with_standard<T>(path: &Path, look: impl FnOnce(&SafeTensors<'_>) -> T) -
     let bytes = std::fs::read(path).unwrap();
     look(&SafeTensors::deserialize(&bytes).unwrap())
 }
+
+/// The bytes of a file with other metadata.
+pub fn edit_metadata(
+    whole: &[u8],
+    edit: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>),
+) -> Vec<u8> {
+    let length = u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+    let mut header: serde_json::Value = serde_json::from_slice(&whole[8..8 + length]).unwrap();
+    edit(header["__metadata__"].as_object_mut().unwrap());
+    let header = serde_json::to_vec(&header).unwrap();
+    [&(header.len() as u64).to_le_bytes()[..], &header, &whole[8 + length..]].concat()
+}
+
+/// The bytes of a file as versions wrote it that knew no checksums of files.
+pub fn older(whole: &[u8]) -> Vec<u8> {
+    edit_metadata(whole, |metadata| {
+        for key in ["tenfold.plain", "tenfold.check"] {
+            metadata.shift_remove(key).unwrap();
+        }
+    })
+}

@@ -62,8 +62,10 @@ const VERIFY_HELP: &str = "\
 Example:
   tenfold verify small.safetensors && echo fine
 
-Tensors that are stored as they were have no checksum; they are read, no more.
-JSON: `tensors`, `blobs`, `stored_bytes`, `original_bytes`. A fault is told on standard error, exit code 3.";
+Checksums cover blobs, plain tensors, names, dtypes, shapes, order and metadata. In files of earlier versions they cover
+the blobs only; the output then says so.
+JSON: `tensors`, `blobs`, `stored_bytes`, `original_bytes`, and `uncovered`: a list of such files, each with `file` and
+the `tensors` and `bytes` of its plain tensors. A fault is told on standard error, exit code 3.";
 
 /// Measure how far two models differ, tensor by tensor. Either may be compressed.
 #[derive(Debug, Args)]

@@ -22,6 +22,15 @@ pub fn run(args: VerifyArgs, quiet: bool) -> anyhow::Result<u8> {
             print::bytes(verified.original_bytes),
             print::bytes(verified.stored_bytes),
         ))?;
+        for uncovered in &verified.uncovered {
+            print::out(&format!(
+                "{}: no checksum covers the header (names, dtypes, shapes, order, metadata) or the {} plain tensors ({}); \
+                 compress the original again to add checksums\n",
+                uncovered.file,
+                uncovered.tensors,
+                print::bytes(uncovered.bytes),
+            ))?;
+        }
     }
     Ok(exit::SUCCESS)
 }

@@ -3,6 +3,8 @@
 //! To a reader of this type a blob and a plain tensor look the same; so do a file, a folder of shards,
 //! a GGUF file and an npy file.
 
+mod check;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
@@ -37,6 +39,8 @@ pub struct ArchiveTensor {
     /// Name of the file that holds it.
     pub file: String,
     pub(crate) stored_dtype: StoredDtype,
+    /// Checksum of a tensor that is stored as it was, where the file has one.
+    pub(crate) checksum: Option<u32>,
 }
 
 /// An open model.
@@ -60,7 +64,11 @@ impl Archive {
 
     /// The same for the bytes of a safetensors file that are in memory. `label` names them in errors.
     pub fn parse(bytes: Vec<u8>, label: &Path) -> Result<Archive> {
-        Archive::of(Model::from_source(label, Box::new(MemoryFile::parse(bytes, label)?))?)
+        let file = MemoryFile::parse(bytes, label)?;
+        let data_order = file.data_order.clone();
+        let mut model = Model::from_source(label, Box::new(file))?;
+        model.shards[0].data_order = data_order;
+        Archive::of(model)
     }
 
     fn of(model: Model) -> Result<Archive> {
@@ -86,6 +94,9 @@ impl Archive {
                 compressed: original.is_some(),
                 file: model.shards[item.shard].file_name.clone(),
                 stored_dtype: dtype,
+                checksum: tags[item.shard]
+                    .as_ref()
+                    .and_then(|tags| tags.plain.as_ref()?.get(&item.name).copied()),
             });
         }
         let by_name = tensors.iter().enumerate().map(|(i, t)| (t.name.clone(), i)).collect();
@@ -93,7 +104,11 @@ impl Archive {
         for (shard, tags) in model.shards.iter().zip(&tags) {
             metadata.extend(tags.as_ref().map_or(&shard.metadata, |tags| &tags.metadata).iter().cloned());
         }
-        Ok(Archive { model, tags, tensors, by_name, metadata, engine: SharedEngine::default() })
+        let archive = Archive { model, tags, tensors, by_name, metadata, engine: SharedEngine::default() };
+        if archive.is_compressed() {
+            archive.check_untagged()?;
+        }
+        Ok(archive)
     }
 
     /// Sets what reads the blobs; the CPU unless told otherwise.
@@ -149,6 +164,9 @@ impl Archive {
         }
         // The columns of an empty tensor may be too many to multiply; there are no rows of them then.
         let width = view.cols().saturating_mul(dtype.size());
+        if rows.len() == view.rows() {
+            self.check_plain(index, &stored)?;
+        }
         let data = stored[rows.start * width..rows.end * width].to_vec();
         Ok(Tensor { dtype, shape: vec![rows.len(), view.cols()], data })
     }
@@ -164,11 +182,13 @@ impl Archive {
     ) -> Result<()> {
         let (tensor, dtype) = self.known(index)?;
         if tensor.compressed {
-            let stored = if rows.is_some() { self.model.peek(index)? } else { self.model.read(index)? };
-            self.check_blob(index, &stored)?;
             let done = match rows {
-                Some(rows) => self.engine.decode_rows_into(&stored, rows, options, out),
-                None => self.engine.decode_into(&stored, options, out),
+                Some(rows) => {
+                    let stored = self.model.peek(index)?;
+                    self.check_blob(index, &stored)?;
+                    self.engine.decode_rows_into(&stored, rows, options, out)
+                }
+                None => self.engine.decode_into(&self.read_checked(index)?, options, out),
             };
             return done.map_err(Error::codec(&tensor.name));
         }
@@ -185,12 +205,13 @@ impl Archive {
         if need != have {
             return Err(Error::codec(&tensor.name)(tenfold::Error::BufferTooSmall { need, have }));
         }
-        self.model.read_into(index, rows.start * width, out)
+        self.model.read_into(index, rows.start * width, out)?;
+        if rows.len() == all { self.check_plain(index, out) } else { Ok(()) }
     }
 
     /// The bytes of tensor `index` as the file has them: its blob, if it is compressed.
     pub fn stored(&self, index: usize) -> Result<Vec<u8>> {
-        Ok(self.model.read(index)?.into_owned())
+        Ok(self.read_checked(index)?.into_owned())
     }
 
     /// What the blob of tensor `index` says of itself; `None` for a tensor that is stored as it was.
@@ -205,9 +226,8 @@ impl Archive {
     /// Checks all checksums of tensor `index` and decodes it, without keeping the result.
     pub fn verify(&self, index: usize, options: &DecodeOptions) -> Result<()> {
         let tensor = self.tensor(index)?;
-        let stored = self.model.read(index)?;
+        let stored = self.read_checked(index)?;
         if tensor.compressed {
-            self.check_blob(index, &stored)?;
             self.engine.verify(&stored, options).map_err(Error::codec(&tensor.name))?;
         }
         Ok(())
@@ -216,11 +236,10 @@ impl Archive {
     /// The bytes of the original tensor, whatever its dtype.
     pub(crate) fn read_bytes(&self, index: usize, options: &DecodeOptions) -> Result<Vec<u8>> {
         let tensor = self.tensor(index)?;
-        let stored = self.model.read(index)?;
+        let stored = self.read_checked(index)?;
         if !tensor.compressed {
             return Ok(stored.into_owned());
         }
-        self.check_blob(index, &stored)?;
         Ok(self.engine.decode(&stored, options).map_err(Error::codec(&tensor.name))?.data)
     }
 
@@ -230,22 +249,6 @@ impl Archive {
 
     pub(crate) fn tags(&self) -> &[Option<Tags>] {
         &self.tags
-    }
-
-    /// Reads a blob's header and holds it against the file's metadata.
-    fn check_blob(&self, index: usize, blob: &[u8]) -> Result<BlobInfo> {
-        let tensor = self.tensor(index)?;
-        let info = tenfold::inspect(blob).map_err(Error::codec(&tensor.name))?;
-        if Some(info.dtype) != tensor.dtype || info.shape != tensor.shape {
-            return Err(Error::malformed(
-                self.model.path_of(index),
-                format!(
-                    "tensor {:?} is {} {:?} in the metadata but {} {:?} in its blob",
-                    tensor.name, tensor.dtype_name, tensor.shape, info.dtype, info.shape
-                ),
-            ));
-        }
-        Ok(info)
     }
 
     fn tensor(&self, index: usize) -> Result<&ArchiveTensor> {
