@@ -146,23 +146,17 @@ OFFSET(Assembly, out, 88); OFFSET(Assembly, out_len, 104);
 
 // One blob to decode.
 struct Item {
-    u64 blob;
-    u64 blob_len;
-    u64 out;
-    u64 out_len;
+    u64 blob, blob_len, out, out_len;
     // Values wanted; a count of ~0 means all from `first` on.
-    u64 first;
-    u64 count;
+    u64 first, count;
     // Where this blob's part of the workspace is, and how long.
-    u64 work;
-    u64 work_len;
+    u64 work, work_len;
     // Dtype of the output.
     u32 dtype;
     // The first block that works on this blob, in kernels that give a blob several.
     u32 block0;
     // The codec it must have; 0 for any.
-    u32 codec;
-    u32 unused;
+    u32 codec, unused;
 };
 static_assert(sizeof(Item) == 80, "size of Item");
 OFFSET(Item, blob, 0); OFFSET(Item, blob_len, 8); OFFSET(Item, out, 16); OFFSET(Item, out_len, 24);
@@ -172,8 +166,7 @@ OFFSET(Item, dtype, 64); OFFSET(Item, block0, 68); OFFSET(Item, codec, 72); OFFS
 // The transforms behind which values are wanted; all zeros for none.
 struct OpenBasis {
     // Columns of the tensor, and behind the transforms; none behind them stands for no transforms.
-    u32 columns;
-    u32 rank;
+    u32 columns, rank;
     // The fingerprint of the basis.
     u32 name[4];
     // A packed list of the basis's scales, of `MAX_SCALE_BITS` bits each; 0 for none.
@@ -201,10 +194,7 @@ struct OpenArgs {
     Item *to;
     Status *status;
     u64 max_bytes;
-    u32 first;
-    u32 count;
-    u32 max_dims;
-    u32 unused;
+    u32 first, count, max_dims, unused;
     OpenBasis basis;
 };
 static_assert(sizeof(OpenArgs) == 4000, "size of OpenArgs");
@@ -216,18 +206,10 @@ OFFSET(OpenArgs, max_dims, 3872); OFFSET(OpenArgs, unused, 3876); OFFSET(OpenArg
 struct PlaceArgs {
     Item *to;
     Status *status;
-    u64 base;
-    u64 out;
-    u64 out_len;
-    u64 work;
-    u32 first;
-    u32 count;
-    u32 dtype;
-    u32 codec;
+    u64 base, out, out_len, work;
+    u32 first, count, dtype, codec;
     // Where the blob is and where its part of the workspace is, in units of 16 bytes; the blob's bytes.
-    u32 at[320];
-    u32 work_at[320];
-    u32 len[320];
+    u32 at[320], work_at[320], len[320];
 };
 static_assert(sizeof(PlaceArgs) == 3904, "size of PlaceArgs");
 OFFSET(PlaceArgs, to, 0); OFFSET(PlaceArgs, status, 8); OFFSET(PlaceArgs, base, 16);
@@ -240,16 +222,14 @@ OFFSET(PlaceArgs, len, 2624);
 struct TilesArgs {
     const Item *items;
     Status *status;
-    u32 count;
-    u32 blocks;
+    u32 count, blocks;
     // Dynamic shared memory of a block.
     u32 shared;
     // Whether to check checksums.
     u32 check;
     // Shared memory of an earlier launch, whose blocks have done what they had room for, or 0; and whether a later
     // one does what these have no room for.
-    u32 above;
-    u32 more;
+    u32 above, more;
 };
 static_assert(sizeof(TilesArgs) == 40, "size of TilesArgs");
 OFFSET(TilesArgs, items, 0); OFFSET(TilesArgs, status, 8); OFFSET(TilesArgs, count, 16);
@@ -259,10 +239,7 @@ OFFSET(TilesArgs, above, 32); OFFSET(TilesArgs, more, 36);
 // What is known of the planes of a tensor: which have a table, which are one byte throughout as far as a sample
 // says, and whether a tile turned out to have a byte that the sample had not.
 struct Tabled {
-    u32 coded;
-    u32 constant;
-    u32 missed;
-    u32 unused;
+    u32 coded, constant, missed, unused;
 };
 static_assert(sizeof(Tabled) == 16, "size of Tabled");
 OFFSET(Tabled, coded, 0); OFFSET(Tabled, constant, 4); OFFSET(Tabled, missed, 8); OFFSET(Tabled, unused, 12);
@@ -271,11 +248,9 @@ OFFSET(Tabled, coded, 0); OFFSET(Tabled, constant, 4); OFFSET(Tabled, missed, 8)
 struct LosslessArgs {
     Assembly assembly;
     const u8 *data;
-    u64 values;
-    u64 tile_values;
+    u64 values, tile_values;
     // How often each byte occurs in each plane; the same in a sample, or null where there is none.
-    u64 *counts;
-    u64 *sampled;
+    u64 *counts, *sampled;
     // Symbols as they are pushed, by plane.
     uint2 *entries;
     Tabled *tabled;
@@ -283,12 +258,7 @@ struct LosslessArgs {
     u32 *heads;
     u8 *slots;
     u64 slot_bytes;
-    u32 slot_words;
-    u32 staged_room;
-    u32 lanes;
-    u32 ticks;
-    u32 dtype;
-    u32 dims;
+    u32 slot_words, staged_room, lanes, ticks, dtype, dims;
     // Set for the second pass over a tensor that was sampled: it does nothing unless the sample had missed a byte.
     u32 again;
     u64 shape[16];
@@ -304,8 +274,7 @@ OFFSET(LosslessArgs, shape, 224);
 
 // What one block saw of the tensor.
 struct ScanPart {
-    double mean;
-    double squares;
+    double mean, squares;
     u64 finite;
     float max;
     u32 pad;
@@ -318,34 +287,29 @@ OFFSET(ScanPart, max, 24); OFFSET(ScanPart, pad, 28);
 struct Job {
     Each<const u8> data;
     // Elements, in row-major order, and those of a row.
-    u64 values;
-    u64 cols;
-    u32 dtype;
-    u32 goal;
+    u64 values, cols;
+    u32 dtype, goal;
     // Bytes, mean squared error, step or bound, as the goal says.
     double target;
     // log2 of the trellis's states; 0 for a scalar quantiser.
     u32 nu;
-    u32 lanes;
-    u32 ticks;
-    u64 tile_values;
-    u64 tiles;
+    // Lanes of a tile, ticks of a lane; values of a tile, and tiles.
+    u32 lanes, ticks;
+    u64 tile_values, tiles;
     // Where the blob goes.
     Each<u8> out;
     u32 dims;
     u64 shape[16];
     // What the header says of a tensor that transforms have made of another: its dtype, and the transforms with
     // their number; no bytes for none.
-    u32 header_dtype;
-    u32 transforms_len;
+    u32 header_dtype, transforms_len;
     const u8 *header_transforms;
     // Scales of the columns that the last transform knows, a byte each; none where it knows none.
     const u8 *scales;
     // Each tensor's own position among the transforms, of which there are few bytes then; none where they have no
     // position. And where in the header it goes in place of a byte, and where the length of its transform is.
     Each<const u64> positions;
-    u32 position_at;
-    u32 length_at;
+    u32 position_at, length_at;
 };
 static_assert(sizeof(Job) == 280, "size of Job");
 OFFSET(Job, data, 0); OFFSET(Job, values, 16); OFFSET(Job, cols, 24); OFFSET(Job, dtype, 32);
@@ -359,11 +323,10 @@ OFFSET(Job, positions, 256); OFFSET(Job, position_at, 272); OFFSET(Job, length_a
 struct Plan {
     // Machine in use: `job.nu`, or 0 where the trellis cannot hold the values or the goal is a bound.
     u32 nu;
-    u32 on_quantiser;
-    u32 on_parity;
+    // Its feedback on the quantiser and on the parity.
+    u32 on_quantiser, on_parity;
     // 1/64 step as the header stores it (an f32 unless the dtype is f64), and the step.
-    double scale;
-    double step;
+    double scale, step;
     // 1/step, by which values are multiplied (f64: divided by the step).
     float factor;
     // Values beyond this many steps are stored exactly.
@@ -375,14 +338,8 @@ struct Plan {
     double bound;
     i32 offsets[16];
     // Class map; `width` and `classes` are 1 where there is none. Scales are one byte each.
-    u32 classes;
-    u32 row_bits;
-    u32 col_bits;
-    u32 any_low;
-    u64 width;
-    u64 rows;
-    u64 row_scale;
-    u64 col_scale;
+    u32 classes, row_bits, col_bits, any_low;
+    u64 width, rows, row_scale, col_scale;
     u8 thresholds[16];
     u8 class_of_sum[128];
     u8 low[16];
@@ -400,8 +357,7 @@ struct Plan {
     double squared_error;
     u64 finite;
     // 1 for a plan that pages have together; and where the header has the scale then, in bytes.
-    u32 common;
-    u32 scale_at;
+    u32 common, scale_at;
 };
 static_assert(sizeof(Plan) == 16760, "size of Plan");
 OFFSET(Plan, nu, 0); OFFSET(Plan, on_quantiser, 4); OFFSET(Plan, on_parity, 8); OFFSET(Plan, scale, 16);
@@ -416,9 +372,7 @@ OFFSET(Plan, scale_at, 16756);
 
 // What is known of a whole tensor: how its state of a search starts. Magnitudes are in units.
 struct Seen {
-    double unit;
-    double max;
-    double variance;
+    double unit, max, variance;
     u64 finite;
 };
 static_assert(sizeof(Seen) == 32, "size of Seen");
@@ -431,36 +385,24 @@ struct RateArgs {
     Each<Rate> rate;
     Each<Status> status;
     // Mean magnitudes by piece of a row and by band of rows, what blocks saw, and logarithms of the means.
-    Each<float> row_parts;
-    Each<float> col_parts;
+    Each<float> row_parts, col_parts;
     Each<ScanPart> parts;
-    Each<float> row_logs;
-    Each<float> col_logs;
-    Each<u8> row_scale;
-    Each<u8> col_scale;
+    Each<float> row_logs, col_logs;
+    Each<u8> row_scale, col_scale;
     Each<float> sample;
     Each<u8> sample_class;
     // Rows that statistics are kept of: the tensor's own, or runs of values.
-    u64 width;
-    u64 rows;
+    u64 width, rows;
     u32 tabular;
     // A block of `rate_scan` takes `band_rows` rows and one of `stripes` stripes; 2^`row_threads` threads read a
     // row's part together.
-    u32 stripes;
-    u32 bands;
-    u32 band_rows;
-    u32 row_threads;
+    u32 stripes, bands, band_rows, row_threads;
     // The first way to try.
     u32 first_way;
     // Windows there are, those in the sample, and the distance between those of trials and of the smallest subset.
-    u32 windows;
-    u32 taken;
-    u32 coarse_stride;
-    u32 fine_stride;
-    u32 few_stride;
-    u32 mode;
-    u32 pass;
-    u32 passes;
+    u32 windows, taken, coarse_stride, fine_stride, few_stride;
+    // What the trial is for, and which pass of how many is judged.
+    u32 mode, pass, passes;
     // Passes in which the step is looked for; those after them only keep to a limit.
     u32 search_passes;
     // Values of what tables are made for: the tensor's, or those of one of the pages that it is made of.
@@ -508,14 +450,7 @@ OFFSET(ShareArgs, page_header_len, 640); OFFSET(ShareArgs, pass, 656); OFFSET(Sh
 // What is kept of a tile between packing and writing it.
 struct LevelsTile {
     // Words of the stream; levels without a slot, and the largest of their high parts.
-    u32 words;
-    u32 escapes;
-    u32 far;
-    u32 low_bits;
-    u32 exact_runs;
-    u32 exact_bytes;
-    u32 flags;
-    u32 spare;
+    u32 words, escapes, far, low_bits, exact_runs, exact_bytes, flags, spare;
 };
 static_assert(sizeof(LevelsTile) == 32, "size of LevelsTile");
 OFFSET(LevelsTile, words, 0); OFFSET(LevelsTile, escapes, 4); OFFSET(LevelsTile, far, 8);
@@ -562,8 +497,7 @@ struct LevelsPass {
     u32 measure;
     // The header on its way, the room for it and for all but its lists of scales, and its length.
     Each<u32> header;
-    u64 header_room;
-    u64 header_front;
+    u64 header_room, header_front;
     Each<u64> header_len;
 };
 static_assert(sizeof(LevelsPass) == 560, "size of LevelsPass");
@@ -597,24 +531,12 @@ OFFSET(LevelsWrite, pass, 0); OFFSET(LevelsWrite, assembly, 560);
 struct LevelsFixed {
     Each<Plan> plan;
     Each<u64> counts;
-    double step;
-    double bound;
-    u64 width;
-    u64 rows;
-    u64 row_scale;
-    u64 col_scale;
-    u32 dtype;
-    u32 nu;
-    u32 bounded;
-    u32 classes;
-    u32 row_bits;
-    u32 col_bits;
-    u32 log;
-    float max_u;
-    float lambda;
+    double step, bound;
+    u64 width, rows, row_scale, col_scale;
+    u32 dtype, nu, bounded, classes, row_bits, col_bits, log;
+    float max_u, lambda;
     i32 offsets[16];
-    u8 thresholds[16];
-    u8 low[16];
+    u8 thresholds[16], low[16];
 };
 static_assert(sizeof(LevelsFixed) == 216, "size of LevelsFixed");
 OFFSET(LevelsFixed, plan, 0); OFFSET(LevelsFixed, counts, 16); OFFSET(LevelsFixed, step, 32);
@@ -631,16 +553,13 @@ struct Turning {
     const double *frequencies;
     // Rows lie in runs of `run` rows. Run i starts at position `starts[i mod count]`; each row after is one further.
     const u64 *starts;
-    u64 count;
-    u64 run;
+    u64 count, run;
     // The tensor's row that is the first one here.
     u64 first;
     // Columns of a head, and pairs of it that are turned.
-    u32 head;
-    u32 half;
+    u32 head, half;
     // Whether a pair is of neighbours, and whether to turn back.
-    u32 neighbours;
-    u32 back;
+    u32 neighbours, back;
 };
 static_assert(sizeof(Turning) == 56, "size of Turning");
 OFFSET(Turning, frequencies, 0); OFFSET(Turning, starts, 8); OFFSET(Turning, count, 16);
@@ -655,12 +574,8 @@ struct ChainArgs {
     // Numbers of the transform.
     const void *table;
     // Rows, and the tensor's row that is the first of them.
-    u64 rows;
-    u64 first;
-    u32 columns;
-    u32 kind;
-    u32 by;
-    u32 count;
+    u64 rows, first;
+    u32 columns, kind, by, count;
     Turning turning;
 };
 static_assert(sizeof(ChainArgs) == 112, "size of ChainArgs");
@@ -671,10 +586,8 @@ OFFSET(ChainArgs, turning, 56);
 
 // A run of kept elements.
 struct ChainKept {
-    u64 start;
-    u64 bits;
-    u32 len;
-    u32 unused;
+    u64 start, bits;
+    u32 len, unused;
 };
 static_assert(sizeof(ChainKept) == 24, "size of ChainKept");
 OFFSET(ChainKept, start, 0); OFFSET(ChainKept, bits, 8); OFFSET(ChainKept, len, 16);
@@ -686,8 +599,7 @@ struct BasisArgs {
     const u16 *from;
     u16 *to;
     u64 rows;
-    u32 columns;
-    u32 unused;
+    u32 columns, unused;
     Turning turning;
 };
 static_assert(sizeof(BasisArgs) == 88, "size of BasisArgs");

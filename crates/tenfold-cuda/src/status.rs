@@ -12,11 +12,11 @@ shared_structs! {
     /// Sixteen bytes, as they lie on the device.
     pub struct Status: Debug, PartialEq, Eq, Default {
         /// 0 if all went well, else a [`Code`].
-        code: u32,
+        code: u32;
         /// What a code says more: a version, an id.
-        detail: u32,
+        detail: u32;
         /// Bytes needed, asked for or written.
-        size: u64,
+        size: u64;
     }
 }
 

@@ -15,18 +15,18 @@ shared_constants! {
 shared_structs! {
     /// A blob whose header and tiles' lengths are known.
     pub(crate) struct Assembly {
-        status: Each<Status>,
+        status: Each<Status>;
         /// The header up to the padding before the directory, zeros after it up to a multiple of four; and its bytes.
-        staged: Each<u32>,
-        staged_len: Each<u64>,
+        staged: Each<u32>;
+        staged_len: Each<u64>;
         /// Bytes of each tile, a multiple of four.
-        lengths: Each<u32>,
+        lengths: Each<u32>;
         /// Where each tile starts, counted from the blob's start: made by `assemble_layout`.
-        offsets: Each<u64>,
-        tiles: u64,
+        offsets: Each<u64>;
+        tiles: u64;
         /// The blob, at a multiple of 16, and how many bytes there is room for.
-        out: Each<u8>,
-        out_len: u64,
+        out: Each<u8>;
+        out_len: u64;
     }
 }
 

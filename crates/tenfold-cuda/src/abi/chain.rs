@@ -11,55 +11,45 @@ shared_structs! {
     /// Rotary positions: which columns are turned, and how far.
     pub(crate) struct Turning {
         /// Radians of each pair from one position to the next.
-        frequencies: Address<Const<f64>>,
+        frequencies: Address<Const<f64>>;
         /// Rows lie in runs of `run` rows. Run i starts at position `starts[i mod count]`; each row after is one further.
-        starts: Address<Const<u64>>,
-        count: u64,
-        run: u64,
+        starts: Address<Const<u64>>;
+        count, run: u64;
         /// The tensor's row that is the first one here.
-        first: u64,
+        first: u64;
         /// Columns of a head, and pairs of it that are turned.
-        head: u32,
-        half: u32,
+        head, half: u32;
         /// Whether a pair is of neighbours, and whether to turn back.
-        neighbours: u32,
-        back: u32,
+        neighbours, back: u32;
     }
 
     /// What every kernel of a chain takes. Each says what it makes of `kind`, `by` and `count`.
     pub(crate) struct ChainArgs {
         /// Rows, and where they go: the same place unless a kernel says otherwise.
-        from: Address<Const<Void>>,
-        to: Address<Void>,
+        from: Address<Const<Void>>;
+        to: Address<Void>;
         /// Numbers of the transform.
-        table: Address<Const<Void>>,
+        table: Address<Const<Void>>;
         /// Rows, and the tensor's row that is the first of them.
-        rows: u64,
-        first: u64,
-        columns: u32,
-        kind: u32,
-        by: u32,
-        count: u32,
-        turning: Turning,
+        rows, first: u64;
+        columns, kind, by, count: u32;
+        turning: Turning;
     }
 
     /// A run of kept elements.
     pub(crate) struct ChainKept {
-        start: u64,
-        bits: u64,
-        len: u32,
-        unused: u32,
+        start, bits: u64;
+        len, unused: u32;
     }
 
     /// Rows of bf16 to turn.
     pub(crate) struct BasisArgs {
         /// Rows, and where they go, which may be the same place.
-        from: Address<Const<u16>>,
-        to: Address<u16>,
-        rows: u64,
-        columns: u32,
-        unused: u32,
-        turning: Turning,
+        from: Address<Const<u16>>;
+        to: Address<u16>;
+        rows: u64;
+        columns, unused: u32;
+        turning: Turning;
     }
 }
 

@@ -15,11 +15,9 @@ pub(crate) trait CType: Named + Copy {
     /// All bits zero.
     const ZERO: Self;
 
-    /// The declaration of a field.
-    fn declare(field: &str) -> String {
-        let name = Self::name();
-        let space = if name.ends_with('*') { "" } else { " " };
-        format!("{name}{space}{field}")
+    /// The declaration of fields.
+    fn declare(fields: &[String]) -> String {
+        format!("{} {}", Self::name(), fields.join(", "))
     }
 }
 
@@ -47,8 +45,8 @@ impl<T: CType, const N: usize> Named for [T; N] {
 impl<T: CType, const N: usize> CType for [T; N] {
     const ZERO: Self = [T::ZERO; N];
 
-    fn declare(field: &str) -> String {
-        format!("{}[{N}]", T::declare(field))
+    fn declare(fields: &[String]) -> String {
+        T::declare(&fields.iter().map(|field| format!("{field}[{N}]")).collect::<Vec<_>>())
     }
 }
 
@@ -133,6 +131,10 @@ impl<T: Named> Named for Address<T> {
 
 impl<T: Named> CType for Address<T> {
     const ZERO: Self = Address::NONE;
+
+    fn declare(fields: &[String]) -> String {
+        format!("{}{}", Self::name(), fields.join(", *"))
+    }
 }
 
 /// Memory of each tensor of a batch: where the first one's lies, and how many bytes further on the next one's.
@@ -183,12 +185,13 @@ impl<T: Named> CType for Each<T> {
     const ZERO: Self = Each { first: Address::NONE, apart: 0 };
 }
 
-/// Structures that host and device share: `repr(C)` here, and written for C by `structs`.
+/// Structures that host and device share: `repr(C)` here, and written for C by `structs`. Fields of one type may stand
+/// together, as in C.
 macro_rules! shared_structs {
     ($(
         $(#[doc = $doc:literal])*
         $vis:vis struct $name:ident $(: $($derived:ident),+)? {
-            $($(#[doc = $about:literal])* $field:ident: $type:ty,)*
+            $($(#[doc = $about:literal])* $field:ident $(, $more:ident)*: $type:ty;)*
         }
     )*) => {
         $(
@@ -196,7 +199,7 @@ macro_rules! shared_structs {
             #[repr(C)]
             #[derive(Clone, Copy $($(, $derived)+)?)]
             $vis struct $name {
-                $($(#[doc = $about])* pub $field: $type,)*
+                $($(#[doc = $about])* pub $field: $type, $(pub $more: $type,)*)*
             }
 
             impl $crate::abi::Named for $name {
@@ -206,7 +209,9 @@ macro_rules! shared_structs {
             }
 
             impl $crate::abi::CType for $name {
-                const ZERO: Self = $name { $($field: <$type as $crate::abi::CType>::ZERO,)* };
+                const ZERO: Self = $name {
+                    $($field: <$type as $crate::abi::CType>::ZERO, $($more: <$type as $crate::abi::CType>::ZERO,)*)*
+                };
             }
         )*
 
@@ -216,12 +221,14 @@ macro_rules! shared_structs {
                 stringify!($name),
                 &[$($doc),*],
                 size_of::<$name>(),
-                &[$((
-                    <$type as $crate::abi::CType>::declare(stringify!($field)),
-                    stringify!($field),
-                    std::mem::offset_of!($name, $field),
-                    &[$($about),*],
-                )),*],
+                &[$($crate::abi::Fields {
+                    about: &[$($about),*],
+                    declare: <$type as $crate::abi::CType>::declare,
+                    offsets: &[
+                        (stringify!($field), std::mem::offset_of!($name, $field)),
+                        $((stringify!($more), std::mem::offset_of!($name, $more)),)*
+                    ],
+                }),*],
             );)*
         }
     };

@@ -28,91 +28,71 @@ shared_constants! {
 shared_structs! {
     /// One blob to decode.
     pub(crate) struct Item {
-        blob: u64,
-        blob_len: u64,
-        out: u64,
-        out_len: u64,
+        blob, blob_len, out, out_len: u64;
         /// Values wanted; a count of ~0 means all from `first` on.
-        first: u64,
-        count: u64,
+        first, count: u64;
         /// Where this blob's part of the workspace is, and how long.
-        work: u64,
-        work_len: u64,
+        work, work_len: u64;
         /// Dtype of the output.
-        dtype: u32,
+        dtype: u32;
         /// The first block that works on this blob, in kernels that give a blob several.
-        block0: u32,
+        block0: u32;
         /// The codec it must have; 0 for any.
-        codec: u32,
-        unused: u32,
+        codec, unused: u32;
     }
 
     /// The transforms behind which values are wanted; all zeros for none.
     pub(crate) struct OpenBasis {
         /// Columns of the tensor, and behind the transforms; none behind them stands for no transforms.
-        columns: u32,
-        rank: u32,
+        columns, rank: u32;
         /// The fingerprint of the basis.
-        name: [u32; 4],
+        name: [u32; 4];
         /// A packed list of the basis's scales, of `MAX_SCALE_BITS` bits each; 0 for none.
-        scales: u64,
+        scales: u64;
         /// What must stand before the basis.
-        before: u32,
+        before: u32;
         /// For `BEFORE_ROPE`: the transform of rotary positions up to the first position, and where each blob's goes.
-        rope_len: u32,
-        rope: [u8; MAX_ROPE],
-        positions: Address<u64>,
+        rope_len: u32;
+        rope: [u8; MAX_ROPE];
+        positions: Address<u64>;
         /// For `TRANSFORMS_KNOWN`: the transforms as they must stand in the header, their number first.
-        known: Address<Const<u8>>,
-        known_len: u64,
+        known: Address<Const<u8>>;
+        known_len: u64;
     }
 
     /// Blobs whose headers are to be read.
     pub(crate) struct OpenArgs {
         /// Blobs of this launch, if they are not on the device yet.
-        items: [Item; ITEMS_PER_LAUNCH],
-        to: Address<Item>,
-        status: Address<Status>,
-        max_bytes: u64,
-        first: u32,
-        count: u32,
-        max_dims: u32,
-        unused: u32,
-        basis: OpenBasis,
+        items: [Item; ITEMS_PER_LAUNCH];
+        to: Address<Item>;
+        status: Address<Status>;
+        max_bytes: u64;
+        first, count, max_dims, unused: u32;
+        basis: OpenBasis;
     }
 
     /// Blobs whose outputs lie one after the other, with a block each: three numbers a blob say all.
     pub(crate) struct PlaceArgs {
-        to: Address<Item>,
-        status: Address<Status>,
-        base: u64,
-        out: u64,
-        out_len: u64,
-        work: u64,
-        first: u32,
-        count: u32,
-        dtype: u32,
-        codec: u32,
+        to: Address<Item>;
+        status: Address<Status>;
+        base, out, out_len, work: u64;
+        first, count, dtype, codec: u32;
         /// Where the blob is and where its part of the workspace is, in units of 16 bytes; the blob's bytes.
-        at: [u32; PLACED_PER_LAUNCH],
-        work_at: [u32; PLACED_PER_LAUNCH],
-        len: [u32; PLACED_PER_LAUNCH],
+        at, work_at, len: [u32; PLACED_PER_LAUNCH];
     }
 
     /// Blobs whose tiles are to be decoded.
     pub(crate) struct TilesArgs {
-        items: Address<Const<Item>>,
-        status: Address<Status>,
-        count: u32,
-        blocks: u32,
+        items: Address<Const<Item>>;
+        status: Address<Status>;
+        count, blocks: u32;
         /// Dynamic shared memory of a block.
-        shared: u32,
+        shared: u32;
         /// Whether to check checksums.
-        check: u32,
+        check: u32;
         /// Shared memory of an earlier launch, whose blocks have done what they had room for, or 0; and whether a later
         /// one does what these have no room for.
-        above: u32,
-        more: u32,
+        above, more: u32;
     }
 }
 

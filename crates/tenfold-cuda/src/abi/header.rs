@@ -12,8 +12,13 @@ pub(crate) struct Header {
     pub(super) kernels: Vec<(&'static str, usize)>,
 }
 
-/// A field: its declaration, its name, its offset, and what is said of it.
-type Field<'a> = (String, &'a str, usize, &'a [&'a str]);
+/// Fields of one type.
+pub(crate) struct Fields<'a> {
+    pub(crate) about: &'a [&'a str],
+    pub(crate) declare: fn(&[String]) -> String,
+    /// Their names, and where they are.
+    pub(crate) offsets: &'a [(&'a str, usize)],
+}
 
 impl Header {
     fn line(&mut self, indent: &str, line: &str) {
@@ -42,18 +47,19 @@ impl Header {
         self.line("", &format!("OFFSET({name}, apart, {});", std::mem::offset_of!(Each<u8>, apart)));
     }
 
-    pub(crate) fn structure(&mut self, name: &str, about: &[&str], size: usize, fields: &[Field]) {
+    pub(crate) fn structure(&mut self, name: &str, about: &[&str], size: usize, fields: &[Fields]) {
         self.text.push('\n');
         self.comment("", about);
         self.line("", &format!("struct {name} {{"));
-        for (declaration, _, _, about) in fields {
+        for Fields { about, declare, offsets } in fields {
             self.comment("    ", about);
-            self.line("    ", &format!("{declaration};"));
+            let names: Vec<String> = offsets.iter().map(|(name, _)| name.to_string()).collect();
+            self.line("    ", &format!("{};", declare(&names)));
         }
         self.line("", "};");
         self.size(name, size);
         let mut line = String::new();
-        for (_, field, at, _) in fields {
+        for (field, at) in fields.iter().flat_map(|f| f.offsets) {
             let check = format!("OFFSET({name}, {field}, {at});");
             if line.len() + check.len() > 110 {
                 self.line("", &line);

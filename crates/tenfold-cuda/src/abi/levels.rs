@@ -28,94 +28,74 @@ shared_structs! {
     /// What is kept of a tile between packing and writing it.
     pub(crate) struct LevelsTile {
         /// Words of the stream; levels without a slot, and the largest of their high parts.
-        words: u32,
-        escapes: u32,
-        far: u32,
-        low_bits: u32,
-        exact_runs: u32,
-        exact_bytes: u32,
-        flags: u32,
-        spare: u32,
+        words, escapes, far, low_bits, exact_runs, exact_bytes, flags, spare: u32;
     }
 
     /// What a warp adds up over all that it quantises: squared steps of error, and finite values.
     pub(crate) struct LevelsSum {
-        error: f64,
-        finite: u64,
+        error: f64;
+        finite: u64;
     }
 
     /// What every kernel of a pass takes.
     pub(crate) struct LevelsPass {
-        job: Job,
-        plan: Each<Plan>,
+        job: Job;
+        plan: Each<Plan>;
         /// Of this pass alone: a blob that is too large for now is no failure.
-        pass: Each<Status>,
+        pass: Each<Status>;
         /// A code a value, as a trellis left it, in groups of four ticks.
-        codes: Each<u16>,
+        codes: Each<u16>;
         /// Decisions of a search, `warp_decisions` bytes a warp.
-        decisions: Each<u8>,
-        warp_decisions: u64,
+        decisions: Each<u8>;
+        warp_decisions: u64;
         /// A slot of words a tile, filled from its end.
-        words: Each<u16>,
-        slot_words: u32,
+        words: Each<u16>;
+        slot_words: u32;
         /// Escapes of a tile that are kept; where there are more, they are looked for again.
-        escape_room: u32,
+        escape_room: u32;
         /// States of the lanes, and the last escapes of each tile.
-        states: Each<u32>,
-        escapes: Each<i32>,
-        tiles: Each<LevelsTile>,
+        states: Each<u32>;
+        escapes: Each<i32>;
+        tiles: Each<LevelsTile>;
         /// Bytes of each tile, and where it starts in the blob.
-        lengths: Each<u32>,
-        starts: Each<u64>,
+        lengths: Each<u32>;
+        starts: Each<u64>;
         /// Counts and frequencies by set and symbol.
-        counts: Each<u64>,
-        freq: Each<u32>,
-        sums: Each<LevelsSum>,
-        sum_count: u32,
+        counts: Each<u64>;
+        freq: Each<u32>;
+        sums: Each<LevelsSum>;
+        sum_count: u32;
         /// Whether to measure the error of what a decoder will see.
-        measure: u32,
+        measure: u32;
         /// The header on its way, the room for it and for all but its lists of scales, and its length.
-        header: Each<u32>,
-        header_room: u64,
-        header_front: u64,
-        header_len: Each<u64>,
+        header: Each<u32>;
+        header_room, header_front: u64;
+        header_len: Each<u64>;
     }
 
     /// What kernels around a pass take.
     pub(crate) struct LevelsTurn {
-        levels: LevelsPass,
+        levels: LevelsPass;
         /// What the caller is told.
-        status: Each<Status>,
+        status: Each<Status>;
     }
 
     /// What kernels that put tiles in their places take.
     pub(crate) struct LevelsWrite {
-        pass: LevelsPass,
-        assembly: Assembly,
+        pass: LevelsPass;
+        assembly: Assembly;
     }
 
     /// A plan as the host gives it, for tests.
     pub(crate) struct LevelsFixed {
-        plan: Each<Plan>,
-        counts: Each<u64>,
-        step: f64,
-        bound: f64,
-        width: u64,
-        rows: u64,
-        row_scale: u64,
-        col_scale: u64,
-        dtype: u32,
-        nu: u32,
-        bounded: u32,
-        classes: u32,
-        row_bits: u32,
-        col_bits: u32,
-        log: u32,
-        max_u: f32,
-        lambda: f32,
-        offsets: [i32; 16],
-        thresholds: [u8; MAX_CLASSES],
-        low: [u8; MAX_CLASSES],
+        plan: Each<Plan>;
+        counts: Each<u64>;
+        step, bound: f64;
+        width, rows, row_scale, col_scale: u64;
+        dtype, nu, bounded, classes, row_bits, col_bits, log: u32;
+        max_u, lambda: f32;
+        offsets: [i32; 16];
+        thresholds, low: [u8; MAX_CLASSES];
     }
 }
 

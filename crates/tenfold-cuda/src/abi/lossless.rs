@@ -14,37 +14,27 @@ shared_structs! {
     /// What is known of the planes of a tensor: which have a table, which are one byte throughout as far as a sample
     /// says, and whether a tile turned out to have a byte that the sample had not.
     pub(crate) struct Tabled {
-        coded: u32,
-        constant: u32,
-        missed: u32,
-        unused: u32,
+        coded, constant, missed, unused: u32;
     }
 
     /// What every kernel of a lossless encoder takes.
     pub(crate) struct LosslessArgs {
-        assembly: Assembly,
-        data: Address<Const<u8>>,
-        values: u64,
-        tile_values: u64,
+        assembly: Assembly;
+        data: Address<Const<u8>>;
+        values, tile_values: u64;
         /// How often each byte occurs in each plane; the same in a sample, or null where there is none.
-        counts: Address<u64>,
-        sampled: Address<u64>,
+        counts, sampled: Address<u64>;
         /// Symbols as they are pushed, by plane.
-        entries: Address<Uint2>,
-        tabled: Address<Tabled>,
+        entries: Address<Uint2>;
+        tabled: Address<Tabled>;
         /// Head of each plane of each tile; and a slot for each of them, states first.
-        heads: Address<u32>,
-        slots: Address<u8>,
-        slot_bytes: u64,
-        slot_words: u32,
-        staged_room: u32,
-        lanes: u32,
-        ticks: u32,
-        dtype: u32,
-        dims: u32,
+        heads: Address<u32>;
+        slots: Address<u8>;
+        slot_bytes: u64;
+        slot_words, staged_room, lanes, ticks, dtype, dims: u32;
         /// Set for the second pass over a tensor that was sampled: it does nothing unless the sample had missed a byte.
-        again: u32,
-        shape: [u64; MAX_DIMS],
+        again: u32;
+        shape: [u64; MAX_DIMS];
     }
 }
 

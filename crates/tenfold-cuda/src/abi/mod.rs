@@ -18,7 +18,7 @@ pub(crate) use assemble::*;
 pub(crate) use chain::*;
 pub(crate) use ctype::{Address, CType, Const, Each, Named, Rate, Uint2, Void, shared_structs};
 pub(crate) use decode::*;
-pub(crate) use header::Header;
+pub(crate) use header::{Fields, Header};
 pub(crate) use kernel::{ByFloat, ByReal, BySize, Kernel};
 pub(crate) use levels::*;
 pub(crate) use lossless::*;

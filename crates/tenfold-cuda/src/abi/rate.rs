@@ -65,166 +65,138 @@ shared_constants! {
 shared_structs! {
     /// What one block saw of the tensor.
     pub(crate) struct ScanPart {
-        mean: f64,
-        squares: f64,
-        finite: u64,
-        max: f32,
-        pad: u32,
+        mean, squares: f64;
+        finite: u64;
+        max: f32;
+        pad: u32;
     }
 
     /// A tensor to encode, and what to reach.
     pub(crate) struct Job {
-        data: Each<Const<u8>>,
+        data: Each<Const<u8>>;
         /// Elements, in row-major order, and those of a row.
-        values: u64,
-        cols: u64,
-        dtype: u32,
-        goal: u32,
+        values, cols: u64;
+        dtype, goal: u32;
         /// Bytes, mean squared error, step or bound, as the goal says.
-        target: f64,
+        target: f64;
         /// log2 of the trellis's states; 0 for a scalar quantiser.
-        nu: u32,
-        lanes: u32,
-        ticks: u32,
-        tile_values: u64,
-        tiles: u64,
+        nu: u32;
+        /// Lanes of a tile, ticks of a lane; values of a tile, and tiles.
+        lanes, ticks: u32;
+        tile_values, tiles: u64;
         /// Where the blob goes.
-        out: Each<u8>,
-        dims: u32,
-        shape: [u64; MAX_DIMS],
+        out: Each<u8>;
+        dims: u32;
+        shape: [u64; MAX_DIMS];
         /// What the header says of a tensor that transforms have made of another: its dtype, and the transforms with
         /// their number; no bytes for none.
-        header_dtype: u32,
-        transforms_len: u32,
-        header_transforms: Address<Const<u8>>,
+        header_dtype, transforms_len: u32;
+        header_transforms: Address<Const<u8>>;
         /// Scales of the columns that the last transform knows, a byte each; none where it knows none.
-        scales: Address<Const<u8>>,
+        scales: Address<Const<u8>>;
         /// Each tensor's own position among the transforms, of which there are few bytes then; none where they have no
         /// position. And where in the header it goes in place of a byte, and where the length of its transform is.
-        positions: Each<Const<u64>>,
-        position_at: u32,
-        length_at: u32,
+        positions: Each<Const<u64>>;
+        position_at, length_at: u32;
     }
 
     /// What is decided of one tensor. `rate_*` kernels write it, `levels_*` kernels quantise and write by it.
     pub(crate) struct Plan {
         /// Machine in use: `job.nu`, or 0 where the trellis cannot hold the values or the goal is a bound.
-        nu: u32,
-        on_quantiser: u32,
-        on_parity: u32,
+        nu: u32;
+        /// Its feedback on the quantiser and on the parity.
+        on_quantiser, on_parity: u32;
         /// 1/64 step as the header stores it (an f32 unless the dtype is f64), and the step.
-        scale: f64,
-        step: f64,
+        scale, step: f64;
         /// 1/step, by which values are multiplied (f64: divided by the step).
-        factor: f32,
+        factor: f32;
         /// Values beyond this many steps are stored exactly.
-        max_u: f32,
+        max_u: f32;
         /// Weight of a bit.
-        lambda: f32,
+        lambda: f32;
         /// 1: to the nearest level, every value checked against `bound`, misses stored exactly.
-        bounded: u32,
-        bound: f64,
-        offsets: [i32; 16],
+        bounded: u32;
+        bound: f64;
+        offsets: [i32; 16];
         /// Class map; `width` and `classes` are 1 where there is none. Scales are one byte each.
-        classes: u32,
-        row_bits: u32,
-        col_bits: u32,
-        any_low: u32,
-        width: u64,
-        rows: u64,
-        row_scale: u64,
-        col_scale: u64,
-        thresholds: [u8; MAX_CLASSES],
-        class_of_sum: [u8; SCALE_SUMS as usize],
-        low: [u8; MAX_CLASSES],
+        classes, row_bits, col_bits, any_low: u32;
+        width, rows, row_scale, col_scale: u64;
+        thresholds: [u8; MAX_CLASSES];
+        class_of_sum: [u8; SCALE_SUMS as usize];
+        low: [u8; MAX_CLASSES];
         /// log2 of the sum of a table's frequencies.
-        log: u32,
+        log: u32;
         /// λ·bits by sign (positive first), class, quantiser and magnitude.
-        cost: [f32; 2 * COST_SIGN],
+        cost: [f32; 2 * COST_SIGN];
         /// 1: nothing to quantise, all zeros and what is stored exactly.
-        trivial: u32,
+        trivial: u32;
         /// 1 once a full pass has met the goal or no further one will: later passes do nothing.
-        done: u32,
+        done: u32;
         /// What the last pass over the whole tensor gave: `levels_*` writes it, `rate_*` judges it. Errors are in squared
         /// steps.
-        bytes: u64,
-        squared_error: f64,
-        finite: u64,
+        bytes: u64;
+        squared_error: f64;
+        finite: u64;
         /// 1 for a plan that pages have together; and where the header has the scale then, in bytes.
-        common: u32,
-        scale_at: u32,
+        common, scale_at: u32;
     }
 
     /// What is known of a whole tensor: how its state of a search starts. Magnitudes are in units.
     pub(crate) struct Seen: Debug {
-        unit: f64,
-        max: f64,
-        variance: f64,
-        finite: u64,
+        unit, max, variance: f64;
+        finite: u64;
     }
 
     /// What every kernel of a search takes, the same but for `mode` and `pass`.
     pub(crate) struct RateArgs {
-        job: Job,
-        plan: Each<Plan>,
-        rate: Each<Rate>,
-        status: Each<Status>,
+        job: Job;
+        plan: Each<Plan>;
+        rate: Each<Rate>;
+        status: Each<Status>;
         /// Mean magnitudes by piece of a row and by band of rows, what blocks saw, and logarithms of the means.
-        row_parts: Each<f32>,
-        col_parts: Each<f32>,
-        parts: Each<ScanPart>,
-        row_logs: Each<f32>,
-        col_logs: Each<f32>,
-        row_scale: Each<u8>,
-        col_scale: Each<u8>,
-        sample: Each<f32>,
-        sample_class: Each<u8>,
+        row_parts, col_parts: Each<f32>;
+        parts: Each<ScanPart>;
+        row_logs, col_logs: Each<f32>;
+        row_scale, col_scale: Each<u8>;
+        sample: Each<f32>;
+        sample_class: Each<u8>;
         /// Rows that statistics are kept of: the tensor's own, or runs of values.
-        width: u64,
-        rows: u64,
-        tabular: u32,
+        width, rows: u64;
+        tabular: u32;
         /// A block of `rate_scan` takes `band_rows` rows and one of `stripes` stripes; 2^`row_threads` threads read a
         /// row's part together.
-        stripes: u32,
-        bands: u32,
-        band_rows: u32,
-        row_threads: u32,
+        stripes, bands, band_rows, row_threads: u32;
         /// The first way to try.
-        first_way: u32,
+        first_way: u32;
         /// Windows there are, those in the sample, and the distance between those of trials and of the smallest subset.
-        windows: u32,
-        taken: u32,
-        coarse_stride: u32,
-        fine_stride: u32,
-        few_stride: u32,
-        mode: u32,
-        pass: u32,
-        passes: u32,
+        windows, taken, coarse_stride, fine_stride, few_stride: u32;
+        /// What the trial is for, and which pass of how many is judged.
+        mode, pass, passes: u32;
         /// Passes in which the step is looked for; those after them only keep to a limit.
-        search_passes: u32,
+        search_passes: u32;
         /// Values of what tables are made for: the tensor's, or those of one of the pages that it is made of.
-        table_values: u64,
+        table_values: u64;
         /// What is known of these pages, so many bytes apart; none for none.
-        pages: Address<Const<Rate>>,
-        pages_apart: u64,
+        pages: Address<Const<Rate>>;
+        pages_apart: u64;
     }
 
     /// One plan for many pages.
     pub(crate) struct ShareArgs {
         /// Of a page; `rate` and `plan` are each page's own.
-        page: RateArgs,
+        page: RateArgs;
         /// Of all together.
-        rate: Address<Rate>,
-        plan: Address<Plan>,
-        freq: Address<Const<u32>>,
-        counts: Address<u64>,
-        header: Address<Const<u32>>,
-        header_len: Address<Const<u64>>,
+        rate: Address<Rate>;
+        plan: Address<Plan>;
+        freq: Address<Const<u32>>;
+        counts: Address<u64>;
+        header: Address<Const<u32>>;
+        header_len: Address<Const<u64>>;
         /// A page's header.
-        page_header: Each<u32>,
-        page_header_len: Each<u64>,
-        pass: Each<Status>,
-        pages: u32,
+        page_header: Each<u32>;
+        page_header_len: Each<u64>;
+        pass: Each<Status>;
+        pages: u32;
     }
 }
 
