@@ -48,6 +48,9 @@ pub enum Error {
     /// The worker threads asked for could not be started.
     #[error(transparent)]
     Threads(tenfold::Error),
+    /// The output exists, and the caller did not ask to overwrite it.
+    #[error("{} exists already and overwriting was not asked for", .0.display())]
+    OutputExists(PathBuf),
     /// The caller asked for something that cannot work.
     #[error("{0}")]
     InvalidArgument(String),
@@ -61,7 +64,7 @@ impl Error {
             Error::Malformed { .. } => tenfold::engine::ErrorKind::Data,
             Error::Unsupported { .. } => tenfold::engine::ErrorKind::Unsupported,
             Error::Codec { source, .. } => source.kind(),
-            Error::InvalidArgument(_) => tenfold::engine::ErrorKind::Caller,
+            Error::OutputExists(_) | Error::InvalidArgument(_) => tenfold::engine::ErrorKind::Caller,
         }
     }
 

@@ -48,6 +48,27 @@ fn the_command_line_s_goal_goes_before_the_default_of_a_recipe() {
 }
 
 #[test]
+fn a_recipe_knows_every_goal() {
+    for (text, goal) in [
+        ("bits = 4", "bits=4.0000"),
+        ("ratio = 8.0", "ratio=8"),
+        ("mse = 1e-4", "mse=0.0001"),
+        ("nmse = 0.01", "nmse=0.01"),
+        ("max_error = 0.5", "max_error=0.5"),
+        ("max_bytes = 16000", "max_bytes=16000"),
+        ("step = 0.25", "step=2.500000e-1"),
+        ("round_bits = 8", "round_bits=8"),
+        ("lossless = true", "lossless"),
+    ] {
+        let recipe = Recipe::parse(&format!("[default]\n{text}")).unwrap();
+        let report = squeeze(&small_model(), &CompressOptions::default().with_recipe(recipe)).unwrap();
+        assert_eq!(goals(&report)["layers.0.weight"], goal);
+    }
+    let error = Recipe::parse("[default]\nbitz = 3").unwrap_err();
+    assert!(Goal::NAMES.iter().all(|goal| error.contains(goal.name)), "{error}");
+}
+
+#[test]
 fn a_recipe_with_a_mistake_is_refused_by_name() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("my-recipe.toml");
@@ -59,6 +80,8 @@ fn a_recipe_with_a_mistake_is_refused_by_name() {
         ("[[tensor]]\nmatch = 'a'\nbits = 3\nskip = true", "more than one"),
         ("[[tensor]]\nmatch = '[a'\nbits = 3", "[a"),
         ("[[tensor]]\nmatch = 'a'\nbits = 'three'", "bits"),
+        ("[[tensor]]\nmatch = 'a'\nlossless = 3", "lossless"),
+        ("[[tensor]]\nmatch = 'a'\nmax_bytes = -3", "max_bytes"),
         ("[[tensor]]\nmatch = 'a'\nbits = 3\neffort = 'max'", "max"),
         ("[default]\nmatch = 'a'\nbits = 3", "match"),
     ];

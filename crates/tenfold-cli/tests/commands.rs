@@ -22,13 +22,15 @@ fn a_model_goes_there_and_back() {
 #[test]
 fn every_goal_is_taken() {
     let bench = Bench::new();
-    let goals: [&[&str]; 7] = [
+    let goals: [&[&str]; 9] = [
         &["--bits", "3.5"],
         &["--ratio", "8"],
         &["--mse", "1e-5"],
         &["--nmse", "0.02"],
         &["--max-error", "0.01"],
         &["--max-bytes", "30000"],
+        &["--step", "0.01"],
+        &["--round-bits", "8"],
         &["--lossless"],
     ];
     for goal in goals {

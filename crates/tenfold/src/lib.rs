@@ -21,6 +21,7 @@ pub mod engine;
 mod entropy;
 mod error;
 pub mod format;
+mod goal;
 mod layers;
 mod levels;
 mod lossless;

@@ -7,34 +7,7 @@ use crate::error::{Error, Result};
 use crate::layers::MAX_LAYERS;
 use crate::prepare::{Basis, Transform};
 
-/// What the encoder must reach. One goal a call; the codec finds the step.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub enum Goal {
-    /// Bits a value, every byte of the blob counted.
-    Bits(f64),
-    /// Bytes of the tensor over bytes of the blob.
-    Ratio(f64),
-    /// Mean squared error at most this.
-    Mse(f64),
-    /// Mean squared error over the variance of the tensor at most this.
-    Nmse(f64),
-    /// No value is off by more than this.
-    MaxError(f64),
-    /// The blob takes at most this many bytes; the error is as small as that allows.
-    MaxBytes(usize),
-    /// Quantise with this step (spacing of a scalar quantiser of equal density is twice the step).
-    Step(f64),
-    /// Rounds to the nearest of 2^bits − 1 numbers, equally spaced, from minus the largest finite magnitude of the tensor to plus
-    /// that: no value is off by more than half of what lies between two of them. `bits` is 2 to 16; entropy coding makes the
-    /// blob smaller than that.
-    RoundToNearest {
-        /// log2 of one more than the numbers to round to.
-        bits: u8,
-    },
-    /// Every bit comes back.
-    Lossless,
-}
+pub use crate::goal::Goal;
 
 /// How hard the encoder searches. The decoder's work is the same for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -182,8 +155,8 @@ impl EncodeOptions {
 
     /// Checks the goals' numbers once, before any work.
     pub fn validate(&self) -> Result<()> {
-        validate_goal(self.goal)?;
-        self.residual.iter().try_for_each(|&goal| validate_goal(goal))?;
+        self.goal.validate()?;
+        self.residual.iter().try_for_each(|goal| goal.validate())?;
         if self.residual.len() >= MAX_LAYERS {
             return Err(Error::InvalidArgument(format!(
                 "{} residuals; a blob has {MAX_LAYERS} layers at most, the first of which is none",
@@ -197,8 +170,7 @@ impl EncodeOptions {
                 "layers are added in floating point, so that no goal of theirs can be lossless".into(),
             ));
         }
-        if matches!(self.goal, Goal::MaxError(_) | Goal::RoundToNearest { .. }) && !self.transforms.is_empty()
-        {
+        if self.goal.bounds_each_value() && !self.transforms.is_empty() {
             return Err(Error::InvalidArgument(
                 "no value's error can be bounded through transforms (importance is one); use another goal"
                     .into(),
@@ -211,29 +183,6 @@ impl EncodeOptions {
             )));
         }
         Ok(())
-    }
-}
-
-/// Checks the number of a goal.
-fn validate_goal(goal: Goal) -> Result<()> {
-    let positive = |name: &str, v: f64| {
-        if v.is_finite() && v > 0.0 {
-            Ok(())
-        } else {
-            Err(Error::InvalidArgument(format!("{name} must be a positive, finite number, not {v}")))
-        }
-    };
-    match goal {
-        Goal::Bits(v) => positive("bits", v),
-        Goal::Ratio(v) => positive("ratio", v),
-        Goal::Mse(v) => positive("mse", v),
-        Goal::Nmse(v) => positive("nmse", v),
-        Goal::MaxError(v) => positive("max_error", v),
-        Goal::Step(v) => positive("step", v),
-        Goal::RoundToNearest { bits } if !(2..=16).contains(&bits) => {
-            Err(Error::InvalidArgument(format!("bits to round to must lie between 2 and 16, not {bits}")))
-        }
-        Goal::RoundToNearest { .. } | Goal::MaxBytes(_) | Goal::Lossless => Ok(()),
     }
 }
 

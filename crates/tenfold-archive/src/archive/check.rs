@@ -18,7 +18,7 @@ impl Archive {
             let may_be_blob = item.dtype == StoredDtype::U8 && item.shape.len() == 1;
             if self.tags[item.shard].is_none()
                 && may_be_blob
-                && tenfold::inspect(&self.model.read(index)?).is_ok()
+                && tenfold::inspect(&self.model.peek(index)?).is_ok()
             {
                 let reason = format!(
                     "tensor {:?} is compressed, but the file has lost the metadata that says so; copy or download the file \

@@ -166,17 +166,11 @@ fn blob_row(row: TensorRow, blob: &[u8], action: Action, residual: &[Goal]) -> R
 }
 
 fn goal_text(goal: Goal) -> String {
-    match goal {
-        Goal::Bits(v) => format!("bits={v:.4}"),
-        Goal::Ratio(v) => format!("ratio={v}"),
-        Goal::Mse(v) => format!("mse={v}"),
-        Goal::Nmse(v) => format!("nmse={v}"),
-        Goal::MaxError(v) => format!("max_error={v}"),
-        Goal::MaxBytes(v) => format!("max_bytes={v}"),
-        Goal::Step(v) => format!("step={v:.6e}"),
-        Goal::RoundToNearest { bits } => format!("round_bits={bits}"),
-        Goal::Lossless => "lossless".into(),
-        _ => "other".into(),
+    match (goal, goal.number()) {
+        (Goal::Bits(bits), _) => format!("bits={bits:.4}"),
+        (Goal::Step(step), _) => format!("step={step:.6e}"),
+        (_, Some(number)) => format!("{}={number}", goal.name()),
+        (_, None) => goal.name().into(),
     }
 }
 

@@ -38,7 +38,7 @@ impl Target {
                     return Err(Error::InvalidArgument(reason));
                 }
                 if !overwrite && path.is_dir() && !is_empty(path)? {
-                    return Err(exists(path));
+                    return Err(Error::OutputExists(path.to_owned()));
                 }
                 Ok(Target::Folder(path.to_owned()))
             }
@@ -53,7 +53,7 @@ impl Target {
             return Err(Error::InvalidArgument(reason));
         }
         if !overwrite && path.symlink_metadata().is_ok() {
-            return Err(exists(path));
+            return Err(Error::OutputExists(path.to_owned()));
         }
         Ok(Target::File(path.to_owned()))
     }
@@ -104,8 +104,4 @@ fn is_empty(folder: &Path) -> Result<bool> {
 
 fn same_path(path: &Path) -> Error {
     Error::InvalidArgument(format!("{} is both input and output", path.display()))
-}
-
-fn exists(path: &Path) -> Error {
-    Error::InvalidArgument(format!("{} exists already and overwriting was not asked for", path.display()))
 }

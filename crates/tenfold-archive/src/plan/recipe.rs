@@ -6,7 +6,7 @@
 //!
 //! [[tensor]]                # entries are tried in order, the first match counts
 //! match = "*.embed_tokens.*"
-//! nmse = 1e-3               # one of bits, ratio, mse, nmse, max_error, max_bytes, lossless = true
+//! nmse = 1e-3               # a goal by its name, as in `Goal::NAMES`; or lossless = true
 //! effort = "best"           # optional
 //!
 //! [[tensor]]
@@ -19,6 +19,7 @@
 //! skip = true               # leave as it is
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use globset::{Glob, GlobMatcher};
@@ -66,23 +67,17 @@ struct RawRecipe {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RawEntry {
     #[serde(rename = "match")]
     glob: Option<String>,
-    bits: Option<f64>,
-    ratio: Option<f64>,
-    mse: Option<f64>,
-    nmse: Option<f64>,
-    max_error: Option<f64>,
-    max_bytes: Option<usize>,
-    #[serde(default)]
-    lossless: bool,
     #[serde(default)]
     skip: bool,
     #[serde(default)]
     include: bool,
     effort: Option<RawEffort>,
+    /// Every other key.
+    #[serde(flatten)]
+    goals: BTreeMap<String, toml::Value>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -140,23 +135,30 @@ impl RawEntry {
     }
 
     fn treatment(&self) -> Result<Treatment, String> {
-        let goals = [
-            self.bits.map(Goal::Bits),
-            self.ratio.map(Goal::Ratio),
-            self.mse.map(Goal::Mse),
-            self.nmse.map(Goal::Nmse),
-            self.max_error.map(Goal::MaxError),
-            self.max_bytes.map(Goal::MaxBytes),
-            self.lossless.then_some(Goal::Lossless),
-        ];
-        let mut treatments: Vec<Treatment> = goals.into_iter().flatten().map(Treatment::Goal).collect();
-        treatments.extend(self.skip.then_some(Treatment::Skip));
+        let goals = self.goals.iter().filter_map(|(name, value)| parse_goal(name, value).transpose());
+        let skip = self.skip.then_some(Ok(Treatment::Skip));
+        let treatments: Vec<Treatment> =
+            goals.map(|goal| goal.map(Treatment::Goal)).chain(skip).collect::<Result<_, _>>()?;
         match treatments.as_slice() {
             [one] => Ok(*one),
-            [] => Err("states no goal: give one of bits, ratio, mse, nmse, max_error, max_bytes, \
-                       lossless = true, or skip = true"
-                .into()),
+            [] => Err(format!(
+                "states no goal: give one of {} (= true for the last), or skip = true",
+                Goal::list_names()
+            )),
             _ => Err("states more than one of its goals and `skip`".into()),
         }
     }
+}
+
+/// The goal that an entry's key and value state; `None` for `lossless = false`.
+fn parse_goal(name: &str, value: &toml::Value) -> Result<Option<Goal>, String> {
+    let number = match value {
+        toml::Value::Float(number) => Some(*number),
+        toml::Value::Integer(number) => Some(*number as f64),
+        toml::Value::Boolean(stated) if name == Goal::Lossless.name() => {
+            return Ok(stated.then_some(Goal::Lossless));
+        }
+        _ => None,
+    };
+    Goal::from_name(name, number).map(Some).map_err(|error| error.to_string())
 }

@@ -7,7 +7,7 @@ use tenfold::prepare::{Hadamard, Preparation};
 use tenfold_archive::Alloc;
 use tenfold_video::Scaling;
 
-use super::{EffortArg, EngineArgs, Threads, positive};
+use super::{EffortArg, EngineArgs, GoalArgs, Threads, positive};
 
 /// Compress a model.
 ///
@@ -88,44 +88,11 @@ Recipe (entries are tried in order, the first match counts):
   bits = 3.0
   [[tensor]]
   match = \"*.embed_tokens.*\"
-  nmse = 1e-3            # or bits, ratio, mse, max_error, max_bytes, lossless = true, skip = true
+  nmse = 1e-3            # any goal, as above with _ for -; or lossless = true, skip = true
   effort = \"best\"        # optional
   include = true         # optional: even if small, one-dimensional or integer
 
 JSON: `tensors` (as of `tenfold inspect --json`, with `goal`), `compressed`, `total`, `left_out`.";
-
-/// What to reach; exactly one.
-#[derive(Debug, Args)]
-#[group(multiple = false)]
-pub struct GoalArgs {
-    /// Bits a value, every byte of the blob counted; fractions are fine.
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Goal (exactly one)")]
-    pub bits: Option<f64>,
-    /// Size of each tensor over the size of its blob.
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Goal (exactly one)")]
-    pub ratio: Option<f64>,
-    /// Mean squared error of each tensor at most this.
-    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Goal (exactly one)")]
-    pub mse: Option<f64>,
-    /// Mean squared error over the tensor's variance at most this.
-    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Goal (exactly one)")]
-    pub nmse: Option<f64>,
-    /// No value off by more than this.
-    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Goal (exactly one)")]
-    pub max_error: Option<f64>,
-    /// Each compressed tensor takes at most so many bytes.
-    #[arg(long, value_name = "N", help_heading = "Goal (exactly one)")]
-    pub max_bytes: Option<usize>,
-    /// Every bit comes back.
-    #[arg(long, help_heading = "Goal (exactly one)")]
-    pub lossless: bool,
-    /// This quantiser of the video encoder, whatever comes out.
-    #[arg(long, value_name = "N", help_heading = "Goal (exactly one)")]
-    pub qp: Option<u32>,
-    /// The video encoder keeps every sample; values are rounded to samples only.
-    #[arg(long, help_heading = "Goal (exactly one)")]
-    pub lossless_samples: bool,
-}
 
 /// How tensors become pictures; only with a --codec other than native.
 #[derive(Debug, Args)]

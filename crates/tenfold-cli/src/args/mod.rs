@@ -3,6 +3,7 @@
 mod basis;
 mod compress;
 mod engine;
+mod goal;
 mod models;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -11,8 +12,9 @@ use tenfold::Effort;
 use crate::exit;
 
 pub use basis::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs};
-pub use compress::{CodecArg, CompressArgs, GoalArgs};
+pub use compress::{CodecArg, CompressArgs};
 pub use engine::{EngineArg, EngineArgs};
+pub use goal::{GoalArgs, option};
 pub use models::{CompareArgs, DecompressArgs, InspectArgs, VerifyArgs};
 
 /// Compress the tensors of large models, from lossless down to less than one bit a value.

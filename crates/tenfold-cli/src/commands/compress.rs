@@ -8,7 +8,7 @@ use tenfold_archive::{CompressOptions, Importance, Recipe, Report, SharedEngine}
 use tenfold_video::{Chroma, Quality, Standard, Video, VideoOptions};
 
 use super::{engine, hint_force};
-use crate::args::{CodecArg, CompressArgs, EngineArg, GoalArgs};
+use crate::args::{CodecArg, CompressArgs, EngineArg, option};
 use crate::exit::{self, Usage};
 use crate::print;
 use crate::progress::Bar;
@@ -35,7 +35,10 @@ pub fn run(args: CompressArgs, quiet: bool) -> anyhow::Result<u8> {
 
 fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     let mut options = CompressOptions::default();
-    options.goal = goal(&args.goal);
+    // A fixed quantiser stands in place of a goal: any size will do.
+    options.goal = args.goal.goal.or(args.goal.is_fixed().then_some(Goal::MaxBytes(usize::MAX)));
+    let lossless = options.goal == Some(Goal::Lossless);
+    let bounded = options.goal.is_some_and(Goal::bounds_each_value);
     options.effort = args.effort.map(Effort::from);
     options.threads = args.threads.threads;
     options.alloc = args.alloc;
@@ -44,22 +47,23 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     options.recipe = args.recipe.as_deref().map(Recipe::read).transpose()?;
     options.overwrite = args.force;
     if let Some(path) = &args.importance {
-        if args.codec != CodecArg::Native || args.goal.lossless || args.goal.max_error.is_some() {
+        if args.codec != CodecArg::Native || lossless || bounded {
             let message = "--importance shapes the error of tenfold's own lossy codec: it goes neither with --codec, nor \
-                           with --lossless or --max-error";
+                           with --lossless, --max-error or --round-bits";
             return Err(Usage(message.into()).into());
         }
         options.importance = Importance::read(path)?;
     }
     if args.prepare != Preparation::None {
-        if args.codec != CodecArg::Native || args.goal.max_error.is_some() {
-            let message = "--prepare is for tenfold's own lossy codec: it goes neither with --codec nor with --max-error";
+        if args.codec != CodecArg::Native || bounded {
+            let message = "--prepare is for tenfold's own lossy codec: it goes neither with --codec nor \
+                           with --max-error or --round-bits";
             return Err(Usage(message.into()).into());
         }
         options.prepare = args.prepare.clone();
     }
     if let Some(bits) = args.residual_bits {
-        if args.codec != CodecArg::Native || args.engine.engine != EngineArg::Cpu || args.goal.lossless {
+        if args.codec != CodecArg::Native || args.engine.engine != EngineArg::Cpu || lossless {
             let message = "--residual-bits is for tenfold's own lossy codec on the CPU: it goes neither with --codec, nor with \
                            --engine or --lossless";
             return Err(Usage(message.into()).into());
@@ -67,9 +71,11 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
         options = options.with_residual(Goal::Bits(bits));
     }
     if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {
-        let message = "state one goal: --bits, --ratio, --mse, --nmse, --max-error, --max-bytes or --lossless \
-                       (or a --recipe with a [default]; or, for pictures, --qp or --lossless-samples)";
-        return Err(Usage(message.into()).into());
+        let message = format!(
+            "state one goal: {} (or a --recipe with a [default]; or, for pictures, --qp or --lossless-samples)",
+            Goal::NAMES.map(|goal| option(goal.name)).join(", ")
+        );
+        return Err(Usage(message).into());
     }
     options.engine = writer(args)?;
     Ok(options)
@@ -77,9 +83,8 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
 
 /// The engine that the codec asks for.
 fn writer(args: &CompressArgs) -> anyhow::Result<SharedEngine> {
-    let fixed = args.goal.qp.is_some() || args.goal.lossless_samples;
     let standard = match args.codec {
-        CodecArg::Native if fixed || !args.pictures.is_empty() => {
+        CodecArg::Native if args.goal.is_fixed() || !args.pictures.is_empty() => {
             let message = "--qp, --lossless-samples, --encoder, --depth, --scale, --hadamard and --chroma are about \
                            pictures: choose --codec h264, h265 or av1";
             return Err(Usage(message.into()).into());
@@ -105,21 +110,6 @@ fn writer(args: &CompressArgs) -> anyhow::Result<SharedEngine> {
         None => args.goal.lossless_samples.then_some(Quality::Lossless),
     };
     Ok(SharedEngine::new(Video::new(video)))
-}
-
-fn goal(args: &GoalArgs) -> Option<Goal> {
-    let goals = [
-        args.bits.map(Goal::Bits),
-        args.ratio.map(Goal::Ratio),
-        args.mse.map(Goal::Mse),
-        args.nmse.map(Goal::Nmse),
-        args.max_error.map(Goal::MaxError),
-        args.max_bytes.map(Goal::MaxBytes),
-        args.lossless.then_some(Goal::Lossless),
-        // A fixed quantiser stands instead of a goal: any size will do.
-        (args.qp.is_some() || args.lossless_samples).then_some(Goal::MaxBytes(usize::MAX)),
-    ];
-    goals.into_iter().flatten().next()
 }
 
 fn summary(report: &Report, seconds: f64) -> String {

@@ -54,9 +54,8 @@ fn hint_force<T>(
     output: &std::path::Path,
     force: bool,
 ) -> anyhow::Result<T> {
-    let hint = !force && output.exists();
     result.map_err(|error| match error {
-        tenfold_archive::Error::InvalidArgument(reason) if hint && reason.contains("exists already") => {
+        tenfold_archive::Error::OutputExists(_) if !force => {
             exit::Usage(format!("{} exists already; --force replaces it", output.display())).into()
         }
         error => error.into(),

@@ -17,6 +17,7 @@ use crate::view::{Dtype, Tensor, TensorView};
 
 pub use crate::blob::Parts;
 pub use crate::error::{ErrorKind, Result};
+pub use crate::goal::{GoalName, GoalNumber};
 pub use crate::options::Limits;
 pub use coordinates::Coordinates;
 pub use cpu::Cpu;

@@ -1,0 +1,89 @@
+//! Goals as options: those of the codec, from its list of names, and two of video encoders.
+
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use tenfold::Goal;
+use tenfold::engine::GoalNumber;
+
+const HEADING: &str = "Goal (exactly one)";
+const QP: &str = "qp";
+const LOSSLESS_SAMPLES: &str = "lossless_samples";
+
+/// What to reach; one at most.
+#[derive(Debug, Default)]
+pub struct GoalArgs {
+    /// A goal of the codec.
+    pub goal: Option<Goal>,
+    /// This quantiser of the video encoder, whatever comes out.
+    pub qp: Option<u32>,
+    /// The video encoder keeps every sample; values are rounded to samples only.
+    pub lossless_samples: bool,
+}
+
+impl GoalArgs {
+    /// Whether a video encoder's setting stands in place of a goal.
+    pub fn is_fixed(&self) -> bool {
+        self.qp.is_some() || self.lossless_samples
+    }
+}
+
+/// The option of a goal.
+pub fn option(name: &str) -> String {
+    format!("--{}", name.replace('_', "-"))
+}
+
+impl Args for GoalArgs {
+    fn augment_args(command: Command) -> Command {
+        let goals = Goal::NAMES.map(|goal| {
+            let arg = Arg::new(goal.name).help(goal.help);
+            let parse = move |text: &str| -> Result<Goal, String> {
+                let number = text.parse().map_err(|_| "not a number".to_owned())?;
+                Goal::from_name(goal.name, Some(number)).map_err(|error| error.to_string())
+            };
+            match goal.number {
+                GoalNumber::Nothing => arg.action(ArgAction::SetTrue),
+                GoalNumber::Whole(..) => arg.value_name("N").value_parser(parse),
+                _ => arg.value_name("X").value_parser(parse),
+            }
+        });
+        let pictures = [
+            Arg::new(QP)
+                .value_name("N")
+                .value_parser(value_parser!(u32))
+                .help("This quantiser of the video encoder, whatever comes out"),
+            Arg::new(LOSSLESS_SAMPLES)
+                .action(ArgAction::SetTrue)
+                .help("The video encoder keeps every sample; values are rounded to samples only"),
+        ];
+        let mut group = ArgGroup::new("goal").multiple(false);
+        let mut command = command;
+        for arg in goals.into_iter().chain(pictures) {
+            let long = arg.get_id().as_str().replace('_', "-");
+            group = group.arg(arg.get_id());
+            command = command.arg(arg.long(long).help_heading(HEADING));
+        }
+        command.group(group)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for GoalArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<GoalArgs, clap::Error> {
+        let stated = |goal: tenfold::engine::GoalName| match goal.number {
+            GoalNumber::Nothing => matches.get_flag(goal.name).then_some(Goal::Lossless),
+            _ => matches.get_one::<Goal>(goal.name).copied(),
+        };
+        Ok(GoalArgs {
+            goal: Goal::NAMES.into_iter().find_map(stated),
+            qp: matches.get_one(QP).copied(),
+            lossless_samples: matches.get_flag(LOSSLESS_SAMPLES),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
