@@ -56,3 +56,8 @@ pub use tags::{MODEL_FORMAT, checksum, model_tags};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The same for the guide's first page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/start.md")]
+struct Start;
