@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_tensor_in_chunks_has_the_checksum_of_the_whole() {
-        let bytes: Vec<u8> = (0..5 * CHUNK / 2).map(|i| (i * i >> 7) as u8).collect();
+        let bytes: Vec<u8> = (0..5 * CHUNK / 2).map(|i| ((i * i) >> 7) as u8).collect();
         let whole = [b"U8[5,524288]", bytes.as_slice()].concat();
         assert_eq!(tensor_checksum(StoredDtype::U8, &[5, 524288], &bytes), crc32fast::hash(&whole));
         assert_eq!(
