@@ -13,7 +13,7 @@ TESTED = $(VIDEO) --features tenfold-lab/emulator
 
 LAB = $(or $(CARGO_TARGET_DIR),target)/release/tenfold-lab
 
-.PHONY: help demo test setup lint unit python test-integrations test-serving bench race eval docs fuzz ptx
+.PHONY: help demo man test setup lint unit python test-integrations test-serving bench race eval docs fuzz ptx
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ eval: ## What compression does to models: perplexity, embeddings, features; tabl
 
 docs: ## Checks links, builds the documentation as a book (installs mdBook under the target folder)
 	@scripts/docs.py
+
+man: ## Writes manual pages into target/man
+	cargo run --quiet --package tenfold-cli --example man -- $(or $(CARGO_TARGET_DIR),target)/man
 
 fuzz: ## Each fuzz target for TIME seconds (default 600)
 	fuzz/run $(TIME)

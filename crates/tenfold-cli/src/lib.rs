@@ -13,7 +13,7 @@ mod table;
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 pub use args::{EffortArg, EngineArg, EngineArgs, positive};
 pub use commands::engine;
@@ -23,6 +23,11 @@ pub use print::{Stdout, out};
 /// standard streams.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     run_command("tenfold", args, commands::run, exit::code)
+}
+
+/// The command's grammar and help, from which manual pages and completions are made.
+pub fn command() -> clap::Command {
+    args::Cli::command()
 }
 
 /// Parses the arguments of a command, does its work, tells of an error in the command's name, and returns the exit code.

@@ -140,6 +140,18 @@ fn completions_come_for_every_shell() {
 }
 
 #[test]
+fn every_command_has_a_manual_page() {
+    let bench = Bench::new();
+    clap_mangen::generate_to(tenfold_cli::command(), bench.dir.path()).unwrap();
+    for command in ["compress", "decompress", "inspect", "verify", "compare", "basis-fit", "engines"] {
+        let page = std::fs::read_to_string(bench.path(&format!("tenfold-{command}.1"))).unwrap();
+        assert!(page.contains(".SH OPTIONS") && page.contains("\\-\\-help"), "{page}");
+    }
+    let page = std::fs::read_to_string(bench.path("tenfold.1")).unwrap();
+    assert!(page.contains("Exit codes:") && page.contains("tenfold\\-compress(1)"), "{page}");
+}
+
+#[test]
 fn help_tells_of_exit_codes_and_shows_examples() {
     let bench = Bench::new();
     assert!(bench.ok(&["--help"]).contains("Exit codes:"));

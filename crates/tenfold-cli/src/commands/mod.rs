@@ -9,7 +9,6 @@ mod engines;
 mod inspect;
 mod verify;
 
-use clap::CommandFactory;
 use tenfold::DecodeOptions;
 use tenfold::engine::Limits;
 use tenfold_archive::ReadOptions;
@@ -33,7 +32,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
 
 fn completions(args: CompletionsArgs) -> anyhow::Result<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "tenfold", &mut script);
+    clap_complete::generate(args.shell, &mut crate::command(), "tenfold", &mut script);
     crate::print::out(&String::from_utf8_lossy(&script))?;
     Ok(exit::SUCCESS)
 }
