@@ -12,35 +12,14 @@ from ._arrays import allocate, as_blob, as_input, as_room, convert, dtype_name, 
 from ._errors import ArgumentError, DtypeError
 
 DEFAULT_BITS = 2.5
-# Goals that a residual may have.
-_GOALS = ("bits", "ratio", "mse", "nmse", "max_error", "max_bytes", "step", "round_bits")
 
 
-def stated_goal(
-    *,
-    bits: float | None = None,
-    ratio: float | None = None,
-    mse: float | None = None,
-    nmse: float | None = None,
-    max_error: float | None = None,
-    max_bytes: int | None = None,
-    step: float | None = None,
-    round_bits: int | None = None,
-    lossless: bool = False,
-) -> tuple[str, float | None]:
+def stated_goal(**goals: Any) -> tuple[str, float | None]:
     """The one goal that is stated, ``bits=2.5`` if none is."""
-    goals = {
-        "bits": bits,
-        "ratio": ratio,
-        "mse": mse,
-        "nmse": nmse,
-        "max_error": max_error,
-        "max_bytes": max_bytes,
-        "step": step,
-        "round_bits": round_bits,
-        "lossless": True if lossless else None,
-    }
-    stated = {name: value for name, value in goals.items() if value is not None}
+    for name in goals:
+        if name not in _native.GOALS:
+            raise TypeError(f"unexpected keyword argument {name!r}; goals are {', '.join(_native.GOALS)}")
+    stated = {name: value for name, value in goals.items() if value is not None and (name != "lossless" or value)}
     if len(stated) > 1:
         raise ArgumentError(f"one goal at a time: {', '.join(stated)} were given")
     name, value = next(iter(stated.items()), ("bits", DEFAULT_BITS))
@@ -77,9 +56,9 @@ def residual_goals(residual: Any) -> list[tuple[str, float | None]]:
     for one in each:
         if not isinstance(one, Mapping):
             raise DtypeError(f"a residual's goal must be a mapping, such as {{'bits': 3.5}}, not {one!r}")
-        unknown = [name for name in one if name not in _GOALS]
-        if unknown or all(value is None for value in one.values()):
-            raise ArgumentError(f"a residual's goal is one of {', '.join(_GOALS)}, not {dict(one)!r}")
+        lossy = [name for name in _native.GOALS if name != "lossless"]
+        if any(name not in lossy for name in one) or all(value is None for value in one.values()):
+            raise ArgumentError(f"a residual's goal is one of {', '.join(lossy)}, not {dict(one)!r}")
         goals.append(stated_goal(**one))
     return goals
 
@@ -93,8 +72,8 @@ def encode_options(
     prepare: str | None = None,
     residual: Any = None,
     **goal: Any,
-) -> tuple[str, float | None, _native.EncodeOptions]:
-    """The goal, as of :func:`stated_goal`, and the native options."""
+) -> _native.EncodeOptions:
+    """The native options; the goal is one of :func:`stated_goal`."""
     name, number = stated_goal(**goal)
     if threads < 0 or not 0 <= lane_values <= 65536:
         raise ArgumentError("threads and lane_values must not be negative, and lane_values at most 65536")
@@ -102,7 +81,13 @@ def encode_options(
     if columns is not None and name in ("lossless", "max_error", "round_bits"):
         raise ArgumentError(f"importance shapes errors; it does not go with {name}")
     layers = residual_goals(residual)
-    return name, number, _native.EncodeOptions(name, number, effort, threads, lane_values, columns, prepare, layers)
+    return _native.EncodeOptions(name, number, effort, threads, lane_values, columns, prepare, layers)
+
+
+def goal_text(options: _native.EncodeOptions) -> str:
+    """The goal as an argument."""
+    name, number = options.goal
+    return f"{name}=True" if number is None else f"{name}={number:.12g}"
 
 
 def _on_cuda(tensor: Any) -> bool:
@@ -341,7 +326,7 @@ class Codec:
         prepare: str | None = None,
         residual: Any = None,
     ) -> None:
-        self._goal, self._value, self._options = encode_options(
+        self._options = encode_options(
             bits=bits,
             ratio=ratio,
             mse=mse,
@@ -382,5 +367,4 @@ class Codec:
         return decode(blob, out=out, dtype=dtype, rows=rows, threads=self._threads, layers=layers)
 
     def __repr__(self) -> str:
-        goal = "lossless=True" if self._value is None else f"{self._goal}={self._value:.12g}"
-        return f"Codec({goal}, effort={self._effort!r})"
+        return f"Codec({goal_text(self._options)}, effort={self._effort!r})"

@@ -40,6 +40,7 @@ __all__ = [
 
 __version__: str
 FORMAT_VERSION: int
+GOALS: list[str]
 MODEL_FORMAT: int
 
 @final
@@ -55,6 +56,8 @@ class EncodeOptions:
         prepare: str | None = None,
         residual: Sequence[tuple[str, float | None]] | None = None,
     ) -> EncodeOptions: ...
+    @property
+    def goal(self) -> tuple[str, float | None]: ...
     @property
     def rounds(self) -> bool: ...
     def within(self, largest: float) -> EncodeOptions: ...

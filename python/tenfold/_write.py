@@ -139,7 +139,7 @@ def _options(
     elif importance is not None:
         columns = os.fspath(importance)
     write = {
-        "own_goal": recipe is None or bool(options.keys() - {"effort", "threads", "residual"}),
+        "own_goal": recipe is None or not options.keys().isdisjoint(_native.GOALS),
         "own_effort": "effort" in options,
         "alloc": alloc,
         "include": list(include),
@@ -148,4 +148,4 @@ def _options(
         "importance": columns,
         "overwrite": overwrite,
     }
-    return encode_options(**options)[2], write
+    return encode_options(**options), write

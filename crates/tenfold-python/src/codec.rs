@@ -45,13 +45,18 @@ impl EncodeOptions {
             options = options.with_residual(goal_of(&goal, value)?);
         }
         options.validate().map_err(errors::codec)?;
-        let bound = matches!(options.goal, Goal::MaxError(_) | Goal::RoundToNearest { .. });
-        if prepare != Preparation::None && (!options.transforms.is_empty() || bound) {
+        if prepare != Preparation::None && (!options.transforms.is_empty() || options.goal.bounds_each_value()) {
             return Err(ArgumentError::new_err(
                 "prepare goes neither with importance nor with max_error nor with round_bits",
             ));
         }
         Ok(EncodeOptions(options, prepare))
+    }
+
+    /// The goal: its name, and its number where it takes one.
+    #[getter]
+    fn goal(&self) -> (&'static str, Option<f64>) {
+        (self.0.goal.name(), self.0.goal.number())
     }
 
     /// Whether it takes a look at the tensor to know what is asked for.
@@ -94,35 +99,8 @@ impl EncodeOptions {
 }
 
 /// The goal of a name and a number.
-pub fn goal_of(goal: &str, value: Option<f64>) -> PyResult<Goal> {
-    let number = || value.ok_or_else(|| ArgumentError::new_err(format!("{goal} needs a number")));
-    Ok(match goal {
-        "bits" => Goal::Bits(number()?),
-        "ratio" => Goal::Ratio(number()?),
-        "mse" => Goal::Mse(number()?),
-        "nmse" => Goal::Nmse(number()?),
-        "max_error" => Goal::MaxError(number()?),
-        "step" => Goal::Step(number()?),
-        "round_bits" => {
-            let bits = number()?;
-            if !(0.0..=255.0).contains(&bits) || bits.fract() != 0.0 {
-                return Err(ArgumentError::new_err(format!(
-                    "round_bits must be a whole number between 2 and 16, not {bits}"
-                )));
-            }
-            Goal::RoundToNearest { bits: bits as u8 }
-        }
-        "max_bytes" => {
-            let bytes = number()?;
-            // 2^53: beyond it an f64 skips whole numbers, and no tensor is as large.
-            if !(0.0..=9_007_199_254_740_992.0).contains(&bytes) || bytes.fract() != 0.0 {
-                return Err(ArgumentError::new_err(format!("max_bytes must be a whole number, not {bytes}")));
-            }
-            Goal::MaxBytes(bytes as usize)
-        }
-        "lossless" => Goal::Lossless,
-        _ => return Err(ArgumentError::new_err(format!("goal {goal:?} is not known"))),
-    })
+pub fn goal_of(name: &str, number: Option<f64>) -> PyResult<Goal> {
+    Goal::from_name(name, number).map_err(errors::codec)
 }
 
 /// The effort of a name.

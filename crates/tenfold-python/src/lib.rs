@@ -46,6 +46,7 @@ mod _native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         threads::remember_process();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("GOALS", tenfold::Goal::NAMES.map(|goal| goal.name).to_vec())?;
         module.add("FORMAT_VERSION", tenfold::format::VERSION)?;
         module.add("MODEL_FORMAT", tenfold_archive::MODEL_FORMAT)
     }

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import _native
-from .._codec import encode_options, layer_count, stated_goal
+from .._codec import encode_options, goal_text, layer_count, stated_goal
 from .._errors import ArgumentError
 from . import _cuda, _device, _layers
 from ._tensors import (
@@ -57,7 +57,7 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
         goal, value = stated_goal(bits=bits, **options)
         blob: torch.Tensor = torch.ops.tenfold.encode(tensor, goal, value, **how)
         return blob
-    return encode_with(tensor, encode_options(bits=bits, **options)[2])
+    return encode_with(tensor, encode_options(bits=bits, **options))
 
 
 def encode_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor:
@@ -310,7 +310,7 @@ class Codec:
     """
 
     def __init__(self, *, bits: float | None = None, **options: Any) -> None:
-        self._goal, self._value, self._options = encode_options(bits=bits, **options)
+        self._options = encode_options(bits=bits, **options)
         self._effort = options.get("effort", "balanced")
         self._threads = options.get("threads", 0)
 
@@ -329,5 +329,4 @@ class Codec:
         decode_many(blobs, outs, threads=self._threads)
 
     def __repr__(self) -> str:
-        goal = "lossless=True" if self._value is None else f"{self._goal}={self._value:.12g}"
-        return f"Codec({goal}, effort={self._effort!r})"
+        return f"Codec({goal_text(self._options)}, effort={self._effort!r})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,9 @@ def empty(shape: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
-        if "memory" in str(error):
+        # torch raises RuntimeError for both; only sizes that it can count can lack memory.
+        countable = math.prod(max(size, 1) for size in shape) * dtype.itemsize < 2**63
+        if type(error) is RuntimeError and countable:
             raise MemoryError(str(error)) from None
         raise UnsupportedError(f"torch has no tensors of shape {tuple(shape)}: {error}") from None
 

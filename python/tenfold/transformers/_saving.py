@@ -14,6 +14,7 @@ from ._checkpoint import Checkpoint
 from ._placing import decode_named
 from ._stages import Held
 
+
 def state_to_save(
     model: Any, held: Iterable[Held], decoded: Mapping[str, str], checkpoint: Checkpoint
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

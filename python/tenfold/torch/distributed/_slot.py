@@ -129,4 +129,4 @@ class Fit:
         return None
 
     def _options(self, **goal: Any) -> _native.EncodeOptions:
-        return encode_options(effort=self._effort, threads=self._threads, **goal)[2]
+        return encode_options(effort=self._effort, threads=self._threads, **goal)
