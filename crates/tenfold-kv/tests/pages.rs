@@ -6,7 +6,7 @@ use std::sync::Arc;
 use half::bf16;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tenfold::engine::ErrorKind;
+use tenfold::engine::{ErrorKind, Stop};
 use tenfold::prepare::{Basis, Positions, Rope};
 use tenfold::{Effort, Error as CodecError, Goal, TensorView};
 use tenfold_kv::Error;
@@ -265,4 +265,43 @@ fn bad_bytes_are_errors() {
         PageCodec::new(vec![Group { layers: 2, keys: Chain::default(), values: Chain::default() }]).unwrap();
     let e = other.reader(&bytes).unwrap().layer(0).unwrap_err();
     assert!(matches!(e, Error::Codec(CodecError::MissingBasis { .. })), "{e}");
+}
+
+#[test]
+fn capped_pages_depend_on_nothing_but_themselves() {
+    let caches: Vec<Cache> =
+        (0..9).map(|i| Cache::random(if i % 3 == 0 { 16 } else { 48 }, 32, 2, 40 + i)).collect();
+    let shapes: Vec<[usize; 2]> = caches.iter().map(Cache::shape).collect();
+    let pages: Vec<Page<'_>> =
+        caches.iter().zip(&shapes).enumerate().map(|(i, (c, s))| c.page(s, 100 * i as u64)).collect();
+    let plain = || {
+        let group = Group { layers: 1, keys: Chain::default(), values: Chain::default() };
+        PageCodec::new(vec![group.clone(), group]).unwrap()
+    };
+    // With bases and without; a cap and a rate, which is one too.
+    for make in [|| codec(&[2], 32), plain] {
+        for goal in [Goal::MaxBytes(2200), Goal::Bits(3.0)] {
+            // A codec that has made nothing before, for each page.
+            let alone: Vec<Vec<u8>> = pages.iter().map(|p| make().encode(p, goal).unwrap()).collect();
+            let codec = make();
+            let mut order: Vec<usize> = (0..pages.len()).collect();
+            let mut random = StdRng::seed_from_u64(5);
+            for (round, threads) in [1, 2, 4, 4, 1].into_iter().enumerate() {
+                match round {
+                    1 => order.reverse(),
+                    0 => {}
+                    _ => order.sort_by_key(|_| random.random::<u32>()),
+                }
+                let batch: Vec<Page<'_>> = order.iter().map(|&i| pages[i].clone()).collect();
+                let made = codec.encode_all_until(&batch, goal, threads, &Stop::default()).unwrap();
+                for (&i, bytes) in order.iter().zip(made) {
+                    assert_eq!(
+                        bytes.unwrap(),
+                        alone[i],
+                        "page {i}, {goal:?}, {threads} threads, round {round}"
+                    );
+                }
+            }
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! How pages of a model are made.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use tenfold::engine::{Stop, threads};
@@ -104,8 +103,6 @@ pub struct PageCodec {
     pub(super) exact: (usize, usize),
     threads: usize,
     stop: Stop,
-    /// Step of the last page under a cap, as bits: the next will need about the same.
-    hint: AtomicU64,
 }
 
 impl PageCodec {
@@ -118,14 +115,7 @@ impl PageCodec {
         if steps.into_iter().any(|s| !(s.is_finite() && s > 0.0)) {
             return Err(invalid("the step of keys or values must be a positive number"));
         }
-        Ok(PageCodec {
-            groups,
-            effort: Effort::default(),
-            exact: (0, 0),
-            threads: 0,
-            stop: Stop::default(),
-            hint: AtomicU64::new(0),
-        })
+        Ok(PageCodec { groups, effort: Effort::default(), exact: (0, 0), threads: 0, stop: Stop::default() })
     }
 
     /// Sets the effort.
@@ -181,7 +171,8 @@ impl PageCodec {
         encode::encode(self, page, goal)
     }
 
-    /// Encodes many pages at once, spread over threads; each for itself, so that one that fails leaves the others alone.
+    /// Encodes many pages at once, spread over threads. Each page is made by itself: its bytes do not depend on the others, and
+    /// one that fails leaves them alone.
     pub fn encode_all(&self, pages: &[Page<'_>], goal: Goal) -> Result<Vec<Result<Vec<u8>>>> {
         self.encode_all_until(pages, goal, self.threads, &self.stop)
     }
@@ -225,13 +216,5 @@ impl PageCodec {
     /// Threads that pages of a batch are spread over; 0 means all cores.
     pub fn threads(&self) -> usize {
         self.threads
-    }
-
-    pub(super) fn hint(&self) -> Option<f64> {
-        Some(f64::from_bits(self.hint.load(Ordering::Relaxed))).filter(|s| *s > 0.0)
-    }
-
-    pub(super) fn set_hint(&self, step: f64) {
-        self.hint.store(step.to_bits(), Ordering::Relaxed);
     }
 }

@@ -108,18 +108,17 @@ fn code(
         + groups.iter().flat_map(|g| &g.1).map(Vec::len).sum::<usize>();
     let left = cap.checked_sub(taken).ok_or(Error::DoesNotFit { cap: cap as u64, need: taken as u64 })?;
     let mut parts = parts_at(None)?;
+    let mut step = share::first_step(&parts, left)?;
     if wide.iter().any(|(_, chain)| chain.basis.is_none()) {
-        let step = share::common_step(&parts, left, codec.hint())?;
+        step = share::common_step(&parts, left, step)?;
         parts = parts_at(Some(step))?;
     }
-    let (blobs, step) = share::encode(&parts, codec.effort, left, codec.hint()).map_err(|e| match e {
+    share::encode(&parts, codec.effort, left, step).map_err(|e| match e {
         crate::Error::Codec(Error::DoesNotFit { need, .. }) => {
             Error::DoesNotFit { cap: cap as u64, need: need + taken as u64 }.into()
         }
         e => e,
-    })?;
-    codec.set_hint(step);
-    Ok(blobs)
+    })
 }
 
 fn options(codec: &PageCodec, goal: Goal) -> EncodeOptions {

@@ -2,14 +2,11 @@
 //! smallest.
 
 use tenfold::engine::Subject;
+use tenfold::engine::search::tolerance::SHARES;
+use tenfold::engine::search::{Point, Search, Slope, gaussian_step};
 use tenfold::{Effort, EncodeOptions, Error, Goal};
 
 use crate::error::Result;
-
-/// Steps that are tried before shares are settled.
-const TRIES: usize = 6;
-/// How near to the budget is near enough: shares matter, the size is kept by the blobs themselves.
-const NEAR: f64 = 0.02;
 
 /// A blob to be.
 pub(super) struct Part<'a> {
@@ -28,14 +25,21 @@ impl Part<'_> {
     }
 }
 
-/// Encodes all parts within `cap` bytes. `hint` is a step that may be about right; the one that shares were made with comes back.
-pub(super) fn encode(
-    parts: &[Part<'_>],
-    effort: Effort,
-    cap: usize,
-    hint: Option<f64>,
-) -> Result<(Vec<Vec<u8>>, f64)> {
-    let (shares, step) = shares(parts, cap as f64, hint)?;
+/// Where the search for a common step starts: what Gaussians of the same deviations would need, column by column.
+pub(super) fn first_step(parts: &[Part<'_>], cap: usize) -> Result<f64> {
+    let mut scales = Vec::new();
+    for part in parts {
+        let own = part.subject.column_scales()?;
+        let weight = part.values as f64 / own.len().max(1) as f64;
+        scales.extend(own.into_iter().map(|log_scale| (log_scale - part.step.log2(), weight)));
+    }
+    let values: f64 = parts.iter().map(|p| p.values as f64).sum();
+    Ok(gaussian_step(&scales, cap as f64 * 8.0 / values).exp2())
+}
+
+/// Encodes all parts within `cap` bytes. Shares of it are those of a common step, which is looked for from `start` on.
+pub(super) fn encode(parts: &[Part<'_>], effort: Effort, cap: usize, start: f64) -> Result<Vec<Vec<u8>>> {
+    let (shares, _) = shares(parts, cap, start)?;
     let total: f64 = shares.iter().sum();
     let goal = |cap: usize| EncodeOptions::new(Goal::MaxBytes(cap)).with_effort(effort).with_threads(1);
     let (mut left, mut open) = (cap, total);
@@ -57,12 +61,12 @@ pub(super) fn encode(
         open -= shares[at];
         blobs[at] = blob;
     }
-    Ok((blobs, step))
+    Ok(blobs)
 }
 
-/// The step at which all parts together take about `cap` bytes.
-pub(super) fn common_step(parts: &[Part<'_>], cap: usize, hint: Option<f64>) -> Result<f64> {
-    Ok(shares(parts, cap as f64, hint)?.1)
+/// The step at which all parts together take about `cap` bytes, looked for from `start` on.
+pub(super) fn common_step(parts: &[Part<'_>], cap: usize, start: f64) -> Result<f64> {
+    Ok(shares(parts, cap, start)?.1)
 }
 
 /// An error of one blob as one of the page.
@@ -75,44 +79,20 @@ fn whole(e: Error, cap: usize, left: usize) -> Error {
     }
 }
 
-/// Bytes of each part at a common step that takes about `budget`.
-fn shares(parts: &[Part<'_>], budget: f64, hint: Option<f64>) -> Result<(Vec<f64>, f64)> {
+/// Bytes of each part at the common step that takes about `cap` bytes, and that step.
+fn shares(parts: &[Part<'_>], cap: usize, start: f64) -> Result<(Vec<f64>, f64)> {
+    let want = (cap as f64).max(1.0);
     let values: f64 = parts.iter().map(|p| p.values as f64).sum();
-    let at = |step: f64| parts.iter().map(|p| p.bytes(step)).collect::<Result<Vec<f64>>>();
-    let mut step = hint.unwrap_or(1.0);
-    let mut bracket = (0.0f64, f64::INFINITY);
-    let mut best = (f64::INFINITY, vec![1.0; parts.len()], step);
-    // A first page may be far from the hint: sizes then halve and double slowly, so that there are more tries.
-    let tries = if hint.is_some() { TRIES } else { 4 * TRIES };
-    for _ in 0..tries {
-        let bytes = at(step)?;
-        let total: f64 = bytes.iter().sum();
-        let off = (total / budget.max(1.0)).ln().abs();
+    let mut best = (f64::INFINITY, vec![1.0; parts.len()], start);
+    Search::new(want, Slope::bytes(values), &SHARES).run(start, |knob| {
+        let bytes = parts.iter().map(|p| p.bytes(knob)).collect::<Result<Vec<f64>>>()?;
+        let got: f64 = bytes.iter().sum();
+        let off = (got / want).ln().abs();
         if off < best.0 {
-            best = (off, bytes, step);
+            best = (off, bytes, knob);
         }
-        if off < NEAR {
-            break;
-        }
-        if total > budget {
-            bracket.0 = step
-        } else {
-            bracket.1 = step
-        }
-        // One octave of the step is about a bit for each value that is not zero.
-        let bits = (total - budget) * 8.0 / values;
-        step *= (bits.clamp(-8.0, 8.0) * 1.2).exp2();
-        if !(bracket.0 < step && step < bracket.1) {
-            step = match bracket {
-                (low, high) if low > 0.0 && high.is_finite() => (low * high).sqrt(),
-                (low, _) if low > 0.0 => low * 4.0,
-                (_, high) => high / 4.0,
-            };
-        }
-        if !step.is_normal() || bracket.1 < bracket.0 * 1.02 {
-            break;
-        }
-    }
+        Ok::<_, crate::Error>(Some(Point { knob, got }))
+    })?;
     // Headers count, however little there is to say.
     let least = |p: &Part<'_>| 64.0 + p.values as f64 * 1e-4;
     let shares = best.1.iter().zip(parts).map(|(b, p)| b.max(least(p))).collect();

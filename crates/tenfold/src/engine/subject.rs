@@ -82,6 +82,16 @@ impl<'a> Subject<'a> {
         Ok(rate::estimate(&worked, &label, step, effort)? * worked.len() as f64 / view.len() as f64)
     }
 
+    /// log2 of how large the values of each column are that is coded, taken for a Gaussian's deviation: where a search for a step
+    /// may start. One for all where the tensor has no columns to speak of.
+    pub fn column_scales(&self) -> Result<Vec<f64>> {
+        let workers = Workers::here();
+        match self.transforms.is_empty() {
+            true => rate::column_scales(&self.view, &workers),
+            false => rate::column_scales(&self.prepared(&workers)?.view()?, &workers),
+        }
+    }
+
     fn prepared(&self, workers: &Workers) -> Result<&Prepared> {
         if let Some(prepared) = self.prepared.get() {
             return Ok(prepared);

@@ -20,6 +20,8 @@ mod scan;
 mod trial;
 mod write;
 
+use std::f64::consts::PI;
+
 use crate::engine::Outcome;
 use crate::error::Result;
 use crate::options::{Effort, EncodeOptions, Goal};
@@ -144,6 +146,15 @@ pub(crate) fn growth(transforms: &[Transform], rows: usize) -> f64 {
 pub(crate) fn variance(view: &TensorView<'_>, workers: &Workers) -> Result<f64> {
     let scan = scan(view, Isa::detect(), workers, true)?;
     Ok(scan.variance * scan.unit * scan.unit)
+}
+
+/// log2 of the deviation that each column would have if it were Gaussian; of all values where there are no columns to tell apart.
+pub(crate) fn column_scales(view: &TensorView<'_>, workers: &Workers) -> Result<Vec<f64>> {
+    let scan = scan(view, Isa::detect(), workers, false)?;
+    let lines = if scan.cols.is_empty() { &scan.rows } else { &scan.cols };
+    // A Gaussian's mean magnitude is its deviation times √(2/π). What is zero is far below anything that is not.
+    let scale = |mean: &f32| (f64::from(mean.max(1e-30)) * scan.unit * (PI / 2.0).sqrt()).log2();
+    Ok(lines.iter().map(scale).collect())
 }
 
 /// Bits a value at a step, from a sample.
