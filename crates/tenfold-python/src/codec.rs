@@ -45,7 +45,9 @@ impl EncodeOptions {
             options = options.with_residual(goal_of(&goal, value)?);
         }
         options.validate().map_err(errors::codec)?;
-        if prepare != Preparation::None && (!options.transforms.is_empty() || options.goal.bounds_each_value()) {
+        if prepare != Preparation::None
+            && (!options.transforms.is_empty() || options.goal.bounds_each_value())
+        {
             return Err(ArgumentError::new_err(
                 "prepare goes neither with importance nor with max_error nor with round_bits",
             ));
