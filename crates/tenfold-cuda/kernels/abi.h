@@ -80,6 +80,12 @@
 #define TRIAL_SHARED 88064
 // Threads of a block that shares a plan among pages.
 #define SHARE_THREADS 256
+// Steps beyond which a value is stored exactly, by trellises and by scalar quantisers.
+#define TRELLIS_MAX_U 100000.0f
+#define SCALAR_MAX_U 16000000.0f
+// Weight of a bit against a squared step, likewise.
+#define LAMBDA_TRELLIS 0.27f
+#define LAMBDA_SCALAR 0.3f
 // Bytes of the state of a search.
 #define RATE_BYTES 53248
 // Magnitudes with a cost of their own; larger ones cost as much as the last. And costs of one sign: by class,

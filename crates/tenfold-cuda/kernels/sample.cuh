@@ -9,10 +9,6 @@
 
 #define SCALE_TOP ((1 << MAX_SCALE_BITS) - 1)
 
-#define TRELLIS_MAX_U 100000.0f
-#define SCALAR_MAX_U 1.6e7f
-#define LAMBDA_SCALAR 0.30f
-#define LAMBDA_TRELLIS 0.27f
 // Squared errors of a trial are added up in 2^-20 steps², as integers: the sum does not depend on the order.
 #define ERROR_ONE 1048576.0f
 #define POINT_ONE 4096.0f

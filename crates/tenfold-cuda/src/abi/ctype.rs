@@ -235,14 +235,14 @@ macro_rules! shared_structs {
 }
 pub(crate) use shared_structs;
 
-/// Numbers that host and device share, of any integer type here, written for C by `constants`.
+/// Numbers that host and device share, integers or f32, written for C by `constants`.
 macro_rules! shared_constants {
     ($($(#[doc = $doc:literal])* const $name:ident: $type:ty = $value:expr;)*) => {
         $($(#[doc = $doc])* pub(crate) const $name: $type = $value;)*
 
         /// Writes these numbers for C.
         pub(super) fn constants(header: &mut $crate::abi::Header) {
-            $(header.constant(stringify!($name), &[$($doc),*], $name as u64);)*
+            $(header.constant(stringify!($name), &[$($doc),*], format!("{:?}", $name));)*
         }
     };
 }

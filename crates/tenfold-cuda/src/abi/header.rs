@@ -34,9 +34,10 @@ impl Header {
         self.line("", &format!("\n// {about}"));
     }
 
-    pub(crate) fn constant(&mut self, name: &str, about: &[&str], value: u64) {
+    pub(crate) fn constant(&mut self, name: &str, about: &[&str], value: String) {
+        let float = if value.contains('.') { "f" } else { "" };
         self.comment("", about);
-        self.line("", &format!("#define {name} {value}"));
+        self.line("", &format!("#define {name} {value}{float}"));
     }
 
     /// What the kernels define themselves: `Each`, a template, and the state of a search.

@@ -54,6 +54,12 @@ shared_constants! {
     const TRIAL_SHARED: u32 = 86 << 10;
     /// Threads of a block that shares a plan among pages.
     const SHARE_THREADS: u32 = 256;
+    /// Steps beyond which a value is stored exactly, by trellises and by scalar quantisers.
+    const TRELLIS_MAX_U: f32 = 1e5;
+    const SCALAR_MAX_U: f32 = 1.6e7;
+    /// Weight of a bit against a squared step, likewise.
+    const LAMBDA_TRELLIS: f32 = 0.27;
+    const LAMBDA_SCALAR: f32 = 0.30;
     /// Bytes of the state of a search.
     const RATE_BYTES: usize = 52 << 10;
     /// Magnitudes with a cost of their own; larger ones cost as much as the last. And costs of one sign: by class,

@@ -5,7 +5,9 @@ use tenfold::format::{MAX_CLASSES, OFFSETS};
 
 use super::levels::Encoder;
 use super::{Batch, Call, EncodeRequest};
-use crate::abi::{self, LevelsFixed, PASS_THREADS};
+use crate::abi::{
+    self, LAMBDA_SCALAR, LAMBDA_TRELLIS, LevelsFixed, PASS_THREADS, SCALAR_MAX_U, TRELLIS_MAX_U,
+};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::Result;
@@ -63,7 +65,10 @@ pub unsafe fn encode_fixed(
     let (values, batch, together) = (values(request), Batch::ONE, false);
     let call = Call { device, request, values, batch, status, workspace, stream, together };
     let encoder = Encoder::new(&call, plan.nu)?;
-    let (max_u, lambda) = if plan.nu == 0 { (1.6e7, 0.30) } else { (1e5, 0.27) };
+    let (max_u, lambda) = match plan.nu {
+        0 => (SCALAR_MAX_U, LAMBDA_SCALAR),
+        _ => (TRELLIS_MAX_U, LAMBDA_TRELLIS),
+    };
     let mut args = LevelsFixed {
         plan: encoder.pass.plan,
         counts: encoder.pass.counts,
