@@ -3,7 +3,8 @@
 //! A call queues a few kernels on the caller's stream and returns: headers are read and checked on the device,
 //! then tiles are decoded, a warp each. What came of it lies in a [`Status`] a blob, on the device too.
 
-use tenfold::Dtype;
+mod request;
+
 use tenfold::engine::Limits;
 use tenfold::format::{BlobInfo, Codec};
 
@@ -16,6 +17,8 @@ use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
 use crate::status::{Status, layered};
 
+pub use request::{DecodeRequest, DecodeSettings, lane_values};
+
 /// The fewest values of a warp's tile that a grid is laid out for.
 const TILE: u64 = 32 * 1024;
 /// Shared memory that a block needs to keep the two tables of a blob without classes beside its rings.
@@ -26,75 +29,6 @@ const PLACE: Shape = Shape::new(1, PLACE_THREADS, 0);
 /// Blobs a multiprocessor from which on there are many; shared memory that holds all tables that a blob may have.
 const MANY: u64 = 4;
 const MANY_SHARED: u32 = 140 << 10;
-
-/// One blob to decode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DecodeRequest {
-    /// The blob, at an address that is a multiple of 16.
-    pub blob: DeviceSlice,
-    /// Where the elements go: exactly the bytes of what is asked for.
-    pub out: DeviceSlice,
-    /// Dtype of the output: the blob's own, or for a lossy blob of f32 or less any of f32, f16, bf16 and f8.
-    pub dtype: Dtype,
-    /// First value wanted, and how many; `None` for all from there on.
-    pub values: (u64, Option<u64>),
-    /// The blob's codec, where the caller knows it: saves a launch. A blob of the other codec is then not decoded,
-    /// and its status says so.
-    pub codec: Option<Codec>,
-}
-
-impl DecodeRequest {
-    /// A whole blob.
-    pub fn new(blob: DeviceSlice, out: DeviceSlice, dtype: Dtype) -> Self {
-        DecodeRequest { blob, out, dtype, values: (0, None), codec: None }
-    }
-
-    /// Only some values, in row-major order.
-    pub fn with_values(mut self, first: u64, count: u64) -> Self {
-        self.values = (first, Some(count));
-        self
-    }
-}
-
-impl DecodeRequest {
-    /// Says which codec the blob has.
-    pub fn with_codec(mut self, codec: Codec) -> Self {
-        self.codec = Some(codec);
-        self
-    }
-}
-
-/// How to decode on a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DecodeSettings {
-    /// What a blob may ask for.
-    pub limits: Limits,
-    /// Whether to check the checksums of tiles. Default: true. Headers are always checked, and no blob makes a
-    /// kernel leave its memory.
-    pub checksums: bool,
-}
-
-impl Default for DecodeSettings {
-    fn default() -> Self {
-        DecodeSettings { limits: Limits::default(), checksums: true }
-    }
-}
-
-impl DecodeSettings {
-    /// Sets whether to check the checksums of tiles.
-    pub fn with_checksums(mut self, checksums: bool) -> Self {
-        self.checksums = checksums;
-        self
-    }
-
-    /// Sets the limits.
-    pub fn with_limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-}
 
 impl PlaceArgs {
     /// For blobs whose outputs lie one after the other, with a block each.
@@ -134,18 +68,6 @@ fn codec_id(codec: Codec) -> u32 {
         Codec::Planes => tenfold::format::CODEC_PLANES as u32,
         Codec::Levels => tenfold::format::CODEC_LEVELS as u32,
         _ => u32::MAX,
-    }
-}
-
-/// Values a lane for blobs that a device decodes one at a time and soon: [`tenfold::EncodeOptions::lane_values`]. A warp
-/// takes a lane's values one after the other, so a small tensor is quick only if its lanes are short; each lane costs
-/// about 24 bits. Against the longest lanes a tensor of 64 Mi values takes 0.032 bits a value more, one of 16 Mi 0.056.
-/// Where many tensors are decoded in one call, the default does.
-pub fn lane_values(values: u64) -> u32 {
-    match values {
-        n if n >= 256 << 20 => 4096,
-        n if n >= 48 << 20 => 640,
-        _ => 384,
     }
 }
 

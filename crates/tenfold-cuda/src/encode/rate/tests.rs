@@ -8,7 +8,7 @@ use crate::abi::Seen;
 use crate::memory::Buffer;
 use crate::status::Status;
 
-#[path = "../../../tenfold/tests/common/mod.rs"]
+#[path = "../../../../tenfold/tests/common/mod.rs"]
 mod common;
 
 use common::{Kind, Sample};
