@@ -104,7 +104,7 @@ pub(super) fn workspace_len(device: &Device, job: &Job) -> Result<usize> {
     Ok(Search::new(device, job, places, Stream::DEFAULT)?.len)
 }
 
-/// Queues what decides on a plan. Plans have room for `PLAN_BYTES`, workspaces for what [`workspace_len`] says.
+/// Queues what decides on a plan. Workspaces have as many bytes as [`workspace_len`] says.
 ///
 /// # Safety
 /// All memory is memory of this device, is as long as it must be, does not overlap, and is neither freed nor used
