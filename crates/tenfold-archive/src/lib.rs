@@ -40,7 +40,7 @@ mod values;
 
 pub use archive::{Archive, ArchiveTensor};
 pub use assemble::{Content, assemble};
-pub use compare::{Comparison, TensorDiff, compare};
+pub use compare::{Comparison, DiffSums, TensorDiff, compare};
 pub use compress::{compress, compress_source};
 pub use decompress::decompress;
 pub use engine::{ReadOptions, SharedEngine};

@@ -53,6 +53,17 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// Bytes a second, in powers of ten as links and memories are rated.
+pub fn rate(bytes_per_second: f64) -> String {
+    let (value, unit) = if bytes_per_second < 1e9 {
+        (bytes_per_second / 1e6, "MB/s")
+    } else {
+        (bytes_per_second / 1e9, "GB/s")
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
 /// A shape as `768x3072`; `scalar` without dimensions.
 pub fn shape(shape: &[usize]) -> String {
     if shape.is_empty() {
@@ -82,5 +93,9 @@ mod tests {
             ["0 B", "1023 B", "1.00 KiB", "10.0 KiB", "150 MiB"]
         );
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
+        assert_eq!(
+            [4.2e5, 98.76e6, 1.0e9, 123e9].map(rate),
+            ["0.42 MB/s", "98.8 MB/s", "1.00 GB/s", "123 GB/s"]
+        );
     }
 }

@@ -13,7 +13,7 @@ use crate::engine::ReadOptions;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 
-use sums::Sums;
+pub use sums::DiffSums;
 
 /// The difference of one tensor.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -82,14 +82,14 @@ fn compare_archives(
 ) -> Result<Comparison> {
     let mut out = Comparison {
         tensors: Vec::new(),
-        total: Sums::default().finish("total", "", &[]),
+        total: DiffSums::default().finish("total", "", &[]),
         only_in_first: Vec::new(),
         only_in_second: Vec::new(),
         not_comparable: Vec::new(),
     };
     let names = second.tensors().iter().map(|tensor| &tensor.name);
     out.only_in_second = names.filter(|name| first.find(name).is_none()).cloned().collect();
-    let mut total = Sums::default();
+    let mut total = DiffSums::default();
     progress.start(first.bytes());
     for (i, tensor) in first.tensors().iter().enumerate() {
         progress.message(&tensor.name);
@@ -105,8 +105,8 @@ fn compare_archives(
         let (x, y) = (first.read_bytes(i, options)?, second.read_bytes(j, options)?);
         let same = tensor.dtype_name == other.dtype_name && x == y;
         let mut sums = match (tensor.dtype, other.dtype) {
-            (Some(p), Some(q)) => Sums::measure((p, &x), (q, &y)),
-            _ if same => Sums::default(),
+            (Some(p), Some(q)) => DiffSums::measure((p, &x), (q, &y)),
+            _ if same => DiffSums::default(),
             _ => {
                 out.not_comparable.push(tensor.name.clone());
                 continue;

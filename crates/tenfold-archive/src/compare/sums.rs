@@ -11,8 +11,8 @@ const CHUNK: usize = 1 << 16;
 
 /// What is summed up over values; sums of parts add up to the sums of the whole.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sums {
-    pub differ: bool,
+pub struct DiffSums {
+    pub(super) differ: bool,
     /// All values, and those among them that are finite on both sides.
     values: u64,
     finite: u64,
@@ -27,24 +27,25 @@ pub(super) struct Sums {
     spread: f64,
 }
 
-impl Sums {
-    pub fn measure(a: (Dtype, &[u8]), b: (Dtype, &[u8])) -> Sums {
+impl DiffSums {
+    /// Compares the elements of two tensors of one shape.
+    pub fn measure(a: (Dtype, &[u8]), b: (Dtype, &[u8])) -> DiffSums {
         let part = |(x, y): (&[u8], &[u8])| {
             let count = x.len() / a.0.size();
             let mut p = vec![0.0; count];
             let mut q = vec![0.0; count];
             values::load(a.0, x, &mut p);
             values::load(b.0, y, &mut q);
-            Sums::of(&p, &q)
+            DiffSums::of(&p, &q)
         };
         // Gathered in order, so that the result does not depend on the number of threads.
-        let parts: Vec<Sums> =
+        let parts: Vec<DiffSums> =
             a.1.par_chunks(CHUNK * a.0.size()).zip(b.1.par_chunks(CHUNK * b.0.size())).map(part).collect();
-        parts.iter().fold(Sums::default(), |sum, part| sum.merge(part))
+        parts.iter().fold(DiffSums::default(), |sum, part| sum.merge(part))
     }
 
-    fn of(x: &[f64], y: &[f64]) -> Sums {
-        let mut s = Sums { values: x.len() as u64, ..Sums::default() };
+    fn of(x: &[f64], y: &[f64]) -> DiffSums {
+        let mut s = DiffSums { values: x.len() as u64, ..DiffSums::default() };
         for (&x, &y) in x.iter().zip(y) {
             if !(x.is_finite() && y.is_finite()) {
                 s.mismatches += u64::from(!(x == y || x.is_nan() && y.is_nan()));
@@ -69,7 +70,8 @@ impl Sums {
         s
     }
 
-    pub fn merge(mut self, other: &Sums) -> Sums {
+    /// Adds another part.
+    pub fn merge(mut self, other: &DiffSums) -> DiffSums {
         // The spread of a union: of its parts, and of their means about each other (Chan et al.).
         let (n, m) = (self.finite as f64, other.finite as f64);
         if self.finite > 0 && other.finite > 0 {
@@ -90,6 +92,7 @@ impl Sums {
         self
     }
 
+    /// The figures, under the name, dtype and shape of what was compared.
     pub fn finish(&self, name: &str, dtype: &str, shape: &[usize]) -> TensorDiff {
         let n = self.finite.max(1) as f64;
         let nmse = if self.error == 0.0 { 0.0 } else { self.error / self.spread };
@@ -125,8 +128,8 @@ mod tests {
         let x: Vec<f64> = (0..1000).map(|i| f64::from(i) * 0.01 + 100.0).collect();
         let y: Vec<f64> =
             x.iter().enumerate().map(|(i, x)| x + if i % 2 == 0 { 0.5 } else { -0.25 }).collect();
-        let whole = Sums::of(&x, &y);
-        let parts = Sums::of(&x[..300], &y[..300]).merge(&Sums::of(&x[300..], &y[300..]));
+        let whole = DiffSums::of(&x, &y);
+        let parts = DiffSums::of(&x[..300], &y[..300]).merge(&DiffSums::of(&x[300..], &y[300..]));
         let mean = x.iter().sum::<f64>() / 1000.0;
         let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 1000.0;
         for sums in [whole, parts] {
@@ -141,11 +144,8 @@ mod tests {
     #[test]
     fn special_values_are_equal_to_themselves_and_counted_otherwise() {
         let inf = f64::INFINITY;
-        let diff = Sums::of(&[f64::NAN, inf, inf, 1.0, 2.0], &[f64::NAN, inf, -inf, f64::NAN, 2.0]).finish(
-            "",
-            "",
-            &[],
-        );
+        let diff = DiffSums::of(&[f64::NAN, inf, inf, 1.0, 2.0], &[f64::NAN, inf, -inf, f64::NAN, 2.0])
+            .finish("", "", &[]);
         assert_eq!((diff.special_mismatches, diff.mse, diff.cosine), (2, 0.0, 1.0));
     }
 }

@@ -1,6 +1,7 @@
 //! The command line's grammar and help texts.
 
 mod basis;
+mod bench;
 mod compress;
 mod engine;
 mod goal;
@@ -12,6 +13,7 @@ use tenfold::Effort;
 use crate::exit;
 
 pub use basis::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs};
+pub use bench::BenchArgs;
 pub use compress::{CodecArg, CompressArgs};
 pub use engine::{EngineArg, EngineArgs};
 pub use goal::{GoalArgs, option};
@@ -36,6 +38,7 @@ pub enum Command {
     Verify(VerifyArgs),
     Compare(CompareArgs),
     Basis(BasisArgs),
+    Bench(Box<BenchArgs>),
     Engines(EnginesArgs),
     Completions(CompletionsArgs),
 }

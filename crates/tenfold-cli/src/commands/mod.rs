@@ -1,6 +1,7 @@
 //! One file a command; this one only dispatches.
 
 mod basis;
+mod bench;
 mod compare;
 mod compress;
 mod decompress;
@@ -25,6 +26,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Compare(args) => compare::run(args, cli.quiet),
         Command::Basis(args) => basis::run(args, cli.quiet),
+        Command::Bench(args) => bench::run(*args, cli.quiet),
         Command::Engines(args) => engines::run(args),
         Command::Completions(args) => completions(args),
     }
