@@ -143,7 +143,8 @@ fn completions_come_for_every_shell() {
 fn every_command_has_a_manual_page() {
     let bench = Bench::new();
     clap_mangen::generate_to(tenfold_cli::command(), bench.dir.path()).unwrap();
-    for command in ["compress", "decompress", "inspect", "verify", "compare", "basis-fit", "engines"] {
+    for command in ["compress", "decompress", "inspect", "verify", "compare", "basis-fit", "bench", "engines"]
+    {
         let page = std::fs::read_to_string(bench.path(&format!("tenfold-{command}.1"))).unwrap();
         assert!(page.contains(".SH OPTIONS") && page.contains("\\-\\-help"), "{page}");
     }
@@ -155,7 +156,7 @@ fn every_command_has_a_manual_page() {
 fn help_tells_of_exit_codes_and_shows_examples() {
     let bench = Bench::new();
     assert!(bench.ok(&["--help"]).contains("Exit codes:"));
-    for command in ["compress", "decompress", "inspect", "verify", "compare", "completions"] {
+    for command in ["compress", "decompress", "inspect", "verify", "compare", "bench", "completions"] {
         let text = bench.ok(&[command, "--help"]);
         assert!(text.contains("Example"), "{command}");
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
