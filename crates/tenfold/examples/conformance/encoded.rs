@@ -67,7 +67,7 @@ fn prepared() -> Vec<Vector> {
     let one = |name: &str, note: &'static str, shows: &str, transforms: Vec<Transform>, dtype: Dtype| {
         vector(name, note, &[shows], step(0.3, Effort::Balanced, transforms), gauss(dtype, 150))
     };
-    let order = "two products, each rounded, in the order of the transforms";
+    let order = "two products, each rounded, in the order of the steps";
     all.push(one("weights_rows", "step weights of rows", "weights of rows", vec![rows(48)], Dtype::Bf16));
     let both = vec![columns(36), rows(48)];
     all.push(one("weights_columns_rows", order, "weights of columns, then of rows", both, Dtype::F32));

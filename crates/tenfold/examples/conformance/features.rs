@@ -80,7 +80,7 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
     }
     let mut cols = shape.last().copied().unwrap_or(1);
     let rows = values / cols.max(1);
-    let transforms = read_steps(&mut r, &mut set, dtype, &mut cols);
+    let transforms = read_transforms(&mut r, &mut set, dtype, &mut cols);
     let values = rows * cols;
     // Behind transforms, levels are those of a tensor of working values.
     let worked = if transforms > 0 && dtype != Dtype::F64 { Dtype::F32 } else { dtype };
@@ -89,7 +89,7 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
     } else {
         levels_header(&mut r, &mut set, dtype, cols, values)
     };
-    let tile_values = header.lanes * header.transforms;
+    let tile_values = header.lanes * header.ticks;
     let tiles = values.div_ceil(tile_values);
     set.insert(format!("{codec} lanes {}", header.lanes));
     set.insert(format!("{codec} {}", if tiles > 1 { "several tiles" } else { "one tile" }));
@@ -132,14 +132,14 @@ fn layers(r: &mut Reader<'_>, set: &mut Set) {
         let own = features(&layer, &data);
         let transforms = ["weights of columns", "weights of rows", "means", "delta", "kept elements"];
         if transforms.iter().any(|&s| own.contains(s)) {
-            set.insert("layer with transforms".into());
+            set.insert("layer with steps".into());
         }
     }
     assert_eq!(r.at, r.bytes.len(), "the parser of the generator reads every byte");
 }
 
 /// Reads the transforms and returns how many there are; `cols` becomes those behind them.
-fn read_steps(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, cols: &mut usize) -> usize {
+fn read_transforms(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, cols: &mut usize) -> usize {
     let count = r.u8();
     let mut names = Vec::new();
     for _ in 0..count {
@@ -181,12 +181,12 @@ fn read_steps(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, cols: &mut usize)
 
 struct Header {
     lanes: usize,
-    transforms: usize,
+    ticks: usize,
     low: bool,
 }
 
 fn planes_header(r: &mut Reader<'_>, set: &mut Set) -> Header {
-    let (lanes, transforms) = (1 << r.u8(), r.varint());
+    let (lanes, ticks) = (1 << r.u8(), r.varint());
     let present = r.u8();
     let len = r.varint();
     let mut bits = Bits(r.take(len), 0);
@@ -199,7 +199,7 @@ fn planes_header(r: &mut Reader<'_>, set: &mut Set) -> Header {
     if present == 0 {
         set.insert("planes no table".into());
     }
-    Header { lanes, transforms, low: false }
+    Header { lanes, ticks, low: false }
 }
 
 /// Reads a measured table and tells whether one symbol has all slots.
@@ -215,7 +215,7 @@ fn measured(bits: &mut Bits<'_>, escape: bool) -> bool {
 fn levels_header(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, row: usize, values: usize) -> Header {
     let nu = r.u8();
     set.insert(format!("states {}", 1 << nu));
-    let (lanes, transforms) = (1 << r.u8(), r.varint());
+    let (lanes, ticks) = (1 << r.u8(), r.varint());
     let log = r.u8();
     set.insert(format!("table log {log}"));
     r.take(if dtype == Dtype::F64 { 8 } else { 4 });
@@ -268,7 +268,7 @@ fn levels_header(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, row: usize, va
             _ => {}
         }
     }
-    Header { lanes, transforms, low: low.iter().any(|&l| l > 0) }
+    Header { lanes, ticks, low: low.iter().any(|&l| l > 0) }
 }
 
 fn planes_tile(r: &mut Reader<'_>, set: &mut Set, size: usize, len: usize, lanes: usize) {
