@@ -1,7 +1,7 @@
 //! Where a number that falls along a line passes the wanted one, from what was seen of it so far.
 //!
 //! The line is octaves of a knob (log2 of a step, of a weight); the number is best one that falls evenly along it, such as
-//! the logarithm of a size. `kernels/search.cuh` has the same for devices.
+//! the logarithm of a size.
 
 /// How far one trial may lead.
 #[derive(Debug, Clone, Copy, PartialEq)]

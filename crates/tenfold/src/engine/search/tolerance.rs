@@ -107,31 +107,6 @@ pub const VIDEO_CAP: Tolerance = Tolerance { over: 0.0, ..VIDEO_RATE };
 /// Pictures for an error; elements are rounded after the search, hence the aim.
 pub const VIDEO_ERROR: Tolerance = Tolerance { aim: 0.995, over: 0.014, rounds: 9, ..PLAIN };
 
-/// Blobs for slots of a fixed size, with the step of the blob before: rates differ a little from one to the next. Much less
-/// than the slot holds is no good either: where all values are alike, a little too large a step sends nothing.
-pub const SLOTS: Tolerance = Tolerance { aim: 0.995, under: 0.05, rounds: 2, ..PLAIN };
-
-/// Full passes of a device for a size. They are queued before any of them has run: fewer, and with more latitude.
-pub const DEVICE_BYTES: Tolerance =
-    Tolerance { over: 0.007, under: 0.007, rounds: 4, closed: (0.002, 0), ..PLAIN };
-
-/// The same under a cap: a pass too many costs more than the bytes that are left.
-pub const DEVICE_CAP: Tolerance =
-    Tolerance { aim: 0.996, spare: 2.0, over: f64::INFINITY, under: 0.006, retreat: 6, ..DEVICE_BYTES };
-
-/// The same for an error.
-pub const DEVICE_ERROR: Tolerance =
-    Tolerance { aim: 0.995, over: 0.02, under: f64::INFINITY, retreat: 1, ..DEVICE_BYTES };
-
-/// The sample of a device, step and costs in turn.
-pub const DEVICE_COARSE_SAMPLE: Tolerance = Tolerance { rounds: 6, ..COARSE_SAMPLE };
-
-/// The sample of a device, the step alone.
-pub const DEVICE_FINE_SAMPLE: Tolerance = Tolerance { rounds: 5, ..FINE_SAMPLE };
-
-/// Pages of a device that are planned together: the step of the first pass is near already.
-pub const DEVICE_PAGES: Tolerance = Tolerance { rounds: 3, retreat: 4, ..DEVICE_CAP };
-
 impl Tolerance {
     /// What to aim at for a limit.
     pub fn aim_at(&self, limit: f64) -> f64 {
