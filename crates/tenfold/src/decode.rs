@@ -5,12 +5,11 @@ use std::ops::Range;
 use crate::blob::{CodecParams, Frame};
 use crate::error::{Error, Result};
 use crate::levels::{self, Dequant};
-use crate::options::DecodeOptions;
+use crate::lossless;
 use crate::prepare::{self, Elements};
 use crate::simd::Isa;
 use crate::view::Dtype;
 use crate::workers::Workers;
-use crate::{layers, lossless};
 
 /// Values that are decoded before transforms are undone.
 pub(crate) const SLAB: usize = 1 << 23;
@@ -20,20 +19,16 @@ pub(crate) fn decode_range(
     frame: &Frame,
     blob: &[u8],
     values: Range<usize>,
-    options: &DecodeOptions,
+    workers: &Workers,
     out: &mut [u8],
 ) -> Result<()> {
-    if let CodecParams::Layers(_) = &frame.head.params {
-        return layers::decode(frame, blob, values, options, out);
-    }
     if values.is_empty() {
         return Ok(());
     }
-    let workers = Workers::new(options.threads, &options.stop)?;
     match frame.head.dtype {
-        dtype if frame.head.transforms.is_empty() => decode_tiles(frame, blob, values, dtype, &workers, out),
-        Dtype::F64 => decode_prepared::<f64>(frame, blob, values, &workers, out),
-        _ => decode_prepared::<f32>(frame, blob, values, &workers, out),
+        dtype if frame.head.transforms.is_empty() => decode_tiles(frame, blob, values, dtype, workers, out),
+        Dtype::F64 => decode_prepared::<f64>(frame, blob, values, workers, out),
+        _ => decode_prepared::<f32>(frame, blob, values, workers, out),
     }
 }
 
@@ -138,7 +133,7 @@ fn decode_tiles(
                 lossless::decode_tile(&scratch, p, dtype, tile, bytes, window, planes, out)
             })
         }
-        // `decode_range` takes them elsewhere.
+        // `Layered` decodes them one by one.
         CodecParams::Layers(_) => Err(Error::Corrupt("layers in place of tiles")),
         // `open` lets none pass.
         CodecParams::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),

@@ -22,7 +22,6 @@ mod entropy;
 mod error;
 pub mod format;
 mod goal;
-mod layers;
 mod levels;
 mod lossless;
 mod options;

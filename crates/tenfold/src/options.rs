@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::blob::MAX_LAYERS;
 use crate::engine::Stop;
 use crate::error::{Error, Result};
-use crate::layers::MAX_LAYERS;
 use crate::prepare::{Basis, Transform};
 
 pub use crate::goal::Goal;

@@ -6,7 +6,7 @@ mod allocations;
 mod common;
 
 use allocations::peak;
-use common::{EFFORTS, FLOATS, Kind, Sample, decode, max_error, mse, seal, specials, to_reals};
+use common::{EFFORTS, FLOATS, Kind, Sample, decode, forge, max_error, mse, parts, seal, specials, to_reals};
 use tenfold::engine::{Cpu, Engine, ErrorKind, Limits};
 use tenfold::format::{Codec, max_encoded_len, max_layered_len};
 use tenfold::prepare::{Axis, Delta, Hadamard, Transform, Weights};
@@ -24,28 +24,6 @@ fn encode(s: &Sample, options: &EncodeOptions) -> Vec<u8> {
 
 fn first(blob: &[u8], layers: usize) -> Vec<u8> {
     tenfold::decode(blob, &DecodeOptions::default().with_layers(layers)).unwrap().data
-}
-
-/// The layers of a blob, each a blob.
-fn parts(blob: &[u8]) -> Vec<&[u8]> {
-    let starts = tenfold::format::tile_starts(blob, &Limits::default()).unwrap();
-    starts.windows(2).map(|w| &blob[w[0]..w[1]]).collect()
-}
-
-/// A blob put together by hand from layers and the start of a header.
-fn forge(dtype: Dtype, shape: &[u64], count: u8, layers: &[&[u8]]) -> Vec<u8> {
-    let mut out = b"TNFD\x01".to_vec();
-    out.extend([4, dtype.id(), shape.len() as u8, 0, 0, 0, 0]);
-    shape.iter().for_each(|&d| tenfold::format::carry::put_varint(&mut out, d));
-    out.extend([0, count]);
-    out.resize(out.len().next_multiple_of(4), 0);
-    layers.iter().for_each(|l| out.extend([(l.len() as u32).to_le_bytes(), [0; 4]].concat()));
-    out.extend([0; 4]);
-    let header = out.len() as u32;
-    out[8..12].copy_from_slice(&header.to_le_bytes());
-    layers.iter().for_each(|l| out.extend_from_slice(l));
-    seal(&mut out, layers.len());
-    out
 }
 
 #[test]

@@ -3,8 +3,12 @@
 //! Normative: docs/format.md, 'Blob'. The checksum at the header's end covers the directory, the
 //! directory holds a checksum of every tile, so every byte of a blob is covered.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use crc32fast::Hasher;
+
+use super::LayersParams;
 use super::bytes::{Reader, put_varint};
 use super::parts::{Parts, Sealed};
 use super::tile::Geometry;
@@ -14,7 +18,7 @@ use crate::options::Limits;
 use crate::prepare::{self, Basis, Transform};
 use crate::view::{Dtype, byte_len};
 use crate::workers::Workers;
-use crate::{layers, levels, lossless};
+use crate::{levels, lossless};
 
 /// First bytes of a blob.
 pub const MAGIC: [u8; 4] = *b"TNFD";
@@ -44,7 +48,7 @@ pub(crate) enum CodecParams {
     Planes(lossless::PlanesParams),
     Levels(Box<levels::LevelsParams>),
     /// Blobs of this crate in place of tiles.
-    Layers(layers::LayersParams),
+    Layers(LayersParams),
     /// Of a codec that lives outside this crate.
     Carried(carry::CarriedParams),
 }
@@ -77,8 +81,6 @@ pub(crate) struct Frame {
     /// Values that are coded: fewer behind a basis of fewer vectors than columns.
     pub coded: usize,
     pub header_len: usize,
-    /// Layers that were opened, from the first on; none where the codec is another.
-    pub layers: Vec<Frame>,
     /// Length and checksum of each tile.
     directory: Vec<(u32, u32)>,
     /// Where each tile starts, and at the end the length of the blob.
@@ -88,7 +90,7 @@ pub(crate) struct Frame {
 /// Makes a blob of a header and its tiles, which `workers` are to put together.
 pub(crate) fn assemble(head: &Head, tiles: Vec<Sealed>, workers: &Workers) -> Result<Parts> {
     let header = write(head, tiles.iter().map(|t| (t.bytes.len(), t.crc)))?;
-    Ok(Parts::new(header, tiles, workers))
+    Ok(Parts::new(header, tiles.into_iter().map(|t| t.bytes).collect(), workers))
 }
 
 /// A header, with the length and the checksum of each tile.
@@ -127,6 +129,12 @@ pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u3
     let sum = crc32fast::hash(&out);
     out.extend_from_slice(&sum.to_le_bytes());
     Ok(out)
+}
+
+/// Bytes of the header that starts here; nothing if this is none.
+pub(crate) fn header_len(blob: &[u8]) -> Option<usize> {
+    let fixed = blob.get(..FIXED).filter(|fixed| fixed.starts_with(&MAGIC))?;
+    Some(u32::from_le_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) as usize)
 }
 
 impl Frame {
@@ -187,7 +195,7 @@ impl Frame {
             CODEC_LEVELS => {
                 CodecParams::Levels(Box::new(levels::LevelsParams::read(&mut r, dtype, coded, rank)?))
             }
-            CODEC_LAYERS => CodecParams::Layers(layers::LayersParams::read(&mut r, dtype, values)?),
+            CODEC_LAYERS => CodecParams::Layers(LayersParams::read(&mut r, dtype, values)?),
             id if carry::is_carried(id) => CodecParams::Carried(carry::CarriedParams::read(&mut r, id)?),
             id => return Err(Error::UnsupportedFeature { what: "codec", id: id as u64 }),
         };
@@ -224,7 +232,7 @@ impl Frame {
             at = at.checked_add(len as usize).ok_or(Error::Corrupt("tile lengths overflow"))?;
             offsets.push(at);
         }
-        Ok(Frame { head, values, coded, header_len, layers: Vec::new(), directory, offsets })
+        Ok(Frame { head, values, coded, header_len, directory, offsets })
     }
 
     /// Finds the bases that the blob names; nothing can be decoded before.
@@ -268,10 +276,10 @@ impl Frame {
     }
 
     /// Checks that the blob has exactly the bytes it should have.
-    pub(crate) fn check_len(&self, blob: &[u8]) -> Result<()> {
-        match blob.len().cmp(&self.blob_len()) {
+    pub(crate) fn check_len(&self, len: usize) -> Result<()> {
+        match len.cmp(&self.blob_len()) {
             std::cmp::Ordering::Less => {
-                Err(Error::Truncated { need: self.blob_len() as u64, have: blob.len() as u64 })
+                Err(Error::Truncated { need: self.blob_len() as u64, have: len as u64 })
             }
             std::cmp::Ordering::Greater => Err(Error::Corrupt("bytes after the last tile")),
             std::cmp::Ordering::Equal => Ok(()),
@@ -283,15 +291,27 @@ impl Frame {
         self.directory.iter().map(|&(len, _)| u64::from(len))
     }
 
-    /// The bytes of tile `i` as they are.
-    pub(crate) fn part<'b>(&self, blob: &'b [u8], i: usize) -> Result<&'b [u8]> {
-        blob.get(self.offsets[i]..self.offsets[i + 1])
-            .ok_or(Error::Truncated { need: self.blob_len() as u64, have: blob.len() as u64 })
+    /// Where each tile is, and its checksum.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Range<usize>, u32)> {
+        self.offsets.windows(2).zip(&self.directory).map(|(w, &(_, sum))| (w[0]..w[1], sum))
+    }
+
+    /// Checksum of the whole blob, from those that its header has.
+    pub(crate) fn checksum(&self) -> u32 {
+        // What ends with its own checksum has this one, whatever it is.
+        const OWN: u32 = 0x2144_df1c;
+        let mut sum = Hasher::new_with_initial_len(OWN, self.header_len as u64);
+        for &(len, tile) in &self.directory {
+            sum.combine(&Hasher::new_with_initial_len(tile, u64::from(len)));
+        }
+        sum.finalize()
     }
 
     /// The bytes of tile `i`, their checksum verified.
     pub(crate) fn tile<'b>(&self, blob: &'b [u8], i: usize) -> Result<&'b [u8]> {
-        let bytes = self.part(blob, i)?;
+        let bytes = blob
+            .get(self.offsets[i]..self.offsets[i + 1])
+            .ok_or(Error::Truncated { need: self.blob_len() as u64, have: blob.len() as u64 })?;
         if !cfg!(fuzzing) && crc32fast::hash(bytes) != self.directory[i].1 {
             return Err(Error::Corrupt("tile checksum"));
         }

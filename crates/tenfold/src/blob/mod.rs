@@ -2,11 +2,14 @@
 
 pub(crate) mod bytes;
 mod header;
+mod layers;
 mod parts;
 mod tile;
 
 pub use header::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES, FIXED, MAGIC};
-pub(crate) use header::{CodecParams, Frame, Head, assemble, write};
+pub(crate) use header::{CodecParams, Frame, Head, assemble, header_len, write};
+pub(crate) use layers::LayersParams;
+pub use layers::MAX_LAYERS;
 pub use parts::Parts;
 pub(crate) use parts::Sealed;
 pub(crate) use tile::TileRange;

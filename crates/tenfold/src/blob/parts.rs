@@ -43,14 +43,14 @@ impl Sealed {
 pub struct Parts {
     /// Everything before the first tile.
     header: Vec<u8>,
-    tiles: Vec<Sealed>,
+    tiles: Vec<Vec<u8>>,
     blob_len: usize,
     workers: Workers,
 }
 
 impl Parts {
-    pub(super) fn new(header: Vec<u8>, tiles: Vec<Sealed>, workers: &Workers) -> Parts {
-        let blob_len = header.len() + tiles.iter().map(|t| t.bytes.len()).sum::<usize>();
+    pub(crate) fn new(header: Vec<u8>, tiles: Vec<Vec<u8>>, workers: &Workers) -> Parts {
+        let blob_len = header.len() + tiles.iter().map(Vec::len).sum::<usize>();
         Parts { header, tiles, blob_len, workers: workers.clone() }
     }
 
@@ -91,7 +91,7 @@ impl Parts {
         put(header, &self.header);
         let mut pieces = Vec::with_capacity(self.tiles.len());
         for tile in self.tiles {
-            let (piece, later) = rest.split_at_mut(tile.bytes.len());
+            let (piece, later) = rest.split_at_mut(tile.len());
             pieces.push((piece, tile));
             rest = later;
         }
@@ -101,7 +101,7 @@ impl Parts {
             pieces,
             || (),
             |(), _, (piece, tile)| {
-                put(piece, &tile.bytes);
+                put(piece, &tile);
                 Ok(())
             },
         )?;

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::cpu::open;
+use super::cpu::Reader;
 use crate::blob::Frame;
-use crate::decode::{decode_range, decode_working};
+use crate::decode::decode_working;
 use crate::error::{Error, Result};
 use crate::options::DecodeOptions;
 use crate::prepare::{self, Transform};
@@ -54,27 +54,20 @@ impl std::fmt::Debug for Coordinates {
 impl Coordinates {
     /// Decodes a blob up to its coordinates.
     pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Self> {
-        let frame = open(blob, options)?;
-        let cols = frame.head.shape.last().copied().unwrap_or(1);
-        let rows = frame.values / cols.max(1);
+        let reader = Reader::open(blob, options)?;
         let workers = Workers::new(options.threads, &options.stop)?;
-        let held = if has_basis(&frame) && frame.values > 0 {
-            let mut worked = vec![0f32; frame.coded];
-            decode_working(&frame, blob, &workers, &mut worked)?;
-            Held::Worked(worked)
-        } else {
-            let mut data = vec![0u8; frame.values * frame.head.dtype.size()];
-            decode_range(&frame, blob, 0..frame.values, options, &mut data)?;
-            Held::Whole(data)
+        let opened = &reader.opened;
+        let (dtype, values) = (opened.dtype, opened.values);
+        let cols = opened.shape.last().copied().unwrap_or(1);
+        let (transforms, held) = match opened.single().filter(|frame| has_basis(frame) && values > 0) {
+            Some(frame) => {
+                let mut worked = vec![0f32; frame.coded];
+                decode_working(frame, blob, &workers, &mut worked)?;
+                (frame.head.transforms.clone(), Held::Worked(worked))
+            }
+            None => (Vec::new(), Held::Whole(reader.read(0..values)?)),
         };
-        Ok(Coordinates {
-            dtype: frame.head.dtype,
-            rows,
-            cols,
-            transforms: frame.head.transforms,
-            held,
-            workers,
-        })
+        Ok(Coordinates { dtype, rows: values / cols.max(1), cols, transforms, held, workers })
     }
 
     /// Rows of the tensor.

@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
-use super::{Engine, Subject};
-use crate::blob::{Frame, Parts};
-use crate::decode::decode_range;
+use super::host::Host;
+use super::{Capabilities, Engine, Layered, Opened, Scratch, Subject};
+use crate::blob::Parts;
+use crate::decode::SLAB;
 use crate::error::{Error, Result};
-use crate::layers;
 use crate::options::{DecodeOptions, EncodeOptions};
-use crate::view::{Tensor, TensorView, rows_of};
+use crate::prepare::group_of;
+use crate::view::{Tensor, TensorView};
+use crate::workers::Workers;
 
 /// This crate's own codec.
 ///
@@ -35,6 +37,10 @@ impl Engine for Cpu {
         "cpu".into()
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::native()
+    }
+
     fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
         self.encode_parts(view, options)?.into_blob()
     }
@@ -44,23 +50,20 @@ impl Engine for Cpu {
     }
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
-        let frame = open(blob, options)?;
-        let mut data = vec![0u8; frame.values * frame.head.dtype.size()];
-        decode_range(&frame, blob, 0..frame.values, options, &mut data)?;
-        Ok(Tensor { dtype: frame.head.dtype, shape: frame.head.shape, data })
+        let reader = Reader::open(blob, options)?;
+        let data = reader.read(0..reader.opened.values)?;
+        Ok(Tensor { dtype: reader.opened.dtype, shape: reader.opened.shape, data })
     }
 
     fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
-        let frame = open(blob, options)?;
-        let (values, shape) = row_values(&frame, rows)?;
-        let mut data = vec![0u8; values.len() * frame.head.dtype.size()];
-        decode_range(&frame, blob, values, options, &mut data)?;
-        Ok(Tensor { dtype: frame.head.dtype, shape, data })
+        let reader = Reader::open(blob, options)?;
+        let (values, shape) = reader.opened.rows(rows)?;
+        Ok(Tensor { dtype: reader.opened.dtype, shape, data: reader.read(values)? })
     }
 
     fn decode_into(&self, blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Result<()> {
-        let frame = open(blob, options)?;
-        decode_exactly(&frame, blob, 0..frame.values, options, out)
+        let reader = Reader::open(blob, options)?;
+        reader.read_into(0..reader.opened.values, out)
     }
 
     fn decode_rows_into(
@@ -70,47 +73,66 @@ impl Engine for Cpu {
         options: &DecodeOptions,
         out: &mut [u8],
     ) -> Result<()> {
-        let frame = open(blob, options)?;
-        let (values, _) = row_values(&frame, rows)?;
-        decode_exactly(&frame, blob, values, options, out)
+        let reader = Reader::open(blob, options)?;
+        reader.read_into(reader.opened.rows(rows)?.0, out)
     }
 }
 
-/// Reads the header of a blob that this crate decodes itself, and those of its layers.
-pub(crate) fn open(blob: &[u8], options: &DecodeOptions) -> Result<Frame> {
-    let mut frame = Frame::parse_native(blob, &options.limits)?;
-    frame.check_len(blob)?;
-    frame.resolve(&options.bases)?;
-    layers::open(&mut frame, blob, options)?;
-    Ok(frame)
+/// A blob that this crate decodes itself, its headers read.
+pub(super) struct Reader<'a> {
+    blob: &'a [u8],
+    pub(super) opened: Opened,
+    engine: Layered<Host>,
 }
 
-/// Decodes values into a buffer that must have exactly their bytes.
-fn decode_exactly(
-    frame: &Frame,
-    blob: &[u8],
-    values: Range<usize>,
-    options: &DecodeOptions,
-    out: &mut [u8],
-) -> Result<()> {
-    let need = values.len() * frame.head.dtype.size();
-    if out.len() != need {
-        return Err(Error::BufferTooSmall { need: need as u64, have: out.len() as u64 });
+impl<'a> Reader<'a> {
+    pub(super) fn open(blob: &'a [u8], options: &DecodeOptions) -> Result<Reader<'a>> {
+        let engine = Layered(Host(Workers::new(options.threads, &options.stop)?));
+        Ok(Reader { blob, opened: engine.open(blob, options)?, engine })
     }
-    decode_range(frame, blob, values, options, out)
-}
 
-/// The values of some rows, and the shape they have together.
-fn row_values(frame: &Frame, rows: Range<usize>) -> Result<(Range<usize>, Vec<usize>)> {
-    let cols = frame.head.shape.last().copied().unwrap_or(1);
-    let all = rows_of(&frame.head.shape);
-    if rows.start > rows.end || rows.end > all {
-        return Err(Error::InvalidArgument(format!(
-            "rows {}..{} of a tensor with {all} rows",
-            rows.start, rows.end
-        )));
+    /// Decodes values into new memory.
+    pub(super) fn read(&self, values: Range<usize>) -> Result<Vec<u8>> {
+        let mut data = vec![0u8; values.len() * self.opened.dtype.size()];
+        self.read_into(values, &mut data)?;
+        Ok(data)
     }
-    let values = rows.start.saturating_mul(cols)..rows.end.saturating_mul(cols);
-    let values = values.start.min(frame.values)..values.end.min(frame.values);
-    Ok((values, vec![rows.len(), cols]))
+
+    /// Decodes values into a buffer that must have exactly their bytes.
+    fn read_into(&self, values: Range<usize>, out: &mut [u8]) -> Result<()> {
+        let size = self.opened.dtype.size();
+        let (need, have) = (values.len() * size, out.len());
+        if have != need {
+            return Err(Error::BufferTooSmall { need: need as u64, have: have as u64 });
+        }
+        // Some rows leave much of a layer unread.
+        if values.len() == self.opened.values {
+            self.opened.check_layers()?;
+        }
+        let mut scratch = Scratch::default();
+        let mut rest = out;
+        for range in self.slabs(values) {
+            let (out, later) = rest.split_at_mut(range.len() * size);
+            rest = later;
+            self.engine.decode(&self.opened, self.blob, range, out, &mut scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Values to decode at a time. Of layers, whole rows with many tiles and whole groups between two seams, so that their sums
+    /// take little memory; a single layer has its own slabs.
+    fn slabs(&self, values: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let slab = match self.opened.single() {
+            Some(_) => usize::MAX,
+            None => {
+                let frames = || self.opened.layers.iter().map(|l| &l.frame);
+                let cols = self.opened.shape.last().copied().unwrap_or(1).max(1);
+                let tile = frames().map(|f| f.head.params.geometry().tile_values()).max().unwrap_or(1);
+                let group = frames().map(|f| group_of(&f.head.transforms)).max().unwrap_or(1);
+                SLAB.max(32 * tile).div_ceil(cols).next_multiple_of(group).saturating_mul(cols)
+            }
+        };
+        let end = values.end;
+        values.step_by(slab).map(move |at| at..end.min(at.saturating_add(slab)))
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::sync::OnceLock;
 
+use super::host::Host;
+use super::layered::{Elements, Layered};
 use super::{Outcome, meet_goal};
 use crate::blob::Parts;
 use crate::error::Result;
-use crate::layers;
 use crate::lossless;
 use crate::options::{Effort, EncodeOptions, Goal};
 use crate::prepare::{self, Prepared, Transform};
@@ -53,7 +54,10 @@ impl<'a> Subject<'a> {
         let workers = Workers::new(options.threads, &options.stop)?;
         if !options.residual.is_empty() {
             let options = EncodeOptions { transforms: self.transforms.clone(), ..options.clone() };
-            return layers::encode(&self.view, &options, &workers);
+            let view = &self.view;
+            let tensor = Elements { dtype: view.dtype(), shape: view.shape(), bytes: view.data() };
+            let pieces = Layered(Host(workers.clone())).encode(&tensor, &options)?;
+            return Ok(Parts::new(pieces.header, pieces.layers, &workers));
         }
         let options =
             &EncodeOptions { goal: rate::plain_goal(&self.view, options.goal, &workers)?, ..options.clone() };

@@ -129,7 +129,7 @@ impl<'a> Opened<'a> {
     /// Reads the header of a blob of a carried codec.
     pub fn read(blob: &'a [u8], limits: &Limits) -> Result<Self> {
         let frame = Frame::parse(blob, limits)?;
-        frame.check_len(blob)?;
+        frame.check_len(blob.len())?;
         let codec = frame.codec();
         let blob::CodecParams::Carried(params) = &frame.head.params else {
             return Err(Error::InvalidArgument(format!("{} is not a carried codec", codec.name())));

@@ -9,17 +9,19 @@ use std::sync::Arc;
 
 use crate::blob::Frame;
 use crate::error::{Error, Result};
-use crate::options::{EncodeOptions, Goal, Limits};
+use crate::options::{Goal, Limits};
 use crate::prepare::{Basis, Transform};
 use crate::view::{Dtype, TensorView, byte_len};
 use crate::workers::Workers;
 
-pub use crate::blob::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_TILE};
+pub use crate::blob::{
+    CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_LAYERS, MAX_TILE,
+};
+pub use crate::engine::max_layered_len;
 pub use crate::entropy::class::{KNOWN_SCALES as SCALES_OF_BASIS, MAX_SCALE_BITS};
 pub use crate::entropy::rans::START;
 pub use crate::entropy::table::LOG_RANGE;
 pub use crate::entropy::{ESCAPE, MAX_CLASSES, MAX_LANES, MAX_LEVEL, MAX_LOW_BITS};
-pub use crate::layers::MAX_LAYERS;
 pub use crate::levels::{CODED, ESCAPES_SHIFT, EXACT, OFFSETS, UNITS};
 pub use crate::lossless::{LOG as PLANE_LOG, PLANE_CODED, PLANE_CONSTANT, PLANE_STORED};
 pub use crate::prepare::MOST_POSITION as MAX_POSITION;
@@ -45,23 +47,6 @@ pub fn max_encoded_len(dtype: Dtype, shape: &[usize]) -> Result<usize> {
     let bytes = byte_len(dtype, shape)
         .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))?;
     Ok(crate::lossless::max_len(dtype, bytes / dtype.size()) + 10 * shape.len())
-}
-
-/// Bytes that a blob of so many layers, of this dtype and shape, never exceeds: options with n residuals make n + 1 layers.
-///
-/// ```
-/// use tenfold::{Dtype, format::max_encoded_len, format::max_layered_len};
-/// let one = max_encoded_len(Dtype::F32, &[1000, 1000])?;
-/// assert!(max_layered_len(Dtype::Bf16, &[1000, 1000], 2)? < 2 * one + 100);
-/// # Ok::<(), tenfold::Error>(())
-/// ```
-pub fn max_layered_len(dtype: Dtype, shape: &[usize], layers: usize) -> Result<usize> {
-    if !(2..=MAX_LAYERS).contains(&layers) {
-        return Err(Error::InvalidArgument(format!("a blob has 2 to {MAX_LAYERS} layers, not {layers}")));
-    }
-    let bytes = byte_len(dtype, shape)
-        .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))?;
-    Ok(crate::layers::max_len(dtype, shape, bytes / dtype.size(), layers))
 }
 
 /// Steps as a header has them, their number first.
@@ -107,29 +92,6 @@ pub fn plain_goal_within(largest: f64, goal: Goal) -> Goal {
         Goal::RoundToNearest { bits } => crate::rate::within(bits, largest),
         goal => goal,
     }
-}
-
-/// Options of each layer of a tensor of this dtype, of what is left behind those before it; of the tensor itself without residuals.
-pub fn layer_options(options: &EncodeOptions, dtype: Dtype) -> Vec<EncodeOptions> {
-    crate::layers::options_of_layers(options, dtype)
-}
-
-/// The header of a blob with these layers, which follow it one after the other. Each is a blob of this shape and of the
-/// dtype's working values.
-///
-/// ```
-/// use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
-/// let (coarse, left) = ([1.0f32, 2.0], [0.25f32, 0.0]);
-/// let layer = |v| tenfold::encode(&TensorView::from_slice(v, &[2])?, &EncodeOptions::new(Goal::Lossless));
-/// let layers = [layer(&coarse)?, layer(&left)?];
-/// let mut blob = tenfold::format::layers_header(Dtype::F32, &[2], &[&layers[0], &layers[1]])?;
-/// layers.iter().for_each(|layer| blob.extend_from_slice(layer));
-/// let tensor = tenfold::decode(&blob, &DecodeOptions::default())?;
-/// assert_eq!(tensor.to_vec::<f32>()?, [1.25, 2.0]);
-/// # Ok::<(), tenfold::Error>(())
-/// ```
-pub fn layers_header(dtype: Dtype, shape: &[usize], layers: &[&[u8]]) -> Result<Vec<u8>> {
-    crate::layers::header(dtype, shape, layers)
 }
 
 /// Whether this crate undoes transforms of a number.

@@ -111,6 +111,19 @@ impl Transform {
         }
     }
 
+    /// The names of all transforms.
+    pub const NAMES: [&'static str; 9] = [
+        "Hadamard",
+        "column weights",
+        "row weights",
+        "means",
+        "DCT",
+        "rotary positions",
+        "delta",
+        "basis",
+        "kept elements",
+    ];
+
     /// Name for people.
     pub fn name(&self) -> &'static str {
         match self {

@@ -97,3 +97,25 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
         ("f8", lossy(&Sample::of(Dtype::F8E4M3, &[400], Kind::Gaussian, 15), 2.0, Effort::Balanced, 0)),
     ]
 }
+
+/// The layers of a blob, each a blob.
+pub fn parts(blob: &[u8]) -> Vec<&[u8]> {
+    let starts = tenfold::format::tile_starts(blob, &tenfold::engine::Limits::default()).unwrap();
+    starts.windows(2).map(|w| &blob[w[0]..w[1]]).collect()
+}
+
+/// A blob put together by hand from layers and the start of a header.
+pub fn forge(dtype: Dtype, shape: &[u64], count: u8, layers: &[&[u8]]) -> Vec<u8> {
+    let mut out = b"TNFD\x01".to_vec();
+    out.extend([4, dtype.id(), shape.len() as u8, 0, 0, 0, 0]);
+    shape.iter().for_each(|&d| tenfold::format::carry::put_varint(&mut out, d));
+    out.extend([0, count]);
+    out.resize(out.len().next_multiple_of(4), 0);
+    layers.iter().for_each(|l| out.extend([(l.len() as u32).to_le_bytes(), [0; 4]].concat()));
+    out.extend([0; 4]);
+    let header = out.len() as u32;
+    out[8..12].copy_from_slice(&header.to_le_bytes());
+    layers.iter().for_each(|l| out.extend_from_slice(l));
+    seal(&mut out, layers.len());
+    out
+}

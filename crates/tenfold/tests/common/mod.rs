@@ -7,7 +7,7 @@ mod data;
 mod floats;
 mod measure;
 
-pub use blobs::{seal, small_blobs};
+pub use blobs::{forge, parts, seal, small_blobs};
 pub use data::{KINDS, Kind, Random, SMOOTH, Sample, real_tensors};
 pub use floats::{specials, to_bytes, to_reals};
 pub use measure::{Faults, max_error, measure, mse, variance};

@@ -1,57 +1,79 @@
-//! Adding layers: sums of working values that stay finite, and what is not finite through them untouched.
+//! The arithmetic of layers on the host: sums of working values that stay finite, and what is not finite through them untouched.
 
 use crate::prepare::Elements;
 use crate::simd::Isa;
 use crate::view::Dtype;
 
 /// A working precision that layers are added in.
-pub(super) trait Working: Elements {
+trait Working: bytemuck::Pod {
     /// Sum so far and the next layer: finite sums stay so, and what is not finite stays what it is.
-    fn join(self, next: Self) -> Self;
+    fn plus(self, next: Self) -> Self;
 
-    /// What a sum so far has left of a value; 0 where either is not finite.
-    fn left(self, sum: Self) -> Self;
-
-    /// Rounds sums to elements of a tensor of this working precision.
-    fn to_elements(isa: Isa, dtype: Dtype, sums: &[Self], out: &mut [u8]);
+    /// What is left of a value beside a sum so far; 0 where either is not finite.
+    fn minus(self, sum: Self) -> Self;
 }
 
 macro_rules! working {
-    ($t:ident, $round:item) => {
+    ($t:ident) => {
         impl Working for $t {
             #[inline(always)]
-            fn join(self, next: $t) -> $t {
+            fn plus(self, next: $t) -> $t {
                 let sum = (self + next).clamp(-$t::MAX, $t::MAX);
                 let rest = if next.is_finite() { sum } else { next };
                 if self.is_finite() { rest } else { self }
             }
 
             #[inline(always)]
-            fn left(self, sum: $t) -> $t {
+            fn minus(self, sum: $t) -> $t {
                 let left = (self - sum).clamp(-$t::MAX, $t::MAX);
                 if self.is_finite() && sum.is_finite() { left } else { 0.0 }
             }
-
-            $round
         }
     };
 }
 
-working! { f32, fn to_elements(isa: Isa, dtype: Dtype, sums: &[f32], out: &mut [u8]) {
-    if dtype == Dtype::F32 {
-        out.copy_from_slice(bytemuck::cast_slice(sums));
-        return;
+working!(f32);
+working!(f64);
+
+/// Adds values of a working dtype to others.
+pub(super) fn add(dtype: Dtype, sum: &mut [u8], next: &[u8]) {
+    fn each<R: Working>(sum: &mut [u8], next: &[u8]) {
+        let size = size_of::<R>();
+        for (sum, next) in sum.chunks_exact_mut(size).zip(next.chunks_exact(size)) {
+            let joined = read::<R>(sum).plus(read(next));
+            sum.copy_from_slice(bytemuck::bytes_of(&joined));
+        }
     }
+    if dtype == Dtype::F64 { each::<f64>(sum, next) } else { each::<f32>(sum, next) }
+}
+
+/// Subtracts sums of layers from values of a working dtype.
+pub(super) fn subtract(dtype: Dtype, whole: &[u8], sum: &[u8], out: &mut [u8]) {
+    fn each<R: Working>(whole: &[u8], sum: &[u8], out: &mut [u8]) {
+        let size = size_of::<R>();
+        let both = whole.chunks_exact(size).zip(sum.chunks_exact(size));
+        for (out, (whole, sum)) in out.chunks_exact_mut(size).zip(both) {
+            let left = read::<R>(whole).minus(read(sum));
+            out.copy_from_slice(bytemuck::bytes_of(&left));
+        }
+    }
+    if dtype == Dtype::F64 { each::<f64>(whole, sum, out) } else { each::<f32>(whole, sum, out) }
+}
+
+/// A value wherever it lies: a caller's bytes need not be aligned.
+#[inline(always)]
+fn read<R: Working>(bytes: &[u8]) -> R {
+    bytemuck::pod_read_unaligned(bytes)
+}
+
+/// Rounds sums to elements narrower than f32.
+pub(super) fn round(isa: Isa, dtype: Dtype, sums: &[f32], out: &mut [u8]) {
     f32::store(isa, dtype, sums, out);
     // Storing keeps numbers finite.
     for (v, o) in sums.iter().zip(out.chunks_exact_mut(dtype.size())).filter(|(v, _)| !v.is_finite()) {
         narrow(dtype, *v, o);
     }
-} }
-
-working! { f64, fn to_elements(_: Isa, _: Dtype, sums: &[f64], out: &mut [u8]) {
-    out.copy_from_slice(bytemuck::cast_slice(sums));
-} }
+}
 
 /// Bits of the mantissa of a dtype narrower than f32.
 fn mantissa(dtype: Dtype) -> u32 {
@@ -111,7 +133,7 @@ mod tests {
                 let (mut wide, mut back) = ([0f32], vec![0u8; dtype.size()]);
                 widen(Isa::Plain, dtype, bytes, &mut wide);
                 assert_eq!(wide[0].is_finite(), value(dtype, bytes).is_finite());
-                f32::to_elements(Isa::Plain, dtype, &wide, &mut back);
+                round(Isa::Plain, dtype, &wide, &mut back);
                 assert_eq!(back, bytes, "{dtype} {bits:#x}");
             }
         }
@@ -121,18 +143,18 @@ mod tests {
     fn a_nan_of_low_bits_stays_one() {
         for (dtype, want) in [(Dtype::F16, 0xfe00u32), (Dtype::Bf16, 0xffc0), (Dtype::F8E5M2, 0xfe)] {
             let mut out = vec![0u8; dtype.size()];
-            f32::to_elements(Isa::Plain, dtype, &[f32::from_bits(0xff80_0001)], &mut out);
+            round(Isa::Plain, dtype, &[f32::from_bits(0xff80_0001)], &mut out);
             assert_eq!(out, want.to_le_bytes()[..dtype.size()], "{dtype}");
         }
     }
 
     #[test]
     fn sums_stay_finite_unless_a_layer_is_not() {
-        assert_eq!(f32::MAX.join(f32::MAX), f32::MAX);
-        assert_eq!(f32::INFINITY.join(f32::NEG_INFINITY), f32::INFINITY);
-        assert_eq!(1f64.join(f64::NEG_INFINITY), f64::NEG_INFINITY);
-        assert!(1f64.join(f64::NAN).is_nan() && f64::NAN.join(1.0).is_nan());
-        assert_eq!(f32::NAN.left(f32::NAN), 0.0);
-        assert_eq!(f32::MAX.left(f32::MIN), f32::MAX);
+        assert_eq!(f32::MAX.plus(f32::MAX), f32::MAX);
+        assert_eq!(f32::INFINITY.plus(f32::NEG_INFINITY), f32::INFINITY);
+        assert_eq!(1f64.plus(f64::NEG_INFINITY), f64::NEG_INFINITY);
+        assert!(1f64.plus(f64::NAN).is_nan() && f64::NAN.plus(1.0).is_nan());
+        assert_eq!(f32::NAN.minus(f32::NAN), 0.0);
+        assert_eq!(f32::MAX.minus(f32::MIN), f32::MAX);
     }
 }

@@ -1,7 +1,7 @@
 //! What a layered blob's header holds beyond dtype and shape.
 
-use crate::blob::Geometry;
-use crate::blob::bytes::Reader;
+use super::Geometry;
+use super::bytes::Reader;
 use crate::error::{Error, Result};
 use crate::view::Dtype;
 
@@ -36,9 +36,4 @@ impl LayersParams {
         }
         Ok(LayersParams::new(count, values))
     }
-}
-
-/// Dtype of the layers of a tensor: that of its working values.
-pub(super) fn working(dtype: Dtype) -> Dtype {
-    if dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
 }
