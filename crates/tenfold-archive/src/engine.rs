@@ -1,42 +1,7 @@
-//! Which engine makes and reads the blobs of a model.
-
-use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
+//! How to read a model: which engine decodes its blobs, on how many threads, within which limits.
 
 use tenfold::DecodeOptions;
-use tenfold::engine::{Cpu, Engine};
-
-/// A shared engine. Default: [`Cpu`].
-#[derive(Clone)]
-pub struct SharedEngine(Arc<dyn Engine>);
-
-impl SharedEngine {
-    /// Shares an engine.
-    pub fn new(engine: impl Engine + 'static) -> Self {
-        SharedEngine(Arc::new(engine))
-    }
-}
-
-impl Default for SharedEngine {
-    fn default() -> Self {
-        SharedEngine::new(Cpu)
-    }
-}
-
-impl Deref for SharedEngine {
-    type Target = dyn Engine;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
-    }
-}
-
-impl fmt::Debug for SharedEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.name())
-    }
-}
+use tenfold::engine::SharedEngine;
 
 /// How to read a compressed model. Plain [`DecodeOptions`] will do where every blob is native.
 #[derive(Debug, Clone, Default)]

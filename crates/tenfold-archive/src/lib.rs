@@ -43,7 +43,7 @@ pub use assemble::{Content, assemble};
 pub use compare::{Comparison, DiffSums, TensorDiff, compare};
 pub use compress::{compress, compress_source};
 pub use decompress::decompress;
-pub use engine::{ReadOptions, SharedEngine};
+pub use engine::ReadOptions;
 pub use error::{Error, Result};
 pub use inspect::{Uncovered, Verified, inspect, verify};
 pub use plan::{Alloc, CompressOptions, Importance, Recipe};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tenfold::engine::{Engine, Result};
+use tenfold::engine::{Capabilities, Engine, Result};
 use tenfold::format::Codec;
 use tenfold::{DecodeOptions, Dtype, EncodeOptions, Tensor, TensorView};
 
@@ -34,10 +34,13 @@ impl Video {
     }
 }
 
+/// Codecs of pictures.
+const PICTURES: [Codec; 3] = [Codec::H264, Codec::H265, Codec::Av1];
+
 /// Whether a blob holds pictures.
 fn holds_pictures(blob: &[u8]) -> Result<bool> {
     // Only the codec is asked for here; bad parameters are for the decoder to find.
-    Ok(matches!(tenfold::inspect(blob)?.codec, Codec::H264 | Codec::H265 | Codec::Av1))
+    Ok(PICTURES.contains(&tenfold::inspect(blob)?.codec))
 }
 
 impl Engine for Video {
@@ -55,7 +58,20 @@ impl Engine for Video {
         }
     }
 
-    fn max_encoded_len(&self, dtype: Dtype, shape: &[usize]) -> Result<usize> {
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::native();
+        can.decodes.extend(PICTURES);
+        if let Some(options) = &self.options {
+            can.encodes = vec![options.standard.codec()];
+            can.dtypes.retain(|dtype| dtype.is_float() || dtype.size() == 1);
+            can.goals.retain(|goal| !["step", "round_bits"].contains(goal));
+            // A rotation is an option of pictures.
+            can.does.clear();
+        }
+        can
+    }
+
+    fn max_encoded_len(&self, dtype: Dtype, shape: &[usize], _: &EncodeOptions) -> Result<usize> {
         // Samples of at most 12 bits that no codec makes much larger, centres and steps of columns, and in the
         // worst case every value special; the rest is headers and the smallest picture.
         let native = tenfold::format::max_encoded_len(dtype, shape)?;

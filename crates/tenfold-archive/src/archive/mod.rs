@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
 
+use tenfold::engine::SharedEngine;
 use tenfold::format::BlobInfo;
 use tenfold::{DecodeOptions, Dtype, Tensor, TensorView};
 
-use crate::engine::SharedEngine;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::safetensors::{MemoryFile, StoredDtype, codec_dtype, dtype_name};

@@ -89,20 +89,18 @@ pub(crate) fn encode_tensor(
     };
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
-    let options = EncodeOptions::new(goal).with_effort(effort).with_stop(asked.stop.clone());
+    let options = options_of(goal, dtype, asked).with_effort(effort).with_stop(asked.stop.clone());
     let transforms = asked.transforms(&item.name, &view, &options)?;
-    let options = residual_of(action, dtype, asked)
-        .iter()
-        .fold(options.with_transforms(transforms), |options, &goal| options.with_residual(goal));
-    engine.encode(&view, &options).map_err(Error::codec(&item.name))
+    engine.encode(&view, &options.with_transforms(transforms)).map_err(Error::codec(&item.name))
 }
 
-/// Goals of the further layers of a tensor: of floats that are coded lossily.
-fn residual_of(action: Action, dtype: Dtype, asked: &CompressOptions) -> &[Goal] {
-    match action {
-        Action::Encode { goal, .. } if goal != Goal::Lossless && dtype.is_float() => &asked.residual,
-        _ => &[],
+/// Options for the goal of a tensor. Residuals are for floats that are coded lossily.
+fn options_of(goal: Goal, dtype: Dtype, asked: &CompressOptions) -> EncodeOptions {
+    let mut options = EncodeOptions::new(goal);
+    if goal != Goal::Lossless && dtype.is_float() {
+        options.residual.clone_from(&asked.residual);
     }
+    options
 }
 
 /// Splits a list into runs to work on together: one large tensor, or small ones up to a common size.
@@ -126,11 +124,9 @@ pub(crate) fn batches(indices: &[usize], bytes: impl Fn(usize) -> u64) -> Vec<Ra
 fn slot(model: &Model, index: usize, action: Action, asked: &CompressOptions) -> Result<Slot> {
     let item = &model.items[index];
     match (action, codec_dtype(item.dtype)) {
-        (Action::Encode { .. }, Some(dtype)) => {
-            let most = match residual_of(action, dtype, asked).len() {
-                0 => asked.engine.max_encoded_len(dtype, &item.shape),
-                layers => tenfold::format::max_layered_len(dtype, &item.shape, layers + 1),
-            };
+        (Action::Encode { goal, .. }, Some(dtype)) => {
+            let options = options_of(goal, dtype, asked);
+            let most = asked.engine.max_encoded_len(dtype, &item.shape, &options);
             let max_bytes = most.map_err(Error::codec(&item.name))?;
             Ok(Slot { name: item.name.clone(), dtype: StoredDtype::U8, shape: None, max_bytes })
         }

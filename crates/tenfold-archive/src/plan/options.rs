@@ -3,13 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tenfold::engine::Stop;
+use tenfold::engine::{SharedEngine, Stop};
 use tenfold::prepare::{Preparation, Transform};
 use tenfold::{Effort, EncodeOptions, Goal, TensorView};
 
 use super::importance::Importance;
 use super::recipe::{Recipe, Treatment};
-use crate::engine::SharedEngine;
 use crate::error::{Error, Result};
 
 /// How a model-wide number of bits a value is shared among the tensors.

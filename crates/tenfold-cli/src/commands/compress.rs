@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use tenfold::engine::SharedEngine;
 use tenfold::prepare::Preparation;
 use tenfold::{Effort, Goal};
-use tenfold_archive::{CompressOptions, Importance, Recipe, Report, SharedEngine};
+use tenfold_archive::{CompressOptions, Importance, Recipe, Report};
 use tenfold_video::{Chroma, Quality, Standard, Video, VideoOptions};
 
 use super::{engine, hint_force};

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use tenfold::engine::{Engine, Result};
-use tenfold::format::Codec;
-use tenfold::{DecodeOptions, Dtype, EncodeOptions, Error, Tensor, TensorView};
-use tenfold_archive::SharedEngine;
+use tenfold::engine::{Capabilities, Engine, Result, SharedEngine};
+use tenfold::format::BlobInfo;
+use tenfold::{DecodeOptions, EncodeOptions, Error, Tensor, TensorView};
 use tenfold_cuda::CudaEngine;
 use tenfold_video::Video;
 
@@ -40,68 +39,58 @@ pub fn reader(args: &EngineArgs, decoder: Option<&str>) -> anyhow::Result<Shared
     Ok(match args.engine {
         EngineArg::Cpu => SharedEngine::new(video),
         EngineArg::Cuda => {
-            let native = CudaEngine::open(args.device.unwrap_or(0))?;
-            SharedEngine::new(Reader { native, video })
+            let first = SharedEngine::new(CudaEngine::open(args.device.unwrap_or(0))?);
+            SharedEngine::new(Reader { first, other: SharedEngine::new(video) })
         }
     })
 }
 
-/// Tenfold's own blobs to one engine, pictures to another.
-struct Reader<E> {
-    native: E,
-    video: Video,
+/// An engine, and another for the blobs that it cannot decode.
+struct Reader {
+    first: SharedEngine,
+    other: SharedEngine,
 }
 
-impl<E: Engine> Reader<E> {
-    /// Whether a blob has layers, which no device adds; the other engine hands them to the CPU. What has no header is for the
-    /// native engine to refuse.
-    fn is_layered(blob: &[u8]) -> bool {
-        tenfold::inspect(blob).is_ok_and(|info| info.codec == Codec::Layers)
-    }
-
-    /// The native engine's word, unless it is that the codec is none of its own. It reads that from the header,
-    /// before it does any work.
-    fn or_video<T>(&self, found: Result<T>, video: impl FnOnce(&Video) -> Result<T>) -> Result<T> {
-        match found {
-            Err(Error::OtherEngine { .. }) => video(&self.video),
-            other => other,
+impl Reader {
+    fn ask<T>(&self, blob: &[u8], decode: impl Fn(&dyn Engine) -> Result<T>) -> Result<T> {
+        // What has no header that all understand is for the engines to judge.
+        if tenfold::inspect(blob).is_ok_and(|info| self.first.can_decode(&info).is_err()) {
+            return decode(&*self.other);
+        }
+        match decode(&*self.first) {
+            Err(Error::OtherEngine { .. }) => decode(&*self.other),
+            found => found,
         }
     }
 }
 
-impl<E: Engine> Engine for Reader<E> {
+impl Engine for Reader {
     fn name(&self) -> String {
-        self.native.name()
+        self.first.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.first.capabilities()
+    }
+
+    fn can_decode(&self, info: &BlobInfo) -> Result<()> {
+        self.first.can_decode(info).or_else(|_| self.other.can_decode(info))
     }
 
     fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
-        self.native.encode(view, options)
-    }
-
-    fn max_encoded_len(&self, dtype: Dtype, shape: &[usize]) -> Result<usize> {
-        self.native.max_encoded_len(dtype, shape)
+        self.first.encode(view, options)
     }
 
     fn decode(&self, blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
-        if Self::is_layered(blob) {
-            return self.video.decode(blob, options);
-        }
-        self.or_video(self.native.decode(blob, options), |video| video.decode(blob, options))
+        self.ask(blob, |engine| engine.decode(blob, options))
     }
 
     fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
-        if Self::is_layered(blob) {
-            return self.video.decode_rows(blob, rows, options);
-        }
-        let found = self.native.decode_rows(blob, rows.clone(), options);
-        self.or_video(found, |video| video.decode_rows(blob, rows, options))
+        self.ask(blob, |engine| engine.decode_rows(blob, rows.clone(), options))
     }
 
     fn verify(&self, blob: &[u8], options: &DecodeOptions) -> Result<()> {
-        if Self::is_layered(blob) {
-            return self.video.verify(blob, options);
-        }
-        self.or_video(self.native.verify(blob, options), |video| video.verify(blob, options))
+        self.ask(blob, |engine| engine.verify(blob, options))
     }
 }
 
@@ -110,8 +99,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use tenfold::Goal;
+    use tenfold::format::Codec;
     use tenfold::format::carry::Parcel;
+    use tenfold::{Dtype, Goal};
 
     /// The device of this test: reads nothing but its own codec, and says who it was.
     struct Native;
@@ -119,6 +109,12 @@ mod tests {
     impl Engine for Native {
         fn name(&self) -> String {
             "native".into()
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            let mut can = Capabilities::native();
+            can.decodes.retain(|codec| *codec != Codec::Layers);
+            can
         }
 
         fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>> {
@@ -137,7 +133,7 @@ mod tests {
 
     #[test]
     fn native_blobs_go_to_the_device_and_others_to_video() {
-        let reader = Reader { native: Native, video: Video::reader() };
+        let reader = Reader { first: SharedEngine::new(Native), other: SharedEngine::new(Video::reader()) };
         let options = DecodeOptions::default();
         let view = TensorView::from_slice(&[1.0f32, 2.0], &[2]).unwrap();
         let blob = reader.encode(&view, &EncodeOptions::new(Goal::Lossless)).unwrap();

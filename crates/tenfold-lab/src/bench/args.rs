@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{EnumValueParser, RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
 use tenfold::Effort;
-use tenfold_archive::SharedEngine;
+use tenfold::engine::SharedEngine;
 use tenfold_cli::exit::Usage;
 use tenfold_cli::{EffortArg, EngineArg, EngineArgs, engine, positive};
 

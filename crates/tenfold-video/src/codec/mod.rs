@@ -25,6 +25,17 @@ pub enum Standard {
     Av1,
 }
 
+impl Standard {
+    /// The codec of blobs that hold such streams.
+    pub fn codec(self) -> tenfold::format::Codec {
+        match self {
+            Standard::H264 => tenfold::format::Codec::H264,
+            Standard::H265 => tenfold::format::Codec::H265,
+            Standard::Av1 => tenfold::format::Codec::Av1,
+        }
+    }
+}
+
 impl fmt::Display for Standard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

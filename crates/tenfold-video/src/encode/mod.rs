@@ -14,7 +14,7 @@ use self::pictures::{Found, PictureSearch, Tiles};
 use self::plan::Plan;
 use self::subject::Subject;
 use self::target::Target;
-use crate::codec::{Format, Quality, Standard};
+use crate::codec::{Format, Quality};
 use crate::error::Result;
 use crate::options::VideoOptions;
 use crate::params::{Meaning, PictureParams};
@@ -45,9 +45,10 @@ pub struct Encoded {
 pub fn encode_told(view: &TensorView<'_>, options: &EncodeOptions, video: &VideoOptions) -> Result<Encoded> {
     options.validate()?;
     if !options.residual.is_empty() {
-        return Err(
-            tenfold::Error::InvalidArgument("layers of residuals are the native codec's".into()).into()
-        );
+        return Err(tenfold::Error::InvalidArgument(
+            "pictures take no residuals; use the native codec".into(),
+        )
+        .into());
     }
     if !options.transforms.is_empty() {
         return Err(tenfold::Error::InvalidArgument(
@@ -125,11 +126,7 @@ fn write(search: &PictureSearch<'_>, mapping: &Mapping, tiles: Tiles) -> Result<
         parameter_sets: tiles.parameter_sets,
     };
     let parcel = Parcel {
-        codec: match search.plan.encoder.standard() {
-            Standard::H264 => tenfold::format::Codec::H264,
-            Standard::H265 => tenfold::format::Codec::H265,
-            Standard::Av1 => tenfold::format::Codec::Av1,
-        },
+        codec: search.plan.encoder.standard().codec(),
         dtype: subject.view.dtype(),
         shape: subject.view.shape().to_vec(),
         transforms: subject.transforms.iter().cloned().map(Transform::Hadamard).collect(),
