@@ -110,6 +110,8 @@
 #define WRITE_WARP_SHARED 256
 // Threads of a block that works on a chain.
 #define CHAIN_THREADS 256
+// Threads of a block that works on layers.
+#define LAYERS_THREADS 256
 
 // Structures, each after those that it is made of.
 struct Rate;
@@ -612,6 +614,19 @@ static_assert(sizeof(BasisArgs) == 88, "size of BasisArgs");
 OFFSET(BasisArgs, from, 0); OFFSET(BasisArgs, to, 8); OFFSET(BasisArgs, rows, 16);
 OFFSET(BasisArgs, columns, 24); OFFSET(BasisArgs, unused, 28); OFFSET(BasisArgs, turning, 32);
 
+// What every kernel of layers takes.
+struct LayersArgs {
+    // Elements or working values, and where the result goes, which may be the place of the first.
+    const void *first, *second;
+    void *to;
+    u64 count;
+    // Of the elements.
+    u32 dtype, unused;
+};
+static_assert(sizeof(LayersArgs) == 40, "size of LayersArgs");
+OFFSET(LayersArgs, first, 0); OFFSET(LayersArgs, second, 8); OFFSET(LayersArgs, to, 16);
+OFFSET(LayersArgs, count, 24); OFFSET(LayersArgs, dtype, 32); OFFSET(LayersArgs, unused, 36);
+
 // Kernels.
 extern "C" __global__ void assemble_layout(const Assembly a);
 extern "C" __global__ void assemble_seal(const Assembly a);
@@ -734,3 +749,10 @@ extern "C" __global__ void chain_power_8(const ChainArgs a);
 extern "C" __global__ void chain_product_8(const ChainArgs a);
 extern "C" __global__ void chain_keep(const ChainArgs a);
 extern "C" __global__ void basis_turn(const BasisArgs a);
+extern "C" __global__ void layers_add_4(const LayersArgs a);
+extern "C" __global__ void layers_add_8(const LayersArgs a);
+extern "C" __global__ void layers_subtract_4(const LayersArgs a);
+extern "C" __global__ void layers_subtract_8(const LayersArgs a);
+extern "C" __global__ void layers_widen(const LayersArgs a);
+extern "C" __global__ void layers_round(const LayersArgs a);
+extern "C" __global__ void layers_largest(const LayersArgs a);

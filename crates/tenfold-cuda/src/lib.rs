@@ -4,6 +4,7 @@
 //! kernels on a caller's stream and neither allocate nor wait. docs/cuda.md shows both.
 
 mod abi;
+mod codec;
 #[doc(hidden)]
 pub mod constants;
 mod decode;
@@ -13,6 +14,7 @@ mod encode;
 mod engine;
 mod error;
 mod event;
+mod layers;
 mod memory;
 mod pieces;
 mod prepare;
@@ -22,7 +24,10 @@ mod stream;
 mod timing;
 mod upload;
 
-pub use decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, lane_values};
+pub use codec::DeviceCodec;
+pub use decode::{
+    DecodeRequest, DecodeSettings, can_decode, capabilities, decode, decode_workspace_len, lane_values,
+};
 pub use device::{Device, DeviceSlice};
 pub use driver::{Properties, Stream};
 pub use encode::{
@@ -32,7 +37,7 @@ pub use encode::{
 pub use encode::{FixedPlan, encode_fixed, fixed_workspace_len};
 pub use engine::CudaEngine;
 pub use error::{Error, Result};
-pub use memory::{Buffer, Pinned};
+pub use memory::{Buffer, Memory, Pinned, Taken};
 pub use prepare::{
     DeviceBasis, DeviceChain, EncodePages, decode_coordinates, decode_pages, decode_pages_workspace_len,
     decode_prepared, decode_prepared_workspace_len, encode_pages, encode_pages_workspace_len,

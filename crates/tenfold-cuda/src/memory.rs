@@ -1,5 +1,8 @@
 //! Memory that this crate owns: on a device, or pinned on the host.
 
+use std::borrow::{Borrow, BorrowMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use crate::abi::CType;
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
@@ -66,6 +69,109 @@ impl Drop for Buffer {
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Buffer").field(&self.slice).finish()
+    }
+}
+
+/// Where a call takes device memory from: a device, a pool, another library's allocator.
+///
+/// # Safety
+/// What [`Memory::take`] gives is memory of the device, of so many bytes at least, at a multiple of 16. It may be dropped while work on
+/// the caller's stream still uses it: it is given out again only to work that comes later on that stream, or freed once the device
+/// is done.
+pub unsafe trait Memory {
+    /// Keeps the memory.
+    type Piece;
+
+    /// Takes memory: what keeps it, and its address.
+    fn take(&self, len: usize) -> Result<(Self::Piece, u64)>;
+}
+
+/// Device memory that [`Memory`] gave.
+pub struct Taken<P> {
+    /// What keeps it.
+    pub piece: P,
+    slice: DeviceSlice,
+}
+
+impl<P> Taken<P> {
+    pub(crate) fn new(memory: &impl Memory<Piece = P>, len: usize) -> Result<Taken<P>> {
+        let (piece, address) = memory.take(len)?;
+        Ok(Taken { piece, slice: DeviceSlice::new(address, len) })
+    }
+
+    /// Where it is.
+    pub fn slice(&self) -> DeviceSlice {
+        self.slice
+    }
+}
+
+impl<P> Borrow<DeviceSlice> for Taken<P> {
+    fn borrow(&self) -> &DeviceSlice {
+        &self.slice
+    }
+}
+
+impl<P> BorrowMut<DeviceSlice> for Taken<P> {
+    fn borrow_mut(&mut self) -> &mut DeviceSlice {
+        &mut self.slice
+    }
+}
+
+/// Buffers that are kept for the next call, for work on one stream.
+#[derive(Default)]
+pub(crate) struct Pool {
+    free: Arc<Mutex<Vec<Buffer>>>,
+}
+
+/// A buffer that goes back to its pool.
+pub(crate) struct Pooled {
+    buffer: Option<Buffer>,
+    free: Arc<Mutex<Vec<Buffer>>>,
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        lock(&self.free).extend(self.buffer.take());
+    }
+}
+
+fn lock(free: &Mutex<Vec<Buffer>>) -> MutexGuard<'_, Vec<Buffer>> {
+    free.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// The smallest free buffer that suffices, or a new one in place of the largest that does not.
+    fn take(&self, device: &Device, len: usize) -> Result<Buffer> {
+        let mut free = lock(&self.free);
+        free.sort_unstable_by_key(|buffer| buffer.slice.len);
+        let at = free.partition_point(|buffer| buffer.slice.len < len);
+        if at < free.len() {
+            return Ok(free.remove(at));
+        }
+        // The old buffer goes first: both together may not fit.
+        free.pop();
+        let rounded = len.max(1).next_multiple_of(1 << 16);
+        Buffer::new(device, rounded).or_else(|error| {
+            if free.is_empty() {
+                return Err(error);
+            }
+            free.clear();
+            Buffer::new(device, rounded)
+        })
+    }
+}
+
+/// A pool's memory of a device.
+pub(crate) struct FromPool<'a>(pub &'a Device, pub &'a Pool);
+
+// SAFETY: a buffer is dropped by no one else, and is used again only for later work on the same stream.
+unsafe impl Memory for FromPool<'_> {
+    type Piece = Pooled;
+
+    fn take(&self, len: usize) -> Result<(Pooled, u64)> {
+        let buffer = self.1.take(self.0, len)?;
+        let address = buffer.slice.address;
+        Ok((Pooled { buffer: Some(buffer), free: self.1.free.clone() }, address))
     }
 }
 

@@ -185,7 +185,10 @@ impl Status {
             Code::NotABlob => Error::NotABlob,
             Code::Version => Error::UnsupportedVersion { found: detail as u8, supported: VERSION },
             Code::Dtype => unsupported("dtype"),
-            Code::Codec if detail == u32::from(tenfold::format::CODEC_LAYERS) => layered(),
+            Code::Codec if detail == u32::from(tenfold::format::CODEC_LAYERS) => Error::Engine {
+                kind: ErrorKind::Unsupported,
+                reason: "the blob has layers, which are added with waiting: use CudaEngine, or Layered with a DeviceCodec".into(),
+            },
             Code::Codec => unsupported("codec"),
             Code::Step if tenfold::format::knows_transform(detail as u8) => Error::Engine {
                 kind: ErrorKind::Unsupported,
@@ -237,13 +240,5 @@ impl Status {
             ),
             _ => Error::Corrupt(reason),
         })
-    }
-}
-
-/// Why a layered blob is not decoded on a device.
-pub(crate) fn layered() -> Error {
-    Error::Engine {
-        kind: ErrorKind::Unsupported,
-        reason: "the blob has layers, which are added on the CPU: decode it there".into(),
     }
 }

@@ -3,9 +3,10 @@
 //! A piece is a run of tiles. Each is decoded by a call of its own on the part of the tensor that it holds; the header
 //! goes first and lies on the device for all of them.
 
+use tenfold::format::BlobInfo;
 use tenfold::{Dtype, format};
 
-use crate::decode::{DecodeRequest, DecodeSettings, decode, decode_workspace_len, inspect};
+use crate::decode::{DecodeRequest, DecodeSettings, can_decode, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
@@ -168,7 +169,8 @@ impl Upload {
         settings: &DecodeSettings,
         stream: Stream,
     ) -> Result<()> {
-        let info = inspect(blob, &settings.limits)?;
+        let info = BlobInfo::read_native(blob, &settings.limits)?;
+        can_decode(&info)?;
         let starts = format::tile_starts(blob, &settings.limits)?;
         let need = starts.last().copied().unwrap_or(0);
         if need != blob.len() {

@@ -10,6 +10,7 @@ mod ctype;
 mod decode;
 mod header;
 mod kernel;
+mod layers;
 mod levels;
 mod lossless;
 mod rate;
@@ -20,6 +21,7 @@ pub(crate) use ctype::{Address, CType, Const, Each, Named, Rate, Uint2, Void, sh
 pub(crate) use decode::*;
 pub(crate) use header::{Fields, Header};
 pub(crate) use kernel::{ByFloat, ByReal, BySize, Kernel};
+pub(crate) use layers::*;
 pub(crate) use levels::*;
 pub(crate) use lossless::*;
 pub(crate) use rate::*;
@@ -39,6 +41,7 @@ fn describe() -> Header {
         rate::constants,
         levels::constants,
         chain::constants,
+        layers::constants,
     ] {
         part(&mut header);
     }
@@ -52,6 +55,7 @@ fn describe() -> Header {
         rate::structs,
         levels::structs,
         chain::structs,
+        layers::structs,
     ] {
         part(&mut header);
     }
@@ -63,6 +67,7 @@ fn describe() -> Header {
         rate::prototypes,
         levels::prototypes,
         chain::prototypes,
+        layers::prototypes,
     ] {
         part(&mut header);
     }

@@ -5,8 +5,9 @@
 
 mod request;
 
-use tenfold::engine::Limits;
+use tenfold::engine::{Capabilities, ErrorKind};
 use tenfold::format::{BlobInfo, Codec};
+use tenfold::prepare::Transform;
 
 use crate::abi::{
     self, CType, ITEMS_PER_LAUNCH, Item, Kernel, OPEN_THREADS, OpenArgs, OpenBasis, PLACE_THREADS,
@@ -15,7 +16,7 @@ use crate::abi::{
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
-use crate::status::{Status, layered};
+use crate::status::Status;
 
 pub use request::{DecodeRequest, DecodeSettings, lane_values};
 
@@ -56,10 +57,34 @@ impl PlaceArgs {
     }
 }
 
-/// The host's look at the header of a blob that a device is to decode.
-pub(crate) fn inspect(blob: &[u8], limits: &Limits) -> tenfold::engine::Result<BlobInfo> {
-    let info = tenfold::format::BlobInfo::read_native(blob, limits)?;
-    if info.codec == Codec::Layers { Err(layered()) } else { Ok(info) }
+/// Transforms that are undone where values are decoded, each once.
+const UNDONE: [&str; 3] = ["column weights", "row weights", "kept elements"];
+
+/// What [`decode`] and [`encode`](crate::encode()) do by themselves, without waiting for the device. [`DeviceCodec`](crate::DeviceCodec)
+/// and [`CudaEngine`](crate::CudaEngine) do all that the native format has.
+pub fn capabilities() -> Capabilities {
+    let mut can = Capabilities::native();
+    for codecs in [&mut can.encodes, &mut can.decodes] {
+        codecs.retain(|codec| matches!(codec, Codec::Planes | Codec::Levels));
+    }
+    // What the range of a tensor is, nobody knows before the device has seen it.
+    can.goals.retain(|goal| *goal != "round_bits");
+    can.does.clear();
+    can.undoes.retain(|transform| UNDONE.contains(transform));
+    can
+}
+
+/// Whether [`decode`] decodes a blob by itself; if not, the error says why.
+pub fn can_decode(info: &BlobInfo) -> tenfold::engine::Result<()> {
+    capabilities().check_decode("cuda", info)?;
+    let names: Vec<&str> = info.transforms.iter().map(Transform::name).collect();
+    match (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
+        Some(i) => Err(tenfold::Error::Engine {
+            kind: ErrorKind::Unsupported,
+            reason: format!("the blob has {} twice, which a chain undoes", names[i]),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Stored number of a codec that decodes on a device; another number is refused there.

@@ -104,17 +104,13 @@ impl EncodeRequest {
     }
 }
 
-/// Checks that no layers are asked for.
-pub(crate) fn check_layers(options: &EncodeOptions) -> Result<()> {
-    if options.residual.is_empty() {
-        return Ok(());
-    }
-    Err(Error::InvalidArgument("layers of residuals are encoded by the CPU: bring the tensor there".into()))
-}
-
 /// Checks what is asked for, whatever the tensor.
 pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
-    check_layers(options)?;
+    if !options.residual.is_empty() {
+        return Err(Error::InvalidArgument(
+            "layers of residuals wait for one another: use CudaEngine, or Layered with a DeviceCodec".into(),
+        ));
+    }
     if matches!(options.goal, Goal::RoundToNearest { .. }) {
         return Err(Error::InvalidArgument(
             "what rounding to the nearest is off by is not known before the tensor was looked at: ask for Goal::MaxError, or encode on the CPU"

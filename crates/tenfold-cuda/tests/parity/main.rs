@@ -17,6 +17,7 @@ mod encode_lossy;
 mod faults;
 mod fixed;
 mod golden;
+mod layers;
 mod pages;
 mod prepared;
 mod rate;
@@ -36,6 +37,7 @@ fn main() {
     let args = Arguments::from_args();
     let cases: Vec<Case> = [
         golden::cases(),
+        layers::cases(),
         decode::cases(),
         corruption::cases(),
         prepared::cases(),

@@ -1,0 +1,373 @@
+//! Tensors and blobs in memory of a device, one at a time and with waiting: goals are met, chains of transforms are made, and
+//! [`Layered`](tenfold::engine::Layered) adds layers with it.
+
+use std::borrow::{BorrowMut, Cow};
+use std::ops::Range;
+
+use tenfold::engine::{Coded, Elements, Layer, Outcome, Single, meet_goal};
+use tenfold::prepare::{Kept, Transform};
+use tenfold::{Dtype, EncodeOptions, Goal, TensorView, format};
+
+use crate::decode::{DecodeRequest, DecodeSettings, can_decode, decode, decode_workspace_len};
+use crate::device::{Device, DeviceSlice};
+use crate::driver::Stream;
+use crate::encode::{EncodeRequest, encode, encode_workspace_len};
+use crate::error::{Error, Result};
+use crate::layers::{Operation, queue};
+use crate::memory::{Memory, Taken};
+use crate::prepare::{
+    DeviceChain, decode_prepared, decode_prepared_workspace_len, encode_prepared_workspace_len,
+};
+use crate::status::{Code, Status};
+
+const STATUS: usize = size_of::<Status>();
+const NOTHING: DeviceSlice = DeviceSlice { address: 0, len: 0 };
+
+/// The codec of single blobs on a device and a stream of it, with memory from wherever the caller has it.
+pub struct DeviceCodec<'a, M> {
+    device: &'a Device,
+    memory: &'a M,
+    stream: Stream,
+    settings: DecodeSettings,
+    looks: bool,
+    /// A tensor or a blob on the device that the host has too.
+    twin: Option<(DeviceSlice, &'a [u8])>,
+}
+
+impl<P> Coded for Taken<P> {
+    fn coded_len(&self) -> usize {
+        self.slice().len
+    }
+}
+
+/// What the device says of a call.
+type Said = [u8; STATUS];
+
+impl<'a, M: Memory> DeviceCodec<'a, M> {
+    /// A codec on a stream.
+    ///
+    /// # Safety
+    /// Every [`DeviceSlice`] that the codec is given is memory of this device, is as long as it says, and is neither freed nor used
+    /// otherwise until the call returns.
+    pub unsafe fn new(device: &'a Device, memory: &'a M, stream: Stream) -> Self {
+        DeviceCodec { device, memory, stream, settings: DecodeSettings::default(), looks: true, twin: None }
+    }
+
+    /// Sets limits, and whether to check the checksums of tiles.
+    pub fn with_settings(mut self, settings: DecodeSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Whether to fetch a tensor where only a look at it tells how to encode it behind transforms: values that are not finite, or
+    /// an error relative to its variance. Default: true; such a tensor is refused otherwise.
+    pub fn with_looks(mut self, looks: bool) -> Self {
+        self.looks = looks;
+        self
+    }
+
+    /// Says that the host has the bytes of a tensor or a blob too, so that they need not be fetched.
+    pub fn with_twin(mut self, slice: DeviceSlice, bytes: &'a [u8]) -> Self {
+        self.twin = Some((slice, bytes));
+        self
+    }
+
+    fn take(&self, len: usize) -> Result<Taken<M::Piece>> {
+        Taken::new(self.memory, len)
+    }
+
+    /// Copies bytes to the host, once the stream has come so far.
+    fn read(&self, from: DeviceSlice) -> Result<Vec<u8>> {
+        let mut bytes = vec![0u8; from.len];
+        // SAFETY: memory of the codec or its caller; the host's side outlives the wait.
+        unsafe { self.device.driver.copy_out(bytes.as_mut_ptr(), from.address, from.len, self.stream)? };
+        self.device.driver.synchronize(self.stream)?;
+        Ok(bytes)
+    }
+
+    /// Copies bytes from one place of the device to another.
+    fn copy(&self, from: DeviceSlice, to: DeviceSlice) -> Result<()> {
+        let to = to.part(0, from.len)?;
+        // SAFETY: memory of the codec or its caller, as long as it says.
+        unsafe { self.device.driver.copy(to.address, from.address, from.len, self.stream) }
+    }
+
+    fn said(&self, status: &Taken<M::Piece>) -> Result<Status> {
+        let mut said: Said = [0; STATUS];
+        said.copy_from_slice(&self.read(status.slice().part(0, STATUS)?)?);
+        Ok(Status::from_bytes(said))
+    }
+
+    fn queue(&self, operation: Operation, dtype: Dtype, slices: [DeviceSlice; 3]) -> Result<()> {
+        // SAFETY: memory of the codec or its caller, who was promised to leave it alone; see `new`.
+        unsafe { queue(self.device, operation, dtype, slices, self.stream) }
+    }
+
+    /// A goal that says all by itself: the range of a tensor is found on the device.
+    fn plain_goal(&self, tensor: &Elements<'_, DeviceSlice>, goal: Goal) -> Result<Goal> {
+        if !matches!(goal, Goal::RoundToNearest { .. }) || !tensor.dtype.is_float() {
+            return Ok(goal);
+        }
+        let most = self.take(8)?;
+        let zeros = [0u8; 8];
+        // SAFETY: memory of ours; the zeros outlive the wait in `read`.
+        unsafe { self.device.driver.copy_in(most.slice().address, zeros.as_ptr(), 8, self.stream)? };
+        let queued = self.queue(Operation::Largest, tensor.dtype, [*tensor.bytes, NOTHING, most.slice()]);
+        let mut bits = [0u8; 8];
+        bits.copy_from_slice(&self.read(most.slice())?);
+        queued?;
+        let bits = u64::from_le_bytes(bits);
+        let largest = match tensor.dtype {
+            Dtype::F64 => f64::from_bits(bits),
+            // The upper half is 0.
+            _ => f64::from(f32::from_bits(bits as u32)),
+        };
+        Ok(format::plain_goal_within(largest, goal))
+    }
+
+    /// Encodes a tensor as it is; the blob comes in memory of its own length.
+    fn attempt(
+        &self,
+        tensor: &Elements<'_, DeviceSlice>,
+        options: &EncodeOptions,
+    ) -> Result<Taken<M::Piece>> {
+        let most = format::max_encoded_len(tensor.dtype, tensor.shape)?;
+        let (room, status) = (self.take(most)?, self.take(STATUS)?);
+        let request =
+            EncodeRequest::new(*tensor.bytes, tensor.dtype, tensor.shape, room.slice(), options.clone());
+        let workspace = self.take(encode_workspace_len(self.device, &request)?)?;
+        // SAFETY: memory of the codec or its caller, kept until the wait in `said`.
+        unsafe { encode(self.device, &request, status.slice(), workspace.slice(), self.stream)? };
+        self.fitted(&room, self.said(&status)?)
+    }
+
+    /// A blob that was made in a large room, in memory of its own length.
+    fn fitted(&self, room: &Taken<M::Piece>, said: Status) -> Result<Taken<M::Piece>> {
+        said.check()?;
+        let written = room.slice().part(0, usize::try_from(said.size).unwrap_or(usize::MAX))?;
+        let blob = self.take(written.len)?;
+        self.copy(written, blob.slice())?;
+        Ok(blob)
+    }
+
+    /// Encodes a tensor behind the transforms of the options, to a lossy blob.
+    fn prepared(
+        &self,
+        tensor: &Elements<'_, DeviceSlice>,
+        options: &EncodeOptions,
+    ) -> Result<Outcome<Taken<M::Piece>>> {
+        if tensor.bytes.len == 0 {
+            return Ok(Outcome::Failed(None));
+        }
+        if let Some(outcome) = self.attempt_prepared(tensor, options, &options.transforms)? {
+            return Ok(outcome);
+        }
+        if !self.looks {
+            Status { code: Code::NotFinite as u32, ..Status::default() }.check()?;
+        }
+        // What is not finite is found only where there is some.
+        let bytes = self.fetch(tensor.bytes, 0..tensor.bytes.len)?;
+        let Some(kept) = Kept::of(&TensorView::new(tensor.dtype, tensor.shape, &bytes)?) else {
+            return Ok(Outcome::Failed(None));
+        };
+        let transforms = [&[Transform::Kept(kept)], &options.transforms[..]].concat();
+        Ok(self.attempt_prepared(tensor, options, &transforms)?.unwrap_or(Outcome::Failed(None)))
+    }
+
+    /// The same with these transforms; nothing if a working value is not finite.
+    fn attempt_prepared(
+        &self,
+        tensor: &Elements<'_, DeviceSlice>,
+        options: &EncodeOptions,
+        transforms: &[Transform],
+    ) -> Result<Option<Outcome<Taken<M::Piece>>>> {
+        let (device, stream) = (self.device, self.stream);
+        let chain = DeviceChain::new(device, tensor.dtype, tensor.shape, transforms)?;
+        let most = format::max_encoded_len(tensor.dtype, tensor.shape)?;
+        let (room, status) = (self.take(most)?, self.take(STATUS)?);
+        // What a basis leaves out matters to goals that are errors.
+        let measured = matches!(options.goal, Goal::Mse(_) | Goal::Nmse(_)) && chain.powers_len() > 0;
+        let powers = if measured { Some(self.take(chain.powers_len())?) } else { None };
+        let options = options.clone().with_transforms(Vec::new());
+        let request = EncodeRequest::new(*tensor.bytes, tensor.dtype, tensor.shape, room.slice(), options);
+        let workspace = self.take(encode_prepared_workspace_len(&chain, &request)?)?;
+        let sums = powers.as_ref().map(Taken::slice);
+        // SAFETY: memory of the codec or its caller; it and the chain are kept until the waits below.
+        let (mut inner, rest) = unsafe { chain.prepare(&request, sums, workspace.slice(), stream)? };
+        let lost = match sums {
+            Some(sums) => DeviceChain::lost(&self.read(sums)?),
+            None => 0.0,
+        };
+        let goal = chain.goal(request.options.goal, lost, || self.variance(tensor));
+        let Some(goal) = goal? else { return Ok(Some(Outcome::Failed(None))) };
+        inner.options.goal = goal;
+        // SAFETY: as above.
+        unsafe { encode(device, &inner, status.slice(), rest, stream)? };
+        let said = self.said(&status)?;
+        if said.code == Code::NotFinite as u32 {
+            return Ok(None);
+        }
+        outcome(self.fitted(&room, said)).map(Some)
+    }
+
+    fn variance(&self, tensor: &Elements<'_, DeviceSlice>) -> tenfold::engine::Result<f64> {
+        if !self.looks {
+            let why = "what an error is relative to is not known before the device has seen the tensor: ask for Goal::Mse";
+            return Err(tenfold::Error::InvalidArgument(why.into()));
+        }
+        let bytes = self.fetch(tensor.bytes, 0..tensor.bytes.len)?;
+        format::variance(&TensorView::new(tensor.dtype, tensor.shape, &bytes)?)
+    }
+}
+
+/// How an attempt at a lossy goal ended.
+fn outcome<B>(made: Result<B>) -> Result<Outcome<B>> {
+    match made {
+        Ok(blob) => Ok(Outcome::Blob(blob)),
+        Err(Error::Codec(tenfold::Error::DoesNotFit { need, .. })) => {
+            Ok(Outcome::Failed(usize::try_from(need).ok()))
+        }
+        // Larger than any lossless blob would be.
+        Err(Error::Codec(tenfold::Error::BufferTooSmall { .. })) => Ok(Outcome::Failed(None)),
+        Err(error) => Err(error),
+    }
+}
+
+impl<M: Memory> Single for DeviceCodec<'_, M> {
+    type Bytes = DeviceSlice;
+    type Room = Taken<M::Piece>;
+
+    fn len_of(&self, bytes: &DeviceSlice) -> usize {
+        bytes.len
+    }
+
+    fn fetch<'b>(
+        &'b self,
+        bytes: &'b DeviceSlice,
+        range: Range<usize>,
+    ) -> tenfold::engine::Result<Cow<'b, [u8]>> {
+        let part = bytes.part(range.start, range.len())?;
+        let there = self.twin.and_then(|(slice, twin)| {
+            let at = usize::try_from(part.address.checked_sub(slice.address)?).ok()?;
+            twin.get(at..at.checked_add(part.len)?)
+        });
+        match there {
+            Some(bytes) => Ok(Cow::Borrowed(bytes)),
+            None => Ok(Cow::Owned(self.read(part)?)),
+        }
+    }
+
+    fn make_room<'r>(
+        &self,
+        room: &'r mut Option<Taken<M::Piece>>,
+        len: usize,
+    ) -> tenfold::engine::Result<&'r mut DeviceSlice> {
+        let taken = match room.take().filter(|taken| taken.slice().len == len) {
+            Some(taken) => taken,
+            None => self.take(len)?,
+        };
+        Ok(room.insert(taken).borrow_mut())
+    }
+
+    fn encode_one(
+        &self,
+        tensor: &Elements<'_, DeviceSlice>,
+        options: &EncodeOptions,
+    ) -> tenfold::engine::Result<Taken<M::Piece>> {
+        let values = tensor.bytes.len / tensor.dtype.size();
+        let columns = tensor.shape.last().copied().unwrap_or(1);
+        format::check_encode_transforms(&options.transforms, values / columns.max(1), columns)?;
+        let mut options = options.clone();
+        options.goal = self.plain_goal(tensor, options.goal)?;
+        let mut exactly = options.clone().with_transforms(Vec::new());
+        exactly.goal = Goal::Lossless;
+        meet_goal(
+            tensor.dtype,
+            values,
+            &options,
+            || Ok(self.attempt(tensor, &exactly)?),
+            || match options.transforms.is_empty() {
+                true => Ok(outcome(self.attempt(tensor, &options))?),
+                false => Ok(self.prepared(tensor, &options)?),
+            },
+        )
+    }
+
+    fn decode_one(
+        &self,
+        layer: &Layer,
+        blob: &DeviceSlice,
+        values: Range<usize>,
+        out: &mut DeviceSlice,
+    ) -> tenfold::engine::Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let (info, bytes) = (layer.info(), layer.bytes());
+        let mut part = blob.part(bytes.start, bytes.len())?;
+        // Kernels read whole words, wherever a layer starts.
+        let moved = match part.address.is_multiple_of(16) {
+            true => None,
+            false => Some(self.take(part.len)?),
+        };
+        if let Some(moved) = &moved {
+            self.copy(part, moved.slice())?;
+            part = moved.slice();
+        }
+        let status = self.take(STATUS)?;
+        let request = DecodeRequest::new(part, *out, info.dtype)
+            .with_values(values.start as u64, values.len() as u64)
+            .with_codec(info.codec);
+        let (settings, stream) = (&self.settings, self.stream);
+        let said = if can_decode(&info).is_ok() {
+            let requests = [request];
+            let workspace = self.take(decode_workspace_len(&requests))?;
+            // SAFETY: memory of the codec or its caller, kept until the wait in `said`.
+            unsafe {
+                decode(self.device, &requests, settings, status.slice(), workspace.slice(), stream)?;
+            }
+            self.said(&status)?
+        } else {
+            let chain = DeviceChain::new(self.device, info.dtype, &info.shape, &info.transforms)?;
+            let workspace = self.take(decode_prepared_workspace_len(&chain, &request)?)?;
+            // SAFETY: as above; so is the chain.
+            unsafe {
+                decode_prepared(&chain, &request, settings, status.slice(), workspace.slice(), stream)?;
+            }
+            self.said(&status)?
+        };
+        said.check_for(part.len, &settings.limits)
+    }
+
+    fn widen(
+        &self,
+        dtype: Dtype,
+        elements: &DeviceSlice,
+        out: &mut DeviceSlice,
+    ) -> tenfold::engine::Result<()> {
+        Ok(self.queue(Operation::Widen, dtype, [*elements, NOTHING, *out])?)
+    }
+
+    fn round(
+        &self,
+        dtype: Dtype,
+        values: &DeviceSlice,
+        out: &mut DeviceSlice,
+    ) -> tenfold::engine::Result<()> {
+        Ok(self.queue(Operation::Round, dtype, [*values, NOTHING, *out])?)
+    }
+
+    fn add(&self, dtype: Dtype, sum: &mut DeviceSlice, next: &DeviceSlice) -> tenfold::engine::Result<()> {
+        Ok(self.queue(Operation::Add, dtype, [*sum, *next, *sum])?)
+    }
+
+    fn subtract(
+        &self,
+        dtype: Dtype,
+        whole: &DeviceSlice,
+        sum: &DeviceSlice,
+        out: &mut DeviceSlice,
+    ) -> tenfold::engine::Result<()> {
+        Ok(self.queue(Operation::Subtract, dtype, [*whole, *sum, *out])?)
+    }
+}
