@@ -15,7 +15,7 @@ Whole models: :func:`save`, :func:`load` and, lazily, :func:`open`. Errors are s
 
 from types import ModuleType as _ModuleType
 
-from ._codec import Codec, decode, encode, inspect, max_encoded_len, verify
+from ._codec import Codec, capabilities, decode, encode, inspect, max_encoded_len, verify
 from ._errors import (
     ArgumentError,
     DataError,
@@ -28,12 +28,13 @@ from ._errors import (
     UnsupportedError,
 )
 from ._model import Model, load, open
-from ._native import FORMAT_VERSION, BlobInfo, Report, TensorInfo, __version__
+from ._native import FORMAT_VERSION, BlobInfo, Capabilities, Report, TensorInfo, __version__
 from ._write import compress, decompress, save
 
 __all__ = [
     "ArgumentError",
     "BlobInfo",
+    "Capabilities",
     "Codec",
     "DataError",
     "DtypeError",
@@ -48,6 +49,7 @@ __all__ = [
     "TensorInfo",
     "UnsupportedError",
     "__version__",
+    "capabilities",
     "compress",
     "decode",
     "decompress",

@@ -280,6 +280,23 @@ def verify(blob: Any, *, threads: int = 0, max_bytes: int | None = None) -> None
     _native.verify(as_blob(blob), threads, max_bytes)
 
 
+def capabilities(engine: str = "cpu", *, waits: bool = True) -> _native.Capabilities:
+    """What an engine can do: ``encodes``, ``decodes``, ``dtypes``, ``goals``, ``does`` and ``undoes`` are lists of names.
+
+    Args:
+        engine: "cpu", or "cuda" for tensors on a device.
+        waits: False for what a CUDA device does without the host waiting for it: what :class:`tenfold.torch.Decoder` and
+            CUDA graphs can have.
+
+    >>> import tenfold
+    >>> "layered" in tenfold.capabilities().decodes
+    True
+    >>> tenfold.capabilities("cuda", waits=False).decodes
+    ['lossless', 'lossy']
+    """
+    return _native.capabilities(engine, waits)
+
+
 def max_encoded_len(dtype: Any, shape: Any, layers: int = 1) -> int:
     """Bytes that a blob of this dtype and shape never exceeds, whatever the options; with residuals, state how many layers.
 

@@ -9,6 +9,7 @@ import numpy as np
 __all__ = [
     "Archive",
     "BlobInfo",
+    "Capabilities",
     "CudaDevice",
     "DecodeRequests",
     "EncodeOptions",
@@ -17,20 +18,20 @@ __all__ = [
     "Report",
     "TensorInfo",
     "__version__",
+    "capabilities",
     "checksum",
     "compress",
+    "cuda_can_convert",
+    "cuda_can_decode",
     "cuda_decoded",
-    "cuda_encoded",
     "cuda_lane_values",
     "decode_into",
     "decompress",
     "encode",
     "encode_into",
     "inspect",
-    "layers_header",
     "main",
     "max_encoded_len",
-    "meet_goal",
     "model_tags",
     "save",
     "time_decode",
@@ -58,10 +59,23 @@ class EncodeOptions:
     ) -> EncodeOptions: ...
     @property
     def goal(self) -> tuple[str, float | None]: ...
+
+@final
+class Capabilities:
     @property
-    def rounds(self) -> bool: ...
-    def within(self, largest: float) -> EncodeOptions: ...
-    def layers(self, dtype: str) -> list[EncodeOptions]: ...
+    def encodes(self) -> list[str]: ...
+    @property
+    def decodes(self) -> list[str]: ...
+    @property
+    def dtypes(self) -> list[str]: ...
+    @property
+    def goals(self) -> list[str]: ...
+    @property
+    def does(self) -> list[str]: ...
+    @property
+    def undoes(self) -> list[str]: ...
+
+def capabilities(engine: str, waits: bool) -> Capabilities: ...
 
 @final
 class BlobInfo:
@@ -171,7 +185,6 @@ def decode_into(
 def verify(blob: bytes | np.ndarray, threads: int = 0, max_bytes: int | None = None) -> None: ...
 def inspect(blob: bytes | np.ndarray) -> BlobInfo: ...
 def max_encoded_len(dtype: str, shape: Sequence[int], layers: int = 1) -> int: ...
-def layers_header(dtype: str, shape: Sequence[int], layers: Sequence[bytes | np.ndarray]) -> bytes: ...
 def save(
     tensors: Sequence[tuple[str, Any]],
     metadata: dict[str, str],
@@ -215,19 +228,24 @@ class CudaDevice:
     def time_decode(
         self, requests: Sequence[DecodeRequests], status: int, workspace: _Memory, stream: int
     ) -> float: ...
-    def encode_workspace_len(
-        self, dtype: str, shape: Sequence[int], options: EncodeOptions, exact: bool
-    ) -> int: ...
     def encode(
         self,
         tensor: _Memory,
         dtype: str,
         shape: Sequence[int],
-        out: _Memory,
         options: EncodeOptions,
-        exact: bool,
-        status: int,
-        workspace: _Memory,
+        allocate: Callable[[int], tuple[Any, int]],
+        stream: int,
+    ) -> Any: ...
+    def decode_any(
+        self,
+        blob: _Memory,
+        out: _Memory,
+        layers: int,
+        checksums: bool,
+        max_bytes: int | None,
+        host: bytes | np.ndarray | None,
+        allocate: Callable[[int], tuple[Any, int]],
         stream: int,
     ) -> None: ...
 
@@ -235,7 +253,7 @@ class CudaDevice:
 class DecodeRequests:
     def __new__(
         cls,
-        items: Sequence[tuple[_Memory, _Memory, str, str | None]],
+        items: Sequence[tuple[_Memory, _Memory, str, BlobInfo | None]],
         checksums: bool = True,
         max_bytes: int | None = None,
     ) -> DecodeRequests: ...
@@ -315,13 +333,7 @@ class Pages:
     def inspect(self, page: Any) -> PageInfo: ...
 
 def cuda_decoded(said: bytes) -> None: ...
-def cuda_encoded(said: bytes) -> tuple[bool, int]: ...
+def cuda_can_decode(info: BlobInfo) -> None: ...
+def cuda_can_convert(info: BlobInfo, dtype: str) -> bool: ...
 def cuda_lane_values(values: int) -> int: ...
-def meet_goal(
-    dtype: str,
-    values: int,
-    options: EncodeOptions,
-    exact: Callable[[], tuple[Any, int]],
-    lossy: Callable[[], tuple[Any, int]],
-) -> Any: ...
 def main(args: Sequence[str]) -> int: ...

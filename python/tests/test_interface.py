@@ -71,3 +71,13 @@ def test_examples_of_the_package(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failed, tried = doctest.testmod(tenfold)
     assert failed == 0 and tried > 0
+
+
+def test_engines_say_what_they_can_do() -> None:
+    cpu, cuda = tenfold.capabilities(), tenfold.capabilities("cuda")
+    assert (cpu.encodes, cpu.goals, cpu.undoes) == (cuda.encodes, cuda.goals, cuda.undoes)
+    queued = tenfold.capabilities("cuda", waits=False)
+    assert set(queued.decodes) == {"lossy", "lossless"} and set(queued.undoes) < set(cuda.undoes)
+    assert "bits" in cpu.goals and "bfloat16" in cpu.dtypes and "Hadamard" in cpu.does and "layered" in repr(cpu)
+    with pytest.raises(tenfold.ArgumentError, match='"cpu" or "cuda"'):
+        tenfold.capabilities("tpu")

@@ -4,7 +4,7 @@
 use std::borrow::{BorrowMut, Cow};
 use std::ops::Range;
 
-use tenfold::engine::{Coded, Elements, Layer, Outcome, Single, meet_goal};
+use tenfold::engine::{Coded, Elements, Layer, Outcome, Pieces, Single, meet_goal};
 use tenfold::prepare::{Kept, Transform};
 use tenfold::{Dtype, EncodeOptions, Goal, TensorView, format};
 
@@ -70,6 +70,27 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
     pub fn with_twin(mut self, slice: DeviceSlice, bytes: &'a [u8]) -> Self {
         self.twin = Some((slice, bytes));
         self
+    }
+
+    /// Puts the pieces of a blob into one place. The copies are queued, but for that of the header, which is waited for.
+    pub fn join(&self, pieces: Pieces<Taken<M::Piece>>) -> Result<Taken<M::Piece>> {
+        let Pieces { header, mut layers } = pieces;
+        if header.is_empty() && layers.len() == 1 {
+            return Ok(layers.remove(0));
+        }
+        let lens = layers.iter().map(|layer| layer.slice().len);
+        let blob = self.take(header.len() + lens.sum::<usize>())?;
+        let mut at = header.len();
+        for layer in &layers {
+            self.copy(layer.slice(), blob.slice().part(at, layer.slice().len)?)?;
+            at += layer.slice().len;
+        }
+        // SAFETY: memory of the codec; the header outlives the wait.
+        unsafe {
+            self.device.driver.copy_in(blob.slice().address, header.as_ptr(), header.len(), self.stream)?;
+        }
+        self.device.driver.synchronize(self.stream)?;
+        Ok(blob)
     }
 
     fn take(&self, len: usize) -> Result<Taken<M::Piece>> {

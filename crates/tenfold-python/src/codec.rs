@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tenfold::engine::{Cpu, Engine, Limits, Stop};
+use tenfold::engine::{self, Cpu, Engine, Limits, Stop};
 use tenfold::prepare::{Preparation, Transform, Weights};
 use tenfold::{DecodeOptions, Dtype, Effort, Goal, TensorView, format};
 
@@ -59,26 +59,6 @@ impl EncodeOptions {
     #[getter]
     fn goal(&self) -> (&'static str, Option<f64>) {
         (self.0.goal.name(), self.0.goal.number())
-    }
-
-    /// Whether it takes a look at the tensor to know what is asked for.
-    #[getter]
-    fn rounds(&self) -> bool {
-        matches!(self.0.goal, Goal::RoundToNearest { .. })
-    }
-
-    /// The same for a tensor whose largest finite magnitude was found.
-    fn within(&self, largest: f64) -> EncodeOptions {
-        let mut options = self.0.clone();
-        options.goal = format::plain_goal_within(largest, options.goal);
-        EncodeOptions(options, self.1.clone())
-    }
-
-    /// Options of each layer of a tensor of a dtype, the first one's first.
-    fn layers(&self, dtype: &str) -> PyResult<Vec<EncodeOptions>> {
-        let each = format::layer_options(&self.0, known_dtype(dtype)?);
-        let prepared = |i| if i == 0 { self.1.clone() } else { Preparation::None };
-        Ok(each.into_iter().enumerate().map(|(i, options)| EncodeOptions(options, prepared(i))).collect())
     }
 }
 
@@ -229,24 +209,76 @@ pub fn inspect(blob: &Bound<'_, PyAny>) -> PyResult<BlobInfo> {
 pub fn max_encoded_len(dtype: &str, shape: Vec<usize>, layers: usize) -> PyResult<usize> {
     let dtype = known_dtype(dtype)?;
     match layers {
-        1 => tenfold::format::max_encoded_len(dtype, &shape),
-        _ => tenfold::format::max_layered_len(dtype, &shape, layers),
+        1 => format::max_encoded_len(dtype, &shape),
+        _ => format::max_layered_len(dtype, &shape, layers),
     }
     .map_err(errors::codec)
 }
 
-/// The header of a blob with these layers, which follow it one after the other.
+/// What an engine can do.
+#[pyclass(frozen, module = "tenfold")]
+pub struct Capabilities(engine::Capabilities);
+
+#[pymethods]
+impl Capabilities {
+    /// Codecs of the blobs that it makes: "lossy", "lossless", "layered".
+    #[getter]
+    fn encodes(&self) -> Vec<&'static str> {
+        self.0.encodes.iter().map(|codec| codec.name()).collect()
+    }
+
+    /// Codecs of the blobs that it decodes.
+    #[getter]
+    fn decodes(&self) -> Vec<&'static str> {
+        self.0.decodes.iter().map(|codec| codec.name()).collect()
+    }
+
+    /// Element types of the tensors that it encodes.
+    #[getter]
+    fn dtypes(&self) -> Vec<&'static str> {
+        self.0.dtypes.iter().map(|&dtype| python_name(dtype)).collect()
+    }
+
+    /// Goals that it meets.
+    #[getter]
+    fn goals(&self) -> Vec<&'static str> {
+        self.0.goals.clone()
+    }
+
+    /// Transforms that it does before it encodes.
+    #[getter]
+    fn does(&self) -> Vec<&'static str> {
+        self.0.does.clone()
+    }
+
+    /// Transforms that it undoes when it decodes.
+    #[getter]
+    fn undoes(&self) -> Vec<&'static str> {
+        self.0.undoes.clone()
+    }
+
+    fn __repr__(&self) -> String {
+        let list = |names: Vec<&str>| names.join(", ");
+        format!(
+            "<Capabilities encodes {}; decodes {}; goals {}; does {}; undoes {}>",
+            list(self.encodes()),
+            list(self.decodes()),
+            list(self.goals()),
+            list(self.does()),
+            list(self.undoes())
+        )
+    }
+}
+
+/// What an engine can do, by its name; `waits` counts in what needs the host to wait for a device.
 #[pyfunction]
-pub fn layers_header<'py>(
-    py: Python<'py>,
-    dtype: &str,
-    shape: Vec<usize>,
-    layers: Vec<Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyBytes>> {
-    let layers: Vec<Blob<'_>> = layers.iter().map(Blob::of).collect::<PyResult<_>>()?;
-    let bytes: Vec<&[u8]> = layers.iter().map(Blob::data).collect();
-    let header = format::layers_header(known_dtype(dtype)?, &shape, &bytes).map_err(errors::codec)?;
-    Ok(PyBytes::new(py, &header))
+pub fn capabilities(engine: &str, waits: bool) -> PyResult<Capabilities> {
+    match (engine, waits) {
+        ("cpu", _) => Ok(Capabilities(Cpu.capabilities())),
+        ("cuda", true) => Ok(Capabilities(engine::Capabilities::native())),
+        ("cuda", false) => Ok(Capabilities(tenfold_cuda::capabilities())),
+        (other, _) => Err(ArgumentError::new_err(format!("an engine is \"cpu\" or \"cuda\", not {other:?}"))),
+    }
 }
 
 /// What a blob says of itself, read from its header alone.

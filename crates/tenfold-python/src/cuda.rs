@@ -9,17 +9,15 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use tenfold::engine::{Coded, Limits, Outcome};
-use tenfold::format::Codec;
+use tenfold::engine::{Elements, Layered, Limits, Scratch};
 use tenfold::{Dtype, Goal};
 use tenfold_cuda::{
-    DecodeRequest, DecodeSettings, Device, DeviceChain, DeviceSlice, EncodeRequest, Status, Stream,
-    decode_workspace_len, encode_prepared, encode_prepared_workspace_len,
+    DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, Status, Stream, decode_workspace_len,
 };
 
-use crate::codec::EncodeOptions;
+use crate::codec::{BlobInfo, EncodeOptions, decode_options};
 use crate::errors::{self, ArgumentError, DataError, LimitError};
-use crate::tensors::known_dtype;
+use crate::tensors::{Blob, known_dtype};
 
 /// An address of the device and the bytes there.
 type Memory = (u64, usize);
@@ -92,26 +90,8 @@ impl CudaDevice {
         py.detach(|| self.0.time(stream_of(stream), queue)).map_err(errors::cuda)
     }
 
-    /// Bytes of workspace that `encode` needs. `exact` asks for a lossless blob, whatever the goal.
-    fn encode_workspace_len(
-        &self,
-        dtype: &str,
-        shape: Vec<usize>,
-        options: &EncodeOptions,
-        exact: bool,
-    ) -> PyResult<usize> {
-        let dtype = known_dtype(dtype)?;
-        let values = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
-        let bytes = values.ok_or_else(|| ArgumentError::new_err(format!("shape {shape:?} is too large")))?;
-        let request = encode_request((0, bytes), dtype, &shape, (0, 0), options, exact);
-        match self.chain(dtype, &shape, options, exact)? {
-            Some(chain) => encode_prepared_workspace_len(&chain, &request),
-            None => tenfold_cuda::encode_workspace_len(&self.0, &request),
-        }
-        .map_err(errors::cuda)
-    }
-
-    /// Queues the encoding of a tensor. `status` is the address of 16 bytes, which `cuda_encoded` reads.
+    /// Encodes a tensor and gives the blob, in memory of `allocate`: a function that takes a number of bytes, and gives a
+    /// tensor of so many on the device and its address. Waits.
     #[allow(clippy::too_many_arguments)] // where from, where to, with what: each is one address or one name
     fn encode(
         &self,
@@ -119,58 +99,117 @@ impl CudaDevice {
         tensor: Memory,
         dtype: &str,
         shape: Vec<usize>,
-        out: Memory,
         options: &EncodeOptions,
-        exact: bool,
-        status: u64,
-        workspace: Memory,
+        allocate: Py<PyAny>,
+        stream: usize,
+    ) -> PyResult<Py<PyAny>> {
+        let dtype = known_dtype(dtype)?;
+        let options = on_device(options, dtype)?;
+        let (tensor, memory) = (slice(tensor), Allocator::new(allocate));
+        let made = py.detach(|| {
+            // SAFETY: the caller's promise; see the module.
+            let codec = unsafe { DeviceCodec::new(&self.0, &memory, stream_of(stream)) };
+            let engine = Layered(codec);
+            let pieces = engine.encode(&Elements { dtype, shape: &shape, bytes: &tensor }, &options)?;
+            Ok(engine.0.join(pieces)?)
+        });
+        memory.finish(made).map(|taken| taken.piece)
+    }
+
+    /// Decodes any native blob, all its values, into exactly their bytes: chains of transforms are undone and layers added,
+    /// of which `layers` are the first ones to take, 0 for all. `host` has the bytes of the blob too where the caller has them;
+    /// `allocate` is as for `encode`. Waits.
+    #[allow(clippy::too_many_arguments)] // as above
+    #[pyo3(signature = (blob, out, layers, checksums, max_bytes, host, allocate, stream))]
+    fn decode_any(
+        &self,
+        py: Python<'_>,
+        blob: Memory,
+        out: Memory,
+        layers: usize,
+        checksums: bool,
+        max_bytes: Option<u64>,
+        host: Option<Bound<'_, PyAny>>,
+        allocate: Py<PyAny>,
         stream: usize,
     ) -> PyResult<()> {
-        let dtype = known_dtype(dtype)?;
-        let request = encode_request(tensor, dtype, &shape, out, options, exact);
-        let chain = self.chain(dtype, &shape, options, exact)?;
-        let status = DeviceSlice::new(status, size_of::<Status>());
-        let queued = py.detach(|| {
-            let (workspace, stream) = (slice(workspace), stream_of(stream));
-            // SAFETY: the caller's promise; see the module. The chain lives until the stream has passed it.
-            unsafe {
-                match &chain {
-                    Some(chain) => {
-                        encode_prepared(chain, &request, status, workspace, stream)?;
-                        self.0.synchronize(stream)
-                    }
-                    None => tenfold_cuda::encode(&self.0, &request, status, workspace, stream),
-                }
+        let host = host.as_ref().map(Blob::of).transpose()?;
+        let options = decode_options(1, max_bytes).with_layers(layers);
+        let settings =
+            DecodeSettings::default().with_checksums(checksums).with_limits(options.limits.clone());
+        let (blob, mut out, memory) = (slice(blob), slice(out), Allocator::new(allocate));
+        let twin = host.as_ref().map(Blob::data);
+        let decoded = py.detach(|| {
+            // SAFETY: the caller's promise; see the module.
+            let codec = unsafe { DeviceCodec::new(&self.0, &memory, stream_of(stream)) };
+            let codec = codec.with_settings(settings);
+            let engine = Layered(match twin {
+                Some(bytes) => codec.with_twin(blob, bytes),
+                None => codec,
+            });
+            let opened = engine.open(&blob, &options)?;
+            opened.check_layers()?;
+            let need = (opened.values * opened.dtype.size()) as u64;
+            if out.len as u64 != need {
+                return Err(tenfold::Error::BufferTooSmall { need, have: out.len as u64 });
             }
+            engine.decode(&opened, &blob, 0..opened.values, &mut out, &mut Scratch::default())
         });
-        queued.map_err(errors::cuda)
+        memory.finish(decoded)
     }
 }
 
-impl CudaDevice {
-    /// The transforms of a lossy blob on the device, if there are any.
-    fn chain(
-        &self,
-        dtype: Dtype,
-        shape: &[usize],
-        options: &EncodeOptions,
-        exact: bool,
-    ) -> PyResult<Option<DeviceChain>> {
-        if exact || options.0.goal == Goal::Lossless || !dtype.is_float() {
-            return Ok(None);
-        }
-        let Some(mut transforms) = options.1.fixed() else {
-            return Err(ArgumentError::new_err(
-                "which transforms auto takes, and what means are, only a look at the tensor tells: encode it on the CPU, or name other transforms",
-            ));
-        };
-        transforms.extend(options.0.transforms.iter().cloned());
-        if transforms.is_empty() {
-            return Ok(None);
-        }
-        DeviceChain::new(&self.0, dtype, shape, &transforms).map(Some).map_err(errors::cuda)
+/// Memory of a device from Python, and the error of Python's that ended a call.
+struct Allocator {
+    allocate: Py<PyAny>,
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl Allocator {
+    fn new(allocate: Py<PyAny>) -> Allocator {
+        Allocator { allocate, raised: Mutex::new(None) }
     }
 
+    /// What came of a call; what Python raised in it goes first.
+    fn finish<T>(self, result: tenfold::engine::Result<T>) -> PyResult<T> {
+        match (result, self.raised.into_inner().unwrap_or_else(PoisonError::into_inner)) {
+            (Ok(found), _) => Ok(found),
+            (Err(_), Some(error)) => Err(error),
+            (Err(error), None) => Err(errors::codec(error)),
+        }
+    }
+}
+
+// SAFETY: torch's allocator hands memory out again only to what comes later on the stream that was current when it was taken,
+// which is the stream of the call.
+unsafe impl tenfold_cuda::Memory for Allocator {
+    type Piece = Py<PyAny>;
+
+    fn take(&self, len: usize) -> tenfold_cuda::Result<(Py<PyAny>, u64)> {
+        // Nothing has no address.
+        let taken = Python::attach(|py| self.allocate.call1(py, (len.max(1),))?.extract(py));
+        taken.map_err(|error| {
+            *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            tenfold_cuda::Error::OutOfMemory { asked: len as u64 }
+        })
+    }
+}
+
+/// Options for a tensor that only the device has seen.
+fn on_device(options: &EncodeOptions, dtype: Dtype) -> PyResult<tenfold::EncodeOptions> {
+    if options.0.goal == Goal::Lossless || !dtype.is_float() {
+        return Ok(options.0.clone());
+    }
+    let Some(mut transforms) = options.1.fixed() else {
+        return Err(ArgumentError::new_err(
+            "which transforms auto takes, and what means are, only a look at the tensor tells: encode it on the CPU, or name other transforms",
+        ));
+    };
+    transforms.extend(options.0.transforms.iter().cloned());
+    Ok(options.0.clone().with_transforms(transforms))
+}
+
+impl CudaDevice {
     /// # Safety
     /// As of [`tenfold_cuda::decode`].
     unsafe fn queue(
@@ -195,23 +234,6 @@ fn stream_of(handle: usize) -> Stream {
     Stream(std::ptr::with_exposed_provenance_mut(handle))
 }
 
-fn encode_request(
-    tensor: Memory,
-    dtype: Dtype,
-    shape: &[usize],
-    out: Memory,
-    options: &EncodeOptions,
-    exact: bool,
-) -> EncodeRequest {
-    let mut options = options.0.clone();
-    // These are a chain's.
-    options.transforms.clear();
-    if exact {
-        options.goal = Goal::Lossless;
-    }
-    EncodeRequest::new(slice(tensor), dtype, shape, slice(out), options)
-}
-
 /// Blobs to decode in one call, and where to. Made once, queued as often as wanted.
 #[pyclass(frozen, module = "tenfold._native")]
 pub struct DecodeRequests {
@@ -221,23 +243,19 @@ pub struct DecodeRequests {
 
 #[pymethods]
 impl DecodeRequests {
-    /// Each item is a blob, an output, the output's dtype and the blob's codec where it is known ("lossy", "lossless").
+    /// Each item is a blob, an output, the output's dtype, and what the blob's header says where that is known.
     #[new]
     #[pyo3(signature = (items, checksums=true, max_bytes=None))]
     fn new(
-        items: Vec<(Memory, Memory, String, Option<String>)>,
+        items: Vec<(Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)>,
         checksums: bool,
         max_bytes: Option<u64>,
     ) -> PyResult<DecodeRequests> {
-        let request = |(blob, out, dtype, codec): (Memory, Memory, String, Option<String>)| {
+        let request = |(blob, out, dtype, info): (Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)| {
             let request = DecodeRequest::new(slice(blob), slice(out), known_dtype(&dtype)?);
-            Ok(match codec.as_deref() {
-                None => request,
-                Some(name) if name == Codec::Levels.name() => request.with_codec(Codec::Levels),
-                Some(name) if name == Codec::Planes.name() => request.with_codec(Codec::Planes),
-                Some(other) => {
-                    return Err(ArgumentError::new_err(format!("{other} is no codec of a device")));
-                }
+            Ok(match info {
+                Some(info) if tenfold_cuda::can_decode(&info.0).is_ok() => request.with_codec(info.0.codec),
+                _ => request,
             })
         };
         let items: Vec<_> = items.into_iter().map(request).collect::<PyResult<_>>()?;
@@ -299,69 +317,20 @@ pub fn cuda_decoded(said: [u8; 16]) -> PyResult<()> {
     })
 }
 
-/// What a device said of encoding: whether there is a blob, and its bytes, or those that it would have taken (0 if that is
-/// not known). Raises anything else.
+/// Whether a device decodes a blob without waiting for anything; if not, raises why.
 #[pyfunction]
-pub fn cuda_encoded(said: [u8; 16]) -> PyResult<(bool, u64)> {
-    let status = Status::from_bytes(said);
-    match status.check() {
-        Ok(()) => Ok((true, status.size)),
-        Err(tenfold::Error::DoesNotFit { need, .. }) => Ok((false, need)),
-        // Larger than any lossless blob would be.
-        Err(tenfold::Error::BufferTooSmall { .. }) => Ok((false, 0)),
-        Err(error) => Err(errors::codec(error)),
-    }
+pub fn cuda_can_decode(info: &BlobInfo) -> PyResult<()> {
+    tenfold_cuda::can_decode(&info.0).map_err(errors::codec)
+}
+
+/// Whether a device writes the values of a blob as a dtype by itself.
+#[pyfunction]
+pub fn cuda_can_convert(info: &BlobInfo, dtype: &str) -> PyResult<bool> {
+    Ok(tenfold_cuda::can_convert(&info.0, known_dtype(dtype)?))
 }
 
 /// Values a lane for a blob that a device decodes alone.
 #[pyfunction]
 pub fn cuda_lane_values(values: u64) -> u32 {
     tenfold_cuda::lane_values(values)
-}
-
-/// A blob that Python holds.
-struct Held(Py<PyAny>, usize);
-
-impl Coded for Held {
-    fn coded_len(&self) -> usize {
-        self.1
-    }
-}
-
-/// Meets a goal with whatever takes fewer bytes. `exact` and `lossy` are functions that give a blob (any object) and its bytes;
-/// `lossy` gives None and the bytes of the smallest blob seen, or 0, where it does not reach the goal.
-#[pyfunction]
-pub fn meet_goal(
-    py: Python<'_>,
-    dtype: &str,
-    values: usize,
-    options: &EncodeOptions,
-    exact: &Bound<'_, PyAny>,
-    lossy: &Bound<'_, PyAny>,
-) -> PyResult<Py<PyAny>> {
-    // The policy knows nothing of Python's errors: one waits here until it has given up.
-    let raised = Mutex::new(None);
-    let keep = |error: PyErr| {
-        let text = error.to_string();
-        *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        tenfold::Error::InvalidArgument(text)
-    };
-    let call = |function: &Bound<'_, PyAny>| -> tenfold::engine::Result<(Option<Py<PyAny>>, usize)> {
-        function.call0().and_then(|r| r.extract()).map_err(&keep)
-    };
-    let exactly = || match call(exact)? {
-        (Some(blob), len) => Ok(Held(blob, len)),
-        (None, _) => Err(tenfold::Error::InvalidArgument("a lossless blob is missing".into())),
-    };
-    let lossily = || match call(lossy)? {
-        (Some(blob), len) => Ok(Outcome::Blob(Held(blob, len))),
-        (None, need) => Ok(Outcome::Failed((need > 0).then_some(need))),
-    };
-    let met = tenfold::engine::meet_goal(known_dtype(dtype)?, values, &options.0, exactly, lossily);
-    let raised = raised.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match (met, raised) {
-        (Ok(held), _) => Ok(held.0.clone_ref(py)),
-        (Err(_), Some(error)) => Err(error),
-        (Err(error), None) => Err(errors::codec(error)),
-    }
 }

@@ -28,13 +28,15 @@ mod _native {
     use super::bench::{time_decode, time_encode};
     #[pymodule_export]
     use super::codec::{
-        BlobInfo, EncodeOptions, decode_into, encode, encode_into, inspect, layers_header, max_encoded_len,
-        verify,
+        BlobInfo, Capabilities, EncodeOptions, capabilities, decode_into, encode, encode_into, inspect,
+        max_encoded_len, verify,
     };
     #[pymodule_export]
     use super::command::main;
     #[pymodule_export]
-    use super::cuda::{CudaDevice, DecodeRequests, cuda_decoded, cuda_encoded, cuda_lane_values, meet_goal};
+    use super::cuda::{
+        CudaDevice, DecodeRequests, cuda_can_convert, cuda_can_decode, cuda_decoded, cuda_lane_values,
+    };
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, fit_bases};
     #[pymodule_export]

@@ -10,7 +10,7 @@ import torch
 from .. import _native
 from .._codec import encode_options, goal_text, layer_count, stated_goal
 from .._errors import ArgumentError
-from . import _cuda, _device, _layers
+from . import _cuda, _device
 from ._tensors import (
     as_device,
     as_dtype,
@@ -38,9 +38,8 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
         bits: bits a value; 2.5 if no goal is stated.
         options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``round_bits``,
             ``lossless``), and ``effort``, ``threads``, ``lane_values``, ``importance``, ``prepare`` and ``residual``, all as of
-            :func:`tenfold.encode`. On a CUDA device ``prepare`` takes steps that need no look at the tensor (neither ``auto``
-            nor ``means``), and with it or ``importance`` all values must be finite; with ``residual`` a tensor that has others
-            is encoded by the CPU.
+            :func:`tenfold.encode`. On a CUDA device ``prepare`` takes transforms that need no look at the tensor, so neither
+            ``auto`` nor ``means``; where values are not finite, ``prepare`` and ``importance`` copy the tensor to the host.
 
     >>> import torch, tenfold.torch
     >>> x = torch.randn(256, 256).to(torch.float8_e4m3fn)
@@ -63,33 +62,11 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
 def encode_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor:
     """Encodes with options that are made already."""
     check_tensor(tensor, "tensor")
-    name = name_of(tensor.dtype)
     # An empty tensor has no memory on a device.
     if _device.is_ours(tensor.device) and tensor.numel() > 0:
-        each = options.layers(name)
-        if len(each) == 1:
-            return _cuda.encode(tensor, _layers.plain(tensor, options))
-        layered = _encode_layers(tensor, each) if tensor.is_floating_point() else None
-        if layered is not None:
-            return layered
+        return _cuda.encode(tensor, options)
     array = host_bytes(tensor.cpu()).view(_RAW[tensor.element_size()]).reshape(tuple(tensor.shape))
-    return from_bytes(_native.encode(array, options, name)).to(tensor.device)
-
-
-def _encode_layers(tensor: torch.Tensor, each: Sequence[_native.EncodeOptions]) -> torch.Tensor | None:
-    """The layers of a tensor on a device, made there; None if it has values that are not finite."""
-    values = _layers.worked(tensor)
-    if values is None:
-        return None
-    made: list[torch.Tensor] = []
-    total: torch.Tensor | None = None
-    for options in each:
-        if made:
-            layer = decode(made[-1])
-            total = layer if total is None else _layers.add(total, layer)
-        left = values if total is None else _layers.left(values, total)
-        made.append(_cuda.encode(left, _layers.plain(left, options)))
-    return _layers.joined(made, tensor.dtype, tensor.shape)
+    return from_bytes(_native.encode(array, options, name_of(tensor.dtype))).to(tensor.device)
 
 
 # numpy has integers of every size, and the native module is told what they are.
@@ -112,9 +89,9 @@ def decode(
 
     A blob of the host is checked in full before this returns, wherever the tensor goes. A blob on a CUDA device is decoded
     there on torch's current stream: with ``out``, or with ``shape`` and ``dtype``, nothing waits for the device, and
-    :func:`tenfold.torch.check` says later whether all was well; without them the call waits for the blob's header. Of
-    preparation steps a device undoes those of importance; blobs with others are decoded by the CPU, and copied. With ``out`` or
-    ``shape`` a device refuses these, and layered ones, whose headers must be waited for.
+    :func:`tenfold.torch.check` says later whether all was well. Without them the call waits for the blob's header, and for
+    the whole blob where it has layers or transforms that take a pass of their own; with ``out`` or ``shape`` a device refuses
+    such a blob. ``tenfold.capabilities("cuda", waits=False)`` says what it takes.
 
     Args:
         blob: bytes, any contiguous buffer, or a tensor of uint8 on the CPU or a CUDA device.
@@ -186,25 +163,21 @@ def _from_device(
     info = _cuda.inspect(blob)
     own = dtype_of(info.dtype)
     final = dtype or own
-    # What is too short or too long is refused by the CPU.
-    if info.layers and info.blob_bytes == blob.numel():
-        return _add_layers(blob, info, limits, layers).to(final)
-    if not _cuda.undoes(info):
-        return _from_host(host_blob(blob.cpu()), blob.device, None, dtype, limits, 0, layers)
+    if not _cuda.queues(info):
+        return _decode_any(blob, None, info, final, limits, layers)
     result = empty(info.shape, final if _cuda.converts(info, final) else own, blob.device)
     _cuda.decode([blob], [result], [info], limits)
     return result.to(final)
 
 
-def _add_layers(blob: torch.Tensor, info: _native.BlobInfo, limits: _cuda.Limits, count: int) -> torch.Tensor:
-    """The sum of a blob's layers on their device, of the first ones where a number is stated."""
-    total: torch.Tensor | None = None
-    for part in _layers.parts(blob, info)[: count or None]:
-        _layers.check(info, _cuda.inspect(part), part.numel())
-        layer = _from_device(part, None, None, limits, 0)
-        total = layer if total is None else _layers.add(total, layer)
-    assert total is not None
-    return _layers.rounded(total, dtype_of(info.dtype))
+def _decode_any(
+    blob: torch.Tensor, host: Any, info: _native.BlobInfo, dtype: torch.dtype, limits: _cuda.Limits, layers: int
+) -> torch.Tensor:
+    """What a device decodes with waiting: layers, and transforms that are not undone on the way."""
+    result = empty(info.shape, dtype_of(info.dtype), blob.device)
+    if result.numel() > 0:
+        _cuda.decode_any(blob, result, limits, layers, host)
+    return result.to(dtype)
 
 
 def _from_host(
@@ -222,19 +195,19 @@ def _from_host(
         dtype = out.dtype
     own = dtype_of(info.dtype)
     final = dtype or own
-    # What a device does not decode is copied there.
-    copied = _device.is_ours(target) and not _cuda.undoes(info)
-    on_device = _device.is_ours(target) and not copied
-    direct = not copied and (final == own or (on_device and _cuda.converts(info, final)))
-    place = torch.device("cpu") if copied else target
-    result = out if out is not None and direct else empty(info.shape, final if direct else own, place)
+    if _device.is_ours(target) and not _cuda.queues(info):
+        result = _decode_any(_device.upload(blob, target), blob, info, final, limits, layers)
+        return result if out is None else out.copy_(result)
+    on_device = _device.is_ours(target)
+    direct = final == own or (on_device and _cuda.converts(info, final))
+    result = out if out is not None and direct else empty(info.shape, final if direct else own, target)
     if on_device:
         _cuda.decode_from_host([blob], [result], [info], limits)
     else:
         _native.decode_into(blob, host_bytes(result), None, threads, limits.max_bytes, layers)
         written(result)
     if out is None:
-        return result.to(target, final)
+        return result.to(final)
     return out if result is out else out.copy_(result)
 
 
@@ -274,7 +247,7 @@ def decode_many(
         elif (
             _device.is_ours(out.device)
             and _cuda.converts(info := _native.inspect(source), out.dtype)
-            and _cuda.undoes(info)
+            and _cuda.queues(info)
         ):
             check_fits(out, info)
             here.append((source, out, info))

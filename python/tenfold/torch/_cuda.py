@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from .. import _native
-from .._errors import ArgumentError, DataError
+from .._errors import ArgumentError, DataError, UnsupportedError
 from . import _device
 from ._tensors import check_aligned, name_of, written
 from ._verdicts import raise_bad, verdicts_of
 
-# Lossy blobs of these come out as any of them; all others as what they are.
-_CONVERTIBLE = ("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32")
-_CODECS = ("lossy", "lossless")
-# Transforms that a device undoes where it decodes; the CPU undoes others.
-_ON_THE_WAY = ("column weights", "row weights", "kept elements")
 # Bytes of a blob that are fetched to look at its header; most headers are shorter.
 _PEEK = 1 << 16
 
@@ -33,15 +28,30 @@ class Limits:
 
 def converts(info: _native.BlobInfo, dtype: torch.dtype) -> bool:
     """Whether a device decodes a blob straight to a dtype."""
-    name = name_of(dtype)
-    return name == info.dtype or (info.codec == "lossy" and name in _CONVERTIBLE and info.dtype in _CONVERTIBLE)
+    return _native.cuda_can_convert(info, name_of(dtype))
 
 
-def undoes(info: _native.BlobInfo) -> bool:
-    """Whether a device decodes a blob and undoes all its transforms."""
-    if info.layers:
+def queues(info: _native.BlobInfo) -> bool:
+    """Whether a device decodes a blob without anyone waiting."""
+    try:
+        _native.cuda_can_decode(info)
+    except UnsupportedError:
         return False
-    return len(set(info.transforms)) == len(info.transforms) and all(name in _ON_THE_WAY for name in info.transforms)
+    return True
+
+
+def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+    return tensor.data_ptr(), tensor.nbytes
+
+
+def _allocator(device: torch.device) -> Callable[[int], tuple[torch.Tensor, int]]:
+    """torch's allocator, as the native module asks it for memory."""
+
+    def allocate(length: int) -> tuple[torch.Tensor, int]:
+        room = torch.empty(length, dtype=torch.uint8, device=device)
+        return room, room.data_ptr()
+
+    return allocate
 
 
 def requests(
@@ -55,9 +65,7 @@ def requests(
     for blob, out, info in zip(blobs, outs, infos, strict=True):
         check_aligned(blob, "blob")
         check_aligned(out, "out")
-        codec = info.codec if info is not None and info.codec in _CODECS else None
-        memory = (blob.data_ptr(), blob.nbytes), (out.data_ptr(), out.nbytes)
-        items.append((*memory, name_of(out.dtype), codec))
+        items.append((_memory(blob), _memory(out), name_of(out.dtype), info))
     return _native.DecodeRequests(items, limits.checksums, limits.max_bytes)
 
 
@@ -84,8 +92,7 @@ def decode(
         # Freed when this returns, and handed out again only to what comes later on this stream.
         workspace = torch.empty(call.workspace_len, dtype=torch.uint8, device=device)
         status = verdicts_of(device, stream).take(len(call))
-        memory = (workspace.data_ptr(), workspace.nbytes)
-        _device.native(device).decode(call, status, memory, stream.cuda_stream)
+        _device.native(device).decode(call, status, _memory(workspace), stream.cuda_stream)
     for out in outs:
         written(out)
 
@@ -104,8 +111,7 @@ def decode_from_host(
         call = requests(uploaded, outs, infos, limits)
         workspace = torch.empty(call.workspace_len, dtype=torch.uint8, device=device)
         status = torch.zeros(len(call), 2, dtype=torch.int64, device=device)
-        memory = (workspace.data_ptr(), workspace.nbytes)
-        _device.native(device).decode(call, status.data_ptr(), memory, stream.cuda_stream)
+        _device.native(device).decode(call, status.data_ptr(), _memory(workspace), stream.cuda_stream)
         for out in outs:
             written(out)
         raise_bad(status.cpu())
@@ -122,34 +128,34 @@ def inspect(blob: torch.Tensor) -> _native.BlobInfo:
         return _native.inspect(flat.cpu().numpy())
 
 
+def decode_any(
+    blob: torch.Tensor, out: torch.Tensor, limits: Limits, layers: int, host: bytes | np.ndarray | None = None
+) -> None:
+    """Decodes a blob on the device, whatever it takes, into a tensor of its own dtype and shape. Waits.
+
+    Args:
+        blob: bytes on the device.
+        out: where to.
+        limits: what to check, and how much to allow.
+        layers: how many layers to take; 0 for all.
+        host: the same bytes on the host, where the caller has them.
+    """
+    device = one_device([blob], [out])
+    with _device.entered(device):
+        stream = _device.stream(device).cuda_stream
+        _device.native(device).decode_any(
+            _memory(blob), _memory(out), layers, limits.checksums, limits.max_bytes, host, _allocator(device), stream
+        )
+    written(out)
+
+
 def encode(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor:
     """A tensor on a device to a blob on it. Waits for the blob's size."""
     check_aligned(tensor, "tensor")
-    name, shape, device = name_of(tensor.dtype), list(tensor.shape), tensor.device
-    engine = _device.native(device)
-
-    def attempt(exact: bool) -> tuple[torch.Tensor | None, int]:
-        room = torch.empty(_native.max_encoded_len(name, shape), dtype=torch.uint8, device=device)
-        workspace_len = engine.encode_workspace_len(name, shape, options, exact)
-        workspace = torch.empty(workspace_len, dtype=torch.uint8, device=device)
-        status = torch.zeros(2, dtype=torch.int64, device=device)
-        engine.encode(
-            (tensor.data_ptr(), tensor.nbytes),
-            name,
-            shape,
-            (room.data_ptr(), room.nbytes),
-            options,
-            exact,
-            status.data_ptr(),
-            (workspace.data_ptr(), workspace.nbytes),
-            _device.stream(device).cuda_stream,
-        )
-        there, size = _native.cuda_encoded(status.cpu().numpy().tobytes())
-        # A copy: the room is as large as the tensor.
-        return (room[:size].clone() if there else None), size
-
+    device = tensor.device
     with _device.entered(device):
-        blob: torch.Tensor = _native.meet_goal(
-            name, tensor.numel(), options, lambda: attempt(True), lambda: attempt(False)
+        stream = _device.stream(device).cuda_stream
+        blob: torch.Tensor = _device.native(device).encode(
+            _memory(tensor), name_of(tensor.dtype), list(tensor.shape), options, _allocator(device), stream
         )
     return blob

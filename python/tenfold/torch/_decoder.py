@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from .. import _native
 from .._errors import ArgumentError, UnsupportedError
 from . import _cuda, _device
 from ._tensors import check_blob, check_tensor, written
@@ -46,10 +47,10 @@ class Decoder:
             # Read once here, so that each call saves a launch.
             infos = [_cuda.inspect(blob) for blob in self._blobs]
             for out, info in zip(self._outs, infos, strict=True):
-                if not _cuda.undoes(info):
-                    raise UnsupportedError(
-                        f"a blob has {', '.join(info.transforms)}, not all of which a device undoes: use tenfold.torch.decode"
-                    )
+                try:
+                    _native.cuda_can_decode(info)
+                except UnsupportedError as error:
+                    raise UnsupportedError(f"{error}: tenfold.torch.decode waits and takes any blob") from None
                 if tuple(out.shape) != info.shape or not _cuda.converts(info, out.dtype):
                     raise ArgumentError(
                         f"an output is {out.dtype} {tuple(out.shape)}; its blob is {info.codec} {info.dtype} {info.shape}"

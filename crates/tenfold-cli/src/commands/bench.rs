@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use tenfold::engine::threads;
+use tenfold::engine::{SharedEngine, threads};
 use tenfold::prepare::Preparation;
 use tenfold::{DecodeOptions, EncodeOptions, Goal, Tensor};
-use tenfold_archive::{Archive, CompressOptions, DiffSums, Progress, SharedEngine};
+use tenfold_archive::{Archive, CompressOptions, DiffSums, Progress};
 
 use super::engine;
 use crate::args::{BenchArgs, EffortArg, EngineArg, EngineArgs};

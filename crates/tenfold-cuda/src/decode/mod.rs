@@ -5,6 +5,7 @@
 
 mod request;
 
+use tenfold::Dtype;
 use tenfold::engine::{Capabilities, ErrorKind};
 use tenfold::format::{BlobInfo, Codec};
 use tenfold::prepare::Transform;
@@ -85,6 +86,12 @@ pub fn can_decode(info: &BlobInfo) -> tenfold::engine::Result<()> {
         }),
         None => Ok(()),
     }
+}
+
+/// Whether [`decode`] writes the values of a blob as a dtype: as their own, or levels as any float of at most 32 bits.
+pub fn can_convert(info: &BlobInfo, dtype: Dtype) -> bool {
+    let narrow = |dtype: Dtype| dtype.is_float() && dtype.size() <= 4;
+    dtype == info.dtype || info.codec == Codec::Levels && narrow(dtype) && narrow(info.dtype)
 }
 
 /// Stored number of a codec that decodes on a device; another number is refused there.

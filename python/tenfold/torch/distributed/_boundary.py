@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from ..._errors import ArgumentError
-from .. import _device, _layers
+from .. import _device
 from .._codec import decode
 from .._cuda import inspect
 from .._tensors import check_fits
@@ -73,30 +73,13 @@ class LayeredCodec:
         Args:
             values: a tensor of floats.
             slot: bytes, as many as :meth:`room` says.
-            key: names what comes again at each step of a training, as of :meth:`Fit.blob`.
+            key: not used: both rates are searched for, whatever came before.
         """
-        working = _layers.worked(values)
-        if working is None:
-            put(slot, HEADER, self._with_others(values, slot.numel() - HEADER))
-            return
-        first, second = self._rooms(values.numel())
-        coarse = self._fit.blob(working, first, f"{key} first")
-        assert coarse is not None, "finite values fit"
-        left = _layers.left(working, decode(coarse, threads=self._threads))
-        if self._residual_bits is None:
-            fine = self._fit.first_of(left, [{"round_bits": ROUND_BITS}, {"max_bytes": second}], second)
-        else:
-            fine = self._fit.blob(left, second, f"{key} second")
-        assert fine is not None, "finite values fit"
-        put(slot, HEADER, _layers.joined([coarse, fine], values.dtype, values.shape))
-
-    def _with_others(self, values: torch.Tensor, room: int) -> torch.Tensor | None:
-        """A blob of values of which some are not finite."""
         first, second = self._rooms(values.numel())
         goals: list[dict[str, object]] = [{"max_bytes": first, "residual": {"max_bytes": second}}]
         if self._residual_bits is None:
             goals.insert(0, {"max_bytes": first, "residual": {"round_bits": ROUND_BITS}})
-        return self._fit.first_of(values, goals, room)
+        put(slot, HEADER, self._fit.first_of(values, goals, slot.numel() - HEADER))
 
     def read(self, slot: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Decodes a slot into a tensor of the shape that it was made of."""
