@@ -32,7 +32,7 @@ impl DeviceSlice {
         if at.checked_add(len).is_none_or(|end| end > self.len) {
             let (have, need) = (self.len, at.saturating_add(len));
             return Err(Error::InvalidArgument(format!(
-                "{need} bytes of device memory are needed, {have} given"
+                "{have} bytes of device memory are too few: {need} are needed"
             )));
         }
         Ok(DeviceSlice { address: self.address + at as u64, len })

@@ -126,7 +126,10 @@ impl Upload {
         stream: Stream,
     ) -> Result<()> {
         let bytes = blob.get(..len).ok_or_else(|| {
-            Error::InvalidArgument(format!("a blob of {len} bytes in {} bytes of pinned memory", blob.len()))
+            Error::InvalidArgument(format!(
+                "a blob of {len} bytes does not fit into {} bytes of pinned memory",
+                blob.len()
+            ))
         })?;
         // SAFETY: the caller's promise.
         unsafe { self.send(bytes, true, out, dtype, settings, stream) }

@@ -43,8 +43,8 @@ pub fn attend<T: Send>(
         let switch = stop.clone();
         // The sender moves: it must go if the work panics. The receiver stays, so sending does not fail.
         let worker = worker.spawn_scoped(scope, move || drop(sender.send(work(&switch))));
-        let worker =
-            worker.map_err(|error| MachineError::new_err(format!("no thread to work on: {error}")))?;
+        let worker = worker
+            .map_err(|error| MachineError::new_err(format!("cannot start a worker thread: {error}")))?;
         let mut raised = None;
         loop {
             let waiting = &mut receiver;

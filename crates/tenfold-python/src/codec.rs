@@ -132,7 +132,7 @@ pub fn encode_into(
     let input = Input::of(tensor, dtype)?;
     let mut out = Output::of(out)?;
     if out.dtype() != Dtype::U8 {
-        return Err(DtypeError::new_err("a blob is bytes; pass a buffer of bytes or an array of uint8"));
+        return Err(DtypeError::new_err("a blob must be bytes; pass a buffer of bytes or an array of uint8"));
     }
     let out = out.data();
     if overlap(input.data(), out) {

@@ -305,10 +305,10 @@ pub fn cuda_decoded(said: [u8; 16]) -> PyResult<()> {
     // What only the caller knows is missing in what a device says.
     Status::from_bytes(said).check().map_err(|error| match error {
         tenfold::Error::Truncated { need, .. } => {
-            DataError::new_err(format!("the blob is truncated: {need} bytes needed"))
+            DataError::new_err(format!("the blob is truncated: it needs {need} bytes"))
         }
         tenfold::Error::BufferTooSmall { need, .. } => {
-            ArgumentError::new_err(format!("the blob's tensor has {need} bytes; out has another size"))
+            ArgumentError::new_err(format!("the blob decodes to {need} bytes, but out has another size"))
         }
         tenfold::Error::LimitExceeded { what, asked, limit: 0 } => LimitError::new_err(format!(
             "{what} of {asked} exceeds the limit; raise max_bytes if the source is trusted"

@@ -132,7 +132,9 @@ impl Pages {
     fn part(&self, group: usize) -> PyResult<Pages> {
         let have = self.groups.len();
         let codec = self.codec.part(group);
-        codec.map(Pages::of).ok_or_else(|| ArgumentError::new_err(format!("group {group} of {have} groups")))
+        codec
+            .map(Pages::of)
+            .ok_or_else(|| ArgumentError::new_err(format!("group {group} does not exist: there are {have}")))
     }
 
     /// Encodes pages.
@@ -161,7 +163,7 @@ impl Pages {
     ) -> PyResult<()> {
         if pages.len() != outs.len() {
             let (pages, outs) = (pages.len(), outs.len());
-            return Err(ArgumentError::new_err(format!("{pages} pages, but room for {outs}")));
+            return Err(ArgumentError::new_err(format!("there are {pages} pages, but {outs} outputs")));
         }
         for (page, (keys, values)) in pages.iter().zip(outs) {
             let page = Blob::of(page)?;
@@ -297,7 +299,7 @@ impl Rows {
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Rows> {
         let input = Input::of(object, None)?;
         let Some((&tokens, rest)) = input.shape.split_first() else {
-            return Err(ArgumentError::new_err("keys and values of a layer have a row for each token"));
+            return Err(ArgumentError::new_err("keys and values of a layer need one row a token"));
         };
         let shape = [tokens, rest.iter().product()];
         Ok(Rows(input, shape))
@@ -313,7 +315,7 @@ impl Given {
         let rows = |all: Vec<Bound<'_, PyAny>>| all.iter().map(Rows::of).collect::<PyResult<Vec<_>>>();
         if keys.len() != values.len() {
             let (k, v) = (keys.len(), values.len());
-            return Err(ArgumentError::new_err(format!("keys of {k} layers, but values of {v}")));
+            return Err(ArgumentError::new_err(format!("there are keys of {k} layers, but values of {v}")));
         }
         let positions = list.map(Positions::List).or(first.map(Positions::From));
         Ok(Given { keys: rows(keys)?, values: rows(values)?, positions })

@@ -50,7 +50,7 @@ impl Input {
             let dtype = known_dtype(name)?;
             if dtype.size() != input.dtype.size() {
                 return Err(DtypeError::new_err(format!(
-                    "the elements have {} bytes; those of {name} have {}",
+                    "the elements have {} bytes, but those of {name} have {}",
                     input.dtype.size(),
                     dtype.size()
                 )));
@@ -117,11 +117,11 @@ impl<'py> Blob<'py> {
         }
         let array = object.cast::<PyUntypedArray>().map_err(|_| {
             let kind = object.get_type();
-            DtypeError::new_err(format!("a blob is bytes or a buffer of bytes, not {kind}"))
+            DtypeError::new_err(format!("a blob must be bytes or a buffer of bytes, not {kind}"))
         })?;
         let input = Input::of_array(array, false)?;
         if input.dtype != Dtype::U8 {
-            return Err(DtypeError::new_err("a blob is bytes; view the array as uint8"));
+            return Err(DtypeError::new_err("a blob must be bytes; view the array as uint8"));
         }
         Ok(Blob::Array(input))
     }
@@ -138,7 +138,7 @@ impl<'py> Blob<'py> {
 /// the interpreter need not wait for that.
 pub fn bytes_of(py: Python<'_>, blob: Parts) -> PyResult<Bound<'_, PyBytes>> {
     let bytes = blob.blob_len();
-    let len = bytes.try_into().map_err(|_| PyMemoryError::new_err("more bytes than Python counts"))?;
+    let len = bytes.try_into().map_err(|_| PyMemoryError::new_err("the size in bytes overflows"))?;
     // SAFETY: Python makes an object of so many bytes, or sets an exception and returns null.
     let object =
         unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), len))? };
@@ -184,7 +184,7 @@ impl Output {
         // SAFETY: the array is alive.
         let flags = unsafe { (*array.as_array_ptr()).fields.flags };
         if flags & NPY_ARRAY_WRITEABLE == 0 {
-            return Err(ArgumentError::new_err("out is read-only; pass an array that can be written to"));
+            return Err(ArgumentError::new_err("out is read-only; pass a writable array"));
         }
         Ok(Output(input))
     }
@@ -215,11 +215,11 @@ impl Output {
         }
         if out.dtype != dtype && out.dtype != bits {
             let (out, own) = (python_name(out.dtype), python_name(dtype));
-            return Err(DtypeError::new_err(format!("out is of dtype {out}; the tensor is {own}")));
+            return Err(DtypeError::new_err(format!("out has dtype {out}, but the tensor has {own}")));
         }
         if seen != wanted {
             let (out, own) = (shape_text(&out.shape), shape_text(&wanted));
-            return Err(ArgumentError::new_err(format!("out is of shape {out}; the tensor is {own}")));
+            return Err(ArgumentError::new_err(format!("out has shape {out}, but the tensor has {own}")));
         }
         Ok(())
     }
@@ -290,7 +290,7 @@ pub fn known_dtype(name: &str) -> PyResult<Dtype> {
 
 fn unknown(name: &str) -> PyErr {
     let known: Vec<_> = Dtype::ALL.into_iter().map(python_name).collect();
-    DtypeError::new_err(format!("dtype {name} is none that tenfold stores ({})", known.join(", ")))
+    DtypeError::new_err(format!("tenfold does not store dtype {name}; it stores {}", known.join(", ")))
 }
 
 fn array_dtype(array: &Bound<'_, PyUntypedArray>, raw: bool) -> PyResult<Dtype> {

@@ -74,8 +74,9 @@ impl Source for StateDict {
 
     fn read(&self, index: usize) -> tenfold_archive::Result<Cow<'_, [u8]>> {
         let input = self.inputs.get(index);
-        let input =
-            input.ok_or_else(|| tenfold_archive::Error::InvalidArgument(format!("no tensor {index}")))?;
+        let input = input.ok_or_else(|| {
+            tenfold_archive::Error::InvalidArgument(format!("tensor {index} does not exist"))
+        })?;
         Ok(Cow::Borrowed(input.data()))
     }
 }

@@ -159,7 +159,7 @@ impl EncodeOptions {
         self.residual.iter().try_for_each(|goal| goal.validate())?;
         if self.residual.len() >= MAX_LAYERS {
             return Err(Error::InvalidArgument(format!(
-                "{} residuals; a blob has {MAX_LAYERS} layers at most, the first of which is none",
+                "{} residuals are too many: a blob has at most {MAX_LAYERS} layers, and the first is no residual",
                 self.residual.len()
             )));
         }
@@ -167,18 +167,18 @@ impl EncodeOptions {
             && (self.residual.contains(&Goal::Lossless) || self.goal == Goal::Lossless)
         {
             return Err(Error::InvalidArgument(
-                "layers are added in floating point, so that no goal of theirs can be lossless".into(),
+                "a layered blob cannot be lossless: its layers are added in floating point; leave out the residuals or state another goal".into(),
             ));
         }
         if self.goal.bounds_each_value() && !self.transforms.is_empty() {
             return Err(Error::InvalidArgument(
-                "no value's error can be bounded through transforms (importance is one); use another goal"
+                "transforms, importance among them, cannot bound the error of each value; use another goal"
                     .into(),
             ));
         }
         if self.lane_values != 0 && !(32..=65536).contains(&self.lane_values) {
             return Err(Error::InvalidArgument(format!(
-                "lane_values must lie between 32 and 65536, not {}",
+                "lane_values must be between 32 and 65536, not {}",
                 self.lane_values
             )));
         }

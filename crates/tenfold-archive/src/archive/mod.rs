@@ -159,7 +159,8 @@ impl Archive {
         }
         let view = TensorView::new(dtype, &tensor.shape, &stored).map_err(Error::codec(&tensor.name))?;
         if rows.start > rows.end || rows.end > view.rows() {
-            let reason = format!("tensor {:?} has {} rows; {rows:?} was asked for", tensor.name, view.rows());
+            let reason =
+                format!("rows {rows:?} are outside tensor {:?}, which has {} rows", tensor.name, view.rows());
             return Err(Error::InvalidArgument(reason));
         }
         // The columns of an empty tensor may be too many to multiply; there are no rows of them then.
@@ -196,7 +197,7 @@ impl Archive {
         let all = outer.iter().fold(1usize, |n, &d| n.saturating_mul(d));
         let rows = rows.unwrap_or(0..all);
         if rows.start > rows.end || rows.end > all {
-            let reason = format!("tensor {:?} has {all} rows; {rows:?} was asked for", tensor.name);
+            let reason = format!("rows {rows:?} are outside tensor {:?}, which has {all} rows", tensor.name);
             return Err(Error::InvalidArgument(reason));
         }
         // The columns of an empty tensor may be too many to multiply; there are no rows of them then.
@@ -253,7 +254,10 @@ impl Archive {
 
     fn tensor(&self, index: usize) -> Result<&ArchiveTensor> {
         self.tensors.get(index).ok_or_else(|| {
-            Error::InvalidArgument(format!("no tensor {index}: the model has {}", self.tensors.len()))
+            Error::InvalidArgument(format!(
+                "tensor {index} does not exist: the model has {} tensors",
+                self.tensors.len()
+            ))
         })
     }
 

@@ -80,7 +80,7 @@ impl Source for GgufSource {
     fn read(&self, index: usize) -> Result<Cow<'_, [u8]>> {
         let (Some(info), Some(stored)) = (self.tensors.get(index), self.stored.get(index)) else {
             return Err(Error::InvalidArgument(format!(
-                "tensor {index} of a file with {}",
+                "tensor {index} does not exist: the file has {}",
                 self.tensors.len()
             )));
         };
@@ -116,7 +116,7 @@ fn interpret(tensor: Descriptor, path: &Path) -> Result<(TensorInfo, Stored)> {
     let bytes = tensor.values.checked_mul(dtype.size() as u64).filter(|&n| isize::try_from(n).is_ok());
     let (Some(bytes), Ok(stored_bytes)) = (bytes, usize::try_from(tensor.bytes)) else {
         return Err(unsupported(format!(
-            "tensor {:?}, which does not fit this machine's memory",
+            "tensor {:?}, which does not fit into memory on this machine",
             tensor.name
         )));
     };

@@ -45,7 +45,7 @@ impl FromStr for Alloc {
             Some(("ramp", number)) => slope(number)
                 .map(Alloc::Ramp)
                 .ok_or_else(|| format!("{number:?} is not a number of bits a layer")),
-            _ => Err(format!("{text:?} is none of equal, step, ramp=K")),
+            _ => Err(format!("{text:?} is not an allocation; use one of equal, step, ramp=K")),
         }
     }
 }
@@ -207,7 +207,7 @@ impl CompressOptions {
         }
         if self.prepare != Preparation::None && !self.importance.is_empty() {
             return Err(Error::InvalidArgument(
-                "importance and transforms exclude each other: importance is one".into(),
+                "importance is a transform itself and cannot be combined with others; leave out one of the two".into(),
             ));
         }
         Ok(())

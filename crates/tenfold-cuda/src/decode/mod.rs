@@ -150,14 +150,13 @@ pub(crate) unsafe fn decode_with(
     if requests.is_empty() {
         return Ok(());
     }
-    let count = u32::try_from(requests.len())
-        .map_err(|_| Error::InvalidArgument("more blobs than a launch can take".into()))?;
+    let count = u32::try_from(requests.len()).map_err(|_| {
+        Error::InvalidArgument("more blobs than one launch takes; decode fewer at a time".into())
+    })?;
     let status = status.part(0, requests.len() * size_of::<Status>())?;
     let workspace = workspace.part(0, decode_workspace_len(requests))?;
     if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
-        return Err(Error::InvalidArgument(
-            "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
-        ));
+        return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
     }
     let grid = Grid::new(device, requests);
 
@@ -183,8 +182,9 @@ pub(crate) unsafe fn decode_with(
             for (i, r) in requests.iter().enumerate() {
                 place.at[i] = ((r.blob.address - place.base) / 16) as u32;
                 place.len[i] = r.blob.len as u32;
-                place.work_at[i] = u32::try_from(work / 16)
-                    .map_err(|_| Error::InvalidArgument("more blobs than a launch can take".into()))?;
+                place.work_at[i] = u32::try_from(work / 16).map_err(|_| {
+                    Error::InvalidArgument("more blobs than one launch takes; decode fewer at a time".into())
+                })?;
                 work += work_len(r.blob.len);
             }
             // SAFETY: the caller vouches for the memory, whose sizes were checked above.

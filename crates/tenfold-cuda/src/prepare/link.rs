@@ -99,7 +99,7 @@ impl Link {
             device.driver.can_multiply()?;
         }
         let Some(basis) = rotation.basis() else {
-            return Err(Error::InvalidArgument("a basis that a blob names is not there".into()));
+            return Err(Error::InvalidArgument("the basis that a blob names is missing".into()));
         };
         let forward = match basis.can_encode() {
             true => Some(Buffer::of(device, basis.forward_columns())?),

@@ -168,7 +168,7 @@ pub unsafe fn decode_coordinates(
 /// Rows of so many pages.
 fn all_rows(rows: usize, pages: usize) -> Result<usize> {
     if rows == 0 && pages > 0 {
-        return Err(Error::InvalidArgument("a page has one row at least".into()));
+        return Err(Error::InvalidArgument("a page needs at least one row".into()));
     }
     rows.checked_mul(pages).ok_or_else(too_large)
 }
@@ -330,11 +330,11 @@ impl EncodePages {
                 Some(Positions { address: positions.address, at, length_at: 2 })
             }
             (Some(_), None) => {
-                let why = "pages behind rotary positions need the positions of their first rows";
+                let why = "pages with rotary positions need the positions of their first rows";
                 return Err(Error::InvalidArgument(why.into()));
             }
             (None, Some(_)) => {
-                let why = "positions of pages were given, but the basis was not told of rotary positions";
+                let why = "positions were given, but the basis was not told of rotary positions; leave them out, or make the basis with them";
                 return Err(Error::InvalidArgument(why.into()));
             }
         };
@@ -375,7 +375,7 @@ pub unsafe fn encode_pages(
     stream: Stream,
 ) -> Result<()> {
     let Some((forward, origin)) = &basis.forward else {
-        return Err(Error::InvalidArgument("a basis out of a blob is for decoding".into()));
+        return Err(Error::InvalidArgument("a basis read from a blob is for decoding only".into()));
     };
     let all = all_rows(pages.rows, pages.count)?;
     let (bytes, coordinates) = (bytes_of(all, basis.columns, 2)?, bytes_of(all, basis.rank, 4)?);

@@ -131,7 +131,7 @@ impl DeviceChain {
                     }
                     Link::Basis { means, forward, rank, measured, .. } => {
                         let Some(forward) = forward else {
-                            let why = "a basis out of a blob is for decoding only";
+                            let why = "a basis read from a blob is for decoding only";
                             return Err(Error::InvalidArgument(why.into()));
                         };
                         let centered = ChainArgs { table: means.slice().into(), by: 1, ..args };

@@ -133,7 +133,7 @@ impl Captured {
         }
         if captured.pieces.is_empty() {
             return Err(invalid(format!(
-                "no captured tensors: names like {:?} or {:?} are looked for",
+                "no captured tensors: none has a name such as {:?} or {:?}; state the names",
                 names.keys, names.values
             )));
         }
@@ -148,7 +148,7 @@ impl Captured {
             let [tokens, rest @ ..] = tensor.shape.as_slice() else { continue };
             if !tensor.dtype.is_some_and(|d| d.is_float()) || !(1..=2).contains(&rest.len()) {
                 return Err(invalid(format!(
-                    "{}: tensor {:?} is {} {:?}; captured rows are floats, tokens by columns",
+                    "{}: tensor {:?} is {} {:?}; captured tensors must be floats of tokens by columns",
                     path.display(),
                     tensor.name,
                     tensor.dtype_name,
@@ -210,7 +210,7 @@ impl Captured {
                     pieces.get(place).filter(|p| p.tokens == first.tokens && pieces.len() == leader.len());
                 side.push(piece.ok_or_else(|| {
                     invalid(format!(
-                        "layers {layers:?} have {kind} of different tokens; {:?} is alone",
+                        "layers {layers:?} have {kind} of different tokens, so they cannot share a basis; {:?} differs",
                         first.name
                     ))
                 })?);
@@ -282,8 +282,12 @@ fn turn_back(
     first: u64,
 ) -> Result<()> {
     if !piece.cols.is_multiple_of(rope.head()) {
-        let reason =
-            format!("tensor {:?} has {} columns, not heads of {}", piece.name, piece.cols, rope.head());
+        let reason = format!(
+            "tensor {:?} has {} columns, which heads of {} do not divide",
+            piece.name,
+            piece.cols,
+            rope.head()
+        );
         return Err(invalid(reason));
     }
     let count = (rows.len() / piece.cols) as u64;

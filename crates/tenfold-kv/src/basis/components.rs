@@ -35,10 +35,11 @@ impl Components {
     /// Finds them.
     pub fn of(moments: &Moments, metric: Option<&Metric>) -> Result<Self> {
         if moments.count() < 2 {
-            return Err(invalid(format!("{} rows are too few for a basis", moments.count())));
+            return Err(invalid(format!("{} rows are too few for a basis; capture more", moments.count())));
         }
         if let Some(metric) = metric.filter(|m| m.cols() != moments.cols()) {
-            let reason = format!("a metric of {} columns for rows of {}", metric.cols(), moments.cols());
+            let reason =
+                format!("the metric has {} columns, but the rows have {}", metric.cols(), moments.cols());
             return Err(invalid(reason));
         }
         let means = moments.means();
@@ -74,7 +75,10 @@ impl Components {
     /// The strongest vectors, one after the other: what coordinates multiply.
     pub fn vectors(&self, rank: usize) -> Result<Vec<f32>> {
         if rank == 0 || rank > self.cols() {
-            return Err(invalid(format!("rows of {} columns have no {rank} components", self.cols())));
+            return Err(invalid(format!(
+                "rows of {} columns have fewer than {rank} components",
+                self.cols()
+            )));
         }
         Ok(narrow(&self.inverse(rank)))
     }

@@ -170,13 +170,14 @@ impl BasisFile {
             let basis = Arc::new(join(numbers, opened)?);
             if !basis.cols().is_multiple_of(group.layers.len()) {
                 let (cols, layers) = (basis.cols(), group.layers.len());
-                return Err(Error::Malformed(format!("{cols} columns for {layers} layers")));
+                return Err(Error::Malformed(format!("its {cols} columns do not divide by {layers} layers")));
             }
             let fingerprint = basis.fingerprint().to_string();
             if group.fingerprint.is_empty() {
                 group.fingerprint = fingerprint;
             } else if group.fingerprint != fingerprint {
-                let reason = format!("{} of layers {:?} are not what was written", group.kind, group.layers);
+                let reason =
+                    format!("{} of layers {:?} differ from what was written", group.kind, group.layers);
                 return Err(Error::Malformed(reason));
             }
             groups.push(Group { kind: group.kind, layers: group.layers.clone(), basis });
@@ -187,9 +188,9 @@ impl BasisFile {
 
     fn read(archive: &Archive) -> Result<Self> {
         let text = archive.metadata().get(KEY);
-        let text = text.ok_or_else(|| Error::Malformed("its metadata says nothing of bases".into()))?;
+        let text = text.ok_or_else(|| Error::Malformed("its metadata names no bases".into()))?;
         if archive.metadata().get(CHECKSUM) != Some(&checksum(text)) {
-            return Err(Error::Malformed("the checksum of its metadata is wrong".into()));
+            return Err(Error::Malformed("the checksum of its metadata does not match".into()));
         }
         let bad = |e: serde_json::Error| Error::Malformed(format!("metadata: {e}"));
         let value: serde_json::Value = serde_json::from_str(text).map_err(bad)?;
@@ -265,12 +266,12 @@ fn write(group: &GroupMeta, numbers: &Numbers) -> Vec<(String, Content)> {
 fn read(archive: &Archive, group: &GroupMeta) -> Result<Numbers> {
     let find = |name: String, compressed: bool| {
         let found = archive.find(&name).filter(|&i| archive.tensors()[i].compressed == compressed);
-        found.ok_or_else(|| Error::Malformed(format!("tensor {name:?} is missing, or not what it should be")))
+        found.ok_or_else(|| Error::Malformed(format!("tensor {name:?} is missing or malformed")))
     };
     let plain = |name: String| -> Result<Vec<bf16>> {
         let index = find(name.clone(), false)?;
         if archive.tensors()[index].dtype != Some(Dtype::Bf16) {
-            return Err(Error::Malformed(format!("tensor {name:?} is not of bf16")));
+            return Err(Error::Malformed(format!("tensor {name:?} is not bf16")));
         }
         let bytes = archive.stored(index)?;
         Ok(bytes.as_chunks::<2>().0.iter().map(|b| bf16::from_le_bytes(*b)).collect())

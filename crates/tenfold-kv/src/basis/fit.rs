@@ -77,9 +77,9 @@ fn kinds(captured: &Captured, options: &FitOptions) -> Result<Vec<Kind>> {
         return Err(invalid(format!("no {missing} were captured")));
     }
     match captured.any_turned() {
-        Some(name) if options.keys == Keys::Unknown && kinds.contains(&Kind::Keys) => Err(invalid(format!(
-            "keys {name:?} were captured behind rotary positions: say what those are, or that there are none"
-        ))),
+        Some(name) if options.keys == Keys::Unknown && kinds.contains(&Kind::Keys) => {
+            Err(invalid(format!("keys {name:?} were captured after rotary positions: state them, or `none`")))
+        }
         _ => Ok(kinds),
     }
 }
@@ -115,7 +115,7 @@ fn measure(
         (Grouping::Heads, Kind::Keys | Kind::Values, Some(head)) if cols.is_multiple_of(head) => cols / head,
         (Grouping::Heads, Kind::Keys | Kind::Values, Some(head)) => {
             return Err(invalid(format!(
-                "{kind} of layers {layers:?} have {cols} columns, not heads of {head}"
+                "{kind} of layers {layers:?} have {cols} columns, which heads of {head} do not divide"
             )));
         }
         _ => 1,
@@ -184,7 +184,9 @@ fn gather(
     })?;
     if parts.iter().any(|p| p.count() < 2) {
         let rows: u64 = parts.iter().map(Moments::count).sum();
-        return Err(invalid(format!("{rows} rows of {kind} are too few for a basis and {count} parts")));
+        return Err(invalid(format!(
+            "{rows} rows of {kind} are too few to fit a basis and measure it in {count} parts; capture more"
+        )));
     }
     Ok(parts)
 }

@@ -71,7 +71,7 @@ impl Gain {
 /// ```
 pub fn leave_one_out(parts: &[Moments], metric: Option<&Metric>, rates: &[f64]) -> Result<Gain> {
     if parts.len() < 2 {
-        return Err(invalid("leaving one part out takes two parts at least"));
+        return Err(invalid("measuring a gain needs at least two parts"));
     }
     let mut gains = Vec::with_capacity(parts.len());
     for (out, part) in parts.iter().enumerate() {

@@ -45,14 +45,14 @@ impl Metric {
     /// The same with so much, in parts of the diagonal's mean, added to the diagonal.
     pub fn ridged(size: usize, values: &[f64], ridge: f64) -> Result<Self> {
         if !(ridge.is_finite() && ridge >= 0.0) {
-            return Err(invalid("the ridge of a metric must be a number that is not negative"));
+            return Err(invalid("the ridge of a metric must be finite and not negative"));
         }
         let area = size.saturating_mul(size);
         if size == 0 || values.is_empty() || !values.len().is_multiple_of(area) {
-            return Err(invalid(format!("{} numbers are not blocks of {size}×{size}", values.len())));
+            return Err(invalid(format!("{} numbers do not make blocks of {size}×{size}", values.len())));
         }
         if values.iter().any(|v| !v.is_finite()) {
-            return Err(invalid("a metric must be made of finite numbers"));
+            return Err(invalid("a metric must hold finite numbers only"));
         }
         let blocks = values.len() / area;
         let mean = (0..blocks).flat_map(|b| (0..size).map(move |i| b * area + i * size + i));
@@ -68,7 +68,7 @@ impl Metric {
             let ridged = Mat::from_fn(size, size, |i, j| {
                 0.5 * (block[(i, j)] + block[(j, i)]) + if i == j { ridge * mean } else { 0.0 }
             });
-            let l = cholesky(ridged).ok_or_else(|| invalid("a metric must be positive"))?;
+            let l = cholesky(ridged).ok_or_else(|| invalid("a metric must be positive definite"))?;
             factors.extend(l.transpose().iter());
         }
         Ok(Metric { size, factors })
@@ -78,7 +78,7 @@ impl Metric {
     pub fn join(parts: &[Metric]) -> Result<Self> {
         let size = parts.first().map_or(0, |m| m.size);
         if size == 0 || parts.iter().any(|m| m.size != size) {
-            return Err(invalid("metrics of layers of one group must have blocks of one size"));
+            return Err(invalid("metrics of layers that share a basis must have blocks of the same size"));
         }
         Ok(Metric { size, factors: parts.iter().flat_map(|m| m.factors.iter().copied()).collect() })
     }
@@ -94,7 +94,7 @@ impl Metric {
             return Err(invalid(format!("columns {range:?} cut a block of the metric")));
         }
         let factors = self.factors.get(range.start * self.size..range.end * self.size);
-        let factors = factors.ok_or_else(|| invalid(format!("the metric has no columns {range:?}")))?;
+        let factors = factors.ok_or_else(|| invalid(format!("columns {range:?} are outside the metric")))?;
         Ok(Metric { size: self.size, factors: factors.to_vec() })
     }
 
@@ -114,7 +114,7 @@ impl Metric {
         let fits =
             size > 0 && cols.is_multiple_of(size) && packed.len() == cols / size * (size * (size + 1) / 2);
         if !fits || packed.iter().any(|v| !v.is_finite()) {
-            return Err(Error::Malformed("a metric does not fit its basis".into()));
+            return Err(Error::Malformed("a metric and its basis have different columns".into()));
         }
         let mut factors = vec![0.0; cols * size];
         let mut from = packed.iter();

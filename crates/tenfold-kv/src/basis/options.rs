@@ -128,23 +128,22 @@ impl Default for FitOptions {
 impl FitOptions {
     pub(super) fn check(&self) -> Result<()> {
         if !(self.bits.is_finite() && self.bits >= LEAST_BITS && self.bits <= 16.0) {
-            return Err(invalid(format!(
-                "bases serve rates from {LEAST_BITS} to 16 bits a value, not {}",
-                self.bits
-            )));
+            return Err(invalid(format!("bases serve {LEAST_BITS} to 16 bits a value, not {}", self.bits)));
         }
         if self.rates.iter().any(|r| !(r.is_finite() && *r > 0.0)) {
             return Err(invalid("rates must be positive numbers"));
         }
         let groupings = std::iter::once(&self.grouping).chain(&self.compare);
         if self.rank == Rank::Count(0) || groupings.clone().any(|g| *g == Grouping::Layers(0)) {
-            return Err(invalid("a basis has a vector and a layer at least"));
+            return Err(invalid("a basis needs at least one vector and one layer"));
         }
         if groupings.clone().any(|g| *g == Grouping::Heads) && self.head().is_none() {
-            return Err(invalid("bases for heads need the columns of a head"));
+            return Err(invalid(
+                "bases for heads need the columns of a head: state head_dim or the rotary positions",
+            ));
         }
         if self.context == Some(0) || self.head_dim == Some(0) {
-            return Err(invalid("a context has a token at least, and a head a column"));
+            return Err(invalid("a context needs at least one token, and a head one column"));
         }
         Ok(())
     }

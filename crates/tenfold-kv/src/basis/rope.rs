@@ -109,7 +109,7 @@ impl FromStr for RopeSpec {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = |part: &str| invalid(format!("rotary positions: {part:?} is not understood"));
+        let wrong = |part: &str| invalid(format!("rotary positions: {part:?} is unknown or malformed"));
         let mut numbers = std::collections::BTreeMap::new();
         let mut pairing = Pairing::Halves;
         for part in text.split(',') {
@@ -123,7 +123,7 @@ impl FromStr for RopeSpec {
                 ) => {
                     let number: f64 = value.parse().map_err(|_| wrong(part))?;
                     if numbers.insert(name, number).is_some() {
-                        return Err(invalid(format!("rotary positions: {name} is given twice")));
+                        return Err(invalid(format!("rotary positions: {name} appears twice")));
                     }
                 }
                 _ => return Err(wrong(part)),
@@ -143,7 +143,7 @@ impl FromStr for RopeSpec {
         let scaled = ["factor", "low", "high", "original"].iter().any(|name| take(name).is_some());
         match (take("linear"), scaled) {
             (Some(_), true) => {
-                Err(invalid("rotary positions: linear does not go with factor, low, high, original"))
+                Err(invalid("rotary positions: state either linear, or factor, low, high and original"))
             }
             (Some(by), false) => rope.with_scaling(Scaling::Linear(by)),
             (None, true) => rope.with_scaling(Scaling::Llama3 {

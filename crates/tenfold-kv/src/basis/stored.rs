@@ -133,7 +133,7 @@ fn forward(vectors: &[f32], cols: usize, metric: Option<&Metric>) -> Result<Vec<
     let found = solve(gram, back).map(|m| narrow(&m));
     found
         .filter(|m| m.iter().all(|v| v.is_finite()))
-        .ok_or_else(|| Error::Malformed("the vectors of a basis depend on each other".into()))
+        .ok_or_else(|| Error::Malformed("the vectors of a basis are linearly dependent".into()))
 }
 
 /// Variances of the coordinates that an opened block makes, and bits a row that they cost over those of the components

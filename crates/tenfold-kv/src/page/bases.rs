@@ -17,7 +17,7 @@ impl PageCodec {
             if keys.layers != values.layers || !keys.layers.iter().copied().eq(next..next + keys.layers.len())
             {
                 return Err(invalid(format!(
-                    "pages need groups of consecutive layers, the same for keys and values; the file has {:?} and {:?}",
+                    "pages need groups of consecutive layers, the same for keys and values, but the file has {:?} and {:?}",
                     keys.layers, values.layers
                 )));
             }

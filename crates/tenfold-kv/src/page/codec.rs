@@ -109,7 +109,7 @@ impl PageCodec {
     /// Pages of so many groups of layers, in this order.
     pub fn new(groups: Vec<Group>) -> Result<Self> {
         if groups.is_empty() || groups.iter().any(|g| g.layers == 0) {
-            return Err(invalid("a page needs at least one group, and each group one layer"));
+            return Err(invalid("a page needs at least one group, and each group at least one layer"));
         }
         let steps = groups.iter().flat_map(|g| [g.keys.step, g.values.step]);
         if steps.into_iter().any(|s| !(s.is_finite() && s > 0.0)) {

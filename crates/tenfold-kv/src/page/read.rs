@@ -103,7 +103,7 @@ impl<'b> PageReader<'b> {
             }
             first += layers;
         }
-        Err(invalid(format!("layer {layer} of a page of {first} layers")))
+        Err(invalid(format!("layer {layer} does not exist: the page has {first}")))
     }
 
     fn side(&self, group: usize, exact: usize, coded: usize) -> Result<Side> {

@@ -106,7 +106,7 @@ pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u3
     });
     out.push(head.dtype.id());
     let dims = u8::try_from(head.shape.len())
-        .map_err(|_| Error::InvalidArgument("a tensor may have 255 dimensions at most".into()))?;
+        .map_err(|_| Error::InvalidArgument("a tensor can have at most 255 dimensions".into()))?;
     out.push(dims);
     out.extend_from_slice(&[0; 4]);
     head.shape.iter().for_each(|&d| put_varint(&mut out, d as u64));

@@ -89,7 +89,9 @@ impl Coordinates {
     pub fn columns(&self, range: Range<usize>) -> Result<Tensor> {
         if range.start > range.end || range.end > self.cols {
             let (Range { start, end }, cols) = (range, self.cols);
-            return Err(Error::InvalidArgument(format!("columns {start}..{end} of a tensor with {cols}")));
+            return Err(Error::InvalidArgument(format!(
+                "columns {start}..{end} are outside the tensor, which has {cols} columns"
+            )));
         }
         let line = range.len() * self.dtype.size();
         let mut data = vec![0u8; self.rows * line];

@@ -94,7 +94,7 @@ impl Parcel {
             })?;
         if self.tile_values == 0 || self.tile_values as u64 > MAX_TILE || tiles.len() != self.tiles() {
             return Err(Error::InvalidArgument(format!(
-                "{} tiles of {} values for {} values",
+                "{} tiles of {} values cannot hold {} values",
                 tiles.len(),
                 self.tile_values,
                 self.values()
@@ -148,7 +148,10 @@ impl<'a> Opened<'a> {
     /// The bytes of tile `i`, their checksum verified.
     pub fn tile(&self, i: usize) -> Result<&'a [u8]> {
         if i >= self.frame.tiles() {
-            return Err(Error::InvalidArgument(format!("tile {i} of {}", self.frame.tiles())));
+            return Err(Error::InvalidArgument(format!(
+                "tile {i} does not exist: the blob has {}",
+                self.frame.tiles()
+            )));
         }
         let mut r = Reader::new(self.frame.tile(self.blob, i)?);
         let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("a tile's length"))?;

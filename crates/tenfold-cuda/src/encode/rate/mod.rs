@@ -141,7 +141,7 @@ impl<'a> Search<'a> {
     pub(super) fn new(device: &'a Device, job: &Job, places: Places, stream: Stream) -> Result<Search<'a>> {
         let dtype = Dtype::from_id(job.dtype as u8).filter(|d| d.is_float());
         let Some(dtype) = dtype else {
-            return Err(Error::InvalidArgument("only floats are quantised".into()));
+            return Err(Error::InvalidArgument("only floats can be quantised; use Goal::Lossless".into()));
         };
         if device.properties().shared_per_block < LEAST_SHARED {
             return Err(Error::NoDevice("this device has too little shared memory to encode".into()));
@@ -170,7 +170,8 @@ impl<'a> Search<'a> {
         let taken = windows.min(SAMPLE as u64);
         let (fine, coarse) = if job.nu > 3 { (WIDE_SAMPLE, WIDE_COARSE) } else { (SAMPLE, COARSE) };
         let small = |v: u64| {
-            u32::try_from(v).map_err(|_| Error::InvalidArgument("a tensor too large for a launch".into()))
+            u32::try_from(v)
+                .map_err(|_| Error::InvalidArgument("the tensor is too large for one launch".into()))
         };
         let stride = |count: u32| (taken as u32).div_ceil(count).max(1);
         // Of a page a quarter: what is found is looked at again.

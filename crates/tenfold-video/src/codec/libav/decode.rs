@@ -64,7 +64,11 @@ pub(super) fn probe(decoder: &LibavDecoder) -> Result<()> {
         }
         other => other,
     })?;
-    if out.iter().all(|&s| s == 128) { Ok(()) } else { Err(missing("a test picture decodes wrongly".into())) }
+    if out.iter().all(|&s| s == 128) {
+        Ok(())
+    } else {
+        Err(missing("a test picture decodes to wrong samples".into()))
+    }
 }
 
 /// An open decoder.
