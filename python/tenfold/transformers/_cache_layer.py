@@ -83,7 +83,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
             new = _part(new, room)
         self.last = _join(self.last, new)
         everything = self._everything()
-        self.group.settle()
+        self.group.compress_full()
         return everything
 
     @property

@@ -60,7 +60,7 @@ class Group:
         other.layers = copy.deepcopy(self.layers, memo)
         return other
 
-    def settle(self) -> None:
+    def compress_full(self) -> None:
         """Compresses what has left the window, as far as it fills pages in all layers."""
         size = self._plan.page
         count = min(layer.behind_window for layer in self.layers) // size

@@ -24,7 +24,7 @@ from .. import _native
 from .._errors import ArgumentError
 from .._write import save
 from ._cache_config import decoder_config, layers_of, rotary_of
-from ._rotary import rope_text, turned_back
+from ._rotary import rope_text, undo_rotary
 
 Taken = dict[str, torch.Tensor]
 
@@ -169,7 +169,7 @@ def _gradients(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: S
 def _rows(name: str, taken: torch.Tensor, rope: dict[str, Any] | None, sinks: int) -> torch.Tensor:
     """Rows of tokens, as they are captured: keys without positions, the first tokens of a context left out."""
     if name.endswith(".k_before_rope"):
-        taken = turned_back(taken, rope)
+        taken = undo_rotary(taken, rope)
     if taken.dim() == 4:
         taken = taken.transpose(1, 2).flatten(2)
     return taken[:, sinks:].flatten(0, 1).float().cpu().contiguous()

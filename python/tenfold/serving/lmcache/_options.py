@@ -36,7 +36,7 @@ class Options:
     dtype: str | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
+    def parse(cls, given: Mapping[str, Any]) -> Options:
         """Reads them from the configuration.
 
         Raises:

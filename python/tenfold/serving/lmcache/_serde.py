@@ -94,7 +94,7 @@ def create(options: Mapping[str, Any]) -> Any:
     Raises:
         ArgumentError: options that are unknown or cannot work.
     """
-    stated = Options.of(options)
+    stated = Options.parse(options)
     codec = ChunkCodec(stated)
     return AsyncSerdeProcessor(TenfoldSerializer(codec), TenfoldDeserializer(codec), max_workers=stated.max_workers)
 

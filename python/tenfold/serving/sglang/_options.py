@@ -44,7 +44,7 @@ class Options:
     dtype: str | None = None
 
     @classmethod
-    def of(cls, extra: Mapping[str, Any] | None) -> Options:
+    def parse(cls, extra: Mapping[str, Any] | None) -> Options:
         """Reads them from the extra configuration.
 
         Raises:

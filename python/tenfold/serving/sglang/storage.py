@@ -36,7 +36,7 @@ class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
         if kwargs:
             raise ArgumentError(f"options of the tenfold backend are in the extra configuration; not {sorted(kwargs)}")
         self._config = storage_config
-        self._options = Options.of(storage_config.extra_config)
+        self._options = Options.parse(storage_config.extra_config)
         if storage_config.dcp_size > 1 or storage_config.should_split_heads:
             raise UnsupportedError("the tenfold backend stores pages of a rank as they are: no DCP, no tp_lcm_size")
         threads = self._options.threads or os.cpu_count() or 1

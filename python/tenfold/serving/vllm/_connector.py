@@ -65,13 +65,13 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         (ids,) = blocks.get_block_ids()
-        self._scheduling.allocated(request, ids, num_external_tokens)
+        self._scheduling.plan_load(request, ids, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Plan:
         return self._scheduling.plan(scheduler_output)
 
     def update_connector_output(self, connector_output: Any) -> None:
-        self._scheduling.loaded(connector_output.finished_recving or set(), connector_output.invalid_block_ids)
+        self._scheduling.note_loads(connector_output.finished_recving or set(), connector_output.invalid_block_ids)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         self._scheduling.remove(request)
@@ -109,10 +109,10 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._working.save(self._plan)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        return None, self._working.finished(self._plan) or None
+        return None, self._working.take_finished(self._plan) or None
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        return self._working.failed()
+        return self._working.take_failed()
 
     def get_kv_connector_stats(self) -> Stats | None:
         return None if self._worker is None else self._worker.stats()
