@@ -41,7 +41,8 @@ pub(crate) fn rows_with(
     let parcel = &pictures.opened.parcel;
     let (cols, values, all) = (parcel.cols(), parcel.values(), parcel.rows());
     if rows.start > rows.end || rows.end > all {
-        let reason = format!("rows {}..{} are outside the tensor, which has {all} rows", rows.start, rows.end);
+        let reason =
+            format!("rows {}..{} are outside the tensor, which has {all} rows", rows.start, rows.end);
         return Err(tenfold::Error::InvalidArgument(reason).into());
     }
     // The columns of an empty tensor may be too many to multiply.

@@ -31,7 +31,7 @@ use crate::workers::Workers;
 pub struct Subject<'a> {
     view: TensorView<'a>,
     transforms: Vec<Transform>,
-    /// Made when first needed: lossless blobs have no use for it.
+    /// Made on first use: lossless blobs do not need it.
     prepared: OnceLock<Prepared>,
 }
 
@@ -86,8 +86,8 @@ impl<'a> Subject<'a> {
         Ok(rate::estimate(&worked, &label, step, effort)? * worked.len() as f64 / view.len() as f64)
     }
 
-    /// log2 of how large the values of each column are that is coded, taken for a Gaussian's deviation: where a search for a step
-    /// may start. One for all where the tensor has no columns to speak of.
+    /// log2 of the deviation of each coded column, taken as Gaussian, from which a search for a step may start. One
+    /// number for all values if the tensor has no meaningful columns.
     pub fn column_scales(&self) -> Result<Vec<f64>> {
         let workers = Workers::here();
         match self.transforms.is_empty() {

@@ -95,7 +95,7 @@ impl Shape {
             used += 2 * f;
         }
         of[ESCAPE as usize] = 1;
-        // What rounding left over, or took too much, is level zero's.
+        // Level zero absorbs the rounding error.
         let centre = of[0] as u64 + total;
         of[0] = centre.checked_sub(used).filter(|&f| f >= 1)? as u16;
         Some(Freqs { log: alphabet.log, of })

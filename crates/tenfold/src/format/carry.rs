@@ -1,5 +1,5 @@
-//! Blobs whose tiles belong to a codec outside this crate: the same header, shape, dtype, preparation
-//! chain, directory and checksums around bytes that only that codec understands.
+//! Blobs whose tiles belong to a codec outside this crate: the same header, shape, dtype, transforms, directory and
+//! checksums around bytes that only that codec understands.
 //!
 //! Normative: docs/format.md, 'Carried codecs'.
 
@@ -16,7 +16,7 @@ use crate::workers::Workers;
 /// Most values of a carried tile.
 const MAX_TILE: u64 = 1 << 28;
 
-/// Whether a codec number is one of those that are only carried.
+/// Whether a codec number is that of a carried codec.
 pub(crate) fn is_carried(id: u8) -> bool {
     Codec::carried(id).is_some()
 }
@@ -25,7 +25,7 @@ pub(crate) fn is_carried(id: u8) -> bool {
 #[derive(Debug, Clone)]
 pub(crate) struct CarriedParams {
     pub id: u8,
-    /// One lane: what a tile does inside is not ours to know.
+    /// One lane: the inside of a tile is unknown here.
     pub geometry: Geometry,
     pub content: Vec<u8>,
 }
@@ -57,9 +57,9 @@ pub struct Parcel {
     pub dtype: Dtype,
     /// Shape of the tensor.
     pub shape: Vec<usize>,
-    /// What was done to the values before the codec saw them, in that order.
+    /// Transforms of the values before the codec, in order.
     pub transforms: Vec<Transform>,
-    /// Values of a full tile; the last tile holds what is left.
+    /// Values of a full tile; the last tile holds the rest.
     pub tile_values: usize,
     /// Parameters of the codec.
     pub params: Vec<u8>,

@@ -18,7 +18,7 @@ use crate::view::value;
 pub(crate) struct Scratch {
     isa: Isa,
     slots: Vec<u32>,
-    /// Whether transforms are still to be undone: nothing that is not finite may come into their way.
+    /// Whether transforms follow: then all values must be finite.
     worked: bool,
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
         scratch.planes = planes;
         (Sealed::new(out), coded)
     })?;
-    // A table that no tile has used is of no use to a reader.
+    // Unused tables are left out.
     for (p, table) in tables.iter_mut().enumerate() {
         if !tiles.iter().any(|(_, coded)| coded[p]) {
             *table = None;
@@ -131,8 +131,8 @@ fn table(counts: &Counts, lanes: f64) -> Option<Freqs> {
     (cost(counts, &freqs) + header + lanes < total as f64 * 8.0 * (1.0 - WORTH)).then_some(freqs)
 }
 
-/// Writes a plane in whichever mode takes fewest bytes: a head of four bytes, content, padding. Tells
-/// whether the table was used.
+/// Writes a plane in whichever mode takes fewest bytes: a head of four bytes, content, padding. Returns whether the
+/// table was used.
 fn write_plane(
     isa: Isa,
     coder: Option<&EncodeTable>,

@@ -102,12 +102,12 @@ pub(crate) fn encode(
     encoding.run(target)
 }
 
-/// What a lossy goal for a tensor of so many rows and columns asks of what transforms make of it; nothing if the squared error that no
-/// codec behind them can make good, `lost`, is too much for it already. `variance` is asked for that of the tensor, if it
-/// matters.
+/// What a lossy goal for a tensor with this many rows and columns asks of its transformed values; nothing if the
+/// transforms alone lose more (`lost`, a squared error) than the goal allows. `variance` computes that of the tensor,
+/// if needed.
 ///
-/// Steps keep squared errors as they are, but for weights and bases that are not orthonormal, whose errors count as weighted,
-/// and differences, whose errors add up.
+/// Transforms preserve squared errors, except weights and bases that are not orthonormal, whose errors count as
+/// weighted, and differences, whose errors add up.
 pub fn goal_behind(
     transforms: &[Transform],
     goal: Goal,

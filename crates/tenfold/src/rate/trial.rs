@@ -1,4 +1,4 @@
-//! A sample quantised under a plan, and what the whole would take by that.
+//! Quantises a sample under a plan and estimates the size of the whole.
 
 use super::Target;
 use super::encoding::Encoding;
@@ -26,7 +26,7 @@ impl Trial {
 }
 
 impl Encoding<'_> {
-    /// Quantises a sample and reckons what the whole would take.
+    /// Quantises a sample and estimates what the whole would take.
     pub(super) fn trial(&self, plan: &Plan, sample: &Sample) -> Result<Trial> {
         let mut sample_plan = plan.clone();
         sample_plan.geometry = Sample::GEOMETRY;

@@ -53,7 +53,7 @@ impl Encoding<'_> {
         let coded = tiles.iter().filter(|t| !t.all_zero).count() as f64;
         let low: usize =
             tiles.iter().filter(|t| !t.all_zero).filter_map(|t| t.low.as_ref()).map(|l| l.len() + 3).sum();
-        // `cost` has reckoned with a usual width of escapes.
+        // `cost` assumed a usual width of escapes.
         let escapes: f64 =
             tiles.iter().map(|t| escape_bits(&t.escapes) - t.escapes.len() as f64 * fit::ESCAPE_BITS).sum();
         let exact: usize = tiles.iter().map(|t| exact_len(t, self.view.dtype())).sum();

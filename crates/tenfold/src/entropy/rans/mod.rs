@@ -1,7 +1,7 @@
 //! Interleaved rANS: 32-bit states, 16-bit words, up to 32 lanes that share one stream.
 //!
-//! Symbol i of a tile belongs to lane i mod `lanes`. In each step the lanes that run low take the next
-//! words of the stream in lane order. `plain` is the oracle; `avx2` and `avx512` run full ticks of 32
+//! Symbol i of a tile belongs to lane i mod `lanes`. In each tick the lanes that run low take the next words of the
+//! stream in lane order. `plain` is the oracle; `avx2` and `avx512` run full ticks of 32
 //! lanes and leave the rest to it.
 
 #[cfg(target_arch = "x86_64")]

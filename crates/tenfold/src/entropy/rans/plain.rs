@@ -1,4 +1,4 @@
-//! The portable coder: any number of lanes, partial ticks. The other paths are held against it.
+//! The portable coder: any number of lanes, partial ticks. The other paths are tested against it.
 
 use super::{DecodeSpec, Decoder, LOW_COUNT, LOW_MASK, START, WordStack};
 use crate::entropy::table::EncodeTable;
