@@ -107,7 +107,7 @@ fn decode_tiles(
     match &frame.head.params {
         CodecParams::Levels(p) => {
             let scratch = levels::Scratch::new(isa, p, !frame.head.transforms.is_empty());
-            let dequant = Dequant::of(dtype, p);
+            let dequant = Dequant::from_params(dtype, p);
             workers.for_pieces(
                 pieces,
                 || (),

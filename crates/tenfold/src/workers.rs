@@ -38,12 +38,12 @@ impl Workers {
     }
 
     /// The calling thread, to the end.
-    pub(crate) fn here() -> Workers {
+    pub(crate) fn current_thread() -> Workers {
         Workers { place: Place::Here, stop: Stop::default() }
     }
 
     /// The calling thread, as long as these go on.
-    pub(crate) fn alone(self) -> Workers {
+    pub(crate) fn into_current_thread(self) -> Workers {
         Workers { place: Place::Here, ..self }
     }
 

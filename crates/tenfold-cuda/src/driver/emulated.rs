@@ -45,7 +45,7 @@ impl Emulated {
         Emulated { properties, maps: Mutex::default(), memory }
     }
 
-    fn taken(&self) -> u64 {
+    fn used(&self) -> u64 {
         let maps = self.maps.lock().unwrap_or_else(|e| e.into_inner());
         maps.values().map(|m| m.1 as u64).sum()
     }
@@ -68,7 +68,7 @@ impl Driver for Emulated {
 
     fn alloc(&self, bytes: usize) -> Result<u64> {
         let asked = Error::OutOfMemory { asked: bytes as u64 };
-        if bytes as u64 > self.memory.saturating_sub(self.taken()) {
+        if bytes as u64 > self.memory.saturating_sub(self.used()) {
             return Err(asked);
         }
         let body = bytes.max(1).next_multiple_of(PAGE);

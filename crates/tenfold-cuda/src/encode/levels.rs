@@ -60,7 +60,7 @@ pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u
         let why = format!("{} tensors need lossless coding; use Goal::Lossless", request.dtype);
         return Err(Error::InvalidArgument(why));
     }
-    let geometry = Geometry::of_levels(values, request.options.lane_values, MANY);
+    let geometry = Geometry::for_levels(values, request.options.lane_values, MANY);
     let tiles = geometry.tiles(values);
     assemble::check_tiles(tiles, LISTS)?;
     Ok(Job {

@@ -146,7 +146,7 @@ impl Frame {
     /// Reads a header of a codec of this crate. Others are refused before their parameters are read, because only their
     /// own codec can judge them.
     pub(crate) fn parse_native(blob: &[u8], limits: &Limits) -> Result<Frame> {
-        Frame::parse_if(blob, limits, |id| match Codec::carried(id) {
+        Frame::parse_if(blob, limits, |id| match Codec::from_carried_id(id) {
             Some(codec) => Err(Error::OtherEngine { id, codec: codec.name() }),
             None => Ok(()),
         })
@@ -257,7 +257,7 @@ impl Frame {
             CodecParams::Levels(_) => Codec::Levels,
             CodecParams::Layers(_) => Codec::Layers,
             // `carry` reads no other numbers.
-            CodecParams::Carried(p) => Codec::carried(p.id).unwrap_or(Codec::Planes),
+            CodecParams::Carried(p) => Codec::from_carried_id(p.id).unwrap_or(Codec::Planes),
         }
     }
 

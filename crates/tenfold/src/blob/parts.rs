@@ -94,7 +94,7 @@ impl Parts {
             pieces.push((piece, tile));
             rest = later;
         }
-        let workers = if need < SHARED_FROM { self.workers.alone() } else { self.workers };
+        let workers = if need < SHARED_FROM { self.workers.into_current_thread() } else { self.workers };
         // A tile's memory is freed once it is copied, so tiles and blob never take full memory at the same time.
         workers.for_pieces(
             pieces,

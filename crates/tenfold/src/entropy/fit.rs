@@ -33,7 +33,7 @@ pub(crate) fn normalise(counts: &Counts, alphabet: Alphabet) -> Freqs {
         return Freqs { log: alphabet.log, of };
     }
     let mut want = *counts;
-    if alphabet.signed() {
+    if alphabet.is_signed() {
         // A slot costs every other symbol about 1.44/2^log bits; it saves an escape's bits.
         let rare = total as f64 * 1.44 / slots as f64 / ESCAPE_BITS;
         for symbol in 0..256 {
@@ -121,7 +121,7 @@ fn best(counts: &Counts, alphabet: Alphabet) -> Choice {
     let freqs = normalise(counts, alphabet);
     let coded = Coded::Measured(freqs.clone());
     let mut best = Choice { bits: cost(counts, &freqs) + header(&coded), coded };
-    if alphabet.signed() {
+    if alphabet.is_signed() {
         let shape = shape(counts, alphabet);
         if let Some(freqs) = shape.freqs(alphabet) {
             let coded = Coded::Shaped(shape);

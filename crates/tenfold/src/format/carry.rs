@@ -18,7 +18,7 @@ const MAX_TILE: u64 = 1 << 28;
 
 /// Whether a codec number is that of a carried codec.
 pub(crate) fn is_carried(id: u8) -> bool {
-    Codec::carried(id).is_some()
+    Codec::from_carried_id(id).is_some()
 }
 
 /// Stored parameters.
@@ -113,7 +113,7 @@ impl Parcel {
         let geometry = Geometry { lanes: 1, ticks: self.tile_values };
         let params = blob::CodecParams::Carried(CarriedParams { id, geometry, content: self.params });
         let head = Head { dtype: self.dtype, shape: self.shape, transforms: self.transforms, params };
-        blob::assemble(&head, sealed, &Workers::here())?.into_blob()
+        blob::assemble(&head, sealed, &Workers::current_thread())?.into_blob()
     }
 }
 

@@ -38,7 +38,7 @@ impl Codec {
     }
 
     /// The codec of a stored number, if it is outside this crate.
-    pub(crate) fn carried(id: u8) -> Option<Codec> {
+    pub(crate) fn from_carried_id(id: u8) -> Option<Codec> {
         [Codec::H264, Codec::H265, Codec::Av1].into_iter().find(|c| c.id() == Some(id))
     }
 
@@ -94,15 +94,15 @@ pub struct BlobInfo {
 impl BlobInfo {
     /// Reads the header of a blob whose tensor is within limits; the tiles may be missing.
     pub fn read(blob: &[u8], limits: &Limits) -> Result<BlobInfo> {
-        Ok(BlobInfo::of(&Frame::parse(blob, limits)?))
+        Ok(BlobInfo::from_frame(&Frame::parse(blob, limits)?))
     }
 
     /// The same for a blob that must have one of this crate's own codecs; decoders start with it.
     pub fn read_native(blob: &[u8], limits: &Limits) -> Result<BlobInfo> {
-        Ok(BlobInfo::of(&Frame::parse_native(blob, limits)?))
+        Ok(BlobInfo::from_frame(&Frame::parse_native(blob, limits)?))
     }
 
-    pub(crate) fn of(frame: &Frame) -> BlobInfo {
+    pub(crate) fn from_frame(frame: &Frame) -> BlobInfo {
         let geometry = frame.head.params.geometry();
         let lossy = match &frame.head.params {
             CodecParams::Levels(p) => Some(p),

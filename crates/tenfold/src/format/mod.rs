@@ -79,13 +79,13 @@ pub fn resolve_transforms(
 
 /// Variance of the finite values of a tensor about their mean.
 pub fn variance(view: &TensorView<'_>) -> Result<f64> {
-    crate::rate::variance(view, &Workers::here())
+    crate::rate::variance(view, &Workers::current_thread())
 }
 
 /// A goal that does not depend on the tensor: [`Goal::RoundToNearest`] becomes the error that it allows for this
 /// tensor.
 pub fn plain_goal(view: &TensorView<'_>, goal: Goal) -> Result<Goal> {
-    crate::rate::plain_goal(view, goal, &Workers::here())
+    crate::rate::plain_goal(view, goal, &Workers::current_thread())
 }
 
 /// The same for a tensor of floats whose largest finite magnitude is known.

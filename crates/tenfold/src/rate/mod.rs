@@ -54,7 +54,7 @@ pub(crate) enum Target {
 
 impl Target {
     /// What a goal asks of a step; nothing if it is to be lossless.
-    pub(crate) fn of(goal: Goal, view: &TensorView<'_>) -> Option<Target> {
+    pub(crate) fn from_goal(goal: Goal, view: &TensorView<'_>) -> Option<Target> {
         Some(match goal {
             Goal::Bits(b) => Target::Bytes(b * view.len() as f64 / 8.0),
             Goal::Ratio(r) => Target::Bytes(view.data().len() as f64 / r),
@@ -83,7 +83,7 @@ pub(crate) fn encode(
     let isa = Isa::detect();
     let scan = scan(view, isa, workers, matches!(target, Target::Nmse(_)))?;
     if scan.all_zero {
-        return Encoding::new(view, label, options, workers, isa, scan).trivial();
+        return Encoding::new(view, label, options, workers, isa, scan).encode_trivial();
     }
     if scan.max == 0.0 || (matches!(target, Target::Nmse(_)) && !scan.variance.is_finite()) {
         return Ok(Outcome::Failed(None));
@@ -161,7 +161,7 @@ pub(crate) fn column_scales(view: &TensorView<'_>, workers: &Workers) -> Result<
 pub(crate) fn estimate(view: &TensorView<'_>, label: &Label<'_>, step: f64, effort: Effort) -> Result<f64> {
     let options = EncodeOptions::new(Goal::Step(step)).with_effort(effort);
     let isa = Isa::detect();
-    let workers = Workers::here();
+    let workers = Workers::current_thread();
     let scan = scan(view, isa, &workers, false)?;
     if scan.max == 0.0 {
         return Ok(0.0);
@@ -172,7 +172,7 @@ pub(crate) fn estimate(view: &TensorView<'_>, label: &Label<'_>, step: f64, effo
     for _ in 0..2 {
         let t = encoding.trial(&plan, &encoding.sample)?;
         bytes = t.bytes;
-        plan.costs = CostTable::measured(&t.counts, &plan.low, lambda(plan.machine));
+        plan.costs = CostTable::from_counts(&t.counts, &plan.low, lambda(plan.machine));
     }
     Ok(bytes * 8.0 / view.len() as f64)
 }

@@ -91,7 +91,7 @@ pub(super) fn add(total: &mut [Counts], part: &[Counts]) {
 
 /// Raw low bits of all counted levels.
 pub(super) fn low_total(counts: &[Counts], low: &LowBits) -> f64 {
-    let bits = |(i, c): (usize, &Counts)| c.iter().sum::<u64>() as f64 * low.of(i as u8 / 2) as f64;
+    let bits = |(i, c): (usize, &Counts)| c.iter().sum::<u64>() as f64 * low.get(i as u8 / 2) as f64;
     counts.iter().enumerate().map(bits).sum()
 }
 

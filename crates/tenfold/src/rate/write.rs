@@ -21,17 +21,17 @@ impl Encoding<'_> {
 
     /// Header for a quantised tensor: its tables are chosen here.
     pub(super) fn head(&self, plan: &Plan, tiles: &[Quantised]) -> levels::LevelsParams {
-        self.head_of(plan, &total_counts(tiles))
+        self.choose_head(plan, &total_counts(tiles))
     }
 
-    pub(super) fn head_of(&self, plan: &Plan, counts: &[Counts]) -> levels::LevelsParams {
+    pub(super) fn choose_head(&self, plan: &Plan, counts: &[Counts]) -> levels::LevelsParams {
         let classes = plan.class_count();
         let log = Self::table_log(classes);
         let per_class = levels::LevelsParams::tables_per_class(plan.machine);
         let alphabets = levels::LevelsParams::alphabets(log, &plan.low, classes, per_class);
         let stored: Vec<Counts> = counts.iter().step_by(2 / per_class).copied().collect();
         let tables = fit::choose(&stored, &alphabets, per_class);
-        let freqs = levels::LevelsParams::freqs_of(fit::expand(&tables, &alphabets), per_class);
+        let freqs = levels::LevelsParams::expand_freqs(fit::expand(&tables, &alphabets), per_class);
         levels::LevelsParams {
             machine: plan.machine,
             geometry: plan.geometry,
