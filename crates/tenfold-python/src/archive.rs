@@ -63,7 +63,7 @@ impl Archive {
         threads: usize,
         max_bytes: Option<u64>,
     ) -> PyResult<()> {
-        let mut out = Output::of(out)?;
+        let mut out = Output::from_object(out)?;
         // Of a dtype that the codec does not have the archive says that it cannot be read.
         if let Some(tensor) = self.0.tensors().get(index)
             && let Some(dtype) = tensor.dtype

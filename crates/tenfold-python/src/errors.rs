@@ -20,7 +20,7 @@ mod classes {
 pub use classes::*;
 
 /// The exception for an error of this kind.
-fn of_kind(kind: ErrorKind, text: String) -> PyErr {
+fn from_kind(kind: ErrorKind, text: String) -> PyErr {
     match kind {
         ErrorKind::Data => DataError::new_err(text),
         ErrorKind::Unsupported => UnsupportedError::new_err(text),
@@ -33,7 +33,7 @@ fn of_kind(kind: ErrorKind, text: String) -> PyErr {
 
 /// The exception for an error of the codec.
 pub fn codec(error: tenfold::Error) -> PyErr {
-    of_kind(error.kind(), advice(&error))
+    from_kind(error.kind(), advice(&error))
 }
 
 /// The codec's message, with the names of this package instead of Rust's.
@@ -56,7 +56,7 @@ fn advice(error: &tenfold::Error) -> String {
 pub fn cuda(error: tenfold_cuda::Error) -> PyErr {
     match error {
         tenfold_cuda::Error::Codec(error) => codec(error),
-        error => of_kind(error.kind(), error.to_string()),
+        error => from_kind(error.kind(), error.to_string()),
     }
 }
 
@@ -70,7 +70,7 @@ pub fn kv(error: tenfold_kv::Error) -> PyErr {
         }
         tenfold_kv::Error::Codec(error) => codec(error),
         tenfold_kv::Error::File(error) => archive(error),
-        error => of_kind(error.kind(), error.to_string()),
+        error => from_kind(error.kind(), error.to_string()),
     }
 }
 
@@ -94,8 +94,8 @@ pub fn archive(error: tenfold_archive::Error) -> PyErr {
             }
         }
         tenfold_archive::Error::Codec { name, source } => {
-            of_kind(source.kind(), format!("tensor {name:?}: {}", advice(&source)))
+            from_kind(source.kind(), format!("tensor {name:?}: {}", advice(&source)))
         }
-        error => of_kind(error.kind(), error.to_string()),
+        error => from_kind(error.kind(), error.to_string()),
     }
 }

@@ -12,6 +12,6 @@ pub fn remember_process() {
 
 /// The threads to use where so many were asked for. A forked process has the parent's pools without their threads, and
 /// would wait for them for ever: it works on the calling thread.
-pub fn usable(threads: usize) -> usize {
+pub fn limit_threads(threads: usize) -> usize {
     if HOME.get().is_none_or(|&home| home == std::process::id()) { threads } else { 1 }
 }
