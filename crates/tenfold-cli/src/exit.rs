@@ -45,13 +45,13 @@ pub fn code(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() {
         USAGE
     } else if let Some(error) = error.downcast_ref::<tenfold_archive::Error>() {
-        of_kind(error.kind())
+        from_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold::Error>() {
-        of_kind(error.kind())
+        from_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold_kv::Error>() {
-        of_kind(error.kind())
+        from_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold_cuda::Error>() {
-        of_kind(error.kind())
+        from_kind(error.kind())
     } else if error.is::<std::io::Error>() {
         ENVIRONMENT
     } else {
@@ -60,7 +60,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
 }
 
 /// The exit code of a kind of error.
-pub fn of_kind(kind: ErrorKind) -> u8 {
+pub fn from_kind(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Caller => USAGE,
         ErrorKind::Data => DATA,

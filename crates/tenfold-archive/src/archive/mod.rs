@@ -59,7 +59,7 @@ pub struct Archive {
 impl Archive {
     /// Opens a model of any format that [`compress`](crate::compress) reads, compressed or not.
     pub fn open(path: &Path) -> Result<Archive> {
-        Archive::of(Model::open(path)?)
+        Archive::from_model(Model::open(path)?)
     }
 
     /// The same for the bytes of a safetensors file that are in memory. `label` names them in errors.
@@ -68,10 +68,10 @@ impl Archive {
         let data_order = file.data_order.clone();
         let mut model = Model::from_source(label, Box::new(file))?;
         model.shards[0].data_order = data_order;
-        Archive::of(model)
+        Archive::from_model(model)
     }
 
-    fn of(model: Model) -> Result<Archive> {
+    fn from_model(model: Model) -> Result<Archive> {
         let tags = model
             .shards
             .iter()

@@ -15,7 +15,7 @@ use crate::error::{Result, invalid};
 /// let mut moments = Moments::new(2)?;
 /// // Two columns that move together.
 /// moments.add(&[1.0, 11.0, -1.0, 9.0, 2.0, 12.0, -2.0, 8.0], "rows", 0)?;
-/// let found = Components::of(&moments, None)?;
+/// let found = Components::from_moments(&moments, None)?;
 /// assert_eq!(found.means(), [0.0, 10.0]);
 /// assert!((found.variances()[0] - 5.0).abs() < 1e-9 && found.variances()[1] < 1e-9);
 /// let half = 0.5f32.sqrt();
@@ -33,7 +33,7 @@ pub struct Components {
 
 impl Components {
     /// Finds them.
-    pub fn of(moments: &Moments, metric: Option<&Metric>) -> Result<Self> {
+    pub fn from_moments(moments: &Moments, metric: Option<&Metric>) -> Result<Self> {
         if moments.count() < 2 {
             return Err(invalid(format!("{} rows are too few for a basis; capture more", moments.count())));
         }

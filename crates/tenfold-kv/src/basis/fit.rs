@@ -120,7 +120,7 @@ fn measure(
         }
         _ => 1,
     };
-    let metric = metrics.map(|m| m.of(kind, &layers)).transpose()?;
+    let metric = metrics.map(|m| m.combine(kind, &layers)).transpose()?;
     let width = cols / blocks;
     let mut found = Vec::with_capacity(blocks);
     let mut gains = Vec::new();
@@ -137,7 +137,7 @@ fn measure(
         }
         let mut whole = Moments::new(width)?;
         parts.iter().try_for_each(|part| whole.merge(part))?;
-        found.push(Components::of(&whole, metric.as_ref())?);
+        found.push(Components::from_moments(&whole, metric.as_ref())?);
     }
     let gain = (!gains.is_empty()).then(|| Gain::mean(&gains.iter().map(|g| (g, 1.0)).collect::<Vec<_>>()));
     Ok(Measured { kind, layers, cols, tokens, gain, blocks: found })

@@ -81,7 +81,7 @@ pub fn leave_one_out(parts: &[Moments], metric: Option<&Metric>, rates: &[f64]) 
                 others.merge(other)?;
             }
         }
-        gains.push(gain_on(part, &Components::of(&others, metric)?, rates));
+        gains.push(gain_on(part, &Components::from_moments(&others, metric)?, rates));
     }
     Ok(Gain::mean(&gains.iter().map(|g| (g, 1.0)).collect::<Vec<_>>()))
 }

@@ -37,7 +37,7 @@ impl Metrics {
         Ok(Metrics(found))
     }
 
-    pub fn of(&self, kind: Kind, layers: &[usize]) -> Result<Metric> {
+    pub fn combine(&self, kind: Kind, layers: &[usize]) -> Result<Metric> {
         let mut parts = Vec::with_capacity(layers.len());
         for &layer in layers {
             let metric = self.0.get(&(kind, layer));

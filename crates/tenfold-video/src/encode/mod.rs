@@ -74,7 +74,7 @@ fn encode_planned(
     options: &EncodeOptions,
     video: &VideoOptions,
 ) -> Result<Encoded> {
-    let target = Target::of(subject.view, options.goal, video.quality, subject.bytes)?;
+    let target = Target::from_goal(subject.view, options.goal, video.quality, subject.bytes)?;
     if target == Target::Fixed(Quality::Lossless) && !plan.abilities.lossless {
         return Err(plan.refuse("lossless coding".into()));
     }

@@ -24,7 +24,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    pub(super) fn of(
+    pub(super) fn from_goal(
         view: &TensorView<'_>,
         goal: Goal,
         quality: Option<Quality>,

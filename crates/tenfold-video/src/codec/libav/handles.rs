@@ -60,7 +60,7 @@ handle!(
 
 impl Packet {
     /// A packet with a copy of the bytes, padded as decoders want it.
-    pub(super) fn of(parts: &[&[u8]]) -> Result<Self, String> {
+    pub(super) fn from_parts(parts: &[&[u8]]) -> Result<Self, String> {
         let packet = Packet::new()?;
         let len = parts.iter().map(|p| p.len()).sum::<usize>();
         let len = c_int::try_from(len).map_err(|_| "a picture is too large".to_string())?;

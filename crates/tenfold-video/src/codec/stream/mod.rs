@@ -80,7 +80,7 @@ fn check_av1(format: &Format, parameter_sets: &[u8], pictures: &[&[u8]]) -> Resu
     if unit.kind != kind::SEQUENCE_HEADER || units.next().is_some() {
         return Err("the parameter sets are not one sequence header".to_string());
     }
-    Said::of_sequence(unit.payload)?.check(format)?;
+    Said::from_sequence(unit.payload)?.check(format)?;
     for picture in pictures {
         let mut frames = 0;
         for unit in Units::new(picture) {
