@@ -133,7 +133,7 @@ impl Pages {
         let have = self.groups.len();
         let codec = self.codec.part(group);
         codec
-            .map(Pages::of)
+            .map(Pages::from_codec)
             .ok_or_else(|| ArgumentError::new_err(format!("group {group} does not exist: there are {have}")))
     }
 
