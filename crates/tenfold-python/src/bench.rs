@@ -1,5 +1,5 @@
-//! The Rust library on its own, on the same memory and in the same process, for `python/bench/speed.py` to hold the package
-//! against.
+//! The Rust library on its own, on the same memory and in the same process, for `python/bench/speed.py` to compare the
+//! package with.
 
 use std::time::Instant;
 

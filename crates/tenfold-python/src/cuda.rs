@@ -46,7 +46,7 @@ impl CudaDevice {
         })
     }
 
-    /// A device that is none, for tests: its memory is the host's, and calls have done their work when they return.
+    /// An emulated device, for tests: its memory is the host's, and calls finish their work before they return.
     #[cfg(feature = "emulator")]
     #[staticmethod]
     fn emulated(memory: u64) -> CudaDevice {

@@ -65,7 +65,7 @@ impl Bases {
     }
 }
 
-/// What a page says of itself.
+/// The header of a page.
 #[pyclass(frozen, get_all, module = "tenfold._native")]
 pub struct PageInfo {
     tokens: usize,

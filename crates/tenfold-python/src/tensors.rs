@@ -273,7 +273,7 @@ pub fn python_name(dtype: Dtype) -> &'static str {
         Dtype::Bf16 => "bfloat16",
         Dtype::F32 => "float32",
         Dtype::F64 => "float64",
-        // The core may get more before this module does; its own name is better than none.
+        // The core may gain dtypes before this module does.
         other => other.name(),
     }
 }

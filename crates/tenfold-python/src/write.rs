@@ -81,7 +81,7 @@ impl Source for StateDict {
     }
 }
 
-/// How far the work is, in bytes. The threads that work only count; Python hears of it on the thread that waits.
+/// Progress in bytes. Worker threads only count; the waiting thread calls Python.
 #[derive(Default)]
 struct Counter {
     total: AtomicU64,
@@ -161,7 +161,7 @@ impl WriteOptions {
     }
 }
 
-/// Does long work, tells a Python function `f(done, total)` how far it is, and raises what that or a signal raises.
+/// Does long work, reports progress to a Python function `f(done, total)`, and raises what that or a signal raises.
 fn run_reporting<T: Send>(
     py: Python<'_>,
     function: Option<&Py<PyAny>>,

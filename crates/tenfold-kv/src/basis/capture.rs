@@ -21,7 +21,7 @@ use crate::error::{Error, Result, invalid};
 pub struct Names {
     /// Keys before rotary positions. Default: `layers.{}.k_before_rope`.
     pub keys_before_rope: String,
-    /// Keys behind them, taken where the former are not there. Default: `layers.{}.k`.
+    /// Keys after rotary positions, used if the former are missing. Default: `layers.{}.k`.
     pub keys: String,
     /// Values. Default: `layers.{}.v`.
     pub values: String,
@@ -41,7 +41,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Sets the name of one kind; of keys, that behind rotary positions.
+    /// Sets the name of one kind; for keys, that of keys after rotary positions.
     pub fn with(mut self, kind: Kind, pattern: &str) -> Result<Self> {
         check_pattern(pattern)?;
         match kind {
@@ -59,7 +59,7 @@ impl Names {
         Ok(self)
     }
 
-    /// What a name stands for, and whether rotary positions are still in it.
+    /// What a name stands for, and whether rotary positions are still applied.
     pub(super) fn read(&self, name: &str) -> Option<(Kind, usize, bool)> {
         let all = [
             (&self.keys_before_rope, Kind::Keys, false),
@@ -103,11 +103,11 @@ pub struct Captured {
     pieces: BTreeMap<(Kind, usize), BTreeMap<Place, Piece>>,
 }
 
-/// How rows of keys are turned back.
+/// How to undo the rotary positions of keys.
 pub(super) struct Turned<'a> {
-    /// `None` where the model has no rotary positions.
+    /// `None` if the model has no rotary positions.
     pub rope: Option<&'a RopeSpec>,
-    /// Tokens behind which positions start again at 0.
+    /// Tokens after which positions start again at 0.
     pub context: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Rows<'a> {
 }
 
 impl Captured {
-    /// Opens files. Tensors whose names say nothing are left alone.
+    /// Opens files. Tensors with other names are ignored.
     pub fn open(paths: &[PathBuf], names: &Names) -> Result<Self> {
         let mut captured = Captured { files: Vec::with_capacity(paths.len()), pieces: BTreeMap::new() };
         for path in paths {
@@ -159,7 +159,7 @@ impl Captured {
             let name = tensor.name.clone();
             let piece = Piece { name, index, tokens: *tokens, cols, turned, bytes: tensor.bytes };
             let pieces = self.pieces.entry((kind, layer)).or_default();
-            // Keys that were never turned are better than keys turned back.
+            // Keys captured before rotation are more exact than keys rotated back.
             match pieces.get(&(file, first)) {
                 Some(old) if old.turned == turned => {
                     return Err(invalid(format!(
@@ -191,7 +191,7 @@ impl Captured {
         Ok((cols, pieces.values().map(|p| p.bytes).sum()))
     }
 
-    /// Goes through the rows of layers side by side, at most `most` at a time.
+    /// Visits the rows of layers side by side, at most `most` at a time.
     pub(super) fn rows(
         &self,
         kind: Kind,

@@ -26,7 +26,7 @@ const ROWS: usize = 1024;
 pub struct Fitted {
     /// The bases.
     pub file: BasisFile,
-    /// What they are worth and what they cost.
+    /// Their gains and sizes.
     pub report: Report,
 }
 
@@ -69,7 +69,7 @@ fn fit_here(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) ->
     Ok(Fitted { report: Report { groups, summaries, bytes, bits: pressed.bits }, file: pressed.file })
 }
 
-/// What is asked for and there.
+/// The kinds that are both requested and captured.
 fn kinds(captured: &Captured, options: &FitOptions) -> Result<Vec<Kind>> {
     let there: Vec<Kind> = Kind::ALL.into_iter().filter(|&k| !captured.layers(k).is_empty()).collect();
     let kinds = if options.kinds.is_empty() { there.clone() } else { options.kinds.clone() };
@@ -98,7 +98,7 @@ fn total_bytes(captured: &Captured, kinds: &[Kind]) -> Result<u64> {
     Ok(total)
 }
 
-/// Sums over the rows of a group, in parts, and what follows from them.
+/// Sums over the rows of a group, in parts, and their results.
 fn measure(
     captured: &Captured,
     kind: Kind,

@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use super::algebra::{Mat, cholesky};
 use crate::error::{Error, Result, invalid};
 
-/// Added to the diagonal, in parts of its mean, where nothing is said: directions that the sample found harmless still count for
-/// something. Served well where ten contexts of a real model were the sample.
+/// Default addition to the diagonal, as a fraction of its mean: directions that the sample found harmless still count.
+/// Chosen with ten contexts of a real model as the sample.
 pub const RIDGE: f64 = 0.03;
 /// How far a block may be from symmetric, next to its largest entry.
 const ASYMMETRY: f64 = 1e-3;
@@ -42,7 +42,7 @@ impl Metric {
         Metric::ridged(size, values, RIDGE)
     }
 
-    /// The same with so much, in parts of the diagonal's mean, added to the diagonal.
+    /// The same with `ridge` times the diagonal's mean added to the diagonal.
     pub fn ridged(size: usize, values: &[f64], ridge: f64) -> Result<Self> {
         if !(ridge.is_finite() && ridge >= 0.0) {
             return Err(invalid("the ridge of a metric must be finite and not negative"));
@@ -109,7 +109,7 @@ impl Metric {
         rows.flat_map(|(c, row)| row[..=c % self.size].iter().map(|&v| v as f32)).collect()
     }
 
-    /// The metric of `cols` columns from packed factors, or nothing if they are not ones.
+    /// The metric of `cols` columns from packed factors; `None` if they are invalid.
     pub(super) fn unpack(packed: &[f32], size: usize, cols: usize) -> Result<Self> {
         let fits =
             size > 0 && cols.is_multiple_of(size) && packed.len() == cols / size * (size * (size + 1) / 2);
@@ -148,7 +148,7 @@ impl Metric {
         })
     }
 
-    /// Does something to each block of columns.
+    /// Applies a function to each block of columns.
     fn each(&self, rows: &Mat, f: impl Fn(DMatrixView<'_, f64>, Mat) -> Mat + Sync) -> Mat {
         let size = self.size;
         let blocks: Vec<Mat> = (0..self.cols() / size)

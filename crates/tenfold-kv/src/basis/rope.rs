@@ -10,7 +10,7 @@ use crate::error::{Error, Result, invalid};
 
 /// Parameters of a rotary embedding, as text `base=100000,head=64,pairing=halves`.
 ///
-/// Further parts: `turned=N` columns of each head that are turned (all of them unless told), `linear=X` for frequencies
+/// Further parts: `turned=N` columns of each head that rotate (all by default), `linear=X` for frequencies
 /// divided by X, or all four of `factor=X,low=X,high=X,original=N` for Llama 3's scaling.
 ///
 /// ```
@@ -31,7 +31,7 @@ pub struct RopeSpec {
 }
 
 impl RopeSpec {
-    /// Heads of so many columns, all of them turned, half with half.
+    /// Heads of this many columns, all of which rotate, paired by halves.
     pub fn new(head: usize, base: f64) -> Result<Self> {
         RopeSpec { base, head, pairing: Pairing::Halves, turned: head, scaling: Scaling::None }.checked()
     }
@@ -42,7 +42,7 @@ impl RopeSpec {
         self
     }
 
-    /// Sets how many columns of each head are turned.
+    /// Sets how many columns of each head rotate.
     pub fn with_turned(mut self, turned: usize) -> Result<Self> {
         self.turned = turned;
         self.checked()
@@ -59,7 +59,7 @@ impl RopeSpec {
         self.head
     }
 
-    /// The preparation step for rows at these positions.
+    /// The transform for rows at these positions.
     pub fn at(&self, positions: Positions) -> Result<Rope> {
         let rope = Rope::new(self.head, self.base)?.with_pairing(self.pairing).with_turned(self.turned)?;
         Ok(rope.with_scaling(self.scaling)?.with_positions(positions)?)

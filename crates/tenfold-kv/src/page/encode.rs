@@ -59,7 +59,7 @@ pub(super) fn encode(codec: &PageCodec, page: &Page<'_>, goal: Goal) -> Result<V
     }
     let bytes = frame::write(tokens, (first, last), &groups);
     match goal {
-        // Exact tokens alone may be too much.
+        // The exact tokens alone may take too many bytes.
         Goal::MaxBytes(cap) if bytes.len() > cap => {
             Err(Error::DoesNotFit { cap: cap as u64, need: bytes.len() as u64 }.into())
         }
@@ -78,7 +78,7 @@ fn code(
     groups: &[(usize, Blobs<Vec<u8>>)],
 ) -> Result<Vec<Vec<u8>>> {
     let positions = page.positions.as_ref().map(|p| part_of(p, middle));
-    // At a step if it is known: what means are worth depends on it.
+    // At the step, if it is known: the gain of means depends on it.
     let parts_at = |step: Option<f64>| -> Result<Vec<Part<'_>>> {
         let mut parts = Vec::with_capacity(wide.len());
         for (rows, chain) in wide {
@@ -169,8 +169,8 @@ fn part_of(positions: &Positions, rows: &Range<usize>) -> Positions {
     }
 }
 
-/// The transforms of a chain. Where there is no basis and the common step is known, the tensor says whether its means are worth
-/// their bytes, and whether positions are better left in.
+/// The transforms of a chain. Without a basis and with a known common step, the values decide whether means pay for
+/// their bytes, and whether undoing positions helps.
 fn transforms(
     chain: &Chain,
     positions: Option<&Positions>,
