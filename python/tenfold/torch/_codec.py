@@ -22,8 +22,8 @@ from ._tensors import (
     from_bytes,
     host_blob,
     host_bytes,
-    name_of,
     mark_written,
+    name_of,
 )
 
 
@@ -37,9 +37,10 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
         tensor: of any dtype that tenfold stores. Integers and booleans are always stored losslessly.
         bits: bits a value; 2.5 if no goal is stated.
         options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``round_bits``,
-            ``lossless``), and ``effort``, ``threads``, ``lane_values``, ``importance``, ``prepare`` and ``residual``, all as of
-            :func:`tenfold.encode`. On a CUDA device ``prepare`` takes transforms that need no look at the tensor, so neither
-            ``auto`` nor ``means``; where values are not finite, ``prepare`` and ``importance`` copy the tensor to the host.
+            ``lossless``), and ``effort``, ``threads``, ``lane_values``, ``importance``, ``prepare`` and ``residual``,
+            all as in :func:`tenfold.encode`. On a CUDA device ``prepare`` takes only transforms that do not depend on
+            the values, so neither ``auto`` nor ``means``. If values are not finite, ``prepare`` and ``importance`` copy
+            the tensor to the host.
 
     >>> import torch, tenfold.torch
     >>> x = torch.randn(256, 256).to(torch.float8_e4m3fn)
@@ -87,11 +88,11 @@ def decode(
 ) -> torch.Tensor:
     """Decodes a blob into a torch tensor.
 
-    A blob of the host is checked in full before this returns, wherever the tensor goes. A blob on a CUDA device is decoded
-    there on torch's current stream: with ``out``, or with ``shape`` and ``dtype``, nothing waits for the device, and
-    :func:`tenfold.torch.check` says later whether all was well. Without them the call waits for the blob's header, and for
-    the whole blob where it has layers or transforms that take a pass of their own; with ``out`` or ``shape`` a device refuses
-    such a blob. ``tenfold.capabilities("cuda", waits=False)`` says what it takes.
+    A blob in host memory is checked in full before this returns, wherever the tensor goes. A CUDA device decodes its
+    own blobs on torch's current stream. With ``out``, or with ``shape`` and ``dtype``, nothing waits for the device,
+    and :func:`tenfold.torch.check` reports faults later. Without them the call waits for the blob's header, and for the
+    whole blob if it has layers or transforms that take a pass of their own; with ``out`` or ``shape`` a device refuses
+    such a blob. ``tenfold.capabilities("cuda", waits=False)`` lists what a device takes then.
 
     Args:
         blob: bytes, any contiguous buffer, or a tensor of uint8 on the CPU or a CUDA device.
@@ -163,9 +164,9 @@ def _from_device(
     info = _cuda.inspect(blob)
     own = dtype_of(info.dtype)
     final = dtype or own
-    if not _cuda.queues(info):
+    if not _cuda.can_queue(info):
         return _decode_any(blob, None, info, final, limits, layers)
-    result = empty(info.shape, final if _cuda.converts(info, final) else own, blob.device)
+    result = empty(info.shape, final if _cuda.can_convert(info, final) else own, blob.device)
     _cuda.decode([blob], [result], [info], limits)
     return result.to(final)
 
@@ -173,7 +174,7 @@ def _from_device(
 def _decode_any(
     blob: torch.Tensor, host: Any, info: _native.BlobInfo, dtype: torch.dtype, limits: _cuda.Limits, layers: int
 ) -> torch.Tensor:
-    """What a device decodes with waiting: layers, and transforms that are not undone on the way."""
+    """Decodes on a device and waits: for layers, and transforms that take a pass of their own."""
     result = empty(info.shape, dtype_of(info.dtype), blob.device)
     if result.numel() > 0:
         _cuda.decode_any(blob, result, limits, layers, host)
@@ -195,11 +196,11 @@ def _from_host(
         dtype = out.dtype
     own = dtype_of(info.dtype)
     final = dtype or own
-    if _device.is_ours(target) and not _cuda.queues(info):
+    if _device.is_ours(target) and not _cuda.can_queue(info):
         result = _decode_any(_device.upload(blob, target), blob, info, final, limits, layers)
         return result if out is None else out.copy_(result)
     on_device = _device.is_ours(target)
-    direct = final == own or (on_device and _cuda.converts(info, final))
+    direct = final == own or (on_device and _cuda.can_convert(info, final))
     result = out if out is not None and direct else empty(info.shape, final if direct else own, target)
     if on_device:
         _cuda.decode_from_host([blob], [result], [info], limits)
@@ -246,8 +247,8 @@ def decode_many(
             there.append((source, out))
         elif (
             _device.is_ours(out.device)
-            and _cuda.converts(info := _native.inspect(source), out.dtype)
-            and _cuda.queues(info)
+            and _cuda.can_convert(info := _native.inspect(source), out.dtype)
+            and _cuda.can_queue(info)
         ):
             check_fits(out, info)
             here.append((source, out, info))

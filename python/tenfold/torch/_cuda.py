@@ -11,10 +11,10 @@ import torch
 from .. import _native
 from .._errors import ArgumentError, DataError, UnsupportedError
 from . import _device
-from ._tensors import check_aligned, name_of, mark_written
+from ._tensors import check_aligned, mark_written, name_of
 from ._verdicts import raise_bad, verdicts_of
 
-# Bytes of a blob that are fetched to look at its header; most headers are shorter.
+# Bytes fetched to read the header of a blob; most headers are shorter.
 _PEEK = 1 << 16
 
 
@@ -26,13 +26,13 @@ class Limits:
     max_bytes: int | None = None
 
 
-def converts(info: _native.BlobInfo, dtype: torch.dtype) -> bool:
-    """Whether a device decodes a blob straight to a dtype."""
+def can_convert(info: _native.BlobInfo, dtype: torch.dtype) -> bool:
+    """Whether a device decodes a blob directly to a dtype."""
     return _native.cuda_can_convert(info, name_of(dtype))
 
 
-def queues(info: _native.BlobInfo) -> bool:
-    """Whether a device decodes a blob without anyone waiting."""
+def can_queue(info: _native.BlobInfo) -> bool:
+    """Whether a device decodes a blob without waiting."""
     try:
         _native.cuda_can_decode(info)
     except UnsupportedError:
@@ -45,7 +45,7 @@ def _memory(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _allocator(device: torch.device) -> Callable[[int], tuple[torch.Tensor, int]]:
-    """torch's allocator, as the native module asks it for memory."""
+    """Returns a function through which the native module uses torch's allocator."""
 
     def allocate(length: int) -> tuple[torch.Tensor, int]:
         room = torch.empty(length, dtype=torch.uint8, device=device)
@@ -141,19 +141,19 @@ def decode_any(
         host: the same bytes on the host, where the caller has them.
     """
     device = one_device([blob], [out])
-    with _device.entered(device):
+    with _device.preserve_current(device):
         stream = _device.stream(device).cuda_stream
         _device.native(device).decode_any(
             _memory(blob), _memory(out), layers, limits.checksums, limits.max_bytes, host, _allocator(device), stream
         )
-    written(out)
+    mark_written(out)
 
 
 def encode(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor:
     """Encodes a tensor on a device into a blob there. Waits for the blob's size."""
     check_aligned(tensor, "tensor")
     device = tensor.device
-    with _device.entered(device):
+    with _device.preserve_current(device):
         stream = _device.stream(device).cuda_stream
         blob: torch.Tensor = _device.native(device).encode(
             _memory(tensor), name_of(tensor.dtype), list(tensor.shape), options, _allocator(device), stream

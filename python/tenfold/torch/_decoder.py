@@ -51,7 +51,7 @@ class Decoder:
                     _native.cuda_can_decode(info)
                 except UnsupportedError as error:
                     raise UnsupportedError(f"{error}: tenfold.torch.decode waits and takes any blob") from None
-                if tuple(out.shape) != info.shape or not _cuda.converts(info, out.dtype):
+                if tuple(out.shape) != info.shape or not _cuda.can_convert(info, out.dtype):
                     raise ArgumentError(
                         f"an output is {out.dtype} {tuple(out.shape)}; its blob is {info.codec} {info.dtype} {info.shape}"
                     )
