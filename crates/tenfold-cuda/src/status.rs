@@ -1,4 +1,4 @@
-//! What a kernel says of its work: a code on the device, an error on the host.
+//! The status of a kernel: a code on the device, an error on the host.
 
 use tenfold::Error;
 use tenfold::engine::{ErrorKind, Limits};
@@ -7,7 +7,7 @@ use tenfold::format::{Codec, VERSION};
 use crate::abi::shared_structs;
 
 shared_structs! {
-    /// What a device leaves behind for each blob; readable once the stream has passed the call.
+    /// What a device writes for each blob; readable once the stream has passed the call.
     ///
     /// Sixteen bytes, as they lie on the device.
     pub struct Status: Debug, PartialEq, Eq, Default {

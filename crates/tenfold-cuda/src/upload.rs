@@ -138,7 +138,7 @@ impl Upload {
     /// Decodes a blob of ordinary memory and waits for it.
     ///
     /// # Safety
-    /// `out` is memory of this device that nobody else uses meanwhile.
+    /// `out` is memory of this device that nothing else uses meanwhile.
     pub unsafe fn decode(
         &mut self,
         blob: &[u8],

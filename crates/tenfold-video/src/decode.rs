@@ -141,7 +141,7 @@ impl<'a> PictureDecoder<'a> {
         Ok(out)
     }
 
-    /// One picture, held against its checksum.
+    /// Decodes one picture and compares its checksum.
     fn picture(&self, i: usize, out: &mut [u16]) -> Result<()> {
         let tile = self.opened.tile(i)?;
         let (check, stream) =

@@ -18,7 +18,7 @@ pub enum Error {
     /// This build has no codec for it.
     #[error("this build has no {standard} {role}; build tenfold with the feature {features}")]
     NotBuilt {
-        /// What is to be coded.
+        /// The standard that is missing.
         standard: Standard,
         /// Encoder or decoder.
         role: &'static str,

@@ -39,7 +39,7 @@ pub struct ArchiveTensor {
     /// Name of the file that holds it.
     pub file: String,
     pub(crate) stored_dtype: StoredDtype,
-    /// Checksum of a tensor that is stored as it was, where the file has one.
+    /// Checksum of a tensor that is not compressed, if the file has one.
     pub(crate) checksum: Option<u32>,
 }
 
@@ -111,7 +111,7 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Sets what reads the blobs; the CPU unless told otherwise.
+    /// Sets the engine that decodes blobs; the CPU by default.
     pub fn with_engine(mut self, engine: SharedEngine) -> Self {
         self.engine = engine;
         self
@@ -132,7 +132,7 @@ impl Archive {
         self.by_name.get(name).copied()
     }
 
-    /// Bytes of all tensors before compression; at the most what a `u64` holds, if a damaged file claims more.
+    /// Bytes of all tensors before compression; saturates if a damaged file claims more than a `u64` holds.
     pub fn bytes(&self) -> u64 {
         self.tensors.iter().fold(0, |sum, tensor| tensor.bytes.saturating_add(sum))
     }
@@ -215,7 +215,7 @@ impl Archive {
         Ok(self.read_checked(index)?.into_owned())
     }
 
-    /// What the blob of tensor `index` says of itself; `None` for a tensor that is stored as it was.
+    /// The header of the blob of tensor `index`; `None` for a tensor that is not compressed.
     pub fn blob_info(&self, index: usize) -> Result<Option<BlobInfo>> {
         let tensor = self.tensor(index)?;
         if !tensor.compressed {

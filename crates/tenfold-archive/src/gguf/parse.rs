@@ -89,8 +89,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Scalars and strings under their own names, and the alignment of tensor data. Arrays (vocabularies)
-    /// are read past: they are no text and would dwarf a safetensors header.
+    /// Scalars and strings under their own names, and the alignment of tensor data. Arrays (vocabularies) are skipped:
+    /// they are not text and would dwarf a safetensors header.
     fn metadata(&mut self, count: u64) -> Result<(BTreeMap<String, String>, u64)> {
         let mut seen = HashSet::new();
         let mut kept = BTreeMap::new();

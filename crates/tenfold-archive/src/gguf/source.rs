@@ -1,4 +1,4 @@
-//! A GGUF file behind the [`Source`] interface.
+//! A GGUF file as a [`Source`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::source::{Source, TensorInfo};
 /// Stored bytes that are turned into numbers at a time: large enough for a disk, small beside a tensor.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// A GGUF file, opened and checked. Tensors are read one at a time, when asked for.
+/// A GGUF file, opened and checked. Tensors are read one at a time, on request.
 pub struct GgufSource {
     path: PathBuf,
     file: File,

@@ -68,7 +68,7 @@ pub fn capabilities() -> Capabilities {
     for codecs in [&mut can.encodes, &mut can.decodes] {
         codecs.retain(|codec| matches!(codec, Codec::Planes | Codec::Levels));
     }
-    // What the range of a tensor is, nobody knows before the device has seen it.
+    // The range of a tensor is unknown before the device has seen it.
     can.goals.retain(|goal| *goal != "round_bits");
     can.does.clear();
     can.undoes.retain(|transform| UNDONE.contains(transform));
@@ -114,7 +114,7 @@ pub fn decode_workspace_len(requests: &[DecodeRequest]) -> usize {
         + requests.iter().map(|r| work_len(r.blob.len)).sum::<usize>()
 }
 
-/// Queues the decoding of blobs that lie on the device. Nothing is allocated, and nobody waits.
+/// Queues the decoding of blobs on the device. It neither allocates nor waits.
 ///
 /// `status` has room for one [`Status`] a blob. An error here means that nothing or only part was queued; what is
 /// wrong with a blob is in its status.
@@ -134,7 +134,7 @@ pub unsafe fn decode(
     unsafe { decode_with(device, requests, &OpenBasis::ZERO, settings, status, workspace, stream) }
 }
 
-/// The same, to what the values of blobs are behind transforms.
+/// The same without undoing transforms.
 ///
 /// # Safety
 /// As for [`decode`]; scales and positions are memory of the device too.

@@ -1,4 +1,4 @@
-//! cuBLASLt, loaded when a product is first asked for: nothing of it is needed to build, and only a basis needs it to run.
+//! cuBLASLt, loaded for the first product: the build does not need it, and at run time only a basis does.
 
 use std::ffi::{c_int, c_void};
 

@@ -145,10 +145,11 @@ pub fn encode_batch_workspace_len(device: &Device, batch: &EncodeBatch) -> Resul
     batch.workspace(device, &request, values, batch.count.min(MAX_BATCH as usize))
 }
 
-/// Queues the encoding of tensors that lie on the device. Nothing is allocated, and nobody waits.
+/// Queues the encoding of tensors on the device. It neither allocates nor waits.
 ///
 /// Once the stream has passed this call, `statuses` holds a [`Status`] for each tensor: its blob's bytes in `size`, or
-/// why there is none. One tensor's trouble is not another's. An error here means that nothing or only part was queued.
+/// why there is none. A failure of one tensor does not affect another. An error here means that nothing or only part
+/// was queued.
 ///
 /// # Safety
 /// All memory is memory of this device, is as long as it says, does not overlap, and is neither freed nor used

@@ -104,7 +104,7 @@ impl EncodeRequest {
     }
 }
 
-/// Checks what is asked for, whatever the tensor.
+/// Checks the request, whatever the tensor.
 pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
     if !options.residual.is_empty() {
         return Err(Error::InvalidArgument(
@@ -172,7 +172,7 @@ pub fn encode_workspace_len(device: &Device, request: &EncodeRequest) -> Result<
     }
 }
 
-/// Queues the encoding of a tensor that lies on the device. Nothing is allocated, and nobody waits.
+/// Queues the encoding of a tensor on the device. It neither allocates nor waits.
 ///
 /// Once the stream has passed this call, `status` holds a [`Status`]: the blob's bytes in `size`, or why there is no
 /// blob. An error here means that nothing or only part was queued.

@@ -79,7 +79,7 @@ pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
     let job = pages.pass.job;
     let (all, tables) = whole(&job, u64::from(batch.count));
 
-    // What is made once lies behind what each page has.
+    // What all pages share lies after what each page has.
     let (_, stride) = levels::workspace_len(device, request, values, batch)?;
     let used = stride.saturating_mul(batch.count as usize);
     let len = workspace_len(device, request, values, batch.count as usize)?;

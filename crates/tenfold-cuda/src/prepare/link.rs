@@ -53,7 +53,7 @@ fn matrices(device: &Device, dct: &Dct, inverse: bool, wide: bool) -> Result<Buf
 }
 
 impl Link {
-    /// A step for a tensor of so many columns; none for kept elements, which are no link of the chain.
+    /// A transform for a tensor with this many columns; `None` for kept elements, which are not part of the chain.
     pub(super) fn new(device: &Device, step: &Transform, columns: usize, wide: bool) -> Result<Option<Link>> {
         Ok(Some(match step {
             Transform::Weights(w) => {

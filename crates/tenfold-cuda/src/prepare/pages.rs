@@ -1,4 +1,4 @@
-//! Pages behind a basis: the coordinates of all of them at once, and one product of matrices around that.
+//! Pages in a basis: the coordinates of all of them at once, with one product of matrices.
 //!
 //! Rows are bf16. Coordinates are rounded to bf16 before they are multiplied, as docs/format.md allows a reader that says
 //! so; sums are f32.
@@ -82,7 +82,7 @@ fn origin(basis: &Basis) -> Vec<u8> {
 }
 
 impl DeviceBasis {
-    /// Copies a basis to a device. Fails with [`Error::NoDevice`] where there is no cuBLAS.
+    /// Copies a basis to a device. Fails with [`Error::NoDevice`] if there is no cuBLAS.
     pub fn new(device: &Device, basis: &Basis) -> Result<DeviceBasis> {
         device.driver.can_multiply()?;
         let copy = |bytes: &[u8]| Buffer::from_slice(device, bytes);
@@ -149,7 +149,7 @@ impl DeviceBasis {
 }
 
 /// Queues the decoding of blobs behind a basis to their coordinates: a tensor of the basis's number of columns, in f32,
-/// f16 or bf16 as the requests say. Rotary positions before the basis are the caller's to turn again.
+/// f16 or bf16 as the requests say. The caller must apply rotary positions again.
 ///
 /// # Safety
 /// As for [`decode`](crate::decode).
@@ -262,7 +262,7 @@ pub unsafe fn decode_pages(
     }
 }
 
-/// Pages to encode behind a basis: bf16, one after the other, and a slot for each one's blob.
+/// Pages to encode in a basis: bf16, one after the other, with a slot for each blob.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EncodePages {

@@ -80,8 +80,8 @@ impl DeviceChain {
         unsafe { self.device.driver.multiply(&product, stream) }
     }
 
-    /// Queues the steps on the rows in `room.here`; returns where the working values are then. Squares of what a basis
-    /// leaves out go to `powers`, if they are asked for: twice [`POWERS`] sums a basis.
+    /// Queues the transforms of the rows in `room.here` and returns where the working values are then. Squares of what
+    /// a basis leaves out go to `powers`, if requested: twice [`POWERS`] sums a basis.
     pub(super) unsafe fn forward(
         &self,
         mut room: Room,

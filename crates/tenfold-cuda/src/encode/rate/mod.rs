@@ -36,7 +36,7 @@ const FEW: u32 = 8;
 /// Windows of a tensor that is no more than a page of a cache.
 const PAGE: u64 = 16;
 
-/// Run of values that stands in for a row where the tensor has none to speak of.
+/// Run of values that replaces a row if the tensor has no meaningful rows.
 const RUN: u64 = 256;
 /// Columns that statistics are kept of.
 const COLUMNS: std::ops::RangeInclusive<u64> = 16..=65536;
@@ -46,7 +46,7 @@ const CLASSES_SHARED: u32 = SCALE_SUMS * CLASS_BINS * CLASS_COPIES * 4;
 /// The most shared memory that a kernel takes, its own variables included.
 const LEAST_SHARED: u32 = CLASSES_SHARED + (2 << 10);
 
-/// A goal's number and what is to be reached: bytes, an error, a step or a bound. None for a lossless blob.
+/// A goal's number and what it asks for: bytes, an error, a step or a bound. None for a lossless blob.
 pub(super) fn goal_of(goal: Goal, values: u64, dtype: Dtype) -> Option<(u32, f64)> {
     Some(match goal {
         Goal::Bits(b) => (GOAL_BYTES, b * values as f64 / 8.0),

@@ -1,4 +1,4 @@
-//! Plans made by the kernels alone, held against what the CPU chose for the same tensor and goal.
+//! Plans made by the kernels alone, compared with what the CPU chose for the same tensor and goal.
 
 use tenfold::format::Geometry;
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};

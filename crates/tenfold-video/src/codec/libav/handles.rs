@@ -5,7 +5,7 @@ use std::ptr;
 
 use ffmpeg_sys_next as ffi;
 
-/// What libavcodec says of an error number.
+/// The text of libavcodec for an error number.
 pub(super) fn text(code: c_int) -> String {
     let mut buffer = [0 as std::ffi::c_char; 128];
     // SAFETY: the buffer is as long as stated and stays zero-terminated at its end, which is never written.

@@ -16,7 +16,7 @@ use self::obu::{Units, kind};
 use super::{Chroma, Format, Standard};
 use crate::error::{Error, Result};
 
-/// What a header says of its pictures.
+/// The pictures that a header describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Said {
     width: usize,
