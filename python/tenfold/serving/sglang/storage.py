@@ -24,8 +24,8 @@ _KV = "kv"
 class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
     """Pages of SGLang's host pools, compressed, in a folder.
 
-    Failures are what SGLang takes for them: False for a page that was not stored or not found, None for a flat page. A
-    warning says why. Nothing is written to the host pool for a page that is not whole.
+    Failures are reported as SGLang expects: False for a page that was not stored or not found, None for a flat page. A
+    warning says why. The host pool never receives incomplete pages.
 
     Args:
         storage_config: SGLang's ``HiCacheStorageConfig``; its ``extra_config`` has the options of docs/sglang.md.
@@ -156,7 +156,7 @@ class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
             pool.store.clear()
 
     def close(self) -> None:
-        """Waits for work that is under way. The storage must not be used any more."""
+        """Waits for pending work. The storage must not be used afterwards."""
         self._workers.shutdown()
 
 

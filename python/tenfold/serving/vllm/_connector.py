@@ -24,8 +24,8 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     """Keeps full pages of keys and values, compressed, in a folder.
 
     Loads are asynchronous: a request whose prefix is stored waits until it is in its blocks while others run, and only
-    then is scheduled. So a page that turns out to be damaged costs the computing of its tokens, never a wrong one; no
-    layer of a model waits for a store; and graphs of whole models stay possible. docs/vllm.md has the settings.
+    then is scheduled. So a damaged page costs only recomputing its tokens, no layer of a model waits for the store, and
+    graphs of whole models stay possible. docs/vllm.md has the settings.
     """
 
     _cache_hit_source = CacheHitSource.DISK

@@ -98,7 +98,7 @@ class Scheduler:
         return plan
 
     def note_loads(self, finished: set[str], failed: set[int]) -> None:
-        """Takes note of blocks that nothing was loaded into, and of loads that ended on all ranks."""
+        """Notes blocks whose load failed, and loads that ended on all ranks."""
         # Ranks that are slower finish in a later step than one of them fails.
         for tracked in self._tracked.values() if failed else ():
             lost = [number for number, block in enumerate(tracked.loading) if block in failed]

@@ -1,4 +1,5 @@
-"""The worker's side: pages out of the store into blocks, and full pages of blocks into it, on threads of their own."""
+"""The worker's side: moves pages from the store into blocks, and full pages of blocks into the store, on its own
+threads."""
 
 from __future__ import annotations
 
