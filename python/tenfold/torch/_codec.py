@@ -234,7 +234,7 @@ def decode_many(
     True
     """
     if len(blobs) != len(outs):
-        raise ArgumentError(f"there are {len(blobs)} blobs and {len(outs)} outputs; pass the same number of both")
+        raise ArgumentError(f"there are {len(blobs)} blobs and {len(outs)} outputs; pass one output a blob")
     if torch.compiler.is_compiling():
         torch.ops.tenfold.decode_many(list(blobs), list(outs))
         return

@@ -37,7 +37,7 @@ class Decoder:
         max_bytes: int | None = None,
     ) -> None:
         if len(blobs) != len(outs) or not blobs:
-            raise ArgumentError(f"there are {len(blobs)} blobs and {len(outs)} outputs; pass the same number of both, at least one")
+            raise ArgumentError(f"there are {len(blobs)} blobs and {len(outs)} outputs; pass one output a blob")
         self._blobs = [check_blob(blob) for blob in blobs]
         self._outs = [check_tensor(out, "out") for out in outs]
         device = self._device = _cuda.one_device(self._blobs, self._outs)

@@ -1,5 +1,4 @@
-"""Verdicts of devices on the blobs they decoded. They stay on the device until someone asks, because asking means
-waiting."""
+"""Verdicts of devices on decoded blobs. They stay on the device until someone asks, because asking means waiting."""
 
 from __future__ import annotations
 

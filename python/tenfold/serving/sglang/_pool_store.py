@@ -55,8 +55,7 @@ class PoolStore:
         logger.info("tenfold: pages of %s, %d bytes each, are stored with %s in %s", *what)
 
     def save(self, keys: Sequence[str], views: Sequence[Views], first: int | None) -> list[bool]:
-        """Stores pages; ``first`` is the position of the first token. Returns False for each page not stored, and logs
-        why."""
+        """Stores pages; ``first`` is the position of the first token. Returns False, and logs why, for each not stored."""
         tokens = self.codec.shape.tokens
 
         def one(number: int) -> str | None:

@@ -1,5 +1,4 @@
-"""The worker's side: moves pages from the store into blocks, and full pages of blocks into the store, on its own
-threads."""
+"""The worker's side: moves pages from the store into blocks, and from blocks into the store, on its own threads."""
 
 from __future__ import annotations
 

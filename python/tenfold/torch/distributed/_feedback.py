@@ -1,5 +1,4 @@
-"""Error feedback: the rounding error of a gradient is added to the next one, so that nothing is lost in the long
-run."""
+"""Error feedback: the rounding error of a gradient is added to the next one, so that nothing is lost for good."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Reduce-scatter of FSDP2 with compressed gradients. Parameters are gathered uncompressed: the forward pass needs exact
-ones."""
+"""Reduce-scatter of FSDP2 with compressed gradients. Parameters are gathered uncompressed."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class GradientHook:
         unknown = set(state["residuals"]) - set(self._names.values())
         if unknown:
             some = ", ".join(sorted(unknown)[:3])
-            raise ArgumentError(f"the state has residuals of parameters that the model lacks: {some}; load a state of this model")
+            raise ArgumentError(f"the state has residuals of parameters that the model lacks: {some}")
         for kept, given in ((self._exchange.residuals, "residuals"), (self._exchange.owed, "owed")):
             kept.clear()
             kept.add(state[given])

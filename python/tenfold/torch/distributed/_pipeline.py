@@ -173,5 +173,7 @@ def _agree(group: dist.ProcessGroup | None, index: int, options: dict[str, Any])
         # A second one of this number belongs to another pipeline.
         made, others = options, set()
     if made != options:
-        raise ArgumentError(f"stage {index} compresses with {options}, but stage {min(others)} of the same rank with {made}; use the same options")
+        raise ArgumentError(
+            f"stage {index} compresses with {options}, but stage {min(others)} of the same rank with {made}; use the same options"
+        )
     _made[group] = made, others | {index}
