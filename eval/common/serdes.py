@@ -102,7 +102,7 @@ def timed(encode: Callable[[], int], decode: Callable[[], None], out: TensorMemo
 
 def tenfold(threads: int, **options: Any) -> Serde:
     """Ours, as shipped."""
-    codec = ChunkCodec(Options.of({"threads": threads} | options))
+    codec = ChunkCodec(Options.parse({"threads": threads} | options))
     return single(TenfoldSerializer(codec), TenfoldDeserializer(codec))
 
 

@@ -121,16 +121,16 @@ def test_parts_are_about_the_same() -> None:
 
 def test_residuals_follow_their_parameters() -> None:
     kept = Residuals()
-    first = kept.of(["a", "b", "c"], [2, 3, 1], torch.device("cpu"))
+    first = kept.view(["a", "b", "c"], [2, 3, 1], torch.device("cpu"))
     first += torch.arange(6.0)
-    assert kept.of(["a", "b", "c"], [2, 3, 1], torch.device("cpu")) is first
+    assert kept.view(["a", "b", "c"], [2, 3, 1], torch.device("cpu")) is first
     # Buckets are built anew: in another order, with others.
-    assert kept.of(["c", "d"], [1, 2], torch.device("cpu")).tolist() == [5, 0, 0]
-    assert kept.of(["b", "a"], [3, 2], torch.device("cpu")).tolist() == [2, 3, 4, 0, 1]
+    assert kept.view(["c", "d"], [1, 2], torch.device("cpu")).tolist() == [5, 0, 0]
+    assert kept.view(["b", "a"], [3, 2], torch.device("cpu")).tolist() == [2, 3, 4, 0, 1]
     assert {name: r.tolist() for name, r in kept.by_name().items()} == {
         "a": [0, 1], "b": [2, 3, 4], "c": [5], "d": [0, 0]
     }  # fmt: skip
     kept.scale_(2)
     assert kept.by_name()["b"].tolist() == [4, 6, 8]
     # A parameter of another size begins again.
-    assert kept.of(["a"], [4], torch.device("cpu")).tolist() == [0, 0, 0, 0]
+    assert kept.view(["a"], [4], torch.device("cpu")).tolist() == [0, 0, 0, 0]

@@ -71,7 +71,7 @@ def test_state_dicts(x, tmp_path):
         (lambda x: x.requires_grad_(), "detach"),
         (lambda x: x.to("meta"), "CPU"),
         (lambda x: x.to_sparse(), "to_dense"),
-        (lambda x: x.to(torch.complex64), "none that tenfold stores"),
+        (lambda x: x.to(torch.complex64), "does not store"),
     ],
 )
 def test_what_is_refused(x, bad, text, tmp_path):

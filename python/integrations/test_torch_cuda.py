@@ -107,9 +107,9 @@ def test_compiled(x: torch.Tensor, blob: torch.Tensor) -> None:
 
 
 def test_wrong_devices(x: torch.Tensor, blob: torch.Tensor) -> None:
-    with pytest.raises(tenfold.ArgumentError, match="the blob is on cuda:0, the result on cpu"):
+    with pytest.raises(tenfold.ArgumentError, match="the blob is on cuda:0, but the result on cpu"):
         tenfold.torch.decode(blob, device="cpu")
-    with pytest.raises(tenfold.ArgumentError, match="the blob is on cuda:0, the result on cpu"):
+    with pytest.raises(tenfold.ArgumentError, match="the blob is on cuda:0, but the result on cpu"):
         tenfold.torch.decode(blob, out=torch.empty(x.shape, dtype=x.dtype))
     with pytest.raises(tenfold.ArgumentError, match="is on cpu"):
         tenfold.torch.decode_many([blob, blob], [torch.empty_like(x), torch.empty_like(x, device="cpu")])

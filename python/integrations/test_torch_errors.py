@@ -160,7 +160,7 @@ def test_arguments() -> None:
         tenfold.torch.decode(BLOB, max_bytes=100)
     with pytest.raises(tenfold.ArgumentError, match="rows and device"):
         tenfold.decode(bytes(BLOB.numpy()), device="cpu", rows=1)
-    with pytest.raises(tenfold.UnsupportedError, match="Decoder is for CUDA"):
+    with pytest.raises(tenfold.UnsupportedError, match="Decoder needs a CUDA"):
         tenfold.torch.Decoder([BLOB], [torch.empty(32, 32)])
 
 

@@ -46,7 +46,7 @@ def test_rows_are_those_of_the_projections(model: Any) -> None:
 def test_positions_of_parts_of_heads(pairing: str) -> None:
     rope = {"head": 8, "base": 100.0, "pairing": pairing, "turned": 4, "scaling": ("llama3", 8.0, 1.0, 4.0, 64.0)}
     keys = torch.randn(2, 3, 20, 8, generator=torch.Generator().manual_seed(1))
-    back = _rotary.turned_back(keys, rope)
+    back = _rotary.undo_rotary(keys, rope)
     assert torch.equal(back[..., 0, :], keys[..., 0, :]) and torch.equal(back[..., 4:], keys[..., 4:])
     torch.testing.assert_close(back.norm(dim=-1), keys.norm(dim=-1))
     assert not torch.allclose(back[..., 5, :4], keys[..., 5, :4])

@@ -72,7 +72,7 @@ def fill(held: TensorMemoryObj, seed: int = 1) -> TensorMemoryObj:
 
 
 def serde(**options: Any) -> tuple[TenfoldSerializer, TenfoldDeserializer]:
-    codec = ChunkCodec(Options.of(options))
+    codec = ChunkCodec(Options.parse(options))
     return TenfoldSerializer(codec), TenfoldDeserializer(codec)
 
 

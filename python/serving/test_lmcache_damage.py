@@ -108,7 +108,7 @@ def test_a_model_that_is_stated_counts_in_place_of_the_key_s() -> None:
 @pytest.mark.parametrize("payload", ["empty", "no page", "kind", "long", "more", "short", "other page"])
 def test_whole_records_that_hold_something_else(payload: str) -> None:
     """None of these come from the serializer; a record that is whole is still not trusted."""
-    options = Options.of({"bits": 6})
+    options = Options.parse({"bits": 6})
     held = layout([SHAPE], [BF16], None)
     identity = ChunkCodec(options)._identity("org/model", held)
     _, record = made()
@@ -138,7 +138,7 @@ def test_what_is_refused_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_nothing_of_an_object_whose_second_part_is_damaged_is_written() -> None:
     shapes, dtypes = [SHAPE, [2, 3, 16, 32]], [BF16, BF16]
-    options = Options.of({"bits": 6})
+    options = Options.parse({"bits": 6})
     codec = ChunkCodec(options)
     held = layout(shapes, dtypes, None)
     before = fill(memory(shapes, dtypes))

@@ -40,7 +40,7 @@ def test_lmcache_takes_the_command_and_the_serde_its_options(tmp_path: Path) -> 
     assert words[:2] == ["lmcache", "server"]
     (config,) = parse_args(words[2:]).l2_adapter_config.adapters
     assert (config.module_path, config.class_name) == (Adapter.__module__.rsplit(".", 1)[0], Adapter.__name__)
-    assert config.serde_config.type == "tenfold" and Options.of(config.serde_config.kwargs).rate == "bits=4"
+    assert config.serde_config.type == "tenfold" and Options.parse(config.serde_config.kwargs).rate == "bits=4"
     made = Adapter(config.adapter_params | {"base_path": str(tmp_path)})
     made.close()
 

@@ -41,14 +41,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("given", "why"), WRONG, ids=[str(given) for given, _ in WRONG])
 def test_wrong_options(given: dict[str, Any], why: str) -> None:
     with pytest.raises(tenfold.ArgumentError, match=why):
-        Options.of(given)
+        Options.parse(given)
 
 
 def test_rates_as_text() -> None:
-    assert Options.of({}).rate == "bits=4" == Options.of({"bits": 4}).rate
-    assert Options.of({"max_bytes": 77}).rate == "max_bytes=77"
-    assert Options.of({"lossless": True, "bits": 12.5}).rate == "lossless bits=12.5"
-    assert Options.of({"lossless": True, "pad": False}).rate == "lossless"
+    assert Options.parse({}).rate == "bits=4" == Options.parse({"bits": 4}).rate
+    assert Options.parse({"max_bytes": 77}).rate == "max_bytes=77"
+    assert Options.parse({"lossless": True, "bits": 12.5}).rate == "lossless bits=12.5"
+    assert Options.parse({"lossless": True, "pad": False}).rate == "lossless"
 
 
 def rows(tokens: int, seed: int) -> dict[str, torch.Tensor]:
@@ -101,9 +101,9 @@ def test_bases(tmp_path: Path) -> None:
 
 def test_bases_that_cannot_work(tmp_path: Path) -> None:
     with pytest.raises(tenfold.ArgumentError, match="positions, which LMCache does not say"):
-        Options.of({"bases": fitted(tmp_path, "base=10000,head=64")})
+        Options.parse({"bases": fitted(tmp_path, "base=10000,head=64")})
     with pytest.raises(tenfold.NotFoundError):
-        Options.of({"bases": str(tmp_path / "none at all")})
+        Options.parse({"bases": str(tmp_path / "none at all")})
     (tmp_path / "text").write_text("no bases")
     with pytest.raises(tenfold.Error):
-        Options.of({"bases": str(tmp_path / "text")})
+        Options.parse({"bases": str(tmp_path / "text")})

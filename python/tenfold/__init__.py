@@ -10,7 +10,8 @@ True
 >>> tenfold.decode(blob).shape
 (512, 512)
 
-Whole models: :func:`save`, :func:`load` and, lazily, :func:`open`. Errors are subclasses of :class:`Error` by who must act.
+Whole models: :func:`save`, :func:`load` and, lazily, :func:`open`. Every exception is a subclass of :class:`Error`; its
+class says who must act.
 """
 
 from types import ModuleType as _ModuleType
@@ -64,7 +65,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """``tenfold.torch`` is imported when it is first used: torch is large, and many have no need of it."""
+    """Imports ``tenfold.torch`` on first use: torch is large, and many do not need it."""
     if name == "torch":
         import importlib
 

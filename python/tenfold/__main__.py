@@ -8,7 +8,8 @@ from . import _native
 
 def main() -> int:
     """Runs the command with the arguments of the process; returns its exit code."""
-    # Python would keep an interrupt until the command is over; files are whole or absent whenever it ends.
+    # Python would hold an interrupt back until the command ends. Ending it at once is safe: outputs appear only when
+    # complete.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _native.main(["tenfold", *sys.argv[1:]])
 

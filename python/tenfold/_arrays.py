@@ -1,4 +1,4 @@
-"""Between what users hold and the plain numpy arrays that the native module reads and writes."""
+"""Converts between users' objects and the numpy arrays that the native module reads and writes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FOREIGN = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.
 
 
 def as_input(tensor: Any) -> Any:
-    """An object whose memory the native module can read: an array, or a DLPack tensor as it is."""
+    """Returns an object whose memory the native module can read: an array, or a DLPack tensor unchanged."""
     if isinstance(tensor, np.ndarray):
         # A masked array would lose its mask silently.
         if isinstance(tensor, np.ma.MaskedArray):
-            raise DtypeError("masked arrays are not stored; pass x.filled(value)")
+            raise DtypeError("tenfold does not store masked arrays; pass x.filled(value)")
         return tensor
     if hasattr(tensor, "__dlpack__"):
         return tensor
@@ -28,7 +28,7 @@ def as_input(tensor: Any) -> Any:
     except TypeError:
         if hasattr(tensor, "__array__"):
             return np.asarray(tensor)
-        return tensor  # the native module says what is wrong
+        return tensor  # the native module raises the right error
     return np.asarray(view)
 
 
@@ -41,11 +41,11 @@ def as_blob(blob: Any) -> Any:
     except (TypeError, ValueError, BufferError) as error:
         if isinstance(blob, (bytearray, memoryview)) and len(blob) == 0:
             return b""
-        raise DtypeError(f"a blob is bytes or a contiguous buffer of bytes, not {type(blob).__name__}: {error}") from None
+        raise DtypeError(f"a blob must be bytes or a contiguous buffer of bytes, not {type(blob).__name__}: {error}") from None
 
 
 def as_room(out: Any) -> Any:
-    """A writable array of bytes over a buffer that a blob is to be written to."""
+    """Returns a writable array of bytes over a buffer for a blob."""
     if isinstance(out, np.ndarray):
         return out
     try:
@@ -55,7 +55,7 @@ def as_room(out: Any) -> Any:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a dtype that a caller states: a string, a numpy or ml_dtypes dtype, a torch dtype."""
+    """Returns the name of a dtype given as a string, a numpy or ml_dtypes dtype, or a torch dtype."""
     if isinstance(dtype, str):
         return dtype
     text = str(dtype)
@@ -68,7 +68,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def numpy_dtype(name: str) -> tuple[np.dtype, bool]:
-    """The numpy dtype of a name, and whether it is the true one rather than a raw view."""
+    """Returns the numpy dtype of a name, and whether it is the true dtype rather than a raw view."""
     if name not in _FOREIGN:
         return np.dtype(name), True
     try:
@@ -79,19 +79,19 @@ def numpy_dtype(name: str) -> tuple[np.dtype, bool]:
 
 
 def allocate(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An empty array for a tensor; of unsigned integers where numpy has no such dtype."""
+    """Allocates an array for a tensor, of unsigned integers if numpy lacks the dtype."""
     if name not in _FOREIGN and name not in _PLAIN:
-        raise UnsupportedError(f"tensors of dtype {name} are kept as they are but not read into arrays")
+        raise UnsupportedError(f"tensors of dtype {name} are stored unchanged and cannot be read into arrays")
     dtype, _ = numpy_dtype(name)
     try:
         return np.empty(shape, dtype=dtype)
     except ValueError as error:
-        # More dimensions than numpy has, or sizes whose product only vanishes because one of them is zero.
+        # More dimensions than numpy supports, or an empty tensor whose other sizes overflow.
         raise UnsupportedError(f"numpy has no arrays of shape {shape}: {error}") from None
 
 
 def convert(array: np.ndarray, name: str, dtype: Any) -> np.ndarray:
-    """The array of a tensor of dtype ``name`` as the caller wants it."""
+    """Converts the array of a tensor of dtype ``name`` to what the caller asked for."""
     own, true = numpy_dtype(name)
     if dtype is None:
         if not true:
@@ -122,7 +122,7 @@ def convert(array: np.ndarray, name: str, dtype: Any) -> np.ndarray:
 
 
 def row_range(rows: Any, count: int) -> tuple[int, int]:
-    """First row and the row after the last, from a slice, a range, a pair or one number."""
+    """Returns the first row and the row after the last, from a slice, a range, a pair or one number."""
     if isinstance(rows, slice):
         start, stop, step = rows.indices(count)
     elif isinstance(rows, range):
@@ -137,8 +137,8 @@ def row_range(rows: Any, count: int) -> tuple[int, int]:
         except (TypeError, ValueError):
             raise DtypeError(f"rows must be a slice, a range, a pair or a number, not {rows!r}") from None
     if step != 1:
-        raise ArgumentError(f"rows must follow one another; a step of {step} was asked for")
+        raise ArgumentError(f"rows must be consecutive; a step of {step} is not possible")
     stop = max(start, stop)
     if start < 0 or stop > count:
-        raise ArgumentError(f"rows {start} to {stop} of a tensor with {count} rows")
+        raise ArgumentError(f"rows {start} to {stop} are outside the tensor, which has {count} rows")
     return start, stop

@@ -15,13 +15,13 @@ DEFAULT_BITS = 2.5
 
 
 def stated_goal(**goals: Any) -> tuple[str, float | None]:
-    """The one goal that is stated, ``bits=2.5`` if none is."""
+    """Returns the stated goal, or ``bits=2.5`` if there is none."""
     for name in goals:
         if name not in _native.GOALS:
             raise TypeError(f"unexpected keyword argument {name!r}; goals are {', '.join(_native.GOALS)}")
     stated = {name: value for name, value in goals.items() if value is not None and (name != "lossless" or value)}
     if len(stated) > 1:
-        raise ArgumentError(f"one goal at a time: {', '.join(stated)} were given")
+        raise ArgumentError(f"state one goal at a time: {', '.join(stated)} were given")
     name, value = next(iter(stated.items()), ("bits", DEFAULT_BITS))
     if name == "lossless":
         return name, None
@@ -32,21 +32,21 @@ def stated_goal(**goals: Any) -> tuple[str, float | None]:
 
 
 def column_importance(importance: Any) -> list[float] | None:
-    """Numbers, one a column, from whatever numpy reads."""
+    """Converts importance to an array of one number a column."""
     if importance is None:
         return None
     try:
         numbers = np.asarray(importance, np.float64)
     except (TypeError, ValueError):
-        raise DtypeError("importance must be numbers, one for each column of the tensor") from None
+        raise DtypeError("importance must be numbers, one a column of the tensor") from None
     if numbers.ndim != 1:
-        raise ArgumentError(f"importance must have one dimension, a number for each column, not {numbers.ndim}")
+        raise ArgumentError(f"importance must have one dimension (one number a column), not {numbers.ndim}")
     listed: list[float] = numbers.tolist()
     return listed
 
 
 def residual_goals(residual: Any) -> list[tuple[str, float | None]]:
-    """The goals of further layers, from a mapping with one goal or a list of such."""
+    """Returns the goals of further layers, from a mapping with one goal or a list of mappings."""
     if residual is None:
         return []
     each = [residual] if isinstance(residual, Mapping) else residual
@@ -58,7 +58,7 @@ def residual_goals(residual: Any) -> list[tuple[str, float | None]]:
             raise DtypeError(f"a residual's goal must be a mapping, such as {{'bits': 3.5}}, not {one!r}")
         lossy = [name for name in _native.GOALS if name != "lossless"]
         if any(name not in lossy for name in one) or all(value is None for value in one.values()):
-            raise ArgumentError(f"a residual's goal is one of {', '.join(lossy)}, not {dict(one)!r}")
+            raise ArgumentError(f"a residual's goal must be one of {', '.join(lossy)}, not {dict(one)!r}")
         goals.append(stated_goal(**one))
     return goals
 
@@ -73,13 +73,13 @@ def encode_options(
     residual: Any = None,
     **goal: Any,
 ) -> _native.EncodeOptions:
-    """The native options; the goal is one of :func:`stated_goal`."""
+    """Makes the native options, with a goal as :func:`stated_goal` returns it."""
     name, number = stated_goal(**goal)
     if threads < 0 or not 0 <= lane_values <= 65536:
         raise ArgumentError("threads and lane_values must not be negative, and lane_values at most 65536")
     columns = column_importance(importance)
     if columns is not None and name in ("lossless", "max_error", "round_bits"):
-        raise ArgumentError(f"importance shapes errors; it does not go with {name}")
+        raise ArgumentError(f"importance weights errors and cannot be combined with {name}; leave out one of the two")
     layers = residual_goals(residual)
     return _native.EncodeOptions(name, number, effort, threads, lane_values, columns, prepare, layers)
 
@@ -91,7 +91,7 @@ def goal_text(options: _native.EncodeOptions) -> str:
 
 
 def _on_cuda(tensor: Any) -> bool:
-    """Whether something is a tensor of torch on a CUDA device; asked without importing torch."""
+    """Whether this is a torch tensor on a CUDA device. Does not import torch."""
     return getattr(tensor, "is_cuda", False) is True
 
 
@@ -118,33 +118,33 @@ def encode(
     """Encodes a tensor into a blob: a self-describing, checksummed byte string.
 
     Args:
-        tensor: a numpy array, anything with DLPack on the CPU (torch, JAX …) or with the buffer protocol, or torch's on a
-            CUDA device, where it is encoded. It is read in place, so it must be contiguous and little-endian. Integers
-            and booleans are stored losslessly only.
-        bits: bits a value, every byte of the blob counted. State one goal at most; ``bits=2.5`` is the default.
+        tensor: a numpy array, anything on the CPU with DLPack (torch, JAX …) or the buffer protocol, or a torch tensor
+            on a CUDA device, which encodes it. It is read in place, so it must be contiguous and little-endian.
+            Integers and booleans are always stored losslessly.
+        bits: bits a value, every byte of the blob counted. State at most one goal; ``bits=2.5`` is the default.
         ratio: bytes of the tensor over bytes of the blob.
         mse: mean squared error at most this.
         nmse: mean squared error over the tensor's variance at most this.
         max_error: no value is off by more than this.
-        max_bytes: the blob takes at most so many bytes.
-        step: quantise with this step, whatever comes out.
+        max_bytes: the blob takes at most this many bytes.
+        step: quantise with this step, whatever rate and error that gives.
         round_bits: round to the nearest of 2^round_bits − 1 numbers, equally spaced between minus and plus the largest
             magnitude; 2 to 16. Entropy coding makes the blob smaller than that.
         lossless: every bit comes back.
         effort: "fast", "balanced" or "best": how hard to search. Decoding takes the same time.
-        threads: worker threads; 0 takes all cores.
-        lane_values: values coded by one lane of a tile, 32 to 65536; 0 lets the encoder choose. Fewer make single rows
-            quicker to read and the blob longer.
-        importance: a number for each column (the last dimension) that says how much a squared error there counts: for a
-            matrix of weights the mean square of what the column is multiplied with. ``mse`` and ``nmse`` then speak of
-            errors so weighted. Encoded on the CPU only.
+        threads: worker threads; 0 uses all cores.
+        lane_values: values coded by one lane of a tile, 32 to 65536; 0 lets the encoder choose. Fewer values make
+            single rows faster to read and the blob longer.
+        importance: how much a squared error counts in each column (the last dimension), one number a column. For a
+            weight matrix that is the mean square of the inputs that the column is multiplied with. ``mse`` and ``nmse``
+            then mean weighted errors.
         prepare: what to do to the values before they are quantised: ``"auto"`` for whatever takes the fewest bits, or steps
             joined by ``+``, such as ``"means"``, ``"hadamard:128"``, ``"dct:8"``, ``"delta:8"``, ``"rope:head=64,base=10000"``.
             Keys, values and hidden states gain by it, weights do not. On the CPU only.
-        residual: a goal of its own, such as ``{"bits": 3.5}`` or ``{"round_bits": 8}``, for what the blob has left of the tensor,
-            which becomes a second layer of it; a list of goals adds as many layers, up to seven. A goal's bytes are those of its
-            layer alone, its errors those behind it. Steps of ``importance`` and ``prepare`` are done to the first layer only. On
-            the CPU only.
+        residual: the goal of a second layer, which stores the error of the first, such as ``{"bits": 3.5}`` or
+            ``{"round_bits": 8}``. A list of goals adds that many layers, up to seven. A rate counts the bytes of its
+            layer alone; an error is that of the sum up to its layer. ``importance`` and ``prepare`` apply to the first
+            layer only.
         dtype: true element type of a raw view, such as ``"bfloat16"`` for an array of uint16.
 
     >>> import numpy as np, tenfold
@@ -182,7 +182,7 @@ def encode(
 
 
 def layer_count(layers: int | None) -> int:
-    """How many layers to decode, as the native module has it: 0 for all."""
+    """Returns the number of layers to decode as the native module takes it: 0 means all."""
     if layers is None:
         return 0
     if layers < 1:
@@ -201,23 +201,23 @@ def decode(
     device: Any = None,
     layers: int | None = None,
 ) -> Any:
-    """Decodes a blob into a numpy array, into memory of yours, or into a tensor of torch where a ``device`` is named.
+    """Decodes a blob into a new numpy array, into ``out``, or into a torch tensor on a ``device``.
 
     Args:
         blob: bytes, or any contiguous buffer.
         out: a numpy array or a CPU tensor of another library (torch …) to write into, of the tensor's dtype (or unsigned
-            integers in place of bfloat16 and float8) and shape, or a flat array of as many bytes; it is returned. Torch's
-            on a CUDA device are written there, as of :func:`tenfold.torch.decode`.
+            integers in place of bfloat16 and float8) and shape, or a flat array of as many bytes; it is returned. A
+            torch tensor on a CUDA device is decoded there, as in :func:`tenfold.torch.decode`.
         dtype: None for the tensor's own; "raw" for unsigned integers in place of bfloat16 and float8; any other dtype
             converts the values. bfloat16 and float8 need the package ml_dtypes; without it arrays hold the bits as
             unsigned integers, and a :class:`RawDtypeWarning` says so.
         rows: only these rows of the tensor, seen as rows × last dimension: a slice, a range, a pair or one number. The
             result has two dimensions. Only the tiles that hold them are read.
-        threads: worker threads; 0 takes all cores.
-        max_bytes: refuse a blob whose tensor is larger; 64 GiB unless stated.
-        device: a device of torch, such as ``"cuda"``: the result is a tensor there, decoded there, as of
+        threads: worker threads; 0 uses all cores.
+        max_bytes: refuse a blob whose tensor is larger; 64 GiB by default.
+        device: a torch device, such as ``"cuda"``, that decodes the blob and holds the resulting tensor, as in
             :func:`tenfold.torch.decode`.
-        layers: only so many layers, from the first on, of a blob that has several: a coarser tensor. All unless stated.
+        layers: decode only this many layers of a layered blob, from the first on, for a coarser tensor; all by default.
 
     >>> import numpy as np, tenfold
     >>> blob = tenfold.encode(np.arange(12.0).reshape(4, 3), lossless=True)
@@ -230,13 +230,13 @@ def decode(
     >>> tenfold.decode(blob[:-1])
     Traceback (most recent call last):
         ...
-    tenfold._errors.DataError: the blob is truncated: 88 bytes needed, 87 there
+    tenfold._errors.DataError: the blob is truncated: it needs 88 bytes and has 87
     """
     if threads < 0:
         raise ArgumentError("threads must not be negative")
     if device is not None or _on_cuda(out):
         if rows is not None:
-            raise ArgumentError("rows and device exclude each other; decode the rows, then move them")
+            raise ArgumentError("rows and device exclude each other; decode the rows, then move them to the device")
         from . import torch
 
         return torch.decode(
@@ -251,17 +251,17 @@ def decode(
         shape = (span[1] - span[0], shape[-1] if shape else 1)
     if out is not None:
         if dtype is not None:
-            raise ArgumentError("out and dtype exclude each other: out has a dtype of its own")
+            raise ArgumentError("out and dtype exclude each other: the dtype is that of out")
         _native.decode_into(blob, out, span, threads, max_bytes, count)
         return out
-    # An empty array takes no memory yet, so a blob that lies about its size does no harm before it is found out.
+    # An untouched array takes no memory, so a blob that lies about its size does no harm before decoding finds out.
     array = allocate(info.dtype, shape)
     _native.decode_into(blob, array, span, threads, max_bytes, count)
     return convert(array, info.dtype, dtype)
 
 
 def inspect(blob: Any) -> _native.BlobInfo:
-    """What a blob says of itself, read from its header alone.
+    """Reads the header of a blob.
 
     >>> import numpy as np, tenfold
     >>> info = tenfold.inspect(tenfold.encode(np.zeros((8, 4), np.float16), lossless=True))
@@ -272,7 +272,7 @@ def inspect(blob: Any) -> _native.BlobInfo:
 
 
 def verify(blob: Any, *, threads: int = 0, max_bytes: int | None = None) -> None:
-    """Checks every checksum and decodes everything without keeping it; raises :class:`DataError` if anything is off.
+    """Checks every checksum and decodes everything without keeping it; raises :class:`DataError` on the first fault.
 
     >>> import numpy as np, tenfold
     >>> tenfold.verify(tenfold.encode(np.ones(100)))
@@ -298,7 +298,8 @@ def capabilities(engine: str = "cpu", *, waits: bool = True) -> _native.Capabili
 
 
 def max_encoded_len(dtype: Any, shape: Any, layers: int = 1) -> int:
-    """Bytes that a blob of this dtype and shape never exceeds, whatever the options; with residuals, state how many layers.
+    """Returns the largest possible size of a blob for this dtype and shape, whatever the options. Layered blobs need
+    ``layers``.
 
     >>> import tenfold
     >>> tenfold.max_encoded_len("float32", (1000, 1000)) < 4_100_000
@@ -310,10 +311,10 @@ def max_encoded_len(dtype: Any, shape: Any, layers: int = 1) -> int:
 
 
 class Codec:
-    """Options that are stated once and used for many tensors.
+    """Options stated once and used for many tensors.
 
-    The arguments are those of :func:`encode`; they are checked here, not at the first tensor. A codec has no state that
-    changes, so threads may share it. The pools of threads behind it are kept for the life of the process.
+    The arguments are those of :func:`encode`, checked here and not at the first tensor. A codec is immutable, so
+    threads may share it. Its worker threads live as long as the process.
 
     >>> import numpy as np, tenfold
     >>> codec = tenfold.Codec(bits=4, effort="fast")

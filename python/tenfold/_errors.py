@@ -1,6 +1,6 @@
 """Exceptions, by who must act: the data, the caller, a limit, this build, the machine.
 
-Each is also a built-in exception, so that code which knows nothing of tenfold catches what it expects to.
+Each is also a subclass of a built-in exception, so code that does not know tenfold can catch it.
 """
 
 
@@ -9,7 +9,7 @@ class Error(Exception):
 
 
 class DataError(Error, ValueError):
-    """The data is bad: corrupt, cut off, or not tenfold's."""
+    """The data is bad: corrupt, truncated, or of another format."""
 
 
 class UnsupportedError(Error, NotImplementedError):
@@ -25,7 +25,7 @@ class DtypeError(ArgumentError, TypeError):
 
 
 class LimitError(Error, ValueError):
-    """A limit of the caller stopped the work: ``max_bytes`` cannot be met, or a blob asks for more than is allowed."""
+    """A limit of the caller stopped the work: ``max_bytes`` cannot be met, or a blob asks for more than allowed."""
 
 
 class MachineError(Error, OSError):
@@ -33,7 +33,7 @@ class MachineError(Error, OSError):
 
 
 class NotFoundError(MachineError, FileNotFoundError):
-    """A file or folder is not there."""
+    """A file or folder does not exist."""
 
 
 class RawDtypeWarning(UserWarning):

@@ -16,9 +16,9 @@ from ._progress import Tell, bar
 
 
 class Model(Mapping[str, np.ndarray]):
-    """An open model file: a mapping from names to arrays that reads a tensor when it is asked for.
+    """An open model file: a mapping from names to arrays that reads a tensor on request.
 
-    Made by :func:`tenfold.open`. Compressed and plain tensors look the same. Keep the file as it is while it is open.
+    Made by :func:`tenfold.open`. Compressed and plain tensors look the same. Do not change the file while it is open.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, threads: int = 0) -> None:
@@ -58,8 +58,8 @@ class Model(Mapping[str, np.ndarray]):
             name: its name.
             rows: only these rows of the tensor, seen as rows × last dimension: a slice, a range, a pair or one number. The
                 result has two dimensions. Of a compressed tensor only the tiles that hold them are read.
-            out: an array or a CPU tensor to write into, as of :func:`tenfold.decode`; it is returned.
-            dtype: as of :func:`tenfold.decode`.
+            out: an array or a CPU tensor to write into, as in :func:`tenfold.decode`; it is returned.
+            dtype: as in :func:`tenfold.decode`.
 
         >>> import numpy as np, tenfold
         >>> _ = tenfold.save({"w": np.eye(64, dtype=np.float32)}, "eye.safetensors", bits=4)
@@ -75,7 +75,7 @@ class Model(Mapping[str, np.ndarray]):
             shape = (span[1] - span[0], shape[-1] if shape else 1)
         if out is not None:
             if dtype is not None:
-                raise ArgumentError("out and dtype exclude each other: out has a dtype of its own")
+                raise ArgumentError("out and dtype exclude each other: the dtype is that of out")
             self._open().read_into(index, out, span, self._threads)
             return out
         array = allocate(info.dtype, shape)
@@ -83,7 +83,7 @@ class Model(Mapping[str, np.ndarray]):
         return convert(array, info.dtype, dtype)
 
     def info(self, name: str) -> _native.TensorInfo:
-        """What the file says of a tensor: dtype, shape, sizes, and its blob's header."""
+        """Returns what the file says about a tensor: dtype, shape, sizes, and its blob's header."""
         return self._open().info(self._index(name))
 
     def verify(
@@ -94,11 +94,11 @@ class Model(Mapping[str, np.ndarray]):
         ``progress`` is that of :func:`tenfold.save`.
         """
         with bar(progress, "verify") as tell:
-            for index in self._told(list(self) if name is None else [name], tell):
+            for index in self._report_each(list(self) if name is None else [name], tell):
                 self._open().verify(index, self._threads)
 
-    def _told(self, names: list[str], tell: Tell | None) -> Iterator[int]:
-        """Numbers of tensors; how many bytes of them are done is told after each."""
+    def _report_each(self, names: list[str], tell: Tell | None) -> Iterator[int]:
+        """Yields tensor numbers and reports the bytes done after each."""
         indices = [self._index(name) for name in names]
         sizes = [self._open().info(index).nbytes for index in indices]
         done, total = 0, sum(sizes)
@@ -119,7 +119,7 @@ class Model(Mapping[str, np.ndarray]):
         return self._open().is_compressed()
 
     def close(self) -> None:
-        """Lets go of the file. Arrays that were read stay."""
+        """Closes the file. Arrays already read stay valid."""
         self._archive = None
 
     def __enter__(self) -> Model:
@@ -137,7 +137,7 @@ class Model(Mapping[str, np.ndarray]):
 def open(path: str | os.PathLike[str], *, threads: int = 0) -> Model:  # noqa: A001 - as gzip.open and its kin
     """Opens a model file: safetensors (one file, an index or a folder of shards), compressed or not, GGUF or npy.
 
-    Nothing is read but headers until a tensor is asked for by name.
+    Only headers are read until a tensor is requested.
 
     >>> import numpy as np, tenfold
     >>> _ = tenfold.save({"w": np.ones((64, 64), np.float32), "b": np.zeros(64)}, "model.safetensors")
@@ -157,7 +157,7 @@ def load(
     threads: int = 0,
     progress: bool | Callable[[int, int], object] = False,
 ) -> dict[str, np.ndarray]:
-    """Reads a whole model file into a dict of arrays; ``dtype`` as of :func:`decode`.
+    """Reads a whole model file into a dict of arrays; ``dtype`` as in :func:`decode`.
 
     >>> import numpy as np, tenfold
     >>> _ = tenfold.save({"a": np.arange(3)}, "three.safetensors")
@@ -166,4 +166,4 @@ def load(
     """
     with Model(path, threads=threads) as model, bar(progress, "load") as tell:
         names = list(model)
-        return {name: model.read(name, dtype=dtype) for _, name in zip(model._told(names, tell), names)}
+        return {name: model.read(name, dtype=dtype) for _, name in zip(model._report_each(names, tell), names)}

@@ -1,4 +1,4 @@
-"""Telling how far long work is: a bar of tqdm, or a function of the caller."""
+"""Progress of long work, shown in a tqdm bar or passed to a function of the caller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tell = Callable[[int, int], object]
 
 @contextmanager
 def bar(progress: bool | Tell, text: str) -> Iterator[Tell | None]:
-    """A function to call with the bytes done and the bytes in all; None where nobody wants to know."""
+    """Returns a function to call with the bytes done and the total, or None if no progress is wanted."""
     if progress is False or progress is None:
         yield None
     elif callable(progress):

@@ -31,23 +31,23 @@ def save(
 ) -> _native.Report:
     """Writes a state dict into a compressed model file, which is valid safetensors.
 
-    Compressed are floats with at least two dimensions and 4096 values; all others are written as they are. The file
-    appears when it is whole. Tensors are read in place, as :func:`encode` reads them.
+    Floats with at least two dimensions and 4096 values are compressed; all others are written unchanged. The file
+    appears only when complete. Tensors are read in place, as in :func:`encode`.
 
     Args:
         tensors: names and tensors.
         path: the file to write.
-        alloc: how ``bits`` is shared among the tensors: "equal", "step" (one quantiser step for all, least squared
-            error) or "ramp=K" (K bits more from layer to layer).
-        include: patterns of names to compress although they are small, one-dimensional or integers.
-        exclude: patterns of names to leave as they are.
-        recipe: path of a TOML file with goals by tensor; a goal or an effort stated here goes before its default.
-        importance: for some tensors, by name, how much errors in each column count, as of :func:`encode`; or the path of a
-            file that says so: safetensors with a vector under each tensor's name, or an imatrix GGUF of llama.cpp.
+        alloc: how to share ``bits`` among the tensors: "equal", "step" (one quantiser step for all: least squared
+            error) or "ramp=K" (K more bits from each layer of the model to the next).
+        include: patterns of names to compress even if small, one-dimensional or integer.
+        exclude: patterns of names to leave unchanged.
+        recipe: path of a TOML file with goals by tensor; a goal or an effort stated here overrides its default.
+        importance: by tensor name, how much errors in each column count, as in :func:`encode`; or the path of a file
+            with it: safetensors with a vector under each tensor's name, or an imatrix GGUF of llama.cpp.
         metadata: strings to keep in the file.
         overwrite: whether an existing file may be replaced.
-        progress: True for a bar of tqdm, or a function that is called with the bytes done and in all.
-        options: a goal, ``effort`` and ``threads``, as of :func:`encode`.
+        progress: True for a tqdm bar, or a function that is called with the bytes done and the total.
+        options: a goal, ``effort`` and ``threads``, as in :func:`encode`.
 
     >>> import numpy as np, tenfold
     >>> x = np.random.default_rng(0).standard_normal((64, 256), dtype=np.float32)
@@ -59,10 +59,10 @@ def save(
         raise DtypeError(f"save takes a mapping from names to tensors, not {type(tensors).__name__}")
     for name in tensors:
         if not isinstance(name, str):
-            raise DtypeError(f"names of tensors are strings, not {name!r}")
+            raise DtypeError(f"names of tensors must be strings, not {name!r}")
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise DtypeError(f"metadata is strings by strings, not {key!r}: {value!r}")
+            raise DtypeError(f"metadata must map strings to strings, not {key!r} to {value!r}")
     encode, write = _options(options, alloc, include, exclude, recipe, importance, overwrite)
     pairs = [(name, as_input(tensor)) for name, tensor in tensors.items()]
     with bar(progress, "save") as tell:
@@ -84,9 +84,9 @@ def compress(
 ) -> _native.Report:
     """Compresses a model file or a whole folder, as the command ``tenfold compress`` does.
 
-    The input is a safetensors file, an index of shards, a folder with either, a GGUF or an npy file. A folder gives a
-    folder, with its other files (configuration, tokenizer) carried along. Memory follows the largest tensor. The output
-    appears when it is whole. The arguments are those of :func:`save`.
+    The input is a safetensors file, an index of shards, a folder with either, a GGUF or an npy file. A folder becomes a
+    folder, with its other files (configuration, tokenizer) copied. Memory use depends on the largest tensor. The output
+    appears only when complete. The arguments are those of :func:`save`.
 
     >>> import numpy as np, tenfold
     >>> np.save("noise.npy", np.random.default_rng(0).standard_normal((64, 256)))
@@ -111,7 +111,7 @@ def decompress(
 ) -> None:
     """Unpacks a compressed model file or folder into plain safetensors, as the command ``tenfold decompress`` does.
 
-    Names, dtypes, shapes, order, metadata and shards are the original's. See :func:`compress`.
+    Restores names, dtypes, shapes, order, metadata and shards. See :func:`compress`.
     """
     if threads < 0:
         raise ArgumentError("threads must not be negative")
@@ -130,9 +130,9 @@ def _options(
 ) -> tuple[_native.EncodeOptions, dict[str, Any]]:
     """The native options of one tensor and those of a file."""
     if isinstance(include, str) or isinstance(exclude, str):
-        raise DtypeError("include and exclude are lists of patterns")
+        raise DtypeError("include and exclude must be lists of patterns")
     if "lane_values" in options:
-        raise ArgumentError("lane_values is for single tensors; files choose it themselves")
+        raise ArgumentError("lane_values is for single tensors; leave it out for files")
     columns: Any = importance
     if isinstance(importance, Mapping):
         columns = [(name, column_importance(vector)) for name, vector in importance.items()]

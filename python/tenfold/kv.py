@@ -1,4 +1,4 @@
-"""Pages of a key-value cache: some tokens of one layer or of many, in bytes that keep to their size.
+"""Pages of a key-value cache: keys and values of some tokens, in one layer or many, within a number of bytes.
 
 >>> import numpy as np, tenfold.kv
 >>> rng = np.random.default_rng(0)
@@ -12,7 +12,7 @@ True
 >>> k.shape, bool((k[:4] == keys[1].reshape(64, 128)[:4]).all())
 ((64, 128), True)
 
-With a file of bases (``tenfold basis fit``) pages take a fraction of that. docs/kv.md says more.
+With a file of bases (``tenfold basis fit``) pages take a fraction of that. See docs/kv.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Bases:
 
     @property
     def model(self) -> str | None:
-        """Fingerprint of the model that they were made for, if the file says."""
+        """Fingerprint of the model that they were made for, if the file has it."""
         return self._native.model
 
     @property
@@ -75,19 +75,20 @@ class Bases:
 
 
 class PageCodec:
-    """Makes pages of keys and values and reads them. A codec has no state that matters, so threads may share it.
+    """Encodes and decodes pages of keys and values. A codec is immutable, so threads may share it.
 
     Args:
         bases: a file of bases, or its path; groups of layers and rotary positions are then the file's.
-        layers: layers of a page, where there are no bases.
-        group: layers that are coded together, where there are no bases.
-        rope: rotary positions of the keys, to be undone: a dict with ``head`` (columns of a head) and ``base``, and if need
-            be ``pairing`` ("halves", the default, or "neighbours"), ``turned`` (columns of each head that are turned) and ``scaling``:
+        layers: layers of a page, if there are no bases.
+        group: layers that are coded together, if there are no bases.
+        rope: rotary positions of the keys, to be undone: a dict with ``head`` (columns of a head) and ``base``, and
+            optionally ``pairing`` ("halves", the default, or "neighbours"), ``turned`` (columns of each head that
+            rotate) and ``scaling``:
             ``("linear", factor)`` or ``("llama3", factor, low, high, original)``.
         effort: "fast", "balanced" or "best".
-        exact: how many tokens at a page's start and at its end stay exact.
-        steps: how much coarser than others keys and values are quantised.
-        threads: threads that pages of a call are spread over; 0 takes all cores.
+        exact: how many tokens stay exact at the start and at the end of a page.
+        steps: factors on the quantiser steps of keys and of values.
+        threads: worker threads for the pages of a call; 0 uses all cores.
     """
 
     def __init__(
@@ -105,9 +106,9 @@ class PageCodec:
         if bases is not None and not isinstance(bases, Bases):
             bases = Bases.open(bases)
         if (bases is None) == (layers is None):
-            raise ArgumentError("a codec needs bases, or the number of layers; one of the two")
+            raise ArgumentError("state either bases or the number of layers")
         if bases is not None and rope is not None:
-            raise ArgumentError("bases have rotary positions of their own: state rope where there are none")
+            raise ArgumentError("bases bring their own rotary positions: leave out rope")
         if min(threads, *exact, layers or 0, group) < 0:
             raise ArgumentError("threads, exact, layers and group must not be negative")
         native = None if bases is None else bases._native
@@ -127,7 +128,7 @@ class PageCodec:
         return self._native.groups
 
     def part(self, group: int) -> PageCodec:
-        """A codec for pages of one group alone; its layers count from 0."""
+        """Returns a codec for pages of one group alone; its layers count from 0."""
         part = object.__new__(PageCodec)
         part._native = self._native.part(group)
         return part
@@ -144,11 +145,11 @@ class PageCodec:
         """Encodes a page.
 
         Args:
-            keys: for each layer an array or CPU tensor of tokens × columns (or tokens × heads × columns), as the attention has
-                them: turned to their positions.
+            keys: for each layer an array or CPU tensor of tokens × columns (or tokens × heads × columns), as attention
+                sees them: with rotary positions applied.
             values: likewise.
-            position: position of the first token; it or ``positions`` is needed where keys have rotary positions.
-            positions: one for each token.
+            position: position of the first token; keys with rotary positions need it or ``positions``.
+            positions: one a token.
             goal: ``max_bytes``, ``bits`` (all bytes over all keys and values; 2.5 if no goal is stated), ``step`` or
                 ``lossless``.
         """
@@ -158,11 +159,11 @@ class PageCodec:
         """Encodes many pages at once: each is keys, values, and a first position, a list of positions or None."""
         name, number = stated_goal(**goal)
         if name not in ("bits", "max_bytes", "step", "lossless"):
-            raise ArgumentError(f"a page's goal is max_bytes, bits, step or lossless, not {name}")
+            raise ArgumentError(f"a page's goal must be max_bytes, bits, step or lossless, not {name}")
         return self._native.encode([_page(*page) for page in pages], name, number)
 
     def decode_layer(self, page: Any, layer: int, *, keys: Any = None, values: Any = None) -> tuple[Any, Any]:
-        """Decodes keys and values of one layer, into arrays or CPU tensors of theirs where they are given."""
+        """Decodes keys and values of one layer, into new arrays or into the arrays or CPU tensors passed."""
         page = as_blob(page)
         if keys is None or values is None:
             dtype, *columns = self._native.describe(page, layer)
@@ -177,7 +178,7 @@ class PageCodec:
         self._native.decode([as_blob(page) for page in pages], layer, list(outs))
 
     def inspect(self, page: Any) -> PageInfo:
-        """What a page says of itself."""
+        """Reads the header of a page."""
         return self._native.inspect(as_blob(page))
 
     def __repr__(self) -> str:
@@ -188,10 +189,10 @@ class HiddenCodec:
     """Encodes and decodes hidden states before one layer, for the stages of a pipeline.
 
     Args:
-        bases: a file of bases that has some for hidden states (``tenfold basis fit --kind hidden``), or its path.
-        layer: the layer before which the model is cut.
+        bases: a file with bases for hidden states (``tenfold basis fit --kind hidden``), or its path.
+        layer: the layer of the model before which it is cut.
         effort: "fast", "balanced" or "best".
-        threads: worker threads; 0 takes all cores.
+        threads: worker threads; 0 uses all cores.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class HiddenCodec:
         return self._native.encode(as_input(states), *stated_goal(**goal))
 
     def decode(self, blob: Any, *, out: Any = None, dtype: Any = None) -> Any:
-        """Decodes a blob into a numpy array, or into an array or CPU tensor that is given."""
+        """Decodes a blob into a new numpy array, or into an array or CPU tensor passed as ``out``."""
         blob = as_blob(blob)
         if out is not None:
             self._native.decode_into(blob, out)
@@ -224,7 +225,7 @@ def _page(keys: Sequence[Any], values: Sequence[Any], positions: Any) -> tuple[l
         try:
             first, listed = None, [int(p) for p in positions]
         except (TypeError, ValueError):
-            raise DtypeError("positions are a number, or one for each token") from None
+            raise DtypeError("positions must be a number, or one a token") from None
     if (first is not None and first < 0) or (listed is not None and min(listed, default=0) < 0):
         raise ArgumentError("positions must not be negative")
     return [as_input(k) for k in keys], [as_input(v) for v in values], first, listed
@@ -235,7 +236,7 @@ def _rope(rope: dict[str, Any] | None) -> tuple[int, float, str, int | None, tup
         return None
     known = {"head", "base", "pairing", "turned", "scaling"}
     if not {"head", "base"} <= rope.keys() <= known:
-        raise ArgumentError(f"rope needs head and base, and may have {', '.join(sorted(known))}; not {sorted(rope)}")
+        raise ArgumentError(f"rope needs head and base, and can have {', '.join(sorted(known))}, not {sorted(rope)}")
     scaling = rope.get("scaling")
     if scaling is not None:
         scaling = (str(scaling[0]), [float(v) for v in scaling[1:]])

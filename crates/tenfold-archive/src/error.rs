@@ -16,7 +16,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// What the system reported.
         #[source]
         source: std::io::Error,
     },
@@ -41,15 +41,15 @@ pub enum Error {
     Codec {
         /// The tensor.
         name: String,
-        /// What the codec said.
+        /// What the codec reported.
         #[source]
         source: tenfold::Error,
     },
-    /// The worker threads asked for could not be started.
+    /// The worker threads did not start.
     #[error(transparent)]
     Threads(tenfold::Error),
-    /// The output exists, and the caller did not ask to overwrite it.
-    #[error("{} exists already and overwriting was not asked for", .0.display())]
+    /// The output exists, and the caller did not allow overwriting it.
+    #[error("{} already exists; allow overwriting to replace it", .0.display())]
     OutputExists(PathBuf),
     /// The caller asked for something that cannot work.
     #[error("{0}")]
@@ -68,7 +68,7 @@ impl Error {
         }
     }
 
-    /// For `map_err` on what the system says of a path.
+    /// For `map_err` on system errors about a path.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_owned(), source }
     }
@@ -77,7 +77,7 @@ impl Error {
         Error::Malformed { path: path.to_owned(), reason: reason.into() }
     }
 
-    /// For `map_err` on what the codec says of a tensor.
+    /// For `map_err` on codec errors about a tensor.
     pub(crate) fn codec(name: &str) -> impl FnOnce(tenfold::Error) -> Error + '_ {
         move |source| Error::Codec { name: name.to_owned(), source }
     }

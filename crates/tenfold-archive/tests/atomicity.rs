@@ -151,7 +151,7 @@ fn compressing_twice_is_refused() {
     let [a, b, c] = ["a.safetensors", "b.safetensors", "c.safetensors"].map(|n| dir.path().join(n));
     write_standard(&a, &small_model(), &[]);
     compress(&a, &b, &options(), &Silent).unwrap();
-    assert!(refused(&b, &c).to_string().contains("compressed already"));
+    assert!(refused(&b, &c).to_string().contains("already compressed"));
     let error = decompress(&a, &c, &DecodeOptions::default(), false, &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Data);
 }

@@ -1,4 +1,4 @@
-//! Exit codes and error texts. Codes follow the kinds of error, that is, who must act.
+//! Exit codes and error texts. A code says who must act.
 
 use tenfold::engine::ErrorKind;
 
@@ -14,7 +14,7 @@ pub const DATA: u8 = 3;
 pub const UNSUPPORTED: u8 = 4;
 /// A limit stopped the work.
 pub const LIMIT: u8 = 5;
-/// The machine failed, or lacks what was asked for: files, memory, threads, a device.
+/// The machine failed or lacks something: files, memory, threads, a device.
 pub const ENVIRONMENT: u8 = 6;
 
 /// The table of `--help`.
@@ -22,13 +22,13 @@ pub const HELP: &str = "\
 Exit codes:
   0  success
   1  any other failure
-  2  wrong usage (arguments, recipe, output exists, input is output)
-  3  bad data (damaged or not a model file), or a check that failed
-  4  not supported by this build (newer format, unknown type)
-  5  a limit was hit (--max-bytes cannot be met, --max-tensor-bytes)
+  2  wrong usage (arguments, recipe, the output exists or is the input)
+  3  bad data (damaged, or not a model file), or a check failed
+  4  this build does not support it (newer format, unknown type)
+  5  a limit was hit (--max-bytes, --max-tensor-bytes)
   6  the machine failed (files, disk full, permissions, threads, no CUDA device)";
 
-/// A mistake on the command line that only shows after parsing.
+/// A mistake on the command line that parsing does not find.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
@@ -45,13 +45,13 @@ pub fn code(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() {
         USAGE
     } else if let Some(error) = error.downcast_ref::<tenfold_archive::Error>() {
-        of_kind(error.kind())
+        from_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold::Error>() {
-        of_kind(error.kind())
+        from_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold_kv::Error>() {
-        of_kind(error.kind())
+        from_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold_cuda::Error>() {
-        of_kind(error.kind())
+        from_kind(error.kind())
     } else if error.is::<std::io::Error>() {
         ENVIRONMENT
     } else {
@@ -60,7 +60,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
 }
 
 /// The exit code of a kind of error.
-pub fn of_kind(kind: ErrorKind) -> u8 {
+pub fn from_kind(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Caller => USAGE,
         ErrorKind::Data => DATA,
@@ -71,7 +71,7 @@ pub fn of_kind(kind: ErrorKind) -> u8 {
     }
 }
 
-/// The error and its causes, less those that the text before already tells.
+/// The error and its causes, without those that the text already contains.
 pub fn text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

@@ -1,8 +1,8 @@
 //! The command `tenfold`: compress, decompress, inspect, verify and compare model files.
 //!
 //! This crate turns arguments into calls of `tenfold-archive` and results into tables, JSON, progress bars and exit codes.
-//! It knows nothing of files' insides. It is a library so that other programs can carry the command, as the Python package
-//! does, and so that the command of `tenfold-lab` can share its parts.
+//! It does not know file formats. It is a library so that the Python package can contain the command, and so that
+//! `tenfold-lab` can share its parts.
 
 mod args;
 mod commands;
@@ -30,7 +30,7 @@ pub fn command() -> clap::Command {
     args::Cli::command()
 }
 
-/// Parses the arguments of a command, does its work, tells of an error in the command's name, and returns the exit code.
+/// Parses the arguments of a command, does its work, prints an error, and returns the exit code.
 pub fn run_command<C: Parser>(
     name: &str,
     args: impl IntoIterator<Item = OsString>,
@@ -40,7 +40,7 @@ pub fn run_command<C: Parser>(
     let args = match C::try_parse_from(args) {
         Ok(args) => args,
         Err(error) => {
-            // Help and the version come this way too. A closed pipe is no failure.
+            // Help and the version arrive here too. A closed pipe is no failure.
             let _ = error.print();
             return u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
         }
@@ -51,8 +51,8 @@ pub fn run_command<C: Parser>(
     })
 }
 
-/// Stops libraries from writing to standard error. SVT-AV1 tells its settings there whenever it is opened, and only the
-/// environment stops it.
+/// Stops libraries from writing to standard error. SVT-AV1 prints its settings there each time it starts, and only an
+/// environment variable stops it.
 ///
 /// # Safety
 /// No other thread may run yet: the environment has no lock.

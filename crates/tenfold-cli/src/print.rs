@@ -4,13 +4,13 @@ use std::io::{ErrorKind, Write};
 
 use serde::Serialize;
 
-/// Prints text. A reader that has seen enough (`| head`) is no failure.
+/// Prints text. A reader that stops early (`| head`) is no failure.
 pub fn out(text: &str) -> anyhow::Result<()> {
     Stdout.write_all(text.as_bytes())?;
     Ok(Stdout.flush()?)
 }
 
-/// Standard output to which a closed pipe is no failure: the work behind it goes on.
+/// Standard output that ignores a closed pipe: the work goes on.
 pub struct Stdout;
 
 impl Write for Stdout {

@@ -1,8 +1,8 @@
 //! Plain tables: a header, right-aligned columns (the first one left), a line before the totals.
 
-/// Widest table on a terminal; names give way.
+/// Widest table on a terminal; names are cut to fit.
 const WIDTH: usize = 120;
-/// Names are never cut below this.
+/// Names are never cut shorter than this.
 const MIN_NAME: usize = 24;
 
 /// A table under construction; the first column holds names.

@@ -40,7 +40,7 @@ impl<P> Coded for Taken<P> {
     }
 }
 
-/// What the device says of a call.
+/// The verdict of the device on a call.
 type Said = [u8; STATUS];
 
 impl<'a, M: Memory> DeviceCodec<'a, M> {
@@ -59,8 +59,8 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         self
     }
 
-    /// Whether to fetch a tensor where only a look at it tells how to encode it behind transforms: values that are not finite, or
-    /// an error relative to its variance. Default: true; such a tensor is refused otherwise.
+    /// Whether to fetch a tensor if its values decide how to encode it with transforms: because some are not finite, or
+    /// because the goal is relative to its variance. Default: true; otherwise such a tensor is refused.
     pub fn with_looks(mut self, looks: bool) -> Self {
         self.looks = looks;
         self
@@ -171,7 +171,7 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         Ok(blob)
     }
 
-    /// Encodes a tensor behind the transforms of the options, to a lossy blob.
+    /// Encodes a tensor with the transforms of the options into a lossy blob.
     fn prepared(
         &self,
         tensor: &Elements<'_, DeviceSlice>,

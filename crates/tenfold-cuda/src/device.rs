@@ -32,7 +32,7 @@ impl DeviceSlice {
         if at.checked_add(len).is_none_or(|end| end > self.len) {
             let (have, need) = (self.len, at.saturating_add(len));
             return Err(Error::InvalidArgument(format!(
-                "{need} bytes of device memory are needed, {have} given"
+                "{have} bytes of device memory are too few: {need} are needed"
             )));
         }
         Ok(DeviceSlice { address: self.address + at as u64, len })
@@ -40,7 +40,7 @@ impl DeviceSlice {
 }
 
 impl Device {
-    /// Opens a device by its number. Fails with [`Error::NoDevice`] where there is no driver or no such device.
+    /// Opens a device by its number. Fails with [`Error::NoDevice`] if there is no driver or no such device.
     pub fn open(ordinal: u32) -> Result<Device> {
         Ok(Device { driver: Arc::new(Cuda::open(ordinal)?) })
     }
@@ -55,7 +55,7 @@ impl Device {
         describe(ordinal)
     }
 
-    /// A device that is none: kernels run on the CPU, slowly and carefully. For tests.
+    /// An emulated device for tests: kernels run on the CPU, slowly, with every access checked.
     #[cfg(feature = "emulator")]
     pub fn emulated(memory: u64) -> Device {
         Device { driver: Arc::new(crate::driver::Emulated::new(memory)) }

@@ -1,4 +1,4 @@
-//! The owned form: host tensors and host blobs, one call, behind [`tenfold::engine::Engine`].
+//! The owned form: [`tenfold::engine::Engine`] for host tensors and host blobs.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::memory::{FromPool, Pool, Pooled, Taken};
 use crate::stream::OwnedStream;
 use crate::upload::Upload;
 
-/// A device behind the interface of every engine. Keeps the memory of its last calls for the next, and does one call after the other.
+/// A device as an engine. It keeps the memory of earlier calls for the next, and does one call at a time.
 pub struct CudaEngine {
     device: Device,
     stream: OwnedStream,
@@ -54,7 +54,7 @@ impl CudaEngine {
         Ok(taken)
     }
 
-    /// Copies pieces of the device's memory to the host, one behind the other, and waits for them.
+    /// Copies pieces of the device's memory to the host, one after the other, and waits for them.
     fn copy_out(&self, pieces: &[DeviceSlice], out: &mut [u8]) -> Result<()> {
         let mut rest = out;
         for piece in pieces {

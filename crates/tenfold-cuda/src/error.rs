@@ -1,4 +1,4 @@
-//! What can go wrong between a caller and a device.
+//! Errors of devices.
 
 use tenfold::engine::ErrorKind;
 
@@ -9,31 +9,31 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No driver, or no device, or one that is too old.
+    /// No driver, no device, or a device that is too old.
     #[error("no CUDA device: {0}")]
     NoDevice(String),
-    /// The device has no memory left for what was asked.
-    #[error("the device has no room for {asked} bytes; free some memory or work in smaller pieces")]
+    /// The device has too little free memory.
+    #[error("the device has no room for {asked} bytes; free memory or work in smaller pieces")]
     OutOfMemory {
         /// Bytes asked for.
         asked: u64,
     },
-    /// The device does not answer any more: an earlier kernel failed on it, or it was taken away. Nothing that
-    /// lies on it can be used; a new process can.
+    /// The device no longer responds: an earlier kernel failed, or the device was removed. Its memory is lost to this
+    /// process; a new process can use the device again.
     #[error("the CUDA device is lost ({0}); start a new process to use it again")]
     DeviceLost(String),
-    /// Any other refusal by the driver.
+    /// Any other error of the driver.
     #[error("{what}: {reason}")]
     Driver {
         /// What was being done.
         what: &'static str,
-        /// The driver's words.
+        /// What the driver reported.
         reason: String,
     },
-    /// An argument makes no sense: a pointer, a size, a stream.
+    /// An argument is invalid: a pointer, a size, a stream.
     #[error("{0}")]
     InvalidArgument(String),
-    /// What the codec says of the data or the options.
+    /// The codec refused the data or the options.
     #[error(transparent)]
     Codec(#[from] tenfold::Error),
 }

@@ -204,8 +204,8 @@ impl Pinned {
         let address = device.driver.alloc_host(len)?;
         if address.is_null() {
             return Err(Error::Driver {
-                what: "taking pinned memory",
-                reason: "no address came back".into(),
+                what: "allocating pinned memory",
+                reason: "the driver returned no address".into(),
             });
         }
         // SAFETY: fresh memory of that many bytes.

@@ -21,7 +21,7 @@ impl Pieces {
 }
 
 pub(crate) fn too_large() -> Error {
-    Error::InvalidArgument("more bytes than there are addresses".into())
+    Error::InvalidArgument("the size in bytes overflows".into())
 }
 
 /// Bytes of rows of so many columns.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 pub(crate) struct Module {
     /// Names of its kernels.
     pub(crate) kernels: &'static [&'static str],
-    /// Length of the text with the zero byte behind it.
+    /// Length of the text with its final zero byte.
     len: usize,
     /// That text, deflated.
     packed: &'static [u8],

@@ -1,4 +1,4 @@
-//! What a kernel says of its work: a code on the device, an error on the host.
+//! The status of a kernel: a code on the device, an error on the host.
 
 use tenfold::Error;
 use tenfold::engine::{ErrorKind, Limits};
@@ -7,7 +7,7 @@ use tenfold::format::{Codec, VERSION};
 use crate::abi::shared_structs;
 
 shared_structs! {
-    /// What a device leaves behind for each blob; readable once the stream has passed the call.
+    /// What a device writes for each blob; readable once the stream has passed the call.
     ///
     /// Sixteen bytes, as they lie on the device.
     pub struct Status: Debug, PartialEq, Eq, Default {
@@ -211,32 +211,32 @@ impl Status {
             }
             Code::Buffer => Error::BufferTooSmall { need: size, have: 0 },
             Code::OutputDtype => {
-                Error::InvalidArgument("the output dtype is not one that this blob decodes to".into())
+                Error::InvalidArgument("this blob does not decode to the output dtype".into())
             }
             Code::Rows => Error::InvalidArgument("rows beyond the end of the tensor".into()),
             Code::DoesNotFit => Error::DoesNotFit { cap: 0, need: size },
             Code::Workspace => Error::InvalidArgument("the workspace is too small for this blob".into()),
             Code::NotFinite => Error::InvalidArgument(
-                "a tensor or page behind transforms has a value that is not finite: encode it losslessly, or on the CPU".into(),
+                "a tensor or page with transforms holds a value that is not finite: encode it losslessly, or on the CPU".into(),
             ),
             Code::NoBasis => {
-                Error::InvalidArgument("the blob has no coordinates: it is behind no basis".into())
+                Error::InvalidArgument("the blob has no coordinates: it was made without a basis".into())
             }
             Code::OtherBasis => {
-                Error::InvalidArgument("the blob names another basis than the one that was given".into())
+                Error::InvalidArgument("the blob needs another basis than the one passed".into())
             }
             Code::OtherRope => Error::InvalidArgument(
-                "the blob's rotary positions are not those that the basis was given, or only one of them has some".into(),
+                "the rotary positions of the blob and of the basis differ".into(),
             ),
             Code::OtherSteps => Error::InvalidArgument(
-                "the blob has other transforms than the chain that was given".into(),
+                "the blob has other transforms than the chain passed".into(),
             ),
             Code::Position => Error::InvalidArgument("a page starts at a position above 2^32".into()),
             Code::OtherCodec => {
                 Error::InvalidArgument("the blob is not of the codec that the request names".into())
             }
             Code::Alignment => Error::InvalidArgument(
-                "blobs and outputs on a device must start at a multiple of 16 bytes".into(),
+                "blobs and outputs on a device must be aligned to 16 bytes".into(),
             ),
             _ => Error::Corrupt(reason),
         })

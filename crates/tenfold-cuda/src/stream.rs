@@ -49,7 +49,7 @@ impl Device {
     pub unsafe fn copy(&self, to: DeviceSlice, from: DeviceSlice, stream: Stream) -> Result<()> {
         if to.len != from.len {
             let (to, from) = (to.len, from.len);
-            return Err(Error::InvalidArgument(format!("a copy of {from} bytes to {to} bytes")));
+            return Err(Error::InvalidArgument(format!("cannot copy {from} bytes into {to}")));
         }
         // SAFETY: the caller's promise.
         unsafe { self.driver.copy(to.address, from.address, to.len, stream) }

@@ -126,7 +126,10 @@ impl Upload {
         stream: Stream,
     ) -> Result<()> {
         let bytes = blob.get(..len).ok_or_else(|| {
-            Error::InvalidArgument(format!("a blob of {len} bytes in {} bytes of pinned memory", blob.len()))
+            Error::InvalidArgument(format!(
+                "a blob of {len} bytes does not fit into {} bytes of pinned memory",
+                blob.len()
+            ))
         })?;
         // SAFETY: the caller's promise.
         unsafe { self.send(bytes, true, out, dtype, settings, stream) }
@@ -135,7 +138,7 @@ impl Upload {
     /// Decodes a blob of ordinary memory and waits for it.
     ///
     /// # Safety
-    /// `out` is memory of this device that nobody else uses meanwhile.
+    /// `out` is memory of this device that nothing else uses meanwhile.
     pub unsafe fn decode(
         &mut self,
         blob: &[u8],

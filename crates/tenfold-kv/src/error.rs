@@ -18,7 +18,7 @@ pub enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] tenfold_archive::Error),
-    /// A captured row holds what is not a number.
+    /// A captured row holds a NaN or an infinity.
     #[error(
         "tensor {tensor:?}: row {row} holds a NaN or an infinity in column {column}; leave such rows out"
     )]
@@ -27,15 +27,15 @@ pub enum Error {
         tensor: String,
         /// Its row.
         row: u64,
-        /// The row's first column that is no number.
+        /// The row's first column that is not finite.
         column: usize,
     },
-    /// A captured tensor has not as many columns as those before it.
-    #[error("tensor {tensor:?} has {found} columns, {expected} were expected")]
+    /// A captured tensor has another number of columns than those before it.
+    #[error("tensor {tensor:?} has {found} columns, but the others have {expected}")]
     Columns {
         /// The tensor.
         tensor: String,
-        /// Columns that it has.
+        /// Its columns.
         found: usize,
         /// Columns of the others.
         expected: usize,
@@ -52,24 +52,24 @@ pub enum Error {
         supported: u64,
     },
     /// The basis file belongs to another model.
-    #[error("the basis file was made for model {found:?}, not for {expected:?}")]
+    #[error("the basis file was made for model {found:?}, not for {expected:?}; use the file of this model")]
     ForeignModel {
         /// The model at hand.
         expected: String,
         /// The model that the file names.
         found: String,
     },
-    /// The basis file has nothing for a layer.
+    /// The basis file has no basis for a layer.
     #[error("the basis file has no basis for {kind} of layer {layer}")]
     MissingGroup {
-        /// What was asked for.
+        /// Keys, values or hidden states.
         kind: Kind,
         /// The layer.
         layer: usize,
     },
     /// A cap on bytes cannot be met.
     #[error(
-        "the bases do not fit {cap} bytes: the smallest file takes {need}; let fewer layers share a basis or raise the cap"
+        "the bases do not fit into {cap} bytes: the smallest file takes {need}; let fewer layers share a basis, or raise the cap"
     )]
     DoesNotFit {
         /// Bytes allowed.
@@ -77,7 +77,7 @@ pub enum Error {
         /// Bytes of the smallest file.
         need: u64,
     },
-    /// An argument makes no sense.
+    /// An argument is invalid.
     #[error("{0}")]
     InvalidArgument(String),
 }
@@ -98,7 +98,7 @@ impl Error {
     }
 }
 
-/// For arguments that make no sense.
+/// The error for an invalid argument.
 pub(crate) fn invalid(reason: impl Into<String>) -> Error {
     Error::InvalidArgument(reason.into())
 }

@@ -1,8 +1,8 @@
 //! Keys, values and hidden states of language models.
 //!
-//! Channels of a key-value cache have means of their own and move together. [`basis`] finds from captured rows what they
-//! have in common and keeps it in a file beside the model, so that no blob has to say it again. [`page`] makes pages of keys
-//! and values that keep to their size, [`RowCodec`] blobs of hidden states.
+//! Channels of a key-value cache have means of their own and are correlated. [`basis`] finds that structure in captured
+//! rows and keeps it in a file beside the model, so that no blob has to repeat it. [`page`] makes pages of keys and
+//! values within a number of bytes, [`RowCodec`] blobs of hidden states.
 #![deny(unsafe_code)]
 
 pub mod basis;

@@ -249,10 +249,10 @@ fn captures_that_do_not_fit_are_refused() {
     caller(fails(&[v("layers.0.v")], &|o| o.grouping = Grouping::Heads), "columns of a head");
     caller(
         fails(&[v("layers.0.v")], &|o| (o.grouping, o.head_dim) = (Grouping::Heads, Some(3))),
-        "not heads of 3",
+        "heads of 3 do not divide",
     );
     caller(fails(&[v("layers.0.v")], &|o| o.bits = f64::NAN), "bits a value");
-    caller(fails(&[v("layers.0.v")], &|o| o.rank = Rank::Count(0)), "a vector");
+    caller(fails(&[v("layers.0.v")], &|o| o.rank = Rank::Count(0)), "one vector");
     caller(fails(&[v("layers.0.v")], &|o| o.parts = 40), "too few");
     caller(fails(&[v("layers.0.v"), ("layers.0.v[0:64]", vec![64, 8], &rows)], &|_| {}), "the same rows");
     caller(fails(&[("layers.0.v", vec![512], &rows)], &|_| {}), "tokens by columns");
@@ -262,7 +262,7 @@ fn captures_that_do_not_fit_are_refused() {
     let error = fails(&[v("layers.0.v"), narrow], &|o| o.grouping = Grouping::All);
     assert!(matches!(error, Error::Columns { found: 4, expected: 8, .. }), "{error}");
     let wide: Keys = Keys::Rope(ROPE.parse().unwrap());
-    caller(fails(&[v("layers.0.k")], &|o| o.keys = wide.clone()), "not heads of 64");
+    caller(fails(&[v("layers.0.k")], &|o| o.keys = wide.clone()), "heads of 64 do not divide");
     let mut bad = rows.clone();
     bad[8 * 8 + 2] = f32::INFINITY;
     let error = fails(&[("layers.0.v", vec![64, 8], &bad)], &|_| {});

@@ -19,7 +19,7 @@ fn moments(count: usize, seed: u64) -> Moments {
 
 #[test]
 fn a_known_covariance_is_found_again() {
-    let found = Components::of(&moments(20_000, 1), None).unwrap();
+    let found = Components::from_moments(&moments(20_000, 1), None).unwrap();
     let mut order: Vec<usize> = (0..8).collect();
     order.sort_by(|&a, &b| DEVIATIONS[b].total_cmp(&DEVIATIONS[a]));
     let vectors = found.vectors(8).unwrap();
@@ -37,7 +37,7 @@ fn a_known_covariance_is_found_again() {
 
 #[test]
 fn vectors_are_orthonormal_and_their_signs_are_settled() {
-    let found = Components::of(&moments(500, 2), None).unwrap();
+    let found = Components::from_moments(&moments(500, 2), None).unwrap();
     let vectors = found.vectors(8).unwrap();
     for (j, a) in vectors.chunks_exact(8).enumerate() {
         let largest = a.iter().fold(0f32, |m, v| if v.abs() > m.abs() { *v } else { m });
@@ -61,7 +61,8 @@ fn rows_may_come_in_any_pieces() {
         pieces.merge(&part).unwrap();
     }
     assert_eq!((whole.count(), pieces.count()), (1500, 1500));
-    let (a, b) = (Components::of(&whole, None).unwrap(), Components::of(&pieces, None).unwrap());
+    let (a, b) =
+        (Components::from_moments(&whole, None).unwrap(), Components::from_moments(&pieces, None).unwrap());
     for (a, b) in a.variances().iter().zip(b.variances()) {
         assert!((a - b).abs() < 1e-9 * a.max(1.0));
     }
@@ -89,7 +90,10 @@ fn what_is_no_row_is_refused() {
     assert!(moments.columns(6..9).is_err());
     assert!(Moments::new(0).is_err());
     moments.add(&[1.0; 8], "x", 0).unwrap();
-    assert!(matches!(Components::of(&moments, None), Err(Error::InvalidArgument(_))), "one row is none");
+    assert!(
+        matches!(Components::from_moments(&moments, None), Err(Error::InvalidArgument(_))),
+        "one row is none"
+    );
 }
 
 #[test]
@@ -102,7 +106,7 @@ fn a_metric_makes_equal_errors_of_coordinates_do_equal_harm() {
     };
     let values: Vec<f64> = (0..2 * 16).map(|i| entry(i / 16, i / 4 % 4, i % 4)).collect();
     let metric = Metric::ridged(size, &values, 0.0).unwrap();
-    let found = Components::of(&moments(5000, 5), Some(&metric)).unwrap();
+    let found = Components::from_moments(&moments(5000, 5), Some(&metric)).unwrap();
     let vectors = found.vectors(8).unwrap();
     let harm = |a: &[f32], b: &[f32]| -> f64 {
         let pairs = (0..8).flat_map(|i| (0..8).map(move |j| (i, j))).filter(|(i, j)| i / 4 == j / 4);
@@ -116,7 +120,7 @@ fn a_metric_makes_equal_errors_of_coordinates_do_equal_harm() {
         }
     }
     assert!(found.variances().is_sorted_by(|a, b| a >= b));
-    assert!(Components::of(&moments(50, 6), Some(&Metric::columns(&[1.0; 7]).unwrap())).is_err());
+    assert!(Components::from_moments(&moments(50, 6), Some(&Metric::columns(&[1.0; 7]).unwrap())).is_err());
 }
 
 #[test]
@@ -126,9 +130,9 @@ fn column_weights_are_columns_scaled_beforehand() {
     scaled.iter_mut().enumerate().for_each(|(i, v)| *v *= weights[i % 8].sqrt() as f32);
     let mut by_hand = Moments::new(8).unwrap();
     by_hand.add(&scaled, "rows", 0).unwrap();
-    let by_hand = Components::of(&by_hand, None).unwrap();
+    let by_hand = Components::from_moments(&by_hand, None).unwrap();
     let metric = Metric::ridged(1, &weights, 0.0).unwrap();
-    let found = Components::of(&moments(3000, 7), Some(&metric)).unwrap();
+    let found = Components::from_moments(&moments(3000, 7), Some(&metric)).unwrap();
     for (a, b) in found.variances().iter().zip(by_hand.variances()) {
         assert!((a / b - 1.0).abs() < 1e-4, "{a} and {b}");
     }

@@ -83,7 +83,7 @@ fn list() -> String {
 /// The exit code of an error.
 fn code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<NvcompError>() {
-        exit::of_kind(error.kind())
+        exit::from_kind(error.kind())
     } else if error.is::<Malformed>() {
         exit::DATA
     } else {

@@ -47,7 +47,8 @@ impl Archive {
     fn info(&self, index: usize) -> PyResult<TensorInfo> {
         let blob = self.0.blob_info(index).map_err(errors::archive)?;
         let tensor = self.0.tensors().get(index).cloned();
-        let tensor = tensor.ok_or_else(|| ArgumentError::new_err(format!("no tensor {index}")))?;
+        let tensor =
+            tensor.ok_or_else(|| ArgumentError::new_err(format!("tensor {index} does not exist")))?;
         Ok(TensorInfo { tensor, blob })
     }
 
@@ -62,7 +63,7 @@ impl Archive {
         threads: usize,
         max_bytes: Option<u64>,
     ) -> PyResult<()> {
-        let mut out = Output::of(out)?;
+        let mut out = Output::from_object(out)?;
         // Of a dtype that the codec does not have the archive says that it cannot be read.
         if let Some(tensor) = self.0.tensors().get(index)
             && let Some(dtype) = tensor.dtype
@@ -149,7 +150,7 @@ impl TensorInfo {
     fn __repr__(&self) -> String {
         let how = match &self.blob {
             Some(blob) => format!("{}, {:.3} bits a value", blob.codec.name(), blob.bits_per_value()),
-            None => "as it was".into(),
+            None => "unchanged".into(),
         };
         let shape = shape_text(&self.tensor.shape);
         format!("<TensorInfo {:?} {} {shape}, {how}>", self.tensor.name, self.dtype())

@@ -1,8 +1,8 @@
 //! Long work that Ctrl-C ends.
 //!
-//! Python runs the handlers of signals on its main thread only, between two of its own instructions. So long work gets a
-//! thread of its own; the calling one waits without the interpreter's lock, looks after Python at intervals, and stops the
-//! work between two tiles where a handler raises.
+//! Python runs the handlers of signals on its main thread only, between two of its own instructions. So long work gets
+//! its own thread. The calling thread waits without the interpreter's lock, checks for signals at intervals, and stops
+//! the work between two tiles if a handler raises.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,11 +14,10 @@ use tenfold::engine::Stop;
 
 use crate::errors::MachineError;
 
-/// How long nobody looks after Python.
+/// Interval between checks for signals.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Bytes from which on a tensor may take long enough to encode that somebody wants to interrupt it. Encoding less is
-/// over before anybody could.
+/// Tensors of at least this many bytes take long enough to encode that a user may want to interrupt.
 pub const LONG_ENCODE: usize = 1 << 20;
 
 /// The same for decoding and for reading files.
@@ -43,8 +42,8 @@ pub fn attend<T: Send>(
         let switch = stop.clone();
         // The sender moves: it must go if the work panics. The receiver stays, so sending does not fail.
         let worker = worker.spawn_scoped(scope, move || drop(sender.send(work(&switch))));
-        let worker =
-            worker.map_err(|error| MachineError::new_err(format!("no thread to work on: {error}")))?;
+        let worker = worker
+            .map_err(|error| MachineError::new_err(format!("cannot start a worker thread: {error}")))?;
         let mut raised = None;
         loop {
             let waiting = &mut receiver;
@@ -58,7 +57,7 @@ pub fn attend<T: Send>(
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    // The work has panicked; Python gets to see that as it would on this thread.
+                    // The work panicked; Python sees that as it would on this thread.
                     if let Err(payload) = worker.join() {
                         resume_unwind(payload);
                     }

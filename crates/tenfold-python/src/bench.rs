@@ -1,5 +1,5 @@
-//! The Rust library on its own, on the same memory and in the same process, for `python/bench/speed.py` to hold the package
-//! against.
+//! The Rust library on its own, on the same memory and in the same process, for `python/bench/speed.py` to compare the
+//! package with.
 
 use std::time::Instant;
 
@@ -13,9 +13,9 @@ use tenfold::engine::{Cpu, Engine};
 /// Seconds that `tenfold::encode` takes.
 #[pyfunction]
 pub fn time_encode(py: Python<'_>, tensor: &Bound<'_, PyAny>, options: &EncodeOptions) -> PyResult<f64> {
-    let input = Input::of(tensor, None)?;
+    let input = Input::from_object(tensor, None)?;
     let view = input.view().map_err(errors::codec)?;
-    timed(py, || tenfold::encode(&view, &options.0))
+    time(py, || tenfold::encode(&view, &options.0))
 }
 
 /// Seconds that `tenfold::decode` takes, or `tenfold::decode_into` where there is an `out`.
@@ -27,18 +27,18 @@ pub fn time_decode(
     out: Option<&Bound<'_, PyAny>>,
     threads: usize,
 ) -> PyResult<f64> {
-    let (blob, mut out) = (Blob::of(blob)?, out.map(Output::of).transpose()?);
+    let (blob, mut out) = (Blob::from_object(blob)?, out.map(Output::from_object).transpose()?);
     let (blob, options) = (blob.data(), decode_options(threads, None));
     match &mut out {
         Some(out) => {
             let out = out.data();
-            timed(py, || Cpu.decode_into(blob, &options, out))
+            time(py, || Cpu.decode_into(blob, &options, out))
         }
-        None => timed(py, || tenfold::decode(blob, &options)),
+        None => time(py, || tenfold::decode(blob, &options)),
     }
 }
 
-fn timed<T: Send>(py: Python<'_>, work: impl FnOnce() -> tenfold::engine::Result<T> + Send) -> PyResult<f64> {
+fn time<T: Send>(py: Python<'_>, work: impl FnOnce() -> tenfold::engine::Result<T> + Send) -> PyResult<f64> {
     py.detach(|| {
         let start = Instant::now();
         let result = work();

@@ -8,8 +8,8 @@ use tenfold::{DecodeOptions, Dtype, Effort, Goal, TensorView, format};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
 use crate::errors::{self, ArgumentError, DtypeError};
-use crate::tensors::{Blob, Input, Output, bytes_of, known_dtype, python_name, shape_text};
-use crate::threads::usable;
+use crate::tensors::{Blob, Input, Output, make_bytes, parse_dtype, python_name, shape_text};
+use crate::threads::limit_threads;
 
 /// How to encode: a goal, an effort, threads. Checked when it is made.
 #[pyclass(frozen, module = "tenfold._native")]
@@ -33,8 +33,8 @@ impl EncodeOptions {
         residual: Option<Vec<(String, Option<f64>)>>,
     ) -> PyResult<EncodeOptions> {
         let prepare: Preparation = prepare.unwrap_or("none").parse().map_err(errors::codec)?;
-        let mut options = tenfold::EncodeOptions::new(goal_of(goal, value)?)
-            .with_effort(effort_of(effort)?)
+        let mut options = tenfold::EncodeOptions::new(parse_goal(goal, value)?)
+            .with_effort(parse_effort(effort)?)
             .with_threads(threads)
             .with_lane_values(lane_values);
         if let Some(importance) = importance {
@@ -42,7 +42,7 @@ impl EncodeOptions {
             options = options.with_transforms(vec![Transform::Weights(weights)]);
         }
         for (goal, value) in residual.unwrap_or_default() {
-            options = options.with_residual(goal_of(&goal, value)?);
+            options = options.with_residual(parse_goal(&goal, value)?);
         }
         options.validate().map_err(errors::codec)?;
         if prepare != Preparation::None
@@ -70,7 +70,7 @@ impl EncodeOptions {
         stop: &Stop,
     ) -> tenfold::engine::Result<tenfold::EncodeOptions> {
         let options = self.0.clone();
-        let threads = usable(options.threads);
+        let threads = limit_threads(options.threads);
         let options = options.with_threads(threads).with_stop(stop.clone());
         if self.1 == Preparation::None {
             return Ok(options);
@@ -81,12 +81,12 @@ impl EncodeOptions {
 }
 
 /// The goal of a name and a number.
-pub fn goal_of(name: &str, number: Option<f64>) -> PyResult<Goal> {
+pub fn parse_goal(name: &str, number: Option<f64>) -> PyResult<Goal> {
     Goal::from_name(name, number).map_err(errors::codec)
 }
 
 /// The effort of a name.
-pub fn effort_of(effort: &str) -> PyResult<Effort> {
+pub fn parse_effort(effort: &str) -> PyResult<Effort> {
     let all = [Effort::Fast, Effort::Balanced, Effort::Best];
     all.into_iter().find(|e| e.name() == effort).ok_or_else(|| {
         ArgumentError::new_err(format!("effort must be \"fast\", \"balanced\" or \"best\", not {effort:?}"))
@@ -99,7 +99,7 @@ pub fn decode_options(threads: usize, max_bytes: Option<u64>) -> DecodeOptions {
     if let Some(bytes) = max_bytes {
         limits = limits.with_max_bytes(bytes);
     }
-    DecodeOptions::default().with_threads(usable(threads)).with_limits(limits)
+    DecodeOptions::default().with_threads(limit_threads(threads)).with_limits(limits)
 }
 
 /// Encodes a numpy array or a DLPack tensor.
@@ -111,12 +111,12 @@ pub fn encode<'py>(
     options: &EncodeOptions,
     dtype: Option<&str>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let input = Input::of(tensor, dtype)?;
+    let input = Input::from_object(tensor, dtype)?;
     let parts = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
         let view = input.view()?;
         Cpu.encode_parts(&view, &options.for_view(&view, stop)?)
     })?;
-    bytes_of(py, parts.map_err(errors::codec)?)
+    make_bytes(py, parts.map_err(errors::codec)?)
 }
 
 /// Encodes into a writable array of bytes and returns how many were written.
@@ -129,10 +129,10 @@ pub fn encode_into(
     out: &Bound<'_, PyAny>,
     dtype: Option<&str>,
 ) -> PyResult<usize> {
-    let input = Input::of(tensor, dtype)?;
-    let mut out = Output::of(out)?;
+    let input = Input::from_object(tensor, dtype)?;
+    let mut out = Output::from_object(out)?;
     if out.dtype() != Dtype::U8 {
-        return Err(DtypeError::new_err("a blob is bytes; pass a buffer of bytes or an array of uint8"));
+        return Err(DtypeError::new_err("a blob must be bytes; pass a buffer of bytes or an array of uint8"));
     }
     let out = out.data();
     if overlap(input.data(), out) {
@@ -157,9 +157,9 @@ pub fn decode_into(
     max_bytes: Option<u64>,
     layers: usize,
 ) -> PyResult<()> {
-    let blob = Blob::of(blob)?;
+    let blob = Blob::from_object(blob)?;
     let info = tenfold::inspect(blob.data()).map_err(errors::codec)?;
-    let mut out = Output::of(out)?;
+    let mut out = Output::from_object(out)?;
     out.check(info.dtype, &info.shape, rows)?;
     let (from, to) = (blob.data(), out.data());
     if overlap(from, to) {
@@ -191,7 +191,7 @@ pub fn verify(
     threads: usize,
     max_bytes: Option<u64>,
 ) -> PyResult<()> {
-    let blob = Blob::of(blob)?;
+    let blob = Blob::from_object(blob)?;
     let options = decode_options(threads, max_bytes);
     let data = blob.data();
     attend::run(py, true, |stop| Cpu.verify(data, &options.with_stop(stop.clone())))?.map_err(errors::codec)
@@ -200,14 +200,14 @@ pub fn verify(
 /// Reads a blob's header.
 #[pyfunction]
 pub fn inspect(blob: &Bound<'_, PyAny>) -> PyResult<BlobInfo> {
-    tenfold::inspect(Blob::of(blob)?.data()).map(BlobInfo).map_err(errors::codec)
+    tenfold::inspect(Blob::from_object(blob)?.data()).map(BlobInfo).map_err(errors::codec)
 }
 
 /// Bytes that a blob of this dtype and shape, and of so many layers, never exceeds.
 #[pyfunction]
 #[pyo3(signature = (dtype, shape, layers=1))]
 pub fn max_encoded_len(dtype: &str, shape: Vec<usize>, layers: usize) -> PyResult<usize> {
-    let dtype = known_dtype(dtype)?;
+    let dtype = parse_dtype(dtype)?;
     match layers {
         1 => format::max_encoded_len(dtype, &shape),
         _ => format::max_layered_len(dtype, &shape, layers),

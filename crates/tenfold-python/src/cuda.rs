@@ -17,7 +17,7 @@ use tenfold_cuda::{
 
 use crate::codec::{BlobInfo, EncodeOptions, decode_options};
 use crate::errors::{self, ArgumentError, DataError, LimitError};
-use crate::tensors::{Blob, known_dtype};
+use crate::tensors::{Blob, parse_dtype};
 
 /// An address of the device and the bytes there.
 type Memory = (u64, usize);
@@ -46,7 +46,7 @@ impl CudaDevice {
         })
     }
 
-    /// A device that is none, for tests: its memory is the host's, and calls have done their work when they return.
+    /// An emulated device, for tests: its memory is the host's, and calls finish their work before they return.
     #[cfg(feature = "emulator")]
     #[staticmethod]
     fn emulated(memory: u64) -> CudaDevice {
@@ -103,7 +103,7 @@ impl CudaDevice {
         allocate: Py<PyAny>,
         stream: usize,
     ) -> PyResult<Py<PyAny>> {
-        let dtype = known_dtype(dtype)?;
+        let dtype = parse_dtype(dtype)?;
         let options = on_device(options, dtype)?;
         let (tensor, memory) = (slice(tensor), Allocator::new(allocate));
         let made = py.detach(|| {
@@ -133,7 +133,7 @@ impl CudaDevice {
         allocate: Py<PyAny>,
         stream: usize,
     ) -> PyResult<()> {
-        let host = host.as_ref().map(Blob::of).transpose()?;
+        let host = host.as_ref().map(Blob::from_object).transpose()?;
         let options = decode_options(1, max_bytes).with_layers(layers);
         let settings =
             DecodeSettings::default().with_checksums(checksums).with_limits(options.limits.clone());
@@ -252,7 +252,7 @@ impl DecodeRequests {
         max_bytes: Option<u64>,
     ) -> PyResult<DecodeRequests> {
         let request = |(blob, out, dtype, info): (Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)| {
-            let request = DecodeRequest::new(slice(blob), slice(out), known_dtype(&dtype)?);
+            let request = DecodeRequest::new(slice(blob), slice(out), parse_dtype(&dtype)?);
             Ok(match info {
                 Some(info) if tenfold_cuda::can_decode(&info.0).is_ok() => request.with_codec(info.0.codec),
                 _ => request,
@@ -305,10 +305,10 @@ pub fn cuda_decoded(said: [u8; 16]) -> PyResult<()> {
     // What only the caller knows is missing in what a device says.
     Status::from_bytes(said).check().map_err(|error| match error {
         tenfold::Error::Truncated { need, .. } => {
-            DataError::new_err(format!("the blob is truncated: {need} bytes needed"))
+            DataError::new_err(format!("the blob is truncated: it needs {need} bytes"))
         }
         tenfold::Error::BufferTooSmall { need, .. } => {
-            ArgumentError::new_err(format!("the blob's tensor has {need} bytes; out has another size"))
+            ArgumentError::new_err(format!("the blob decodes to {need} bytes, but out has another size"))
         }
         tenfold::Error::LimitExceeded { what, asked, limit: 0 } => LimitError::new_err(format!(
             "{what} of {asked} exceeds the limit; raise max_bytes if the source is trusted"
@@ -326,7 +326,7 @@ pub fn cuda_can_decode(info: &BlobInfo) -> PyResult<()> {
 /// Whether a device writes the values of a blob as a dtype by itself.
 #[pyfunction]
 pub fn cuda_can_convert(info: &BlobInfo, dtype: &str) -> PyResult<bool> {
-    Ok(tenfold_cuda::can_convert(&info.0, known_dtype(dtype)?))
+    Ok(tenfold_cuda::can_convert(&info.0, parse_dtype(dtype)?))
 }
 
 /// Values a lane for a blob that a device decodes alone.

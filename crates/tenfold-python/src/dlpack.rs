@@ -61,10 +61,10 @@ pub fn input(object: &Bound<'_, PyAny>) -> PyResult<Input> {
 pub fn output(object: &Bound<'_, PyAny>) -> PyResult<Input> {
     match borrow(object)? {
         (output, Some(flags)) if flags & READ_ONLY == 0 => Ok(output),
-        (_, Some(_)) => Err(ArgumentError::new_err("out is read-only; pass one that can be written to")),
+        (_, Some(_)) => Err(ArgumentError::new_err("out is read-only; pass a writable tensor")),
         (_, None) => Err(UnsupportedError::new_err(format!(
-            "{} does not say whether it may be written to (it offers DLPack older than version 1); pass a numpy array over \
-             its memory as out, such as x.numpy()",
+            "{} does not say whether it is writable (its DLPack is older than version 1); pass a numpy array over its memory \
+             as out, such as x.numpy()",
             object.get_type()
         ))),
     }
@@ -75,7 +75,7 @@ fn borrow(object: &Bound<'_, PyAny>) -> PyResult<(Input, Option<u64>)> {
     let py = object.py();
     if !object.hasattr("__dlpack__")? || !object.hasattr("__dlpack_device__")? {
         return Err(DtypeError::new_err(format!(
-            "{} is no tensor: pass a numpy array, a buffer, or an object with __dlpack__ (torch, JAX …)",
+            "{} is not a tensor: pass a numpy array, a buffer, or an object with __dlpack__ (torch, JAX …)",
             object.get_type()
         )));
     }
@@ -103,13 +103,13 @@ fn borrow(object: &Bound<'_, PyAny>) -> PyResult<(Input, Option<u64>)> {
     };
     let capsule = capsule.map_err(refused)?;
     let capsule =
-        capsule.cast::<PyCapsule>().map_err(|_| DtypeError::new_err("__dlpack__ gave no capsule"))?;
+        capsule.cast::<PyCapsule>().map_err(|_| DtypeError::new_err("__dlpack__ returned no capsule"))?;
     let (tensor, flags) = if capsule.is_valid_checked(Some(VERSIONED)) {
         let managed = capsule.pointer_checked(Some(VERSIONED))?.cast::<Versioned>();
         // SAFETY: a capsule of this name points to this structure; the version comes first in all of its versions.
         let major = unsafe { managed.as_ref().major };
         if major != 1 {
-            return Err(UnsupportedError::new_err(format!("DLPack version {major} is not known here")));
+            return Err(UnsupportedError::new_err(format!("DLPack version {major} is not supported")));
         }
         // SAFETY: as above, and version 1 has the layout that `Versioned` states.
         let managed = unsafe { managed.as_ref() };
@@ -154,7 +154,7 @@ fn dtype(code: u8, bits: u8, lanes: u16) -> PyResult<Dtype> {
         (10, 8, 1) => Ok(Dtype::F8E4M3),
         (12, 8, 1) => Ok(Dtype::F8E5M2),
         _ => Err(DtypeError::new_err(format!(
-            "elements of DLPack type {code} with {bits} bits and {lanes} lanes are none that tenfold stores"
+            "tenfold does not store elements of DLPack type {code} with {bits} bits and {lanes} lanes"
         ))),
     }
 }
@@ -162,7 +162,10 @@ fn dtype(code: u8, bits: u8, lanes: u16) -> PyResult<Dtype> {
 /// The shape, after a check that the elements lie in row-major order without gaps.
 fn shape(tensor: &DlTensor) -> PyResult<Vec<usize>> {
     if !(0..=MAX_DIMS).contains(&tensor.ndim) || (tensor.ndim > 0 && tensor.shape.is_null()) {
-        return Err(ArgumentError::new_err(format!("a tensor of {} dimensions", tensor.ndim)));
+        return Err(ArgumentError::new_err(format!(
+            "a tensor of {} dimensions is not supported",
+            tensor.ndim
+        )));
     }
     let dims = tensor.ndim as usize;
     // SAFETY: `shape` has `ndim` entries, by DLPack's definition; a scalar may have none.

@@ -20,23 +20,23 @@ mod classes {
 pub use classes::*;
 
 /// The exception for an error of this kind.
-fn of_kind(kind: ErrorKind, text: String) -> PyErr {
+fn from_kind(kind: ErrorKind, text: String) -> PyErr {
     match kind {
         ErrorKind::Data => DataError::new_err(text),
         ErrorKind::Unsupported => UnsupportedError::new_err(text),
         ErrorKind::Limit => LimitError::new_err(text),
         ErrorKind::Environment => MachineError::new_err(text),
-        // Kinds to come are the caller's until they have a class of their own.
+        // Future kinds map to the caller's until they have a class.
         _ => ArgumentError::new_err(text),
     }
 }
 
-/// The exception for what the codec says.
+/// The exception for an error of the codec.
 pub fn codec(error: tenfold::Error) -> PyErr {
-    of_kind(error.kind(), advice(&error))
+    from_kind(error.kind(), advice(&error))
 }
 
-/// What the codec says, in terms of this package where it speaks of its own.
+/// The codec's message, with the names of this package instead of Rust's.
 fn advice(error: &tenfold::Error) -> String {
     match error {
         tenfold::Error::LimitExceeded { what, asked, limit } => {
@@ -52,33 +52,33 @@ fn advice(error: &tenfold::Error) -> String {
     }
 }
 
-/// The exception for what the CUDA engine says.
+/// The exception for an error of the CUDA engine.
 pub fn cuda(error: tenfold_cuda::Error) -> PyErr {
     match error {
         tenfold_cuda::Error::Codec(error) => codec(error),
-        error => of_kind(error.kind(), error.to_string()),
+        error => from_kind(error.kind(), error.to_string()),
     }
 }
 
-/// The exception for what pages and bases say.
+/// The exception for an error of pages and bases.
 pub fn kv(error: tenfold_kv::Error) -> PyErr {
     match error {
         tenfold_kv::Error::Codec(tenfold::Error::MissingBasis { fingerprint }) => {
             ArgumentError::new_err(format!(
-                "the page needs the basis {fingerprint}, which this codec does not have; make one with the file that it was made with"
+                "the page needs the basis {fingerprint}, which this codec does not have; make the codec from the basis file that the page was made with"
             ))
         }
         tenfold_kv::Error::Codec(error) => codec(error),
         tenfold_kv::Error::File(error) => archive(error),
-        error => of_kind(error.kind(), error.to_string()),
+        error => from_kind(error.kind(), error.to_string()),
     }
 }
 
-/// The exception for what the archive says. System errors keep their number and path.
+/// The exception for an error of the archive. System errors keep their number and path.
 pub fn archive(error: tenfold_archive::Error) -> PyErr {
     match error {
         tenfold_archive::Error::Io { path, source } if source.kind() == std::io::ErrorKind::OutOfMemory => {
-            PyMemoryError::new_err(format!("{}: more memory is needed than there is", path.display()))
+            PyMemoryError::new_err(format!("{}: not enough memory", path.display()))
         }
         tenfold_archive::Error::Io { path, source } => {
             let missing = source.kind() == std::io::ErrorKind::NotFound;
@@ -94,8 +94,8 @@ pub fn archive(error: tenfold_archive::Error) -> PyErr {
             }
         }
         tenfold_archive::Error::Codec { name, source } => {
-            of_kind(source.kind(), format!("tensor {name:?}: {}", advice(&source)))
+            from_kind(source.kind(), format!("tensor {name:?}: {}", advice(&source)))
         }
-        error => of_kind(error.kind(), error.to_string()),
+        error => from_kind(error.kind(), error.to_string()),
     }
 }

@@ -14,10 +14,10 @@ use tenfold_kv::basis::{BasisFile, FitOptions, Grouping, Keys, Kind, fit};
 use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
 
 use crate::attend::{self, LONG_ENCODE};
-use crate::codec::{effort_of, goal_of};
+use crate::codec::{parse_effort, parse_goal};
 use crate::errors::{self, ArgumentError, MachineError};
 use crate::tensors::{Blob, Input, Output, python_name};
-use crate::threads::usable;
+use crate::threads::limit_threads;
 
 /// A file of bases.
 #[pyclass(frozen, module = "tenfold._native")]
@@ -65,7 +65,7 @@ impl Bases {
     }
 }
 
-/// What a page says of itself.
+/// The header of a page.
 #[pyclass(frozen, get_all, module = "tenfold._native")]
 pub struct PageInfo {
     tokens: usize,
@@ -111,11 +111,11 @@ impl Pages {
     ) -> PyResult<Pages> {
         let groups = match bases {
             Some(Bases(file, _)) => PageCodec::groups_of(file, steps).map_err(errors::kv)?,
-            None => plain_groups(layers, group, rope, steps)?,
+            None => make_groups(layers, group, rope, steps)?,
         };
         let codec = PageCodec::new(groups).map_err(errors::kv)?;
-        let codec = codec.with_effort(effort_of(effort)?).with_exact(exact.0, exact.1);
-        Ok(Pages::of(codec.with_threads(threads)))
+        let codec = codec.with_effort(parse_effort(effort)?).with_exact(exact.0, exact.1);
+        Ok(Pages::from_codec(codec.with_threads(threads)))
     }
 
     #[getter]
@@ -132,7 +132,9 @@ impl Pages {
     fn part(&self, group: usize) -> PyResult<Pages> {
         let have = self.groups.len();
         let codec = self.codec.part(group);
-        codec.map(Pages::of).ok_or_else(|| ArgumentError::new_err(format!("group {group} of {have} groups")))
+        codec
+            .map(Pages::from_codec)
+            .ok_or_else(|| ArgumentError::new_err(format!("group {group} does not exist: there are {have}")))
     }
 
     /// Encodes pages.
@@ -143,8 +145,8 @@ impl Pages {
         goal: &str,
         value: Option<f64>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let goal = goal_of(goal, value)?;
-        let pages = pages.into_iter().map(Given::of).collect::<PyResult<Vec<_>>>()?;
+        let goal = parse_goal(goal, value)?;
+        let pages = pages.into_iter().map(Given::from_args).collect::<PyResult<Vec<_>>>()?;
         let long = pages.iter().map(Given::bytes).sum::<usize>() >= LONG_ENCODE;
         let made = attend::run(py, long, |stop| self.encode_all(&pages, goal, stop))?;
         let bytes = |page: tenfold_kv::Result<Vec<u8>>| Ok(PyBytes::new(py, &page.map_err(errors::kv)?));
@@ -161,11 +163,11 @@ impl Pages {
     ) -> PyResult<()> {
         if pages.len() != outs.len() {
             let (pages, outs) = (pages.len(), outs.len());
-            return Err(ArgumentError::new_err(format!("{pages} pages, but room for {outs}")));
+            return Err(ArgumentError::new_err(format!("there are {pages} pages, but {outs} outputs")));
         }
         for (page, (keys, values)) in pages.iter().zip(outs) {
-            let page = Blob::of(page)?;
-            let mut room = [Output::of(&keys)?, Output::of(&values)?];
+            let page = Blob::from_object(page)?;
+            let mut room = [Output::from_object(&keys)?, Output::from_object(&values)?];
             let bytes = page.data();
             let (keys, values) = py.detach(|| self.codec.reader(bytes)?.layer(layer)).map_err(errors::kv)?;
             for (room, tensor) in room.iter_mut().zip([keys, values]) {
@@ -178,14 +180,14 @@ impl Pages {
 
     /// Dtype, and columns of keys and of values of a layer.
     fn describe(&self, page: &Bound<'_, PyAny>, layer: usize) -> PyResult<(&'static str, usize, usize)> {
-        let page = Blob::of(page)?;
+        let page = Blob::from_object(page)?;
         let reader = self.codec.reader(page.data()).map_err(errors::kv)?;
         let (dtype, keys, values) = reader.shape(layer).map_err(errors::kv)?;
         Ok((python_name(dtype), keys, values))
     }
 
     fn inspect(&self, page: &Bound<'_, PyAny>) -> PyResult<PageInfo> {
-        let page = Blob::of(page)?;
+        let page = Blob::from_object(page)?;
         let reader = self.codec.reader(page.data()).map_err(errors::kv)?;
         let (tokens, layers, exact) = (reader.tokens(), reader.layers(), reader.exact());
         Ok(PageInfo { tokens, layers, exact, nbytes: page.data().len() })
@@ -193,7 +195,7 @@ impl Pages {
 }
 
 impl Pages {
-    fn of(codec: PageCodec) -> Pages {
+    fn from_codec(codec: PageCodec) -> Pages {
         let mut first = 0;
         let mut groups = Vec::with_capacity(codec.groups().len());
         for group in codec.groups() {
@@ -210,7 +212,7 @@ impl Pages {
         stop: &Stop,
     ) -> tenfold_kv::Result<Vec<tenfold_kv::Result<Vec<u8>>>> {
         let pages = pages.iter().map(Given::page).collect::<tenfold_kv::Result<Vec<_>>>()?;
-        self.codec.encode_all_until(&pages, goal, usable(self.codec.threads()), stop)
+        self.codec.encode_all_until(&pages, goal, limit_threads(self.codec.threads()), stop)
     }
 }
 
@@ -256,7 +258,7 @@ impl Hidden {
     #[new]
     fn new(bases: &Bases, layer: usize, effort: &str, threads: usize) -> PyResult<Hidden> {
         let codec = RowCodec::hidden(&bases.0, layer).map_err(errors::kv)?;
-        Ok(Hidden(codec.with_effort(effort_of(effort)?).with_threads(usable(threads))))
+        Ok(Hidden(codec.with_effort(parse_effort(effort)?).with_threads(limit_threads(threads))))
     }
 
     fn encode<'py>(
@@ -266,7 +268,7 @@ impl Hidden {
         goal: &str,
         value: Option<f64>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (goal, input) = (goal_of(goal, value)?, Input::of(tensor, None)?);
+        let (goal, input) = (parse_goal(goal, value)?, Input::from_object(tensor, None)?);
         let blob = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
             self.0.clone().with_stop(stop.clone()).encode(&input.view()?, goal)
         })?;
@@ -274,9 +276,9 @@ impl Hidden {
     }
 
     fn decode_into(&self, py: Python<'_>, blob: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<()> {
-        let blob = Blob::of(blob)?;
+        let blob = Blob::from_object(blob)?;
         let info = tenfold::inspect(blob.data()).map_err(errors::codec)?;
-        let mut out = Output::of(out)?;
+        let mut out = Output::from_object(out)?;
         out.check(info.dtype, &info.shape, None)?;
         let (blob, room) = (blob.data(), out.data());
         py.detach(|| self.0.decode_into(blob, room)).map_err(errors::kv)
@@ -294,10 +296,10 @@ struct Given {
 struct Rows(Input, [usize; 2]);
 
 impl Rows {
-    fn of(object: &Bound<'_, PyAny>) -> PyResult<Rows> {
-        let input = Input::of(object, None)?;
+    fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Rows> {
+        let input = Input::from_object(object, None)?;
         let Some((&tokens, rest)) = input.shape.split_first() else {
-            return Err(ArgumentError::new_err("keys and values of a layer have a row for each token"));
+            return Err(ArgumentError::new_err("keys and values of a layer need one row a token"));
         };
         let shape = [tokens, rest.iter().product()];
         Ok(Rows(input, shape))
@@ -309,11 +311,12 @@ impl Rows {
 }
 
 impl Given {
-    fn of((keys, values, first, list): PageArgs<'_>) -> PyResult<Given> {
-        let rows = |all: Vec<Bound<'_, PyAny>>| all.iter().map(Rows::of).collect::<PyResult<Vec<_>>>();
+    fn from_args((keys, values, first, list): PageArgs<'_>) -> PyResult<Given> {
+        let rows =
+            |all: Vec<Bound<'_, PyAny>>| all.iter().map(Rows::from_object).collect::<PyResult<Vec<_>>>();
         if keys.len() != values.len() {
             let (k, v) = (keys.len(), values.len());
-            return Err(ArgumentError::new_err(format!("keys of {k} layers, but values of {v}")));
+            return Err(ArgumentError::new_err(format!("there are keys of {k} layers, but values of {v}")));
         }
         let positions = list.map(Positions::List).or(first.map(Positions::From));
         Ok(Given { keys: rows(keys)?, values: rows(values)?, positions })
@@ -330,7 +333,7 @@ impl Given {
     }
 }
 
-fn plain_groups(
+fn make_groups(
     layers: usize,
     group: usize,
     rope: Option<RopeArgs>,
@@ -341,7 +344,7 @@ fn plain_groups(
     }
     let mut keys = Chain::default().with_step(steps.0);
     if let Some(args) = rope {
-        keys = keys.with_rope(rope_of(args)?);
+        keys = keys.with_rope(parse_rope(args)?);
     }
     let values = Chain::default().with_step(steps.1);
     let group =
@@ -349,7 +352,7 @@ fn plain_groups(
     Ok((0..layers).step_by(group(0).layers).map(group).collect())
 }
 
-fn rope_of((head, base, pairing, turned, scaling): RopeArgs) -> PyResult<Rope> {
+fn parse_rope((head, base, pairing, turned, scaling): RopeArgs) -> PyResult<Rope> {
     let pairing = match pairing.as_str() {
         "halves" => Pairing::Halves,
         "neighbours" => Pairing::Neighbours,

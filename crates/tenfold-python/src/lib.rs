@@ -1,7 +1,7 @@
 //! The native half of the Python package `tenfold`: the codec, model files and the command, over numpy arrays and DLPack.
 //!
-//! What people import is in `python/tenfold`; this module is private to it and takes what that has made ready. It trusts none
-//! of it all the same: every pointer comes from numpy or a DLPack capsule, and every length is checked here.
+//! What people import is in `python/tenfold`; this module is private to it. It trusts no argument all the same: every
+//! pointer comes from numpy or a DLPack capsule, and every length is checked here.
 #![deny(unsafe_code)]
 
 mod archive;

@@ -41,16 +41,16 @@ unsafe impl Sync for Input {}
 
 impl Input {
     /// The tensor in an array or a DLPack object. `dtype` names the true element type of a raw view.
-    pub fn of(object: &Bound<'_, PyAny>, dtype: Option<&str>) -> PyResult<Input> {
+    pub fn from_object(object: &Bound<'_, PyAny>, dtype: Option<&str>) -> PyResult<Input> {
         let mut input = match object.cast::<PyUntypedArray>() {
-            Ok(array) => Input::of_array(array, dtype.is_some())?,
+            Ok(array) => Input::from_array(array, dtype.is_some())?,
             Err(_) => dlpack::input(object)?,
         };
         if let Some(name) = dtype {
-            let dtype = known_dtype(name)?;
+            let dtype = parse_dtype(name)?;
             if dtype.size() != input.dtype.size() {
                 return Err(DtypeError::new_err(format!(
-                    "the elements have {} bytes; those of {name} have {}",
+                    "the elements have {} bytes, but those of {name} have {}",
                     input.dtype.size(),
                     dtype.size()
                 )));
@@ -61,7 +61,7 @@ impl Input {
     }
 
     /// `raw` says that the caller states the dtype, so that structured bytes of its size will do.
-    fn of_array(array: &Bound<'_, PyUntypedArray>, raw: bool) -> PyResult<Input> {
+    fn from_array(array: &Bound<'_, PyUntypedArray>, raw: bool) -> PyResult<Input> {
         let dtype = array_dtype(array, raw)?;
         check_contiguous(array)?;
         let shape = array.shape().to_vec();
@@ -111,17 +111,17 @@ pub enum Blob<'py> {
 }
 
 impl<'py> Blob<'py> {
-    pub fn of(object: &Bound<'py, PyAny>) -> PyResult<Blob<'py>> {
+    pub fn from_object(object: &Bound<'py, PyAny>) -> PyResult<Blob<'py>> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(Blob::Bytes(bytes.clone()));
         }
         let array = object.cast::<PyUntypedArray>().map_err(|_| {
             let kind = object.get_type();
-            DtypeError::new_err(format!("a blob is bytes or a buffer of bytes, not {kind}"))
+            DtypeError::new_err(format!("a blob must be bytes or a buffer of bytes, not {kind}"))
         })?;
-        let input = Input::of_array(array, false)?;
+        let input = Input::from_array(array, false)?;
         if input.dtype != Dtype::U8 {
-            return Err(DtypeError::new_err("a blob is bytes; view the array as uint8"));
+            return Err(DtypeError::new_err("a blob must be bytes; view the array as uint8"));
         }
         Ok(Blob::Array(input))
     }
@@ -136,9 +136,9 @@ impl<'py> Blob<'py> {
 
 /// A new `bytes` object with a blob. Pages of a long one are touched for the first time here, which takes as long as copying:
 /// the interpreter need not wait for that.
-pub fn bytes_of(py: Python<'_>, blob: Parts) -> PyResult<Bound<'_, PyBytes>> {
+pub fn make_bytes(py: Python<'_>, blob: Parts) -> PyResult<Bound<'_, PyBytes>> {
     let bytes = blob.blob_len();
-    let len = bytes.try_into().map_err(|_| PyMemoryError::new_err("more bytes than Python counts"))?;
+    let len = bytes.try_into().map_err(|_| PyMemoryError::new_err("the size in bytes overflows"))?;
     // SAFETY: Python makes an object of so many bytes, or sets an exception and returns null.
     let object =
         unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), len))? };
@@ -147,7 +147,7 @@ pub fn bytes_of(py: Python<'_>, blob: Parts) -> PyResult<Bound<'_, PyBytes>> {
     // SAFETY: there are that many bytes, not yet set, and nobody but us has seen the object.
     let room = unsafe { slice::from_raw_parts_mut(room, bytes) };
     py.detach(|| {
-        in_large_pages(room);
+        use_large_pages(room);
         // Sets every byte, or the object is dropped with nobody having seen it.
         blob.write_uninit(room)
     })
@@ -157,7 +157,7 @@ pub fn bytes_of(py: Python<'_>, blob: Parts) -> PyResult<Bound<'_, PyBytes>> {
 
 /// Asks for large pages under memory that is not yet touched, as numpy does for its arrays: finding small ones takes longer
 /// than filling them. Where the system has none to give, nothing changes.
-fn in_large_pages(room: &mut [MaybeUninit<u8>]) {
+fn use_large_pages(room: &mut [MaybeUninit<u8>]) {
     /// From here on numpy asks too.
     const LARGE: usize = 4 << 20;
     const PAGE: usize = 4096;
@@ -178,13 +178,13 @@ pub struct Output(Input);
 
 impl Output {
     /// The memory of an array or a DLPack object, which must be contiguous and say that it may be written to.
-    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Output> {
+    pub fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Output> {
         let Ok(array) = object.cast::<PyUntypedArray>() else { return dlpack::output(object).map(Output) };
-        let input = Input::of_array(array, true)?;
+        let input = Input::from_array(array, true)?;
         // SAFETY: the array is alive.
         let flags = unsafe { (*array.as_array_ptr()).fields.flags };
         if flags & NPY_ARRAY_WRITEABLE == 0 {
-            return Err(ArgumentError::new_err("out is read-only; pass an array that can be written to"));
+            return Err(ArgumentError::new_err("out is read-only; pass a writable array"));
         }
         Ok(Output(input))
     }
@@ -196,11 +196,11 @@ impl Output {
             Some((start, end)) => vec![end.saturating_sub(start), shape.last().copied().unwrap_or(1)],
             None => shape.to_vec(),
         };
-        self.fits(&self.0.shape, dtype, wanted)
+        self.check_fits(&self.0.shape, dtype, wanted)
     }
 
     /// Refuses memory that, seen as of shape `seen`, is not of the dtype and shape that are wanted.
-    fn fits(&self, seen: &[usize], dtype: Dtype, wanted: Vec<usize>) -> PyResult<()> {
+    fn check_fits(&self, seen: &[usize], dtype: Dtype, wanted: Vec<usize>) -> PyResult<()> {
         let bits = match dtype {
             Dtype::Bf16 => Dtype::U16,
             Dtype::F8E4M3 | Dtype::F8E5M2 => Dtype::U8,
@@ -215,11 +215,11 @@ impl Output {
         }
         if out.dtype != dtype && out.dtype != bits {
             let (out, own) = (python_name(out.dtype), python_name(dtype));
-            return Err(DtypeError::new_err(format!("out is of dtype {out}; the tensor is {own}")));
+            return Err(DtypeError::new_err(format!("out has dtype {out}, but the tensor has {own}")));
         }
         if seen != wanted {
             let (out, own) = (shape_text(&out.shape), shape_text(&wanted));
-            return Err(ArgumentError::new_err(format!("out is of shape {out}; the tensor is {own}")));
+            return Err(ArgumentError::new_err(format!("out has shape {out}, but the tensor has {own}")));
         }
         Ok(())
     }
@@ -228,7 +228,7 @@ impl Output {
     pub fn check_rows(&self, dtype: Dtype, shape: &[usize]) -> PyResult<()> {
         match self.0.shape.split_first() {
             Some((&rows, rest)) if !rest.is_empty() => {
-                self.fits(&[rows, rest.iter().product()], dtype, shape.to_vec())
+                self.check_fits(&[rows, rest.iter().product()], dtype, shape.to_vec())
             }
             _ => self.check(dtype, shape, None),
         }
@@ -273,24 +273,24 @@ pub fn python_name(dtype: Dtype) -> &'static str {
         Dtype::Bf16 => "bfloat16",
         Dtype::F32 => "float32",
         Dtype::F64 => "float64",
-        // The core may get more before this module does; its own name is better than none.
+        // The core may gain dtypes before this module does.
         other => other.name(),
     }
 }
 
 /// The dtype of a name, that of Python or that of the command line.
-fn dtype_of(name: &str) -> Option<Dtype> {
+fn find_dtype(name: &str) -> Option<Dtype> {
     Dtype::ALL.into_iter().find(|&dtype| python_name(dtype) == name || dtype.name() == name)
 }
 
 /// The dtype of a name, or the exception that lists them.
-pub fn known_dtype(name: &str) -> PyResult<Dtype> {
-    dtype_of(name).ok_or_else(|| unknown(name))
+pub fn parse_dtype(name: &str) -> PyResult<Dtype> {
+    find_dtype(name).ok_or_else(|| unknown_dtype(name))
 }
 
-fn unknown(name: &str) -> PyErr {
+fn unknown_dtype(name: &str) -> PyErr {
     let known: Vec<_> = Dtype::ALL.into_iter().map(python_name).collect();
-    DtypeError::new_err(format!("dtype {name} is none that tenfold stores ({})", known.join(", ")))
+    DtypeError::new_err(format!("tenfold does not store dtype {name}; it stores {}", known.join(", ")))
 }
 
 fn array_dtype(array: &Bound<'_, PyUntypedArray>, raw: bool) -> PyResult<Dtype> {
@@ -301,12 +301,12 @@ fn array_dtype(array: &Bound<'_, PyUntypedArray>, raw: bool) -> PyResult<Dtype> 
         ));
     }
     let name: String = descr.getattr("name")?.extract()?;
-    match (dtype_of(&name), raw, descr.itemsize()) {
+    match (find_dtype(&name), raw, descr.itemsize()) {
         (Some(dtype), ..) => Ok(dtype),
         // Files of bfloat16 that numpy loads without ml_dtypes come as plain two-byte records.
         (None, true, 1) if name == "void8" => Ok(Dtype::U8),
         (None, true, 2) if name == "void16" => Ok(Dtype::U16),
-        (None, ..) => Err(unknown(&name)),
+        (None, ..) => Err(unknown_dtype(&name)),
     }
 }
 

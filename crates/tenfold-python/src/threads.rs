@@ -10,8 +10,8 @@ pub fn remember_process() {
     HOME.get_or_init(std::process::id);
 }
 
-/// The threads to use where so many were asked for. A forked process has the parent's pools without their threads, and
-/// would wait for them for ever: it works on the calling thread.
-pub fn usable(threads: usize) -> usize {
+/// The threads to use for this request. A forked process has the parent's pools without their threads and would wait
+/// for ever, so it works on the calling thread.
+pub fn limit_threads(threads: usize) -> usize {
     if HOME.get().is_none_or(|&home| home == std::process::id()) { threads } else { 1 }
 }

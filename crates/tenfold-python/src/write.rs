@@ -13,8 +13,8 @@ use tenfold_archive::{CompressOptions, Importance, Progress, Recipe, Source};
 use crate::attend;
 use crate::codec::{EncodeOptions, decode_options};
 use crate::errors::{self, ArgumentError};
-use crate::tensors::{Input, known_dtype};
-use crate::threads::usable;
+use crate::tensors::{Input, parse_dtype};
+use crate::threads::limit_threads;
 
 /// Sums over what was written.
 #[pyclass(frozen, get_all, module = "tenfold")]
@@ -74,13 +74,14 @@ impl Source for StateDict {
 
     fn read(&self, index: usize) -> tenfold_archive::Result<Cow<'_, [u8]>> {
         let input = self.inputs.get(index);
-        let input =
-            input.ok_or_else(|| tenfold_archive::Error::InvalidArgument(format!("no tensor {index}")))?;
+        let input = input.ok_or_else(|| {
+            tenfold_archive::Error::InvalidArgument(format!("tensor {index} does not exist"))
+        })?;
         Ok(Cow::Borrowed(input.data()))
     }
 }
 
-/// How far the work is, in bytes. The threads that work only count; Python hears of it on the thread that waits.
+/// Progress in bytes. Worker threads only count; the waiting thread calls Python.
 #[derive(Default)]
 struct Counter {
     total: AtomicU64,
@@ -138,7 +139,7 @@ enum ImportanceOf {
 impl WriteOptions {
     fn with_encoding(self, EncodeOptions(encode, prepare): &EncodeOptions) -> PyResult<CompressOptions> {
         let mut options = CompressOptions::default()
-            .with_threads(usable(encode.threads))
+            .with_threads(limit_threads(encode.threads))
             .with_alloc(self.alloc.parse().map_err(ArgumentError::new_err)?)
             .with_overwrite(self.overwrite);
         options.goal = self.own_goal.then_some(encode.goal);
@@ -160,8 +161,8 @@ impl WriteOptions {
     }
 }
 
-/// Does long work, tells a Python function `f(done, total)` how far it is, and raises what that or a signal raises.
-fn told<T: Send>(
+/// Does long work, reports progress to a Python function `f(done, total)`, and raises what that or a signal raises.
+fn run_reporting<T: Send>(
     py: Python<'_>,
     function: Option<&Py<PyAny>>,
     work: impl FnOnce(&Stop, &Counter) -> tenfold_archive::Result<T> + Send,
@@ -188,7 +189,7 @@ pub fn save(
     let (mut infos, mut inputs) = (Vec::with_capacity(tensors.len()), Vec::with_capacity(tensors.len()));
     for (name, tensor) in &tensors {
         let name = name.to_str()?.to_owned();
-        let input = Input::of(tensor, None).map_err(|error| named(py, &name, error))?;
+        let input = Input::from_object(tensor, None).map_err(|error| prefix_name(py, &name, error))?;
         infos.push(tenfold_archive::TensorInfo {
             name,
             dtype: input.dtype,
@@ -199,7 +200,7 @@ pub fn save(
     }
     let source = Box::new(StateDict { infos, inputs, metadata });
     let options = write.with_encoding(options)?;
-    let report = told(py, progress.as_ref(), |stop, counter| {
+    let report = run_reporting(py, progress.as_ref(), |stop, counter| {
         tenfold_archive::compress_source(source, &path, &options.with_stop(stop.clone()), counter)
     })?;
     Ok(Report::from(report))
@@ -217,7 +218,7 @@ pub fn compress(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Report> {
     let options = write.with_encoding(options)?;
-    let report = told(py, progress.as_ref(), |stop, counter| {
+    let report = run_reporting(py, progress.as_ref(), |stop, counter| {
         tenfold_archive::compress(&input, &output, &options.with_stop(stop.clone()), counter)
     })?;
     Ok(Report::from(report))
@@ -235,7 +236,7 @@ pub fn decompress(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     let options = decode_options(threads, None);
-    told(py, progress.as_ref(), |stop, counter| {
+    run_reporting(py, progress.as_ref(), |stop, counter| {
         tenfold_archive::decompress(&input, &output, &options.with_stop(stop.clone()), overwrite, counter)
     })
 }
@@ -243,7 +244,7 @@ pub fn decompress(
 /// The checksum that a model file states of a tensor that is stored as it was.
 #[pyfunction]
 pub fn checksum(py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<u32> {
-    let input = Input::of(tensor, None)?;
+    let input = Input::from_object(tensor, None)?;
     let view = input.view().map_err(errors::codec)?;
     py.detach(|| tenfold_archive::checksum(&view)).map_err(errors::archive)
 }
@@ -257,7 +258,7 @@ pub fn model_tags(
 ) -> PyResult<BTreeMap<String, String>> {
     let mut known = Vec::with_capacity(blobs.len());
     for (name, dtype, shape) in &blobs {
-        known.push((name.as_str(), known_dtype(dtype)?, shape.as_slice()));
+        known.push((name.as_str(), parse_dtype(dtype)?, shape.as_slice()));
     }
     let metadata: Vec<(String, String)> = metadata.into_iter().collect();
     let tags = tenfold_archive::model_tags(known, plain.as_deref(), &metadata).map_err(errors::archive)?;
@@ -265,7 +266,7 @@ pub fn model_tags(
 }
 
 /// The same exception, with the tensor's name in front.
-fn named(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
+fn prefix_name(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
     let text = format!("tensor {name:?}: {}", error.value(py));
     PyErr::from_type(error.get_type(py), text)
 }

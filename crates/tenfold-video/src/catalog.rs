@@ -63,7 +63,7 @@ fn choose<T: Copy>(
         let found = all.iter().copied().find(|&c| name_of(c) == name);
         let found = found.ok_or_else(|| Error::Refused {
             name: name.to_string(),
-            reason: format!("it is no {standard} {role} of this build; there are: {}", names()),
+            reason: format!("this build has no {standard} {role} of that name; it has: {}", names()),
         })?;
         return probe(found).map(|()| found);
     }

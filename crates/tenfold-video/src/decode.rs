@@ -41,7 +41,8 @@ pub(crate) fn rows_with(
     let parcel = &pictures.opened.parcel;
     let (cols, values, all) = (parcel.cols(), parcel.values(), parcel.rows());
     if rows.start > rows.end || rows.end > all {
-        let reason = format!("rows {}..{} of a tensor with {all} rows", rows.start, rows.end);
+        let reason =
+            format!("rows {}..{} are outside the tensor, which has {all} rows", rows.start, rows.end);
         return Err(tenfold::Error::InvalidArgument(reason).into());
     }
     // The columns of an empty tensor may be too many to multiply.
@@ -140,7 +141,7 @@ impl<'a> PictureDecoder<'a> {
         Ok(out)
     }
 
-    /// One picture, held against its checksum.
+    /// Decodes one picture and compares its checksum.
     fn picture(&self, i: usize, out: &mut [u16]) -> Result<()> {
         let tile = self.opened.tile(i)?;
         let (check, stream) =

@@ -39,7 +39,7 @@ const PICTURES: [Codec; 3] = [Codec::H264, Codec::H265, Codec::Av1];
 
 /// Whether a blob holds pictures.
 fn holds_pictures(blob: &[u8]) -> Result<bool> {
-    // Only the codec is asked for here; bad parameters are for the decoder to find.
+    // Checks only the codec; the decoder finds bad parameters.
     Ok(PICTURES.contains(&tenfold::inspect(blob)?.codec))
 }
 

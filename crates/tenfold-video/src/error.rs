@@ -1,4 +1,4 @@
-//! Errors, by who must act: as [`tenfold::Error`], and what codec libraries add.
+//! Errors, by who must act: those of [`tenfold::Error`] and those of codec libraries.
 
 use tenfold::engine::ErrorKind;
 use thiserror::Error;
@@ -12,13 +12,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The tensor, the blob around the pictures or a goal.
+    /// An error about the tensor, the blob around the pictures or a goal.
     #[error(transparent)]
     Tensor(#[from] tenfold::Error),
-    /// This build was made without any codec that could do it.
+    /// This build has no codec for it.
     #[error("this build has no {standard} {role}; build tenfold with the feature {features}")]
     NotBuilt {
-        /// What is to be coded.
+        /// The standard that is missing.
         standard: Standard,
         /// Encoder or decoder.
         role: &'static str,
@@ -33,7 +33,7 @@ pub enum Error {
         /// What is missing and what to do.
         reason: String,
     },
-    /// The codec cannot do what was asked: a sample depth, a size, a mode.
+    /// The codec does not support the request: a sample depth, a size, a mode.
     #[error("{name} cannot do this: {reason}")]
     Refused {
         /// The codec.
@@ -46,10 +46,10 @@ pub enum Error {
     Codec {
         /// The codec.
         name: String,
-        /// What it said.
+        /// What it reported.
         reason: String,
     },
-    /// The compressed pictures are damaged, or are not what the blob says of them.
+    /// The compressed pictures are damaged, or contradict the blob.
     #[error("the {standard} stream is corrupt: {reason}")]
     Stream {
         /// What the stream should be.

@@ -37,7 +37,7 @@ pub struct Sides {
 
 impl Sides {
     /// What an encoder takes for a kind of picture.
-    pub fn of(abilities: &Abilities, chroma: Chroma) -> Self {
+    pub fn from_abilities(abilities: &Abilities, chroma: Chroma) -> Self {
         Sides { min: abilities.min_side, max: abilities.max_side, even: chroma == Chroma::Constant }
     }
 
@@ -54,7 +54,7 @@ impl Sides {
 
 impl Layout {
     /// Pictures for a tensor of rows × columns.
-    pub fn of(rows: usize, cols: usize, sides: Sides) -> Layout {
+    pub fn new(rows: usize, cols: usize, sides: Sides) -> Layout {
         let values = rows.saturating_mul(cols).max(1);
         let natural = natural_width(cols.max(1), sides).map(|w| Layout::at_width(values, w, sides));
         if let Some(layout) = natural.filter(|l| l.padding(values) <= MAX_PADDING) {
@@ -165,7 +165,7 @@ mod tests {
         ];
         for (rows, cols) in shapes {
             for sides in SIDES {
-                let l = Layout::of(rows, cols, sides);
+                let l = Layout::new(rows, cols, sides);
                 let values = rows * cols;
                 assert!(sides.fits(l.width) && sides.fits(l.height), "{rows}×{cols}: {l:?}");
                 assert!((l.count - 1) * l.picture() < values && l.samples() >= values, "{l:?}");
@@ -184,7 +184,7 @@ mod tests {
         for (rows, cols, width) in
             [(1024, 576, 576), (64, 14_336, 7168), (4096, 20, 80), (30_000, 8192, 8192)]
         {
-            assert_eq!(Layout::of(rows, cols, SIDES[1]).width, width);
+            assert_eq!(Layout::new(rows, cols, SIDES[1]).width, width);
         }
     }
 
@@ -192,7 +192,7 @@ mod tests {
     fn values_come_back_in_order() {
         for (rows, cols) in [(70, 65), (3, 5), (5000, 64), (1, 1), (2000, 3000)] {
             let samples: Vec<u16> = (0..rows * cols).map(|i| i as u16).collect();
-            let l = Layout::of(rows, cols, SIDES[1]);
+            let l = Layout::new(rows, cols, SIDES[1]);
             let pictures: Vec<u16> = (0..l.count).flat_map(|i| l.cut(&samples, i, 128)).collect();
             assert_eq!(pictures.len(), l.samples());
             assert_eq!(pictures[..samples.len()], samples);

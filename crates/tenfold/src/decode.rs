@@ -1,4 +1,4 @@
-//! From tiles to elements, wherever they go: straight, or by way of transforms that have to be undone.
+//! From tiles to elements, directly or through transforms that have to be undone.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ pub(crate) fn decode_range(
     }
 }
 
-/// Decodes rows that were prepared, a slab of them after the other, and undoes that.
+/// Decodes transformed rows slab by slab and undoes the transforms.
 fn decode_prepared<R: Elements>(
     frame: &Frame,
     blob: &[u8],
@@ -44,7 +44,7 @@ fn decode_prepared<R: Elements>(
     let transforms = &frame.head.transforms;
     let (all, width) = (frame.values / cols, prepare::width_of(transforms, cols));
     let group = prepare::group_of(transforms).min(all).max(1);
-    // Tiles at the seams are decoded twice, so there are to be many between two seams.
+    // Tiles at the seams are decoded twice, so slabs should span many tiles.
     let slab =
         SLAB.max(32 * frame.head.params.geometry().tile_values()).div_ceil(cols).next_multiple_of(group);
     let rows = values.start / cols..values.end / cols;
@@ -64,7 +64,7 @@ fn decode_prepared<R: Elements>(
             undo(out)?;
             continue;
         }
-        // Rows of a group that nobody asked for.
+        // Rows of a group that were not requested.
         spare.resize(range.len() * cols * dtype.size(), 0);
         undo(&mut spare)?;
         let from = (wanted.start - range.start) * cols * dtype.size();
@@ -73,7 +73,7 @@ fn decode_prepared<R: Elements>(
     Ok(())
 }
 
-/// Decodes all values as they are before transforms are undone.
+/// Decodes all values without undoing transforms.
 pub(crate) fn decode_working(frame: &Frame, blob: &[u8], workers: &Workers, out: &mut [f32]) -> Result<()> {
     decode_tiles(frame, blob, 0..frame.coded, Dtype::F32, workers, bytemuck::cast_slice_mut(out))
 }
@@ -107,7 +107,7 @@ fn decode_tiles(
     match &frame.head.params {
         CodecParams::Levels(p) => {
             let scratch = levels::Scratch::new(isa, p, !frame.head.transforms.is_empty());
-            let dequant = Dequant::of(dtype, p);
+            let dequant = Dequant::from_params(dtype, p);
             workers.for_pieces(
                 pieces,
                 || (),
@@ -135,7 +135,7 @@ fn decode_tiles(
         }
         // `Layered` decodes them one by one.
         CodecParams::Layers(_) => Err(Error::Corrupt("layers in place of tiles")),
-        // `open` lets none pass.
+        // `open` refuses them.
         CodecParams::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),
     }
 }

@@ -22,15 +22,15 @@ pub enum Error {
         /// Newest version this build reads.
         supported: u8,
     },
-    /// The blob uses a codec, dtype or preparation step that this build does not have.
-    #[error("the blob needs {what} {id}, which this build does not have")]
+    /// The blob uses a codec, dtype or transform that this build does not have.
+    #[error("the blob needs {what} {id}, which this build does not have; use a newer tenfold")]
     UnsupportedFeature {
         /// Kind of feature.
         what: &'static str,
         /// Its stored number.
         id: u64,
     },
-    /// The blob belongs to an engine that the caller did not ask.
+    /// Another engine decodes this blob.
     #[error(
         "the blob needs codec {id}: it holds {codec} pictures; decode it with the video engine (tenfold-video)"
     )]
@@ -40,20 +40,20 @@ pub enum Error {
         /// How the values are coded.
         codec: &'static str,
     },
-    /// An engine other than this crate's own says why not.
+    /// An engine outside this crate failed.
     #[error("{reason}")]
     Engine {
         /// Who must act.
         kind: ErrorKind,
-        /// What it said.
+        /// What it reported.
         reason: String,
     },
     /// The blob ends before its content does.
-    #[error("the blob is truncated: {need} bytes needed, {have} there")]
+    #[error("the blob is truncated: it needs {need} bytes and has {have}")]
     Truncated {
         /// Bytes that the content needs.
         need: u64,
-        /// Bytes that are there.
+        /// Bytes of the blob.
         have: u64,
     },
     /// A checksum or a consistency rule fails.
@@ -69,17 +69,17 @@ pub enum Error {
         /// The caller's limit.
         limit: u64,
     },
-    /// The blob names a basis that the caller has not given.
-    #[error("the blob needs the basis {fingerprint}; give it in `DecodeOptions::bases`")]
+    /// The blob names a basis that the caller did not pass.
+    #[error("the blob needs the basis {fingerprint}; pass it in `DecodeOptions::bases`")]
     MissingBasis {
         /// The name of the basis, in hexadecimal digits.
         fingerprint: String,
     },
-    /// An argument makes no sense.
+    /// An argument is invalid.
     #[error("{0}")]
     InvalidArgument(String),
     /// The tensor cannot be stored within the bytes allowed, even at the coarsest step.
-    #[error("the tensor does not fit {cap} bytes: the smallest blob takes {need}")]
+    #[error("the tensor does not fit into {cap} bytes: the smallest blob takes {need}; allow more bytes")]
     DoesNotFit {
         /// Bytes allowed.
         cap: u64,
@@ -87,18 +87,18 @@ pub enum Error {
         need: u64,
     },
     /// The caller's output buffer is too small.
-    #[error("the output buffer has {have} bytes, {need} are needed")]
+    #[error("the output buffer has {have} bytes but needs {need}")]
     BufferTooSmall {
         /// Bytes needed.
         need: u64,
-        /// Bytes given.
+        /// Bytes of the buffer.
         have: u64,
     },
-    /// The worker threads asked for could not be started.
-    #[error("could not start worker threads: {0}")]
+    /// The worker threads did not start.
+    #[error("cannot start worker threads: {0}")]
     Threads(String),
-    /// The caller ended the work with a [`Stop`](crate::engine::Stop).
-    #[error("the work was stopped")]
+    /// The caller stopped the work with a [`Stop`](crate::engine::Stop).
+    #[error("the caller stopped the work")]
     Stopped,
 }
 
@@ -106,15 +106,15 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The data is bad: corrupt, truncated or not ours.
+    /// The data is bad: corrupt, truncated or of another format.
     Data,
-    /// The data is fine but this build cannot read it.
+    /// The data may be fine, but this build cannot read it.
     Unsupported,
     /// The caller passed something that cannot work.
     Caller,
     /// A limit of the caller stopped the work.
     Limit,
-    /// The machine failed us.
+    /// The machine failed or lacks something.
     Environment,
 }
 

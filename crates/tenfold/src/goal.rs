@@ -158,12 +158,12 @@ impl Goal {
         Goal::NAMES.map(|entry| entry.name).join(", ")
     }
 
-    /// Whether no value may be off by more than a bound, which no transform can promise.
+    /// Whether the goal bounds the error of each value, which is impossible with transforms.
     pub fn bounds_each_value(self) -> bool {
         matches!(self, Goal::MaxError(_) | Goal::RoundToNearest { .. })
     }
 
-    /// Checks the number. That of `max_bytes` may be any: callers in Rust state all there is by `usize::MAX`.
+    /// Checks the number. Any is valid for `max_bytes`: callers in Rust use `usize::MAX` for no limit.
     pub(crate) fn validate(self) -> Result<()> {
         match self {
             Goal::MaxBytes(_) => Ok(()),

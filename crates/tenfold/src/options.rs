@@ -31,7 +31,7 @@ impl Effort {
         }
     }
 
-    /// log2 of the states of its trellis, 0 for a scalar quantiser; for engines that search with code of their own.
+    /// log2 of the states of its trellis, 0 for a scalar quantiser; for engines with their own search.
     #[doc(hidden)]
     pub fn log2_states(self) -> u8 {
         match self {
@@ -58,13 +58,13 @@ pub struct EncodeOptions {
     pub effort: Effort,
     /// Worker threads; 0 (the default) uses the current rayon pool, that is all cores.
     pub threads: usize,
-    /// Values coded by one lane of a tile; 0 (the default) lets the encoder choose. Fewer give more
-    /// independent tiles (good for a GPU and for reading single rows) and cost about 24 bits each time.
+    /// Values coded by one lane of a tile; 0 (the default) lets the encoder choose. Fewer values give more lanes and
+    /// tiles (good for a GPU and for reading single rows) at about 24 bits a lane.
     pub lane_values: u32,
-    /// What to do to the values before they are quantised, in this order; lossless blobs have no use for it. Errors
-    /// that a goal speaks of are those of the values so prepared. Default: nothing.
+    /// Transforms of the values before they are quantised, in order; lossless blobs ignore them. The error of a goal is
+    /// that of the transformed values. Default: none.
     pub transforms: Vec<Transform>,
-    /// Goals of further layers, each for what the layers before it have left of the tensor. Default: none.
+    /// Goals of further layers, each for the error of the layers before it. Default: none.
     pub residual: Vec<Goal>,
     /// Ends the work early; looked at between tiles. Default: none.
     pub stop: Stop,
@@ -122,12 +122,12 @@ impl EncodeOptions {
         self
     }
 
-    /// Adds a layer: what the layers before it have left of the tensor, coded with a goal of its own. A reader adds them up, or
+    /// Adds a layer: the error of the layers before it, coded with its own goal. A reader adds them up, or
     /// takes the first ones for a coarser tensor ([`DecodeOptions::with_layers`]).
     ///
-    /// Sizes that a goal speaks of are those of its layer alone, errors those of the residual that is left behind it, relative
-    /// errors relative to what the layer codes. Transforms are done to the first layer only. A blob has eight layers at most,
-    /// of floats, and none of them is lossless by its goal.
+    /// The size of a goal is that of its layer alone. Its error is that of the sum up to its layer; relative errors are
+    /// relative to the values that the layer codes. Transforms apply to the first layer only. A blob has at most eight
+    /// layers, of floats, none with a lossless goal.
     ///
     /// ```
     /// use tenfold::{DecodeOptions, EncodeOptions, Goal, TensorView};
@@ -159,7 +159,7 @@ impl EncodeOptions {
         self.residual.iter().try_for_each(|goal| goal.validate())?;
         if self.residual.len() >= MAX_LAYERS {
             return Err(Error::InvalidArgument(format!(
-                "{} residuals; a blob has {MAX_LAYERS} layers at most, the first of which is none",
+                "{} residuals are too many: a blob has at most {MAX_LAYERS} layers, and the first is no residual",
                 self.residual.len()
             )));
         }
@@ -167,18 +167,18 @@ impl EncodeOptions {
             && (self.residual.contains(&Goal::Lossless) || self.goal == Goal::Lossless)
         {
             return Err(Error::InvalidArgument(
-                "layers are added in floating point, so that no goal of theirs can be lossless".into(),
+                "a layered blob cannot be lossless: its layers are added in floating point; leave out the residuals or state another goal".into(),
             ));
         }
         if self.goal.bounds_each_value() && !self.transforms.is_empty() {
             return Err(Error::InvalidArgument(
-                "no value's error can be bounded through transforms (importance is one); use another goal"
+                "transforms, importance among them, cannot bound the error of each value; use another goal"
                     .into(),
             ));
         }
         if self.lane_values != 0 && !(32..=65536).contains(&self.lane_values) {
             return Err(Error::InvalidArgument(format!(
-                "lane_values must lie between 32 and 65536, not {}",
+                "lane_values must be between 32 and 65536, not {}",
                 self.lane_values
             )));
         }
@@ -196,7 +196,7 @@ pub struct DecodeOptions {
     pub limits: Limits,
     /// Bases that blobs may name. Default: none.
     pub bases: Vec<Arc<Basis>>,
-    /// Layers to decode, from the first on, where a blob has several; 0 (the default) decodes all. Others are not looked at.
+    /// Layers of a layered blob to decode, from the first on; 0 (the default) decodes all. The others are not read.
     pub layers: usize,
     /// Ends the work early; looked at between tiles. Default: none.
     pub stop: Stop,
@@ -234,7 +234,7 @@ impl DecodeOptions {
     }
 }
 
-/// What a blob may ask of a decoder; checked before memory is taken.
+/// What a blob may ask of a decoder; checked before memory is allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

@@ -1,5 +1,5 @@
-//! Running over tiles on one thread or many. Results come back in order, so the bytes of a blob never
-//! depend on how many threads there were.
+//! Runs work over tiles on one thread or many. Results come back in order, so the bytes of a blob do not depend on the
+//! number of threads.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::engine::Stop;
 use crate::engine::threads::pool;
 use crate::error::Result;
 
-/// Where work runs, and whether it goes on: each tile asks before it is begun.
+/// Where work runs, and whether it goes on: each tile asks before it starts.
 #[derive(Clone)]
 pub(crate) struct Workers {
     place: Place,
@@ -38,12 +38,12 @@ impl Workers {
     }
 
     /// The calling thread, to the end.
-    pub(crate) fn here() -> Workers {
+    pub(crate) fn current_thread() -> Workers {
         Workers { place: Place::Here, stop: Stop::default() }
     }
 
     /// The calling thread, as long as these go on.
-    pub(crate) fn alone(self) -> Workers {
+    pub(crate) fn into_current_thread(self) -> Workers {
         Workers { place: Place::Here, ..self }
     }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from tenfold.torch.distributed._bucket import BucketCodec
-from tenfold.torch.distributed._exchange import settle
+from tenfold.torch.distributed._exchange import keep_unsent
 from tenfold.torch.distributed._feedback import Residuals
 from tenfold.torch.distributed._slot import LEAST, empty_slot
 
@@ -76,13 +76,13 @@ class Tenfold(Exchange):
             return values
         wanted = None
         if self._residuals is not None:
-            wanted = values = self._residuals[worker].of(names, sizes, values.device).add_(values)
+            wanted = values = self._residuals[worker].view(names, sizes, values.device).add_(values)
         slot = empty_slot(self._codec.room(values.numel()), values.device)
         self._codec.fill(values, slot, f"{worker} {names[0]}")
         sent = self._codec.read(slot, torch.empty_like(values))
         self.bits += 8 * slot.numel() if worker == 0 else 0
         if wanted is not None:
-            settle(wanted, sent)
+            keep_unsent(wanted, sent)
         return sent
 
 

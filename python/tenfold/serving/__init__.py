@@ -1,7 +1,8 @@
-"""Key-value caches of serving engines, compressed where they are stored.
+"""Compressed storage for the key-value caches of serving engines.
 
-What the plug-ins share: :class:`Identity` says what cached bytes belong to, :class:`FileStore` keeps them in a folder,
-:class:`KvPages` makes them of keys and values. The plug-ins are modules of their own, since each needs its engine:
+The plug-ins share :class:`Identity`, which says what cached bytes belong to, :class:`FileStore`, which keeps them in a
+folder, and :class:`KvPages`, which makes them from keys and values. Each plug-in is a separate module, since it needs
+its engine:
 ``tenfold.serving.lmcache``, ``tenfold.serving.vllm`` and ``tenfold.serving.sglang``.
 """
 

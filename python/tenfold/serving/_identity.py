@@ -1,4 +1,4 @@
-"""What cached keys and values belong to. Bytes of another identity are no hit, whatever their key says."""
+"""What cached keys and values belong to. Bytes of another identity are never a hit, whatever their key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 from .. import FORMAT_VERSION
 from .._errors import ArgumentError, MachineError, NotFoundError
 
-# Changes whenever bytes of an earlier version must no longer be read.
+# Incremented whenever bytes of earlier versions must no longer be read.
 RECORD_VERSION = 1
 
 
@@ -20,10 +20,11 @@ class Identity:
 
     Attributes:
         model: the model's name or path.
-        revision: which state of the model: a commit, a date, anything that changes when the weights do.
+        revision: the state of the model: a commit, a date, anything that changes with the weights.
         dtype: of keys and values, as in ``"bfloat16"``.
         basis: :func:`file_fingerprint` of the file of bases, or ``""``.
-        layout: whatever else tells bytes apart: layers, heads, tokens of a page, tensor-parallel rank and size, the rate.
+        layout: everything else that distinguishes bytes: layers, heads, tokens of a page, tensor-parallel rank and
+            size, the rate.
     """
 
     model: str
@@ -46,12 +47,12 @@ class Identity:
         numbers = (str(FORMAT_VERSION), str(RECORD_VERSION))
         for part in (*(getattr(self, field.name) for field in fields(self)), *numbers):
             text = part.encode()
-            # With its length: the end of one part is never the start of the next.
+            # With its length, so that parts cannot run into each other.
             hashed.update(len(text).to_bytes(8, "little") + text)
         return hashed.hexdigest()
 
     def describe(self) -> str:
-        """For messages: what is not empty."""
+        """Returns the fields that are not empty, for messages."""
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
         return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
 

@@ -20,21 +20,21 @@ _HEADER, _GROUP = 64, 50
 
 
 class KvPages:
-    """Makes pages at one rate and reads them. Threads may share it.
+    """Encodes and decodes pages at one rate. Threads may share it.
 
     Args:
         layers: layers of the model.
-        bits: bits a value, all bytes counted; pages never take more. 4 unless stated.
-        max_bytes: bytes of a page, in place of bits.
+        bits: bits a value, all bytes counted; pages never take more. 4 by default.
+        max_bytes: bytes of a page, instead of bits.
         lossless: every bit stays.
         bases: path of a file of bases for the model (``tenfold basis fit``): fewer bits at the same error.
-        rope: rotary positions of the keys, as of :class:`tenfold.kv.PageCodec`, where there are no bases.
-        exact: how many tokens stay exact at the start of the page that has position 0, which attention parks on.
-        group: layers that are coded together, side by side as one, where there are no bases: with more of them pages are made
-            faster and take fewer bytes, and one layer alone is read with the work for all of its group.
-        key_step: how much coarser than values keys are quantised.
+        rope: rotary positions of the keys, as in :class:`tenfold.kv.PageCodec`, if there are no bases.
+        exact: how many tokens stay exact at the start of the page with position 0: they are attention sinks.
+        group: layers that are coded together, if there are no bases. Larger groups encode faster and take fewer bytes,
+            but reading one layer then costs as much as reading its whole group.
+        key_step: quantiser step of keys over that of values.
         effort: "fast", "balanced" or "best".
-        threads: worker threads; 0 takes all cores.
+        threads: worker threads; 0 uses all cores.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class KvPages:
         self._joined = 1 if opened is not None else min(group, layers)
         how |= {"bases": opened} if opened is not None else {"layers": -(-layers // self._joined), "rope": rope}
         self._codec = PageCodec(**how)
-        # The page with the first token keeps some exact. Reading needs no such difference.
+        # The page with the first token keeps some tokens exact. Reading does not need the distinction.
         self._first = PageCodec(**how, exact=(exact, 0)) if exact else self._codec
 
     @property
@@ -89,7 +89,7 @@ class KvPages:
         return self._basis
 
     def describe(self) -> str:
-        """The rate, for an identity's layout: pages of other rates are not the same."""
+        """Returns the rate, for an identity's layout: pages of other rates differ."""
         if self._max_bytes is not None:
             return f"max_bytes={self._max_bytes}"
         return "lossless" if self._bits is None else f"bits={self._bits:g}"
@@ -103,7 +103,7 @@ class KvPages:
             position: of the first token; needed with bases or rope.
 
         Raises:
-            LimitError: it does not fit the bytes that the rate allows (NaN all over, for one).
+            LimitError: it does not fit the bytes that the rate allows, for example if most values are NaN.
         """
         codec = self._first if position == 0 else self._codec
         goal: dict[str, Any] = {"lossless": True}
@@ -119,7 +119,7 @@ class KvPages:
         """Decodes all layers into arrays or CPU tensors of tokens × columns.
 
         Raises:
-            DataError: the page is damaged or of another shape. What was decoded until then must not be used.
+            DataError: the page is damaged or has another shape. Do not use what was decoded before.
         """
         if len(keys) != self.layers or len(values) != self.layers:
             raise ArgumentError(f"a page has {self.layers} layers; {len(keys)} keys and {len(values)} values were given")
@@ -148,7 +148,7 @@ class KvPages:
             _bits(into)[...] = room[:, number * columns : (number + 1) * columns]
 
     def _decoded(self, page: Any, group: int, keys: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-        """Bits of the keys and of the values of a group, for layers like these."""
+        """Decodes the keys and values of a group, as integers, for layers like these."""
         rooms = [_room(part[0], sum(layer.shape[1] for layer in part)) for part in (keys, values)]
         self._decode(page, group, *rooms)
         return [_bits(room) for room in rooms]
@@ -163,7 +163,7 @@ class KvPages:
         return [tensors[first : first + self._joined] for first in range(0, len(tensors), self._joined)]
 
     def max_bytes(self, tokens: int, columns: int, dtype: Any) -> int:
-        """Bytes that no page of so many tokens takes more of; ``columns`` are those of a layer's keys, as of its values."""
+        """Returns the largest size of a page of this many tokens; ``columns`` are those of a layer's keys or values."""
         if self._max_bytes is not None:
             return self._max_bytes
         if self._bits is not None:
@@ -176,7 +176,7 @@ class KvPages:
 
 
 def _side_by_side(layers: Sequence[Any]) -> Any:
-    """One layer of the columns of several."""
+    """Joins the columns of several layers into one."""
     rows = [_bits(layer) for layer in layers]
     room = _room(layers[0], sum(row.shape[1] for row in rows))
     numpy.concatenate(rows, axis=1, out=_bits(room))
@@ -184,13 +184,13 @@ def _side_by_side(layers: Sequence[Any]) -> Any:
 
 
 def _room(like: Any, columns: int) -> Any:
-    """An array or tensor like this one, of more columns."""
+    """Allocates an array or tensor like this one with more columns."""
     shape = (like.shape[0], columns)
     return like.new_empty(shape) if hasattr(like, "new_empty") else numpy.empty(shape, like.dtype)
 
 
 def _bits(tensor: Any) -> Any:
-    """Tokens × columns of an array or tensor as integers in the same memory: numpy knows no bfloat16."""
+    """Views an array or tensor as integers, tokens × columns: numpy has no bfloat16."""
     if hasattr(tensor, "new_empty"):
         import torch
 

@@ -1,4 +1,4 @@
-"""Payloads that say what they are: of which identity, of which key, and whether they are whole."""
+"""Self-describing payloads, with their identity, their key and a digest."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ RECORD_OVERHEAD = _HEAD.size + _DIGEST
 
 
 def seal(identity: Identity, key: str, payload: bytes | bytearray | memoryview) -> bytes:
-    """A record of a payload."""
+    """Makes a record from a payload."""
     view = memoryview(payload).cast("B")
     head = _HEAD.pack(_MAGIC, RECORD_VERSION, bytes.fromhex(identity.digest), _hash(key.encode()), len(view))
     return b"".join((head, _digest(head, view), view))
 
 
 def open_record(identity: Identity, key: str, record: bytes | bytearray | memoryview) -> memoryview:
-    """The payload of a record; bytes behind its end are passed over.
+    """Returns the payload of a record; bytes after its end are ignored.
 
     Raises:
-        DataError: it is damaged, cut off, no record, or belongs to another identity or key.
+        DataError: it is damaged, truncated, not a record, or belongs to another identity or key.
     """
     view = memoryview(record).cast("B")
     if len(view) < RECORD_OVERHEAD:
@@ -42,7 +42,7 @@ def open_record(identity: Identity, key: str, record: bytes | bytearray | memory
     payload = view[RECORD_OVERHEAD : RECORD_OVERHEAD + length]
     if _digest(view[: _HEAD.size], payload) != view[_HEAD.size : RECORD_OVERHEAD]:
         raise DataError("the record is damaged")
-    # Only now: a damaged one would be said to be foreign.
+    # Checked last, so that a damaged record is not reported as foreign.
     if owner.hex() != identity.digest:
         raise DataError(f"the record was made for another model or with other options than {identity.describe()}")
     if hashed != _hash(key.encode()):

@@ -1,4 +1,4 @@
-"""Records in a folder: one file each, written whole or not at all, read only if they are what they should be."""
+"""Records in a folder, one file each, written atomically and checked when they are read."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class StoreError(MachineError):
 
 
 class StoreWarning(UserWarning):
-    """A store holds something that it cannot use; it is taken as a miss."""
+    """A store holds a record that it cannot use and counts as a miss."""
 
 
 class FileStore:
     """Payloads by key in a folder, for one identity. Threads and processes may share it.
 
     Args:
-        folder: where to keep them; made if it is not there.
-        identity: what they belong to. Payloads of another one are never found.
-        max_bytes: room for all records of this identity. Where it is used up, those not read for longest go.
+        folder: where to keep them; created if it does not exist.
+        identity: what they belong to. Payloads of other identities are never found.
+        max_bytes: room for all records of this identity. When it is full, the least recently read records are removed.
     """
 
     def __init__(self, folder: str | os.PathLike[str], identity: Identity, *, max_bytes: int | None = None) -> None:
@@ -44,7 +44,7 @@ class FileStore:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(error.errno, f"the store has no folder: {error.strerror}", os.fspath(self._folder)) from None
-        # Counted once; other processes are seen when room is made.
+        # Counted once; records of other processes are noticed when room is made.
         self._bytes = sum(size for _, size, _ in self._records()) if max_bytes is not None else 0
 
     @property
@@ -53,10 +53,10 @@ class FileStore:
         return self._identity
 
     def put(self, key: str, payload: bytes | bytearray | memoryview) -> None:
-        """Stores a payload in place of any other of this key.
+        """Stores a payload and replaces any other with this key.
 
         Raises:
-            StoreError: it is not stored, and why.
+            StoreError: it was not stored; the message says why.
         """
         record = seal(self._identity, key, payload)
         if self._max_bytes is not None and len(record) > self._max_bytes:
@@ -80,12 +80,12 @@ class FileStore:
             self._make_room(self._max_bytes, path)
 
     def get(self, key: str) -> memoryview | None:
-        """The payload of a key; None if there is none that can be used. What cannot be used is removed, with a warning."""
+        """Returns the payload of a key, or None. An unusable record is removed with a warning."""
         path = self._path(key)
         try:
             record = path.read_bytes()
             if self._max_bytes is not None:
-                # Read lately, so it stays.
+                # Marks the record as recently read.
                 os.utime(path)
         except FileNotFoundError:
             return None
@@ -100,7 +100,7 @@ class FileStore:
             return None
 
     def contains(self, key: str) -> bool:
-        """Whether there is a record of a key. Reading it may still find that it is damaged."""
+        """Whether there is a record for a key. Reading may still find it damaged."""
         return self._path(key).is_file()
 
     def remove(self, key: str) -> None:
@@ -113,12 +113,12 @@ class FileStore:
             self._unlink(path)
 
     def _path(self, key: str) -> Path:
-        # Keys are anyone's text; file names are not. Folders of a few thousand files each.
+        # Keys are arbitrary text, so file names are digests, in folders of a few thousand files each.
         name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
         return self._folder / name[:2] / (name + _SUFFIX)
 
     def _records(self) -> list[tuple[Path, int, float]]:
-        """Path, bytes, and when it was read last."""
+        """Lists path, bytes and last read time of each record."""
         found = []
         for path in self._folder.glob(f"*/*{_SUFFIX}"):
             try:
@@ -132,7 +132,7 @@ class FileStore:
         with self._lock:
             records = sorted(self._records(), key=lambda record: record[2])
             total = sum(size for _, size, _ in records)
-            # A tenth more than needed, so that not every put has to look at all records.
+            # A tenth more than needed, so that not every put scans all records.
             for path, size, _ in records:
                 if total <= max_bytes * 0.9:
                     break

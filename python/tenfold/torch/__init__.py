@@ -1,4 +1,4 @@
-"""Tensors of torch, on the CPU and on CUDA devices: in place, on the device, on torch's current stream.
+"""torch tensors on the CPU and on CUDA devices: read in place, coded where they lie, on torch's current stream.
 
 >>> import torch, tenfold.torch
 >>> x = torch.randn(512, 512, dtype=torch.bfloat16)
@@ -8,7 +8,7 @@
 >>> tenfold.torch.decode(blob, out=torch.empty_like(x)).shape
 torch.Size([512, 512])
 
-docs/torch.md says more: what waits for a device and what does not, ``torch.compile``, many tensors in one call.
+See docs/torch.md: which calls wait for a device, ``torch.compile``, many tensors in one call.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""One tensor to one blob and back, with torch's tensors on either side."""
+"""One tensor to one blob and back; both are torch tensors."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ from ._tensors import (
     from_bytes,
     host_blob,
     host_bytes,
+    mark_written,
     name_of,
-    written,
 )
 
 
 def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -> torch.Tensor:
     """Encodes a tensor into a blob: a tensor of uint8 on the same device.
 
-    A tensor on a CUDA device is encoded there, on torch's current stream; the call waits for the blob's size. The tensor is
+    A CUDA device encodes its own tensors, on torch's current stream; the call waits for the blob's size. The tensor is
     read in place, so it must be contiguous.
 
     Args:
-        tensor: of any dtype that tenfold stores. Integers and booleans are stored losslessly only.
+        tensor: of any dtype that tenfold stores. Integers and booleans are always stored losslessly.
         bits: bits a value; 2.5 if no goal is stated.
         options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``round_bits``,
-            ``lossless``), and ``effort``, ``threads``, ``lane_values``, ``importance``, ``prepare`` and ``residual``, all as of
-            :func:`tenfold.encode`. On a CUDA device ``prepare`` takes transforms that need no look at the tensor, so neither
-            ``auto`` nor ``means``; where values are not finite, ``prepare`` and ``importance`` copy the tensor to the host.
+            ``lossless``), and ``effort``, ``threads``, ``lane_values``, ``importance``, ``prepare`` and ``residual``,
+            all as in :func:`tenfold.encode`. On a CUDA device ``prepare`` takes only transforms that do not depend on
+            the values, so neither ``auto`` nor ``means``. If values are not finite, ``prepare`` and ``importance`` copy
+            the tensor to the host.
 
     >>> import torch, tenfold.torch
     >>> x = torch.randn(256, 256).to(torch.float8_e4m3fn)
@@ -49,9 +50,9 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
     """
     if torch.compiler.is_compiling():
         if options.pop("importance", None) is not None:
-            raise ArgumentError("importance is for code that is not compiled; encode outside of it")
+            raise ArgumentError("importance does not work under torch.compile; encode outside the compiled function")
         if options.pop("residual", None) is not None:
-            raise ArgumentError("residual is for code that is not compiled; encode outside of it")
+            raise ArgumentError("residual does not work under torch.compile; encode outside the compiled function")
         how = {name: options.pop(name) for name in ("effort", "threads", "lane_values") if name in options}
         goal, value = stated_goal(bits=bits, **options)
         blob: torch.Tensor = torch.ops.tenfold.encode(tensor, goal, value, **how)
@@ -60,7 +61,7 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
 
 
 def encode_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor:
-    """Encodes with options that are made already."""
+    """Encodes with native options."""
     check_tensor(tensor, "tensor")
     # An empty tensor has no memory on a device.
     if _device.is_ours(tensor.device) and tensor.numel() > 0:
@@ -69,7 +70,7 @@ def encode_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.T
     return from_bytes(_native.encode(array, options, name_of(tensor.dtype))).to(tensor.device)
 
 
-# numpy has integers of every size, and the native module is told what they are.
+# The native module takes the bits as integers and the dtype as a name.
 _RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
@@ -85,25 +86,25 @@ def decode(
     max_bytes: int | None = None,
     layers: int | None = None,
 ) -> torch.Tensor:
-    """Decodes a blob into a tensor of torch.
+    """Decodes a blob into a torch tensor.
 
-    A blob of the host is checked in full before this returns, wherever the tensor goes. A blob on a CUDA device is decoded
-    there on torch's current stream: with ``out``, or with ``shape`` and ``dtype``, nothing waits for the device, and
-    :func:`tenfold.torch.check` says later whether all was well. Without them the call waits for the blob's header, and for
-    the whole blob where it has layers or transforms that take a pass of their own; with ``out`` or ``shape`` a device refuses
-    such a blob. ``tenfold.capabilities("cuda", waits=False)`` says what it takes.
+    A blob in host memory is checked in full before this returns, wherever the tensor goes. A CUDA device decodes its
+    own blobs on torch's current stream. With ``out``, or with ``shape`` and ``dtype``, nothing waits for the device,
+    and :func:`tenfold.torch.check` reports faults later. Without them the call waits for the blob's header, and for the
+    whole blob if it has layers or transforms that take a pass of their own; with ``out`` or ``shape`` a device refuses
+    such a blob. ``tenfold.capabilities("cuda", waits=False)`` lists what a device takes then.
 
     Args:
         blob: bytes, any contiguous buffer, or a tensor of uint8 on the CPU or a CUDA device.
-        out: contiguous tensor to write into, of the tensor's shape; it is returned. If its dtype is another than the blob's,
-            values are converted.
-        device: where the result goes: the blob's own device, or the CPU, unless stated.
-        dtype: dtype of the result; the blob's own unless stated.
-        shape: shape of the result where the caller knows it.
-        checksums: whether a CUDA device checks those of tiles; headers are always checked. The CPU checks all.
-        threads: worker threads of the CPU; 0 takes all cores.
-        max_bytes: refuse a blob whose tensor is larger; 64 GiB unless stated.
-        layers: only so many layers of a blob that has several, as of :func:`tenfold.decode`.
+        out: contiguous tensor to write into, of the tensor's shape; it is returned. Values are converted to its dtype.
+        device: where the result goes; by default the blob's device, or the CPU.
+        dtype: dtype of the result; by default the blob's.
+        shape: shape of the result, if the caller knows it.
+        checksums: whether a CUDA device checks the checksums of tiles. Headers are always checked, and the CPU checks
+            everything.
+        threads: worker threads of the CPU; 0 uses all cores.
+        max_bytes: refuse a blob whose tensor is larger; 64 GiB by default.
+        layers: decode only this many layers of a layered blob, as in :func:`tenfold.decode`.
 
     >>> import torch, tenfold.torch
     >>> x = torch.arange(6, dtype=torch.float16).reshape(2, 3)
@@ -116,11 +117,11 @@ def decode(
     """
     if torch.compiler.is_compiling():
         if layers is not None:
-            raise ArgumentError("layers is for code that is not compiled; decode outside of it")
+            raise ArgumentError("layers does not work under torch.compile; decode outside the compiled function")
         return _decode_traced(blob, out, dtype, shape)
     count = layer_count(layers)
     if out is not None and (device is not None or dtype is not None or shape is not None):
-        raise ArgumentError("out excludes device, dtype and shape: it has its own")
+        raise ArgumentError("out excludes device, dtype and shape: those of out apply")
     wanted = None if dtype is None else as_dtype(dtype)
     source = _source(blob)
     if out is not None:
@@ -131,12 +132,12 @@ def decode(
         target = blob.device if isinstance(blob, torch.Tensor) else torch.device("cpu")
     if out is None and shape is not None:
         if wanted is None:
-            raise ArgumentError("shape needs dtype; without either the blob's header is asked")
+            raise ArgumentError("shape needs dtype; leave out both to read them from the blob's header")
         out = empty(tuple(shape), wanted, target)
     limits = _limits(checksums, threads, max_bytes)
     if isinstance(source, torch.Tensor):
         if target != source.device:
-            raise ArgumentError(f"the blob is on {source.device}, the result on {target}; move one of them with .to(…)")
+            raise ArgumentError(f"the blob is on {source.device}, but the result on {target}; move one of them with .to(…)")
         return _from_device(source, out, wanted, limits, count)
     return _from_host(source, target, out, wanted, limits, threads, count)
 
@@ -148,7 +149,7 @@ def _limits(checksums: bool, threads: int, max_bytes: int | None) -> _cuda.Limit
 
 
 def _source(blob: Any) -> Any:
-    """A blob as it will be read: a tensor where it lies on a device, else bytes of the host."""
+    """Returns a blob as it will be read: a tensor on a device, or bytes in host memory."""
     if isinstance(blob, torch.Tensor) and _device.is_ours(check_blob(blob).device):
         return blob
     return host_blob(blob)
@@ -163,9 +164,9 @@ def _from_device(
     info = _cuda.inspect(blob)
     own = dtype_of(info.dtype)
     final = dtype or own
-    if not _cuda.queues(info):
+    if not _cuda.can_queue(info):
         return _decode_any(blob, None, info, final, limits, layers)
-    result = empty(info.shape, final if _cuda.converts(info, final) else own, blob.device)
+    result = empty(info.shape, final if _cuda.can_convert(info, final) else own, blob.device)
     _cuda.decode([blob], [result], [info], limits)
     return result.to(final)
 
@@ -173,7 +174,7 @@ def _from_device(
 def _decode_any(
     blob: torch.Tensor, host: Any, info: _native.BlobInfo, dtype: torch.dtype, limits: _cuda.Limits, layers: int
 ) -> torch.Tensor:
-    """What a device decodes with waiting: layers, and transforms that are not undone on the way."""
+    """Decodes on a device and waits: for layers, and transforms that take a pass of their own."""
     result = empty(info.shape, dtype_of(info.dtype), blob.device)
     if result.numel() > 0:
         _cuda.decode_any(blob, result, limits, layers, host)
@@ -195,17 +196,17 @@ def _from_host(
         dtype = out.dtype
     own = dtype_of(info.dtype)
     final = dtype or own
-    if _device.is_ours(target) and not _cuda.queues(info):
+    if _device.is_ours(target) and not _cuda.can_queue(info):
         result = _decode_any(_device.upload(blob, target), blob, info, final, limits, layers)
         return result if out is None else out.copy_(result)
     on_device = _device.is_ours(target)
-    direct = final == own or (on_device and _cuda.converts(info, final))
+    direct = final == own or (on_device and _cuda.can_convert(info, final))
     result = out if out is not None and direct else empty(info.shape, final if direct else own, target)
     if on_device:
         _cuda.decode_from_host([blob], [result], [info], limits)
     else:
         _native.decode_into(blob, host_bytes(result), None, threads, limits.max_bytes, layers)
-        written(result)
+        mark_written(result)
     if out is None:
         return result.to(final)
     return out if result is out else out.copy_(result)
@@ -219,10 +220,10 @@ def decode_many(
     threads: int = 0,
     max_bytes: int | None = None,
 ) -> None:
-    """Decodes many blobs into as many tensors, as :func:`decode` does one; on a CUDA device all in one launch.
+    """Decodes blobs into as many tensors, as :func:`decode` does; on a CUDA device in one launch.
 
-    Blobs on a device wait for nothing, and :func:`check` says later what came of them; blobs of the host are checked before
-    this returns. Tensors of a layer decoded together are quicker than one after the other.
+    Blobs on a device are decoded without waiting, and :func:`check` reports faults later; blobs in host memory are
+    checked before this returns. One call for all tensors of a layer is faster than one call a tensor.
 
     >>> import torch, tenfold.torch
     >>> layer = [torch.randn(64, 64), torch.randn(64)]
@@ -233,7 +234,7 @@ def decode_many(
     True
     """
     if len(blobs) != len(outs):
-        raise ArgumentError(f"{len(blobs)} blobs and {len(outs)} outputs; pass as many of each")
+        raise ArgumentError(f"there are {len(blobs)} blobs and {len(outs)} outputs; pass one output a blob")
     if torch.compiler.is_compiling():
         torch.ops.tenfold.decode_many(list(blobs), list(outs))
         return
@@ -246,8 +247,8 @@ def decode_many(
             there.append((source, out))
         elif (
             _device.is_ours(out.device)
-            and _cuda.converts(info := _native.inspect(source), out.dtype)
-            and _cuda.queues(info)
+            and _cuda.can_convert(info := _native.inspect(source), out.dtype)
+            and _cuda.can_queue(info)
         ):
             check_fits(out, info)
             here.append((source, out, info))
@@ -260,18 +261,18 @@ def decode_many(
 
 
 def _decode_traced(blob: Any, out: torch.Tensor | None, dtype: Any, shape: Sequence[int] | None) -> torch.Tensor:
-    """What torch.compile sees: one operator, whose result must be known without looking at the blob."""
+    """What torch.compile traces: one operator, whose shape and dtype must be known without the blob."""
     if out is not None:
         torch.ops.tenfold.decode_into(blob, out)
         return out
     if shape is None or dtype is None:
-        raise ArgumentError("under torch.compile state out, or shape and dtype: nobody reads the blob while compiling")
+        raise ArgumentError("under torch.compile state out, or shape and dtype: tracing cannot read the blob")
     result: torch.Tensor = torch.ops.tenfold.decode(blob, shape, dtype)
     return result
 
 
 class Codec:
-    """Options that are stated once and used for many tensors; the arguments are those of :func:`encode`.
+    """Options stated once and used for many tensors; the arguments are those of :func:`encode`.
 
     >>> import torch, tenfold.torch
     >>> codec = tenfold.torch.Codec(bits=4, effort="fast")

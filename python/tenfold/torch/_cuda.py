@@ -1,4 +1,4 @@
-"""Decoding and encoding where tensors lie on a CUDA device. Workspaces come from torch's allocator, on its current stream."""
+"""Decodes and encodes tensors on a CUDA device. Workspaces come from torch's allocator, on its current stream."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import torch
 from .. import _native
 from .._errors import ArgumentError, DataError, UnsupportedError
 from . import _device
-from ._tensors import check_aligned, name_of, written
+from ._tensors import check_aligned, mark_written, name_of
 from ._verdicts import raise_bad, verdicts_of
 
-# Bytes of a blob that are fetched to look at its header; most headers are shorter.
+# Bytes fetched to read the header of a blob; most headers are shorter.
 _PEEK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a call of decode asks for beside blobs and outputs."""
+    """Limits of a decoding call."""
 
     checksums: bool = True
     max_bytes: int | None = None
 
 
-def converts(info: _native.BlobInfo, dtype: torch.dtype) -> bool:
-    """Whether a device decodes a blob straight to a dtype."""
+def can_convert(info: _native.BlobInfo, dtype: torch.dtype) -> bool:
+    """Whether a device decodes a blob directly to a dtype."""
     return _native.cuda_can_convert(info, name_of(dtype))
 
 
-def queues(info: _native.BlobInfo) -> bool:
-    """Whether a device decodes a blob without anyone waiting."""
+def can_queue(info: _native.BlobInfo) -> bool:
+    """Whether a device decodes a blob without waiting."""
     try:
         _native.cuda_can_decode(info)
     except UnsupportedError:
@@ -45,7 +45,7 @@ def _memory(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _allocator(device: torch.device) -> Callable[[int], tuple[torch.Tensor, int]]:
-    """torch's allocator, as the native module asks it for memory."""
+    """Returns a function through which the native module uses torch's allocator."""
 
     def allocate(length: int) -> tuple[torch.Tensor, int]:
         room = torch.empty(length, dtype=torch.uint8, device=device)
@@ -60,7 +60,7 @@ def requests(
     infos: Sequence[_native.BlobInfo | None],
     limits: Limits,
 ) -> _native.DecodeRequests:
-    """The native form of a call: addresses, and what is known of the blobs, which saves launches."""
+    """Makes the native requests: addresses, and the known headers, which save launches."""
     items = []
     for blob, out, info in zip(blobs, outs, infos, strict=True):
         check_aligned(blob, "blob")
@@ -70,11 +70,11 @@ def requests(
 
 
 def one_device(blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> torch.device:
-    """The device of all these tensors, of which there is one at least."""
+    """Returns the one device of all these tensors; there is at least one tensor."""
     device = outs[0].device
     for tensor, what in [(blob, "a blob") for blob in blobs] + [(out, "an output") for out in outs]:
         if tensor.device != device:
-            raise ArgumentError(f"{what} is on {tensor.device}, others are on {device}; move it with .to({str(device)!r})")
+            raise ArgumentError(f"{what} is on {tensor.device}, but others are on {device}; move it with .to({str(device)!r})")
     return device
 
 
@@ -84,17 +84,17 @@ def decode(
     infos: Sequence[_native.BlobInfo | None],
     limits: Limits,
 ) -> None:
-    """Queues the decoding of blobs that lie on the device. Nobody waits; verdicts stay there until ``check``."""
+    """Queues the decoding of blobs on the device without waiting; verdicts stay there until ``check``."""
     device = one_device(blobs, outs)
     call = requests(blobs, outs, infos, limits)
-    with _device.entered(device):
+    with _device.preserve_current(device):
         stream = _device.stream(device)
-        # Freed when this returns, and handed out again only to what comes later on this stream.
+        # Freed when this returns; the allocator reuses it only for later work on this stream.
         workspace = torch.empty(call.workspace_len, dtype=torch.uint8, device=device)
         status = verdicts_of(device, stream).take(len(call))
         _device.native(device).decode(call, status, _memory(workspace), stream.cuda_stream)
     for out in outs:
-        written(out)
+        mark_written(out)
 
 
 def decode_from_host(
@@ -103,9 +103,9 @@ def decode_from_host(
     infos: Sequence[_native.BlobInfo | None],
     limits: Limits,
 ) -> None:
-    """Decodes blobs of the host into tensors of a device, and waits to see whether they are sound."""
+    """Decodes blobs in host memory into tensors on a device, and waits for the verdicts."""
     device = one_device([], outs)
-    with _device.entered(device):
+    with _device.preserve_current(device):
         stream = _device.stream(device)
         uploaded = [_device.upload(blob, device) for blob in blobs]
         call = requests(uploaded, outs, infos, limits)
@@ -113,7 +113,7 @@ def decode_from_host(
         status = torch.zeros(len(call), 2, dtype=torch.int64, device=device)
         _device.native(device).decode(call, status.data_ptr(), _memory(workspace), stream.cuda_stream)
         for out in outs:
-            written(out)
+            mark_written(out)
         raise_bad(status.cpu())
 
 
@@ -141,19 +141,19 @@ def decode_any(
         host: the same bytes on the host, where the caller has them.
     """
     device = one_device([blob], [out])
-    with _device.entered(device):
+    with _device.preserve_current(device):
         stream = _device.stream(device).cuda_stream
         _device.native(device).decode_any(
             _memory(blob), _memory(out), layers, limits.checksums, limits.max_bytes, host, _allocator(device), stream
         )
-    written(out)
+    mark_written(out)
 
 
 def encode(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor:
-    """A tensor on a device to a blob on it. Waits for the blob's size."""
+    """Encodes a tensor on a device into a blob there. Waits for the blob's size."""
     check_aligned(tensor, "tensor")
     device = tensor.device
-    with _device.entered(device):
+    with _device.preserve_current(device):
         stream = _device.stream(device).cuda_stream
         blob: torch.Tensor = _device.native(device).encode(
             _memory(tensor), name_of(tensor.dtype), list(tensor.shape), options, _allocator(device), stream

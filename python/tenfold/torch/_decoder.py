@@ -1,4 +1,4 @@
-"""Blobs on a device that are decoded again and again: everything is made ready once."""
+"""Repeated decoding of the same blobs on a device: everything is prepared once."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import torch
 from .. import _native
 from .._errors import ArgumentError, UnsupportedError
 from . import _cuda, _device
-from ._tensors import check_blob, check_tensor, written
+from ._tensors import check_blob, check_tensor, mark_written
 from ._verdicts import raise_bad
 
 
 class Decoder:
-    """Decodes the same blobs into the same tensors, as a layer's weights before each use.
+    """Decodes the same blobs into the same tensors, such as a layer's weights before each use.
 
-    Blobs, outputs, workspace and verdicts are held, requests are checked once, and a call only queues kernels on torch's
-    current stream: it allocates nothing and waits for nothing, so a CUDA graph can capture it. On a new stream a call first
-    makes that stream wait for the last one.
+    It holds blobs, outputs, workspace and verdicts, and checks requests once. A call only queues kernels on torch's
+    current stream: it neither allocates nor waits, so a CUDA graph can capture it. On a new stream, a call first makes
+    that stream wait for the previous one.
 
     Args:
         blobs: tensors of uint8 on one CUDA device.
         outs: as many tensors there, contiguous, of the shapes of the blobs' tensors. Lossy blobs of floats of at most 32 bits
             decode to any float dtype of at most 32 bits.
-        checksums: whether to check those of tiles; headers are always checked.
-        max_bytes: refuse a blob whose tensor is larger; 64 GiB unless stated.
+        checksums: whether to check the checksums of tiles; headers are always checked.
+        max_bytes: refuse a blob whose tensor is larger; 64 GiB by default.
     """
 
     def __init__(
@@ -37,21 +37,21 @@ class Decoder:
         max_bytes: int | None = None,
     ) -> None:
         if len(blobs) != len(outs) or not blobs:
-            raise ArgumentError(f"{len(blobs)} blobs and {len(outs)} outputs; as many of each, and one at least")
+            raise ArgumentError(f"there are {len(blobs)} blobs and {len(outs)} outputs; pass one output a blob")
         self._blobs = [check_blob(blob) for blob in blobs]
         self._outs = [check_tensor(out, "out") for out in outs]
         device = self._device = _cuda.one_device(self._blobs, self._outs)
         if not _device.is_ours(device):
-            raise UnsupportedError(f"a Decoder is for CUDA devices, not {device}; use tenfold.torch.decode_many")
-        with _device.entered(device):
-            # Read once here, so that each call saves a launch.
+            raise UnsupportedError(f"a Decoder needs a CUDA device, not {device}; use tenfold.torch.decode_many")
+        with _device.preserve_current(device):
+            # Headers are read once, which saves each call a launch.
             infos = [_cuda.inspect(blob) for blob in self._blobs]
             for out, info in zip(self._outs, infos, strict=True):
                 try:
                     _native.cuda_can_decode(info)
                 except UnsupportedError as error:
                     raise UnsupportedError(f"{error}: tenfold.torch.decode waits and takes any blob") from None
-                if tuple(out.shape) != info.shape or not _cuda.converts(info, out.dtype):
+                if tuple(out.shape) != info.shape or not _cuda.can_convert(info, out.dtype):
                     raise ArgumentError(
                         f"an output is {out.dtype} {tuple(out.shape)}; its blob is {info.codec} {info.dtype} {info.shape}"
                     )
@@ -69,20 +69,20 @@ class Decoder:
 
     def __call__(self) -> list[torch.Tensor]:
         """Queues the decoding and returns the outputs."""
-        with _device.entered(self._device):
+        with _device.preserve_current(self._device):
             stream = _device.stream(self._device)
-            # While a graph is captured its maker has seen to the order, and nothing outside it may be waited for.
-            if stream != self._stream and not _device.capturing():
+            # During capture the caller is responsible for the order, and nothing outside the graph may be waited for.
+            if stream != self._stream and not _device.is_capturing():
                 stream.wait_stream(self._stream)
                 for tensor in (*self._blobs, *self._outs, self._workspace, self._status):
                     tensor.record_stream(stream)
                 self._stream = stream
             self._engine.decode(self._call, self._status.data_ptr(), self._memory, stream.cuda_stream)
         for out in self._outs:
-            written(out)
+            mark_written(out)
         return self._outs
 
     def check(self) -> None:
-        """Waits for the last call and raises what is wrong with the first bad blob."""
-        with _device.entered(self._device), _device.on(self._stream):
+        """Waits for the last call and raises the error of the first bad blob."""
+        with _device.preserve_current(self._device), _device.on(self._stream):
             raise_bad(self._status.cpu())

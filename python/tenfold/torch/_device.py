@@ -1,6 +1,6 @@
-"""The few things of torch that know what a CUDA device is: its native twin, the current stream, memory from the host.
+"""The only functions that deal with CUDA devices: the native engine, the current stream, uploads.
 
-Everything else of the CUDA side works on addresses, so that tests can put an emulated device in the place of these functions.
+All other CUDA code works on addresses, so tests can replace these functions with an emulated device.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _opened: dict[int, _native.CudaDevice] = {}
 
 
 def is_ours(device: torch.device) -> bool:
-    """Whether tensors there are for the CUDA engine."""
+    """Whether the CUDA engine handles tensors on a device."""
     return device.type == "cuda"
 
 
 def native(device: torch.device) -> _native.CudaDevice:
-    """The engine on a device, in torch's context: both use the primary one."""
+    """Returns the engine on a device. It shares the primary context with torch."""
     found = _opened.get(device.index)
     if found is None:
         found = _opened[device.index] = _native.CudaDevice(device.index)
@@ -31,13 +31,13 @@ def native(device: torch.device) -> _native.CudaDevice:
 
 
 def stream(device: torch.device) -> torch.cuda.Stream:
-    """torch's current stream on a device."""
+    """Returns torch's current stream on a device."""
     return torch.cuda.current_stream(device)
 
 
 @contextmanager
-def entered(device: torch.device) -> Iterator[None]:
-    """Keeps the caller's current device: a call of the engine makes its own device current in this thread."""
+def preserve_current(device: torch.device) -> Iterator[None]:
+    """Restores the caller's current device afterwards: the engine makes its own device current in this thread."""
     if torch.cuda.current_device() == device.index:
         yield
     else:
@@ -50,13 +50,13 @@ def on(stream: torch.cuda.Stream) -> AbstractContextManager[Any]:
     return torch.cuda.stream(stream)
 
 
-def capturing() -> bool:
-    """Whether calls go to a CUDA graph."""
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured."""
     return torch.cuda.is_current_stream_capturing()
 
 
 def upload(blob: bytes | np.ndarray, device: torch.device) -> torch.Tensor:
-    """A blob of the host on a device, through pinned memory; ordered on the current stream."""
+    """Copies a blob from host memory to a device through pinned memory, on the current stream."""
     pinned = torch.empty(len(blob), dtype=torch.uint8, device="cpu", pin_memory=True)
     pinned.numpy()[:] = np.frombuffer(blob, dtype=np.uint8)
     return pinned.to(device, non_blocking=True)

@@ -14,11 +14,11 @@ from .._write import save
 
 
 class Importance:
-    """Watches the linear layers of a model while it runs, and adds up the squares of what meets each column of their weights.
+    """Watches the linear layers of a running model and sums the squares of the inputs to each column of their weights.
 
-    A column that meets large inputs counts for more in the layer's output, so its errors should be smaller:
-    :func:`tenfold.compress` and :func:`tenfold.save` take what was found as ``importance``. A few thousand tokens of ordinary
-    text are enough.
+    A column with large inputs matters more in the layer's output, so its errors should be smaller.
+    :func:`tenfold.compress` and :func:`tenfold.save` take the result as ``importance``. A few thousand tokens of
+    ordinary text are enough.
 
     >>> import torch, tenfold, tenfold.torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64))

@@ -1,7 +1,7 @@
-"""Operators that torch knows, under ``torch.ops.tenfold``, so that ``torch.compile`` takes them as they are.
+"""Operators under ``torch.ops.tenfold``, which ``torch.compile`` does not look into.
 
-Each has a fake kernel, which says what comes out without looking at values. :func:`tenfold.torch.encode` and its like call them
-where a function is compiled, and their own code elsewhere, which takes less time.
+Each has a fake kernel that gives shape and dtype of the result without values. :func:`tenfold.torch.encode` and the
+others call the operators only in compiled functions: direct calls are faster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _(blob: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> torch.Ten
 
 @torch.library.custom_op("tenfold::decode_many", mutates_args=("outs",))
 def decode_many(blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> None:
-    """Decodes blobs into as many tensors."""
+    """Decodes blobs into tensors, one each."""
     _codec.decode_many(blobs, outs)
 
 
@@ -47,7 +47,7 @@ def encode(
     threads: int = 0,
     lane_values: int = 0,
 ) -> torch.Tensor:
-    """Encodes a tensor; ``goal`` is the name of one and ``value`` its number."""
+    """Encodes a tensor; ``goal`` is the name of a goal and ``value`` its number."""
     options = _native.EncodeOptions(goal, value, effort, threads, lane_values)
     return _codec.encode_with(tensor, options)
 
@@ -62,6 +62,6 @@ def _(
     lane_values: int = 0,
 ) -> torch.Tensor:
     name_of(tensor.dtype)
-    # Only the values say how many bytes there are.
+    # The number of bytes depends on the values.
     size = torch.library.get_ctx().new_dynamic_size()
     return tensor.new_empty(size, dtype=torch.uint8)

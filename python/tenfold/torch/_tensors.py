@@ -1,4 +1,4 @@
-"""What of torch's tensors can be read and written, and their memory as the native module takes it."""
+"""Checks of torch tensors, and their memory in the form that the native module takes."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ _NAMES = (
 _DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMES}
 _NAME_OF = {dtype: name for name, dtype in _DTYPES.items()}
 
-# Blobs and outputs on a device start at such addresses.
+# Alignment of blobs and outputs on a device, in bytes.
 ALIGNMENT = 16
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """The name by which the native module knows a dtype."""
+    """Returns the native module's name of a dtype."""
     name = _NAME_OF.get(dtype)
     if name is None:
         hint = "; pass torch.view_as_real(x)" if dtype.is_complex else ""
-        raise DtypeError(f"{dtype} is none that tenfold stores ({', '.join(_NAMES)}){hint}")
+        raise DtypeError(f"tenfold does not store {dtype}, but {', '.join(_NAMES)}{hint}")
     return name
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """torch's dtype of a name of the native module."""
+    """Returns torch's dtype for a name of the native module."""
     return _DTYPES[name]
 
 
 def as_dtype(dtype: Any) -> torch.dtype:
-    """A dtype that a caller states, by name or as torch's."""
+    """Returns the torch dtype that a caller states, by name or as such."""
     if isinstance(dtype, torch.dtype):
         return dtype
     if isinstance(dtype, str) and dtype in _DTYPES:
         return _DTYPES[dtype]
-    raise DtypeError(f"{dtype!r} is not a dtype of torch; pass torch.float32 or its like")
+    raise DtypeError(f"{dtype!r} is not a torch dtype; pass one such as torch.float32")
 
 
 def as_device(device: Any) -> torch.device:
-    """A device that a caller states, with its number."""
+    """Returns the device that a caller states, with its number."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ArgumentError(f"{device!r} is not a device: {error}") from None
     if found.type not in ("cpu", "cuda"):
-        raise UnsupportedError(f"tenfold works on cpu and cuda, not on {found.type}; move the tensor there")
+        raise UnsupportedError(f"tenfold works on cpu and cuda, not on {found.type}; move the tensor to one of them")
     if found.type == "cuda":
         if not torch.cuda.is_available():
-            raise ArgumentError("torch finds no CUDA device here; pass device='cpu'")
+            raise ArgumentError("torch finds no CUDA device; pass device='cpu'")
         if found.index is None:
             found = torch.device("cuda", torch.cuda.current_device())
     return found
 
 
 def check_tensor(tensor: Any, what: str) -> torch.Tensor:
-    """Refuses what has no plain memory, naming the way out."""
+    """Refuses tensors without plain memory, and says what to do."""
     if not isinstance(tensor, torch.Tensor):
         raise DtypeError(f"{what} must be a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided or tensor.is_nested:
@@ -86,13 +86,13 @@ def check_tensor(tensor: Any, what: str) -> torch.Tensor:
     if not _has_memory(tensor):
         raise ArgumentError(
             f"{what} has no memory of its own (a {type(tensor).__name__} whose storage was freed or lies elsewhere); "
-            "pass a plain tensor, such as that of to_local()"
+            "pass a plain tensor, such as the result of to_local()"
         )
     return tensor
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
-    """Whether there are values where a tensor says: storages can be resized under it, and subclasses may have none."""
+    """Whether a tensor has memory: storages can be resized, and subclasses may have none."""
     try:
         end = tensor.storage_offset() * tensor.element_size() + tensor.nbytes
         return tensor.nbytes == 0 or (tensor.untyped_storage().nbytes() >= end and tensor.data_ptr() != 0)
@@ -101,7 +101,7 @@ def _has_memory(tensor: torch.Tensor) -> bool:
 
 
 def check_aligned(tensor: torch.Tensor, what: str) -> None:
-    """Refuses memory of a device that kernels cannot read in whole rows."""
+    """Refuses device memory that is not aligned as kernels need it."""
     if tensor.data_ptr() % ALIGNMENT:
         raise ArgumentError(
             f"{what} starts {tensor.data_ptr() % ALIGNMENT} bytes after a multiple of {ALIGNMENT}, which a device needs; "
@@ -110,10 +110,10 @@ def check_aligned(tensor: torch.Tensor, what: str) -> None:
 
 
 def check_blob(blob: torch.Tensor) -> torch.Tensor:
-    """Refuses tensors that are no bytes."""
+    """Refuses tensors of other dtypes than uint8."""
     check_tensor(blob, "blob")
     if blob.dtype != torch.uint8:
-        raise DtypeError(f"a blob is of dtype torch.uint8, not {blob.dtype}; pass blob.view(torch.uint8)")
+        raise DtypeError(f"a blob must have dtype torch.uint8, not {blob.dtype}; pass blob.view(torch.uint8)")
     return blob
 
 
@@ -128,41 +128,41 @@ def host_bytes(tensor: torch.Tensor) -> np.ndarray:
 
 
 def host_blob(blob: Any) -> Any:
-    """``bytes`` or a flat array of bytes over a blob in memory of the host."""
+    """Returns ``bytes`` or a flat array of bytes over a blob in host memory."""
     return host_bytes(check_blob(blob)) if isinstance(blob, torch.Tensor) else as_blob(blob)
 
 
 def from_bytes(blob: bytes) -> torch.Tensor:
-    """A tensor of bytes that may be written to."""
+    """Returns a writable tensor of bytes."""
     tensor = torch.empty(len(blob), dtype=torch.uint8, device="cpu")
     tensor.numpy()[:] = np.frombuffer(blob, dtype=np.uint8)
     return tensor
 
 
 def check_fits(out: torch.Tensor, info: _native.BlobInfo) -> None:
-    """Refuses an output that has not the shape of the blob's tensor, or a dtype that would cost more than precision."""
+    """Refuses an output of another shape than the blob's tensor, or of a dtype that would lose more than precision."""
     own = dtype_of(info.dtype)
     if out.dtype != own and not (out.dtype.is_floating_point and own.is_floating_point):
-        raise DtypeError(f"out is {out.dtype}, the tensor {own}; only floats are converted on the way: pass a tensor of {own}")
+        raise DtypeError(f"out has dtype {out.dtype}, but the tensor {own}; only floats are converted: pass a tensor of {own}")
     if tuple(out.shape) != info.shape:
-        raise ArgumentError(f"out is of shape {tuple(out.shape)}; the tensor is {info.shape}")
+        raise ArgumentError(f"out has shape {tuple(out.shape)}, but the tensor has {info.shape}")
 
 
 def empty(shape: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """An empty tensor; a shape that torch does not have is the caller's or the data's fault, memory is the machine's."""
+    """Allocates a tensor. An impossible shape raises UnsupportedError, missing memory MemoryError."""
     try:
         return torch.empty(shape, dtype=dtype, device=device)
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
-        # torch raises RuntimeError for both; only sizes that it can count can lack memory.
+        # torch raises RuntimeError for both; only sizes that it can represent can run out of memory.
         countable = math.prod(max(size, 1) for size in shape) * dtype.itemsize < 2**63
         if type(error) is RuntimeError and countable:
             raise MemoryError(str(error)) from None
         raise UnsupportedError(f"torch has no tensors of shape {tuple(shape)}: {error}") from None
 
 
-def written(tensor: torch.Tensor) -> None:
-    """Tells autograd that a tensor has other values now, as torch's own in-place functions do."""
+def mark_written(tensor: torch.Tensor) -> None:
+    """Tells autograd that a tensor has changed, as torch's in-place functions do."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)

@@ -1,4 +1,4 @@
-"""What devices say of the blobs that they decoded: kept there until someone asks, because asking means waiting."""
+"""Verdicts of devices on decoded blobs. They stay on the device until someone asks, because asking means waiting."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from .. import _native
 from . import _device
 from ._tensors import as_device
 
-# Verdicts of a stream before the bad ones among them are put aside; each takes 16 bytes.
+# Verdicts that a stream collects before it keeps only the first bad one; each takes 16 bytes.
 _SLOTS = 1024
-# The code is in the lower half of a verdict's first number; zero means that all went well.
+# The code is in the lower half of a verdict's first number; zero means success.
 _CODE = 0xFFFF_FFFF
 
 
 class Verdicts:
-    """Those of one stream, on its device."""
+    """The verdicts of one stream, on its device."""
 
     def __init__(self, device: torch.device, stream: torch.cuda.Stream) -> None:
         self._stream = stream
         self._lock = threading.Lock()
         self._used = 0
         self._slots = _zeros(_SLOTS, device)
-        # The first bad verdict of those that had to make room.
+        # The first bad one of the verdicts already folded away.
         self._first_bad = _zeros(1, device)
 
     def take(self, count: int) -> int:
-        """The address of room for so many verdicts. The stream must be the current one."""
+        """Reserves room for this many verdicts and returns its address. The stream must be the current one."""
         with self._lock:
             if self._used + count > self._slots.shape[0]:
                 self._fold(count)
@@ -38,7 +38,7 @@ class Verdicts:
             return address
 
     def _fold(self, count: int) -> None:
-        """Makes room without waiting: the first bad verdict is picked out on the device."""
+        """Makes room without waiting: the device picks the first bad verdict."""
         bad = (self._slots[:, 0] & _CODE) != 0
         first = self._slots.index_select(0, bad.to(torch.uint8).argmax().view(1))
         self._first_bad.copy_(torch.where((self._first_bad[:, :1] & _CODE) != 0, self._first_bad, first))
@@ -59,13 +59,13 @@ class Verdicts:
 
 
 def _zeros(count: int, device: torch.device) -> torch.Tensor:
-    # Tensors that are made in inference mode cannot be written to outside it.
+    # Tensors made in inference mode cannot be written outside it.
     with torch.inference_mode(False):
         return torch.zeros(count, 2, dtype=torch.int64, device=device)
 
 
 def raise_bad(said: torch.Tensor) -> None:
-    """Raises the first bad one of verdicts that have come to the host."""
+    """Raises the first bad one of verdicts in host memory."""
     for one in said[(said[:, 0] & _CODE) != 0]:
         _native.cuda_decoded(one.numpy().tobytes())
 
@@ -74,7 +74,7 @@ _of_stream: dict[tuple[int | None, int], Verdicts] = {}
 
 
 def verdicts_of(device: torch.device, stream: torch.cuda.Stream) -> Verdicts:
-    """Those of a stream, which is the current one."""
+    """Returns the verdicts of a stream, which must be the current one."""
     key = (device.index, stream.cuda_stream)
     found = _of_stream.get(key)
     if found is None:
@@ -83,10 +83,10 @@ def verdicts_of(device: torch.device, stream: torch.cuda.Stream) -> Verdicts:
 
 
 def check(device: Any = None) -> None:
-    """Waits for the blobs that were decoded on a device, or on all, and raises what is wrong with the first bad one.
+    """Waits for the blobs decoded on a device, or on all devices, and raises the error of the first bad one.
 
-    :func:`tenfold.torch.decode` of a blob that lies on a device does not wait for it, so it cannot say that the blob is
-    damaged; this does, for all calls since the last check. What was decoded from a damaged blob is anything. Blobs of the host
+    :func:`tenfold.torch.decode` does not wait for a blob on a device, so it cannot report a damaged blob; this function
+    does, for all calls since the last check. The tensor decoded from a damaged blob is undefined. Blobs in host memory
     are checked before :func:`tenfold.torch.decode` returns.
 
     >>> import tenfold.torch

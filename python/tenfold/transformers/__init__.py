@@ -1,6 +1,6 @@
 """Models that ``tenfold compress`` made from Hugging Face folders, and compressed key-value caches, in transformers.
 
-Importing this registers ``quant_method: "tenfold"``; then ``from_pretrained`` takes such folders as any other::
+Importing this registers ``quant_method: "tenfold"``, so that ``from_pretrained`` loads such folders::
 
     import tenfold.transformers
     from transformers import AutoModelForCausalLM

@@ -21,26 +21,26 @@ from ._cache_report import CacheReport, report
 class TenfoldCache(Cache):
     """Keys and values of a model with full attention: first and recent tokens exact, older ones compressed in pages.
 
-    One of ``bits``, ``max_bytes``, ``step`` and ``lossless`` is needed.
+    State one of ``bits``, ``max_bytes``, ``step`` and ``lossless``.
 
     Args:
         config: the model's configuration, ``model.config``.
-        bits: bits of a compressed key or value, all that a page needs counted.
+        bits: bits a compressed value, every byte of a page counted.
         max_bytes: bytes of a page, which holds ``page`` tokens of one sequence in all layers of a group. Never exceeded.
-        step: step of quantisation, in the units of keys and values, or of the basis.
-        lossless: whether pages give back every bit.
-        bases: a file that ``tenfold basis fit`` made for the model, or one already open. It names the groups of layers.
+        step: quantiser step, in the units of keys and values, or of the basis.
+        lossless: whether pages keep every bit.
+        bases: a file that ``tenfold basis fit`` made for the model, or an open one. It defines the groups of layers.
         page: tokens of a page, 16 to 256.
-        window: recent tokens that stay exact at least; up to a page more wait until a page is full.
+        window: recent tokens that stay exact. Up to a page more wait until they fill one.
         sinks: first tokens that stay exact.
-        group: layers that are compressed together, where no basis names them.
-        rope: "auto" undoes the rotary embedding of keys before they are compressed, if the configuration says what it is; a
-            dict as of :class:`tenfold.kv.PageCodec` says it; None leaves keys as they are. A basis knows by itself.
-        steps: how much coarser than others keys and values are quantised.
-        attention_mask: of a batch of prompts with padding at the left, so that positions are known.
-        effort: as of :func:`tenfold.encode`.
-        threads: that code pages; 0 means all cores.
-        offload: pages lie in the host's memory, whatever the model runs on; there is no other way so far.
+        group: layers that are compressed together, if there are no bases.
+        rope: "auto" undoes the rotary embedding of keys before compression, if the configuration describes it; a dict
+            states it, as in :class:`tenfold.kv.PageCodec`; None leaves keys unchanged. With bases the file states it.
+        steps: factors on the quantiser steps of keys and of values.
+        attention_mask: mask of a batch of prompts with padding on the left, from which positions follow.
+        effort: as in :func:`tenfold.encode`.
+        threads: worker threads; 0 uses all cores.
+        offload: must be True: pages lie in host memory, whatever device the model runs on.
 
     >>> from transformers import LlamaConfig
     >>> from tenfold.transformers import TenfoldCache
@@ -72,7 +72,7 @@ class TenfoldCache(Cache):
         offload: bool = True,
     ) -> None:
         if not offload:
-            raise UnsupportedError("offload=False: pages are coded and kept on the host so far; leave offload out")
+            raise UnsupportedError("offload=False is not supported: pages are coded and kept on the host; leave offload out")
         goal = _goal(bits=bits, max_bytes=max_bytes, step=step, lossless=lossless or None)
         plan = Plan(_number("sinks", sinks, 0), _number("window", window, 0), _number("page", page, 16, 256))
         config = decoder_config(config)
@@ -88,12 +88,12 @@ class TenfoldCache(Cache):
         self._tell(attention_mask)
 
     def reset(self, attention_mask: torch.Tensor | None = None) -> None:
-        """Forgets all tokens; the next prompts may have another padding."""
+        """Forgets all tokens. The next prompts may have other padding."""
         super().reset()  # type: ignore[no-untyped-call]
         self._tell(attention_mask)
 
     def report(self) -> CacheReport:
-        """What the cache holds: tokens, bytes, bits a value."""
+        """Reports what the cache holds: tokens, bytes, bits a value."""
         return report(self.layers, self._rotary.about)
 
     def _tell(self, attention_mask: torch.Tensor | None) -> None:
@@ -110,7 +110,7 @@ def _codec(
     rope: dict[str, Any] | Literal["auto"] | None,
     **options: Any,
 ) -> tuple[PageCodec, Rotary]:
-    """What makes pages of a model, and what that does to keys."""
+    """Makes the page codec of a model, and says how it treats keys."""
     if bases is None:
         if rope == "auto":
             rotary = rotary_of(config)
@@ -118,7 +118,7 @@ def _codec(
             rotary = Rotary(rope, "as they are" if rope is None else "before RoPE")
         return PageCodec(layers=count, group=group, rope=rotary.rope, **options), rotary
     if rope != "auto" or group != 1:
-        raise ArgumentError("a basis says by itself which layers it groups and how keys are turned; leave group and rope out")
+        raise ArgumentError("the file of bases states groups and rotary positions; leave group and rope out")
     bases = bases if isinstance(bases, Bases) else Bases.open(bases)
     head = head_dim_of(config)
     if bases.layers != count or (head is not None and bases.head_dim is not None and bases.head_dim != head):
@@ -137,26 +137,26 @@ def _goal(**asked: Any) -> dict[str, Any]:
     if name == "max_bytes":
         _number(name, value, 1)
     elif name == "lossless" and value is not True:
-        raise DtypeError("lossless is True or False")
+        raise DtypeError("lossless must be True or False")
     elif not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
-        raise ArgumentError(f"{name}={value!r}; a positive number is needed")
+        raise ArgumentError(f"{name} must be a positive number, not {value!r}")
     return goal
 
 
 def _number(name: str, value: object, least: int, most: int | None = None) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
         span = f"from {least} to {most}" if most is not None else f"of {least} or more"
-        raise ArgumentError(f"{name}={value!r}; a whole number {span} is needed")
+        raise ArgumentError(f"{name} must be a whole number {span}, not {value!r}")
     return value
 
 
 def _left_padding(mask: torch.Tensor | None) -> list[int]:
-    """How many tokens of padding each prompt begins with."""
+    """Counts the tokens of padding at the start of each prompt."""
     if mask is None:
         return []
     if not isinstance(mask, torch.Tensor) or mask.ndim != 2 or not mask.numel():
-        raise DtypeError("attention_mask is a tensor (sequences, tokens) of zeros and ones, as a tokenizer makes it")
+        raise DtypeError("attention_mask must be a tensor (sequences, tokens) of zeros and ones, as a tokenizer makes it")
     real = mask.cpu() != 0
     if bool((real[:, :-1] & ~real[:, 1:]).any()) or not bool(real[:, -1].all()):
-        raise ArgumentError("attention_mask has padding at the right; generate needs it at the left: padding_side='left'")
+        raise ArgumentError("attention_mask has padding on the right; generate needs it on the left: set padding_side='left'")
     return [int(count) for count in (~real).sum(1)]

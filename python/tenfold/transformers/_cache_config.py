@@ -1,4 +1,4 @@
-"""What a model's configuration says to a cache: its layers, and how their keys were turned to positions."""
+"""Reads a model's configuration for a cache: its layers, and the rotary positions of its keys."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 
 from .._errors import DtypeError, UnsupportedError
 
-# Models whose attention caches keys that were turned as a whole or in their first columns, and which columns they pair. Others
-# may leave layers out or turn other columns, so keys of models that are not listed are taken as they are.
+# Models whose attention caches keys after rotating all or the first columns of a head, and which columns they pair.
+# Other models may skip layers or rotate other columns, so their keys are compressed unchanged.
 PAIRING = {
     "arcee": "halves",
     "cohere": "neighbours",
@@ -35,24 +35,24 @@ PAIRING = {
     "stablelm": "halves",
     "starcoder2": "halves",
 }
-# Of these, models that may turn only the first columns of a head.
+# Of these, models that may rotate only the first columns of a head.
 PARTIAL = frozenset({"glm", "gpt_neox", "phi", "phi3", "stablelm"})
 
 
 @dataclass(frozen=True)
 class Rotary:
-    """What is known of a model's rotary embedding."""
+    """What is known about a model's rotary embedding."""
 
-    # As PageCodec takes it; None where keys are coded as they are.
+    # As PageCodec takes it; None if keys are coded unchanged.
     rope: dict[str, Any] | None
     # For people.
     about: str
 
 
 def decoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
-    """The part of a configuration that is about the layers with a cache."""
+    """Returns the part of a configuration that describes the layers with a cache."""
     if not isinstance(config, PreTrainedConfig):
-        raise DtypeError(f"a TenfoldCache is made for a configuration, not for a {type(config).__name__}: pass model.config")
+        raise DtypeError(f"a TenfoldCache needs a configuration, not a {type(config).__name__}: pass model.config")
     if config.is_encoder_decoder:
         raise UnsupportedError(
             f"{config.model_type} has an encoder: its cache is two, one of which never grows; TenfoldCache is for models with a "
@@ -67,7 +67,7 @@ def decoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def layers_of(config: PreTrainedConfig) -> int:
-    """How many layers have keys and values. Refuses layers that keep something else."""
+    """Counts the layers with keys and values. Refuses layers that keep something else."""
     kinds, _ = get_layer_types_and_kwargs(config)
     other = sorted({kind for kind in kinds if kind != "full_attention"})
     if other:
@@ -79,7 +79,7 @@ def layers_of(config: PreTrainedConfig) -> int:
 
 
 def head_dim_of(config: PreTrainedConfig) -> int | None:
-    """Columns of a head, where the configuration has them."""
+    """Returns the columns of a head, if the configuration has them."""
     if getattr(config, "head_dim", None):
         return int(config.head_dim)
     hidden, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
@@ -87,7 +87,7 @@ def head_dim_of(config: PreTrainedConfig) -> int | None:
 
 
 def rotary_of(config: PreTrainedConfig) -> Rotary:
-    """How a model turned its keys, if that is known and can be undone.
+    """Returns how a model rotated its keys, if that is known and can be undone.
 
     >>> from transformers import GPT2Config, LlamaConfig
     >>> rotary_of(LlamaConfig(hidden_size=256, num_attention_heads=4)).about
@@ -117,7 +117,7 @@ def rotary_of(config: PreTrainedConfig) -> Rotary:
 
 
 def _scaling(stored: Mapping[str, Any]) -> tuple[Any, ...] | str | None:
-    """The scaling of frequencies as PageCodec takes it, or the name of one that it does not know."""
+    """Returns the scaling of frequencies as PageCodec takes it, or the name of an unknown one."""
     kind = stored.get("rope_type", "default")
     if kind == "default":
         return None

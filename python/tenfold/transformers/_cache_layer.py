@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _uncompiled(function: Function) -> Function:
-    """Pages are coded outside of torch: a compiled model breaks off here and goes on behind."""
+    """Marks code outside torch: a compiled model has a graph break here."""
     disable: Any = torch.compiler.disable
     try:
         made: Function = disable(function, reason="a TenfoldCache codes pages on the host; compile without fullgraph=True")
@@ -28,7 +28,7 @@ def _uncompiled(function: Function) -> Function:
 
 
 class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __init_subclass__
-    """What a ``DynamicLayer`` is, with its older tokens compressed.
+    """A ``DynamicLayer`` whose older tokens are compressed.
 
     Tensors are (sequence, head, token, column), as everywhere in transformers.
     """
@@ -37,12 +37,12 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
     is_croppable = True
 
     def __init__(self, group: Group, plan: Plan) -> None:
-        # Not theirs: keys and values are no attributes here, they are put together when somebody asks.
+        # Not the inherited one: keys and values are no attributes here but assembled on request.
         self.is_initialized = False
         self.group = group
         group.layers.append(self)
         self.pages: list[Page] = []
-        # Left padding of each sequence, where it was told.
+        # Left padding of each sequence, if it was stated.
         self.padding: list[int] = []
         self.told: list[int] = []
         self._plan = plan
@@ -61,7 +61,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
                 f"the attention mask was one of {len(told)} sequences, and now there are {sequences}; pass the mask that generate "
                 "gets"
             )
-        # Beams and several returned sequences follow one another.
+        # Beams and returned sequences of one prompt are consecutive.
         self.padding = [padding for padding in told for _ in range(sequences // len(told))]
         self.dtype, self.device = key_states.dtype, key_states.device
         self.widths = tuple((states.shape[1], states.shape[3]) for states in (key_states, value_states))
@@ -70,7 +70,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
 
     @_uncompiled
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Pair:
-        """Takes new tokens in and returns keys and values of all, the new ones exact."""
+        """Adds new tokens and returns keys and values of all tokens, the new ones exact."""
         if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
             raise ArgumentError("no gradients flow through compressed pages; run the model under torch.no_grad()")
         if not self.is_initialized:
@@ -83,7 +83,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
             new = _part(new, room)
         self.last = _join(self.last, new)
         everything = self._everything()
-        self.group.settle()
+        self.group.compress_full()
         return everything
 
     @property
@@ -111,7 +111,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
         self.first = self.last = (torch.empty(0), torch.empty(0))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forgets the last tokens; the argument is their number, negative as in transformers."""
+        """Forgets the last tokens. The argument is their negative number, as in transformers."""
         if tokens_to_remove > 0:
             raise ArgumentError(f"crop({tokens_to_remove}): pass -n to forget the last n tokens")
         if tokens_to_remove == 0 or not self.is_initialized:
@@ -136,7 +136,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         if self.is_initialized:
-            # Whatever selects rows of a tensor: numbers, a mask, a slice.
+            # Anything that selects rows of a tensor: numbers, a mask, a slice.
             chosen = indices.cpu() if isinstance(indices, torch.Tensor) else indices
             self._select(torch.arange(len(self.padding))[chosen].tolist())
 
@@ -149,16 +149,16 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
 
     @property
     def exact_from(self) -> int:
-        """Index of the first token behind the pages."""
+        """Index of the first token after the pages."""
         return _length(self.first) + sum(page.kept for page in self.pages)
 
     @property
     def behind_window(self) -> int:
-        """Tokens behind the pages that are no longer recent."""
+        """Number of tokens after the pages that are no longer recent."""
         return _length(self.last) - self._plan.window if self.is_initialized else 0
 
     def oldest(self, count: int) -> Pair:
-        """The first tokens behind the pages, as rows on the host; waits for the device."""
+        """Copies the first tokens after the pages to the host, as rows; waits for the device."""
         keys, values = (states.transpose(1, 2).contiguous().cpu() for states in _part(self.last, 0, count))
         return keys, values
 

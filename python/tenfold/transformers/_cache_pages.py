@@ -1,7 +1,7 @@
 """Pages of a cache: tokens of a group of layers, one blob for each sequence.
 
-A layer has a list of pages of its own, so it can be cut and reordered by itself; the blobs are shared by all layers of a group
-and by all sequences that were copied from one another.
+Each layer has its own list of pages, so it can be cropped and reordered alone. All layers of a group share the blobs,
+and so do sequences that are copies of each other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Page:
     blobs: tuple[bytes, ...]
     # In each blob.
     tokens: int
-    # From the first on; the others have been cropped.
+    # Tokens in use, from the first on; the others were cropped.
     kept: int
 
     def select(self, sequences: Sequence[int]) -> Page:
@@ -55,13 +55,13 @@ class Group:
         self._plan = plan
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Group:
-        # A codec has nothing in it that a cache changes.
+        # Codecs are immutable, so copies can share one.
         memo[id(self)] = other = copy.copy(self)
         other.layers = copy.deepcopy(self.layers, memo)
         return other
 
-    def settle(self) -> None:
-        """Compresses what has left the window, as far as it fills pages in all layers."""
+    def compress_full(self) -> None:
+        """Compresses tokens that have left the window, if they fill pages in all layers."""
         size = self._plan.page
         count = min(layer.behind_window for layer in self.layers) // size
         if count <= 0:
@@ -97,13 +97,13 @@ class Group:
         self._codec.decode_layers(work.blobs, self.layers.index(layer), work.outs)
         work.finish()
         if keys is not host[0]:
-            # From pageable memory, so the copies are done when they return.
+            # From pageable memory, so the copies are complete when they return.
             keys.copy_(host[0])
             values.copy_(host[1])
 
 
 class _Work:
-    """Blobs to decode, where to, and what to copy from there."""
+    """Blobs to decode, their destinations, and what to copy from there."""
 
     def __init__(self, host: Pair) -> None:
         self.blobs: list[bytes] = []
@@ -134,11 +134,11 @@ class _Work:
 
 
 def _room(like: Pair, tokens: int) -> Pair:
-    """For all tokens of a page of which some are no longer wanted."""
+    """Allocates room for a whole page, some tokens of which were cropped."""
     keys, values = (rows.new_empty((tokens, *rows.shape[1:])) for rows in like)
     return keys, values
 
 
 def _positions(first: int, count: int) -> int | list[int]:
-    """Positions of a page's tokens; those of padding are all 0, as in ``generate``."""
+    """Returns the positions of a page's tokens; padding has position 0, as in ``generate``."""
     return first if first >= 0 else [max(first + index, 0) for index in range(count)]

@@ -16,11 +16,11 @@ class CacheReport:
     # Of each sequence.
     tokens: int
     compressed_tokens: int
-    # What pages take, without the basis file, which all caches of a model share.
+    # Bytes of pages, without the basis file, which all caches of a model share.
     compressed_bytes: int
-    # What first and recent tokens take.
+    # Bytes of first and recent tokens.
     exact_bytes: int
-    # What transformers.DynamicCache would take.
+    # Bytes of an equal transformers.DynamicCache.
     plain_bytes: int
     # Keys and values in pages.
     compressed_values: int
@@ -29,12 +29,12 @@ class CacheReport:
 
     @property
     def bits(self) -> float:
-        """Bits of a compressed value, all that is in a page counted; 0 if nothing is compressed yet."""
+        """Bits a compressed value, every byte of a page counted; 0 if nothing is compressed yet."""
         return 8 * self.compressed_bytes / self.compressed_values if self.compressed_values else 0.0
 
     @property
     def ratio(self) -> float:
-        """How many times smaller than uncompressed the cache is as a whole."""
+        """Bytes of an uncompressed cache over those of this one."""
         total = self.compressed_bytes + self.exact_bytes
         return self.plain_bytes / total if total else 1.0
 

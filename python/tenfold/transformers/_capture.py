@@ -1,9 +1,9 @@
 """Bases for a model's keys, values and hidden states, from what it computes on sample text.
 
-Two things are taken: rows (how keys and values move) and, with a metric, gradients (what an error does). Gradients are those of
-the loss where each token is followed by one that the model itself would have sampled. Their second moments are the second
-order of the divergence between predictions with and without an error, so that errors of keys and values, of all layers, are
-measured in one unit, and one step of quantisation is right for all.
+Two things are captured: rows (how keys and values vary) and, with a metric, gradients (what an error does). The
+gradients are those of the loss if each token is followed by one that the model itself would have sampled. Their second
+moments are the second-order term of the divergence between predictions with and without an error. Errors of keys and
+values in all layers then have one unit, and one quantiser step is right for all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .. import _native
 from .._errors import ArgumentError
 from .._write import save
 from ._cache_config import decoder_config, layers_of, rotary_of
-from ._rotary import rope_text, turned_back
+from ._rotary import rope_text, undo_rotary
 
 Taken = dict[str, torch.Tensor]
 
@@ -47,17 +47,17 @@ def fit_bases(
     """Makes a file of bases for :class:`TenfoldCache`, :class:`tenfold.kv.PageCodec` and :class:`tenfold.kv.HiddenCodec`.
 
     Args:
-        model: a model with full attention in all layers, in a dtype that has gradients if there is to be a metric.
-        contexts: token ids of sample text, of one or two dimensions (batch × tokens), several times as many tokens in all as
-            a group of layers has columns. They are gone through once.
-        path: where the file goes.
-        group: layers that share a basis. More take fewer bits a value, and a larger file.
-        bits: highest rate, in bits a value, that the bases are to serve.
-        hidden: layers before which the model is cut; bases of hidden states are made for them.
-        metric: whether to measure what errors do. Costs several times as much as a pass, on some contexts.
-        every: a metric is taken of each so many contexts.
-        sinks: tokens at the start of each context that are left out: attention parks on them, and they look like no others.
-        max_bytes: most bytes of the file; 2 % of the model's unless stated.
+        model: a model with full attention in all layers; for a metric, in a dtype with gradients.
+        contexts: token ids of sample text, with one or two dimensions (batch × tokens), in total several times as many
+            tokens as a group of layers has columns. They are iterated once.
+        path: the file to write.
+        group: layers that share a basis. More layers save bits and make the file larger.
+        bits: highest rate that the bases must serve, in bits a value.
+        hidden: layers before which the model is cut; they get bases for hidden states.
+        metric: whether to measure what errors do. It takes several times as long as a forward pass, on some contexts.
+        every: measure the metric on every n-th context.
+        sinks: tokens to leave out at the start of each context: they are attention sinks and differ from all others.
+        max_bytes: largest size of the file; 2 % of the model's by default.
         overwrite: whether an existing file may be replaced.
         seed: of the tokens that the model samples.
 
@@ -67,7 +67,7 @@ def fit_bases(
     config = decoder_config(model.config)
     layers, rope = layers_of(config), rotary_of(config).rope
     if every < 1 or sinks < 0 or group < 1:
-        raise ArgumentError("every and group must be at least 1, sinks at least 0")
+        raise ArgumentError("every and group must be at least 1, and sinks not negative")
     if any(not 0 <= layer < layers for layer in hidden):
         raise ArgumentError(f"hidden names layers before which to cut, 0 to {layers - 1}, not {list(hidden)}")
     sampled = torch.Generator(model.device).manual_seed(seed)
@@ -86,7 +86,7 @@ def fit_bases(
             if metric and number % every == 0:
                 sums.add(_gradients(model, ids, layers, hidden, sampled), rope, sinks)
         if not files:
-            raise ArgumentError("no contexts to make bases from")
+            raise ArgumentError("there are no contexts to make bases from")
         metrics = Path(folder) / "metrics.safetensors" if metric else None
         if metrics is not None:
             save(sums.done(), metrics, bits=16, exclude=["*"])
@@ -107,7 +107,7 @@ def fit_bases(
 
 
 class _Taking(DynamicLayer):  # type: ignore[no-untyped-call] # theirs registers itself
-    """A layer of a cache that hands on what it is given, the same tensors, so that gradients by them exist."""
+    """A cache layer that returns the tensors it is given, so that they have gradients."""
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
         self.keys, self.values = key_states, value_states
@@ -133,12 +133,12 @@ def _take(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: Sequen
 
 @contextlib.contextmanager
 def _hooks(model: PreTrainedModel, hidden: Sequence[int], seen: Taken) -> Iterator[None]:
-    """While this is open, states before the layers of `hidden` are put into `seen`."""
+    """While open, puts the states before the layers of `hidden` into `seen`."""
     placed = []
     decoder = model.get_decoder() if hidden else None  # type: ignore[no-untyped-call] # theirs has no types
     blocks = getattr(decoder, "layers", None)
     if hidden and blocks is None:
-        raise ArgumentError(f"{type(model).__name__} does not say what its layers are; hidden states cannot be taken")
+        raise ArgumentError(f"{type(model).__name__} does not list its layers, so hidden states cannot be captured")
     for number in hidden:
 
         def hook(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = f"layers.{number}.hidden") -> None:
@@ -167,16 +167,16 @@ def _gradients(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: S
 
 
 def _rows(name: str, taken: torch.Tensor, rope: dict[str, Any] | None, sinks: int) -> torch.Tensor:
-    """Rows of tokens, as they are captured: keys without positions, the first tokens of a context left out."""
+    """Returns the rows to capture: keys without positions, without the first tokens of a context."""
     if name.endswith(".k_before_rope"):
-        taken = turned_back(taken, rope)
+        taken = undo_rotary(taken, rope)
     if taken.dim() == 4:
         taken = taken.transpose(1, 2).flatten(2)
     return taken[:, sinks:].flatten(0, 1).float().cpu().contiguous()
 
 
 def _stored(rows: torch.Tensor) -> torch.Tensor:
-    """Rows as they go into a file for a while: half the bytes, and far more exact than sums over them need."""
+    """Rounds rows for a temporary file: half the bytes, and still far more exact than sums over them need."""
     return rows.bfloat16()
 
 

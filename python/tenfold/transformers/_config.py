@@ -18,9 +18,9 @@ class TenfoldConfig(QuantizationConfigMixin):
     Args:
         keep_compressed: whether the weights of layers, embeddings and head stay compressed in memory and are decoded just
             before they are used. If not, all weights are decoded while the model loads.
-        buffers: layers that may lie decoded in memory at a time, 1 to 16. Two let the next layer be decoded while one computes.
-        prefetch: whether that happens. Without it a layer is decoded when it is its turn.
-        format: version of the format of the folder's files; ``tenfold compress`` writes it.
+        buffers: decoded layers in memory at a time, 1 to 16. With two, the next layer is decoded while one computes.
+        prefetch: whether to decode ahead. Without it a layer is decoded when its turn comes.
+        format: format version of the folder's files; ``tenfold compress`` writes it.
 
     >>> from tenfold.transformers import TenfoldConfig
     >>> TenfoldConfig(keep_compressed=True).to_dict()["quant_method"]
@@ -44,7 +44,7 @@ class TenfoldConfig(QuantizationConfigMixin):
         if quant_method != "tenfold":
             raise ArgumentError(f'quant_method is {quant_method!r}; a TenfoldConfig is for "tenfold"')
         if not isinstance(format, int) or isinstance(format, bool) or format < 1:
-            raise DataError(f"quantization_config names format {format!r}, which is none; compress the model again")
+            raise DataError(f"quantization_config names format {format!r}, which does not exist; compress the model again")
         if format > _native.MODEL_FORMAT:
             raise UnsupportedError(
                 f"the model is of format {format}, this tenfold reads {_native.MODEL_FORMAT}; install a newer tenfold"
@@ -53,9 +53,9 @@ class TenfoldConfig(QuantizationConfigMixin):
             names = ", ".join(unknown)
             raise UnsupportedError(f"quantization_config says {names}, which is unknown here; install a newer tenfold")
         if not isinstance(keep_compressed, bool) or not isinstance(prefetch, bool):
-            raise DtypeError("keep_compressed and prefetch are True or False")
+            raise DtypeError("keep_compressed and prefetch must be True or False")
         if not isinstance(buffers, int) or isinstance(buffers, bool) or not 1 <= buffers <= 16:
-            raise ArgumentError(f"buffers is {buffers!r}; a number from 1 to 16 is needed")
+            raise ArgumentError(f"buffers must be a number from 1 to 16, not {buffers!r}")
         if prefetch and buffers == 1 and keep_compressed:
             raise ArgumentError("one buffer leaves no room for the next layer; pass buffers=2 or prefetch=False")
         self.quant_method = quant_method  # type: ignore[assignment] # theirs is an enumeration of their own methods

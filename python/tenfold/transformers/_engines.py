@@ -1,4 +1,4 @@
-"""What decodes stages into buffers ahead of time: a thread on a CPU, a stream on a CUDA device."""
+"""Decodes stages into buffers ahead of time: with a thread on a CPU, with a stream on a CUDA device."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Slot:
 
 
 class Engine(Protocol):
-    """What decodes into slots on one kind of device."""
+    """Decodes into slots on one kind of device."""
 
     def start(self, stage: int, slot: Slot, blobs: Sequence[torch.Tensor], before: Sequence[Slot]) -> None:
-        """Begins to decode, once the work with the slots ``before``, whose memory it takes, is done; does not wait."""
+        """Starts decoding after the work on the slots ``before``, whose memory it reuses; does not wait."""
 
     def wait(self, slot: Slot) -> None:
-        """Holds the caller's work back until the slot is decoded; raises what went wrong."""
+        """Delays the caller's work until the slot is decoded; raises any error."""
 
     def release(self, slot: Slot) -> None:
         """The caller's work with the slot has been queued."""
@@ -41,7 +41,7 @@ class Engine(Protocol):
 
 
 class CpuEngine:
-    """Decodes in one thread beside the one that computes, one stage after the other."""
+    """Decodes in a second thread, one stage after the other."""
 
     def __init__(self, device: torch.device, prefetch: bool) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tenfold") if prefetch else None
@@ -66,9 +66,9 @@ class CpuEngine:
 
 
 class CudaEngine:
-    """Decodes on a stream beside the current one; events keep the two apart, and nobody waits on the host.
+    """Decodes on a second stream; events order the two, and the host never waits.
 
-    What a stage needs in a slot is made ready once.
+    A decoder for a stage in a slot is prepared once.
     """
 
     def __init__(self, device: torch.device, prefetch: bool) -> None:

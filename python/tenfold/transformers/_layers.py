@@ -47,7 +47,7 @@ class Layers:
             ring.leave(index)
 
         self._hooks.append(layer.register_forward_pre_hook(before, with_kwargs=True))
-        # Also when the layer raises: its blobs must be in place for the next call.
+        # Also if the layer raises: its blobs must be in place for the next call.
         self._hooks.append(layer.register_forward_hook(after, always_call=True))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Layers:
@@ -60,7 +60,7 @@ class Layers:
             ring.check()
 
     def remove(self) -> None:
-        """Takes the hooks away; the blobs stay where they are."""
+        """Removes the hooks; the blobs stay."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()

@@ -71,7 +71,7 @@ class TenfoldQuantizer(HfQuantizer):
         return stored.stored_bytes / param.numel()
 
     def get_new_dtype(self, converter: Any, param: Any, dtype: torch.dtype | None) -> torch.dtype | None:
-        """Asked for each tensor of the files: blobs are not cast, and what they are to become is written down."""
+        """Called for each tensor of the files: blobs are not cast, and their target dtype is recorded."""
         if isinstance(converter, WeightRenaming):
             key, name = converter.source_patterns[0], converter.target_patterns[0]
             blob = self._checkpoint.blobs.get(key)
@@ -139,7 +139,7 @@ class TenfoldQuantizer(HfQuantizer):
 
     @property
     def is_trainable(self) -> bool:
-        """Decoded models are models like any other."""
+        """Decoded models can be trained."""
         return not self.quantization_config.keep_compressed
 
 

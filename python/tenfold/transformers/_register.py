@@ -1,4 +1,4 @@
-"""Tells transformers of the method. It has no entry points for that, so someone must import this package."""
+"""Registers the method with transformers, which has no entry points for that: users must import this package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def register() -> None:
     if METHOD in auto.AUTO_QUANTIZER_MAPPING:
         return
     if not isinstance(getattr(auto, "LOADING_ATTRIBUTES_CONFIG_TYPES", None), tuple):
-        raise UnsupportedError("this transformers is not one that tenfold knows; pip install 'tenfold[transformers]'")
+        raise UnsupportedError("tenfold does not support this version of transformers; pip install 'tenfold[transformers]'")
     auto.register_quantization_config(METHOD)(TenfoldConfig)
     auto.register_quantizer(METHOD)(TenfoldQuantizer)
     # Only configurations of these types may say, as an argument of from_pretrained, how a folder's own is to be loaded.

@@ -1,4 +1,4 @@
-"""A little memory in which the stages of a model take turns: one computes while the next is decoded.
+"""A few buffers that the stages of a model share in turn: one computes while the next is decoded.
 
 The memory is a row of buffers, each large enough for any layer. A table of embeddings takes the whole row.
 """
@@ -35,7 +35,7 @@ class Ring:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the memory takes, once it is there."""
+        """Bytes of the memory, once it is allocated."""
         table = max((stage.nbytes for stage in self._stages if stage.is_table), default=0)
         return max(self._buffers * self._layer_bytes, table)
 

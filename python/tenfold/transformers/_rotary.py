@@ -25,7 +25,7 @@ def rope_text(rope: dict[str, Any]) -> str:
     return ",".join(parts)
 
 
-def turned_back(states: torch.Tensor, rope: dict[str, Any] | None) -> torch.Tensor:
+def undo_rotary(states: torch.Tensor, rope: dict[str, Any] | None) -> torch.Tensor:
     """Takes positions 0, 1, … out of keys, or out of gradients by them: … × tokens × columns of a head, as float32."""
     states = states.float()
     if rope is None:

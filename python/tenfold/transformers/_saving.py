@@ -20,8 +20,8 @@ def state_to_save(
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """The state dict with blobs in it, and the metadata for every file.
 
-    Weights that were decoded while the model loaded are written as the blobs that they came from, if they still are what
-    those decode to; others as they are now.
+    Weights that were decoded on loading are written as their original blobs, if they are unchanged; others as plain
+    tensors.
     """
     state: dict[str, torch.Tensor] = dict(model.state_dict())
     tags: dict[str, tuple[str, tuple[int, ...]]] = {}

@@ -1,4 +1,4 @@
-//! Checks of tensors against what the file's metadata says of them.
+//! Checks tensors against the file's metadata.
 
 use std::borrow::Cow;
 

@@ -39,7 +39,7 @@ pub struct ArchiveTensor {
     /// Name of the file that holds it.
     pub file: String,
     pub(crate) stored_dtype: StoredDtype,
-    /// Checksum of a tensor that is stored as it was, where the file has one.
+    /// Checksum of a tensor that is not compressed, if the file has one.
     pub(crate) checksum: Option<u32>,
 }
 
@@ -59,7 +59,7 @@ pub struct Archive {
 impl Archive {
     /// Opens a model of any format that [`compress`](crate::compress) reads, compressed or not.
     pub fn open(path: &Path) -> Result<Archive> {
-        Archive::of(Model::open(path)?)
+        Archive::from_model(Model::open(path)?)
     }
 
     /// The same for the bytes of a safetensors file that are in memory. `label` names them in errors.
@@ -68,10 +68,10 @@ impl Archive {
         let data_order = file.data_order.clone();
         let mut model = Model::from_source(label, Box::new(file))?;
         model.shards[0].data_order = data_order;
-        Archive::of(model)
+        Archive::from_model(model)
     }
 
-    fn of(model: Model) -> Result<Archive> {
+    fn from_model(model: Model) -> Result<Archive> {
         let tags = model
             .shards
             .iter()
@@ -111,7 +111,7 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Sets what reads the blobs; the CPU unless told otherwise.
+    /// Sets the engine that decodes blobs; the CPU by default.
     pub fn with_engine(mut self, engine: SharedEngine) -> Self {
         self.engine = engine;
         self
@@ -132,7 +132,7 @@ impl Archive {
         self.by_name.get(name).copied()
     }
 
-    /// Bytes of all tensors before compression; at the most what a `u64` holds, if a damaged file claims more.
+    /// Bytes of all tensors before compression; saturates if a damaged file claims more than a `u64` holds.
     pub fn bytes(&self) -> u64 {
         self.tensors.iter().fold(0, |sum, tensor| tensor.bytes.saturating_add(sum))
     }
@@ -159,7 +159,8 @@ impl Archive {
         }
         let view = TensorView::new(dtype, &tensor.shape, &stored).map_err(Error::codec(&tensor.name))?;
         if rows.start > rows.end || rows.end > view.rows() {
-            let reason = format!("tensor {:?} has {} rows; {rows:?} was asked for", tensor.name, view.rows());
+            let reason =
+                format!("rows {rows:?} are outside tensor {:?}, which has {} rows", tensor.name, view.rows());
             return Err(Error::InvalidArgument(reason));
         }
         // The columns of an empty tensor may be too many to multiply; there are no rows of them then.
@@ -196,7 +197,7 @@ impl Archive {
         let all = outer.iter().fold(1usize, |n, &d| n.saturating_mul(d));
         let rows = rows.unwrap_or(0..all);
         if rows.start > rows.end || rows.end > all {
-            let reason = format!("tensor {:?} has {all} rows; {rows:?} was asked for", tensor.name);
+            let reason = format!("rows {rows:?} are outside tensor {:?}, which has {all} rows", tensor.name);
             return Err(Error::InvalidArgument(reason));
         }
         // The columns of an empty tensor may be too many to multiply; there are no rows of them then.
@@ -214,7 +215,7 @@ impl Archive {
         Ok(self.read_checked(index)?.into_owned())
     }
 
-    /// What the blob of tensor `index` says of itself; `None` for a tensor that is stored as it was.
+    /// The header of the blob of tensor `index`; `None` for a tensor that is not compressed.
     pub fn blob_info(&self, index: usize) -> Result<Option<BlobInfo>> {
         let tensor = self.tensor(index)?;
         if !tensor.compressed {
@@ -253,7 +254,10 @@ impl Archive {
 
     fn tensor(&self, index: usize) -> Result<&ArchiveTensor> {
         self.tensors.get(index).ok_or_else(|| {
-            Error::InvalidArgument(format!("no tensor {index}: the model has {}", self.tensors.len()))
+            Error::InvalidArgument(format!(
+                "tensor {index} does not exist: the model has {} tensors",
+                self.tensors.len()
+            ))
         })
     }
 

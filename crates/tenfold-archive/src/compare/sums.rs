@@ -36,7 +36,7 @@ impl DiffSums {
             let mut q = vec![0.0; count];
             values::load(a.0, x, &mut p);
             values::load(b.0, y, &mut q);
-            DiffSums::of(&p, &q)
+            DiffSums::from_values(&p, &q)
         };
         // Gathered in order, so that the result does not depend on the number of threads.
         let parts: Vec<DiffSums> =
@@ -44,7 +44,7 @@ impl DiffSums {
         parts.iter().fold(DiffSums::default(), |sum, part| sum.merge(part))
     }
 
-    fn of(x: &[f64], y: &[f64]) -> DiffSums {
+    fn from_values(x: &[f64], y: &[f64]) -> DiffSums {
         let mut s = DiffSums { values: x.len() as u64, ..DiffSums::default() };
         for (&x, &y) in x.iter().zip(y) {
             if !(x.is_finite() && y.is_finite()) {
@@ -128,8 +128,9 @@ mod tests {
         let x: Vec<f64> = (0..1000).map(|i| f64::from(i) * 0.01 + 100.0).collect();
         let y: Vec<f64> =
             x.iter().enumerate().map(|(i, x)| x + if i % 2 == 0 { 0.5 } else { -0.25 }).collect();
-        let whole = DiffSums::of(&x, &y);
-        let parts = DiffSums::of(&x[..300], &y[..300]).merge(&DiffSums::of(&x[300..], &y[300..]));
+        let whole = DiffSums::from_values(&x, &y);
+        let parts =
+            DiffSums::from_values(&x[..300], &y[..300]).merge(&DiffSums::from_values(&x[300..], &y[300..]));
         let mean = x.iter().sum::<f64>() / 1000.0;
         let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 1000.0;
         for sums in [whole, parts] {
@@ -144,8 +145,9 @@ mod tests {
     #[test]
     fn special_values_are_equal_to_themselves_and_counted_otherwise() {
         let inf = f64::INFINITY;
-        let diff = DiffSums::of(&[f64::NAN, inf, inf, 1.0, 2.0], &[f64::NAN, inf, -inf, f64::NAN, 2.0])
-            .finish("", "", &[]);
+        let diff =
+            DiffSums::from_values(&[f64::NAN, inf, inf, 1.0, 2.0], &[f64::NAN, inf, -inf, f64::NAN, 2.0])
+                .finish("", "", &[]);
         assert_eq!((diff.special_mismatches, diff.mse, diff.cosine), (2, 0.0, 1.0));
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn encode_tensor(
 ) -> Result<Vec<u8>> {
     let item = &model.items[index];
     let (Action::Encode { goal, effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
-        return Err(Error::InvalidArgument(format!("tensor {:?} is not to be encoded", item.name)));
+        return Err(Error::InvalidArgument(format!("tensor {:?} is not selected for encoding", item.name)));
     };
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;

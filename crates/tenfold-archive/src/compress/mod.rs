@@ -49,7 +49,7 @@ fn compress_model(
     progress: &dyn Progress,
 ) -> Result<Report> {
     if let Some(shard) = model.shards.iter().find(|shard| tags::is_tagged(&shard.metadata)) {
-        let reason = format!("{} is compressed already; decompress it first", shard.path.display());
+        let reason = format!("{} is already compressed; decompress it first", shard.path.display());
         return Err(Error::InvalidArgument(reason));
     }
     let target = Target::check(model, output, options.overwrite)?;

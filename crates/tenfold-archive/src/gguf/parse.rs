@@ -83,14 +83,14 @@ impl Reader<'_> {
             GGUFError::UnexpectedEof => self.bad(format!("truncated in {place}")),
             GGUFError::UnsupportedVersion(v) => Error::Unsupported {
                 path: self.path.to_owned(),
-                what: format!("GGUF version {v} (version 3 is read)"),
+                what: format!("GGUF version {v} (this build reads version 3)"),
             },
             other => self.bad(format!("{place}: {other}")),
         }
     }
 
-    /// Scalars and strings under their own names, and the alignment of tensor data. Arrays (vocabularies)
-    /// are read past: they are no text and would dwarf a safetensors header.
+    /// Scalars and strings under their own names, and the alignment of tensor data. Arrays (vocabularies) are skipped:
+    /// they are not text and would dwarf a safetensors header.
     fn metadata(&mut self, count: u64) -> Result<(BTreeMap<String, String>, u64)> {
         let mut seen = HashSet::new();
         let mut kept = BTreeMap::new();
@@ -187,7 +187,7 @@ fn locate(info: TensorInfo, data: u64, alignment: u64, file_len: u64) -> Result<
     let start = data.checked_add(info.offset);
     let range = start.and_then(|at| Some((at, at.checked_add(bytes)?))).filter(|&(_, end)| end <= file_len);
     let Some((offset, _)) = range else {
-        return Err(bad(&format!("{bytes} bytes at {} lie past the end of the file", info.offset)));
+        return Err(bad(&format!("its {bytes} bytes at {} lie past the end of the file", info.offset)));
     };
     Ok(Descriptor { shape, kind, values, offset, bytes, name })
 }

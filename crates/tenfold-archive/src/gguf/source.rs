@@ -1,4 +1,4 @@
-//! A GGUF file behind the [`Source`] interface.
+//! A GGUF file as a [`Source`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::source::{Source, TensorInfo};
 /// Stored bytes that are turned into numbers at a time: large enough for a disk, small beside a tensor.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// A GGUF file, opened and checked. Tensors are read one at a time, when asked for.
+/// A GGUF file, opened and checked. Tensors are read one at a time, on request.
 pub struct GgufSource {
     path: PathBuf,
     file: File,
@@ -80,7 +80,7 @@ impl Source for GgufSource {
     fn read(&self, index: usize) -> Result<Cow<'_, [u8]>> {
         let (Some(info), Some(stored)) = (self.tensors.get(index), self.stored.get(index)) else {
             return Err(Error::InvalidArgument(format!(
-                "tensor {index} of a file with {}",
+                "tensor {index} does not exist: the file has {}",
                 self.tensors.len()
             )));
         };
@@ -116,7 +116,7 @@ fn interpret(tensor: Descriptor, path: &Path) -> Result<(TensorInfo, Stored)> {
     let bytes = tensor.values.checked_mul(dtype.size() as u64).filter(|&n| isize::try_from(n).is_ok());
     let (Some(bytes), Ok(stored_bytes)) = (bytes, usize::try_from(tensor.bytes)) else {
         return Err(unsupported(format!(
-            "tensor {:?}, which does not fit this machine's memory",
+            "tensor {:?}, which does not fit into memory on this machine",
             tensor.name
         )));
     };

@@ -164,7 +164,10 @@ impl Model {
 
     fn item(&self, index: usize) -> Result<&Item> {
         self.items.get(index).ok_or_else(|| {
-            Error::InvalidArgument(format!("no tensor {index}: the model has {}", self.items.len()))
+            Error::InvalidArgument(format!(
+                "tensor {index} does not exist: the model has {} tensors",
+                self.items.len()
+            ))
         })
     }
 }

@@ -80,7 +80,7 @@ fn open_index(path: &Path, index_path: &Path, whole: bool) -> Result<Model> {
     for (name, file) in index.shard_names().iter().zip(&files) {
         for entry in &file.header.entries {
             if let Some(other) = shard_of.insert(entry.name.clone(), name.clone()) {
-                let reason = format!("tensor {:?} lies in {other} and in {name}", entry.name);
+                let reason = format!("tensor {:?} lies in both {other} and {name}", entry.name);
                 return Err(Error::malformed(index_path, reason));
             }
         }
@@ -89,7 +89,7 @@ fn open_index(path: &Path, index_path: &Path, whole: bool) -> Result<Model> {
         if shard_of.get(tensor) != Some(shard) {
             return Err(Error::malformed(
                 index_path,
-                format!("tensor {tensor:?} is said to lie in {shard}, which does not hold it"),
+                format!("the index places tensor {tensor:?} in {shard}, which does not hold it"),
             ));
         }
     }

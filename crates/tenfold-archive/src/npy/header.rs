@@ -89,7 +89,9 @@ fn dtype(descr: &str) -> Result<Dtype, Refusal> {
         "f4" => Dtype::F32,
         "f8" => Dtype::F64,
         "O" => {
-            return Err(Unsupported("an array of Python objects (pickled); these are never read".into()));
+            return Err(Unsupported(
+                "an array of Python objects (pickled), which tenfold never reads".into(),
+            ));
         }
         _ => return Err(Unsupported(format!("dtype {descr:?}"))),
     };
@@ -176,7 +178,7 @@ impl Literals<'_> {
         // Python 2 wrote long integers with this suffix.
         self.rest = rest.strip_prefix(b"L").unwrap_or(rest);
         let number = std::str::from_utf8(number).ok().and_then(|s| s.parse().ok());
-        number.ok_or_else(|| "a dimension is no number that fits this machine".into())
+        number.ok_or_else(|| "a dimension is not a number, or too large for this machine".into())
     }
 
     fn string(&mut self) -> Result<String, Refusal> {

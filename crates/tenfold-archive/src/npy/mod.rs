@@ -43,7 +43,7 @@ impl NpySource {
         let there = file_len.saturating_sub(header.data_offset);
         if there != bytes {
             let shape = &header.shape;
-            return Err(bad(format!("shape {shape:?} takes {bytes} bytes, the file has {there}")));
+            return Err(bad(format!("shape {shape:?} takes {bytes} bytes, but the file has {there}")));
         }
         let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
         let info = TensorInfo { name, dtype: header.dtype, shape: header.shape, bytes };
@@ -69,7 +69,7 @@ impl Source for NpySource {
 
     fn read(&self, index: usize) -> Result<Cow<'_, [u8]>> {
         let Some(info) = self.tensors.get(index) else {
-            return Err(Error::InvalidArgument(format!("tensor {index} of a file with one")));
+            return Err(Error::InvalidArgument(format!("tensor {index} does not exist: the file has one")));
         };
         let io = |source| Error::Io { path: self.path.clone(), source };
         // `open` checked that this fits.

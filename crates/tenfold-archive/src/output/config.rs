@@ -33,7 +33,8 @@ pub(crate) fn convert(text: &str, direction: Direction) -> Option<String> {
     }
 }
 
-/// What is put right behind the opening brace: the rest of the text stays as it is, so it can come back as it was.
+/// The entry, inserted right after the opening brace: the rest of the text does not change, so it can be restored
+/// exactly.
 fn entry() -> String {
     format!("\n  \"{KEY}\": {{\"quant_method\": \"{METHOD}\", \"format\": {}}},", tags::MODEL_FORMAT)
 }

@@ -88,12 +88,12 @@ fn make(base: &Path, prefix: &str) -> io::Result<(TempDir, File)> {
     }
 }
 
-/// Takes the lock. True as well where the file system has no locks: then nobody clears anything away.
+/// Takes the lock. Also true if the file system has no locks: then nothing is cleared away.
 fn lock_or_cannot(file: &File) -> bool {
     !matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))
 }
 
-/// Removes folders of runs that are no more. What cannot be removed stays; it does no harm.
+/// Removes folders of dead runs. What cannot be removed stays and does no harm.
 fn remove_leftovers(base: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {

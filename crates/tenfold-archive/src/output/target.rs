@@ -30,11 +30,15 @@ impl Target {
                     return Err(same_path(path));
                 }
                 if folder.canonicalize().is_ok_and(|folder| place.starts_with(folder)) {
-                    let reason = format!("{} lies inside the input folder", path.display());
+                    let reason = format!(
+                        "the output {} lies inside the input folder; name another place",
+                        path.display()
+                    );
                     return Err(Error::InvalidArgument(reason));
                 }
                 if path.exists() && !path.is_dir() {
-                    let reason = format!("{} is a file; this model needs a folder", path.display());
+                    let reason =
+                        format!("{} is a file; name a folder for the output of this model", path.display());
                     return Err(Error::InvalidArgument(reason));
                 }
                 if !overwrite && path.is_dir() && !is_empty(path)? {
@@ -103,5 +107,5 @@ fn is_empty(folder: &Path) -> Result<bool> {
 }
 
 fn same_path(path: &Path) -> Error {
-    Error::InvalidArgument(format!("{} is both input and output", path.display()))
+    Error::InvalidArgument(format!("{} is both input and output; name another output", path.display()))
 }

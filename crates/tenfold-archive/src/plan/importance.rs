@@ -53,8 +53,9 @@ impl Importance {
             // Before it is read: this may be a model, and a large one.
             if !matrix && item.values() != cols as u64 {
                 let (name, shape) = (&item.name, &item.shape);
-                let reason =
-                    format!("{name:?} has shape {shape:?}; importance is a vector, a number a column");
+                let reason = format!(
+                    "{name:?} has shape {shape:?}; importance must be a vector of one number a column"
+                );
                 return Err(Error::malformed(path, reason));
             }
             vectors.insert(item.name.as_str(), (item, numbers(&model, index)?));
@@ -63,16 +64,15 @@ impl Importance {
         for (name, (item, numbers)) in &vectors {
             if let Some(of) = name.strip_suffix(SUMS) {
                 let counts = vectors.get(format!("{of}{COUNTS}").as_str());
-                let (_, counts) = counts.ok_or_else(|| {
-                    Error::malformed(path, format!("{name:?} is there, {of}{COUNTS} is not"))
-                })?;
+                let (_, counts) = counts
+                    .ok_or_else(|| Error::malformed(path, format!("it has {name:?} but not {of}{COUNTS}")))?;
                 found.push((of.to_owned(), mean(item, numbers, counts)));
             } else if !name.ends_with(COUNTS) {
                 found.push(((*name).to_owned(), numbers.clone()));
             }
         }
         if found.is_empty() {
-            return Err(Error::malformed(path, "there is no tensor in it, so nothing is important"));
+            return Err(Error::malformed(path, "it holds no tensor, so no importance"));
         }
         Importance::new(found)
     }
@@ -101,7 +101,7 @@ impl Importance {
             let cols = item.shape.last().copied().unwrap_or(1);
             if weights.len() != cols {
                 return Err(Error::InvalidArgument(format!(
-                    "the importance of tensor {:?} has {} numbers, the tensor has {cols} columns",
+                    "the importance of tensor {:?} has {} numbers, but the tensor has {cols} columns",
                     item.name,
                     weights.len()
                 )));
@@ -109,7 +109,7 @@ impl Importance {
         }
         match self.weights.keys().next() {
             Some(first) if known == 0 => Err(Error::InvalidArgument(format!(
-                "none of the {} tensors that importance is given for is in the model; the first is {first:?}",
+                "none of the {} tensors with importance is in the model; the first of them is {first:?}",
                 self.len()
             ))),
             _ => Ok(()),
@@ -121,7 +121,7 @@ impl Importance {
 fn numbers(model: &Model, index: usize) -> Result<Vec<f64>> {
     let item = &model.items[index];
     let dtype = codec_dtype(item.dtype).filter(|dtype| dtype.is_float()).ok_or_else(|| {
-        Error::malformed(&model.path, format!("the importance of {:?} is not made of floats", item.name))
+        Error::malformed(&model.path, format!("the importance of {:?} must be floats", item.name))
     })?;
     let data = model.read(index)?;
     let mut out = vec![0.0; data.len() / dtype.size()];

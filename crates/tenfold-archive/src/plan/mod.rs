@@ -65,7 +65,7 @@ pub(crate) fn plan(model: &Model, options: &CompressOptions) -> Result<Vec<Actio
         (Alloc::Equal | Alloc::Step, Some(_)) | (Alloc::Equal, None) => {}
         (alloc, None) => {
             return Err(Error::InvalidArgument(format!(
-                "allocation {alloc} shares out bits a value; it needs bits as the goal for the model"
+                "allocation {alloc} shares bits among tensors; it needs bits as the goal for the model"
             )));
         }
     }

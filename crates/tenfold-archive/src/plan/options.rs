@@ -20,7 +20,7 @@ pub enum Alloc {
     Equal,
     /// The same quantiser step for each: least squared error over the model for its size.
     Step,
-    /// So many bits more for each layer than for the one before; the average over all values is met.
+    /// This many more bits for each layer of the model than for the one before; the average over all values is met.
     Ramp(f64),
 }
 
@@ -45,7 +45,7 @@ impl FromStr for Alloc {
             Some(("ramp", number)) => slope(number)
                 .map(Alloc::Ramp)
                 .ok_or_else(|| format!("{number:?} is not a number of bits a layer")),
-            _ => Err(format!("{text:?} is none of equal, step, ramp=K")),
+            _ => Err(format!("{text:?} is not an allocation; use one of equal, step, ramp=K")),
         }
     }
 }
@@ -69,9 +69,9 @@ pub struct CompressOptions {
     pub threads: usize,
     /// How `Goal::Bits` is shared among tensors. Default: equal.
     pub alloc: Alloc,
-    /// Globs of names to compress although the default rule leaves them. Default: none.
+    /// Globs of names to compress although the default rule skips them. Default: none.
     pub include: Vec<String>,
-    /// Globs of names to leave as they are, whatever else matches them. Default: none.
+    /// Globs of names to leave unchanged, whatever else matches them. Default: none.
     pub exclude: Vec<String>,
     /// Goals by tensor. Default: none.
     pub recipe: Option<Recipe>,
@@ -79,7 +79,7 @@ pub struct CompressOptions {
     pub importance: Importance,
     /// What is done to tensors before they are quantised. Default: nothing.
     pub prepare: Preparation,
-    /// Goals of further layers of tensors that are coded lossily, as of [`EncodeOptions::residual`]. Default: none.
+    /// Goals of further layers of lossily coded tensors, as in [`EncodeOptions::residual`]. Default: none.
     pub residual: Vec<Goal>,
     /// Whether an existing output may be replaced. Default: no.
     pub overwrite: bool,
@@ -137,7 +137,7 @@ impl CompressOptions {
         self
     }
 
-    /// Adds a layer to tensors that are coded lossily: what is left of them, as of [`EncodeOptions::with_residual`].
+    /// Adds a layer to lossily coded tensors: the error so far, as in [`EncodeOptions::with_residual`].
     pub fn with_residual(mut self, goal: Goal) -> Self {
         self.residual.push(goal);
         self
@@ -207,7 +207,7 @@ impl CompressOptions {
         }
         if self.prepare != Preparation::None && !self.importance.is_empty() {
             return Err(Error::InvalidArgument(
-                "importance and transforms exclude each other: importance is one".into(),
+                "importance is a transform itself and cannot be combined with others; leave out one of the two".into(),
             ));
         }
         Ok(())

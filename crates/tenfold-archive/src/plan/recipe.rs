@@ -145,7 +145,7 @@ impl RawEntry {
                 "states no goal: give one of {} (= true for the last), or skip = true",
                 Goal::list_names()
             )),
-            _ => Err("states more than one of its goals and `skip`".into()),
+            _ => Err("states more than one goal, or a goal and `skip`; keep one".into()),
         }
     }
 }

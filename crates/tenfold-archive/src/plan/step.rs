@@ -75,7 +75,8 @@ impl StepSearch {
         }
     }
 
-    /// Takes in what the shared tensors really took, in bytes. True if the model is to be encoded again, with another step.
+    /// Notes how many bytes the shared tensors really took. Returns whether the model must be encoded again, with
+    /// another step.
     pub fn correct(&mut self, bytes: u64) -> bool {
         let real = bytes as f64 * 8.0;
         self.rounds += 1;

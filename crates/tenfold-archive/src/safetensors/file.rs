@@ -53,7 +53,7 @@ impl SafetensorsFile {
         if header_len > size - PREFIX {
             return Err(Error::malformed(
                 path,
-                format!("truncated: the header takes {header_len} bytes, {} follow", size - PREFIX),
+                format!("truncated: the header takes {header_len} bytes, but only {} follow", size - PREFIX),
             ));
         }
         // At most 100 MB: fits.
@@ -113,7 +113,7 @@ impl SafetensorsFile {
             .ok()
             .zip(usize::try_from(end).ok())
             .and_then(|(begin, end)| map.get(begin..end))
-            .ok_or_else(|| Error::malformed(&self.path, "the file has become shorter since it was opened"))
+            .ok_or_else(|| Error::malformed(&self.path, "the file became shorter after it was opened"))
     }
 
     fn entry(&self, index: usize) -> Result<&Entry> {

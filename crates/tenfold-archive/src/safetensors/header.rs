@@ -71,7 +71,7 @@ impl Header {
                 .ok_or_else(|| format!("tensor {name:?} of shape {shape:?} has too many elements"))?;
             if need != end - begin {
                 return Err(format!(
-                    "tensor {name:?} ({dtype}, shape {shape:?}) takes {need} bytes, its offsets give it {}",
+                    "tensor {name:?} ({dtype}, shape {shape:?}) takes {need} bytes, but its offsets span {}",
                     end - begin
                 ));
             }

@@ -37,7 +37,7 @@ impl ShardIndex {
     pub fn read(path: &Path) -> Result<Self> {
         let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
         if size > MAX_INDEX {
-            return Err(Error::malformed(path, format!("an index of {size} bytes is not plausible")));
+            return Err(Error::malformed(path, format!("an index of {size} bytes is too large to be one")));
         }
         let text = std::fs::read(path).map_err(Error::io(path))?;
         let raw: Raw = serde_json::from_slice(&text)
@@ -48,7 +48,9 @@ impl ShardIndex {
             if !plain || shard.contains(['/', '\\', '\0']) || shard.len() > MAX_NAME {
                 return Err(Error::malformed(
                     path,
-                    format!("tensor {tensor:?} is said to lie in {shard:?}, which is not a plain file name"),
+                    format!(
+                        "the index places tensor {tensor:?} in {shard:?}, which is not a plain file name"
+                    ),
                 ));
             }
         }

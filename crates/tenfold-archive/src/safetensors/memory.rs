@@ -31,7 +31,7 @@ impl MemoryFile {
         })?;
         let length = u64::from_le_bytes(*prefix);
         if length > MAX_HEADER || length > rest.len() as u64 {
-            let reason = format!("not safetensors, or truncated: a header of {length} bytes");
+            let reason = format!("not safetensors, or truncated: the header claims {length} bytes");
             return Err(Error::malformed(label, reason));
         }
         // At most 100 MB: fits.

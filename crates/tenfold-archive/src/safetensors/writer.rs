@@ -69,7 +69,9 @@ impl ShardWriter {
         }
         let reserved = json(&header, label)?.len().next_multiple_of(8);
         if reserved > MAX_HEADER {
-            let reason = format!("the header would take {reserved} bytes; the format allows {MAX_HEADER}");
+            let reason = format!(
+                "the header would take {reserved} bytes, but the format allows {MAX_HEADER}; write fewer tensors a file"
+            );
             return Err(Error::malformed(label, reason));
         }
         let file = File::create(path).map_err(Error::io(label))?;
@@ -90,7 +92,7 @@ impl ShardWriter {
         };
         if !fits {
             let reason =
-                format!("tensor {:?} has {} bytes, {} expected", entry.name, bytes.len(), entry.bytes());
+                format!("tensor {:?} has {} bytes instead of {}", entry.name, bytes.len(), entry.bytes());
             return Err(self.internal(&reason));
         }
         if self.is_blob[slot] {

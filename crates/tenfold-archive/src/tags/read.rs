@@ -124,7 +124,7 @@ fn damaged(path: &Path, what: &str) -> Error {
 
 fn check_blob(path: &Path, name: &str, item: Option<&Item>, original: StoredOriginal) -> Result<Original> {
     let bad = |reason: String| Error::malformed(path, format!("tensor {name:?} {reason}"));
-    let item = item.ok_or_else(|| bad("is listed as compressed but is not there".into()))?;
+    let item = item.ok_or_else(|| bad("is listed as compressed but missing".into()))?;
     if item.dtype != StoredDtype::U8 || item.shape.len() != 1 {
         return Err(bad("is listed as compressed but does not hold plain bytes".into()));
     }

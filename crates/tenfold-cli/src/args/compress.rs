@@ -12,10 +12,10 @@ use super::{EffortArg, EngineArgs, GoalArgs, Threads, positive};
 /// Compress a model.
 ///
 /// IN is a safetensors file, an index of shards (model.safetensors.index.json), a folder that holds either,
-/// a GGUF file or an npy file. The output is valid safetensors again, in the same shards: compressed
-/// tensors are byte tensors of the same name, all others are as they were.
+/// a GGUF file or an npy file. The output is valid safetensors in the same shards. A compressed tensor becomes a
+/// byte tensor of the same name; all others stay unchanged.
 ///
-/// Compressed are floats with at least two dimensions and 4096 values. --include and --exclude change that.
+/// By default floats with at least two dimensions and 4096 values are compressed. --include and --exclude change that.
 /// State exactly one goal, or a recipe with a [default].
 #[derive(Debug, Args)]
 #[command(after_help = COMPRESS_HELP)]
@@ -28,36 +28,36 @@ pub struct CompressArgs {
     pub output: PathBuf,
     #[command(flatten)]
     pub goal: GoalArgs,
-    /// What the values are coded as: tenfold's own codec, or pictures of a video standard.
+    /// How to code the values: with tenfold's own codec, or as pictures of a video standard.
     #[arg(long, value_enum, default_value = "native")]
     pub codec: CodecArg,
     #[command(flatten)]
     pub pictures: PictureArgs,
-    /// How hard to search; decoding takes the same time whichever it was [default: balanced].
+    /// How hard to search. Decoding is equally fast for all [default: balanced].
     #[arg(long, value_enum)]
     pub effort: Option<EffortArg>,
-    /// How --bits is shared among the tensors: equal (the same for each), step (one quantiser step for
-    /// all, least squared error), ramp=K (K bits more from layer to layer).
+    /// How to share --bits among the tensors: equal (the same for each), step (one quantiser step for all: least
+    /// squared error), ramp=K (K more bits from each layer of the model to the next).
     #[arg(long, value_name = "HOW", default_value = "equal", value_parser = str::parse::<Alloc>)]
     pub alloc: Alloc,
-    /// Compress tensors whose name matches, even small, one-dimensional or integer ones (repeatable).
+    /// Compress tensors with matching names, even small, one-dimensional or integer ones (repeatable).
     #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
     pub include: Vec<String>,
-    /// Leave tensors whose name matches as they are; wins over everything else (repeatable).
+    /// Leave tensors with matching names unchanged; overrides everything else (repeatable).
     #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
     pub exclude: Vec<String>,
     /// Goals by tensor, from a TOML file.
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
-    /// Spend more bits where errors count more: FILE has, for each tensor, the mean square of what each of its
-    /// columns is multiplied with (safetensors: a vector of the same name; or an imatrix GGUF of llama.cpp).
+    /// Spend more bits on columns where errors count more. FILE gives each column the mean square of its inputs:
+    /// safetensors with a vector under each tensor's name, or an imatrix GGUF of llama.cpp.
     #[arg(long, value_name = "FILE")]
     pub importance: Option<PathBuf>,
     /// Do something to each tensor before it is quantised: auto (whatever takes the fewest bits), or steps joined by +, such
     /// as means, hadamard:128, dct:8, delta:8, rope:head=64,base=10000,first=0 (pairing=neighbours, turned=N).
     #[arg(long, value_name = "STEPS", default_value = "none", conflicts_with = "importance", value_parser = str::parse::<Preparation>)]
     pub prepare: Preparation,
-    /// Store what is left of each tensor too, at so many bits a value, as a second layer: a reader adds the two.
+    /// Store the error of each tensor too, at this many bits a value, as a second layer. Readers add the two.
     #[arg(long, value_name = "BITS", value_parser = positive)]
     pub residual_bits: Option<f64>,
     #[command(flatten)]
@@ -88,34 +88,34 @@ Recipe (entries are tried in order, the first match counts):
   bits = 3.0
   [[tensor]]
   match = \"*.embed_tokens.*\"
-  nmse = 1e-3            # any goal, as above with _ for -; or lossless = true, skip = true
+  nmse = 1e-3            # any goal, with _ for -; or lossless = true, skip = true
   effort = \"best\"        # optional
-  include = true         # optional: even if small, one-dimensional or integer
+  include = true         # optional: as --include
 
-JSON: `tensors` (as of `tenfold inspect --json`, with `goal`), `compressed`, `total`, `left_out`.";
+JSON: `tensors` (as in `tenfold inspect --json`, with `goal`), `compressed`, `total`, `left_out`.";
 
 /// How tensors become pictures; only with a --codec other than native.
 #[derive(Debug, Args)]
 pub struct PictureArgs {
-    /// Encoder, by a name of `tenfold engines` [default: the first that runs here].
+    /// Encoder, by its name in `tenfold engines` [default: the first that is available].
     #[arg(long, value_name = "NAME", help_heading = "Pictures (--codec h264, h265 or av1)")]
     pub encoder: Option<String>,
-    /// Bits of a sample: 8, 10 or 12 [default: 8, more where that cannot reach the goal].
+    /// Bits a sample: 8, 10 or 12 [default: 8, or more if the goal needs it].
     #[arg(long, value_name = "N", help_heading = "Pictures (--codec h264, h265 or av1)")]
     pub depth: Option<u8>,
-    /// Who shares a centre and a scale: tensor, rows=N (each group of N rows), columns.
-    #[arg(long, value_name = "WHO", value_parser = scaling, help_heading = "Pictures (--codec h264, h265 or av1)")]
+    /// What shares one centre and scale: tensor (all values), rows=N (each group of N rows), columns (each column).
+    #[arg(long, value_name = "PART", value_parser = scaling, help_heading = "Pictures (--codec h264, h265 or av1)")]
     pub scale: Option<Scaling>,
-    /// Rotate blocks of N columns (a power of two) first, with random signs.
+    /// Rotate blocks of N columns (a power of two) with random signs first.
     #[arg(long, value_name = "N", value_parser = hadamard, help_heading = "Pictures (--codec h264, h265 or av1)")]
     pub hadamard: Option<Hadamard>,
-    /// 4:2:0 with constant chroma instead of luma alone, for decoders that know no other (NVDEC).
+    /// Code 4:2:0 with constant chroma instead of luma alone, for decoders that need chroma (NVDEC).
     #[arg(long, help_heading = "Pictures (--codec h264, h265 or av1)")]
     pub chroma: bool,
 }
 
 impl PictureArgs {
-    /// Whether none of them was given.
+    /// Whether no option was given.
     pub fn is_empty(&self) -> bool {
         let PictureArgs { encoder, depth, scale, hadamard, chroma } = self;
         encoder.is_none() && depth.is_none() && scale.is_none() && hadamard.is_none() && !chroma
@@ -139,12 +139,12 @@ fn scaling(text: &str) -> Result<Scaling, String> {
         ("tensor", _) => Ok(Scaling::Tensor),
         ("columns", _) => Ok(Scaling::Columns),
         (_, Some(rows @ 1..)) => Ok(Scaling::Rows(rows)),
-        _ => Err(format!("{text:?} is none of tensor, rows=N, columns")),
+        _ => Err("must be tensor, rows=N or columns".into()),
     }
 }
 
 fn hadamard(text: &str) -> Result<Hadamard, String> {
-    let block: u32 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let block: u32 = text.parse().map_err(|_| "must be a power of two".to_owned())?;
     if !block.is_power_of_two() {
         return Err("must be a power of two".into());
     }

@@ -1,14 +1,14 @@
-//! Who does the work.
+//! Which engine codes blobs.
 
 use clap::{Args, ValueEnum};
 
-/// What makes and reads blobs of tenfold's own codec.
+/// The engine for blobs of tenfold's own codec.
 #[derive(Debug, Clone, Args)]
 pub struct EngineArgs {
-    /// What makes and reads blobs of tenfold's own codec. One that is not there is an error (exit code 6).
+    /// Engine for blobs of tenfold's own codec. An unavailable one is an error (exit code 6).
     #[arg(long, value_enum, default_value = "cpu")]
     pub engine: EngineArg,
-    /// Number of the CUDA device, as `tenfold engines` lists them [default: 0].
+    /// Number of the CUDA device, as listed by `tenfold engines` [default: 0].
     #[arg(long, value_name = "N")]
     pub device: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Goals as options: those of the codec, from its list of names, and two of video encoders.
+//! Goals as options: those of `Goal::NAMES`, and two settings of video encoders.
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use tenfold::Goal;
@@ -8,25 +8,25 @@ const HEADING: &str = "Goal (exactly one)";
 const QP: &str = "qp";
 const LOSSLESS_SAMPLES: &str = "lossless_samples";
 
-/// What to reach; one at most.
+/// The goal: at most one is set.
 #[derive(Debug, Default)]
 pub struct GoalArgs {
     /// A goal of the codec.
     pub goal: Option<Goal>,
-    /// This quantiser of the video encoder, whatever comes out.
+    /// A fixed quantiser of the video encoder, whatever rate and error that gives.
     pub qp: Option<u32>,
-    /// The video encoder keeps every sample; values are rounded to samples only.
+    /// The video encoder keeps every sample; only rounding to samples loses something.
     pub lossless_samples: bool,
 }
 
 impl GoalArgs {
-    /// Whether a video encoder's setting stands in place of a goal.
+    /// Whether a video encoder's setting replaces a goal.
     pub fn is_fixed(&self) -> bool {
         self.qp.is_some() || self.lossless_samples
     }
 }
 
-/// The option of a goal.
+/// The command-line option for a goal.
 pub fn option(name: &str) -> String {
     format!("--{}", name.replace('_', "-"))
 }
@@ -36,7 +36,7 @@ impl Args for GoalArgs {
         let goals = Goal::NAMES.map(|goal| {
             let arg = Arg::new(goal.name).help(goal.help);
             let parse = move |text: &str| -> Result<Goal, String> {
-                let number = text.parse().map_err(|_| "not a number".to_owned())?;
+                let number = text.parse().map_err(|_| "must be a number".to_owned())?;
                 Goal::from_name(goal.name, Some(number)).map_err(|error| error.to_string())
             };
             match goal.number {
@@ -49,10 +49,10 @@ impl Args for GoalArgs {
             Arg::new(QP)
                 .value_name("N")
                 .value_parser(value_parser!(u32))
-                .help("This quantiser of the video encoder, whatever comes out"),
+                .help("Fix the quantiser of the video encoder, whatever rate and error that gives"),
             Arg::new(LOSSLESS_SAMPLES)
                 .action(ArgAction::SetTrue)
-                .help("The video encoder keeps every sample; values are rounded to samples only"),
+                .help("Let the video encoder keep every sample; only rounding to samples loses something"),
         ];
         let mut group = ArgGroup::new("goal").multiple(false);
         let mut command = command;

@@ -23,7 +23,7 @@ pub use models::{CompareArgs, DecompressArgs, InspectArgs, VerifyArgs};
 #[derive(Debug, Parser)]
 #[command(name = "tenfold", version, max_term_width = 100, after_help = exit::HELP)]
 pub struct Cli {
-    /// No progress bar, no summary; errors are still told.
+    /// Print no progress bar and no summary, only errors.
     #[arg(long, short, global = true)]
     pub quiet: bool,
     #[command(subcommand)]
@@ -43,7 +43,7 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// List what can make and read blobs on this machine, and why something cannot.
+/// List the engines and codecs of this machine, and why any of them is unavailable.
 #[derive(Debug, Args)]
 #[command(after_help = ENGINES_HELP)]
 pub struct EnginesArgs {
@@ -72,7 +72,7 @@ pub struct CompletionsArgs {
 
 #[derive(Debug, Args)]
 pub struct Threads {
-    /// Worker threads; 0 uses all cores. The output does not depend on it.
+    /// Worker threads; 0 uses all cores. The output is the same for any number.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
 }
@@ -81,12 +81,12 @@ pub struct Threads {
 pub struct Decode {
     #[command(flatten)]
     pub threads: Threads,
-    /// Refuse a compressed tensor that claims to be larger than this [default: 64 GiB].
+    /// Refuse compressed tensors that claim to be larger than this [default: 64 GiB].
     #[arg(long, value_name = "BYTES")]
     pub max_tensor_bytes: Option<u64>,
     #[command(flatten)]
     pub engine: EngineArgs,
-    /// Decoder of video blobs, by a name of `tenfold engines` [default: the first that runs here].
+    /// Decoder for video blobs, by its name in `tenfold engines` [default: the first that is available].
     #[arg(long, value_name = "NAME")]
     pub decoder: Option<String>,
 }
@@ -114,7 +114,7 @@ impl From<EffortArg> for Effort {
 
 /// Parses a positive, finite number.
 pub fn positive(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let value: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err("must be positive and finite".into()) }
 }
 

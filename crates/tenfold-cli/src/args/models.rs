@@ -1,4 +1,4 @@
-//! Commands on model files that exist: decompress, inspect, verify, compare.
+//! Commands that read model files: decompress, inspect, verify, compare.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Decode;
 
-/// Restore a compressed model: names, dtypes, shapes, order, metadata and shards.
+/// Restore a compressed model with its names, dtypes, shapes, order, metadata and shards.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  tenfold decompress small.safetensors -o model.safetensors")]
 pub struct DecompressArgs {
@@ -23,7 +23,7 @@ pub struct DecompressArgs {
     pub force: bool,
 }
 
-/// List what is inside a model file: tensors, how they are stored, sizes and rates.
+/// List the tensors of a model file, how they are stored, their sizes and rates.
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_HELP)]
 pub struct InspectArgs {
@@ -40,11 +40,12 @@ Examples:
   tenfold inspect small.safetensors
   tenfold inspect small.safetensors --json | jq '.tensors[] | select(.bits_per_value > 4) | .name'
 
-JSON: `tensors`, each with `name`, `file`, `dtype`, `shape`, `values`, `codec` (none, lossless, lossy), `original_bytes`, `stored_bytes`, `bits_per_value`, `ratio`, and `step`, `states`, `classes`, `tiles`
-(null where they do not apply); `compressed` and `total`, each with `tensors`, `values`, `original_bytes`,
+JSON: `tensors`, each with `name`, `file`, `dtype`, `shape`, `values`, `codec` (none, lossless, lossy, layered, H.264,
+H.265, AV1), `original_bytes`, `stored_bytes`, `bits_per_value`, `ratio`, `transforms` and `layers` (if there are any), and
+`step`, `states`, `classes`, `tiles` (null if they do not apply); `compressed` and `total`, each with `tensors`, `values`, `original_bytes`,
 `stored_bytes`, `bits_per_value`, `ratio`.";
 
-/// Check a model file: all checksums, and a full decode of every compressed tensor.
+/// Check a model file: compare all checksums and decode every compressed tensor.
 #[derive(Debug, Args)]
 #[command(after_help = VERIFY_HELP)]
 pub struct VerifyArgs {
@@ -63,9 +64,9 @@ Example:
   tenfold verify small.safetensors && echo fine
 
 Checksums cover blobs, plain tensors, names, dtypes, shapes, order and metadata. In files of earlier versions they cover
-the blobs only; the output then says so.
+only the blobs; the output then says so.
 JSON: `tensors`, `blobs`, `stored_bytes`, `original_bytes`, and `uncovered`: a list of such files, each with `file` and
-the `tensors` and `bytes` of its plain tensors. A fault is told on standard error, exit code 3.";
+the number (`tensors`) and `bytes` of its plain tensors. Errors go to standard error, with exit code 3.";
 
 /// Measure how far two models differ, tensor by tensor. Either may be compressed.
 #[derive(Debug, Args)]
@@ -93,5 +94,5 @@ Examples:
   tenfold compare model.safetensors small.safetensors --fail-above 0.01
 
 JSON: `tensors` and `total`, with `name`, `dtype`, `shape`, `values`, `identical`, `mse`, `nmse` (mean squared
-error over the variance in A; null if that is zero), `max_error`, `cosine`, `special_mismatches` (NaN or
-infinite in one and not the same in the other); `only_in_first`, `only_in_second`, `not_comparable`.";
+error over the variance of A; null if that is zero), `max_error`, `cosine`, `special_mismatches` (NaN or
+infinite values that differ between A and B); `only_in_first`, `only_in_second`, `not_comparable`.";

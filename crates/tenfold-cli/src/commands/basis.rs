@@ -14,7 +14,7 @@ use crate::print;
 use crate::progress::Bar;
 use crate::table::Table;
 
-/// Part of a model's bytes that its bases may take.
+/// Largest fraction of a model's bytes that its bases may take.
 const OF_MODEL: f64 = 0.02;
 
 pub fn run(args: BasisArgs, quiet: bool) -> anyhow::Result<u8> {
@@ -33,7 +33,7 @@ struct FitOutput {
 
 fn run_fit(args: BasisFitArgs, quiet: bool) -> anyhow::Result<u8> {
     if let Some(out) = args.out.as_ref().filter(|out| !args.force && out.symlink_metadata().is_ok()) {
-        return Err(Usage(format!("{} exists already; --force replaces it", out.display())).into());
+        return Err(Usage(format!("{} already exists; use --force to replace it", out.display())).into());
     }
     let model_bytes = args.model.as_deref().map(model_bytes).transpose()?;
     let options = options(&args, model_bytes)?;
@@ -82,8 +82,9 @@ fn options(args: &BasisFitArgs, model_bytes: Option<u64>) -> anyhow::Result<FitO
 fn names(given: &[String]) -> anyhow::Result<Names> {
     let mut names = Names::default();
     for text in given {
-        let (kind, pattern) =
-            text.split_once('=').ok_or_else(|| Usage(format!("--name {text:?}: say KIND=NAME")))?;
+        let (kind, pattern) = text
+            .split_once('=')
+            .ok_or_else(|| Usage(format!("--name {text:?} must have the form KIND=NAME")))?;
         names = match kind {
             "keys_before_rope" => names.with_keys_before_rope(pattern)?,
             kind => names.with(kind.parse::<Kind>()?, pattern)?,
@@ -106,7 +107,7 @@ fn fit_text(report: &Report, model_bytes: Option<u64>, saved: bool, asked: f64) 
     }
     let mut text = table.render();
     if !report.summaries.is_empty() {
-        let mut headings = vec!["gain in bits a value", "layers together"];
+        let mut headings = vec!["gain in bits a value", "layers a basis"];
         headings.extend(gains.iter().map(String::as_str));
         let mut table = Table::new(&headings, false);
         for summary in &report.summaries {
@@ -121,7 +122,7 @@ fn fit_text(report: &Report, model_bytes: Option<u64>, saved: bool, asked: f64) 
     if let Some(model) = model_bytes {
         text.push_str(&format!(", {:.2} % of the model", 100.0 * report.bytes as f64 / model as f64));
     }
-    let served = if report.bits < asked { ", as the cap allows" } else { "" };
+    let served = if report.bits < asked { ", limited by the largest size allowed" } else { "" };
     text.push_str(&format!("; it serves up to {:.2} bits a value{served}\n", report.bits));
     text
 }
@@ -211,7 +212,7 @@ fn show_text(output: &ShowOutput) -> String {
             group.fingerprint.clone(),
         ]);
     }
-    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known".into());
+    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
     format!(
         "{}{}; model: {}; rotary positions: {}\n",
         table.render(),

@@ -1,4 +1,4 @@
-//! `tenfold bench`: what to expect of tenfold on a user's own files and machine.
+//! `tenfold bench`: rate, error and speed on a user's own files and machine.
 
 use std::time::Instant;
 
@@ -16,18 +16,19 @@ use crate::print;
 use crate::progress::Bar;
 use crate::table::Table;
 
-/// What is coded where nothing is asked for.
+/// The goal if none is stated.
 const GOAL: Goal = Goal::Bits(3.0);
-/// Fewest dimensions and values of a tensor that is measured: those of one that `compress` takes.
+/// Fewest dimensions and values of a measured tensor, as in `compress`.
 const LEAST: (usize, usize) = (2, 4096);
-/// Bytes that zstd and the copy hand to a thread at once.
+/// Bytes that zstd and the copy give to a thread at once.
 const PIECE: usize = 4 << 20;
 const HEADINGS: [&str; 7] = ["coder", "bits/value", "ratio", "nmse", "max error", "encode", "decode"];
 
 pub fn run(args: BenchArgs, quiet: bool) -> anyhow::Result<u8> {
     if args.goal.is_fixed() {
         return Err(Usage(
-            "--qp and --lossless-samples are about pictures, which are not measured here".into(),
+            "--qp and --lossless-samples are for pictures, which bench does not measure: state another goal"
+                .into(),
         )
         .into());
     }
@@ -48,7 +49,7 @@ pub fn run(args: BenchArgs, quiet: bool) -> anyhow::Result<u8> {
 /// The tensors that are measured.
 struct Sample {
     tensors: Vec<Tensor>,
-    /// Values of all tensors that could be.
+    /// Values of all tensors that qualify.
     values_in_files: u64,
 }
 
@@ -70,7 +71,7 @@ impl Sample {
                 if room == 0 {
                     continue;
                 }
-                // Whole rows, and one at least.
+                // Whole rows, at least one.
                 let cols = tensor.shape.last().copied().unwrap_or(1) as u64;
                 let rows = (room.min(values) / cols).max(1) as usize;
                 sample.tensors.push(archive.read_rows(index, 0..rows, &options)?);
@@ -79,7 +80,7 @@ impl Sample {
         if sample.tensors.is_empty() {
             let files: Vec<_> = args.inputs.iter().map(|path| path.display().to_string()).collect();
             return Err(Usage(format!(
-                "{}: no float tensor with {} dimensions and {} values to measure",
+                "{}: no float tensor has at least {} dimensions and {} values; nothing to measure",
                 files.join(", "),
                 LEAST.0,
                 LEAST.1
@@ -98,7 +99,7 @@ impl Sample {
     }
 }
 
-/// What a coder did.
+/// The measurements of one coder.
 #[derive(Serialize)]
 struct Row {
     coder: &'static str,
@@ -115,7 +116,7 @@ struct Row {
 
 fn measure(args: &BenchArgs, engine: &SharedEngine, sample: &Sample, bar: &Bar) -> anyhow::Result<Vec<Row>> {
     let rig = Rig { sample, repeats: args.repeats, bar };
-    // Twice for two coders, and once for the copy.
+    // Two coders encode and decode; the copy has one direction.
     bar.start(5 * u64::from(args.repeats) * sample.bytes());
     let goal = args.goal.goal.unwrap_or(GOAL);
     let options = EncodeOptions::new(goal).with_effort(args.effort.into());
@@ -151,7 +152,7 @@ struct Rig<'a> {
 }
 
 impl Rig<'_> {
-    /// Codes and decodes every tensor as often as asked.
+    /// Times encoding and decoding of every tensor.
     fn run(
         &self,
         coder: &'static str,
@@ -166,7 +167,7 @@ impl Rig<'_> {
             Ok(())
         })?;
         let bytes = coded.iter().flatten().map(|part| part.len() as u64).sum();
-        // Written to before they count: a fresh page costs as much as a copy.
+        // Touched before timing: a fresh page costs as much as a copy.
         let mut back: Vec<Vec<u8>> = tensors.iter().map(|t| vec![1; t.data.len()]).collect();
         let decoding = self.time(|i| decode(&coded[i], &mut back[i]))?;
         Ok(self.row(coder, bytes, &back, Some(encoding), decoding))
@@ -277,7 +278,10 @@ impl Report {
             self.tensors, self.values, self.goal, self.effort, self.engine, self.threads, self.repeats
         );
         if self.values < self.values_in_files {
-            text += &format!("of {} values; --max-values measures more\n", self.values_in_files);
+            text += &format!(
+                "the files hold {} values; raise --max-values to measure more\n",
+                self.values_in_files
+            );
         }
         let mut table = Table::new(&HEADINGS, false);
         for row in &self.coders {

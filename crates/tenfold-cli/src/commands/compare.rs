@@ -32,7 +32,7 @@ pub fn run(args: CompareArgs, quiet: bool) -> anyhow::Result<u8> {
     }
 }
 
-/// Why the models differ by more than is allowed.
+/// Why the models differ by more than the limit.
 fn failure(comparison: &Comparison, limit: f64) -> Option<String> {
     let missing = [
         ("only in A", &comparison.only_in_first),
@@ -45,10 +45,7 @@ fn failure(comparison: &Comparison, limit: f64) -> Option<String> {
     let over = |diff: &&TensorDiff| diff.special_mismatches > 0 || diff.nmse.is_nan() || diff.nmse > limit;
     let worst = comparison.tensors.iter().filter(over).max_by(|a, b| a.nmse.total_cmp(&b.nmse))?;
     let count = comparison.tensors.iter().filter(over).count();
-    Some(format!(
-        "{count} tensors exceed nmse {limit}; the worst is {:?} with {:.3e}",
-        worst.name, worst.nmse
-    ))
+    Some(format!("{count} tensors exceed nmse {limit}; the worst is {:?} at {:.3e}", worst.name, worst.nmse))
 }
 
 fn table(comparison: &Comparison) -> String {

@@ -23,7 +23,7 @@ pub fn run(args: CompressArgs, quiet: bool) -> anyhow::Result<u8> {
     let report = hint_force(result, &args.output, args.force)?;
     if !quiet {
         for path in &report.left_out {
-            eprintln!("tenfold: note: {} is not part of the model and was left out", path.display());
+            eprintln!("tenfold: note: left out {}, which is not part of the model", path.display());
         }
     }
     if args.json {
@@ -36,7 +36,7 @@ pub fn run(args: CompressArgs, quiet: bool) -> anyhow::Result<u8> {
 
 fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     let mut options = CompressOptions::default();
-    // A fixed quantiser stands in place of a goal: any size will do.
+    // A fixed quantiser replaces the goal: any size will do.
     options.goal = args.goal.goal.or(args.goal.is_fixed().then_some(Goal::MaxBytes(usize::MAX)));
     let lossless = options.goal == Some(Goal::Lossless);
     let bounded = options.goal.is_some_and(Goal::bounds_each_value);
@@ -49,31 +49,31 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     options.overwrite = args.force;
     if let Some(path) = &args.importance {
         if args.codec != CodecArg::Native || lossless || bounded {
-            let message = "--importance shapes the error of tenfold's own lossy codec: it goes neither with --codec, nor \
-                           with --lossless, --max-error or --round-bits";
+            let message = "--importance needs tenfold's own lossy codec: leave out --codec, --lossless, --max-error and \
+                           --round-bits";
             return Err(Usage(message.into()).into());
         }
         options.importance = Importance::read(path)?;
     }
     if args.prepare != Preparation::None {
         if args.codec != CodecArg::Native || bounded {
-            let message = "--prepare is for tenfold's own lossy codec: it goes neither with --codec nor \
-                           with --max-error or --round-bits";
+            let message =
+                "--prepare needs tenfold's own lossy codec: leave out --codec, --max-error and --round-bits";
             return Err(Usage(message.into()).into());
         }
         options.prepare = args.prepare.clone();
     }
     if let Some(bits) = args.residual_bits {
         if args.codec != CodecArg::Native || args.engine.engine != EngineArg::Cpu || lossless {
-            let message = "--residual-bits is for tenfold's own lossy codec on the CPU: it goes neither with --codec, nor with \
-                           --engine or --lossless";
+            let message = "--residual-bits needs tenfold's own lossy codec on the CPU: leave out --codec, --engine and \
+                           --lossless";
             return Err(Usage(message.into()).into());
         }
         options = options.with_residual(Goal::Bits(bits));
     }
     if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {
         let message = format!(
-            "state one goal: {} (or a --recipe with a [default]; or, for pictures, --qp or --lossless-samples)",
+            "state one goal: {}; or a --recipe with a [default]; or, for pictures, --qp or --lossless-samples",
             Goal::NAMES.map(|goal| option(goal.name)).join(", ")
         );
         return Err(Usage(message).into());
@@ -82,11 +82,11 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     Ok(options)
 }
 
-/// The engine that the codec asks for.
+/// The engine for the codec.
 fn writer(args: &CompressArgs) -> anyhow::Result<SharedEngine> {
     let standard = match args.codec {
         CodecArg::Native if args.goal.is_fixed() || !args.pictures.is_empty() => {
-            let message = "--qp, --lossless-samples, --encoder, --depth, --scale, --hadamard and --chroma are about \
+            let message = "--qp, --lossless-samples, --encoder, --depth, --scale, --hadamard and --chroma are for \
                            pictures: choose --codec h264, h265 or av1";
             return Err(Usage(message.into()).into());
         }
@@ -96,7 +96,7 @@ fn writer(args: &CompressArgs) -> anyhow::Result<SharedEngine> {
         CodecArg::Av1 => Standard::Av1,
     };
     if args.engine.engine == EngineArg::Cuda {
-        let message = "--engine cuda makes blobs of tenfold's own codec: leave --codec out, or --engine";
+        let message = "--engine cuda codes only tenfold's own codec: leave out --codec or --engine";
         return Err(Usage(message.into()).into());
     }
     engine::check(&args.engine)?;

@@ -1,4 +1,4 @@
-//! From `--engine` and `--device` to what makes and reads blobs.
+//! Opens the engine that `--engine` and `--device` name.
 
 use std::ops::Range;
 
@@ -14,13 +14,12 @@ use crate::exit::Usage;
 /// Refuses a device for an engine that has none.
 pub fn check(args: &EngineArgs) -> anyhow::Result<()> {
     if args.engine == EngineArg::Cpu && args.device.is_some() {
-        return Err(Usage("--device is about --engine cuda".into()).into());
+        return Err(Usage("--device needs --engine cuda".into()).into());
     }
     Ok(())
 }
 
-/// The engine that makes blobs of tenfold's own codec. One that is not there is an error: whoever asks for a device
-/// would rather know than wait.
+/// The engine that encodes tenfold's own codec. An unavailable one is an error: there is no silent fallback.
 pub fn writer(args: &EngineArgs) -> anyhow::Result<SharedEngine> {
     check(args)?;
     Ok(match args.engine {
@@ -29,7 +28,7 @@ pub fn writer(args: &EngineArgs) -> anyhow::Result<SharedEngine> {
     })
 }
 
-/// The engine that reads every blob this build can read, those of tenfold's own codec as asked.
+/// An engine that decodes every blob this build can decode, with the engine of `args` for tenfold's own codec.
 pub fn reader(args: &EngineArgs, decoder: Option<&str>) -> anyhow::Result<SharedEngine> {
     check(args)?;
     let mut video = Video::reader();

@@ -15,13 +15,13 @@ struct Entry {
     role: &'static str,
     standard: Option<String>,
     available: bool,
-    /// What it can do, or why it cannot.
+    /// What it can do, or why it is unavailable.
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<Gpu>,
 }
 
-/// A CUDA device for programs.
+/// A CUDA device, in JSON.
 #[derive(Serialize)]
 struct Gpu {
     /// What `--device` takes.
@@ -72,12 +72,12 @@ fn entries() -> Vec<Entry> {
     all
 }
 
-/// Something that makes and reads blobs of tenfold's own codec.
+/// An entry for tenfold's own codec.
 fn native(engine: &'static str, available: bool, detail: String, device: Option<Gpu>) -> Entry {
     Entry { engine, name: "native", role: "codec", standard: None, available, detail, device }
 }
 
-/// An entry for each device, or one that says why there is none.
+/// An entry for each device, or one that says why there is no device.
 fn cuda() -> Vec<Entry> {
     let none = |why: String| vec![native("cuda", false, why, None)];
     match Device::count() {
@@ -130,7 +130,7 @@ fn table(entries: &[Entry]) -> String {
         text.push('\n');
     }
     if !entries.iter().any(|e| e.engine == "video") {
-        text.push_str("video  this build has no codecs; build with --features video (the system's FFmpeg)\n");
+        text.push_str("video  this build has no video codecs; build it with --features video (needs the system's FFmpeg)\n");
     }
     text
 }

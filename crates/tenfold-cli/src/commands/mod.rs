@@ -17,7 +17,7 @@ use tenfold_archive::ReadOptions;
 use crate::args::{Cli, Command, CompletionsArgs, Decode};
 use crate::exit;
 
-/// Runs a command; the code is for commands that end well and still have something to say.
+/// Runs a command and returns its exit code.
 pub fn run(cli: Cli) -> anyhow::Result<u8> {
     match cli.command {
         Command::Compress(args) => compress::run(*args, cli.quiet),
@@ -39,7 +39,7 @@ fn completions(args: CompletionsArgs) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Options for reading: every engine of this build reads every blob it can.
+/// Options for reading, with an engine that decodes every blob this build can.
 fn read_options(decode: &Decode) -> anyhow::Result<ReadOptions> {
     let mut limits = Limits::default();
     if let Some(bytes) = decode.max_tensor_bytes {
@@ -49,7 +49,7 @@ fn read_options(decode: &Decode) -> anyhow::Result<ReadOptions> {
     Ok(ReadOptions::from(&options).with_engine(engine::reader(&decode.engine, decode.decoder.as_deref())?))
 }
 
-/// Adds the way out to the error for an output that exists.
+/// Names --force in the error for an output that exists.
 fn hint_force<T>(
     result: tenfold_archive::Result<T>,
     output: &std::path::Path,
@@ -57,7 +57,7 @@ fn hint_force<T>(
 ) -> anyhow::Result<T> {
     result.map_err(|error| match error {
         tenfold_archive::Error::OutputExists(_) if !force => {
-            exit::Usage(format!("{} exists already; --force replaces it", output.display())).into()
+            exit::Usage(format!("{} already exists; use --force to replace it", output.display())).into()
         }
         error => error.into(),
     })

@@ -15,7 +15,7 @@ pub fn run(args: VerifyArgs, quiet: bool) -> anyhow::Result<u8> {
         print::json(&verified)?;
     } else if !quiet {
         print::out(&format!(
-            "{}: {} of {} tensors are compressed; all checksums are right and all of them decode ({} from {})\n",
+            "{}: {} of {} tensors are compressed; all checksums match and every tensor decodes ({} from {})\n",
             args.input.display(),
             verified.blobs,
             verified.tensors,
@@ -24,7 +24,7 @@ pub fn run(args: VerifyArgs, quiet: bool) -> anyhow::Result<u8> {
         ))?;
         for uncovered in &verified.uncovered {
             print::out(&format!(
-                "{}: no checksum covers the header (names, dtypes, shapes, order, metadata) or the {} plain tensors ({}); \
+                "{}: no checksum covers the header (names, dtypes, shapes, order, metadata) or the {} plain tensors ({}): \
                  compress the original again to add checksums\n",
                 uncovered.file,
                 uncovered.tensors,

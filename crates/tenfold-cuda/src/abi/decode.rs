@@ -60,7 +60,7 @@ shared_structs! {
         known_len: u64;
     }
 
-    /// Blobs whose headers are to be read.
+    /// Blobs whose headers are read.
     pub(crate) struct OpenArgs {
         /// Blobs of this launch, if they are not on the device yet.
         items: [Item; ITEMS_PER_LAUNCH];
@@ -81,7 +81,7 @@ shared_structs! {
         at, work_at, len: [u32; PLACED_PER_LAUNCH];
     }
 
-    /// Blobs whose tiles are to be decoded.
+    /// Blobs whose tiles are decoded.
     pub(crate) struct TilesArgs {
         items: Address<Const<Item>>;
         status: Address<Status>;

@@ -62,7 +62,7 @@ families! {
         Dtype::F32 => 4,
         _ => 5,
     };
-    /// By what values are reckoned with: f64 for tensors of f64, f32 for all others.
+    /// By the working precision: f64 for tensors of f64, f32 for all others.
     ByReal[2](dtype: Dtype) (dtype == Dtype::F64) as usize;
 }
 

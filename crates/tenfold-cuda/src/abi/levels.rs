@@ -41,7 +41,7 @@ shared_structs! {
     pub(crate) struct LevelsPass {
         job: Job;
         plan: Each<Plan>;
-        /// Of this pass alone: a blob that is too large for now is no failure.
+        /// Of this pass alone: a blob that is still too large is no failure.
         pass: Each<Status>;
         /// A code a value, as a trellis left it, in groups of four ticks.
         codes: Each<u16>;

@@ -1,4 +1,4 @@
-//! What host and device share: the arguments of kernels, numbers that both reckon with, and the kernels' names.
+//! What host and device share: the arguments of kernels, numbers that both compute with, and the kernels' names.
 //!
 //! All of it is described once, here. `make ptx` writes the description for C to `kernels/abi.h`, with the sizes and
 //! offsets that Rust has; the compiler of the kernels checks these, and a test checks that the file is current. A

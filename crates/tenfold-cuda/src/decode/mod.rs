@@ -68,7 +68,7 @@ pub fn capabilities() -> Capabilities {
     for codecs in [&mut can.encodes, &mut can.decodes] {
         codecs.retain(|codec| matches!(codec, Codec::Planes | Codec::Levels));
     }
-    // What the range of a tensor is, nobody knows before the device has seen it.
+    // The range of a tensor is unknown before the device has seen it.
     can.goals.retain(|goal| *goal != "round_bits");
     can.does.clear();
     can.undoes.retain(|transform| UNDONE.contains(transform));
@@ -114,7 +114,7 @@ pub fn decode_workspace_len(requests: &[DecodeRequest]) -> usize {
         + requests.iter().map(|r| work_len(r.blob.len)).sum::<usize>()
 }
 
-/// Queues the decoding of blobs that lie on the device. Nothing is allocated, and nobody waits.
+/// Queues the decoding of blobs on the device. It neither allocates nor waits.
 ///
 /// `status` has room for one [`Status`] a blob. An error here means that nothing or only part was queued; what is
 /// wrong with a blob is in its status.
@@ -134,7 +134,7 @@ pub unsafe fn decode(
     unsafe { decode_with(device, requests, &OpenBasis::ZERO, settings, status, workspace, stream) }
 }
 
-/// The same, to what the values of blobs are behind transforms.
+/// The same without undoing transforms.
 ///
 /// # Safety
 /// As for [`decode`]; scales and positions are memory of the device too.
@@ -150,14 +150,13 @@ pub(crate) unsafe fn decode_with(
     if requests.is_empty() {
         return Ok(());
     }
-    let count = u32::try_from(requests.len())
-        .map_err(|_| Error::InvalidArgument("more blobs than a launch can take".into()))?;
+    let count = u32::try_from(requests.len()).map_err(|_| {
+        Error::InvalidArgument("more blobs than one launch takes; decode fewer at a time".into())
+    })?;
     let status = status.part(0, requests.len() * size_of::<Status>())?;
     let workspace = workspace.part(0, decode_workspace_len(requests))?;
     if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
-        return Err(Error::InvalidArgument(
-            "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
-        ));
+        return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
     }
     let grid = Grid::new(device, requests);
 
@@ -183,8 +182,9 @@ pub(crate) unsafe fn decode_with(
             for (i, r) in requests.iter().enumerate() {
                 place.at[i] = ((r.blob.address - place.base) / 16) as u32;
                 place.len[i] = r.blob.len as u32;
-                place.work_at[i] = u32::try_from(work / 16)
-                    .map_err(|_| Error::InvalidArgument("more blobs than a launch can take".into()))?;
+                place.work_at[i] = u32::try_from(work / 16).map_err(|_| {
+                    Error::InvalidArgument("more blobs than one launch takes; decode fewer at a time".into())
+                })?;
                 work += work_len(r.blob.len);
             }
             // SAFETY: the caller vouches for the memory, whose sizes were checked above.

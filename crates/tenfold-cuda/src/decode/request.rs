@@ -12,7 +12,7 @@ use crate::device::DeviceSlice;
 pub struct DecodeRequest {
     /// The blob, at an address that is a multiple of 16.
     pub blob: DeviceSlice,
-    /// Where the elements go: exactly the bytes of what is asked for.
+    /// Where the elements go: exactly the bytes of the requested values.
     pub out: DeviceSlice,
     /// Dtype of the output: the blob's own, or for a lossy blob of f32 or less any of f32, f16, bf16 and f8.
     pub dtype: Dtype,

@@ -1,4 +1,4 @@
-//! cuBLASLt, loaded when a product is first asked for: nothing of it is needed to build, and only a basis needs it to run.
+//! cuBLASLt, loaded for the first product: the build does not need it, and at run time only a basis does.
 
 use std::ffi::{c_int, c_void};
 
@@ -184,9 +184,7 @@ impl Cublas {
         // SAFETY: cuBLASLt, whose initialisers do no harm.
         let library = NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok());
         let library = library.ok_or_else(|| {
-            Error::NoDevice(
-                "a basis needs cuBLAS, which is not installed: no libcublasLt.so.13 or .12".into(),
-            )
+            Error::NoDevice("a basis needs cuBLAS: install libcublasLt.so.13 or .12".into())
         })?;
         fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T> {
             // SAFETY: `T` is the function's type in cublasLt.h.
@@ -245,10 +243,10 @@ impl Cublas {
                 &mut found,
                 &mut count,
             );
-            check("finding a way to a product", code)?;
+            check("choosing an algorithm for a product", code)?;
         }
         if count == 0 || found.state != 0 || found.workspace > p.workspace.len {
-            let reason = format!("cuBLAS knows no way for {} × {} × {}", p.rows, p.inner, p.columns);
+            let reason = format!("cuBLAS has no algorithm for {} × {} × {}", p.rows, p.inner, p.columns);
             return Err(Error::Driver { what: "a product", reason });
         }
         if self.known.len() == REMEMBERED {

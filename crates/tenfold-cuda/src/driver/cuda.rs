@@ -86,24 +86,24 @@ fn check<T>(what: &'static str, answer: std::result::Result<T, DriverError>) -> 
 fn find(ordinal: u32) -> Result<(sys::CUdevice, Properties)> {
     let devices = count()?;
     if ordinal >= devices {
-        return Err(Error::NoDevice(format!("device {ordinal} was asked for, {devices} are there")));
+        return Err(Error::NoDevice(format!("device {ordinal} does not exist: the driver finds {devices}")));
     }
     let device = check("opening the device", result::device::get(ordinal as i32))?;
     let attribute = |a| {
         // SAFETY: `device` came from the driver.
         let v = unsafe { result::device::get_attribute(device, a) };
-        check("asking the device what it can do", v).map(|v| v as u32)
+        check("reading the properties of the device", v).map(|v| v as u32)
     };
     use sys::CUdevice_attribute as A;
     let capability = (
         attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
         attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     );
-    let name = check("asking the device for its name", result::device::get_name(device))?;
+    let name = check("reading the name of the device", result::device::get_name(device))?;
     if capability < OLDEST {
         let (have, need) = (capability, OLDEST);
         return Err(Error::NoDevice(format!(
-            "{name} has compute capability {}.{}, {}.{} is needed",
+            "{name} has compute capability {}.{}, but tenfold needs {}.{}",
             have.0, have.1, need.0, need.1
         )));
     }
@@ -113,7 +113,8 @@ fn find(ordinal: u32) -> Result<(sys::CUdevice, Properties)> {
         multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         shared_per_block: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         // SAFETY: `device` came from the driver.
-        memory: check("asking for the device's memory", unsafe { result::device::total_mem(device) })? as u64,
+        memory: check("reading the memory size of the device", unsafe { result::device::total_mem(device) })?
+            as u64,
     };
     Ok((device, properties))
 }
@@ -146,7 +147,7 @@ impl Cuda {
         }
         let packed = ptx::module_of(kernel).ok_or_else(|| Error::Driver {
             what: "loading a kernel",
-            reason: format!("there is no {kernel}"),
+            reason: format!("{kernel} does not exist"),
         })?;
         let text = packed.unpack()?;
         // SAFETY: a string of PTX that ends with a zero byte.
@@ -174,12 +175,12 @@ impl Cuda {
         // SAFETY: `f` belongs to a loaded module.
         unsafe {
             let fixed = check(
-                "asking a kernel for its memory",
+                "reading the memory needs of a kernel",
                 result::function::get_function_attribute(f, A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES),
             )?;
             let most = self.properties.shared_per_block as i32 - fixed;
             check(
-                "giving a kernel its memory",
+                "setting the memory of a kernel",
                 result::function::set_function_attribute(
                     f,
                     A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -221,7 +222,7 @@ impl Driver for Cuda {
     fn alloc(&self, bytes: usize) -> Result<u64> {
         self.enter()?;
         // SAFETY: freed by `free` alone.
-        match check("taking device memory", unsafe { result::malloc_sync(bytes.max(1)) }) {
+        match check("allocating device memory", unsafe { result::malloc_sync(bytes.max(1)) }) {
             Err(Error::OutOfMemory { .. }) => Err(Error::OutOfMemory { asked: bytes as u64 }),
             other => other,
         }
@@ -237,10 +238,10 @@ impl Driver for Cuda {
     fn alloc_host(&self, bytes: usize) -> Result<*mut u8> {
         self.enter()?;
         // SAFETY: freed by `free_host` alone.
-        match check("taking pinned memory", unsafe { result::malloc_host(bytes.max(1), 0) }) {
+        match check("allocating pinned memory", unsafe { result::malloc_host(bytes.max(1), 0) }) {
             Err(Error::OutOfMemory { .. }) => Err(Error::Driver {
-                what: "taking pinned memory",
-                reason: format!("the system has no {bytes} bytes to pin"),
+                what: "allocating pinned memory",
+                reason: format!("the system cannot pin {bytes} bytes"),
             }),
             other => other.map(|p| p.cast()),
         }

@@ -1,7 +1,7 @@
 //! The emulator: kernels run on this thread, memory is the process's own, streams do everything at once.
 //!
-//! Device memory ends where a page ends that nobody may touch, so that a kernel which reads or writes past an
-//! allocation stops the process instead of passing a test.
+//! Device memory ends at a guard page, so a kernel that reads or writes past an allocation stops the process instead of
+//! passing a test.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
@@ -22,7 +22,7 @@ unsafe extern "C" {
     ) -> *const c_char;
 }
 
-/// A device that is none.
+/// An emulated device.
 pub(crate) struct Emulated {
     properties: Properties,
     /// Where each allocation's pages start and how many bytes they are.
@@ -45,7 +45,7 @@ impl Emulated {
         Emulated { properties, maps: Mutex::default(), memory }
     }
 
-    fn taken(&self) -> u64 {
+    fn used(&self) -> u64 {
         let maps = self.maps.lock().unwrap_or_else(|e| e.into_inner());
         maps.values().map(|m| m.1 as u64).sum()
     }
@@ -68,7 +68,7 @@ impl Driver for Emulated {
 
     fn alloc(&self, bytes: usize) -> Result<u64> {
         let asked = Error::OutOfMemory { asked: bytes as u64 };
-        if bytes as u64 > self.memory.saturating_sub(self.taken()) {
+        if bytes as u64 > self.memory.saturating_sub(self.used()) {
             return Err(asked);
         }
         let body = bytes.max(1).next_multiple_of(PAGE);

@@ -78,7 +78,7 @@ impl Pieces {
     pub(crate) fn len(&self) -> Result<usize> {
         match self.overflow {
             false => Ok(self.len),
-            true => Err(Error::InvalidArgument("more bytes than there are addresses".into())),
+            true => Err(Error::InvalidArgument("the size in bytes overflows".into())),
         }
     }
 }

@@ -80,11 +80,13 @@ impl EncodeBatch {
     fn request(&self, index: usize) -> Result<(EncodeRequest, usize)> {
         let bytes = self.shape.iter().try_fold(self.dtype.size(), |n, &d| n.checked_mul(d));
         let (Some(bytes), true) = (bytes, self.options.goal != Goal::Lossless) else {
-            return Err(Error::InvalidArgument("a batch is of tensors that exist, with a lossy goal".into()));
+            return Err(Error::InvalidArgument(
+                "a batch needs at least one tensor, with values, and a lossy goal".into(),
+            ));
         };
         let aligned = self.tensor_stride.is_multiple_of(16) && self.slot.is_multiple_of(16);
         if self.count > 1 && (!aligned || self.tensor_stride < bytes) {
-            let why = "strides of a batch are multiples of 16 bytes, and tensors do not overlap";
+            let why = "strides of a batch must be multiples of 16 bytes, and tensors must not overlap";
             return Err(Error::InvalidArgument(why.into()));
         }
         let at = |stride: usize| index.saturating_mul(stride);
@@ -124,7 +126,7 @@ impl EncodeBatch {
         }
         let shared = self.common(device, first, values, count)?;
         let all = stride.checked_mul(count).and_then(|n| n.checked_add(shared));
-        all.ok_or_else(|| Error::InvalidArgument("more bytes than there are addresses".into()))
+        all.ok_or_else(|| Error::InvalidArgument("the size in bytes overflows".into()))
     }
 
     fn batch(&self, count: usize, full: usize) -> Batch {
@@ -143,10 +145,11 @@ pub fn encode_batch_workspace_len(device: &Device, batch: &EncodeBatch) -> Resul
     batch.workspace(device, &request, values, batch.count.min(MAX_BATCH as usize))
 }
 
-/// Queues the encoding of tensors that lie on the device. Nothing is allocated, and nobody waits.
+/// Queues the encoding of tensors on the device. It neither allocates nor waits.
 ///
 /// Once the stream has passed this call, `statuses` holds a [`Status`] for each tensor: its blob's bytes in `size`, or
-/// why there is none. One tensor's trouble is not another's. An error here means that nothing or only part was queued.
+/// why there is none. A failure of one tensor does not affect another. An error here means that nothing or only part
+/// was queued.
 ///
 /// # Safety
 /// All memory is memory of this device, is as long as it says, does not overlap, and is neither freed nor used
@@ -164,9 +167,7 @@ pub unsafe fn encode_batch(
     const STATUS: usize = size_of::<Status>();
     let statuses = statuses.part(0, batch.count.saturating_mul(STATUS))?;
     if !workspace.address.is_multiple_of(16) || !statuses.address.is_multiple_of(8) {
-        return Err(Error::InvalidArgument(
-            "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
-        ));
+        return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
     }
     // The last tensor has room if all have.
     batch.request(batch.count - 1)?;

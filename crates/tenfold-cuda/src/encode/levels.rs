@@ -1,7 +1,7 @@
 //! Lossy blobs: a plan, then passes over the whole tensor until one meets the goal.
 //!
-//! The queue is fixed: the device decides how many passes it needs, and kernels of a pass that nobody needs end at
-//! once. A pass finds levels and counts their symbols, makes tables and header, packs every tile into a slot of its
+//! The queue is fixed: the device decides how many passes it needs, and kernels of an unneeded pass end at once. A pass
+//! finds levels and counts their symbols, makes tables and header, packs every tile into a slot of its
 //! own, and writes the tiles to their places.
 
 use tenfold::engine::TINY;
@@ -48,19 +48,19 @@ pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u
     }
     let transforms = request.behind.as_ref().map_or(DeviceSlice::new(0, 0), |b| b.transforms);
     let transforms_len = u32::try_from(transforms.len)
-        .map_err(|_| Error::InvalidArgument("more bytes of transforms than a header has".into()))?;
+        .map_err(|_| Error::InvalidArgument("the transforms do not fit into a header".into()))?;
     let positions = request.behind.as_ref().and_then(|b| b.positions);
     // Where transforms start in a header.
     let start = FIXED + shape.iter().map(|&d| varint_len(d as u64)).sum::<usize>();
-    // Goals speak of the tensor that the header is of.
+    // Goals refer to the tensor of the header.
     let (goal, target) =
         rate::goal_of(request.options.goal, shape.iter().map(|&d| d as u64).product(), dtype)
-            .ok_or_else(|| Error::InvalidArgument("a goal that is no lossy one".into()))?;
+            .ok_or_else(|| Error::InvalidArgument("the goal must be a lossy one".into()))?;
     if !request.dtype.is_float() {
-        let why = format!("{} tensors are only coded losslessly; use Goal::Lossless", request.dtype);
+        let why = format!("{} tensors need lossless coding; use Goal::Lossless", request.dtype);
         return Err(Error::InvalidArgument(why));
     }
-    let geometry = Geometry::of_levels(values, request.options.lane_values, MANY);
+    let geometry = Geometry::for_levels(values, request.options.lane_values, MANY);
     let tiles = geometry.tiles(values);
     assemble::check_tiles(tiles, LISTS)?;
     Ok(Job {

@@ -28,7 +28,7 @@ fn layout(
     base: u64,
 ) -> Result<(LosslessArgs, usize)> {
     let planes = request.dtype.size();
-    let geometry = Geometry::of_planes(values, request.options.lane_values);
+    let geometry = Geometry::for_planes(values, request.options.lane_values);
     let tiles = geometry.tiles(values);
     assemble::check_tiles(tiles, STAGED)?;
     // A plane that takes more words than this is stored.

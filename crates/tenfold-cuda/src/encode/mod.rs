@@ -83,7 +83,7 @@ impl EncodeRequest {
         if self.shape.len() > MAX_DIMS {
             let dims = self.shape.len();
             return Err(Error::InvalidArgument(format!(
-                "{dims} dimensions; a device takes {MAX_DIMS} at most"
+                "{dims} dimensions are too many for a device, which takes at most {MAX_DIMS}"
             )));
         }
         // Refuses shapes whose size overflows.
@@ -92,19 +92,19 @@ impl EncodeRequest {
         let (have, need) = (self.tensor.len, values * self.dtype.size());
         if have != need {
             return Err(Error::InvalidArgument(format!(
-                "a tensor of this shape has {need} bytes, {have} were given"
+                "a tensor of this shape has {need} bytes, but there are {have}"
             )));
         }
         if !self.tensor.address.is_multiple_of(16) || !self.out.address.is_multiple_of(16) {
             return Err(Error::InvalidArgument(
-                "tensors and blobs on a device must start at a multiple of 16 bytes".into(),
+                "tensors and blobs on a device must be aligned to 16 bytes".into(),
             ));
         }
         Ok(values)
     }
 }
 
-/// Checks what is asked for, whatever the tensor.
+/// Checks the request, whatever the tensor.
 pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
     if !options.residual.is_empty() {
         return Err(Error::InvalidArgument(
@@ -172,7 +172,7 @@ pub fn encode_workspace_len(device: &Device, request: &EncodeRequest) -> Result<
     }
 }
 
-/// Queues the encoding of a tensor that lies on the device. Nothing is allocated, and nobody waits.
+/// Queues the encoding of a tensor on the device. It neither allocates nor waits.
 ///
 /// Once the stream has passed this call, `status` holds a [`Status`]: the blob's bytes in `size`, or why there is no
 /// blob. An error here means that nothing or only part was queued.
@@ -190,9 +190,7 @@ pub unsafe fn encode(
     let values = request.check()?;
     let status = status.part(0, size_of::<Status>())?;
     if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
-        return Err(Error::InvalidArgument(
-            "a workspace must start at a multiple of 16 bytes, a status at one of 8".into(),
-        ));
+        return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
     }
     let together = false;
     let call = Call { device, request, values, batch: Batch::ONE, status, workspace, stream, together };

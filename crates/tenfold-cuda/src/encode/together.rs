@@ -25,19 +25,19 @@ const MOST_VALUES: usize = 1 << 31;
 pub(super) fn check(request: &EncodeRequest, values: usize, dense: bool) -> Result<()> {
     let refuse = |why: &str| Err(Error::InvalidArgument(format!("pages are planned together {why}")));
     if request.options.effort != Effort::Fast {
-        return refuse("with the effort fast alone");
+        return refuse("only with effort fast");
     }
     if !matches!(request.options.goal, Goal::Bits(_) | Goal::Ratio(_) | Goal::MaxBytes(_) | Goal::Step(_)) {
-        return refuse("for a number of bytes or a step; errors are each page's own");
+        return refuse("only for a number of bytes or a step, not for an error");
     }
     if request.behind.as_ref().is_none_or(|b| b.scales == 0) {
-        return refuse("behind a basis that knows its coordinates' deviations");
+        return refuse("only with a basis that has the deviations of its coordinates");
     }
     if values > MOST_VALUES {
-        return refuse("if they have 2^31 values at most");
+        return refuse("only if they have at most 2^31 values");
     }
     if !dense {
-        return refuse("where they lie one right after the other");
+        return refuse("only if they lie one directly after the other");
     }
     Ok(())
 }
@@ -79,7 +79,7 @@ pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
     let job = pages.pass.job;
     let (all, tables) = whole(&job, u64::from(batch.count));
 
-    // What is made once lies behind what each page has.
+    // What all pages share lies after what each page has.
     let (_, stride) = levels::workspace_len(device, request, values, batch)?;
     let used = stride.saturating_mul(batch.count as usize);
     let len = workspace_len(device, request, values, batch.count as usize)?;

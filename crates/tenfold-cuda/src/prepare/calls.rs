@@ -1,4 +1,4 @@
-//! Tensors to blobs behind a chain, and back.
+//! Tensors to blobs through a chain of transforms, and back.
 
 use tenfold::format::Codec;
 use tenfold::{Dtype, Goal, format};
@@ -72,8 +72,8 @@ impl DeviceChain {
         Ok(inner)
     }
 
-    /// Queues the transforms on a tensor, and hands on what is left to encode: the request for the working values and the
-    /// workspace for that.
+    /// Queues the transforms on a tensor and returns what remains to be encoded: the request for the working values and
+    /// the workspace for it.
     ///
     /// # Safety
     /// As for [`encode_prepared`].

@@ -53,7 +53,7 @@ fn matrices(device: &Device, dct: &Dct, inverse: bool, wide: bool) -> Result<Buf
 }
 
 impl Link {
-    /// A step for a tensor of so many columns; none for kept elements, which are no link of the chain.
+    /// A transform for a tensor with this many columns; `None` for kept elements, which are not part of the chain.
     pub(super) fn new(device: &Device, step: &Transform, columns: usize, wide: bool) -> Result<Option<Link>> {
         Ok(Some(match step {
             Transform::Weights(w) => {
@@ -99,7 +99,7 @@ impl Link {
             device.driver.can_multiply()?;
         }
         let Some(basis) = rotation.basis() else {
-            return Err(Error::InvalidArgument("a basis that a blob names is not there".into()));
+            return Err(Error::InvalidArgument("the basis that a blob names is missing".into()));
         };
         let forward = match basis.can_encode() {
             true => Some(Buffer::of(device, basis.forward_columns())?),

@@ -1,6 +1,6 @@
 //! Transforms on a device.
 //!
-//! `chain` is what a device is told of a chain of transforms, `link` one of them, `transforms` does and undoes them, `calls` are
+//! `chain` holds a chain of transforms on a device, `link` one of them, `transforms` does and undoes them, `calls` are
 //! encoding and decoding behind them: a tensor is made working values, each transform goes over all of them, and what comes of it is
 //! encoded as a tensor of its own. `pages` is the quick way for many pages of bf16 rows behind one basis, `rope` turns rows.
 

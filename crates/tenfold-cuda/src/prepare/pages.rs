@@ -1,4 +1,4 @@
-//! Pages behind a basis: the coordinates of all of them at once, and one product of matrices around that.
+//! Pages in a basis: the coordinates of all of them at once, with one product of matrices.
 //!
 //! Rows are bf16. Coordinates are rounded to bf16 before they are multiplied, as docs/format.md allows a reader that says
 //! so; sums are f32.
@@ -82,7 +82,7 @@ fn origin(basis: &Basis) -> Vec<u8> {
 }
 
 impl DeviceBasis {
-    /// Copies a basis to a device. Fails with [`Error::NoDevice`] where there is no cuBLAS.
+    /// Copies a basis to a device. Fails with [`Error::NoDevice`] if there is no cuBLAS.
     pub fn new(device: &Device, basis: &Basis) -> Result<DeviceBasis> {
         device.driver.can_multiply()?;
         let copy = |bytes: &[u8]| Buffer::from_slice(device, bytes);
@@ -149,7 +149,7 @@ impl DeviceBasis {
 }
 
 /// Queues the decoding of blobs behind a basis to their coordinates: a tensor of the basis's number of columns, in f32,
-/// f16 or bf16 as the requests say. Rotary positions before the basis are the caller's to turn again.
+/// f16 or bf16 as the requests say. The caller must apply rotary positions again.
 ///
 /// # Safety
 /// As for [`decode`](crate::decode).
@@ -168,7 +168,7 @@ pub unsafe fn decode_coordinates(
 /// Rows of so many pages.
 fn all_rows(rows: usize, pages: usize) -> Result<usize> {
     if rows == 0 && pages > 0 {
-        return Err(Error::InvalidArgument("a page has one row at least".into()));
+        return Err(Error::InvalidArgument("a page needs at least one row".into()));
     }
     rows.checked_mul(pages).ok_or_else(too_large)
 }
@@ -262,7 +262,7 @@ pub unsafe fn decode_pages(
     }
 }
 
-/// Pages to encode behind a basis: bf16, one after the other, and a slot for each one's blob.
+/// Pages to encode in a basis: bf16, one after the other, with a slot for each blob.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EncodePages {
@@ -330,11 +330,11 @@ impl EncodePages {
                 Some(Positions { address: positions.address, at, length_at: 2 })
             }
             (Some(_), None) => {
-                let why = "pages behind rotary positions need the positions of their first rows";
+                let why = "pages with rotary positions need the positions of their first rows";
                 return Err(Error::InvalidArgument(why.into()));
             }
             (None, Some(_)) => {
-                let why = "positions of pages were given, but the basis was not told of rotary positions";
+                let why = "positions were given, but the basis was not told of rotary positions; leave them out, or make the basis with them";
                 return Err(Error::InvalidArgument(why.into()));
             }
         };
@@ -375,7 +375,7 @@ pub unsafe fn encode_pages(
     stream: Stream,
 ) -> Result<()> {
     let Some((forward, origin)) = &basis.forward else {
-        return Err(Error::InvalidArgument("a basis out of a blob is for decoding".into()));
+        return Err(Error::InvalidArgument("a basis read from a blob is for decoding only".into()));
     };
     let all = all_rows(pages.rows, pages.count)?;
     let (bytes, coordinates) = (bytes_of(all, basis.columns, 2)?, bytes_of(all, basis.rank, 4)?);

@@ -80,8 +80,8 @@ impl DeviceChain {
         unsafe { self.device.driver.multiply(&product, stream) }
     }
 
-    /// Queues the steps on the rows in `room.here`; returns where the working values are then. Squares of what a basis
-    /// leaves out go to `powers`, if they are asked for: twice [`POWERS`] sums a basis.
+    /// Queues the transforms of the rows in `room.here` and returns where the working values are then. Squares of what
+    /// a basis leaves out go to `powers`, if requested: twice [`POWERS`] sums a basis.
     pub(super) unsafe fn forward(
         &self,
         mut room: Room,
@@ -131,7 +131,7 @@ impl DeviceChain {
                     }
                     Link::Basis { means, forward, rank, measured, .. } => {
                         let Some(forward) = forward else {
-                            let why = "a basis out of a blob is for decoding only";
+                            let why = "a basis read from a blob is for decoding only";
                             return Err(Error::InvalidArgument(why.into()));
                         };
                         let centered = ChainArgs { table: means.slice().into(), by: 1, ..args };

@@ -50,9 +50,7 @@ pub(super) fn eigen(matrix: Mat) -> Result<(Vec<f64>, Mat)> {
     let n = matrix.nrows();
     let found = SymmetricEigen::try_new(matrix, f64::EPSILON, 64 * n.max(16))
         .filter(|found| found.eigenvalues.iter().all(|v| v.is_finite()))
-        .ok_or_else(|| {
-            invalid("the covariance has no eigenvectors: the search for them does not converge")
-        })?;
+        .ok_or_else(|| invalid("the search for eigenvectors of the covariance does not converge"))?;
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&a, &b| found.eigenvalues[b].total_cmp(&found.eigenvalues[a]));
     let mut rows = Mat::zeros(n, n);

@@ -21,7 +21,7 @@ use crate::error::{Error, Result, invalid};
 pub struct Names {
     /// Keys before rotary positions. Default: `layers.{}.k_before_rope`.
     pub keys_before_rope: String,
-    /// Keys behind them, taken where the former are not there. Default: `layers.{}.k`.
+    /// Keys after rotary positions, used if the former are missing. Default: `layers.{}.k`.
     pub keys: String,
     /// Values. Default: `layers.{}.v`.
     pub values: String,
@@ -41,7 +41,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Sets the name of one kind; of keys, that behind rotary positions.
+    /// Sets the name of one kind; for keys, that of keys after rotary positions.
     pub fn with(mut self, kind: Kind, pattern: &str) -> Result<Self> {
         check_pattern(pattern)?;
         match kind {
@@ -59,7 +59,7 @@ impl Names {
         Ok(self)
     }
 
-    /// What a name stands for, and whether rotary positions are still in it.
+    /// What a name stands for, and whether rotary positions are still applied.
     pub(super) fn read(&self, name: &str) -> Option<(Kind, usize, bool)> {
         let all = [
             (&self.keys_before_rope, Kind::Keys, false),
@@ -103,11 +103,11 @@ pub struct Captured {
     pieces: BTreeMap<(Kind, usize), BTreeMap<Place, Piece>>,
 }
 
-/// How rows of keys are turned back.
+/// How to undo the rotary positions of keys.
 pub(super) struct Turned<'a> {
-    /// `None` where the model has no rotary positions.
+    /// `None` if the model has no rotary positions.
     pub rope: Option<&'a RopeSpec>,
-    /// Tokens behind which positions start again at 0.
+    /// Tokens after which positions start again at 0.
     pub context: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Rows<'a> {
 }
 
 impl Captured {
-    /// Opens files. Tensors whose names say nothing are left alone.
+    /// Opens files. Tensors with other names are ignored.
     pub fn open(paths: &[PathBuf], names: &Names) -> Result<Self> {
         let mut captured = Captured { files: Vec::with_capacity(paths.len()), pieces: BTreeMap::new() };
         for path in paths {
@@ -133,7 +133,7 @@ impl Captured {
         }
         if captured.pieces.is_empty() {
             return Err(invalid(format!(
-                "no captured tensors: names like {:?} or {:?} are looked for",
+                "no captured tensors: none has a name such as {:?} or {:?}; state the names",
                 names.keys, names.values
             )));
         }
@@ -148,7 +148,7 @@ impl Captured {
             let [tokens, rest @ ..] = tensor.shape.as_slice() else { continue };
             if !tensor.dtype.is_some_and(|d| d.is_float()) || !(1..=2).contains(&rest.len()) {
                 return Err(invalid(format!(
-                    "{}: tensor {:?} is {} {:?}; captured rows are floats, tokens by columns",
+                    "{}: tensor {:?} is {} {:?}; captured tensors must be floats of tokens by columns",
                     path.display(),
                     tensor.name,
                     tensor.dtype_name,
@@ -159,7 +159,7 @@ impl Captured {
             let name = tensor.name.clone();
             let piece = Piece { name, index, tokens: *tokens, cols, turned, bytes: tensor.bytes };
             let pieces = self.pieces.entry((kind, layer)).or_default();
-            // Keys that were never turned are better than keys turned back.
+            // Keys captured before rotation are more exact than keys rotated back.
             match pieces.get(&(file, first)) {
                 Some(old) if old.turned == turned => {
                     return Err(invalid(format!(
@@ -191,7 +191,7 @@ impl Captured {
         Ok((cols, pieces.values().map(|p| p.bytes).sum()))
     }
 
-    /// Goes through the rows of layers side by side, at most `most` at a time.
+    /// Visits the rows of layers side by side, at most `most` at a time.
     pub(super) fn rows(
         &self,
         kind: Kind,
@@ -210,7 +210,7 @@ impl Captured {
                     pieces.get(place).filter(|p| p.tokens == first.tokens && pieces.len() == leader.len());
                 side.push(piece.ok_or_else(|| {
                     invalid(format!(
-                        "layers {layers:?} have {kind} of different tokens; {:?} is alone",
+                        "layers {layers:?} have {kind} of different tokens, so they cannot share a basis; {:?} differs",
                         first.name
                     ))
                 })?);
@@ -282,8 +282,12 @@ fn turn_back(
     first: u64,
 ) -> Result<()> {
     if !piece.cols.is_multiple_of(rope.head()) {
-        let reason =
-            format!("tensor {:?} has {} columns, not heads of {}", piece.name, piece.cols, rope.head());
+        let reason = format!(
+            "tensor {:?} has {} columns, which heads of {} do not divide",
+            piece.name,
+            piece.cols,
+            rope.head()
+        );
         return Err(invalid(reason));
     }
     let count = (rows.len() / piece.cols) as u64;

@@ -15,7 +15,7 @@ use crate::error::{Result, invalid};
 /// let mut moments = Moments::new(2)?;
 /// // Two columns that move together.
 /// moments.add(&[1.0, 11.0, -1.0, 9.0, 2.0, 12.0, -2.0, 8.0], "rows", 0)?;
-/// let found = Components::of(&moments, None)?;
+/// let found = Components::from_moments(&moments, None)?;
 /// assert_eq!(found.means(), [0.0, 10.0]);
 /// assert!((found.variances()[0] - 5.0).abs() < 1e-9 && found.variances()[1] < 1e-9);
 /// let half = 0.5f32.sqrt();
@@ -33,12 +33,13 @@ pub struct Components {
 
 impl Components {
     /// Finds them.
-    pub fn of(moments: &Moments, metric: Option<&Metric>) -> Result<Self> {
+    pub fn from_moments(moments: &Moments, metric: Option<&Metric>) -> Result<Self> {
         if moments.count() < 2 {
-            return Err(invalid(format!("{} rows are too few for a basis", moments.count())));
+            return Err(invalid(format!("{} rows are too few for a basis; capture more", moments.count())));
         }
         if let Some(metric) = metric.filter(|m| m.cols() != moments.cols()) {
-            let reason = format!("a metric of {} columns for rows of {}", metric.cols(), moments.cols());
+            let reason =
+                format!("the metric has {} columns, but the rows have {}", metric.cols(), moments.cols());
             return Err(invalid(reason));
         }
         let means = moments.means();
@@ -74,7 +75,10 @@ impl Components {
     /// The strongest vectors, one after the other: what coordinates multiply.
     pub fn vectors(&self, rank: usize) -> Result<Vec<f32>> {
         if rank == 0 || rank > self.cols() {
-            return Err(invalid(format!("rows of {} columns have no {rank} components", self.cols())));
+            return Err(invalid(format!(
+                "rows of {} columns have fewer than {rank} components",
+                self.cols()
+            )));
         }
         Ok(narrow(&self.inverse(rank)))
     }

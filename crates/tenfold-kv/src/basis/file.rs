@@ -24,7 +24,7 @@ const CHECKSUM: &str = "basis_checksum";
 /// Most bytes that a tensor's entry in the header takes besides its name.
 const ENTRY: usize = 160;
 
-/// What a file says of itself besides its numbers.
+/// The metadata of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Meta {
     pub format: u64,
@@ -38,7 +38,7 @@ pub(super) struct Meta {
 pub(super) struct GroupMeta {
     pub kind: Kind,
     pub layers: Vec<usize>,
-    /// Size of each block's metric; 0 where it has none. One block, unless heads have their own.
+    /// Size of each block's metric, 0 if it has none. There is one block, unless heads have their own.
     pub blocks: Vec<usize>,
     /// Fingerprint of the basis; empty until it is made.
     pub fingerprint: String,
@@ -52,7 +52,7 @@ pub(super) struct Numbers {
     pub deviations: Vec<bf16>,
 }
 
-/// Layers that have one basis together.
+/// Layers that share a basis.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Group {
@@ -93,7 +93,7 @@ pub struct BasisFile {
 }
 
 impl BasisFile {
-    /// Opens a file and derives what encoders need.
+    /// Opens a file and computes what encoders need.
     pub fn open(path: &Path) -> Result<Self> {
         BasisFile::read(&Archive::open(path)?)
     }
@@ -103,7 +103,7 @@ impl BasisFile {
         BasisFile::read(&Archive::parse(bytes, Path::new("basis file"))?)
     }
 
-    /// Writes the file beside its place and renames it; returns its bytes.
+    /// Writes a temporary file, renames it and returns its bytes.
     pub fn save(&self, path: &Path, overwrite: bool) -> Result<u64> {
         let text = self.meta_text()?;
         let metadata = vec![(CHECKSUM.to_owned(), checksum(&text)), (KEY.to_owned(), text)];
@@ -120,7 +120,7 @@ impl BasisFile {
         Ok((512 + 2 * self.meta_text()?.len() + self.contents.iter().map(entry).sum::<usize>()) as u64)
     }
 
-    /// Refuses a model other than the one that the file was made for; a file that names none serves all.
+    /// Refuses any model but the one that the file was made for. A file that names no model fits all.
     pub fn check_model(&self, fingerprint: &str) -> Result<()> {
         match &self.meta.model {
             Some(found) if found != fingerprint => {
@@ -130,7 +130,7 @@ impl BasisFile {
         }
     }
 
-    /// The model that the file was made for, if it says so.
+    /// The model that the file was made for, if it names one.
     pub fn model(&self) -> Option<&str> {
         self.meta.model.as_deref()
     }
@@ -156,7 +156,7 @@ impl BasisFile {
         found.ok_or(Error::MissingGroup { kind, layer })
     }
 
-    /// The basis of this name, if it is here.
+    /// The basis with this fingerprint, if the file has it.
     pub fn find(&self, fingerprint: Fingerprint) -> Option<&Arc<Basis>> {
         self.groups.iter().map(|g| &g.basis).find(|b| b.fingerprint() == fingerprint)
     }
@@ -170,13 +170,14 @@ impl BasisFile {
             let basis = Arc::new(join(numbers, opened)?);
             if !basis.cols().is_multiple_of(group.layers.len()) {
                 let (cols, layers) = (basis.cols(), group.layers.len());
-                return Err(Error::Malformed(format!("{cols} columns for {layers} layers")));
+                return Err(Error::Malformed(format!("its {cols} columns do not divide by {layers} layers")));
             }
             let fingerprint = basis.fingerprint().to_string();
             if group.fingerprint.is_empty() {
                 group.fingerprint = fingerprint;
             } else if group.fingerprint != fingerprint {
-                let reason = format!("{} of layers {:?} are not what was written", group.kind, group.layers);
+                let reason =
+                    format!("{} of layers {:?} differ from what was written", group.kind, group.layers);
                 return Err(Error::Malformed(reason));
             }
             groups.push(Group { kind: group.kind, layers: group.layers.clone(), basis });
@@ -187,9 +188,9 @@ impl BasisFile {
 
     fn read(archive: &Archive) -> Result<Self> {
         let text = archive.metadata().get(KEY);
-        let text = text.ok_or_else(|| Error::Malformed("its metadata says nothing of bases".into()))?;
+        let text = text.ok_or_else(|| Error::Malformed("its metadata names no bases".into()))?;
         if archive.metadata().get(CHECKSUM) != Some(&checksum(text)) {
-            return Err(Error::Malformed("the checksum of its metadata is wrong".into()));
+            return Err(Error::Malformed("the checksum of its metadata does not match".into()));
         }
         let bad = |e: serde_json::Error| Error::Malformed(format!("metadata: {e}"));
         let value: serde_json::Value = serde_json::from_str(text).map_err(bad)?;
@@ -204,7 +205,7 @@ impl BasisFile {
             meta.groups.iter().map(|group| read(archive, group)).collect::<Result<_>>()?;
         let open = |n: &Numbers| n.blocks.iter().map(Stored::open).collect::<Result<Vec<_>>>();
         let opened: Vec<Vec<Opened>> = numbers.iter().map(open).collect::<Result<_>>()?;
-        // What was written is right; what was read need not be.
+        // Only files that are read need this check.
         BasisFile::new(meta, &numbers, &opened).map_err(|error| match error {
             Error::Codec(tenfold::Error::InvalidArgument(reason)) => Error::Malformed(reason),
             error => error,
@@ -265,12 +266,12 @@ fn write(group: &GroupMeta, numbers: &Numbers) -> Vec<(String, Content)> {
 fn read(archive: &Archive, group: &GroupMeta) -> Result<Numbers> {
     let find = |name: String, compressed: bool| {
         let found = archive.find(&name).filter(|&i| archive.tensors()[i].compressed == compressed);
-        found.ok_or_else(|| Error::Malformed(format!("tensor {name:?} is missing, or not what it should be")))
+        found.ok_or_else(|| Error::Malformed(format!("tensor {name:?} is missing or malformed")))
     };
     let plain = |name: String| -> Result<Vec<bf16>> {
         let index = find(name.clone(), false)?;
         if archive.tensors()[index].dtype != Some(Dtype::Bf16) {
-            return Err(Error::Malformed(format!("tensor {name:?} is not of bf16")));
+            return Err(Error::Malformed(format!("tensor {name:?} is not bf16")));
         }
         let bytes = archive.stored(index)?;
         Ok(bytes.as_chunks::<2>().0.iter().map(|b| bf16::from_le_bytes(*b)).collect())

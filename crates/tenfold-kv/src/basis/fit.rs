@@ -26,7 +26,7 @@ const ROWS: usize = 1024;
 pub struct Fitted {
     /// The bases.
     pub file: BasisFile,
-    /// What they are worth and what they cost.
+    /// Their gains and sizes.
     pub report: Report,
 }
 
@@ -69,7 +69,7 @@ fn fit_here(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) ->
     Ok(Fitted { report: Report { groups, summaries, bytes, bits: pressed.bits }, file: pressed.file })
 }
 
-/// What is asked for and there.
+/// The kinds that are both requested and captured.
 fn kinds(captured: &Captured, options: &FitOptions) -> Result<Vec<Kind>> {
     let there: Vec<Kind> = Kind::ALL.into_iter().filter(|&k| !captured.layers(k).is_empty()).collect();
     let kinds = if options.kinds.is_empty() { there.clone() } else { options.kinds.clone() };
@@ -77,9 +77,9 @@ fn kinds(captured: &Captured, options: &FitOptions) -> Result<Vec<Kind>> {
         return Err(invalid(format!("no {missing} were captured")));
     }
     match captured.any_turned() {
-        Some(name) if options.keys == Keys::Unknown && kinds.contains(&Kind::Keys) => Err(invalid(format!(
-            "keys {name:?} were captured behind rotary positions: say what those are, or that there are none"
-        ))),
+        Some(name) if options.keys == Keys::Unknown && kinds.contains(&Kind::Keys) => {
+            Err(invalid(format!("keys {name:?} were captured after rotary positions: state them, or `none`")))
+        }
         _ => Ok(kinds),
     }
 }
@@ -98,7 +98,7 @@ fn total_bytes(captured: &Captured, kinds: &[Kind]) -> Result<u64> {
     Ok(total)
 }
 
-/// Sums over the rows of a group, in parts, and what follows from them.
+/// Sums over the rows of a group, in parts, and their results.
 fn measure(
     captured: &Captured,
     kind: Kind,
@@ -115,12 +115,12 @@ fn measure(
         (Grouping::Heads, Kind::Keys | Kind::Values, Some(head)) if cols.is_multiple_of(head) => cols / head,
         (Grouping::Heads, Kind::Keys | Kind::Values, Some(head)) => {
             return Err(invalid(format!(
-                "{kind} of layers {layers:?} have {cols} columns, not heads of {head}"
+                "{kind} of layers {layers:?} have {cols} columns, which heads of {head} do not divide"
             )));
         }
         _ => 1,
     };
-    let metric = metrics.map(|m| m.of(kind, &layers)).transpose()?;
+    let metric = metrics.map(|m| m.combine(kind, &layers)).transpose()?;
     let width = cols / blocks;
     let mut found = Vec::with_capacity(blocks);
     let mut gains = Vec::new();
@@ -137,7 +137,7 @@ fn measure(
         }
         let mut whole = Moments::new(width)?;
         parts.iter().try_for_each(|part| whole.merge(part))?;
-        found.push(Components::of(&whole, metric.as_ref())?);
+        found.push(Components::from_moments(&whole, metric.as_ref())?);
     }
     let gain = (!gains.is_empty()).then(|| Gain::mean(&gains.iter().map(|g| (g, 1.0)).collect::<Vec<_>>()));
     Ok(Measured { kind, layers, cols, tokens, gain, blocks: found })
@@ -184,7 +184,9 @@ fn gather(
     })?;
     if parts.iter().any(|p| p.count() < 2) {
         let rows: u64 = parts.iter().map(Moments::count).sum();
-        return Err(invalid(format!("{rows} rows of {kind} are too few for a basis and {count} parts")));
+        return Err(invalid(format!(
+            "{rows} rows of {kind} are too few to fit a basis and measure it in {count} parts; capture more"
+        )));
     }
     Ok(parts)
 }

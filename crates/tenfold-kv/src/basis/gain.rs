@@ -1,7 +1,7 @@
-//! What a basis is worth on rows that it was not made from.
+//! The gain of a basis on rows that it was not made from.
 //!
-//! All figures are bits a value that a coder saves next to one that takes the rows as they are, as numbers of one common
-//! variance. Both are ideal coders of Gaussian numbers, so that only the preparation differs.
+//! All figures are bits a value that a coder saves compared with one that codes the rows directly, as numbers of one
+//! common variance. Both are ideal coders of Gaussian numbers, so only the preparation differs.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::moments::Moments;
 use super::water::{distortion, level};
 use crate::error::{Result, invalid};
 
-/// Variances count as no less than this part of the common one: logarithms of nothing say nothing.
+/// Smallest variance, as a fraction of the common one, so that logarithms stay finite.
 const FLOOR: f64 = 1e-12;
 
 /// Bits a value saved.
@@ -53,7 +53,7 @@ impl Gain {
     }
 }
 
-/// Takes each part of the rows in turn as what a basis made from the others must serve; the mean over the parts.
+/// Measures the gain on each part of the rows with a basis made from the others, and returns the mean.
 ///
 /// ```
 /// use tenfold_kv::basis::{Moments, leave_one_out};
@@ -71,7 +71,7 @@ impl Gain {
 /// ```
 pub fn leave_one_out(parts: &[Moments], metric: Option<&Metric>, rates: &[f64]) -> Result<Gain> {
     if parts.len() < 2 {
-        return Err(invalid("leaving one part out takes two parts at least"));
+        return Err(invalid("measuring a gain needs at least two parts"));
     }
     let mut gains = Vec::with_capacity(parts.len());
     for (out, part) in parts.iter().enumerate() {
@@ -81,12 +81,12 @@ pub fn leave_one_out(parts: &[Moments], metric: Option<&Metric>, rates: &[f64]) 
                 others.merge(other)?;
             }
         }
-        gains.push(gain_on(part, &Components::of(&others, metric)?, rates));
+        gains.push(gain_on(part, &Components::from_moments(&others, metric)?, rates));
     }
     Ok(Gain::mean(&gains.iter().map(|g| (g, 1.0)).collect::<Vec<_>>()))
 }
 
-/// What components are worth on these rows.
+/// The gain of components on these rows.
 fn gain_on(rows: &Moments, components: &Components, rates: &[f64]) -> Gain {
     let cols = rows.cols();
     // Errors of a coder without the metric go in all directions alike.

@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use super::algebra::{Mat, cholesky};
 use crate::error::{Error, Result, invalid};
 
-/// Added to the diagonal, in parts of its mean, where nothing is said: directions that the sample found harmless still count for
-/// something. Served well where ten contexts of a real model were the sample.
+/// Default addition to the diagonal, as a fraction of its mean: directions that the sample found harmless still count.
+/// Chosen with ten contexts of a real model as the sample.
 pub const RIDGE: f64 = 0.03;
 /// How far a block may be from symmetric, next to its largest entry.
 const ASYMMETRY: f64 = 1e-3;
@@ -42,17 +42,17 @@ impl Metric {
         Metric::ridged(size, values, RIDGE)
     }
 
-    /// The same with so much, in parts of the diagonal's mean, added to the diagonal.
+    /// The same with `ridge` times the diagonal's mean added to the diagonal.
     pub fn ridged(size: usize, values: &[f64], ridge: f64) -> Result<Self> {
         if !(ridge.is_finite() && ridge >= 0.0) {
-            return Err(invalid("the ridge of a metric must be a number that is not negative"));
+            return Err(invalid("the ridge of a metric must be finite and not negative"));
         }
         let area = size.saturating_mul(size);
         if size == 0 || values.is_empty() || !values.len().is_multiple_of(area) {
-            return Err(invalid(format!("{} numbers are not blocks of {size}×{size}", values.len())));
+            return Err(invalid(format!("{} numbers do not make blocks of {size}×{size}", values.len())));
         }
         if values.iter().any(|v| !v.is_finite()) {
-            return Err(invalid("a metric must be made of finite numbers"));
+            return Err(invalid("a metric must hold finite numbers only"));
         }
         let blocks = values.len() / area;
         let mean = (0..blocks).flat_map(|b| (0..size).map(move |i| b * area + i * size + i));
@@ -68,7 +68,7 @@ impl Metric {
             let ridged = Mat::from_fn(size, size, |i, j| {
                 0.5 * (block[(i, j)] + block[(j, i)]) + if i == j { ridge * mean } else { 0.0 }
             });
-            let l = cholesky(ridged).ok_or_else(|| invalid("a metric must be positive"))?;
+            let l = cholesky(ridged).ok_or_else(|| invalid("a metric must be positive definite"))?;
             factors.extend(l.transpose().iter());
         }
         Ok(Metric { size, factors })
@@ -78,7 +78,7 @@ impl Metric {
     pub fn join(parts: &[Metric]) -> Result<Self> {
         let size = parts.first().map_or(0, |m| m.size);
         if size == 0 || parts.iter().any(|m| m.size != size) {
-            return Err(invalid("metrics of layers of one group must have blocks of one size"));
+            return Err(invalid("metrics of layers that share a basis must have blocks of the same size"));
         }
         Ok(Metric { size, factors: parts.iter().flat_map(|m| m.factors.iter().copied()).collect() })
     }
@@ -94,7 +94,7 @@ impl Metric {
             return Err(invalid(format!("columns {range:?} cut a block of the metric")));
         }
         let factors = self.factors.get(range.start * self.size..range.end * self.size);
-        let factors = factors.ok_or_else(|| invalid(format!("the metric has no columns {range:?}")))?;
+        let factors = factors.ok_or_else(|| invalid(format!("columns {range:?} are outside the metric")))?;
         Ok(Metric { size: self.size, factors: factors.to_vec() })
     }
 
@@ -109,12 +109,12 @@ impl Metric {
         rows.flat_map(|(c, row)| row[..=c % self.size].iter().map(|&v| v as f32)).collect()
     }
 
-    /// The metric of `cols` columns from packed factors, or nothing if they are not ones.
+    /// The metric of `cols` columns from packed factors; `None` if they are invalid.
     pub(super) fn unpack(packed: &[f32], size: usize, cols: usize) -> Result<Self> {
         let fits =
             size > 0 && cols.is_multiple_of(size) && packed.len() == cols / size * (size * (size + 1) / 2);
         if !fits || packed.iter().any(|v| !v.is_finite()) {
-            return Err(Error::Malformed("a metric does not fit its basis".into()));
+            return Err(Error::Malformed("a metric and its basis have different columns".into()));
         }
         let mut factors = vec![0.0; cols * size];
         let mut from = packed.iter();
@@ -148,7 +148,7 @@ impl Metric {
         })
     }
 
-    /// Does something to each block of columns.
+    /// Applies a function to each block of columns.
     fn each(&self, rows: &Mat, f: impl Fn(DMatrixView<'_, f64>, Mat) -> Mat + Sync) -> Mat {
         let size = self.size;
         let blocks: Vec<Mat> = (0..self.cols() / size)

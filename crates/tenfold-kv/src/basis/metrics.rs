@@ -21,22 +21,23 @@ impl Metrics {
         for (index, tensor) in archive.tensors().iter().enumerate() {
             let Some((kind, layer, _)) = names.read(&tensor.name) else { continue };
             let values = archive.read(index, &DecodeOptions::default())?.view()?.to_f64();
-            let values =
-                values.ok_or_else(|| invalid(format!("metric {:?} does not hold floats", tensor.name)))?;
+            let values = values.ok_or_else(|| invalid(format!("metric {:?} must be floats", tensor.name)))?;
             let metric = match tensor.shape.as_slice() {
                 [_] => Metric::ridged(1, &values, ridge),
                 [_, rows, cols] if rows == cols => Metric::ridged(*rows, &values, ridge),
-                shape => Err(invalid(format!("neither columns nor heads of square matrices: {shape:?}"))),
+                shape => Err(invalid(format!(
+                    "must be one number a column or one square matrix a head, not {shape:?}"
+                ))),
             };
             let metric = metric.map_err(|e| invalid(format!("metric {:?}: {e}", tensor.name)))?;
             if found.insert((kind, layer), metric).is_some() {
-                return Err(invalid(format!("two metrics for {kind} of layer {layer}")));
+                return Err(invalid(format!("there are two metrics for {kind} of layer {layer}")));
             }
         }
         Ok(Metrics(found))
     }
 
-    pub fn of(&self, kind: Kind, layers: &[usize]) -> Result<Metric> {
+    pub fn combine(&self, kind: Kind, layers: &[usize]) -> Result<Metric> {
         let mut parts = Vec::with_capacity(layers.len());
         for &layer in layers {
             let metric = self.0.get(&(kind, layer));

@@ -46,7 +46,10 @@ impl Moments {
     pub fn add(&mut self, rows: &[f32], tensor: &str, first: u64) -> Result<()> {
         let cols = self.cols();
         if !rows.len().is_multiple_of(cols) {
-            return Err(invalid(format!("tensor {tensor:?}: {} numbers are not rows of {cols}", rows.len())));
+            return Err(invalid(format!(
+                "tensor {tensor:?}: {} numbers do not make rows of {cols}",
+                rows.len()
+            )));
         }
         if let Some(at) = rows.iter().position(|v| !v.is_finite()) {
             let (row, column) = (first + (at / cols) as u64, at % cols);
@@ -75,7 +78,7 @@ impl Moments {
     /// The moments of some columns alone.
     pub fn columns(&self, range: std::ops::Range<usize>) -> Result<Moments> {
         let sums = self.sums.get(range.clone()).filter(|sums| !sums.is_empty());
-        let sums = sums.ok_or_else(|| invalid(format!("there are no columns {range:?}")))?.to_vec();
+        let sums = sums.ok_or_else(|| invalid(format!("columns {range:?} do not exist")))?.to_vec();
         let products = self.products.view((range.start, range.start), (sums.len(), sums.len())).into_owned();
         Ok(Moments { count: self.count, products, sums })
     }
@@ -116,7 +119,11 @@ impl Moments {
 
     fn check(&self, other: &Moments) -> Result<()> {
         if other.cols() != self.cols() {
-            return Err(invalid(format!("rows of {} and of {} columns", self.cols(), other.cols())));
+            return Err(invalid(format!(
+                "rows of {} and of {} columns cannot be combined",
+                self.cols(),
+                other.cols()
+            )));
         }
         Ok(())
     }

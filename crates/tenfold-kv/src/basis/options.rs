@@ -1,4 +1,4 @@
-//! What a fit is asked for.
+//! Options of a fit.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use crate::error::{Result, invalid};
 /// Least rate that a file can serve, in bits a value.
 pub(super) const LEAST_BITS: f64 = 0.02;
 
-/// How layers are taken together.
+/// Which layers share a basis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
-    /// So many layers that follow each other among those captured.
+    /// This many consecutive layers, of those captured.
     Layers(usize),
     /// All layers.
     All,
@@ -49,16 +49,16 @@ pub enum Rank {
     Needed,
     /// As many as there are columns.
     All,
-    /// So many, or as many as there are columns.
+    /// This many, but at most the number of columns.
     Count(usize),
 }
 
-/// What is known of the rotary positions of captured keys.
+/// What is known about the rotary positions of captured keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Keys {
-    /// Nothing: keys must have been captured before them.
+    /// Nothing: keys must have been captured before rotary positions.
     Unknown,
-    /// The model has none.
+    /// The model has no rotary positions.
     Plain,
     /// What they are.
     Rope(RopeSpec),
@@ -70,23 +70,23 @@ pub enum Keys {
 pub struct FitOptions {
     /// What to make bases for. Default: all that was captured.
     pub kinds: Vec<Kind>,
-    /// Which layers share a basis. Default: none do.
+    /// Which layers share a basis. Default: none.
     pub grouping: Grouping,
-    /// Other ways whose gain is reported too. Default: none.
+    /// Other groupings whose gain is reported too. Default: none.
     pub compare: Vec<Grouping>,
     /// Vectors of a basis. Default: as many as are needed.
     pub rank: Rank,
-    /// Highest rate, in bits a value, that the bases are to serve. Default: 4.
+    /// Highest rate that the bases must serve, in bits a value. Default: 4.
     pub bits: f64,
     /// Cap on the file. Default: none.
     pub max_bytes: Option<u64>,
     /// Rotary positions of keys. Default: unknown.
     pub keys: Keys,
-    /// Tokens behind which positions start again. Default: never.
+    /// Tokens after which positions start again. Default: never.
     pub context: Option<u64>,
     /// Columns of a head. Default: those of the rotary positions.
     pub head_dim: Option<usize>,
-    /// Parts of the rows of which one is left out in turn to measure the gain; fewer than 2: it is not measured. Default: 4.
+    /// Parts of the cross-validation that measures the gain; fewer than 2 skip it. Default: 4.
     pub parts: usize,
     /// Rates at which gains are reported. Default: 1, 2 and 4 bits.
     pub rates: Vec<f64>,
@@ -94,7 +94,7 @@ pub struct FitOptions {
     pub names: Names,
     /// A file of metrics under the names of captured tensors: a number for each column, or a matrix for each head.
     pub metrics: Option<PathBuf>,
-    /// What is added to the diagonal of metrics, in parts of its mean. Default: [`RIDGE`].
+    /// Addition to the diagonal of metrics, as a fraction of its mean. Default: [`RIDGE`].
     pub ridge: f64,
     /// Fingerprint of the model. Default: none.
     pub model: Option<String>,
@@ -128,23 +128,22 @@ impl Default for FitOptions {
 impl FitOptions {
     pub(super) fn check(&self) -> Result<()> {
         if !(self.bits.is_finite() && self.bits >= LEAST_BITS && self.bits <= 16.0) {
-            return Err(invalid(format!(
-                "bases serve rates from {LEAST_BITS} to 16 bits a value, not {}",
-                self.bits
-            )));
+            return Err(invalid(format!("bases serve {LEAST_BITS} to 16 bits a value, not {}", self.bits)));
         }
         if self.rates.iter().any(|r| !(r.is_finite() && *r > 0.0)) {
             return Err(invalid("rates must be positive numbers"));
         }
         let groupings = std::iter::once(&self.grouping).chain(&self.compare);
         if self.rank == Rank::Count(0) || groupings.clone().any(|g| *g == Grouping::Layers(0)) {
-            return Err(invalid("a basis has a vector and a layer at least"));
+            return Err(invalid("a basis needs at least one vector and one layer"));
         }
         if groupings.clone().any(|g| *g == Grouping::Heads) && self.head().is_none() {
-            return Err(invalid("bases for heads need the columns of a head"));
+            return Err(invalid(
+                "bases for heads need the columns of a head: state head_dim or the rotary positions",
+            ));
         }
         if self.context == Some(0) || self.head_dim == Some(0) {
-            return Err(invalid("a context has a token at least, and a head a column"));
+            return Err(invalid("a context needs at least one token, and a head one column"));
         }
         Ok(())
     }

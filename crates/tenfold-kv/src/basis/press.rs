@@ -13,9 +13,9 @@ use super::stored::{Opened, Stored, cost};
 use super::water::level;
 use crate::error::{Error, Result};
 
-/// Components weaker than this part of the level are left out: they are zeros nearly everywhere.
+/// Components weaker than this fraction of the level are left out: their coordinates are nearly all zero.
 const KEEP: f64 = 0.25;
-/// How often all bases are compressed again to meet a cap, and what part of it is near enough.
+/// How often all bases are compressed again to meet a cap, and which fraction of it is near enough.
 const TRIES: usize = 9;
 const NEAR: f64 = 0.97;
 
@@ -63,7 +63,7 @@ impl Measured {
     }
 }
 
-/// Compresses all bases for the highest rate up to that asked for at which they keep within the cap.
+/// Compresses all bases for the highest rate, up to the requested one, at which they fit the cap.
 pub(super) fn press(measured: &[Measured], options: &FitOptions, common: bool) -> Result<Pressed> {
     let best = press_at(measured, options, common, options.bits)?;
     let Some(cap) = options.max_bytes else { return Ok(best) };

@@ -1,4 +1,4 @@
-//! What a fit has to say, for people and for JSON.
+//! The report of a fit, for people and for JSON.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub struct Report {
     pub summaries: Vec<Summary>,
     /// Upper bound on the bytes of the file.
     pub bytes: u64,
-    /// Bits a value up to which the file serves; less than was asked for where a cap on its bytes had to be met.
+    /// Highest rate that the file serves, in bits a value; less than requested if a cap on its bytes required it.
     pub bits: f64,
 }
 
@@ -37,7 +37,7 @@ pub struct GroupReport {
     pub bytes: u64,
     /// Bits a value lost because its vectors are compressed, at the rate that the file serves.
     pub loss: f64,
-    /// What it is worth on rows that it was not made from; nothing if that was not measured.
+    /// Its gain on rows that it was not made from; `None` if that was not measured.
     pub gain: Option<Gain>,
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, invalid};
 
 /// Parameters of a rotary embedding, as text `base=100000,head=64,pairing=halves`.
 ///
-/// Further parts: `turned=N` columns of each head that are turned (all of them unless told), `linear=X` for frequencies
+/// Further parts: `turned=N` columns of each head that rotate (all by default), `linear=X` for frequencies
 /// divided by X, or all four of `factor=X,low=X,high=X,original=N` for Llama 3's scaling.
 ///
 /// ```
@@ -31,7 +31,7 @@ pub struct RopeSpec {
 }
 
 impl RopeSpec {
-    /// Heads of so many columns, all of them turned, half with half.
+    /// Heads of this many columns, all of which rotate, paired by halves.
     pub fn new(head: usize, base: f64) -> Result<Self> {
         RopeSpec { base, head, pairing: Pairing::Halves, turned: head, scaling: Scaling::None }.checked()
     }
@@ -42,7 +42,7 @@ impl RopeSpec {
         self
     }
 
-    /// Sets how many columns of each head are turned.
+    /// Sets how many columns of each head rotate.
     pub fn with_turned(mut self, turned: usize) -> Result<Self> {
         self.turned = turned;
         self.checked()
@@ -59,7 +59,7 @@ impl RopeSpec {
         self.head
     }
 
-    /// The preparation step for rows at these positions.
+    /// The transform for rows at these positions.
     pub fn at(&self, positions: Positions) -> Result<Rope> {
         let rope = Rope::new(self.head, self.base)?.with_pairing(self.pairing).with_turned(self.turned)?;
         Ok(rope.with_scaling(self.scaling)?.with_positions(positions)?)
@@ -109,7 +109,7 @@ impl FromStr for RopeSpec {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = |part: &str| invalid(format!("rotary positions: {part:?} is not understood"));
+        let wrong = |part: &str| invalid(format!("rotary positions: {part:?} is unknown or malformed"));
         let mut numbers = std::collections::BTreeMap::new();
         let mut pairing = Pairing::Halves;
         for part in text.split(',') {
@@ -123,7 +123,7 @@ impl FromStr for RopeSpec {
                 ) => {
                     let number: f64 = value.parse().map_err(|_| wrong(part))?;
                     if numbers.insert(name, number).is_some() {
-                        return Err(invalid(format!("rotary positions: {name} is given twice")));
+                        return Err(invalid(format!("rotary positions: {name} appears twice")));
                     }
                 }
                 _ => return Err(wrong(part)),
@@ -143,7 +143,7 @@ impl FromStr for RopeSpec {
         let scaled = ["factor", "low", "high", "original"].iter().any(|name| take(name).is_some());
         match (take("linear"), scaled) {
             (Some(_), true) => {
-                Err(invalid("rotary positions: linear does not go with factor, low, high, original"))
+                Err(invalid("rotary positions: state either linear, or factor, low, high and original"))
             }
             (Some(by), false) => rope.with_scaling(Scaling::Linear(by)),
             (None, true) => rope.with_scaling(Scaling::Llama3 {

@@ -1,9 +1,9 @@
 //! Vectors of a basis as they are stored: compressed, each as finely as it needs to be.
 //!
-//! An error in a vector turns some of its coordinate into others, and some of it out of the basis, where nothing makes it good. Both
-//! must stay small next to the least variance that is still coded, the level: so the error of each vector is to be inverse to
-//! its component's deviation, which row weights of the blob do. Whatever is lost, the matrix that makes coordinates is the
-//! inverse of the vectors that decoders really have.
+//! An error in a vector leaks part of its coordinate into others, and part of it out of the basis, where it is lost.
+//! Both must stay small compared with the least variance that is still coded, the level. So the error of each vector is
+//! inverse to its component's deviation, by row weights of the blob. The matrix that makes coordinates is the inverse
+//! of the vectors that decoders really have.
 
 use half::bf16;
 use tenfold::engine::Limits;
@@ -16,7 +16,8 @@ use super::metric::Metric;
 use super::water::rate;
 use crate::error::{Error, Result, invalid};
 
-/// What may leak out of a component, in parts of the level: 0.04 bits for the weakest that is coded, less on the whole.
+/// What may leak out of a component, as a fraction of the level: 0.04 bits for the weakest coded component, less on
+/// average.
 const LEAK: f64 = 0.06;
 /// Error of a stored metric next to its variance. It only says what is nearest outside of the basis.
 const METRIC_NMSE: f64 = 1e-4;
@@ -133,7 +134,7 @@ fn forward(vectors: &[f32], cols: usize, metric: Option<&Metric>) -> Result<Vec<
     let found = solve(gram, back).map(|m| narrow(&m));
     found
         .filter(|m| m.iter().all(|v| v.is_finite()))
-        .ok_or_else(|| Error::Malformed("the vectors of a basis depend on each other".into()))
+        .ok_or_else(|| Error::Malformed("the vectors of a basis are linearly dependent".into()))
 }
 
 /// Variances of the coordinates that an opened block makes, and bits a row that they cost over those of the components

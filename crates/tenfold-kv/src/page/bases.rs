@@ -7,8 +7,8 @@ use crate::basis::{BasisFile, Kind};
 use crate::error::{Error, Result, invalid};
 
 impl PageCodec {
-    /// Groups for pages of all layers that a file has bases for, from layer 0 on. `steps` say how much coarser than others keys and
-    /// values are quantised.
+    /// Groups for pages of all layers that a file has bases for, from layer 0 on. `steps` are factors on the quantiser
+    /// steps of keys and of values.
     pub fn groups_of(file: &BasisFile, steps: (f64, f64)) -> Result<Vec<Group>> {
         let mut groups = Vec::new();
         let mut next = 0;
@@ -17,7 +17,7 @@ impl PageCodec {
             if keys.layers != values.layers || !keys.layers.iter().copied().eq(next..next + keys.layers.len())
             {
                 return Err(invalid(format!(
-                    "pages need groups of consecutive layers, the same for keys and values; the file has {:?} and {:?}",
+                    "pages need groups of consecutive layers, the same for keys and values, but the file has {:?} and {:?}",
                     keys.layers, values.layers
                 )));
             }

@@ -14,7 +14,7 @@ use crate::error::{Result, invalid};
 /// Keys and values of one layer: a row for each token, heads side by side.
 #[derive(Debug, Clone, Copy)]
 pub struct Layer<'a> {
-    /// Keys, as the attention has them: turned to their positions.
+    /// Keys as attention sees them: with rotary positions applied.
     pub keys: TensorView<'a>,
     /// Values.
     pub values: TensorView<'a>,
@@ -25,18 +25,18 @@ pub struct Layer<'a> {
 pub struct Page<'a> {
     /// As many as the codec's groups have together.
     pub layers: Vec<Layer<'a>>,
-    /// Of the tokens; needed where keys have rotary positions.
+    /// Positions of the tokens; needed if keys have rotary positions.
     pub positions: Option<Positions>,
 }
 
-/// What is done to keys or values before they are quantised.
+/// How keys or values are transformed and quantised.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
-    /// Rotary positions to undo, for keys; its own positions do not count, those of a page do.
+    /// Rotary positions of keys to undo; the positions are those of each page.
     pub rope: Option<Rope>,
-    /// The basis; without one a page's columns are coded as they are, or without their means.
+    /// The basis; without one a page's columns are coded directly, or without their means.
     pub basis: Option<Arc<Basis>>,
-    /// How much coarser than others these are quantised.
+    /// Factor on the quantiser step.
     pub step: f64,
 }
 
@@ -59,7 +59,7 @@ impl Chain {
         self
     }
 
-    /// Sets how much coarser than others these are quantised: above 1 where an error does less harm.
+    /// Sets the factor on the quantiser step: above 1 if errors do less harm.
     pub fn with_step(mut self, step: f64) -> Self {
         self.step = step;
         self
@@ -71,9 +71,9 @@ impl Chain {
 pub struct Group {
     /// How many.
     pub layers: usize,
-    /// Of their keys side by side.
+    /// Chain of their keys, side by side.
     pub keys: Chain,
-    /// Of their values side by side.
+    /// Chain of their values, side by side.
     pub values: Chain,
 }
 
@@ -106,10 +106,10 @@ pub struct PageCodec {
 }
 
 impl PageCodec {
-    /// Pages of so many groups of layers, in this order.
+    /// A codec for pages of these groups of layers, in this order.
     pub fn new(groups: Vec<Group>) -> Result<Self> {
         if groups.is_empty() || groups.iter().any(|g| g.layers == 0) {
-            return Err(invalid("a page needs at least one group, and each group one layer"));
+            return Err(invalid("a page needs at least one group, and each group at least one layer"));
         }
         let steps = groups.iter().flat_map(|g| [g.keys.step, g.values.step]);
         if steps.into_iter().any(|s| !(s.is_finite() && s > 0.0)) {
@@ -142,7 +142,7 @@ impl PageCodec {
         self
     }
 
-    /// A codec for pages of one group alone; nothing if there is no such group.
+    /// A codec for pages of one group alone; `None` if there is no such group.
     pub fn part(&self, group: usize) -> Option<PageCodec> {
         let codec = PageCodec::new(vec![self.groups.get(group)?.clone()]).ok()?;
         Some(
@@ -171,13 +171,13 @@ impl PageCodec {
         encode::encode(self, page, goal)
     }
 
-    /// Encodes many pages at once, spread over threads. Each page is made by itself: its bytes do not depend on the others, and
-    /// one that fails leaves them alone.
+    /// Encodes many pages at once, spread over threads. Pages are independent: neither the bytes nor the failure of one
+    /// affects another.
     pub fn encode_all(&self, pages: &[Page<'_>], goal: Goal) -> Result<Vec<Result<Vec<u8>>>> {
         self.encode_all_until(pages, goal, self.threads, &self.stop)
     }
 
-    /// The same on so many threads, and until a switch of this call's own is used.
+    /// The same on this many threads, with a switch for this call alone.
     pub fn encode_all_until(
         &self,
         pages: &[Page<'_>],
@@ -192,7 +192,7 @@ impl PageCodec {
         Ok(threads::install(threads, || pages.par_iter().map(encode).collect())?)
     }
 
-    /// Reads a page up to its header; layers are decoded when they are asked for.
+    /// Reads the header of a page; layers are decoded on request.
     pub fn reader<'b>(&self, bytes: &'b [u8]) -> Result<PageReader<'b>> {
         let bases =
             self.groups.iter().flat_map(|g| [&g.keys.basis, &g.values.basis]).flatten().cloned().collect();

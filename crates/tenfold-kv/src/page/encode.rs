@@ -59,7 +59,7 @@ pub(super) fn encode(codec: &PageCodec, page: &Page<'_>, goal: Goal) -> Result<V
     }
     let bytes = frame::write(tokens, (first, last), &groups);
     match goal {
-        // Exact tokens alone may be too much.
+        // The exact tokens alone may take too many bytes.
         Goal::MaxBytes(cap) if bytes.len() > cap => {
             Err(Error::DoesNotFit { cap: cap as u64, need: bytes.len() as u64 }.into())
         }
@@ -78,7 +78,7 @@ fn code(
     groups: &[(usize, Blobs<Vec<u8>>)],
 ) -> Result<Vec<Vec<u8>>> {
     let positions = page.positions.as_ref().map(|p| part_of(p, middle));
-    // At a step if it is known: what means are worth depends on it.
+    // At the step, if it is known: the gain of means depends on it.
     let parts_at = |step: Option<f64>| -> Result<Vec<Part<'_>>> {
         let mut parts = Vec::with_capacity(wide.len());
         for (rows, chain) in wide {
@@ -100,7 +100,7 @@ fn code(
             let at = |p: &Part<'_>| Ok(p.subject.encode(&options(codec, Goal::Step(step * p.step)))?);
             return parts_at(Some(step))?.iter().map(at).collect();
         }
-        _ => return Err(invalid("a page's goal is a number of bytes or bits, a step, or lossless")),
+        _ => return Err(invalid("a page's goal must be max_bytes, bits, step or lossless")),
     };
     let layers: Vec<usize> = groups.iter().map(|g| g.0).collect();
     let tokens = page.layers.first().map_or(0, |l| l.keys.rows());
@@ -129,14 +129,14 @@ fn options(codec: &PageCodec, goal: Goal) -> EncodeOptions {
 fn check(codec: &PageCodec, page: &Page<'_>) -> Result<(usize, Dtype)> {
     let (have, need) = (page.layers.len(), codec.layers());
     let Some(first) = page.layers.first().filter(|_| have == need) else {
-        return Err(invalid(format!("a page of {have} layers; this codec's pages have {need}")));
+        return Err(invalid(format!("the page has {have} layers, but this codec's pages have {need}")));
     };
     let (tokens, dtype) = (first.keys.rows(), first.keys.dtype());
     if tokens == 0 {
-        return Err(invalid("a page of no tokens"));
+        return Err(invalid("a page needs at least one token"));
     }
     if !dtype.is_float() {
-        return Err(invalid(format!("pages are of floats, not of {dtype}")));
+        return Err(invalid(format!("pages must be floats, not {dtype}")));
     }
     let same = |v: &TensorView<'_>, like: &TensorView<'_>| {
         v.rows() == tokens && v.dtype() == dtype && v.cols() == like.cols()
@@ -148,7 +148,7 @@ fn check(codec: &PageCodec, page: &Page<'_>) -> Result<(usize, Dtype)> {
             let like = *like.get_or_insert(*layer);
             if !same(&layer.keys, &like.keys) || !same(&layer.values, &like.values) {
                 return Err(invalid(format!(
-                    "layer {i} of the page has another dtype, number of tokens or width than the first of its group"
+                    "layer {i} of the page differs from the first of its group in dtype, tokens or width"
                 )));
             }
         }
@@ -169,8 +169,8 @@ fn part_of(positions: &Positions, rows: &Range<usize>) -> Positions {
     }
 }
 
-/// The transforms of a chain. Where there is no basis and the common step is known, the tensor says whether its means are worth
-/// their bytes, and whether positions are better left in.
+/// The transforms of a chain. Without a basis and with a known common step, the values decide whether means pay for
+/// their bytes, and whether undoing positions helps.
 fn transforms(
     chain: &Chain,
     positions: Option<&Positions>,
@@ -180,7 +180,7 @@ fn transforms(
     let mut transforms = Vec::new();
     if let Some(rope) = &chain.rope {
         let positions = positions
-            .ok_or_else(|| invalid("keys have rotary positions, but the page does not say which"))?;
+            .ok_or_else(|| invalid("keys have rotary positions: state the positions of the page"))?;
         transforms.push(Transform::Rope(rope.clone().with_positions(positions.clone())?));
     }
     if let Some(basis) = &chain.basis {

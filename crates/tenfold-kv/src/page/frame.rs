@@ -28,7 +28,7 @@ pub(super) const KEYS: usize = 1;
 pub(super) const EXACT_VALUES: usize = 2;
 pub(super) const VALUES: usize = 3;
 
-/// What a page says of itself.
+/// The header of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
     pub tokens: usize,
@@ -44,7 +44,7 @@ impl Frame {
         self.tokens - self.exact.0 - self.exact.1
     }
 
-    /// Bytes that the header of a page of at most `cap` bytes takes at most.
+    /// Largest header of a page of at most `cap` bytes.
     pub fn header_room(tokens: usize, layers: &[usize], cap: usize) -> usize {
         let digits = |n: usize| (usize::BITS - n.leading_zeros()).div_ceil(7).max(1) as usize;
         let group = |&layers: &usize| digits(layers) + 4 * digits(cap / 4);
@@ -72,7 +72,7 @@ pub(super) fn write(tokens: usize, exact: (usize, usize), groups: &[(usize, Blob
     out
 }
 
-/// Reads a page's header. What follows it need not be there yet.
+/// Reads a page's header. The rest of the page may still be missing.
 pub(super) fn parse(bytes: &[u8]) -> Result<Frame> {
     let truncated = |need: usize| Error::Truncated { need: need as u64, have: bytes.len() as u64 };
     let known = bytes.len().min(MAGIC.len());
@@ -100,7 +100,7 @@ fn read(r: &mut Reader<'_>, header_len: usize) -> tenfold::engine::Result<Frame>
     if !(1..=MOST_TOKENS).contains(&tokens) || first.saturating_add(last) > tokens {
         return corrupt("tokens of a page");
     }
-    // A group takes five bytes at least, so memory is in proportion to what is there.
+    // A group takes at least five bytes, so memory is proportional to the input.
     if count == 0 || count > r.rest().len() as u64 / 5 {
         return corrupt("groups of a page");
     }

@@ -1,4 +1,4 @@
-//! Layers out of a page.
+//! Decodes layers of a page.
 
 use std::sync::Mutex;
 
@@ -8,10 +8,10 @@ use tenfold::{DecodeOptions, Dtype, Error, Tensor};
 use super::frame::{self, EXACT_KEYS, EXACT_VALUES, Frame, KEYS, VALUES};
 use crate::error::{Result, invalid};
 
-/// A page whose header was read. Layers can be had in any order; in their own order each needs only the bytes up to its group's
-/// end, so that a page may still be on its way.
+/// A page whose header was read. Layers can be decoded in any order; in their stored order each needs only the bytes up
+/// to its group's end, so the page may still be arriving.
 ///
-/// The group that was asked for last is kept up to its coordinates, so that the next layer of it takes little work.
+/// The coordinates of the last group are kept, so that its next layer takes little work.
 pub struct PageReader<'b> {
     bytes: &'b [u8],
     frame: Frame,
@@ -57,7 +57,7 @@ impl<'b> PageReader<'b> {
         self.frame.exact
     }
 
-    /// Bytes from the start of the page that a layer needs to be there.
+    /// Bytes from the start of the page that a layer needs.
     pub fn needs(&self, layer: usize) -> Result<usize> {
         Ok(self.frame.groups[self.place(layer)?.0].1[VALUES].end)
     }
@@ -103,7 +103,7 @@ impl<'b> PageReader<'b> {
             }
             first += layers;
         }
-        Err(invalid(format!("layer {layer} of a page of {first} layers")))
+        Err(invalid(format!("layer {layer} does not exist: the page has {first}")))
     }
 
     fn side(&self, group: usize, exact: usize, coded: usize) -> Result<Side> {

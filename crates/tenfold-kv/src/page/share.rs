@@ -1,5 +1,4 @@
-//! One budget of bytes, shared out so that all blobs of a page are quantised about equally: that is what makes their error
-//! smallest.
+//! Shares one budget of bytes so that all blobs of a page are quantised about equally, which minimises their error.
 
 use tenfold::engine::Subject;
 use tenfold::engine::search::tolerance::SHARES;
@@ -20,7 +19,7 @@ pub(super) struct Part<'a> {
 impl Part<'_> {
     fn bytes(&self, step: f64) -> Result<f64> {
         let bits = self.subject.estimate_bits(step * self.step, Effort::Fast)?;
-        // Where steps leave the range of f32, only a lossless blob is left.
+        // If steps leave the range of f32, only a lossless blob is possible.
         Ok(if bits.is_finite() { bits } else { 16.0 } * self.values as f64 / 8.0)
     }
 }
@@ -44,7 +43,8 @@ pub(super) fn encode(parts: &[Part<'_>], effort: Effort, cap: usize, start: f64)
     let goal = |cap: usize| EncodeOptions::new(Goal::MaxBytes(cap)).with_effort(effort).with_threads(1);
     let (mut left, mut open) = (cap, total);
     let mut blobs = vec![Vec::new(); parts.len()];
-    // What one part leaves goes to those after it; the small ones first, whose headers may need more than their share.
+    // Bytes that one part saves go to those after it; the small ones first, whose headers may need more than their
+    // share.
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by(|&a, &b| shares[a].total_cmp(&shares[b]));
     for (i, &at) in order.iter().enumerate() {
@@ -93,7 +93,7 @@ fn shares(parts: &[Part<'_>], cap: usize, start: f64) -> Result<(Vec<f64>, f64)>
         }
         Ok::<_, crate::Error>(Some(Point { knob, got }))
     })?;
-    // Headers count, however little there is to say.
+    // Headers count, however little a blob holds.
     let least = |p: &Part<'_>| 64.0 + p.values as f64 * 1e-4;
     let shares = best.1.iter().zip(parts).map(|(b, p)| b.max(least(p))).collect();
     Ok((shares, best.2))

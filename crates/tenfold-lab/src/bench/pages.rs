@@ -242,7 +242,7 @@ fn fitted(rows: &[bf16], cols: usize) -> Result<Arc<Basis>> {
     let mut moments = Moments::new(cols)?;
     let rows: Vec<f32> = rows.iter().map(|v| v.to_f32()).collect();
     moments.add(&rows, "rows", 0)?;
-    let components = Components::of(&moments, None)?;
+    let components = Components::from_moments(&moments, None)?;
     let means: Vec<f32> = components.means().iter().map(|&m| m as f32).collect();
     let deviations: Vec<f64> = components.variances().iter().map(|v| v.max(0.0).sqrt()).collect();
     let basis = Basis::orthonormal(&means, &components.vectors(cols)?)?;

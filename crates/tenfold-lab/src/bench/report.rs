@@ -60,9 +60,9 @@ pub struct Check {
     pub pass: bool,
 }
 
-/// Everything a bench found.
+/// Where and how figures were measured.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct Origin {
     /// Name of the bench.
     pub bench: &'static str,
     /// Command line.
@@ -75,6 +75,22 @@ pub struct Report {
     pub version: &'static str,
     /// Machine.
     pub machine: Machine,
+}
+
+impl Origin {
+    /// This machine, now.
+    pub(crate) fn new(bench: &'static str, command: &str, commit: String) -> Self {
+        let (version, machine) = (env!("CARGO_PKG_VERSION"), Machine::here());
+        Origin { bench, command: command.to_string(), date: now(), commit, version, machine }
+    }
+}
+
+/// Everything a bench found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Where and how it was measured.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// What a reader must know to judge the figures.
     pub notes: Vec<String>,
     /// Figures against bars.
@@ -91,17 +107,8 @@ impl Report {
 
     /// An empty report of any program that measures, by its name and its command line.
     pub(crate) fn named(bench: &'static str, command: &str) -> Self {
-        Report {
-            bench,
-            command: command.to_string(),
-            date: now(),
-            commit: commit(),
-            version: env!("CARGO_PKG_VERSION"),
-            machine: Machine::here(),
-            notes: Vec::new(),
-            checks: Vec::new(),
-            rows: Vec::new(),
-        }
+        let origin = Origin::new(bench, command, commit());
+        Report { origin, notes: Vec::new(), checks: Vec::new(), rows: Vec::new() }
     }
 
     /// Whether every bar was met.
@@ -179,7 +186,7 @@ pub(crate) fn commit() -> String {
 }
 
 /// This moment, UTC.
-pub(crate) fn now() -> String {
+fn now() -> String {
     utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }
 

@@ -52,8 +52,7 @@ pub fn encode_told(view: &TensorView<'_>, options: &EncodeOptions, video: &Video
     }
     if !options.transforms.is_empty() {
         return Err(tenfold::Error::InvalidArgument(
-            "pictures take a Hadamard rotation, which is an option of theirs, and no other step before them"
-                .into(),
+            "pictures take no transforms; ask for a Hadamard rotation in the options of the pictures".into(),
         )
         .into());
     }
@@ -75,7 +74,7 @@ fn encode_planned(
     options: &EncodeOptions,
     video: &VideoOptions,
 ) -> Result<Encoded> {
-    let target = Target::of(subject.view, options.goal, video.quality, subject.bytes)?;
+    let target = Target::from_goal(subject.view, options.goal, video.quality, subject.bytes)?;
     if target == Target::Fixed(Quality::Lossless) && !plan.abilities.lossless {
         return Err(plan.refuse("lossless coding".into()));
     }

@@ -36,7 +36,7 @@ impl Plan {
                 return Err(refuse(format!("{asked}-bit samples; it has {:?}", abilities.depths)));
             }
         }
-        let layout = Layout::of(view.rows(), view.cols(), Sides::of(&abilities, chroma));
+        let layout = Layout::new(view.rows(), view.cols(), Sides::from_abilities(&abilities, chroma));
         Ok(Plan { encoder, abilities, chroma, depths, layout })
     }
 

@@ -25,7 +25,7 @@ impl<'a> Subject<'a> {
         let Some(mut values) = view.to_f64() else {
             if !matches!(view.dtype(), Dtype::U8 | Dtype::I8 | Dtype::Bool) {
                 return Err(Error::InvalidArgument(format!(
-                    "{} tensors do not become pictures; use the native codec",
+                    "{} tensors cannot become pictures; use the native codec",
                     view.dtype()
                 )));
             }

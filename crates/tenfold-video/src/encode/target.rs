@@ -24,7 +24,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    pub(super) fn of(
+    pub(super) fn from_goal(
         view: &TensorView<'_>,
         goal: Goal,
         quality: Option<Quality>,
@@ -35,7 +35,7 @@ impl Target {
         }
         let unfit = |why: &str| Error::InvalidArgument(why.to_string());
         if bytes && goal != Goal::Lossless {
-            return Err(unfit("integer tensors are only kept exactly; use Goal::Lossless"));
+            return Err(unfit("integer tensors need lossless coding; use Goal::Lossless"));
         }
         let n = view.len().max(1) as f64;
         Ok(match goal {
@@ -54,7 +54,7 @@ impl Target {
             }
             _ => {
                 return Err(unfit(
-                    "a step, and rounding to the nearest, are the native codec's; pictures take a quantiser instead",
+                    "only the native codec takes a step or rounds to the nearest; set the quantiser of the video encoder instead",
                 ));
             }
         })

@@ -64,7 +64,7 @@ impl Mapping {
         let centres: Vec<f64> = members.iter().map(|m| mean(m)).collect();
         let base = centres.iter().fold(0.0, |a: f64, c| a.max(c.abs()));
         let base = if count == 1 && scaling == Scaling::Tensor { centres[0] } else { base };
-        // The centre as it will be stored; the step then suits what is left.
+        // The centre as it will be stored; the step then suits the rest.
         let stored = |c: f64| bf16::from_f64(if base == 0.0 { 0.0 } else { c / base });
         let steps: Vec<f64> = members
             .iter_mut()

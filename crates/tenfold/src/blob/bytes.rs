@@ -53,8 +53,8 @@ impl<'a> Reader<'a> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// What [`put_varint`] wrote. Shortest form only: a final group of zero is refused, so a value has one
-    /// spelling.
+    /// Reads what [`put_varint`] wrote. Only the shortest form is accepted (no final group of zero), so each value has
+    /// one spelling.
     pub fn varint(&mut self) -> Result<u64> {
         let mut v = 0u64;
         for shift in (0..64).step_by(7) {
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         Err(Error::Corrupt("a variable-length integer is malformed"))
     }
 
-    /// What was not taken yet.
+    /// The unread bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

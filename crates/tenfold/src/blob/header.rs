@@ -1,4 +1,4 @@
-//! The header: what a blob says of itself, and where its tiles are.
+//! The header: tensor, codec and parameters of a blob, and where its tiles are.
 //!
 //! Normative: docs/format.md, 'Blob'. The checksum at the header's end covers the directory, the
 //! directory holds a checksum of every tile, so every byte of a blob is covered.
@@ -28,16 +28,16 @@ pub const FIXED: usize = 12;
 pub const CODEC_PLANES: u8 = 1;
 /// Stored number of the lossy codec.
 pub const CODEC_LEVELS: u8 = 2;
-// 3 is in a golden vector of what is refused.
+// A golden vector requires that 3 is refused.
 /// Stored number of layered blobs.
 pub const CODEC_LAYERS: u8 = 4;
 
-/// What a header says before the directory.
+/// The content of a header before the directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
-    /// What was done to the values before the codec saw them, in that order.
+    /// Transforms of the values before the codec, in order.
     pub transforms: Vec<Transform>,
     pub params: CodecParams,
 }
@@ -63,7 +63,7 @@ impl CodecParams {
         }
     }
 
-    /// Entries of the directory of a tensor of so many values.
+    /// Entries of the directory of a tensor with this many values.
     fn tiles(&self, coded: usize) -> usize {
         match self {
             CodecParams::Layers(p) => p.count,
@@ -78,7 +78,7 @@ pub(crate) struct Frame {
     pub head: Head,
     /// Values of the tensor.
     pub values: usize,
-    /// Values that are coded: fewer behind a basis of fewer vectors than columns.
+    /// Coded values: fewer than those of the tensor if a basis has fewer vectors than columns.
     pub coded: usize,
     pub header_len: usize,
     /// Length and checksum of each tile.
@@ -87,7 +87,7 @@ pub(crate) struct Frame {
     offsets: Vec<usize>,
 }
 
-/// Makes a blob of a header and its tiles, which `workers` are to put together.
+/// Makes the parts of a blob from a header and its tiles; `workers` copy them later.
 pub(crate) fn assemble(head: &Head, tiles: Vec<Sealed>, workers: &Workers) -> Result<Parts> {
     let header = write(head, tiles.iter().map(|t| (t.bytes.len(), t.crc)))?;
     Ok(Parts::new(header, tiles.into_iter().map(|t| t.bytes).collect(), workers))
@@ -106,7 +106,7 @@ pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u3
     });
     out.push(head.dtype.id());
     let dims = u8::try_from(head.shape.len())
-        .map_err(|_| Error::InvalidArgument("a tensor may have 255 dimensions at most".into()))?;
+        .map_err(|_| Error::InvalidArgument("a tensor can have at most 255 dimensions".into()))?;
     out.push(dims);
     out.extend_from_slice(&[0; 4]);
     head.shape.iter().for_each(|&d| put_varint(&mut out, d as u64));
@@ -138,21 +138,21 @@ pub(crate) fn header_len(blob: &[u8]) -> Option<usize> {
 }
 
 impl Frame {
-    /// Reads a header; the tiles need not be there.
+    /// Reads a header; the tiles may be missing.
     pub(crate) fn parse(blob: &[u8], limits: &Limits) -> Result<Frame> {
         Frame::parse_if(blob, limits, |_| Ok(()))
     }
 
-    /// Reads a header of a codec of this crate. Others are refused before their parameters are looked at:
-    /// they may be fine, but nobody here could tell.
+    /// Reads a header of a codec of this crate. Others are refused before their parameters are read, because only their
+    /// own codec can judge them.
     pub(crate) fn parse_native(blob: &[u8], limits: &Limits) -> Result<Frame> {
-        Frame::parse_if(blob, limits, |id| match Codec::carried(id) {
+        Frame::parse_if(blob, limits, |id| match Codec::from_carried_id(id) {
             Some(codec) => Err(Error::OtherEngine { id, codec: codec.name() }),
             None => Ok(()),
         })
     }
 
-    /// Reads the header of a layer: codecs of single tensors, no layers in their turn.
+    /// Reads the header of a layer, which must not have layers itself.
     pub(crate) fn parse_layer(blob: &[u8], limits: &Limits) -> Result<Frame> {
         Frame::parse_if(blob, limits, |id| match id {
             CODEC_PLANES | CODEC_LEVELS => Ok(()),
@@ -235,7 +235,7 @@ impl Frame {
         Ok(Frame { head, values, coded, header_len, directory, offsets })
     }
 
-    /// Finds the bases that the blob names; nothing can be decoded before.
+    /// Finds the bases that the blob names. Call it before decoding.
     pub(crate) fn resolve(&mut self, known: &[Arc<Basis>]) -> Result<()> {
         let cols = self.head.shape.last().copied().unwrap_or(1);
         prepare::resolve(&mut self.head.transforms, known, cols)?;
@@ -257,7 +257,7 @@ impl Frame {
             CodecParams::Levels(_) => Codec::Levels,
             CodecParams::Layers(_) => Codec::Layers,
             // `carry` reads no other numbers.
-            CodecParams::Carried(p) => Codec::carried(p.id).unwrap_or(Codec::Planes),
+            CodecParams::Carried(p) => Codec::from_carried_id(p.id).unwrap_or(Codec::Planes),
         }
     }
 

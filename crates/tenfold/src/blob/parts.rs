@@ -1,5 +1,4 @@
-//! A blob whose parts are ready but lie apart: the last step of encoding is to copy them, once, to where the blob
-//! shall be.
+//! A blob in separate parts: encoding ends by copying them once to their destination.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -11,7 +10,7 @@ use crate::workers::Workers;
 /// Shorter blobs are copied by the calling thread: waking others would take longer.
 const SHARED_FROM: usize = 1 << 20;
 
-/// A tile's bytes with their checksum, which whoever wrote them computes while they are at hand.
+/// A tile's bytes with their checksum, computed while they are still in the cache.
 pub(crate) struct Sealed {
     pub(super) bytes: Vec<u8>,
     pub(super) crc: u32,
@@ -23,7 +22,7 @@ impl Sealed {
     }
 }
 
-/// An encoded tensor whose blob is not yet in one piece, from [`Cpu::encode_parts`](crate::engine::Cpu::encode_parts).
+/// An encoded tensor whose blob is still in parts, from [`Cpu::encode_parts`](crate::engine::Cpu::encode_parts).
 ///
 /// For callers who can only provide memory once they know how much: an object of another language, a region of a file.
 /// The bytes are copied once, by as many threads as encoded them.
@@ -64,8 +63,8 @@ impl Parts {
         self.copy(out, <[u8]>::copy_from_slice)
     }
 
-    /// Puts the blob into memory that nothing has been written to. Where this succeeds, as many bytes as it returns are
-    /// initialised, from the start of `out` on.
+    /// Puts the blob into uninitialised memory. On success it has initialised the first bytes of `out`, as many as it
+    /// returns.
     pub fn write_uninit(self, out: &mut [MaybeUninit<u8>]) -> Result<usize> {
         self.copy(out, |room, bytes| {
             room.iter_mut().zip(bytes).for_each(|(room, &byte)| {
@@ -76,7 +75,7 @@ impl Parts {
 
     /// Puts the blob into new memory.
     pub(crate) fn into_blob(self) -> Result<Vec<u8>> {
-        // Large vectors of zeros come from the system as they are: nothing is written twice.
+        // The system provides large vectors of zeros without writing them.
         let mut blob = vec![0; self.blob_len];
         self.write(&mut blob)?;
         Ok(blob)
@@ -95,8 +94,8 @@ impl Parts {
             pieces.push((piece, tile));
             rest = later;
         }
-        let workers = if need < SHARED_FROM { self.workers.alone() } else { self.workers };
-        // A tile's memory goes back once it is copied: the tiles and the blob are never both there in full.
+        let workers = if need < SHARED_FROM { self.workers.into_current_thread() } else { self.workers };
+        // A tile's memory is freed once it is copied, so tiles and blob never take full memory at the same time.
         workers.for_pieces(
             pieces,
             || (),

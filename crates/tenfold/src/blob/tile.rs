@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 /// Most values of a tile.
 pub const MAX_TILE: usize = 1 << 22;
 
-/// Values of a lane where the caller leaves the choice to the encoder.
+/// Default values of a lane.
 const LANE: usize = 2048;
 
 /// Tiles are runs of `lanes · ticks` consecutive values; the last may be shorter.
@@ -27,16 +27,16 @@ pub(crate) struct TileRange {
 }
 
 impl Geometry {
-    /// For levels: as many lanes as cost little. `lane_values` of 0 leaves their length to the encoder, and from `many`
-    /// values on lanes are then twice as long.
-    pub fn of_levels(values: usize, lane_values: u32, many: usize) -> Geometry {
+    /// For levels: as many lanes as cost little. With `lane_values` of 0 the encoder chooses their length, twice as
+    /// long from `many` values on.
+    pub fn for_levels(values: usize, lane_values: u32, many: usize) -> Geometry {
         let lanes = (values / 512).next_power_of_two().clamp(2, 2 * MAX_LANES) / 2;
         let own = if values >= many { 2 * LANE } else { LANE };
         Geometry::even(values, lanes, if lane_values == 0 { own } else { lane_values as usize })
     }
 
-    /// For planes of bytes, likewise.
-    pub fn of_planes(values: usize, lane_values: u32) -> Geometry {
+    /// The same for planes of bytes.
+    pub fn for_planes(values: usize, lane_values: u32) -> Geometry {
         let lanes = (values / 256).next_power_of_two().clamp(1, MAX_LANES);
         Geometry::even(values, lanes, if lane_values == 0 { LANE } else { lane_values as usize })
     }
@@ -87,8 +87,8 @@ mod tests {
         for values in [1, 31, 300, 511, 512, 4097, 65_536, 1 << 20, (1 << 20) + 1, (32 << 20) - 1, 300 << 20]
         {
             for lane_values in [0, 32, 65_536] {
-                let levels = Geometry::of_levels(values, lane_values, 256 << 20);
-                for g in [levels, Geometry::of_planes(values, lane_values)] {
+                let levels = Geometry::for_levels(values, lane_values, 256 << 20);
+                for g in [levels, Geometry::for_planes(values, lane_values)] {
                     let tiles = g.tiles(values);
                     assert!(g.lanes.is_power_of_two() && g.lanes <= MAX_LANES);
                     assert!(g.tile_values() * tiles >= values, "{values}: {g:?}");

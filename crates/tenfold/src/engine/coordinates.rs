@@ -1,4 +1,4 @@
-//! Columns of a tensor, some after the other, where its blob has a basis: layers out of a page that holds many.
+//! Single columns of a tensor whose blob has a basis, such as one layer of a page that holds many.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::prepare::{self, Transform};
 use crate::view::{Dtype, Tensor};
 use crate::workers::Workers;
 
-/// A tensor whose blob was read up to its coordinates: any columns can be had without work for the others.
+/// A tensor decoded up to its coordinates, from which any columns can be computed without the others.
 ///
 /// Blobs without a basis are decoded whole.
 ///
@@ -39,7 +39,7 @@ pub struct Coordinates {
 }
 
 enum Held {
-    /// As the codec gave them.
+    /// As decoded.
     Worked(Vec<f32>),
     /// The whole tensor.
     Whole(Vec<u8>),
@@ -89,7 +89,9 @@ impl Coordinates {
     pub fn columns(&self, range: Range<usize>) -> Result<Tensor> {
         if range.start > range.end || range.end > self.cols {
             let (Range { start, end }, cols) = (range, self.cols);
-            return Err(Error::InvalidArgument(format!("columns {start}..{end} of a tensor with {cols}")));
+            return Err(Error::InvalidArgument(format!(
+                "columns {start}..{end} are outside the tensor, which has {cols} columns"
+            )));
         }
         let line = range.len() * self.dtype.size();
         let mut data = vec![0u8; self.rows * line];

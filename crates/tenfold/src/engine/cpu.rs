@@ -26,7 +26,7 @@ use crate::workers::Workers;
 pub struct Cpu;
 
 impl Cpu {
-    /// Encodes a tensor and leaves its blob in parts, for a caller who makes room for it once its length is known.
+    /// Encodes a tensor and leaves its blob in parts, for callers who allocate memory once they know its length.
     pub fn encode_parts(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Parts> {
         Subject::new(view, options)?.encode_parts(options)
     }

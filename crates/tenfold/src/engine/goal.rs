@@ -1,4 +1,4 @@
-//! Lossy or lossless? Which of the two meets a goal with fewer bytes, for any engine that can do both.
+//! Chooses lossy or lossless coding, whichever meets a goal with fewer bytes, for any engine that can do both.
 
 use crate::blob::Parts;
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ pub enum Outcome<B = Parts> {
     Failed(Option<usize>),
 }
 
-/// A blob, wherever it lies: in memory of the host, of a device, of another language.
+/// A blob in any memory: of the host, of a device, of another language.
 pub trait Coded {
     /// Bytes that it takes.
     fn coded_len(&self) -> usize;
@@ -33,8 +33,8 @@ impl Coded for Vec<u8> {
     }
 }
 
-/// Meets a goal with whatever takes fewer bytes: `exact` makes a lossless blob, `lossy` tries the goal. Either is
-/// called only where it may be of use. `dtype` and `values` are those of the tensor.
+/// Meets a goal with fewest bytes: `exact` makes a lossless blob, `lossy` tries the goal. Each is called only if it can
+/// help. `dtype` and `values` are those of the tensor.
 pub fn meet_goal<B: Coded>(
     dtype: Dtype,
     values: usize,
@@ -43,7 +43,7 @@ pub fn meet_goal<B: Coded>(
     mut lossy: impl FnMut() -> Result<Outcome<B>>,
 ) -> Result<B> {
     let bytes = values as f64 * dtype.size() as f64;
-    // Goals that are sizes: how many bytes, and whether that is the most.
+    // Goals that are sizes: how many bytes, and whether that is a limit.
     let (size, cap) = match options.goal {
         Goal::Lossless => return exact(),
         Goal::Bits(b) => (Some(b * values as f64 / 8.0), None),
@@ -52,21 +52,20 @@ pub fn meet_goal<B: Coded>(
         _ => (None, None),
     };
     if !dtype.is_float() {
-        // A cap is not about error: an integer tensor may meet it exactly.
+        // A cap does not concern the error: an integer tensor may meet it losslessly.
         if let Some(cap) = cap {
             let blob = exact()?;
             return if blob.coded_len() <= cap { Ok(blob) } else { Err(does_not_fit(cap, blob.coded_len())) };
         }
         return Err(Error::InvalidArgument(format!(
-            "{} tensors are only coded losslessly; use Goal::Lossless",
+            "{} tensors need lossless coding; use Goal::Lossless",
             dtype
         )));
     }
     if cap.is_none() && values < TINY {
         return exact();
     }
-    // Close to the size of the elements a lossless blob may be the better answer; try it first where
-    // the goal is a size that it could meet.
+    // Near the size of the elements a lossless blob may be smaller; try it first if it could meet the goal.
     if size.is_some_and(|s| s >= bytes * 0.5) || values < TINY {
         let blob = exact()?;
         if size.is_some_and(|s| blob.coded_len() as f64 <= s) {
@@ -74,12 +73,12 @@ pub fn meet_goal<B: Coded>(
         }
     }
     match (lossy()?, size, cap) {
-        // A lossless blob is seldom this small, so it is seldom made for nothing.
+        // A lossless blob is seldom this small, so one is seldom made in vain.
         (Outcome::Blob(blob), ..) if blob.coded_len() as f64 > bytes * 0.4 => {
             let other = exact()?;
             Ok(if other.coded_len() <= blob.coded_len() { other } else { blob })
         }
-        // Much smaller than asked: no finer step was of use, as in a tensor that is mostly zero.
+        // Much smaller than the goal: no finer step helped, as in a tensor that is mostly zero.
         (Outcome::Blob(blob), Some(want), None) if (blob.coded_len() as f64) < want * 0.95 => {
             let other = exact()?;
             Ok(if other.coded_len() as f64 <= want { other } else { blob })

@@ -92,7 +92,7 @@ impl Layer {
 
     /// What its header says. Bases that the decoder was given are in the transforms.
     pub fn info(&self) -> BlobInfo {
-        BlobInfo::of(&self.frame)
+        BlobInfo::from_frame(&self.frame)
     }
 }
 

@@ -1,5 +1,5 @@
-//! What makes and reads blobs: this crate's own code, or something that speaks for a device or a codec
-//! library. Files, caches and messages take an engine and need not know which.
+//! Engines encode and decode blobs: this crate's own code, a device, or a codec library. Files, caches and messages
+//! work with any engine.
 
 mod capabilities;
 mod coordinates;
@@ -34,7 +34,7 @@ pub use layered::{Elements, Layer, Layered, Opened, Pieces, Scratch, Single, max
 pub use stop::Stop;
 pub use subject::{Subject, estimate_bits};
 
-/// Something that makes and reads blobs.
+/// Encodes and decodes blobs.
 pub trait Engine: Send + Sync {
     /// Name for people.
     fn name(&self) -> String;
@@ -55,7 +55,8 @@ pub trait Engine: Send + Sync {
     /// Encodes a tensor into a new blob.
     fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<u8>>;
 
-    /// Encodes into memory of the caller and returns the bytes written. [`Engine::max_encoded_len`] bytes always suffice.
+    /// Encodes into the caller's memory and returns the bytes written. [`Engine::max_encoded_len`] bytes always
+    /// suffice.
     fn encode_into(&self, view: &TensorView<'_>, options: &EncodeOptions, out: &mut [u8]) -> Result<usize> {
         let blob = self.encode(view, options)?;
         let (need, have) = (blob.len(), out.len());
@@ -71,12 +72,12 @@ pub trait Engine: Send + Sync {
     /// Decodes rows of the two-dimensional view, as [`crate::decode_rows`].
     fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor>;
 
-    /// Decodes into memory of the caller, which must have exactly the bytes of the tensor.
+    /// Decodes into the caller's memory, which must have exactly the bytes of the tensor.
     fn decode_into(&self, blob: &[u8], options: &DecodeOptions, out: &mut [u8]) -> Result<()> {
         fill(&self.decode(blob, options)?.data, out)
     }
 
-    /// Decodes rows as [`Engine::decode_rows`] does into memory of the caller, which must have exactly their bytes.
+    /// Decodes rows as [`Engine::decode_rows`] does, into the caller's memory, which must have exactly their bytes.
     fn decode_rows_into(
         &self,
         blob: &[u8],

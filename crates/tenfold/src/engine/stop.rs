@@ -42,7 +42,7 @@ impl Switch {
 }
 
 impl Stop {
-    /// A switch; the default is none, and work runs to its end.
+    /// A switch. The default has no effect: work runs to its end.
     pub fn new() -> Stop {
         Stop(Some(Arc::default()))
     }
@@ -54,12 +54,12 @@ impl Stop {
         }
     }
 
-    /// Whether work is to end.
+    /// Whether work must end.
     pub fn is_stopped(&self) -> bool {
         self.0.as_ref().is_some_and(|switch| switch.is_on())
     }
 
-    /// An error if work is to end.
+    /// Returns an error if work must end.
     pub fn check(&self) -> Result<()> {
         if self.is_stopped() { Err(Error::Stopped) } else { Ok(()) }
     }

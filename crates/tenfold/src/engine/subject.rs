@@ -31,7 +31,7 @@ use crate::workers::Workers;
 pub struct Subject<'a> {
     view: TensorView<'a>,
     transforms: Vec<Transform>,
-    /// Made when first needed: lossless blobs have no use for it.
+    /// Made on first use: lossless blobs do not need it.
     prepared: OnceLock<Prepared>,
 }
 
@@ -80,23 +80,23 @@ impl<'a> Subject<'a> {
         if self.transforms.is_empty() {
             return rate::estimate(view, &Label::new(view, &[])?, step, effort);
         }
-        let prepared = self.prepared(&Workers::here())?;
+        let prepared = self.prepare(&Workers::current_thread())?;
         let label = Label::new(view, &prepared.transforms)?;
         let worked = prepared.view()?;
         Ok(rate::estimate(&worked, &label, step, effort)? * worked.len() as f64 / view.len() as f64)
     }
 
-    /// log2 of how large the values of each column are that is coded, taken for a Gaussian's deviation: where a search for a step
-    /// may start. One for all where the tensor has no columns to speak of.
+    /// log2 of the deviation of each coded column, taken as Gaussian, from which a search for a step may start. One
+    /// number for all values if the tensor has no meaningful columns.
     pub fn column_scales(&self) -> Result<Vec<f64>> {
-        let workers = Workers::here();
+        let workers = Workers::current_thread();
         match self.transforms.is_empty() {
             true => rate::column_scales(&self.view, &workers),
-            false => rate::column_scales(&self.prepared(&workers)?.view()?, &workers),
+            false => rate::column_scales(&self.prepare(&workers)?.view()?, &workers),
         }
     }
 
-    fn prepared(&self, workers: &Workers) -> Result<&Prepared> {
+    fn prepare(&self, workers: &Workers) -> Result<&Prepared> {
         if let Some(prepared) = self.prepared.get() {
             return Ok(prepared);
         }
@@ -107,12 +107,12 @@ impl<'a> Subject<'a> {
     fn lossy(&self, options: &EncodeOptions, workers: &Workers) -> Result<Outcome> {
         let view = &self.view;
         if self.transforms.is_empty() {
-            let Some(target) = Target::of(options.goal, view) else {
+            let Some(target) = Target::from_goal(options.goal, view) else {
                 return Ok(Outcome::Failed(None));
             };
             return rate::encode(view, &Label::new(view, &[])?, options, workers, target);
         }
-        let prepared = self.prepared(workers)?;
+        let prepared = self.prepare(workers)?;
         if !prepared.finite {
             return Ok(Outcome::Failed(None));
         }
@@ -120,7 +120,7 @@ impl<'a> Subject<'a> {
         let goal = rate::goal_behind(&self.transforms, options.goal, size, prepared.lost, || {
             rate::variance(view, workers)
         })?;
-        let Some(target) = goal.and_then(|goal| Target::of(goal, view)) else {
+        let Some(target) = goal.and_then(|goal| Target::from_goal(goal, view)) else {
             return Ok(Outcome::Failed(None));
         };
         let label = Label::new(view, &prepared.transforms)?;

@@ -1,5 +1,4 @@
-//! Pools of threads by size. A pool is made when it is first asked for and kept: starting threads takes as long as decoding a
-//! small tensor.
+//! Pools of threads by size, made on first use and kept: starting threads takes as long as decoding a small tensor.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,7 +9,7 @@ use crate::error::{Error, Result};
 
 static POOLS: Mutex<BTreeMap<usize, Arc<ThreadPool>>> = Mutex::new(BTreeMap::new());
 
-/// Runs work on so many threads; 0 takes the caller's rayon pool, by default one of all cores.
+/// Runs work on this many threads; 0 uses the caller's rayon pool, by default one of all cores.
 ///
 /// ```
 /// assert_eq!(tenfold::engine::threads::install(2, rayon::current_num_threads)?, 2);
@@ -20,13 +19,14 @@ pub fn install<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> Resu
     if threads == 0 { Ok(work()) } else { Ok(pool(threads)?.install(work)) }
 }
 
-/// The pool of so many threads.
+/// The pool of this many threads.
 pub(crate) fn pool(threads: usize) -> Result<Arc<ThreadPool>> {
     let make = || {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build();
         pool.map(Arc::new).map_err(|e| Error::Threads(e.to_string()))
     };
-    // A forked process has its parent's pools without their threads, and the lock as it was: it makes its own each time.
+    // A forked process inherits the parent's pools without their threads, and the lock in any state: it makes a new
+    // pool each time.
     static HOME: OnceLock<u32> = OnceLock::new();
     if *HOME.get_or_init(std::process::id) != std::process::id() {
         return make();

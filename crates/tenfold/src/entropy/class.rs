@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// Most bits of a row's or column's scale.
 pub const MAX_SCALE_BITS: u32 = 6;
-/// In place of the bits of a column's scale: the basis has them.
+/// Stands for the bits of column scales if the basis supplies the scales.
 pub const KNOWN_SCALES: u32 = 15;
 
 /// Which class each value has.
@@ -22,7 +22,7 @@ pub(crate) struct ClassMap {
     pub rows: Vec<u8>,
     /// Scale of each column; empty where all are equal.
     pub cols: Vec<u8>,
-    /// Whether the columns' scales are those of the basis before the codec, which knows them without being told.
+    /// Whether the basis before the codec supplies the column scales.
     pub known: bool,
     /// Smallest sum of scales that belongs to class 1, 2, …
     pub thresholds: Vec<u8>,
@@ -106,7 +106,7 @@ impl ClassMap {
             if bits == 0 || bits == KNOWN_SCALES {
                 return Ok(Vec::new());
             }
-            // The packed bytes are there before memory is taken: at most eight scales a byte.
+            // The packed bytes exist before memory is allocated: at most eight scales a byte.
             let len =
                 count.checked_mul(bits as usize).ok_or(Error::Corrupt("size of the class map"))?.div_ceil(8);
             let bytes = r.take(len)?;
@@ -123,7 +123,7 @@ impl ClassMap {
         Ok(ClassMap { width, rows, cols, known, thresholds })
     }
 
-    /// Takes the columns' scales of the basis, where the map relies on them.
+    /// Takes the column scales from the basis, if the map relies on them.
     pub(crate) fn learn(&mut self, scales: &[u8]) -> Result<()> {
         if self.known {
             if scales.len() != self.width {

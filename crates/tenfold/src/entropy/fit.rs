@@ -23,8 +23,7 @@ pub(crate) fn cost(counts: &Counts, freqs: &Freqs) -> f64 {
     bits
 }
 
-/// Frequencies close to the counts. Where `alphabet` has an escape, symbols too rare for a slot of
-/// their own are left to it.
+/// Frequencies close to the counts. If `alphabet` has an escape, it takes the symbols that are too rare for a slot.
 pub(crate) fn normalise(counts: &Counts, alphabet: Alphabet) -> Freqs {
     let total: u64 = counts.iter().sum();
     let slots = 1u32 << alphabet.log;
@@ -34,7 +33,7 @@ pub(crate) fn normalise(counts: &Counts, alphabet: Alphabet) -> Freqs {
         return Freqs { log: alphabet.log, of };
     }
     let mut want = *counts;
-    if alphabet.signed() {
+    if alphabet.is_signed() {
         // A slot costs every other symbol about 1.44/2^log bits; it saves an escape's bits.
         let rare = total as f64 * 1.44 / slots as f64 / ESCAPE_BITS;
         for symbol in 0..256 {
@@ -72,7 +71,7 @@ pub(crate) fn shape(counts: &Counts, alphabet: Alphabet) -> Shape {
     let slots = 1u64 << alphabet.log;
     let zero = ((counts[0] * slots + total / 2) / total).clamp(1, slots - 2) as u16;
     let price = |s: Shape| s.freqs(alphabet).map_or(f64::INFINITY, |f| cost(counts, &f));
-    // From narrow bells to wide ones; a descent from the wrong end would stop in a valley of its own.
+    // From narrow bells to wide ones: a descent from the wrong end would stop in a local minimum.
     let starts = [(20, 64), (110, 112), (170, 124), (215, 126), (240, 127), (252, 127)];
     let mut best = Shape { zero, ratio: 110, bend: 112 };
     let mut low = f64::INFINITY;
@@ -122,7 +121,7 @@ fn best(counts: &Counts, alphabet: Alphabet) -> Choice {
     let freqs = normalise(counts, alphabet);
     let coded = Coded::Measured(freqs.clone());
     let mut best = Choice { bits: cost(counts, &freqs) + header(&coded), coded };
-    if alphabet.signed() {
+    if alphabet.is_signed() {
         let shape = shape(counts, alphabet);
         if let Some(freqs) = shape.freqs(alphabet) {
             let coded = Coded::Shaped(shape);

@@ -1,7 +1,7 @@
 //! Integers to bits: symbol tables, classes of statistics, and interleaved rANS lanes.
 //!
-//! A tile's symbols go to `lanes` coders in turn; each step codes one symbol a lane, and the lanes share
-//! one stream of 16-bit words. Normative: docs/format.md, 'Entropy coding'.
+//! A tile's symbols go to `lanes` coders in turn; each tick codes one symbol a lane, and the lanes share one stream of
+//! 16-bit words. Normative: docs/format.md, 'Entropy coding'.
 
 pub(crate) mod bits;
 pub(crate) mod class;

@@ -59,13 +59,13 @@ impl Alphabet {
     }
 
     /// Whether symbols are signed and one of them is the escape.
-    pub(crate) fn signed(self) -> bool {
+    pub(crate) fn is_signed(self) -> bool {
         self.kind != Kind::Bytes
     }
 
     /// Symbol of a rank: ranks run in the order of the values.
     fn symbol(self, rank: usize) -> usize {
-        if self.signed() { rank ^ 0x80 } else { rank }
+        if self.is_signed() { rank ^ 0x80 } else { rank }
     }
 }
 
@@ -95,7 +95,7 @@ impl Shape {
             used += 2 * f;
         }
         of[ESCAPE as usize] = 1;
-        // What rounding left over, or took too much, is level zero's.
+        // Level zero absorbs the rounding error.
         let centre = of[0] as u64 + total;
         of[0] = centre.checked_sub(used).filter(|&f| f >= 1)? as u16;
         Some(Freqs { log: alphabet.log, of })
@@ -115,8 +115,8 @@ pub(crate) fn write<'a>(tables: impl IntoIterator<Item = (&'a Coded, Alphabet)>)
             }
             Coded::Measured(f) => {
                 w.put(1, 2);
-                let first = if alphabet.signed() { 1 } else { 0 };
-                if alphabet.signed() {
+                let first = if alphabet.is_signed() { 1 } else { 0 };
+                if alphabet.is_signed() {
                     w.put_gamma(f.of[ESCAPE as usize] as u32);
                 }
                 let used = |&r: &usize| f.of[alphabet.symbol(r)] > 0;
@@ -140,19 +140,19 @@ pub(crate) fn read(bytes: &[u8], alphabets: &[Alphabet]) -> Result<Vec<Freqs>> {
     let mut tables: Vec<Freqs> = Vec::with_capacity(alphabets.len());
     for &alphabet in alphabets {
         let table = match r.take(2)? {
-            0 if alphabet.signed() => {
+            0 if alphabet.is_signed() => {
                 let zero = r.take(alphabet.log + 1)? as u16;
                 let shape = Shape { zero, ratio: r.take(8)? as u8, bend: r.take(8)? as u8 };
                 shape.freqs(alphabet).ok_or(Error::Corrupt("a table's shape leaves no room"))?
             }
             1 => {
                 let mut of = [0u16; 256];
-                if alphabet.signed() {
+                if alphabet.is_signed() {
                     of[ESCAPE as usize] = r.take_gamma()? as u16;
                 }
                 let low = r.take(8)? as usize;
                 let high = low + r.take(8)? as usize;
-                if high > 255 || (alphabet.signed() && low == 0) {
+                if high > 255 || (alphabet.is_signed() && low == 0) {
                     return Err(Error::Corrupt("a table's range of symbols"));
                 }
                 for rank in low..=high {

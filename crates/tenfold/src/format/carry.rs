@@ -1,5 +1,5 @@
-//! Blobs whose tiles belong to a codec outside this crate: the same header, shape, dtype, preparation
-//! chain, directory and checksums around bytes that only that codec understands.
+//! Blobs whose tiles belong to a codec outside this crate: the same header, shape, dtype, transforms, directory and
+//! checksums around bytes that only that codec understands.
 //!
 //! Normative: docs/format.md, 'Carried codecs'.
 
@@ -16,16 +16,16 @@ use crate::workers::Workers;
 /// Most values of a carried tile.
 const MAX_TILE: u64 = 1 << 28;
 
-/// Whether a codec number is one of those that are only carried.
+/// Whether a codec number is that of a carried codec.
 pub(crate) fn is_carried(id: u8) -> bool {
-    Codec::carried(id).is_some()
+    Codec::from_carried_id(id).is_some()
 }
 
 /// Stored parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct CarriedParams {
     pub id: u8,
-    /// One lane: what a tile does inside is not ours to know.
+    /// One lane: the inside of a tile is unknown here.
     pub geometry: Geometry,
     pub content: Vec<u8>,
 }
@@ -57,9 +57,9 @@ pub struct Parcel {
     pub dtype: Dtype,
     /// Shape of the tensor.
     pub shape: Vec<usize>,
-    /// What was done to the values before the codec saw them, in that order.
+    /// Transforms of the values before the codec, in order.
     pub transforms: Vec<Transform>,
-    /// Values of a full tile; the last tile holds what is left.
+    /// Values of a full tile; the last tile holds the rest.
     pub tile_values: usize,
     /// Parameters of the codec.
     pub params: Vec<u8>,
@@ -94,7 +94,7 @@ impl Parcel {
             })?;
         if self.tile_values == 0 || self.tile_values as u64 > MAX_TILE || tiles.len() != self.tiles() {
             return Err(Error::InvalidArgument(format!(
-                "{} tiles of {} values for {} values",
+                "{} tiles of {} values cannot hold {} values",
                 tiles.len(),
                 self.tile_values,
                 self.values()
@@ -113,7 +113,7 @@ impl Parcel {
         let geometry = Geometry { lanes: 1, ticks: self.tile_values };
         let params = blob::CodecParams::Carried(CarriedParams { id, geometry, content: self.params });
         let head = Head { dtype: self.dtype, shape: self.shape, transforms: self.transforms, params };
-        blob::assemble(&head, sealed, &Workers::here())?.into_blob()
+        blob::assemble(&head, sealed, &Workers::current_thread())?.into_blob()
     }
 }
 
@@ -148,7 +148,10 @@ impl<'a> Opened<'a> {
     /// The bytes of tile `i`, their checksum verified.
     pub fn tile(&self, i: usize) -> Result<&'a [u8]> {
         if i >= self.frame.tiles() {
-            return Err(Error::InvalidArgument(format!("tile {i} of {}", self.frame.tiles())));
+            return Err(Error::InvalidArgument(format!(
+                "tile {i} does not exist: the blob has {}",
+                self.frame.tiles()
+            )));
         }
         let mut r = Reader::new(self.frame.tile(self.blob, i)?);
         let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("a tile's length"))?;

@@ -1,4 +1,4 @@
-//! What a blob says of itself.
+//! What the header of a blob says.
 
 use super::VERSION;
 use crate::blob::{CodecParams, Frame};
@@ -14,7 +14,7 @@ pub enum Codec {
     Planes,
     /// Quantised levels.
     Levels,
-    /// A tensor and residuals of it, each a blob of its own, that are added up.
+    /// A sum of layers, each a blob: a tensor and its residuals.
     Layers,
     /// Pictures coded as H.264.
     H264,
@@ -37,12 +37,12 @@ impl Codec {
         }
     }
 
-    /// The codec of a stored number, if it is one that lives outside this crate.
-    pub(crate) fn carried(id: u8) -> Option<Codec> {
+    /// The codec of a stored number, if it is outside this crate.
+    pub(crate) fn from_carried_id(id: u8) -> Option<Codec> {
         [Codec::H264, Codec::H265, Codec::Av1].into_iter().find(|c| c.id() == Some(id))
     }
 
-    /// Stored number of a codec that lives outside this crate.
+    /// Stored number of a codec outside this crate.
     pub(crate) fn id(self) -> Option<u8> {
         match self {
             Codec::Planes | Codec::Levels | Codec::Layers => None,
@@ -53,7 +53,7 @@ impl Codec {
     }
 }
 
-/// What a blob says of itself, read from its header alone.
+/// The content of a blob's header.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct BlobInfo {
@@ -75,7 +75,7 @@ pub struct BlobInfo {
     pub tiles: u64,
     /// Bytes of each layer, each a blob that [`crate::format::tile_starts`] finds; none if the blob is not layered.
     pub layers: Vec<u64>,
-    /// Transforms, as [`crate::prepare::Transform`] tells them; layers have their own.
+    /// Transforms; layers have their own.
     pub transforms: Vec<crate::prepare::Transform>,
     /// Lanes of a tile; 1 for a layered blob.
     pub lanes: u32,
@@ -92,17 +92,17 @@ pub struct BlobInfo {
 }
 
 impl BlobInfo {
-    /// Reads the header of a blob whose tensor keeps within limits; the tiles need not be there.
+    /// Reads the header of a blob whose tensor is within limits; the tiles may be missing.
     pub fn read(blob: &[u8], limits: &Limits) -> Result<BlobInfo> {
-        Ok(BlobInfo::of(&Frame::parse(blob, limits)?))
+        Ok(BlobInfo::from_frame(&Frame::parse(blob, limits)?))
     }
 
-    /// The same for a blob that must be one of this crate's own codecs, as decoders do first.
+    /// The same for a blob that must have one of this crate's own codecs; decoders start with it.
     pub fn read_native(blob: &[u8], limits: &Limits) -> Result<BlobInfo> {
-        Ok(BlobInfo::of(&Frame::parse_native(blob, limits)?))
+        Ok(BlobInfo::from_frame(&Frame::parse_native(blob, limits)?))
     }
 
-    pub(crate) fn of(frame: &Frame) -> BlobInfo {
+    pub(crate) fn from_frame(frame: &Frame) -> BlobInfo {
         let geometry = frame.head.params.geometry();
         let lossy = match &frame.head.params {
             CodecParams::Levels(p) => Some(p),

@@ -1,4 +1,4 @@
-//! Numbers of the bitstream, for engines that read and write it with code of their own.
+//! Constants and parts of the bitstream, for engines that read and write it with their own code.
 //!
 //! Normative: docs/format.md. The CUDA kernels take theirs from here.
 
@@ -36,7 +36,8 @@ pub use inspect::{BlobInfo, Codec};
 /// Version of the bitstream that this build writes, and the newest it reads.
 pub const VERSION: u8 = 1;
 
-/// Bytes that a blob of this dtype and shape never exceeds, whatever the options; layered blobs have [`max_layered_len`].
+/// Largest size in bytes of a blob of this dtype and shape, whatever the options. For layered blobs use
+/// [`max_layered_len`].
 ///
 /// ```
 /// use tenfold::{Dtype, format::max_encoded_len};
@@ -56,17 +57,17 @@ pub fn transforms(transforms: &[Transform]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Checks that transforms are such as stand before the levels of a tensor of so many rows and columns.
+/// Checks that transforms can precede the levels of a tensor with this many rows and columns.
 pub fn check_transforms(transforms: &[Transform], rows: usize, cols: usize) -> Result<()> {
     crate::prepare::fit(transforms, rows, cols)
 }
 
-/// Checks that transforms can be done to such a tensor.
+/// Checks that transforms can be applied to such a tensor.
 pub fn check_encode_transforms(transforms: &[Transform], rows: usize, cols: usize) -> Result<()> {
     crate::prepare::check(transforms, rows, cols)
 }
 
-/// The transforms of a blob whose tensor has so many columns, with the bases that they name.
+/// The transforms of a blob whose tensor has this many columns, with the bases that they name.
 pub fn resolve_transforms(
     mut transforms: Vec<Transform>,
     bases: &[Arc<Basis>],
@@ -78,12 +79,13 @@ pub fn resolve_transforms(
 
 /// Variance of the finite values of a tensor about their mean.
 pub fn variance(view: &TensorView<'_>) -> Result<f64> {
-    crate::rate::variance(view, &Workers::here())
+    crate::rate::variance(view, &Workers::current_thread())
 }
 
-/// A goal that says all by itself: [`Goal::RoundToNearest`] as the error that it allows for this tensor, others as they are.
+/// A goal that does not depend on the tensor: [`Goal::RoundToNearest`] becomes the error that it allows for this
+/// tensor.
 pub fn plain_goal(view: &TensorView<'_>, goal: Goal) -> Result<Goal> {
-    crate::rate::plain_goal(view, goal, &Workers::here())
+    crate::rate::plain_goal(view, goal, &Workers::current_thread())
 }
 
 /// The same for a tensor of floats whose largest finite magnitude is known.

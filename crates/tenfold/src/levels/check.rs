@@ -1,4 +1,4 @@
-//! The encoder's own look at what a decoder will make of its levels.
+//! Reconstructs levels in the encoder, as a decoder will, to measure the error.
 
 use super::exact::Exact;
 use super::quantise::{Plan, Rounding};
@@ -15,8 +15,8 @@ pub(super) struct Checked {
     pub finite: usize,
 }
 
-/// Reconstructs values `first`, … of a tile as a decoder will, and adds up the error. Under a bound, stores
-/// exactly what exceeds it; otherwise `exact` already has what was set aside.
+/// Reconstructs values `first`, … of a tile as a decoder will, and adds up the error. Under a bound, values beyond it
+/// are stored exactly; otherwise `exact` already has the values set aside.
 pub(super) fn check(plan: &Plan, first: usize, data: &[u8], k: &[i32], exact: &mut Exact, sum: &mut Checked) {
     let size = plan.dequant.dtype.size();
     let lanes = plan.geometry.lanes;

@@ -18,7 +18,7 @@ use crate::view::value;
 pub(crate) struct Scratch {
     isa: Isa,
     slots: Vec<u32>,
-    /// Whether transforms are still to be undone: nothing that is not finite may come into their way.
+    /// Whether transforms follow: then all values must be finite.
     worked: bool,
 }
 
@@ -80,14 +80,14 @@ impl<'a> Sections<'a> {
         };
         let exact = (flags & EXACT != 0).then(|| r.clone());
         if exact.is_none() {
-            end_of_tile(&r)?;
+            check_end(&r)?;
         }
         Ok(Sections { stream, low, escapes, exact })
     }
 }
 
 /// Only padding to a multiple of four may follow.
-fn end_of_tile(r: &Reader<'_>) -> Result<()> {
+fn check_end(r: &Reader<'_>) -> Result<()> {
     if r.rest().len() > 3 || r.rest().iter().any(|&b| b != 0) {
         return Err(Error::Corrupt("a tile has bytes left over"));
     }
@@ -132,7 +132,7 @@ pub(crate) fn decode_tile(
                     low_bits.read(&params.low, class, &mut low[..n]);
                     &low[..n]
                 };
-                decoder.levels(scratch.isa, &spec, class, low, &mut m[..n])?;
+                decoder.decode_levels(scratch.isa, &spec, class, low, &mut m[..n])?;
                 let (from, to) = (window.start.max(at), window.end.min(at + n));
                 if from >= to {
                     continue;
@@ -156,7 +156,7 @@ pub(crate) fn decode_tile(
     if let Some(mut r) = sections.exact {
         let finite = |element: &[u8]| !scratch.worked || value(dequant.dtype, element).is_finite();
         Exact::apply(&mut r, size, tile.len, window, finite, out)?;
-        end_of_tile(&r)?;
+        check_end(&r)?;
     }
     Ok(())
 }

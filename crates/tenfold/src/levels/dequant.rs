@@ -24,7 +24,7 @@ impl Dequant {
         Dequant { dtype, scale, offsets: table }
     }
 
-    pub(crate) fn of(dtype: Dtype, params: &LevelsParams) -> Self {
+    pub(crate) fn from_params(dtype: Dtype, params: &LevelsParams) -> Self {
         Dequant::new(dtype, params.scale, &params.offsets)
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct Exact {
 }
 
 impl Exact {
-    /// Adds the element at position `at`, which lies behind all added before.
+    /// Adds the element at position `at`, after all added before.
     pub(crate) fn push(&mut self, at: usize, element: &[u8]) {
         let bits = element.iter().rev().fold(0u64, |v, &b| v << 8 | b as u64);
         match self.runs.last_mut() {
@@ -38,8 +38,8 @@ impl Exact {
         }
     }
 
-    /// Reads runs of elements that `allowed` lets pass, and puts those that fall into `window` (positions in the tile)
-    /// into `out`.
+    /// Reads runs of elements that `allowed` accepts, and puts those within `window` (positions in the tile) into
+    /// `out`.
     pub(crate) fn apply(
         r: &mut Reader<'_>,
         size: usize,

@@ -21,7 +21,7 @@ impl LowBits {
 
     /// Low bits of a class.
     #[inline(always)]
-    pub(crate) fn of(&self, class: u8) -> u32 {
+    pub(crate) fn get(&self, class: u8) -> u32 {
         self.of[class as usize % MAX_CLASSES] as u32
     }
 
@@ -42,7 +42,7 @@ impl LowBits {
     /// Packs the low bits of levels; `class` is empty where there is one class only.
     pub(crate) fn pack(&self, k: &[i32], class: &[u8], w: &mut BitWriter) {
         for (i, &k) in k.iter().enumerate() {
-            let n = self.of(class.get(i).copied().unwrap_or(0));
+            let n = self.get(class.get(i).copied().unwrap_or(0));
             w.put(k as u32 & ((1 << n) - 1), n);
         }
     }
@@ -64,7 +64,7 @@ impl<'a> LowReader<'a> {
     /// checked by [`LowReader::finish`].
     pub(crate) fn read(&mut self, low: &LowBits, class: &[u8], out: &mut [u32]) {
         for (i, o) in out.iter_mut().enumerate() {
-            let n = low.of(class.get(i).copied().unwrap_or(0));
+            let n = low.get(class.get(i).copied().unwrap_or(0));
             let byte = self.at / 8;
             let word = match self.bytes.get(byte..byte + 4) {
                 Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),
@@ -100,7 +100,7 @@ mod tests {
         r.read(&low, &class[40..], &mut out[40..]);
         assert!(r.is_done());
         for i in 0..100 {
-            let n = low.of(class[i]);
+            let n = low.get(class[i]);
             assert_eq!(out[i], low_word(k[i] as u32 & ((1 << n) - 1), n));
         }
     }

@@ -1,7 +1,7 @@
 //! The lossy codec: levels of a scalar or trellis quantiser, entropy-coded in tiles.
 //!
 //! Decoding: `decode` turns a tile's bytes into multiples of the step, `dequant` those into elements,
-//! `exact` puts back what is stored as it was. Encoding: `quantise` finds the levels of a tile,
+//! `exact` restores the values that are stored exactly. Encoding: `quantise` finds the levels of a tile,
 //! `pack` writes them.
 
 mod check;

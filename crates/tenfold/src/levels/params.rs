@@ -44,7 +44,7 @@ impl LevelsParams {
 
     /// Alphabets of the stored tables.
     pub(crate) fn alphabets(log: u32, low: &LowBits, classes: usize, per_class: usize) -> Vec<Alphabet> {
-        (0..classes as u8).flat_map(|c| vec![Alphabet::levels(log, low.of(c)); per_class]).collect()
+        (0..classes as u8).flat_map(|c| vec![Alphabet::levels(log, low.get(c)); per_class]).collect()
     }
 
     /// Tables stored for each class.
@@ -117,12 +117,12 @@ impl LevelsParams {
         let per_class = LevelsParams::tables_per_class(machine);
         let alphabets = LevelsParams::alphabets(log, &low, count, per_class);
         let stored = table_code::read(r.take(len)?, &alphabets)?;
-        let freqs = LevelsParams::freqs_of(stored, per_class);
+        let freqs = LevelsParams::expand_freqs(stored, per_class);
         Ok(LevelsParams { machine, geometry, log, low, scale, offsets, classes, tables: Vec::new(), freqs })
     }
 
     /// A scalar quantiser stores one table a class; decoders index two.
-    pub(crate) fn freqs_of(stored: Vec<Freqs>, per_class: usize) -> Vec<Freqs> {
+    pub(crate) fn expand_freqs(stored: Vec<Freqs>, per_class: usize) -> Vec<Freqs> {
         if per_class == 2 {
             return stored;
         }

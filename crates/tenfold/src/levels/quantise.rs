@@ -45,7 +45,7 @@ pub(crate) struct Plan {
     pub measure: bool,
     /// Whether to count symbols.
     pub count: bool,
-    /// Other costs for the first so many lanes of every tile.
+    /// Other costs for the first lanes of every tile, with their number.
     pub other: Option<(CostTable, usize)>,
 }
 
@@ -94,7 +94,7 @@ impl TileWork {
     }
 }
 
-/// Values of a piece of a scalar tile: small enough to stay in the nearest cache from step to step.
+/// Values of a piece of a scalar tile: small enough to stay in the nearest cache from stage to stage.
 const PIECE: usize = 4096;
 
 /// Finds the levels of a tile.
@@ -203,7 +203,7 @@ fn quantise_piece(
     let k = &work.k.as_flattened()[..len];
     let class = work.class.as_flattened().get(..len).unwrap_or(&[]);
 
-    // 4. Error, where someone wants to know it or has bounded it.
+    // 4. Error, if it is requested or bounded.
     if plan.measure || bounded {
         check(plan, first, data, k, &mut sink.exact, &mut sink.checked);
     }
@@ -245,7 +245,7 @@ fn too_large_inner(u: &[f32], most: f32) -> bool {
     any
 }
 
-/// Zeroes what is not finite or too far out, telling where.
+/// Zeroes values that are not finite or out of range, and reports where they are.
 fn set_aside(isa: Isa, most: f32, u: &mut [f32], mut found: impl FnMut(usize)) {
     for (i, chunk) in u.chunks_mut(1024).enumerate() {
         if too_large(isa, chunk, most) {
@@ -257,7 +257,7 @@ fn set_aside(isa: Isa, most: f32, u: &mut [f32], mut found: impl FnMut(usize)) {
     }
 }
 
-/// With fewer lanes than a register is wide, moves each step to a row of its own.
+/// With fewer lanes than a register has, moves each tick to a row of its own.
 fn spread_lanes<T: Copy + Default>(flat: &mut [T], lanes: usize, len: usize) {
     if lanes < WIDTH {
         for i in (0..len).rev() {

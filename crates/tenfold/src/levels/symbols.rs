@@ -50,7 +50,7 @@ impl Symbols {
             far = most;
             done = k.len() / lanes * lanes;
         }
-        let low_bits = |i: usize| plan.low.of(class.get(i).copied().unwrap_or(0));
+        let low_bits = |i: usize| plan.low.get(class.get(i).copied().unwrap_or(0));
         for (i, &k) in k.iter().enumerate().skip(done) {
             let s = &mut self.state[i % lanes];
             let set = class.get(i).map_or(0, |&c| c as u32) * 2 + (*s & 1);

@@ -58,7 +58,7 @@ pub(crate) fn decode_tile(
             CODED if !slots.is_empty() => {
                 let len = params.geometry.lanes * 4 + rest * 2;
                 let mut decoder = Decoder::new(params.geometry.lanes, r.take(len)?, Escapes::new(&[], 0))?;
-                decoder.bytes(scratch.isa, slots, LOG, plane)?;
+                decoder.decode_bytes(scratch.isa, slots, LOG, plane)?;
                 if n == tile.len {
                     decoder.finish()?;
                 }

@@ -28,7 +28,7 @@ const SHORTEST_LANE: u32 = 32;
 pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers) -> Result<Parts> {
     let isa = Isa::detect();
     let n = view.len();
-    let geometry = Geometry::of_planes(n, lane_values);
+    let geometry = Geometry::for_planes(n, lane_values);
     let size = view.dtype().size();
     let tiles = geometry.tiles(n);
     let bytes = |i: usize| {
@@ -68,7 +68,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
         scratch.planes = planes;
         (Sealed::new(out), coded)
     })?;
-    // A table that no tile has used is of no use to a reader.
+    // Unused tables are left out.
     for (p, table) in tables.iter_mut().enumerate() {
         if !tiles.iter().any(|(_, coded)| coded[p]) {
             *table = None;
@@ -89,7 +89,7 @@ pub(crate) fn encode(view: &TensorView<'_>, lane_values: u32, workers: &Workers)
 /// counted: each plane of a tile stored as it is, with its head and padding and a directory entry a tile.
 pub(crate) fn max_len(dtype: Dtype, values: usize) -> usize {
     let size = dtype.size();
-    let tiles = Geometry::of_planes(values, SHORTEST_LANE).tiles(values);
+    let tiles = Geometry::for_planes(values, SHORTEST_LANE).tiles(values);
     // A table takes at most 9 bits a symbol, and is only there if it pays for more.
     values * size + tiles * (8 + size * 7) + 64 + size * 300
 }
@@ -131,8 +131,8 @@ fn table(counts: &Counts, lanes: f64) -> Option<Freqs> {
     (cost(counts, &freqs) + header + lanes < total as f64 * 8.0 * (1.0 - WORTH)).then_some(freqs)
 }
 
-/// Writes a plane in whichever mode takes fewest bytes: a head of four bytes, content, padding. Tells
-/// whether the table was used.
+/// Writes a plane in whichever mode takes fewest bytes: a head of four bytes, content, padding. Returns whether the
+/// table was used.
 fn write_plane(
     isa: Isa,
     coder: Option<&EncodeTable>,

@@ -92,7 +92,7 @@ impl Basis {
         let rank = checked_rank(means, vectors)?;
         if forward.len() != vectors.len() || forward.iter().any(|v| !v.is_finite()) {
             return Err(Error::InvalidArgument(
-                "the forward matrix of a basis must be finite and as large as its vectors".into(),
+                "the forward matrix of a basis must be finite and have the shape of its vectors".into(),
             ));
         }
         let basis = Basis::trusted(means.to_vec(), rounded(vectors), Vec::new(), rank, false);
@@ -105,7 +105,7 @@ impl Basis {
     pub fn with_deviations(self, deviations: &[f64]) -> Result<Self> {
         if deviations.len() != self.rank || deviations.iter().any(|d| !d.is_finite() || *d < 0.0) {
             return Err(Error::InvalidArgument(format!(
-                "a basis of {} vectors needs as many deviations, none below zero",
+                "a basis of {} vectors needs that many deviations, none of them negative",
                 self.rank
             )));
         }
@@ -227,12 +227,12 @@ fn checked_rank(means: &[f32], vectors: &[f32]) -> Result<usize> {
     let rank = vectors.len() / cols.max(1);
     if cols == 0 || vectors.len() != rank * cols || rank == 0 || rank > cols {
         return Err(Error::InvalidArgument(format!(
-            "{} numbers are not 1 to {cols} vectors of {cols} columns",
+            "{} numbers do not make 1 to {cols} vectors of {cols} columns",
             vectors.len()
         )));
     }
     if means.iter().chain(vectors).any(|v| !v.is_finite() || v.abs() > bf16::MAX.to_f32()) {
-        return Err(Error::InvalidArgument("a basis has numbers that are not finite".into()));
+        return Err(Error::InvalidArgument("a basis must hold finite numbers only".into()));
     }
     Ok(rank)
 }
@@ -266,7 +266,7 @@ fn check_coordinates(forward: &[f32], vectors: &[f32], cols: usize) -> Result<()
             let off = dot - f64::from(u8::from(j == k));
             if off.abs() > TOLERANCE {
                 return Err(Error::InvalidArgument(format!(
-                    "vectors {k} and {j} of the basis do not belong together: their product is off by {off:.2e}"
+                    "vectors {k} and {j} of the basis do not match the forward matrix: their product is off by {off:.2e}"
                 )));
             }
         }

@@ -25,7 +25,9 @@ impl Dct {
     /// ```
     pub fn new(log2: u8) -> Result<Self> {
         if !LOG2.contains(&log2) {
-            return Err(Error::InvalidArgument(format!("a DCT block has 4 to 32 columns, not 2^{log2}")));
+            return Err(Error::InvalidArgument(format!(
+                "a DCT block must have 4 to 32 columns, not 2^{log2}"
+            )));
         }
         Ok(Dct { log2 })
     }

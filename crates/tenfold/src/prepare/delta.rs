@@ -21,7 +21,9 @@ impl Delta {
     pub fn new(group: usize) -> Result<Self> {
         match group as u64 {
             2..=MOST => Ok(Delta { group }),
-            _ => Err(Error::InvalidArgument(format!("a group has 2 to {MOST} rows, not {group}"))),
+            _ => {
+                Err(Error::InvalidArgument(format!("a delta group must have 2 to {MOST} rows, not {group}")))
+            }
         }
     }
 

@@ -33,7 +33,7 @@ impl Hadamard {
     pub fn new(log2: u8, seed: u32) -> Result<Self> {
         if !(1..=MAX_LOG2).contains(&log2) {
             return Err(Error::InvalidArgument(format!(
-                "a Hadamard block has 2^1 to 2^{MAX_LOG2} columns, not 2^{log2}"
+                "a Hadamard block must have 2^1 to 2^{MAX_LOG2} columns, not 2^{log2}"
             )));
         }
         Ok(Hadamard { log2, seed })

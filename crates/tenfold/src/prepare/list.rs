@@ -65,7 +65,7 @@ pub(crate) fn knows(id: u8) -> bool {
 /// Writes a chain.
 pub(crate) fn write(transforms: &[Transform], out: &mut Vec<u8>) -> Result<()> {
     let count = u8::try_from(transforms.len())
-        .map_err(|_| Error::InvalidArgument("a chain may have 255 transforms at most".into()))?;
+        .map_err(|_| Error::InvalidArgument("a chain can have at most 255 transforms".into()))?;
     out.push(count);
     for transform in transforms {
         let content = transform.content();

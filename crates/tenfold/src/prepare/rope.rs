@@ -157,13 +157,11 @@ impl Rope {
             || self.turned > self.head
             || !self.turned.is_multiple_of(2)
         {
-            Some("a head has 2 to 65536 columns, and an even number of them is turned")
+            Some("a head must have 2 to 65536 columns, and an even number of them must rotate")
         } else if !(self.base.is_finite() && self.base > 1.0 && self.scaling.check()) {
-            Some(
-                "base and scaling of rotary positions must be positive numbers, the base more than 1, low less than high",
-            )
+            Some("rotary positions need a base above 1, positive scaling factors, and low below high")
         } else if far {
-            Some("positions are numbers up to 2^32, one at least")
+            Some("there must be at least one position, and none above 2^32")
         } else {
             None
         }

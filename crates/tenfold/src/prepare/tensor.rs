@@ -19,9 +19,9 @@ pub(crate) fn check(transforms: &[Transform], rows: usize, cols: usize) -> Resul
     for transform in transforms {
         let refused = match transform {
             Transform::Basis(b) if b.basis().is_some_and(|b| !b.can_encode()) => {
-                "a basis out of a blob is for decoding only"
+                "a basis read from a blob is for decoding only; encode with the original basis"
             }
-            Transform::Kept(_) => "elements to keep are found by the encoder, not given to it",
+            Transform::Kept(_) => "the encoder finds the elements to keep; leave them out of the chain",
             _ => continue,
         };
         return Err(Error::InvalidArgument(refused.into()));
@@ -39,28 +39,26 @@ pub(crate) fn fit(transforms: &[Transform], rows: usize, mut cols: usize) -> Res
                     Axis::Rows => ("rows", rows),
                 };
                 (w.len() != have)
-                    .then(|| format!("there are weights for {} {what}, the tensor has {have}", w.len()))
+                    .then(|| format!("there are {} weights for {what}, but the tensor has {have}", w.len()))
             }
             Transform::Means(m) if m.values().len() != cols => {
-                Some(format!("there are means for {} columns, the tensor has {cols}", m.values().len()))
+                Some(format!("there are means for {} columns, but the tensor has {cols}", m.values().len()))
             }
             Transform::Rope(r) if !cols.is_multiple_of(r.head()) => {
                 Some(format!("heads of {} columns do not divide the {cols} columns of the tensor", r.head()))
             }
             Transform::Basis(b) => match b.basis() {
-                None => Some("a basis that a blob names is not there".into()),
+                None => Some("the basis that a blob names is missing".into()),
                 Some(b) if b.cols() != cols => {
-                    Some(format!("the basis is for {} columns, the tensor has {cols}", b.cols()))
+                    Some(format!("the basis has {} columns, but the tensor has {cols}", b.cols()))
                 }
                 Some(_) => None,
             },
-            Transform::Kept(_) if i > 0 => {
-                Some("elements that are kept come before all other transforms".into())
-            }
+            Transform::Kept(_) if i > 0 => Some("kept elements must come before all other transforms".into()),
             Transform::Delta(_)
                 if transforms.iter().filter(|s| matches!(s, Transform::Delta(_))).count() > 1 =>
             {
-                Some("rows can be differences once only".into())
+                Some("a chain can have only one delta".into())
             }
             _ => None,
         };

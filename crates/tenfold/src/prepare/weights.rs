@@ -55,7 +55,7 @@ impl Weights {
     pub fn of_importance(importance: &[f64]) -> Result<Self> {
         if let Some(bad) = importance.iter().find(|v| !v.is_finite() || **v < 0.0) {
             return Err(Error::InvalidArgument(format!(
-                "importance must be numbers from 0 up, and finite, not {bad}"
+                "importance must be finite and not negative, but one number is {bad}"
             )));
         }
         let most = importance.iter().fold(0.0f64, |m, &v| m.max(v));

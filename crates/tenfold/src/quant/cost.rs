@@ -35,12 +35,12 @@ impl CostTable {
     /// Costs from counted symbols. Magnitudes are taken together for both signs, since a sample says
     /// little about rare levels; the signs' shares are added where they plainly differ. Levels with raw
     /// low bits cost what their symbol and those bits cost.
-    pub(crate) fn measured(counts: &[Counts], low: &LowBits, lambda: f64) -> CostTable {
+    pub(crate) fn from_counts(counts: &[Counts], low: &LowBits, lambda: f64) -> CostTable {
         let mut bits = Box::new([0.0; ENTRIES]);
         let (plus, minus) = bits.split_at_mut(SIGN);
         let tables = plus.chunks_exact_mut(LEVELS).zip(minus.chunks_exact_mut(LEVELS));
         for (i, ((plus, minus), counts)) in tables.zip(counts).enumerate() {
-            let low_bits = low.of(i as u8 / 2);
+            let low_bits = low.get(i as u8 / 2);
             let total = counts.iter().sum::<u64>() as f64 + 1.0;
             let [above, below] = sign_bits(counts);
             let mut last = 0.0f64;

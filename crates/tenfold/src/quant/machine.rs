@@ -2,8 +2,8 @@
 //!
 //! Normative (docs/format.md, 'Trellis'). Quantiser 0 holds the even multiples of the step, quantiser
 //! 1 holds zero and the odd ones. Bit 0 of the state names the quantiser; the parities of the levels
-//! drive a linear feedback register, so a step costs a shift and two conditional exclusive-ors for
-//! any number of states.
+//! drive a linear feedback register, so a tick costs a shift and two conditional exclusive-ors for any number of
+//! states.
 
 /// A trellis of 2^ν states in systematic feedback form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,7 +30,7 @@ fn every_path_finds_the_plain_levels() {
     let counts: Vec<[u64; 256]> = (0..10)
         .map(|t| std::array::from_fn(|s| (4000 / (1 + (s as u8 as i8).unsigned_abs() as u64)) >> (t % 3)))
         .collect();
-    let costs = CostTable::measured(&counts, &Default::default(), 0.27);
+    let costs = CostTable::from_counts(&counts, &Default::default(), 0.27);
     for log2_states in [0, 2, 3, 4, 5, 6, 7, 8] {
         let machine = Machine::new(log2_states).unwrap();
         let mut plain = Vec::new();

@@ -19,11 +19,11 @@ type Lanes<T> = [T; WIDTH];
 pub(crate) struct Workspace {
     /// Best candidates of quantiser 0 (even level in the low half, odd in the high), then quantiser 1.
     candidates: Vec<[Lanes<i32>; 2]>,
-    /// Decision bits: for each step and state, one bit a lane.
+    /// Decision bits: for each tick and state, one bit a lane.
     decisions: Vec<u16>,
 }
 
-/// What to search. Rows of `u` and `class` hold [`WIDTH`] lanes of one step; `groups` rows make a step.
+/// What to search. Rows of `u` and `class` hold [`WIDTH`] lanes of one tick; `groups` rows make a tick.
 pub(crate) struct Search<'a> {
     pub machine: Machine,
     pub costs: &'a CostTable,
@@ -65,7 +65,7 @@ struct Viterbi<'a> {
 }
 
 impl Viterbi<'_> {
-    /// Row of a step.
+    /// Row of a tick.
     #[inline(always)]
     fn row(&self, t: usize) -> usize {
         t * self.search.groups + self.group
@@ -86,7 +86,7 @@ impl Viterbi<'_> {
         backward::<S>(isa, self, &state);
     }
 
-    /// Costs of the best path into every state, step by step; leaves candidates and decisions behind.
+    /// Computes the costs of the best path into every state, tick by tick, and stores candidates and decisions.
     #[inline(always)]
     fn forward_on<W: Wide, const S: usize>(&mut self) -> Box<[Lanes<f32>; S]> {
         // Every lane starts in state 0. A large number instead of infinity: it must survive additions.

@@ -14,7 +14,7 @@ impl Encoding<'_> {
         let large = values >= MANY_VALUES;
         match target {
             Target::Cap(_) if values < WRITE_BELOW => &FULL_PASS_CAP_SMALL,
-            Target::Cap(_) if self.streams() => &FULL_PASS_CAP_STREAMED,
+            Target::Cap(_) if self.is_streamed() => &FULL_PASS_CAP_STREAMED,
             Target::Cap(_) if large => &FULL_PASS_CAP_RECKONED_LARGE,
             Target::Cap(_) => &FULL_PASS_CAP_RECKONED,
             Target::Mse(_) if large => &FULL_PASS_ERROR_LARGE,

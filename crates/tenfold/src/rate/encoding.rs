@@ -41,7 +41,7 @@ pub(super) fn machine(effort: Effort) -> Machine {
 
 /// Tiles large enough that lanes cost little, small enough that there are several.
 pub(super) fn geometry(values: usize, options: &EncodeOptions) -> Geometry {
-    Geometry::of_levels(values, options.lane_values, MANY)
+    Geometry::for_levels(values, options.lane_values, MANY)
 }
 
 /// One tensor on its way to a blob.
@@ -81,7 +81,7 @@ impl<'a> Encoding<'a> {
     }
 
     pub(super) fn run(&self, target: Target) -> Result<Outcome> {
-        let Some(step) = self.first_step(target) else { return Ok(Outcome::Failed(None)) };
+        let Some(step) = self.guess_step(target) else { return Ok(Outcome::Failed(None)) };
         let Some(mut plan) = self.plan(step) else { return Ok(Outcome::Failed(None)) };
         if let Target::Bound(bound) = target {
             plan.machine = Machine::SCALAR;
@@ -94,7 +94,7 @@ impl<'a> Encoding<'a> {
     }
 
     /// A blob of zeros, and of what is neither zero nor finite.
-    pub(super) fn trivial(&self) -> Result<Outcome> {
+    pub(super) fn encode_trivial(&self) -> Result<Outcome> {
         let Some(dequant) = dequant(self.view.dtype(), 1.0) else { return Ok(Outcome::Failed(None)) };
         let plan = Plan {
             isa: self.isa,
@@ -120,7 +120,7 @@ impl<'a> Encoding<'a> {
     }
 
     /// A step from statistics: exact for bounds, from error or entropy of a scalar quantiser otherwise.
-    pub(super) fn first_step(&self, target: Target) -> Option<f64> {
+    pub(super) fn guess_step(&self, target: Target) -> Option<f64> {
         let unit = self.scan.unit;
         let step = match target {
             Target::Step(s) => s,

@@ -63,7 +63,7 @@ impl Encoding<'_> {
                     }
                 }
                 verdict => {
-                    if self.keeps(&full, target, &search) {
+                    if self.is_within_limit(&full, target, &search) {
                         let blob = full.blob.filter(|_| matches!(target, Target::Cap(_)));
                         best.note(search.off(full.got), &plan, blob);
                     }
@@ -98,14 +98,14 @@ impl Encoding<'_> {
             _ => true,
         };
         match target {
-            _ if met && self.keeps(full, target, search) => Verdict::Met,
+            _ if met && self.is_within_limit(full, target, search) => Verdict::Met,
             Target::Bytes(_) if closed => Verdict::Stuck,
             _ => Verdict::Missed,
         }
     }
 
     /// Whether a pass keeps to the target's limit, if it has one.
-    fn keeps(&self, full: &Full, target: Target, search: &Search<'_>) -> bool {
+    fn is_within_limit(&self, full: &Full, target: Target, search: &Search<'_>) -> bool {
         match target {
             Target::Cap(cap) if full.blob.is_some() => full.got <= cap as f64,
             // How large it really is shows when it is written.

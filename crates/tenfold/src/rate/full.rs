@@ -39,7 +39,7 @@ impl Full {
 impl Encoding<'_> {
     /// Quantises everything and tells how large it is or how good.
     pub(super) fn encode_all(&self, plan: &Plan, target: Target) -> Result<Full> {
-        if self.streams() && !plan.measure {
+        if self.is_streamed() && !plan.measure {
             return self.encode_stream(plan);
         }
         let tiles = self.quantise(plan)?;
@@ -61,7 +61,7 @@ impl Encoding<'_> {
     }
 
     /// Whether tiles are coded as soon as they are quantised.
-    pub(super) fn streams(&self) -> bool {
+    pub(super) fn is_streamed(&self) -> bool {
         self.options.effort == Effort::Fast && self.view.len() >= STREAM_FROM
     }
 
@@ -74,7 +74,7 @@ impl Encoding<'_> {
             c.iter_mut().for_each(|c| *c *= share);
             c[ESCAPE as usize] += 1;
         }
-        let head = self.head_of(plan, &counts);
+        let head = self.choose_head(plan, &counts);
         let table = EncodeTable::new(&head.freqs);
         let mut plan = plan.clone();
         plan.count = false;

@@ -1,15 +1,15 @@
-//! What a blob's header says beside how its levels are coded.
+//! The parts of a blob's header that do not concern its levels.
 
 use crate::error::Result;
 use crate::prepare::{self, Transform};
 use crate::view::{Dtype, TensorView};
 
-/// What a header says that does not follow from the tensor that is quantised.
+/// The parts of a header that do not follow from the quantised tensor.
 pub(crate) struct Label<'a> {
-    /// Of the tensor before it was prepared.
+    /// Of the tensor before its transforms.
     pub(super) dtype: Dtype,
     pub(super) shape: &'a [usize],
-    /// What was done to it.
+    /// Its transforms.
     pub(super) transforms: &'a [Transform],
     /// Bytes that the transforms take.
     pub(super) bytes: usize,

@@ -54,7 +54,7 @@ pub(crate) enum Target {
 
 impl Target {
     /// What a goal asks of a step; nothing if it is to be lossless.
-    pub(crate) fn of(goal: Goal, view: &TensorView<'_>) -> Option<Target> {
+    pub(crate) fn from_goal(goal: Goal, view: &TensorView<'_>) -> Option<Target> {
         Some(match goal {
             Goal::Bits(b) => Target::Bytes(b * view.len() as f64 / 8.0),
             Goal::Ratio(r) => Target::Bytes(view.data().len() as f64 / r),
@@ -83,7 +83,7 @@ pub(crate) fn encode(
     let isa = Isa::detect();
     let scan = scan(view, isa, workers, matches!(target, Target::Nmse(_)))?;
     if scan.all_zero {
-        return Encoding::new(view, label, options, workers, isa, scan).trivial();
+        return Encoding::new(view, label, options, workers, isa, scan).encode_trivial();
     }
     if scan.max == 0.0 || (matches!(target, Target::Nmse(_)) && !scan.variance.is_finite()) {
         return Ok(Outcome::Failed(None));
@@ -102,12 +102,12 @@ pub(crate) fn encode(
     encoding.run(target)
 }
 
-/// What a lossy goal for a tensor of so many rows and columns asks of what transforms make of it; nothing if the squared error that no
-/// codec behind them can make good, `lost`, is too much for it already. `variance` is asked for that of the tensor, if it
-/// matters.
+/// What a lossy goal for a tensor with this many rows and columns asks of its transformed values; nothing if the
+/// transforms alone lose more (`lost`, a squared error) than the goal allows. `variance` computes that of the tensor,
+/// if needed.
 ///
-/// Steps keep squared errors as they are, but for weights and bases that are not orthonormal, whose errors count as weighted,
-/// and differences, whose errors add up.
+/// Transforms preserve squared errors, except weights and bases that are not orthonormal, whose errors count as
+/// weighted, and differences, whose errors add up.
 pub fn goal_behind(
     transforms: &[Transform],
     goal: Goal,
@@ -161,7 +161,7 @@ pub(crate) fn column_scales(view: &TensorView<'_>, workers: &Workers) -> Result<
 pub(crate) fn estimate(view: &TensorView<'_>, label: &Label<'_>, step: f64, effort: Effort) -> Result<f64> {
     let options = EncodeOptions::new(Goal::Step(step)).with_effort(effort);
     let isa = Isa::detect();
-    let workers = Workers::here();
+    let workers = Workers::current_thread();
     let scan = scan(view, isa, &workers, false)?;
     if scan.max == 0.0 {
         return Ok(0.0);
@@ -172,7 +172,7 @@ pub(crate) fn estimate(view: &TensorView<'_>, label: &Label<'_>, step: f64, effo
     for _ in 0..2 {
         let t = encoding.trial(&plan, &encoding.sample)?;
         bytes = t.bytes;
-        plan.costs = CostTable::measured(&t.counts, &plan.low, lambda(plan.machine));
+        plan.costs = CostTable::from_counts(&t.counts, &plan.low, lambda(plan.machine));
     }
     Ok(bytes * 8.0 / view.len() as f64)
 }

@@ -1,4 +1,4 @@
-//! Rounding to the nearest of some numbers as the bound that it is.
+//! Rounding to the nearest of equally spaced numbers, expressed as a bound on the error.
 
 use crate::error::Result;
 use crate::options::Goal;
@@ -10,7 +10,7 @@ use crate::workers::Workers;
 /// Values looked at together.
 const BLOCK: usize = 1 << 16;
 
-/// A goal that says all by itself: one that speaks of the range of a tensor of floats says it in numbers, others are as they were.
+/// A goal that does not depend on the tensor: rounding becomes a bound in numbers, others stay unchanged.
 pub(crate) fn plain_goal(view: &TensorView<'_>, goal: Goal, workers: &Workers) -> Result<Goal> {
     let Goal::RoundToNearest { bits } = goal else { return Ok(goal) };
     let largest = match view.dtype() {

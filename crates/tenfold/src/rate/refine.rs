@@ -27,7 +27,7 @@ impl Encoding<'_> {
         let (want, slope) = (self.want(target), self.slope(target));
         for round in 0..COARSE_SAMPLE.rounds {
             let trial = self.trial(plan, &coarse)?;
-            plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
+            plan.costs = CostTable::from_counts(&trial.counts, &plan.low, lambda);
             let got = trial.got(target);
             // Without a goal for it the step stays, and only the costs settle.
             let off = if want > 0.0 { got / want - 1.0 } else { 0.0 };
@@ -40,12 +40,12 @@ impl Encoding<'_> {
         if low != plan.low {
             plan.low = low;
             let trial = self.trial(plan, &coarse)?;
-            plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
+            plan.costs = CostTable::from_counts(&trial.counts, &plan.low, lambda);
         }
         if plan.machine != Machine::SCALAR {
             // Once more from all of the sample: rare levels are scarce in the coarse one.
             let trial = self.trial(plan, &self.sample)?;
-            plan.costs = CostTable::measured(&trial.counts, &plan.low, lambda);
+            plan.costs = CostTable::from_counts(&trial.counts, &plan.low, lambda);
         }
         if want > 0.0 {
             let step = Search::new(want, slope, &FINE_SAMPLE).run(plan.step(), |step| {
@@ -90,7 +90,7 @@ impl Encoding<'_> {
             for (i, (&s, u)) in q.symbols.iter().zip(u).enumerate() {
                 let s_lane = &mut state[i % Sample::GEOMETRY.lanes];
                 // Magnitudes with low bits are too large to have an offset worth storing.
-                if !plan.low.none() && plan.low.of(class.get(i).copied().unwrap_or(0)) > 0 {
+                if !plan.low.none() && plan.low.get(class.get(i).copied().unwrap_or(0)) > 0 {
                     continue;
                 }
                 let k = s as u8 as i8 as i32;

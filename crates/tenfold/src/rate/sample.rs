@@ -5,7 +5,7 @@ use crate::simd::Isa;
 use crate::simd::wide::WIDTH;
 use crate::view::{TensorView, load_scaled};
 
-/// Steps of a window; a window is searched like a small tile of [`WIDTH`] lanes.
+/// Ticks of a window; a window is searched like a small tile of [`WIDTH`] lanes.
 const TICKS: usize = 128;
 /// Values of a window.
 pub(crate) const WINDOW: usize = WIDTH * TICKS;
@@ -43,8 +43,7 @@ impl Sample {
         Sample { windows, values }
     }
 
-    /// At most `most` of the sampled values, in units, with where each came from; what is not finite is
-    /// zero.
+    /// At most `most` of the sampled values, in units, with their positions; values that are not finite count as zero.
     pub(crate) fn load(&self, view: &TensorView<'_>, isa: Isa, unit: f64, most: usize) -> Vec<(usize, f32)> {
         let size = view.dtype().size();
         let stride = self.windows.len().div_ceil(most.div_ceil(WINDOW)).max(1);

@@ -5,7 +5,7 @@ use crate::simd::{Isa, multiversion};
 use crate::view::{Dtype, TensorView, load_scaled, value};
 use crate::workers::Workers;
 
-/// What the encoder knows of a tensor before it looks at a sample.
+/// What the encoder knows about a tensor before it takes a sample.
 pub(crate) struct Scan {
     /// Values are counted in this unit, so that any range of f64 fits f32 arithmetic.
     pub unit: f64,
@@ -25,7 +25,7 @@ pub(crate) struct Scan {
     pub cols: Vec<f32>,
 }
 
-/// Run length that stands in for rows where the tensor has none to speak of.
+/// Length of the runs that replace rows if the tensor has no meaningful ones.
 const RUN: usize = 256;
 /// Values looked at together.
 const BLOCK: usize = 1 << 16;
@@ -96,7 +96,7 @@ fn scan_in(view: &TensorView<'_>, isa: Isa, workers: &Workers, variance: bool, u
     Ok(gather(blocks, n, unit, width, tabular))
 }
 
-/// Adds up blocks in order: the result does not depend on who computed which.
+/// Adds blocks in order, so the result does not depend on the threads.
 fn gather(blocks: Vec<Block>, n: usize, unit: f64, width: usize, tabular: bool) -> Scan {
     let mut scan = Scan {
         unit,

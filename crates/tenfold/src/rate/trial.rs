@@ -1,4 +1,4 @@
-//! A sample quantised under a plan, and what the whole would take by that.
+//! Quantises a sample under a plan and estimates the size of the whole.
 
 use super::Target;
 use super::encoding::Encoding;
@@ -26,7 +26,7 @@ impl Trial {
 }
 
 impl Encoding<'_> {
-    /// Quantises a sample and reckons what the whole would take.
+    /// Quantises a sample and estimates what the whole would take.
     pub(super) fn trial(&self, plan: &Plan, sample: &Sample) -> Result<Trial> {
         let mut sample_plan = plan.clone();
         sample_plan.geometry = Sample::GEOMETRY;
@@ -91,7 +91,7 @@ pub(super) fn add(total: &mut [Counts], part: &[Counts]) {
 
 /// Raw low bits of all counted levels.
 pub(super) fn low_total(counts: &[Counts], low: &LowBits) -> f64 {
-    let bits = |(i, c): (usize, &Counts)| c.iter().sum::<u64>() as f64 * low.of(i as u8 / 2) as f64;
+    let bits = |(i, c): (usize, &Counts)| c.iter().sum::<u64>() as f64 * low.get(i as u8 / 2) as f64;
     counts.iter().enumerate().map(bits).sum()
 }
 

@@ -21,17 +21,17 @@ impl Encoding<'_> {
 
     /// Header for a quantised tensor: its tables are chosen here.
     pub(super) fn head(&self, plan: &Plan, tiles: &[Quantised]) -> levels::LevelsParams {
-        self.head_of(plan, &total_counts(tiles))
+        self.choose_head(plan, &total_counts(tiles))
     }
 
-    pub(super) fn head_of(&self, plan: &Plan, counts: &[Counts]) -> levels::LevelsParams {
+    pub(super) fn choose_head(&self, plan: &Plan, counts: &[Counts]) -> levels::LevelsParams {
         let classes = plan.class_count();
         let log = Self::table_log(classes);
         let per_class = levels::LevelsParams::tables_per_class(plan.machine);
         let alphabets = levels::LevelsParams::alphabets(log, &plan.low, classes, per_class);
         let stored: Vec<Counts> = counts.iter().step_by(2 / per_class).copied().collect();
         let tables = fit::choose(&stored, &alphabets, per_class);
-        let freqs = levels::LevelsParams::freqs_of(fit::expand(&tables, &alphabets), per_class);
+        let freqs = levels::LevelsParams::expand_freqs(fit::expand(&tables, &alphabets), per_class);
         levels::LevelsParams {
             machine: plan.machine,
             geometry: plan.geometry,
@@ -53,7 +53,7 @@ impl Encoding<'_> {
         let coded = tiles.iter().filter(|t| !t.all_zero).count() as f64;
         let low: usize =
             tiles.iter().filter(|t| !t.all_zero).filter_map(|t| t.low.as_ref()).map(|l| l.len() + 3).sum();
-        // `cost` has reckoned with a usual width of escapes.
+        // `cost` assumed a usual width of escapes.
         let escapes: f64 =
             tiles.iter().map(|t| escape_bits(&t.escapes) - t.escapes.len() as f64 * fit::ESCAPE_BITS).sum();
         let exact: usize = tiles.iter().map(|t| exact_len(t, self.view.dtype())).sum();

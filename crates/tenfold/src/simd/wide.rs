@@ -1,7 +1,7 @@
 //! Sixteen lanes of f32 or i32 as one value: plain arrays, two AVX2 registers, or one AVX-512 register.
 //!
 //! Only what the encoder's search needs. Each operation rounds as IEEE 754 says and none is fused, so
-//! the three kinds give the same bits; the tests of `quant` hold them against each other.
+//! the three kinds give the same bits; the tests of `quant` compare them.
 #![allow(unsafe_code)]
 
 /// Number of lanes.

@@ -1,4 +1,4 @@
-//! Between stored elements and real numbers.
+//! Conversion between stored elements and real numbers.
 //!
 //! Reading is exact. Writing rounds to nearest, ties to even, and stays finite: what is too large for
 //! the type becomes its largest finite number (docs/format.md, 'Values').

@@ -40,7 +40,7 @@ impl<'a> TensorView<'a> {
             .ok_or_else(|| Error::InvalidArgument(format!("shape {shape:?} has too many elements")))?;
         if need != data.len() {
             return Err(Error::InvalidArgument(format!(
-                "shape {shape:?} of {dtype} takes {need} bytes, {} given",
+                "shape {shape:?} of {dtype} takes {need} bytes, but there are {}",
                 data.len()
             )));
         }
@@ -122,7 +122,10 @@ impl Tensor {
     pub fn from_f64(dtype: Dtype, shape: &[usize], values: &[f64]) -> Result<Tensor> {
         let size = byte_len(dtype, shape).filter(|&n| n / dtype.size() == values.len() && dtype.is_float());
         let size = size.ok_or_else(|| {
-            Error::InvalidArgument(format!("{} values as {dtype} of shape {shape:?}", values.len()))
+            Error::InvalidArgument(format!(
+                "{} values do not make a {dtype} tensor of shape {shape:?}",
+                values.len()
+            ))
         })?;
         let mut data = vec![0; size];
         if dtype == Dtype::F64 {

@@ -1,4 +1,4 @@
-"""How a server of LMCache comes to import this package, from its configuration alone."""
+"""Makes an LMCache server import this package, through its configuration alone."""
 
 from __future__ import annotations
 

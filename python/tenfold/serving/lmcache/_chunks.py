@@ -1,4 +1,4 @@
-"""Chunks to records and back: an object of LMCache, in bytes that its size estimate always holds.
+"""Encodes LMCache objects as records within the estimated size, and decodes them.
 
 A record's payload has, for each tensor of the object, a byte that says how it is stored, eight bytes of length, and that many
 bytes: a page, or the tensor as it is.
@@ -68,7 +68,7 @@ class ChunkCodec:
         """The record of a chunk.
 
         Raises:
-            LimitError: it does not fit the bytes that the rate allows (NaN all over, for one).
+            LimitError: it does not fit the bytes that the rate allows, for example if most values are NaN.
             ArgumentError: bases are for other layers or columns.
         """
         made = plan(self._options, layout)
@@ -83,7 +83,7 @@ class ChunkCodec:
         return record + bytes(made.size - len(record)) if made.padded else record
 
     def decode(self, model: str, key: str, layout: Layout, record: Any) -> Rows:
-        """The tensors of a record, none of them in anyone's memory yet.
+        """Decodes the tensors of a record into new memory.
 
         Raises:
             DataError: the record is damaged, or of another model, layout, rate or key.
@@ -138,7 +138,7 @@ class ChunkCodec:
         return found
 
     def _pages(self, layout: Layout, made: Plan) -> list[Makers]:
-        """Made once for a layout; only here, for estimates of sizes must not fail."""
+        """Made once a layout, and only here: size estimates must not fail."""
         with self._lock:
             if layout not in self._makers:
                 self._makers[layout] = [

@@ -1,4 +1,4 @@
-"""What the ``"serde"`` of an adapter's configuration may say."""
+"""Options of the ``"serde"`` in an adapter's configuration."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Options:
     dtype: str | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
-        """Reads them from the configuration.
+    def parse(cls, given: Mapping[str, Any]) -> Options:
+        """Reads the options from the configuration.
 
         Raises:
-            ArgumentError: something is unknown, of another type, or cannot work.
+            ArgumentError: an option is unknown, has another type, or is invalid.
         """
         unknown = sorted(given.keys() - _TYPES.keys())
         if unknown:

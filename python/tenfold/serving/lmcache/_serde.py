@@ -47,7 +47,7 @@ class TenfoldSerializer(Serializer):  # type: ignore[misc,unused-ignore]
             Its bytes.
 
         Raises:
-            Error: it is not stored, and why. LMCache then stores nothing of the call.
+            Error: it was not stored; the message says why. LMCache then stores nothing of the call.
         """
         try:
             held, buffer = tensors(src), flat_bytes(dst)
@@ -75,7 +75,7 @@ class TenfoldDeserializer(Deserializer):  # type: ignore[misc,unused-ignore]
         """Writes an object from its record: all of it, or nothing.
 
         Raises:
-            DataError: the record is damaged or someone else's. LMCache takes the call's keys as not found.
+            DataError: the record is damaged or foreign. LMCache counts the call's keys as not found.
         """
         try:
             held, buffer = tensors(dst), flat_bytes(src)
@@ -83,7 +83,7 @@ class TenfoldDeserializer(Deserializer):  # type: ignore[misc,unused-ignore]
         except Error as error:
             logger.warning("tenfold: chunk %s cannot be used, taken as a miss: %s", key.chunk_hash.hex(), error)
             raise
-        # Only now: nothing that is half decoded reaches LMCache's memory.
+        # Last, so that nothing half decoded reaches LMCache's memory.
         for target, tensor in zip(held, found, strict=True):
             target.copy_(tensor)
 
@@ -94,13 +94,13 @@ def create(options: Mapping[str, Any]) -> Any:
     Raises:
         ArgumentError: options that are unknown or cannot work.
     """
-    stated = Options.of(options)
+    stated = Options.parse(options)
     codec = ChunkCodec(stated)
     return AsyncSerdeProcessor(TenfoldSerializer(codec), TenfoldDeserializer(codec), max_workers=stated.max_workers)
 
 
 def register() -> None:
-    """Makes LMCache know the serde; done by importing the package."""
+    """Registers the serde with LMCache; importing the package calls it."""
     if NAME not in get_registered_serde_types():
         register_serde_factory(NAME, create)
 

@@ -1,4 +1,4 @@
-"""What ``--hicache-storage-backend-extra-config`` may say."""
+"""Options in ``--hicache-storage-backend-extra-config``."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Options:
     dtype: str | None = None
 
     @classmethod
-    def of(cls, extra: Mapping[str, Any] | None) -> Options:
-        """Reads them from the extra configuration.
+    def parse(cls, extra: Mapping[str, Any] | None) -> Options:
+        """Reads the options from the extra configuration.
 
         Raises:
             ArgumentError: something is unknown, missing or of another type.

@@ -55,7 +55,7 @@ class PoolStore:
         logger.info("tenfold: pages of %s, %d bytes each, are stored with %s in %s", *what)
 
     def save(self, keys: Sequence[str], views: Sequence[Views], first: int | None) -> list[bool]:
-        """Stores pages; ``first`` is the position of the first token. What is not stored is False, and logged."""
+        """Stores pages; ``first`` is the position of the first token. Returns False, and logs why, for each not stored."""
         tokens = self.codec.shape.tokens
 
         def one(number: int) -> str | None:
@@ -77,7 +77,7 @@ class PoolStore:
         return [error is None for error in errors]
 
     def load(self, keys: Sequence[str], views: Sequence[Views]) -> list[bool]:
-        """Reads pages into views. What is False was not found or is damaged, and its view is as it was."""
+        """Reads pages into views. Returns False for each page not found or damaged; its view is unchanged."""
 
         def one(number: int) -> bool:
             key, decoded = keys[number], self.codec.shape.empty()
@@ -95,7 +95,7 @@ class PoolStore:
                     # The store has warned and says why; filters of warnings do not reach the log.
                     logger.warning("tenfold: page %s cannot be used, taken as a miss", key)
                 return False
-            # Only now: nothing that is half decoded reaches the pool.
+            # Last, so that nothing half decoded reaches the pool.
             self.pages.write(views[number], decoded)
             return True
 

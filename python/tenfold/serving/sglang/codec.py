@@ -68,8 +68,8 @@ class SlotCodec:
 
     Args:
         shape: what a page holds.
-        bits: bits a value, all bytes of the slot counted; 4 unless a rate is stated.
-        max_bytes: bytes of a slot, in place of bits.
+        bits: bits a value, all bytes of the slot counted; 4 by default.
+        max_bytes: bytes of a slot, instead of bits.
         lossless: every bit stays. Slots are then larger than pages are on average: no page is known to shrink.
         bases: path of a file of bases for the model (``tenfold basis fit``).
         effort: "fast", "balanced" or "best".
@@ -128,7 +128,7 @@ class SlotCodec:
         return self._pages.basis
 
     def compress(self, keys: Tensors, values: Tensors, positions: Positions = None) -> bytes:
-        """The slot of a page; arguments are those of :meth:`encode`."""
+        """Encodes a page into a slot; arguments are those of :meth:`encode`."""
         page = self.encode(keys, values, positions)
         return b"".join((len(page).to_bytes(_LENGTH, "little"), page, bytes(self._slot_bytes - _LENGTH - len(page))))
 
@@ -142,7 +142,7 @@ class SlotCodec:
         self._pages.decode_layer(self._page(slot), layer, key, value)
 
     def encode(self, keys: Tensors, values: Tensors, positions: Positions = None) -> bytes:
-        """A page without the rest of its slot.
+        """Encodes a page without the padding of its slot.
 
         Args:
             keys: for each layer a CPU tensor of tokens × columns.

@@ -24,8 +24,8 @@ _KV = "kv"
 class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
     """Pages of SGLang's host pools, compressed, in a folder.
 
-    Failures are what SGLang takes for them: False for a page that was not stored or not found, None for a flat page. A
-    warning says why. Nothing is written to the host pool for a page that is not whole.
+    Failures are reported as SGLang expects: False for a page that was not stored or not found, None for a flat page. A
+    warning says why. The host pool never receives incomplete pages.
 
     Args:
         storage_config: SGLang's ``HiCacheStorageConfig``; its ``extra_config`` has the options of docs/sglang.md.
@@ -36,7 +36,7 @@ class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
         if kwargs:
             raise ArgumentError(f"options of the tenfold backend are in the extra configuration; not {sorted(kwargs)}")
         self._config = storage_config
-        self._options = Options.of(storage_config.extra_config)
+        self._options = Options.parse(storage_config.extra_config)
         if storage_config.dcp_size > 1 or storage_config.should_split_heads:
             raise UnsupportedError("the tenfold backend stores pages of a rank as they are: no DCP, no tp_lcm_size")
         threads = self._options.threads or os.cpu_count() or 1
@@ -156,7 +156,7 @@ class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
             pool.store.clear()
 
     def close(self) -> None:
-        """Waits for work that is under way. The storage must not be used any more."""
+        """Waits for pending work. The storage must not be used afterwards."""
         self._workers.shutdown()
 
 

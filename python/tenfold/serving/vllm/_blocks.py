@@ -1,8 +1,8 @@
 """Blocks of vLLM's cache, read and written as keys and values of tokens.
 
-Where in a block a number lies is the attention backend's business: kernels for CPUs pack keys and values for the
-instructions that they use, others keep them as rows. So the backend is asked: it stores numbers that say where they
-belong, once, and where they turn up says how blocks are to be read.
+The attention backend decides where in a block a number lies: CPU kernels pack keys and values for their instructions,
+others keep rows. So the backend once stores numbers that name their own place, and where they end up shows how to read
+blocks.
 """
 
 from __future__ import annotations

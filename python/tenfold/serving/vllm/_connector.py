@@ -24,8 +24,8 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     """Keeps full pages of keys and values, compressed, in a folder.
 
     Loads are asynchronous: a request whose prefix is stored waits until it is in its blocks while others run, and only
-    then is scheduled. So a page that turns out to be damaged costs the computing of its tokens, never a wrong one; no
-    layer of a model waits for a store; and graphs of whole models stay possible. docs/vllm.md has the settings.
+    then is scheduled. So a damaged page costs only recomputing its tokens, no layer of a model waits for the store, and
+    graphs of whole models stay possible. docs/vllm.md has the settings.
     """
 
     _cache_hit_source = CacheHitSource.DISK
@@ -65,13 +65,13 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         (ids,) = blocks.get_block_ids()
-        self._scheduling.allocated(request, ids, num_external_tokens)
+        self._scheduling.plan_load(request, ids, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Plan:
         return self._scheduling.plan(scheduler_output)
 
     def update_connector_output(self, connector_output: Any) -> None:
-        self._scheduling.loaded(connector_output.finished_recving or set(), connector_output.invalid_block_ids)
+        self._scheduling.note_loads(connector_output.finished_recving or set(), connector_output.invalid_block_ids)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         self._scheduling.remove(request)
@@ -109,10 +109,10 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._working.save(self._plan)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        return None, self._working.finished(self._plan) or None
+        return None, self._working.take_finished(self._plan) or None
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        return self._working.failed()
+        return self._working.take_failed()
 
     def get_kv_connector_stats(self) -> Stats | None:
         return None if self._worker is None else self._worker.stats()

@@ -32,21 +32,21 @@ class Options:
     """Settings of a connector.
 
     Attributes:
-        path: folder of the store; made if it is not there.
-        bits: bits a value; 4 where neither this nor ``max_bytes`` nor ``lossless`` is stated.
-        max_bytes: bytes of a page, in place of bits.
+        path: folder of the store; created if it does not exist.
+        bits: bits a value; 4 if no rate is stated.
+        max_bytes: bytes of a page, instead of bits.
         lossless: every bit stays.
         bases: file of bases for the model.
-        rope: how keys were turned to their positions. "auto" reads the model's configuration, None takes keys as they
-            are, a dict is as of :class:`tenfold.kv.PageCodec`.
+        rope: rotary positions of keys. "auto" reads the model's configuration, None leaves keys unchanged, a dict is as
+            in :class:`tenfold.kv.PageCodec`.
         exact: first tokens of a context that stay exact.
         effort: "fast", "balanced" or "best".
         page_tokens: tokens of a page, a multiple of the block size; the least such that is 64 or more unless stated.
         model: the model's name, where engines that share a store have it in different places.
         revision: which state of the model; see :func:`._identity.revision_of` for what is taken unless stated.
         max_store_bytes: room for the records of one tensor-parallel rank; what was not read for longest goes.
-        max_pending_bytes: keys and values that may wait to be compressed. What comes while they do is not stored.
-        threads: threads that read and threads that write; 0 takes as many as the worker has cores.
+        max_pending_bytes: bytes of keys and values that may wait for compression. More than that is not stored.
+        threads: threads that read and as many that write; 0 uses one a core of the worker.
     """
 
     path: str

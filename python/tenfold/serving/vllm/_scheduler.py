@@ -73,7 +73,7 @@ class Scheduler:
         most: int = (request.num_tokens - 1) // self._shape.block * self._shape.block
         return max(min(found * self._shape.page, most) - local, 0)
 
-    def allocated(self, request: Any, blocks: Sequence[int], tokens: int) -> None:
+    def plan_load(self, request: Any, blocks: Sequence[int], tokens: int) -> None:
         """Plans the load of so many tokens; blocks are all of the request's."""
         if tokens == 0:
             return
@@ -97,8 +97,8 @@ class Scheduler:
                 plan.saves += self._to_save(self._tracked[name], scheduled, blocks)
         return plan
 
-    def loaded(self, finished: set[str], failed: set[int]) -> None:
-        """Takes note of blocks that nothing was loaded into, and of loads that ended on all ranks."""
+    def note_loads(self, finished: set[str], failed: set[int]) -> None:
+        """Notes blocks whose load failed, and loads that ended on all ranks."""
         # Ranks that are slower finish in a later step than one of them fails.
         for tracked in self._tracked.values() if failed else ():
             lost = [number for number, block in enumerate(tracked.loading) if block in failed]

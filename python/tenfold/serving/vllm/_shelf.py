@@ -1,4 +1,4 @@
-"""The store as an engine sees it: whatever is wrong with it is said and counted, and requests go on without it."""
+"""The store as an engine sees it: faults are logged and counted, and requests go on without it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = init_logger("vllm.tenfold")
 
 
 class Complaints:
-    """Says what went wrong: the first time, the second, the fourth, the eighth and so on."""
+    """Logs a fault the first, second, fourth, eighth time and so on."""
 
     def __init__(self) -> None:
         self._count = 0

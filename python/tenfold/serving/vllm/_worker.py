@@ -1,4 +1,4 @@
-"""The worker's side: pages out of the store into blocks, and full pages of blocks into it, on threads of their own."""
+"""The worker's side: moves pages from the store into blocks, and from blocks into the store, on its own threads."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Worker:
                 self._pending += self._cache.page_bytes
                 self._saving[page.key] = self._writers.submit(self._save, page, raw)
 
-    def finished(self, plan: Plan) -> set[str]:
+    def take_finished(self, plan: Plan) -> set[str]:
         """Requests all of whose loads have ended, one way or the other."""
         if plan.idle and self._loading:
             wait([future for futures in self._loading.values() for future in futures], _NAP, FIRST_COMPLETED)
@@ -95,7 +95,7 @@ class Worker:
             self._failed = self._failed.union(*(future.result() for future in self._loading.pop(request)))
         return ended
 
-    def failed(self) -> set[int]:
+    def take_failed(self) -> set[int]:
         """Blocks of finished requests that nothing was loaded into."""
         failed, self._failed = self._failed, set()
         return failed

@@ -1,6 +1,6 @@
-"""Training over several ranks, with what they exchange compressed.
+"""Training over several ranks with compressed communication.
 
-Gradients of data-parallel training, by a hook of DistributedDataParallel or a collective of FSDP2::
+Gradients of data-parallel training, with a DistributedDataParallel hook or an FSDP2 collective::
 
     import tenfold.torch.distributed as td
 
@@ -11,7 +11,7 @@ Activations and their gradients between stages of a pipeline::
 
     stage = td.CompressedStage(part, stage_index, num_stages, device, activation_bits=3.5)
 
-docs/training.md says what is exchanged, what error feedback is, and what it costs.
+See docs/training.md for what is exchanged, what error feedback is, and what it costs.
 """
 
 from ._fsdp import ShardedGradients, register_fsdp

@@ -1,4 +1,4 @@
-"""What must be the same on all ranks, compared before anything is exchanged."""
+"""Compares what must be the same on all ranks before they exchange anything."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..._errors import ArgumentError
 
 
 def own_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """A group of the same ranks, for exchanges that must not mix with others that go on at the same time."""
+    """Makes a group of the same ranks, for exchanges that must not mix with concurrent ones."""
     ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
     made = dist.new_group(ranks, use_local_synchronization=True, timeout=_timeout(group))
     assert isinstance(made, dist.ProcessGroup)  # this rank is one of them
@@ -19,7 +19,7 @@ def own_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
 
 
 def _timeout(group: dist.ProcessGroup | None) -> Any:
-    """The timeout that a group was made with; None, which is torch's own, where its backend does not say."""
+    """Returns the timeout of a group; None (torch's default) if the backend does not know it."""
     used = group or dist.group.WORLD
     try:
         return used._get_backend(used._device_types[0]).options._timeout  # type: ignore[union-attr]
@@ -43,4 +43,4 @@ def agree(group: dist.ProcessGroup, what: str, options: dict[str, Any]) -> None:
             continue
         names = [name for name in said[0] | other if said[0].get(name) != other.get(name)]
         differences = ", ".join(f"{name} {other.get(name)} there, {said[0].get(name)} on rank 0" for name in names)
-        raise ArgumentError(f"rank {rank} compresses {what} in another way: {differences}. All ranks must agree")
+        raise ArgumentError(f"rank {rank} compresses {what} differently: {differences}. Use the same options on all ranks")

@@ -13,7 +13,7 @@ from .._codec import decode
 from .._cuda import inspect
 from .._tensors import check_fits
 from ._bucket import BucketCodec
-from ._slot import ALIGN, HEADER, LEAST, Fit, empty_slot, put, taken
+from ._slot import ALIGN, HEADER, LEAST, Fit, empty_slot, put, read_blob
 
 ROUND_BITS = 8
 """Bits of a residual that is rounded to nearest."""
@@ -83,7 +83,7 @@ class LayeredCodec:
 
     def read(self, slot: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Decodes a slot into a tensor of the shape that it was made of."""
-        blob = taken(slot, HEADER)
+        blob = read_blob(slot, HEADER)
         if blob is None:
             return out.fill_(torch.nan)
         if not _device.is_ours(blob.device):

@@ -1,4 +1,4 @@
-"""A communication hook of DistributedDataParallel: buckets of gradients, compressed, exchanged and averaged."""
+"""A communication hook for DistributedDataParallel that compresses, exchanges and averages buckets of gradients."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ._exchange import Exchange
 
 
 class GradientHook:
-    """What a rank knows of the exchange. Made by :func:`register`.
+    """The state of a rank in the exchange. Made by :func:`register`.
 
     Attributes:
-        sent: bytes that this rank has sent so far, as slots.
+        sent: bytes of slots that this rank has sent so far.
         raw: bytes of the gradients that it sent.
     """
 
@@ -26,46 +26,46 @@ class GradientHook:
         self._names = names
         self._exchange = exchange
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        # One bucket after the other: every rank has them in the same order. Backward goes on meanwhile, and while one is on its
-        # way the next is encoded.
+        # One bucket after the other, in the same order on every rank. The backward pass goes on meanwhile, and the next
+        # bucket is encoded while one is in flight.
         self._starts = ThreadPoolExecutor(1, thread_name_prefix="tenfold-gradients")
         self._ends = ThreadPoolExecutor(1, thread_name_prefix="tenfold-averages")
 
     @property
     def sent(self) -> int:
-        """Bytes that this rank has sent so far to each other rank."""
+        """Bytes that this rank has sent so far to every other rank."""
         return self._exchange.sent
 
     @property
     def raw(self) -> int:
-        """Bytes of the gradients that were in them."""
+        """Bytes of the uncompressed gradients."""
         return self._exchange.raw
 
     def state_dict(self) -> dict[str, Any]:
-        """Residuals of this rank by the names of parameters: every rank puts its own into a checkpoint."""
+        """Returns the residuals of this rank by parameter name. Every rank saves its own in a checkpoint."""
         copies = {name: r.clone() for name, r in self._exchange.residuals.by_name().items()}
         owed = {name: r.clone() for name, r in self._exchange.owed.by_name().items()}
         return {"version": 1, "residuals": copies, "owed": owed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes residuals of a checkpoint in place of those that are there."""
+        """Replaces the residuals with those of a checkpoint."""
         if state.get("version") != 1:
-            raise ArgumentError("this is no state of a gradient hook that this version knows")
+            raise ArgumentError("this is not a state of a gradient hook that this version can read")
         unknown = set(state["residuals"]) - set(self._names.values())
         if unknown:
             some = ", ".join(sorted(unknown)[:3])
             raise ArgumentError(f"the state has residuals of parameters that the model lacks: {some}")
         for kept, given in ((self._exchange.residuals, "residuals"), (self._exchange.owed, "owed")):
             kept.clear()
-            kept.take(state[given])
+            kept.add(state[given])
 
     def rescale(self, factor: float) -> None:
-        """Multiplies residuals, where the scale of the loss was changed by a factor."""
+        """Multiplies the residuals by a factor. Call it when the loss scale changes by that factor."""
         self._exchange.residuals.scale_(factor)
         self._exchange.owed.scale_(factor)
 
     def __call__(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        """Exchanges a bucket (``torch.distributed.GradBucket``); the future has the average."""
+        """Exchanges a bucket (``torch.distributed.GradBucket``) and returns a future of the average."""
         gradients = bucket.buffer()
         names = [self._names[id(p)] for p in bucket.parameters()]
         sizes = [g.numel() for g in bucket.gradients()]
@@ -86,28 +86,28 @@ class GradientHook:
     def _start(
         self,
         future: torch.futures.Future[torch.Tensor],
-        entered: Callable[[], AbstractContextManager[Any]],
+        enter_device: Callable[[], AbstractContextManager[Any]],
         gradients: torch.Tensor,
         names: Sequence[str],
         sizes: Sequence[int],
     ) -> None:
-        with _told(future), entered():
+        with _forward_errors(future), enter_device():
             end = self._exchange.start(gradients, names, sizes)
-            self._ends.submit(self._end, future, entered, end)
+            self._ends.submit(self._end, future, enter_device, end)
 
     def _end(
         self,
         future: torch.futures.Future[torch.Tensor],
-        entered: Callable[[], AbstractContextManager[Any]],
+        enter_device: Callable[[], AbstractContextManager[Any]],
         end: Callable[[], torch.Tensor],
     ) -> None:
-        with _told(future), entered():
+        with _forward_errors(future), enter_device():
             future.set_result(end())
 
 
 @contextmanager
-def _told(future: torch.futures.Future[torch.Tensor]) -> Iterator[None]:
-    """Whatever goes wrong in here, DDP hears of it."""
+def _forward_errors(future: torch.futures.Future[torch.Tensor]) -> Iterator[None]:
+    """Passes any exception to the future that DDP waits for."""
     try:
         yield
     except BaseException as error:  # noqa: BLE001 - a thread of its own has nobody else to tell
@@ -126,17 +126,17 @@ def register(
     """Compresses the gradients that a model's ranks exchange. All ranks call it, with the same arguments.
 
     Args:
-        model: wrapped in DistributedDataParallel, without a hook so far.
+        model: a DistributedDataParallel module without a communication hook.
         bits: bits a value of what a rank sends of a bucket; 0.8 to 4 make sense.
-        exchange: ``"gather"``: each rank's bytes go to all. ``"scatter"``: each rank averages a part of the bucket and sends that
-            on, which takes less of the link where there are more than two ranks, and rounds twice.
-        error_feedback: whether what rounding leaves is added to the next step's gradients; it takes four bytes a parameter.
-            Plain SGD needs it at low rates; AdamW was better off without, see docs/eval.md.
+        exchange: ``"gather"`` sends each rank's bytes to all. ``"scatter"`` lets each rank average a part of the bucket
+            and send the average: less traffic with more than two ranks, but two roundings.
+        error_feedback: whether to add the rounding error to the gradients of the next iteration. It takes four bytes a
+            parameter. Plain SGD needs it at low rates; AdamW did better without it (docs/eval.md).
         effort: ``"fast"``, ``"balanced"`` or ``"best"``.
-        threads: worker threads of the CPU; 0 takes all cores.
+        threads: worker threads of the CPU; 0 uses all cores.
 
     Raises:
-        ArgumentError: an argument cannot work, or another rank has other arguments or another version of tenfold.
+        ArgumentError: an argument is invalid, or another rank has other arguments or another version of tenfold.
     """
     group = own_group(model.process_group)
     asked = {"bits": bits, "exchange": exchange, "error_feedback": error_feedback, "effort": effort}
@@ -147,6 +147,6 @@ def register(
     return hook
 
 
-# Without annotations: DDP compares them with types, and here they are text.
+# Without annotations: DDP compares them with types, but here they are strings.
 def _exchange(state, bucket):  # type: ignore[no-untyped-def]
     return state(bucket)

@@ -1,7 +1,7 @@
 """Stages of ``torch.distributed.pipelining`` that send activations and their gradients compressed.
 
-A stage tells its schedule which tensors to send and to receive. Here these are slots, which are filled before they are sent and
-read before the stage works on what came; schedules need not know.
+A stage tells its schedule which tensors to send and receive. Here these are slots: the stage fills them before they are
+sent and decodes them before it computes. Schedules do not notice.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from ..._errors import ArgumentError
 from ._agree import agree
 from ._boundary import Boundary, Rates, TensorCodec, packed
 
-# A slot that is under way, the tensor that it is for, and how to read it.
+# A slot in flight, the tensor it is for, and how to decode it.
 _Arrival = tuple[torch.Tensor, torch.Tensor, TensorCodec]
-# Of each group, the options of this rank's last pipeline, and its stages so far.
+# For each group, the options of this rank's last pipeline and its stages so far.
 _made: WeakKeyDictionary[dist.ProcessGroup, tuple[dict[str, Any], set[int]]] = WeakKeyDictionary()
 
 
 class CompressedStage(PipelineStage):
     """A ``PipelineStage`` that compresses what it sends to its neighbours, for any schedule of torch.
 
-    Every rank of the group makes as many stages of this class, with the same options. Gradients of activations take two layers: a
-    compressed gradient, and what that leaves of it, compressed too.
+    Every rank of the group makes the same number of stages of this class, with the same options. Gradients of
+    activations take two layers: the compressed gradient, and its compressed error.
 
     Args:
-        submodule: as of ``PipelineStage``, like the three that follow.
+        submodule: as in ``PipelineStage``, like the next three.
         stage_index: of this stage.
         num_stages: of the pipeline.
         device: of this stage.
-        activation_bits: bits a value of activations; None sends them as they are.
-        gradient_bits: bits a value of their gradients; None sends them as they are.
-        residual_bits: bits a value of what that leaves of gradients, added to them; None leaves it out.
-        round_after: step of the training from which on residuals are rounded to nearest at 8 bits instead; None for never.
+        activation_bits: bits a value of activations; None sends them uncompressed.
+        gradient_bits: bits a value of their gradients; None sends them uncompressed.
+        residual_bits: bits a value of the second layer, the error of the compressed gradients; None leaves it out.
+        round_after: training step from which residuals are rounded to nearest at 8 bits instead; None means never.
         effort: "fast", "balanced" or "best".
-        threads: worker threads of the CPU; 0 takes all cores.
-        options: all others of ``PipelineStage``.
+        threads: worker threads of the CPU; 0 uses all cores.
+        options: all other arguments of ``PipelineStage``.
 
     Attributes:
-        steps: steps of the schedule with a backward pass so far.
+        steps: training steps so far (runs of the schedule with a backward pass).
         sent: bytes that this stage has sent.
         raw: bytes of the tensors that it sent.
 
     Raises:
-        ArgumentError: an argument cannot work, or another rank has other options or another version of tenfold.
+        ArgumentError: an argument is invalid, or another rank has other options or another version of tenfold.
     """
 
     def __init__(
@@ -76,44 +76,44 @@ class CompressedStage(PipelineStage):
         self.sent = 0
         self.raw = 0
         self._arriving: dict[tuple[str, int], list[_Arrival]] = {}
-        # Until the step is over: nobody else may hold what is being sent.
+        # Kept until the training step ends: nothing else may own what is being sent.
         self._leaving: list[torch.Tensor] = []
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs: the number of steps, which decides on rounding."""
+        """Returns what a checkpoint needs: the number of training steps, which decides on rounding."""
         return {"version": 1, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Continues from a checkpoint."""
         if state.get("version") != 1:
-            raise ArgumentError("this is no state of a compressed stage that this version knows")
+            raise ArgumentError("this is not a state of a compressed stage that this version can read")
         self.steps = int(state["steps"])
 
     def clear_runtime_states(self) -> None:
-        """Called by schedules when a step begins."""
+        """Called by schedules when a training step begins."""
         super().clear_runtime_states()
         self._arriving.clear()
         self._leaving.clear()
-        # Evaluation has no gradients and is no step of the training.
+        # Evaluation has no gradients and does not count as a training step.
         self.steps += self.has_backward
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Sends of activations."""
+        """Returns the operations that send activations."""
         ops = super().get_fwd_send_ops(fwd_chunk_id)
         return [self._sent(op, self._boundary.activations(op.tensor), f"out {i}") for i, op in enumerate(ops)]
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Sends of gradients."""
+        """Returns the operations that send gradients."""
         ops = super().get_bwd_send_ops(bwd_chunk_id)
         return [self._sent(op, self._gradients(op.tensor), f"in {i}") for i, op in enumerate(ops)]
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Receipts of activations."""
+        """Returns the operations that receive activations."""
         ops = super().get_fwd_recv_ops(fwd_chunk_id)
         return self._expected(("forward", fwd_chunk_id), [(op, self._boundary.activations(op.tensor)) for op in ops])
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Receipts of gradients."""
+        """Returns the operations that receive gradients."""
         ops = super().get_bwd_recv_ops(bwd_chunk_id)
         return self._expected(("backward", bwd_chunk_id), [(op, self._gradients(op.tensor)) for op in ops])
 
@@ -128,7 +128,7 @@ class CompressedStage(PipelineStage):
         return super().backward_one_chunk(bwd_chunk_id, *args, **options)
 
     def _gradients(self, tensor: torch.Tensor) -> TensorCodec | None:
-        # Steps are counted when they begin.
+        # Training steps are counted when they begin.
         return self._boundary.gradients(tensor, self.steps - 1)
 
     def _sent(self, op: dist.P2POp, codec: TensorCodec | None, key: str) -> dist.P2POp:
@@ -159,12 +159,12 @@ class CompressedStage(PipelineStage):
 
 
 def _with(op: dist.P2POp, tensor: torch.Tensor) -> dist.P2POp:
-    """The same operation with another tensor."""
+    """Returns the same operation with another tensor."""
     return dist.P2POp(op.op, tensor, op.peer, op.group, op.tag)
 
 
 def _agree(group: dist.ProcessGroup | None, index: int, options: dict[str, Any]) -> None:
-    """Compares the options of a stage with those that other ranks make now, and with this rank's own of the same pipeline."""
+    """Compares the options of a stage with those of other ranks, and with this rank's other stages of the pipeline."""
     group = group or dist.group.WORLD
     assert group is not None  # a stage needs one
     agree(group, "a pipeline", options)
@@ -173,5 +173,7 @@ def _agree(group: dist.ProcessGroup | None, index: int, options: dict[str, Any])
         # A second one of this number belongs to another pipeline.
         made, others = options, set()
     if made != options:
-        raise ArgumentError(f"stage {index} compresses with {options}, stage {min(others)} of the same rank with {made}")
+        raise ArgumentError(
+            f"stage {index} compresses with {options}, but stage {min(others)} of the same rank with {made}; use the same options"
+        )
     _made[group] = made, others | {index}

@@ -26,7 +26,7 @@ pub struct Blocks {
 
 impl Blocks {
     /// The layout of a type by its number in a file; `None` for types that are not read.
-    pub fn of_type(number: u32) -> Option<Self> {
+    pub fn from_type(number: u32) -> Option<Self> {
         GGUFTensorType::from_u32(number).ok().and_then(blocks)
     }
 

@@ -36,7 +36,7 @@ const FEW: u32 = 8;
 /// Windows of a tensor that is no more than a page of a cache.
 const PAGE: u64 = 16;
 
-/// Run of values that stands in for a row where the tensor has none to speak of.
+/// Run of values that replaces a row if the tensor has no meaningful rows.
 const RUN: u64 = 256;
 /// Columns that statistics are kept of.
 const COLUMNS: std::ops::RangeInclusive<u64> = 16..=65536;
@@ -46,7 +46,7 @@ const CLASSES_SHARED: u32 = SCALE_SUMS * CLASS_BINS * CLASS_COPIES * 4;
 /// The most shared memory that a kernel takes, its own variables included.
 const LEAST_SHARED: u32 = CLASSES_SHARED + (2 << 10);
 
-/// A goal's number and what is to be reached: bytes, an error, a step or a bound. None for a lossless blob.
+/// A goal's number and what it asks for: bytes, an error, a step or a bound. None for a lossless blob.
 pub(super) fn goal_of(goal: Goal, values: u64, dtype: Dtype) -> Option<(u32, f64)> {
     Some(match goal {
         Goal::Bits(b) => (GOAL_BYTES, b * values as f64 / 8.0),
@@ -141,7 +141,7 @@ impl<'a> Search<'a> {
     pub(super) fn new(device: &'a Device, job: &Job, places: Places, stream: Stream) -> Result<Search<'a>> {
         let dtype = Dtype::from_id(job.dtype as u8).filter(|d| d.is_float());
         let Some(dtype) = dtype else {
-            return Err(Error::InvalidArgument("only floats are quantised".into()));
+            return Err(Error::InvalidArgument("only floats can be quantised; use Goal::Lossless".into()));
         };
         if device.properties().shared_per_block < LEAST_SHARED {
             return Err(Error::NoDevice("this device has too little shared memory to encode".into()));
@@ -170,7 +170,8 @@ impl<'a> Search<'a> {
         let taken = windows.min(SAMPLE as u64);
         let (fine, coarse) = if job.nu > 3 { (WIDE_SAMPLE, WIDE_COARSE) } else { (SAMPLE, COARSE) };
         let small = |v: u64| {
-            u32::try_from(v).map_err(|_| Error::InvalidArgument("a tensor too large for a launch".into()))
+            u32::try_from(v)
+                .map_err(|_| Error::InvalidArgument("the tensor is too large for one launch".into()))
         };
         let stride = |count: u32| (taken as u32).div_ceil(count).max(1);
         // Of a page a quarter: what is found is looked at again.

@@ -92,7 +92,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// 2. How large rows and columns are, as far as nobody knows.
+    /// 2. Sizes of rows and columns that are not known yet.
     pub(super) unsafe fn lines(&self) -> Result<()> {
         let (rows, width, threads) = (self.args.rows, self.args.width, SCAN_THREADS as u32);
         if self.args.job.values == 0 {

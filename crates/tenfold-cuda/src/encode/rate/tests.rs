@@ -1,4 +1,4 @@
-//! Plans made by the kernels alone, held against what the CPU chose for the same tensor and goal.
+//! Plans made by the kernels alone, compared with what the CPU chose for the same tensor and goal.
 
 use tenfold::format::Geometry;
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
@@ -28,7 +28,7 @@ impl Bench {
         let device = Device::emulated(1 << 30);
         let tensor = Buffer::from_slice(&device, &sample.data).unwrap();
         let values = sample.len() as u64;
-        let geometry = Geometry::of_levels(sample.len(), 0, usize::MAX);
+        let geometry = Geometry::for_levels(sample.len(), 0, usize::MAX);
         let (goal, target) = goal_of(goal, values, sample.dtype).unwrap();
         let job = Job {
             data: Each::one(tensor.slice()),

@@ -65,7 +65,7 @@ fn measure(
     report: &mut Report,
     out: &mut dyn Write,
 ) -> Result<()> {
-    report.machine.device = Some(describe(&rig.device));
+    report.origin.machine.device = Some(describe(&rig.device));
     let mut run = Run::new(rig, nvcomp, args, report);
     let copied = if args.quick { 64 << 20 } else { 1 << 30 };
     run.step("copies");

@@ -33,7 +33,7 @@ fn every_step_is_taken_and_every_output_checked() {
     assert_eq!(host, 1, "the fastest alone has a bar");
     let classes = report.rows.iter().filter(|r| r["classes"].as_u64() > Some(1)).count();
     assert!(classes > 0, "real tensors have classes");
-    assert!(report.machine.device.as_ref().unwrap().starts_with("emulator"));
+    assert!(report.origin.machine.device.as_ref().unwrap().starts_with("emulator"));
     let out = String::from_utf8(out).unwrap();
     assert!(out.contains("N(0, 0.02)") && !out.contains("nvCOMP compress"));
     assert!(out.lines().any(|l| l.contains("--nvcomp")), "how to get the rows that are not there");

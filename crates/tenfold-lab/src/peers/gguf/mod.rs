@@ -144,5 +144,5 @@ impl Peer for Gguf {
 }
 
 fn layout(number: u8) -> Option<Blocks> {
-    Blocks::of_type(u32::from(number))
+    Blocks::from_type(u32::from(number))
 }

@@ -71,11 +71,8 @@ struct SpeedPage {
 struct Data<'a> {
     headline: &'a str,
     losses: &'a super::super::figures::Losses,
-    command: &'a str,
-    date: &'a str,
-    commit: &'a str,
-    version: &'a str,
-    machine: &'a crate::bench::Machine,
+    #[serde(flatten)]
+    origin: &'a crate::bench::report::Origin,
     notes: &'a [String],
     reference: &'a str,
     rate: f64,
@@ -104,11 +101,7 @@ pub(super) fn page(args: &RaceArgs, outcome: &Outcome, report: &Report, styles: 
     let data = Data {
         headline: &report.headline,
         losses: &report.losses,
-        command: &report.command,
-        date: &report.date,
-        commit: &report.commit,
-        version: report.version,
-        machine: &report.machine,
+        origin: &report.origin,
         notes: &report.notes,
         reference: &report.reference,
         rate: args.picture_rate(),

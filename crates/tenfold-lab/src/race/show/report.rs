@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use crate::bench::Machine;
-use crate::bench::report::now;
+use crate::bench::report::Origin;
 use crate::race::RaceArgs;
 use crate::race::figures::{EqualTable, GapTable, Losses, equal_error, gap_tables, losses};
 use crate::race::run::{Absent, Entrant, Outcome, Row, TensorKind};
@@ -32,18 +31,9 @@ pub struct TensorInfo {
 /// Everything a race found; `race.json` is this.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// `race`.
-    pub bench: &'static str,
-    /// Command line.
-    pub command: String,
-    /// UTC.
-    pub date: String,
-    /// Commit of the working folder, `unknown` outside a repository.
-    pub commit: String,
-    /// Version of the library.
-    pub version: &'static str,
-    /// Machine.
-    pub machine: Machine,
+    /// Where and how it was measured.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// Where ours loses, in a line.
     pub headline: String,
     /// What a reader must know to judge the figures.
@@ -72,12 +62,7 @@ impl Report {
         let rates = args.table_rates();
         let losses = losses(entrants, rows);
         Report {
-            bench: "race",
-            command: args.command.clone(),
-            date: now(),
-            commit: outcome.commit.clone(),
-            version: env!("CARGO_PKG_VERSION"),
-            machine: Machine::here(),
+            origin: Origin::new("race", &args.command, outcome.commit.clone()),
             headline: losses.headline(),
             notes: notes(args, outcome),
             reference: args.reference.clone(),

@@ -1,7 +1,7 @@
 //! Decoding with `rav1d`: what is checked before the library sees a byte.
 //!
-//! Its units have been walked and its sequence header has been found to speak of pictures of the blob's
-//! format: then the largest frame the library may allocate is known.
+//! The units and the sequence header are parsed first and must describe pictures of the blob's format, which bounds the
+//! largest frame that the library may allocate.
 
 use super::library;
 use crate::codec::{Decoder, Format, Standard, stream};
@@ -41,7 +41,7 @@ impl Decoder for Rav1d {
         if pictures.len().checked_mul(samples) != Some(out.len()) {
             return Err(refused("room for another number of pictures"));
         }
-        // 2. What the stream says of itself.
+        // 2. The headers of the stream.
         stream::check(Standard::Av1, format, parameter_sets, pictures)?;
         // 3. The pictures.
         library::decode(format, parameter_sets, pictures, out)

@@ -1,4 +1,4 @@
-//! The encoders and decoders of the list behind the traits that the rest of the crate knows.
+//! The encoders and decoders of the list, as the traits that the rest of the crate uses.
 
 use super::super::{Abilities, Coded, Decoder, Encoder, Format, Quality, Settings, Standard};
 use super::spec::{LibavDecoder, LibavEncoder};

@@ -30,7 +30,7 @@ pub(super) fn run(
     let mut rooms = out.chunks_exact_mut(format.samples().max(1));
     for (i, picture) in pictures.iter().enumerate() {
         // Parameter sets go before every picture, so that each stands alone whatever the decoder keeps.
-        let packet = Packet::of(&[parameter_sets, picture]).map_err(broken)?;
+        let packet = Packet::from_parts(&[parameter_sets, picture]).map_err(broken)?;
         session.send(Some((packet, i as i64))).map_err(broken)?;
         session.receive(format, &mut rooms).map_err(broken)?;
     }
@@ -64,7 +64,11 @@ pub(super) fn probe(decoder: &LibavDecoder) -> Result<()> {
         }
         other => other,
     })?;
-    if out.iter().all(|&s| s == 128) { Ok(()) } else { Err(missing("a test picture decodes wrongly".into())) }
+    if out.iter().all(|&s| s == 128) {
+        Ok(())
+    } else {
+        Err(missing("a test picture decodes to wrong samples".into()))
+    }
 }
 
 /// An open decoder.

@@ -109,7 +109,7 @@ pub(super) fn allocate(pixel: AVPixelFormat, format: &Format) -> Result<Frame, S
 
 /// Writes samples into the luma plane and the middle value into all others.
 pub(super) fn fill(frame: &Frame, samples: &[u16], format: &Format) -> Result<(), String> {
-    let layout = Layout::of(frame)?;
+    let layout = Layout::from_frame(frame)?;
     // SAFETY: the frame's planes have `linesize` bytes a row and at least the rows of the format, as
     // av_frame_get_buffer made them; the frame is made writable first.
     unsafe {
@@ -151,7 +151,7 @@ pub(super) fn fill(frame: &Frame, samples: &[u16], format: &Format) -> Result<()
 
 /// Reads the luma plane of a decoded frame, or says why it is not of the format.
 pub(super) fn read(frame: &Frame, format: &Format, out: &mut [u16]) -> Result<(), String> {
-    let layout = Layout::of(frame)?;
+    let layout = Layout::from_frame(frame)?;
     // SAFETY: the frame was filled by libavcodec and is not changed here.
     let f = unsafe { &*frame.0 };
     let size = (usize::try_from(f.width).unwrap_or(0), usize::try_from(f.height).unwrap_or(0));
@@ -187,7 +187,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(frame: &Frame) -> Result<Layout, String> {
+    fn from_frame(frame: &Frame) -> Result<Layout, String> {
         // SAFETY: the frame is valid; a format within the enumeration that these bindings were made from
         // is one of its values.
         let descriptor = unsafe {

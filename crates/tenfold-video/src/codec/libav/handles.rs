@@ -5,7 +5,7 @@ use std::ptr;
 
 use ffmpeg_sys_next as ffi;
 
-/// What libavcodec says of an error number.
+/// The text of libavcodec for an error number.
 pub(super) fn text(code: c_int) -> String {
     let mut buffer = [0 as std::ffi::c_char; 128];
     // SAFETY: the buffer is as long as stated and stays zero-terminated at its end, which is never written.
@@ -60,7 +60,7 @@ handle!(
 
 impl Packet {
     /// A packet with a copy of the bytes, padded as decoders want it.
-    pub(super) fn of(parts: &[&[u8]]) -> Result<Self, String> {
+    pub(super) fn from_parts(parts: &[&[u8]]) -> Result<Self, String> {
         let packet = Packet::new()?;
         let len = parts.iter().map(|p| p.len()).sum::<usize>();
         let len = c_int::try_from(len).map_err(|_| "a picture is too large".to_string())?;

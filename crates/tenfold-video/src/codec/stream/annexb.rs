@@ -5,7 +5,7 @@
 
 use crate::codec::Standard;
 
-/// What a unit is to a blob.
+/// The role of a unit in a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::codec) enum Unit {
     /// VPS, SPS, PPS.
@@ -55,7 +55,7 @@ fn trim(unit: &[u8]) -> &[u8] {
     &unit[..len]
 }
 
-/// Puts a unit behind a start code.
+/// Appends a start code and a unit.
 pub(in crate::codec) fn push(out: &mut Vec<u8>, unit: &[u8]) {
     out.extend_from_slice(&[0, 0, 1]);
     out.extend_from_slice(unit);

@@ -16,7 +16,7 @@ use self::obu::{Units, kind};
 use super::{Chroma, Format, Standard};
 use crate::error::{Error, Result};
 
-/// What a header says of its pictures.
+/// The pictures that a header describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Said {
     width: usize,
@@ -80,7 +80,7 @@ fn check_av1(format: &Format, parameter_sets: &[u8], pictures: &[&[u8]]) -> Resu
     if unit.kind != kind::SEQUENCE_HEADER || units.next().is_some() {
         return Err("the parameter sets are not one sequence header".to_string());
     }
-    Said::of_sequence(unit.payload)?.check(format)?;
+    Said::from_sequence(unit.payload)?.check(format)?;
     for picture in pictures {
         let mut frames = 0;
         for unit in Units::new(picture) {

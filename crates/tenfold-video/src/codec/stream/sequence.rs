@@ -7,7 +7,7 @@ use crate::codec::Chroma;
 
 impl Said {
     /// Reads a sequence header's payload.
-    pub(super) fn of_sequence(payload: &[u8]) -> Result<Said, String> {
+    pub(super) fn from_sequence(payload: &[u8]) -> Result<Said, String> {
         let mut bits = Bits::new(payload);
         let profile = bits.take(3)?;
         bits.skip(1)?; // still_picture
@@ -185,10 +185,10 @@ mod tests {
             (&[(2, 0b11), (1, 0), (1, 1), (24, 0x01_0d_00)], of(12, None)),
         ];
         for (colour, want) in cases {
-            assert_eq!(Said::of_sequence(&long(0, colour)).unwrap(), want);
+            assert_eq!(Said::from_sequence(&long(0, colour)).unwrap(), want);
         }
-        assert!(Said::of_sequence(&long(0x101, cases[0].0)).is_err(), "layers");
+        assert!(Said::from_sequence(&long(0x101, cases[0].0)).is_err(), "layers");
         let whole = long(0, cases[2].0);
-        assert!((0..whole.len()).all(|n| Said::of_sequence(&whole[..n]).is_err()));
+        assert!((0..whole.len()).all(|n| Said::from_sequence(&whole[..n]).is_err()));
     }
 }

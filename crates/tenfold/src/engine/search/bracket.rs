@@ -1,18 +1,18 @@
-//! Where a number that falls along a line passes the wanted one, from what was seen of it so far.
+//! Finds where a falling quantity passes the wanted value, from the trials so far.
 //!
-//! The line is octaves of a knob (log2 of a step, of a weight); the number is best one that falls evenly along it, such as
-//! the logarithm of a size.
+//! The line is octaves of a knob (log2 of a step, of a weight). The quantity should fall evenly along it, as the
+//! logarithm of a size does.
 
 /// How far one trial may lead.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moves {
-    /// Beyond where the last two trials point, while they lie on one side: the other side ends such moves.
+    /// Factor beyond where the last two trials point, while both lie on one side of the goal.
     pub beyond: f64,
     /// Times the first guess, at least, on such a move.
     pub least: f64,
     /// Octaves, at most.
     pub farthest: f64,
-    /// Share of an interval that its ends keep clear: a trial that moves one end only, for ever, would not end.
+    /// Fraction of an interval that trials keep away from its ends: otherwise one end alone could move for ever.
     pub clear: f64,
 }
 
@@ -27,7 +27,7 @@ type At = (f64, f64);
 pub struct Bracket {
     /// The farthest trial along the line that gave too much.
     over: Option<At>,
-    /// The nearest that did not.
+    /// The nearest trial that did not.
     under: Option<At>,
     /// The last two trials.
     last: [Option<At>; 2],
@@ -44,13 +44,13 @@ impl Bracket {
         }
     }
 
-    /// Octaves between the two trials that enclose what is wanted, if there are two.
+    /// Octaves between the two trials that enclose the goal, if there are two.
     pub fn width(&self) -> Option<f64> {
         Some((self.under?.0 - self.over?.0).abs())
     }
 
-    /// Where to try next: between the two trials that enclose what is wanted, else on from the last. `guess` says how many octaves
-    /// that should be if all is as usual.
+    /// Where to try next: between the two trials that enclose the goal, or else beyond the last. `guess` is the usual
+    /// number of octaves.
     pub fn next(&self, want: f64, guess: f64) -> f64 {
         if let (Some(over), Some(under)) = (self.over, self.under) {
             let share = (want - over.1) / (under.1 - over.1);

@@ -1,6 +1,6 @@
-//! Halving an interval: for numbers that cost so little to know that nothing cleverer pays.
+//! Halving an interval, for quantities so cheap that nothing cleverer pays.
 
-/// Halvings after which an interval of any use is as narrow as numbers are.
+/// Halvings that reduce any useful interval to the precision of a number.
 pub const EXACT: usize = 100;
 
 /// Where `falls` passes `want` between two ends; the nearer end if it does not.
@@ -17,8 +17,8 @@ pub fn halve(mut low: f64, mut high: f64, times: usize, want: f64, falls: impl F
     (low + high) / 2.0
 }
 
-/// log2 of the step at which Gaussians meet a rate together, each given by log2 of its root mean square and by its weight:
-/// where a search starts that knows no better.
+/// log2 of the step at which Gaussians together meet a rate, each given by log2 of its root mean square and its weight:
+/// the default start of a search.
 pub fn gaussian_step(scales: &[(f64, f64)], bits: f64) -> f64 {
     // Entropy of a Gaussian in cells of two steps: log2(rms) + log2(2πe)/2 − 1 − log2(step).
     const OFFSET: f64 = 1.05;

@@ -1,8 +1,8 @@
-//! Which step gives the size, or the error, that is wanted? One search for every part of tenfold that asks.
+//! Finds the step that gives a wanted size or error: one search for all parts of tenfold.
 //!
-//! A quantity that falls as a knob is turned up is measured at one knob after another, from a start that the caller hands in.
-//! [`Slope`] says what a first move is worth, [`Bracket`] where to try after that, [`Tolerance`] when a trial is near enough;
-//! [`Search`] puts them together. What counts as kept, and which trial is the best so far, is the caller's to know.
+//! It measures a quantity that falls as a knob is turned up, from a start that the caller passes. [`Slope`] sets the
+//! first move, [`Bracket`] those after it, [`Tolerance`] when a trial is near enough; [`Search`] combines them. The
+//! caller decides which trial is the best so far.
 //!
 //! ```
 //! use tenfold::engine::search::{Point, Search, Slope, tolerance};
@@ -28,7 +28,7 @@ pub use tolerance::Tolerance;
 /// A trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// The knob as it was set: a header may hold it less precisely than it was asked for.
+    /// The knob as set: a header may store it less precisely than requested.
     pub knob: f64,
     /// What it gave.
     pub got: f64,
@@ -50,7 +50,7 @@ impl<'a> Search<'a> {
         Search { want, slope, tolerance, bracket: Bracket::default(), round: 0 }
     }
 
-    /// Takes in a trial that need not be made.
+    /// Adds a trial whose result is already known.
     pub fn with_known(mut self, known: Point) -> Self {
         self.note(known);
         self
@@ -61,7 +61,7 @@ impl<'a> Search<'a> {
         self.want
     }
 
-    /// How much more a trial gave than is wanted, as a share of that.
+    /// Relative deviation of a trial from the goal.
     pub fn off(&self, got: f64) -> f64 {
         got / self.want - 1.0
     }
@@ -76,13 +76,13 @@ impl<'a> Search<'a> {
         self.tolerance.is_closed(self.bracket.width(), self.round)
     }
 
-    /// Wants another amount from now on, and forgets where the former lies.
+    /// Changes the goal and forgets the bracket of the old one.
     pub fn aim_at(&mut self, want: f64) {
         self.want = want;
         self.bracket = Bracket::default();
     }
 
-    /// Ends a round with its trial, and tells what to try in the next.
+    /// Ends a round with its trial and returns what to try next.
     pub fn next(&mut self, trial: Point) -> f64 {
         self.note(trial);
         self.round += 1;
@@ -95,8 +95,8 @@ impl<'a> Search<'a> {
         self.bracket.note(trial.knob.log2(), got.ln(), self.want.ln());
     }
 
-    /// Tries one knob after another from `start` on, until a trial is near enough, none more is of use, or `trial` has none to
-    /// make. Returns the knob that was near enough, or the one that would have been tried next.
+    /// Tries knobs from `start` on until a trial is near enough, no other can help, or `trial` returns none. Returns
+    /// the knob that was near enough, or the one that would come next.
     pub fn run<E>(
         mut self,
         start: f64,

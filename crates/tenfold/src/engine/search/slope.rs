@@ -1,17 +1,17 @@
-//! How a quantity answers to a step before two trials have shown it.
+//! How a quantity is expected to respond to a step, before two trials have shown it.
 
 /// What is known of common quantities.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slopes {
-    /// An octave of the step takes a bit off every value; below this many bits a value more, where zeros take over.
+    /// An octave of the step saves one bit a value, and more below this many bits a value, where most values are zero.
     pub knee: f64,
     /// Bits that an octave takes, at most.
     pub steepest: f64,
     /// Octaves that a guess leads, at most.
     pub farthest: f64,
-    /// Factor on a knob of which nothing is known, where it gave too much.
+    /// Factor on a knob with an unknown slope that gave too much.
     pub up: f64,
-    /// The same where it gave too little.
+    /// The same for a knob that gave too little.
     pub down: f64,
 }
 

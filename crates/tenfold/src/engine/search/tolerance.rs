@@ -1,6 +1,6 @@
-//! The one table of what is near enough, and of when a search gives up. Kernels have theirs generated from it.
+//! The one table of tolerances and limits of searches. The constants of kernels are generated from it.
 
-/// When a search is over. Deviations are shares of what is wanted.
+/// When a search ends. Deviations are relative to the goal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// Share of a limit that is aimed at: below 1, what comes out a little larger still keeps to it.

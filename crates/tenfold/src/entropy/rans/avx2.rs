@@ -118,7 +118,7 @@ unsafe fn encode_steps(
 }
 
 /// Decodes whole ticks while a full tick's words are left; returns the values done.
-pub(super) fn levels(
+pub(super) fn decode_levels(
     d: &mut Decoder<'_>,
     spec: &DecodeSpec<'_>,
     class: &[u8],
@@ -245,9 +245,9 @@ unsafe fn level_ticks(
 }
 
 /// Decodes whole ticks of bytes; returns the values done.
-pub(super) fn bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
+pub(super) fn decode_bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
     assert!(slots.len() >= 1 << log);
-    // SAFETY: as for `levels`; the slot index is x mod 2^log.
+    // SAFETY: as for `decode_levels`; the slot index is x mod 2^log.
     unsafe { byte_steps(d, slots, log, out) }
 }
 

@@ -133,7 +133,7 @@ fn slot_of(five: usize) -> usize {
 }
 
 /// Decodes whole ticks while a full tick's words are left; returns the values done.
-pub(super) fn levels(
+pub(super) fn decode_levels(
     d: &mut Decoder<'_>,
     spec: &DecodeSpec<'_>,
     class: &[u8],
@@ -262,9 +262,9 @@ unsafe fn level_ticks<const CLASS: bool, const LOW: bool>(
 }
 
 /// Decodes whole ticks of bytes; returns the values done.
-pub(super) fn bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
+pub(super) fn decode_bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
     assert!(slots.len() >= 1 << log);
-    // SAFETY: as for `levels`; the slot index is x mod 2^log.
+    // SAFETY: as for `decode_levels`; the slot index is x mod 2^log.
     unsafe { byte_steps(d, slots, log, out) }
 }
 

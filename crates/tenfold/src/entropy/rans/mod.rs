@@ -1,7 +1,7 @@
 //! Interleaved rANS: 32-bit states, 16-bit words, up to 32 lanes that share one stream.
 //!
-//! Symbol i of a tile belongs to lane i mod `lanes`. In each step the lanes that run low take the next
-//! words of the stream in lane order. `plain` is the oracle; `avx2` and `avx512` run full ticks of 32
+//! Symbol i of a tile belongs to lane i mod `lanes`. In each tick the lanes that run low take the next words of the
+//! stream in lane order. `plain` is the oracle; `avx2` and `avx512` run full ticks of 32
 //! lanes and leave the rest to it.
 
 #[cfg(target_arch = "x86_64")]
@@ -159,7 +159,7 @@ impl<'a> Decoder<'a> {
 
     /// Decodes `out.len()` levels as multiples of the step. `class` holds the class of each
     /// value and `low` its [`low_word`], or they are empty. All but the last call of a tile must ask for whole ticks.
-    pub(crate) fn levels(
+    pub(crate) fn decode_levels(
         &mut self,
         isa: Isa,
         spec: &DecodeSpec<'_>,
@@ -169,25 +169,31 @@ impl<'a> Decoder<'a> {
     ) -> Result<()> {
         let done = match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if self.lanes == MAX_LANES => avx512::levels(self, spec, class, low, out)?,
+            Isa::Avx512 if self.lanes == MAX_LANES => avx512::decode_levels(self, spec, class, low, out)?,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 if self.lanes == MAX_LANES => avx2::levels(self, spec, class, low, out)?,
+            Isa::Avx2 if self.lanes == MAX_LANES => avx2::decode_levels(self, spec, class, low, out)?,
             _ => 0,
         };
         let rest = |s: usize| s.min(done);
-        plain::levels(self, spec, &class[rest(class.len())..], &low[rest(low.len())..], &mut out[done..])
+        plain::decode_levels(
+            self,
+            spec,
+            &class[rest(class.len())..],
+            &low[rest(low.len())..],
+            &mut out[done..],
+        )
     }
 
     /// Decodes symbols as bytes, for a single table and no trellis.
-    pub(crate) fn bytes(&mut self, isa: Isa, slots: &[u32], log: u32, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn decode_bytes(&mut self, isa: Isa, slots: &[u32], log: u32, out: &mut [u8]) -> Result<()> {
         let done = match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if self.lanes == MAX_LANES => avx512::bytes(self, slots, log, out),
+            Isa::Avx512 if self.lanes == MAX_LANES => avx512::decode_bytes(self, slots, log, out),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 if self.lanes == MAX_LANES => avx2::bytes(self, slots, log, out),
+            Isa::Avx2 if self.lanes == MAX_LANES => avx2::decode_bytes(self, slots, log, out),
             _ => 0,
         };
-        plain::bytes(self, slots, log, &mut out[done..])
+        plain::decode_bytes(self, slots, log, &mut out[done..])
     }
 
     /// Checks that the tile ends where its content does.

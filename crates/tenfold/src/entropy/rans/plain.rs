@@ -1,4 +1,4 @@
-//! The portable coder: any number of lanes, partial ticks. The other paths are held against it.
+//! The portable coder: any number of lanes, partial ticks. The other paths are tested against it.
 
 use super::{DecodeSpec, Decoder, LOW_COUNT, LOW_MASK, START, WordStack};
 use crate::entropy::table::EncodeTable;
@@ -40,7 +40,7 @@ fn pop(x: &mut u32, words: &mut &[u8], slot: u32, log: u32) -> Result<u8> {
     Ok((slot >> 24) as u8)
 }
 
-pub(super) fn levels(
+pub(super) fn decode_levels(
     d: &mut Decoder<'_>,
     spec: &DecodeSpec<'_>,
     class: &[u8],
@@ -65,7 +65,7 @@ pub(super) fn levels(
     Ok(())
 }
 
-pub(super) fn bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> Result<()> {
+pub(super) fn decode_bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> Result<()> {
     let mask = (1u32 << log) - 1;
     for (i, out) in out.iter_mut().enumerate() {
         let x = &mut d.x[i % d.lanes];

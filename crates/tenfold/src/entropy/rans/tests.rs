@@ -87,8 +87,8 @@ fn every_path_gives_the_plain_bytes_and_the_plain_levels() {
             let mut d = Decoder::new(lanes, &plain, Escapes::new(&escapes, 2)).unwrap();
             let cut = n / 2 / lanes * lanes;
             let (a, b) = out.split_at_mut(cut);
-            d.levels(path, &spec, &class[..cut.min(class.len())], &[], a).unwrap();
-            d.levels(path, &spec, &class[cut.min(class.len())..], &[], b).unwrap();
+            d.decode_levels(path, &spec, &class[..cut.min(class.len())], &[], a).unwrap();
+            d.decode_levels(path, &spec, &class[cut.min(class.len())..], &[], b).unwrap();
             d.finish().unwrap();
             if path == Isa::Plain {
                 expect = out;
@@ -123,7 +123,7 @@ fn every_path_reads_low_bits_alike() {
     for path in Isa::available() {
         let mut out = vec![0i32; n];
         let mut d = Decoder::new(32, &bytes, Escapes::new(&[], 0)).unwrap();
-        d.levels(path, &spec, &[], &low, &mut out).unwrap();
+        d.decode_levels(path, &spec, &[], &low, &mut out).unwrap();
         d.finish().unwrap();
         results.push(out);
     }
@@ -150,7 +150,7 @@ fn every_path_reads_bytes_alike() {
     for path in Isa::available() {
         let mut out = vec![0u8; symbols.len()];
         let mut d = Decoder::new(32, &bytes, Escapes::new(&[], 0)).unwrap();
-        d.bytes(path, &slots, 12, &mut out).unwrap();
+        d.decode_bytes(path, &slots, 12, &mut out).unwrap();
         d.finish().unwrap();
         assert!(out.iter().zip(&symbols).all(|(&a, &b)| a as u16 == b), "{path:?}");
     }
