@@ -278,7 +278,7 @@ def test_bad_state(state, normal, tmp_path):
     path = tmp_path / "model.safetensors"
     with pytest.raises(tenfold.ArgumentError, match='"w".*ascontiguousarray'):
         tenfold.save({"w": normal.T}, path)
-    with pytest.raises(tenfold.DtypeError, match='"w".*no tensor'):
+    with pytest.raises(tenfold.DtypeError, match='"w".*not a tensor'):
         tenfold.save({"w": [1, 2]}, path)
     with pytest.raises(tenfold.DtypeError, match="mapping"):
         tenfold.save([normal], path)
