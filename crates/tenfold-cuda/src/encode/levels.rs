@@ -57,7 +57,7 @@ pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u
         rate::goal_of(request.options.goal, shape.iter().map(|&d| d as u64).product(), dtype)
             .ok_or_else(|| Error::InvalidArgument("the goal must be a lossy one".into()))?;
     if !request.dtype.is_float() {
-        let why = format!("{} tensors need lossless coding; use Goal::Lossless", request.dtype);
+        let why = format!("{} tensors need lossless coding: ask for the goal lossless", request.dtype);
         return Err(Error::InvalidArgument(why));
     }
     let geometry = Geometry::for_levels(values, request.options.lane_values, MANY);

@@ -35,7 +35,7 @@ impl Target {
         }
         let unfit = |why: &str| Error::InvalidArgument(why.to_string());
         if bytes && goal != Goal::Lossless {
-            return Err(unfit("integer tensors need lossless coding; use Goal::Lossless"));
+            return Err(unfit("integer tensors need lossless coding: ask for the goal lossless"));
         }
         let n = view.len().max(1) as f64;
         Ok(match goal {

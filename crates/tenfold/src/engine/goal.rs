@@ -58,7 +58,7 @@ pub fn meet_goal<B: Coded>(
             return if blob.coded_len() <= cap { Ok(blob) } else { Err(does_not_fit(cap, blob.coded_len())) };
         }
         return Err(Error::InvalidArgument(format!(
-            "{} tensors need lossless coding; use Goal::Lossless",
+            "{} tensors need lossless coding: ask for the goal lossless",
             dtype
         )));
     }
