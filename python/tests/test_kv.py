@@ -121,7 +121,7 @@ def test_bad_input(bases: pathlib.Path, tmp_path: pathlib.Path) -> None:
         (tenfold.ArgumentError, "3 positions", lambda: codec.encode(keys, values, positions=[1, 2, 3])),
         (tenfold.ArgumentError, "layers", lambda: codec.encode(keys[:2], values[:2], position=0)),
         (tenfold.ArgumentError, "goal", lambda: codec.encode(keys, values, position=0, nmse=0.1)),
-        (tenfold.ArgumentError, "no tokens", lambda: codec.encode(empty, empty, position=0)),
+        (tenfold.ArgumentError, "one token", lambda: codec.encode(empty, empty, position=0)),
         (tenfold.ArgumentError, "layer 9", lambda: codec.decode_layer(page, 9)),
         (tenfold.ArgumentError, "basis", lambda: other.decode_layer(page, 0)),
         (tenfold.ArgumentError, "one of the two", lambda: tenfold.kv.PageCodec()),
