@@ -226,7 +226,7 @@ fn bad_pages_are_the_callers_fault() {
     refused(&changed(&sound, |p| p.layers.fill(Layer { keys: view, values: view })), "floats");
     let none = [0, 16];
     let empty = TensorView::from_slice::<bf16>(&[], &none).unwrap();
-    refused(&changed(&sound, |p| p.layers.fill(Layer { keys: empty, values: empty })), "no tokens");
+    refused(&changed(&sound, |p| p.layers.fill(Layer { keys: empty, values: empty })), "one token");
     let other = [bf16::ZERO; 128];
     let short = [8, 16];
     let view = TensorView::from_slice(&other, &short).unwrap();
@@ -236,7 +236,7 @@ fn bad_pages_are_the_callers_fault() {
     let view = TensorView::from_slice(&data, &wide).unwrap();
     refused(
         &changed(&sound, |p| p.layers.fill(Layer { keys: view, values: view })),
-        "the basis is for 32 columns",
+        "the basis has 32 columns",
     );
     assert!(codec.encode(&sound, Goal::Nmse(0.1)).unwrap_err().to_string().contains("goal"));
     assert_eq!(PageCodec::new(vec![]).unwrap_err().kind(), ErrorKind::Caller);
