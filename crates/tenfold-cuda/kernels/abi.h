@@ -32,6 +32,43 @@
 #define LOSSLESS_THREADS 256
 // Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
 #define COUNT_BYTES 65536
+// How far one trial leads to the next.
+#define MOVE_BEYOND 1.3
+#define MOVE_LEAST 1.6
+#define MOVE_FARTHEST 6.0
+#define MOVE_CLEAR 0.08
+// How a rate answers to a step.
+#define SLOPE_KNEE 1.2
+#define SLOPE_STEEPEST 2.5
+#define SLOPE_FARTHEST 2.0
+// Trials on the sample: step and costs in turn, and the step alone.
+#define COARSE_NEAR 0.01
+#define COARSE_DAMPING 2.0
+#define COARSE_SETTLING 4
+#define COARSE_ROUNDS 6
+#define FINE_NEAR 0.0015
+#define FINE_DAMPING 1.0
+#define FINE_ROUNDS 5
+// Full passes: what is aimed at, and what is near enough. Under a cap that is a share of the cap.
+#define BYTES_NEAR 0.007
+#define CAP_AIM 0.996
+#define CAP_SPARE 2.0
+#define CAP_NEAR 0.99
+#define ERROR_AIM 0.995
+#define ERROR_NEAR 0.02
+#define PASS_CLOSED 0.002
+#define PASS_DAMPING 1.0
+#define PASS_LOWER 0.004
+#define PASS_LOWEST 0.1
+#define PASS_FURTHER 0.97
+#define PASS_RETREAT 0.6
+#define AT_FINEST 1.001
+// Looks at several steps at once.
+#define LOOKS_FIRST 3
+#define LOOK_FAR 0.6667
+#define LOOK_NEAR 0.06
+#define LOOK_ROUNDS 3
+#define LOOK_BEYOND 1.0
 // Goals: a number of bytes, at most so many, an error, one relative to the variance, a step, a bound.
 #define GOAL_BYTES 0
 #define GOAL_CAP 1

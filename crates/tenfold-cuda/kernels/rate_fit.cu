@@ -1,4 +1,4 @@
-// From statistics to a first plan: the sample, a step and low bits. The twins of `rate/sample.rs`, `rate/job.rs` and
+// From statistics to a first plan: the sample, a step and low bits. The twins of `rate/sample.rs`, `rate/encoding.rs` and
 // `rate/low_bits.rs`; classes have a file of their own.
 
 #include "sample.cuh"
@@ -169,7 +169,7 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
             low = log2(finest);
             high = log2(r->max * 2.0);
         }
-        for (u32 round = 0; round < 3; ++round) {
+        for (u32 round = 0; round < LOOKS_FIRST; ++round) {
             __syncthreads();
             const double apart = (high - low) / 33.0, mine = low + apart * (warp_of() + 1);
             const float spacing = (float)(2.0 * exp2(mine));

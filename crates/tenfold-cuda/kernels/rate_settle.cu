@@ -165,14 +165,15 @@ KERNEL(SETTLE_THREADS) rate_settle_trial(const RateArgs a) {
         const double want = r->want, got = trial_got(a, symbols, table), off = fabs(got / want - 1.0);
         if (mode == TRIAL_COARSE) {
             // Without a goal for it the step stays, and only the costs settle.
-            const bool settled = want == 0.0 || off < 0.01;
-            const double next = p->step * bracket_nudge(a.job, got, want, 2.0);
-            r->coarse_done = (++r->rounds > 3 && settled)
+            const bool settled = want == 0.0 || off < COARSE_NEAR;
+            const double next = p->step * bracket_nudge(a.job, got, want, COARSE_DAMPING);
+            r->coarse_done = (++r->rounds >= COARSE_SETTLING && settled)
                              || (want > 0.0 && !set_step(a.job, p, fmax(next, r->finest)));
         } else if (mode == TRIAL_STEP) {
             bracket_note(r->sample, p->step, got, want);
-            const double next = bracket_next(r->sample, p->step, want, bracket_nudge(a.job, got, want, 1.0));
-            r->fine_done = want == 0.0 || off < 0.0015 || !set_step(a.job, p, fmax(next, r->finest));
+            const double guess = bracket_nudge(a.job, got, want, FINE_DAMPING);
+            const double next = bracket_next(r->sample, p->step, want, guess);
+            r->fine_done = want == 0.0 || off < FINE_NEAR || !set_step(a.job, p, fmax(next, r->finest));
         } else if (mode == TRIAL_POINTS) {
             settle_points(p, r->tally);
         }
@@ -182,8 +183,6 @@ KERNEL(SETTLE_THREADS) rate_settle_trial(const RateArgs a) {
     u32 *words = (u32 *)&r->tally;
     for (u32 i = tid; i < sizeof(Tally) / 4; i += SETTLE_THREADS) words[i] = 0;
 }
-
-#define PASS_SLACK 0.007
 
 DEVICE void pass_fail(const RateArgs &a) {
     a.plan->done = 1;
@@ -205,7 +204,7 @@ DEVICE bool pass_coarsen(const RateArgs &a) {
         p->log = 12;
         for (u32 i = 0; i < SCALE_SUMS; ++i) p->class_of_sum[i] = 0;
     }
-    const double next = p->step * exp2(0.6 * (double)(1u << min(times, 4u)));
+    const double next = p->step * exp2(PASS_RETREAT * (double)(1u << min(times, 4u)));
     return set_step(a.job, p, times < (p->common ? 1 : 3) ? next : fmax(next, r->max * r->unit * 4.0));
 }
 
@@ -242,9 +241,8 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
         kept = goal == GOAL_MSE ? mse <= a.job.target / unit / unit : mse <= a.job.target * r->variance;
     }
     const double want = r->want, off = got / want - 1.0, step = p->step;
-    // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
-    const bool stuck = bracket_width(r->full) < 0.002, finest = off < 0.0 && step <= r->finest * 1.001;
-    const bool near = cap ? got > a.job.target * 0.99 : by_error ? off < 0.02 : fabs(off) <= PASS_SLACK;
+    const bool stuck = bracket_closed(r->full), finest = off < 0.0 && step <= r->finest * AT_FINEST;
+    const bool near = cap ? got > a.job.target * CAP_NEAR : by_error ? off < ERROR_NEAR : fabs(off) <= BYTES_NEAR;
     const bool enough = near || (finest && !by_error);
     if (kept && (enough || last || ((cap || by_error) && (stuck || a.pass + 1 >= a.search_passes)))) {
         p->done = 1;
@@ -266,8 +264,9 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     bracket_note(r->full, step, got, want);
     const bool final = a.pass + 2 >= a.passes || ((cap || by_error) && a.pass + 1 >= a.search_passes);
     // Under a cap, each pass aims a little lower than the one before: single bytes decide in a small blob.
-    const double lower = cap ? exp2((double)a.pass) * 0.004 - 0.004 : 0.0, aim = want * (1.0 - fmin(lower, 0.1));
-    const double next = bracket_next(r->full, step, aim, bracket_nudge(a.job, fmax(got, want * 1e-3), aim, 1.0));
+    const double lower = cap ? exp2((double)a.pass) * PASS_LOWER - PASS_LOWER : 0.0;
+    const double aim = want * (1.0 - fmin(lower, PASS_LOWEST));
+    const double next = bracket_next(r->full, step, aim, bracket_nudge(a.job, got, aim, PASS_DAMPING));
     bool set;
     if (goal == GOAL_BYTES && final) {
         // A size that three steps have not met moves in jumps: the nearest miss is the answer.
@@ -283,7 +282,7 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
         set = pass_coarsen(a);
     } else {
         // With no pass left to correct it, a step for an error goes a little further than it points.
-        set = set_step(a.job, p, fmax(by_error && final ? next * 0.97 : next, r->finest));
+        set = set_step(a.job, p, fmax(by_error && final ? next * PASS_FURTHER : next, r->finest));
     }
     if (!set) {
         if (cap || by_error) pass_fail(a);

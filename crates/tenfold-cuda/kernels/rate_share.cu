@@ -87,18 +87,12 @@ KERNEL(SHARE_THREADS) rate_share_begin(const ShareArgs a) {
     if (!set_step(a.page.job, p, all->step * fmax(r->scale, a.rate->scale))) set_step(a.page.job, p, fmax(r->max * r->unit, 1.0));
 }
 
-// Steps that are tried at once, at first and then; and how far apart they are, in octaves.
+// Steps that are tried at once, at first and then.
 #define SHARE_TRIES 4
 #define SHARE_NEAR 2
-#define SHARE_FAR_APART 0.6667
-#define SHARE_NEAR_APART 0.06
 // Values that a block has on their way at once.
 #define SHARE_AHEAD 4
 #define SHARE_UNIT (SHARE_THREADS * SHARE_AHEAD)
-// Rounds over all values after the first, which takes one in four. One is enough for most pages.
-#define SHARE_ROUNDS 3
-// What is looked for lies between two tries, or this many times their distance beyond one.
-#define SHARE_BEYOND 1.0
 // Bits of a value that is stored exactly, and of an escape beyond its symbol.
 #define SHARE_EXACT 56.0f
 #define SHARE_ESCAPE 8.0f
@@ -183,7 +177,7 @@ DEVICE void share_round(const ShareArgs &a, ShareTables &t, double want, double 
     while (j + 2 < TRIES && got[j + 1] > want) ++j;
     const double fall = got[j] - got[j + 1], part = fall > 0.0 ? (got[j] - want) / fall : 0.5;
     t.next = first + apart * (j + fmin(fmax(part, -4.0), 5.0));
-    t.done = fall > 0.0 && part >= -SHARE_BEYOND && part <= 1.0 + SHARE_BEYOND;
+    t.done = fall > 0.0 && part >= -LOOK_BEYOND && part <= 1.0 + LOOK_BEYOND;
 }
 
 // The step with which a page takes the bytes that it may. A block a page.
@@ -210,11 +204,12 @@ KERNEL(SHARE_THREADS, 6) rate_share_step(const ShareArgs a) {
     // bits and holds about 8.
     const double fixed = (double)((*a.header_len + share_more(job) + 3) / 4 * 4 + 4) + (double)job.tiles * (14.0 + 3.0 * job.lanes);
     const double want = fmax(r->want - fixed, 1.0) * 8.0;
-    if (job.values >= 16 * SHARE_UNIT) share_round<SHARE_TRIES, true>(a, t, want, SHARE_FAR_APART);
-    else share_round<SHARE_TRIES, false>(a, t, want, SHARE_FAR_APART);
-    for (u32 round = 0; round < SHARE_ROUNDS; ++round) {
+    if (job.values >= 16 * SHARE_UNIT) share_round<SHARE_TRIES, true>(a, t, want, LOOK_FAR);
+    else share_round<SHARE_TRIES, false>(a, t, want, LOOK_FAR);
+    // The first look takes one value in four of a large page, later looks take all.
+    for (u32 round = 0; round < LOOK_ROUNDS; ++round) {
         __syncthreads();
-        share_round<SHARE_NEAR, false>(a, t, want, SHARE_NEAR_APART);
+        share_round<SHARE_NEAR, false>(a, t, want, LOOK_NEAR);
         __syncthreads();
         if (t.done) break;
     }

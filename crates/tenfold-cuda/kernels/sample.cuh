@@ -244,9 +244,9 @@ DEVICE double rate_want(const RateArgs &a) {
     switch (a.job.goal) {
     case GOAL_BYTES: return fmax(target - overhead, target * 0.5) + overhead;
     // A little lower than need be: a pass too many costs more than the bytes that are left.
-    case GOAL_CAP: return fmax(target * 0.996 - 2.0, 1.0);
-    case GOAL_MSE: return 1.0 / (target / unit / unit * 0.995);
-    case GOAL_NMSE: return 1.0 / (target * a.rate->variance * 0.995);
+    case GOAL_CAP: return fmax(target * CAP_AIM - CAP_SPARE, 1.0);
+    case GOAL_MSE: return 1.0 / (target / unit / unit * ERROR_AIM);
+    case GOAL_NMSE: return 1.0 / (target * a.rate->variance * ERROR_AIM);
     default: return 0.0;
     }
 }

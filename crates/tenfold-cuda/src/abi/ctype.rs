@@ -235,14 +235,17 @@ macro_rules! shared_structs {
 }
 pub(crate) use shared_structs;
 
-/// Numbers that host and device share, integers or f32, written for C by `constants`.
+/// Numbers that host and device share, written for C by `constants`.
 macro_rules! shared_constants {
     ($($(#[doc = $doc:literal])* const $name:ident: $type:ty = $value:expr;)*) => {
         $($(#[doc = $doc])* pub(crate) const $name: $type = $value;)*
 
         /// Writes these numbers for C.
         pub(super) fn constants(header: &mut $crate::abi::Header) {
-            $(header.constant(stringify!($name), &[$($doc),*], format!("{:?}", $name));)*
+            $(
+                let suffix = if stringify!($type) == "f32" { "f" } else { "" };
+                header.constant(stringify!($name), &[$($doc),*], &format!("{:?}{suffix}", $name));
+            )*
         }
     };
 }

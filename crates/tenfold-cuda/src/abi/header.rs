@@ -34,10 +34,9 @@ impl Header {
         self.line("", &format!("\n// {about}"));
     }
 
-    pub(crate) fn constant(&mut self, name: &str, about: &[&str], value: String) {
-        let float = if value.contains('.') { "f" } else { "" };
+    pub(crate) fn constant(&mut self, name: &str, about: &[&str], value: &str) {
         self.comment("", about);
-        self.line("", &format!("#define {name} {value}{float}"));
+        self.line("", &format!("#define {name} {value}"));
     }
 
     /// What the kernels define themselves: `Each`, a template, and the state of a search.

@@ -14,6 +14,7 @@ mod layers;
 mod levels;
 mod lossless;
 mod rate;
+mod search;
 
 pub(crate) use assemble::*;
 pub(crate) use chain::*;
@@ -25,6 +26,7 @@ pub(crate) use layers::*;
 pub(crate) use levels::*;
 pub(crate) use lossless::*;
 pub(crate) use rate::*;
+pub(crate) use search::*;
 
 use crate::status;
 use ctype::shared_constants;
@@ -38,6 +40,7 @@ fn describe() -> Header {
         assemble::constants,
         decode::constants,
         lossless::constants,
+        search::constants,
         rate::constants,
         levels::constants,
         chain::constants,

@@ -10,7 +10,7 @@ use tenfold::{Dtype, Goal};
 
 use super::assemble;
 use super::layout::{Layout, Shapes};
-use super::rate::{self, Places};
+use super::rate::{self, Passes, Places};
 use super::{Batch, Call, EncodeRequest, dims, lossless, together};
 use crate::abi::{self, Assembly, CType, Each, Job, Kernel, LevelsPass, LevelsTurn, LevelsWrite};
 use crate::device::{Device, DeviceSlice};
@@ -297,7 +297,7 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
     unsafe {
         encoder.open()?;
         rate::queue_plan(device, job, places, stream)?;
-        for pass in 0..rate::passes(job.goal) {
+        for pass in 0..Passes::for_goal(job.goal).all {
             encoder.pass()?;
             rate::queue_judge(device, job, places, pass, stream)?;
         }

@@ -3,20 +3,17 @@
 //! All pages, seen as one tensor, make classes, costs, tables and a header. Each page has a step of its own, found by what
 //! its symbols would take in those tables; what is left is to pack and write.
 
+use tenfold::engine::search::tolerance::DEVICE_PAGES;
 use tenfold::{Effort, Goal};
 
 use super::layout::{Layout, Shapes};
 use super::levels::{self, Encoder};
-use super::rate::{self, Search};
+use super::rate::{self, Passes, Search};
 use super::{Batch, Call, EncodeRequest};
 use crate::abi::{self, CType, Each, GOAL_BYTES, GOAL_CAP, GOAL_STEP, Job, Kernel, SHARE_THREADS, ShareArgs};
 use crate::device::Device;
 use crate::driver::Shape;
 use crate::error::{Error, Result};
-
-/// Passes, and those of them in which a step is looked for: the first one's is near already.
-const PASSES: u32 = 7;
-const SEARCH_PASSES: u32 = 3;
 
 /// Values of a page, at most: kernels count them in 32 bits.
 const MOST_VALUES: usize = 1 << 31;
@@ -128,12 +125,12 @@ pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
         launch(abi::rate_share_begin, batch.count)?;
         launch(abi::rate_share_step, batch.count)?;
         // 4. Blobs.
-        let passes = if job.goal == GOAL_STEP { 1 } else { PASSES };
-        for pass in 0..passes {
+        let passes = if job.goal == GOAL_STEP { Passes::for_goal(GOAL_STEP) } else { (&DEVICE_PAGES).into() };
+        for pass in 0..passes.all {
             pages.begin()?;
             launch(abi::rate_share_header, batch.count)?;
             pages.finish()?;
-            search.judge(pass, passes, SEARCH_PASSES)?;
+            search.judge(pass, passes)?;
         }
         pages.close()
     }

@@ -6,6 +6,8 @@
 
 mod queue;
 
+use tenfold::engine::search::Tolerance;
+use tenfold::engine::search::tolerance::{DEVICE_BYTES, DEVICE_CAP, DEVICE_ERROR};
 use tenfold::{Dtype, Goal};
 
 use super::assemble::Pieces;
@@ -22,8 +24,6 @@ use crate::status::Status;
 /// Ways to group values by size: the first and how many, without a basis's scales and with them.
 const OWN_WAYS: (u32, u32) = (0, WAY_BASIS);
 const BASIS_WAYS: (u32, u32) = (WAY_BASIS, WAYS - WAY_BASIS);
-/// Passes in which a step is looked for.
-const SEARCH_PASSES: u32 = 4;
 
 /// Windows of the sample, and of those that trials take while costs still change. A trellis of many states is searched by
 /// a warp a lane, which takes so long that it has to do with fewer.
@@ -60,14 +60,31 @@ pub(super) fn goal_of(goal: Goal, values: u64, dtype: Dtype) -> Option<(u32, f64
     })
 }
 
-/// Passes over the tensor that a goal may take: each is quantised, written and judged.
-pub(super) fn passes(goal: u32) -> u32 {
-    match goal {
-        GOAL_BYTES => 4,
-        // After the search, steps so coarse that anything fits that can.
-        GOAL_CAP => 10,
-        GOAL_MSE | GOAL_NMSE => 5,
-        _ => 1,
+/// Passes over a tensor: each is quantised, written and judged.
+#[derive(Clone, Copy)]
+pub(super) struct Passes {
+    /// Passes that search for a step.
+    pub search: u32,
+    /// Those and the ones after them, which only keep to a limit.
+    pub all: u32,
+}
+
+impl From<&Tolerance> for Passes {
+    fn from(tolerance: &Tolerance) -> Passes {
+        let search = tolerance.rounds as u32;
+        Passes { search, all: search + tolerance.retreat as u32 }
+    }
+}
+
+impl Passes {
+    /// As many as a goal may take.
+    pub(super) fn for_goal(goal: u32) -> Passes {
+        match goal {
+            GOAL_BYTES => (&DEVICE_BYTES).into(),
+            GOAL_CAP => (&DEVICE_CAP).into(),
+            GOAL_MSE | GOAL_NMSE => (&DEVICE_ERROR).into(),
+            _ => Passes { search: 1, all: 1 },
+        }
     }
 }
 
@@ -121,7 +138,7 @@ pub(super) unsafe fn queue_plan(device: &Device, job: &Job, places: Places, stre
     }
 }
 
-/// Queues the judgement of pass `pass` of [`passes`], after the kernels that quantise and write.
+/// Queues the judgement of pass `pass`, after the kernels that quantise and write.
 ///
 /// # Safety
 /// As for [`queue_plan`], whose memory is given again.
@@ -134,7 +151,7 @@ pub(super) unsafe fn queue_judge(
 ) -> Result<()> {
     let mut search = Search::new(device, job, places, stream)?;
     // SAFETY: the caller's.
-    unsafe { search.judge(pass, passes(job.goal), SEARCH_PASSES) }
+    unsafe { search.judge(pass, Passes::for_goal(job.goal)) }
 }
 
 impl<'a> Search<'a> {
@@ -210,7 +227,7 @@ impl<'a> Search<'a> {
             mode: 0,
             pass: 0,
             passes: 1,
-            search_passes: SEARCH_PASSES,
+            search_passes: 1,
             table_values: n.max(1),
             pages: Address::NONE,
             pages_apart: 0,

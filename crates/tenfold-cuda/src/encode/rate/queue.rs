@@ -3,20 +3,18 @@
 use tenfold::Dtype;
 use tenfold::format::MAX_CLASSES;
 
-use super::{CLASSES_SHARED, OWN_WAYS, Search, measures};
+use super::{CLASSES_SHARED, OWN_WAYS, Passes, Search, measures};
 use crate::abi::{
-    self, CLASS_COPIES, Each, FIT_BINS, FIT_THREADS, GOAL_BOUND, GOAL_STEP, Kernel, RateArgs, SCAN_THREADS,
-    SETTLE_THREADS, TRIAL_COARSE, TRIAL_COSTS, TRIAL_COUNTS, TRIAL_LOW, TRIAL_NARROW, TRIAL_NARROW_SHARED,
-    TRIAL_POINTS, TRIAL_SHARED, TRIAL_STEP, TRIAL_WIDE, WAYS, WINDOW_THREADS,
+    self, CLASS_COPIES, COARSE_ROUNDS, COARSE_SETTLING, Each, FINE_ROUNDS, FIT_BINS, FIT_THREADS, GOAL_BOUND,
+    GOAL_STEP, Kernel, RateArgs, SCAN_THREADS, SETTLE_THREADS, TRIAL_COARSE, TRIAL_COSTS, TRIAL_COUNTS,
+    TRIAL_LOW, TRIAL_NARROW, TRIAL_NARROW_SHARED, TRIAL_POINTS, TRIAL_SHARED, TRIAL_STEP, TRIAL_WIDE, WAYS,
+    WINDOW_THREADS,
 };
 use crate::driver::Shape;
 use crate::error::Result;
 
 /// Columns by a basis's scales and nothing else: the first such way, and how many.
 const COLUMN_WAYS: (u32, u32) = (WAYS - 1, 1);
-/// Trials while costs still change, and with costs held.
-const COARSE_ROUNDS: u32 = 6;
-const FINE_ROUNDS: u32 = 5;
 /// Bands of rows that a thread adds up by itself.
 const FEW_BANDS: u32 = 32;
 /// Shared memory of the kernel that counts magnitudes by exponent and a part of the mantissa.
@@ -45,13 +43,8 @@ impl<'a> Search<'a> {
     }
 
     /// Judges a pass; see [`queue_judge`].
-    pub(in crate::encode) unsafe fn judge(
-        &mut self,
-        pass: u32,
-        passes: u32,
-        search_passes: u32,
-    ) -> Result<()> {
-        (self.args.pass, self.args.passes, self.args.search_passes) = (pass, passes, search_passes);
+    pub(in crate::encode) unsafe fn judge(&mut self, pass: u32, passes: Passes) -> Result<()> {
+        (self.args.pass, self.args.passes, self.args.search_passes) = (pass, passes.all, passes.search);
         // SAFETY: the caller's.
         unsafe { self.launch(abi::rate_settle_pass, 1, 32, 0) }
     }
@@ -155,7 +148,8 @@ impl<'a> Search<'a> {
                 // Nothing is searched; but whether any class has low bits is still to be noted.
                 return self.launch(abi::rate_settle_trial, 1, SETTLE_THREADS, 0);
             }
-            for _ in 0..if goal == GOAL_STEP { 4 } else { COARSE_ROUNDS } {
+            // With a step given, only the costs settle.
+            for _ in 0..if goal == GOAL_STEP { COARSE_SETTLING } else { COARSE_ROUNDS } {
                 self.trial(TRIAL_COARSE)?;
             }
             self.args.mode = 1;
