@@ -50,9 +50,9 @@ DEVICE bool bracket_closed(const Bracket &b) {
 
 // Factor to change the step by. A rate falls by a bit for each doubling, faster below two bits, where zeros take over;
 // `damping` says how much faster.
-DEVICE double bracket_nudge(const Job &job, double got, double want, double damping) {
-    if (job.goal == GOAL_MSE || job.goal == GOAL_NMSE) return fmin(fmax(sqrt(got / want), exp2(-SLOPE_FARTHEST)), exp2(SLOPE_FARTHEST));
-    const double bits = 8.0 / (double)job.values;
+DEVICE double bracket_nudge(const Encoding &encoding, double got, double want, double damping) {
+    if (encoding.goal == GOAL_MSE || encoding.goal == GOAL_NMSE) return fmin(fmax(sqrt(got / want), exp2(-SLOPE_FARTHEST)), exp2(SLOPE_FARTHEST));
+    const double bits = 8.0 / (double)encoding.values;
     const double slope = fmin(fmax(SLOPE_KNEE * damping / (want * bits), 1.0), SLOPE_STEEPEST * damping);
     return exp2(fmin(fmax((got - want) * bits / slope, -SLOPE_FARTHEST), SLOPE_FARTHEST));
 }
