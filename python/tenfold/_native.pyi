@@ -16,6 +16,7 @@ __all__ = [
     "FORMAT_VERSION",
     "MODEL_FORMAT",
     "Report",
+    "SLOT_TRIALS",
     "TensorInfo",
     "__version__",
     "capabilities",
@@ -33,6 +34,7 @@ __all__ = [
     "main",
     "max_encoded_len",
     "model_tags",
+    "next_slot_step",
     "save",
     "time_decode",
     "time_encode",
@@ -43,6 +45,7 @@ __version__: str
 FORMAT_VERSION: int
 GOALS: list[str]
 MODEL_FORMAT: int
+SLOT_TRIALS: int
 
 @final
 class EncodeOptions:
@@ -336,4 +339,5 @@ def cuda_decoded(said: bytes) -> None: ...
 def cuda_can_decode(info: BlobInfo) -> None: ...
 def cuda_can_convert(info: BlobInfo, dtype: str) -> bool: ...
 def cuda_lane_values(values: int) -> int: ...
+def next_slot_step(step: float, bytes: int, values: int, room: int) -> tuple[float, bool]: ...
 def main(args: Sequence[str]) -> int: ...

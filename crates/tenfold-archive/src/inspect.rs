@@ -81,6 +81,6 @@ pub fn verify(path: &Path, options: impl Into<ReadOptions>, progress: &dyn Progr
         blobs: tensors.iter().filter(|tensor| tensor.compressed).count(),
         stored_bytes: tensors.iter().map(|tensor| tensor.stored_bytes).sum(),
         original_bytes: archive.bytes(),
-        uncovered: archive.uncovered(),
+        uncovered: archive.find_uncovered(),
     })
 }

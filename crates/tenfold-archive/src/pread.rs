@@ -21,7 +21,7 @@ pub(crate) fn read_exact_at(_file: &File, path: &Path, buf: &mut [u8], offset: u
 
 /// A zeroed buffer of `len` bytes, or an error where the machine cannot give that much: sizes come from
 /// files, and a sparse file may claim more than there is memory.
-pub(crate) fn buffer(len: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn allocate(len: usize) -> io::Result<Vec<u8>> {
     let mut buf = Vec::new();
     buf.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
     buf.resize(len, 0);

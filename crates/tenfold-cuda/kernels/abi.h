@@ -32,6 +32,43 @@
 #define LOSSLESS_THREADS 256
 // Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
 #define COUNT_BYTES 65536
+// How far one trial leads to the next.
+#define MOVE_BEYOND 1.3
+#define MOVE_LEAST 1.6
+#define MOVE_FARTHEST 6.0
+#define MOVE_CLEAR 0.08
+// How a rate answers to a step.
+#define SLOPE_KNEE 1.2
+#define SLOPE_STEEPEST 2.5
+#define SLOPE_FARTHEST 2.0
+// Trials on the sample: step and costs in turn, and the step alone.
+#define COARSE_NEAR 0.01
+#define COARSE_DAMPING 2.0
+#define COARSE_SETTLING 4
+#define COARSE_ROUNDS 6
+#define FINE_NEAR 0.0015
+#define FINE_DAMPING 1.0
+#define FINE_ROUNDS 5
+// Full passes: what is aimed at, and what is near enough. Under a cap that is a share of the cap.
+#define BYTES_NEAR 0.007
+#define CAP_AIM 0.996
+#define CAP_SPARE 2.0
+#define CAP_NEAR 0.99
+#define ERROR_AIM 0.995
+#define ERROR_NEAR 0.02
+#define PASS_CLOSED 0.002
+#define PASS_DAMPING 1.0
+#define PASS_LOWER 0.004
+#define PASS_LOWEST 0.1
+#define PASS_FURTHER 0.97
+#define PASS_RETREAT 0.6
+#define AT_FINEST 1.001
+// Looks at several steps at once.
+#define LOOKS_FIRST 3
+#define LOOK_FAR 0.6667
+#define LOOK_NEAR 0.06
+#define LOOK_ROUNDS 3
+#define LOOK_BEYOND 1.0
 // Goals: a number of bytes, at most so many, an error, one relative to the variance, a step, a bound.
 #define GOAL_BYTES 0
 #define GOAL_CAP 1
@@ -58,7 +95,7 @@
 #define SCAN_THREADS 256
 #define SCAN_AHEAD 4
 // Threads of a block that adds up what others saw.
-#define SETTLE_THREADS 512
+#define SUM_THREADS 512
 // Threads of a block that takes whole windows, one after the other.
 #define WINDOW_THREADS 256
 // Threads of a block that looks at a few windows: four values of a window each. Where the tensors of a batch keep
@@ -118,7 +155,7 @@ struct Rate;
 static_assert(sizeof(Each<u8>) == 16, "size of Each<u8>");
 OFFSET(Each<u8>, apart, 8);
 
-// What a device leaves behind for each blob; readable once the stream has passed the call.
+// What a device writes for each blob; readable once the stream has passed the call.
 //
 // Sixteen bytes, as they lie on the device.
 struct Status {
@@ -195,7 +232,7 @@ OFFSET(OpenBasis, scales, 24); OFFSET(OpenBasis, before, 32); OFFSET(OpenBasis, 
 OFFSET(OpenBasis, rope, 40); OFFSET(OpenBasis, positions, 96); OFFSET(OpenBasis, known, 104);
 OFFSET(OpenBasis, known_len, 112);
 
-// Blobs whose headers are to be read.
+// Blobs whose headers are read.
 struct OpenArgs {
     // Blobs of this launch, if they are not on the device yet.
     Item items[48];
@@ -226,7 +263,7 @@ OFFSET(PlaceArgs, first, 48); OFFSET(PlaceArgs, count, 52); OFFSET(PlaceArgs, dt
 OFFSET(PlaceArgs, codec, 60); OFFSET(PlaceArgs, at, 64); OFFSET(PlaceArgs, work_at, 1344);
 OFFSET(PlaceArgs, len, 2624);
 
-// Blobs whose tiles are to be decoded.
+// Blobs whose tiles are decoded.
 struct TilesArgs {
     const Item *items;
     Status *status;
@@ -292,7 +329,7 @@ OFFSET(ScanPart, mean, 0); OFFSET(ScanPart, squares, 8); OFFSET(ScanPart, finite
 OFFSET(ScanPart, max, 24); OFFSET(ScanPart, pad, 28);
 
 // A tensor to encode, and what to reach.
-struct Job {
+struct Encoding {
     Each<const u8> data;
     // Elements, in row-major order, and those of a row.
     u64 values, cols;
@@ -319,17 +356,18 @@ struct Job {
     Each<const u64> positions;
     u32 position_at, length_at;
 };
-static_assert(sizeof(Job) == 280, "size of Job");
-OFFSET(Job, data, 0); OFFSET(Job, values, 16); OFFSET(Job, cols, 24); OFFSET(Job, dtype, 32);
-OFFSET(Job, goal, 36); OFFSET(Job, target, 40); OFFSET(Job, nu, 48); OFFSET(Job, lanes, 52);
-OFFSET(Job, ticks, 56); OFFSET(Job, tile_values, 64); OFFSET(Job, tiles, 72); OFFSET(Job, out, 80);
-OFFSET(Job, dims, 96); OFFSET(Job, shape, 104); OFFSET(Job, header_dtype, 232);
-OFFSET(Job, transforms_len, 236); OFFSET(Job, header_transforms, 240); OFFSET(Job, scales, 248);
-OFFSET(Job, positions, 256); OFFSET(Job, position_at, 272); OFFSET(Job, length_at, 276);
+static_assert(sizeof(Encoding) == 280, "size of Encoding");
+OFFSET(Encoding, data, 0); OFFSET(Encoding, values, 16); OFFSET(Encoding, cols, 24);
+OFFSET(Encoding, dtype, 32); OFFSET(Encoding, goal, 36); OFFSET(Encoding, target, 40);
+OFFSET(Encoding, nu, 48); OFFSET(Encoding, lanes, 52); OFFSET(Encoding, ticks, 56);
+OFFSET(Encoding, tile_values, 64); OFFSET(Encoding, tiles, 72); OFFSET(Encoding, out, 80);
+OFFSET(Encoding, dims, 96); OFFSET(Encoding, shape, 104); OFFSET(Encoding, header_dtype, 232);
+OFFSET(Encoding, transforms_len, 236); OFFSET(Encoding, header_transforms, 240); OFFSET(Encoding, scales, 248);
+OFFSET(Encoding, positions, 256); OFFSET(Encoding, position_at, 272); OFFSET(Encoding, length_at, 276);
 
 // What is decided of one tensor. `rate_*` kernels write it, `levels_*` kernels quantise and write by it.
 struct Plan {
-    // Machine in use: `job.nu`, or 0 where the trellis cannot hold the values or the goal is a bound.
+    // Machine in use: `encoding.nu`, or 0 where the trellis cannot hold the values or the goal is a bound.
     u32 nu;
     // Its feedback on the quantiser and on the parity.
     u32 on_quantiser, on_parity;
@@ -388,7 +426,7 @@ OFFSET(Seen, unit, 0); OFFSET(Seen, max, 8); OFFSET(Seen, variance, 16); OFFSET(
 
 // What every kernel of a search takes, the same but for `mode` and `pass`.
 struct RateArgs {
-    Job job;
+    Encoding encoding;
     Each<Plan> plan;
     Each<Rate> rate;
     Each<Status> status;
@@ -420,7 +458,7 @@ struct RateArgs {
     u64 pages_apart;
 };
 static_assert(sizeof(RateArgs) == 576, "size of RateArgs");
-OFFSET(RateArgs, job, 0); OFFSET(RateArgs, plan, 280); OFFSET(RateArgs, rate, 296);
+OFFSET(RateArgs, encoding, 0); OFFSET(RateArgs, plan, 280); OFFSET(RateArgs, rate, 296);
 OFFSET(RateArgs, status, 312); OFFSET(RateArgs, row_parts, 328); OFFSET(RateArgs, col_parts, 344);
 OFFSET(RateArgs, parts, 360); OFFSET(RateArgs, row_logs, 376); OFFSET(RateArgs, col_logs, 392);
 OFFSET(RateArgs, row_scale, 408); OFFSET(RateArgs, col_scale, 424); OFFSET(RateArgs, sample, 440);
@@ -475,9 +513,9 @@ OFFSET(LevelsSum, error, 0); OFFSET(LevelsSum, finite, 8);
 
 // What every kernel of a pass takes.
 struct LevelsPass {
-    Job job;
+    Encoding encoding;
     Each<Plan> plan;
-    // Of this pass alone: a blob that is too large for now is no failure.
+    // Of this pass alone: a blob that is still too large is no failure.
     Each<Status> pass;
     // A code a value, as a trellis left it, in groups of four ticks.
     Each<u16> codes;
@@ -509,7 +547,7 @@ struct LevelsPass {
     Each<u64> header_len;
 };
 static_assert(sizeof(LevelsPass) == 560, "size of LevelsPass");
-OFFSET(LevelsPass, job, 0); OFFSET(LevelsPass, plan, 280); OFFSET(LevelsPass, pass, 296);
+OFFSET(LevelsPass, encoding, 0); OFFSET(LevelsPass, plan, 280); OFFSET(LevelsPass, pass, 296);
 OFFSET(LevelsPass, codes, 312); OFFSET(LevelsPass, decisions, 328); OFFSET(LevelsPass, warp_decisions, 344);
 OFFSET(LevelsPass, words, 352); OFFSET(LevelsPass, slot_words, 368); OFFSET(LevelsPass, escape_room, 372);
 OFFSET(LevelsPass, states, 376); OFFSET(LevelsPass, escapes, 392); OFFSET(LevelsPass, tiles, 408);
@@ -670,7 +708,7 @@ extern "C" __global__ void rate_scan_f64(const RateArgs a);
 extern "C" __global__ void rate_scan_open(const RateArgs a);
 extern "C" __global__ void rate_scan_exponents(const RateArgs a);
 extern "C" __global__ void rate_scan_unit(const RateArgs a);
-extern "C" __global__ void rate_scan_settle(const RateArgs a);
+extern "C" __global__ void rate_scan_sum(const RateArgs a);
 extern "C" __global__ void rate_scan_rows(const RateArgs a);
 extern "C" __global__ void rate_scan_cols_few(const RateArgs a);
 extern "C" __global__ void rate_scan_cols(const RateArgs a);
@@ -681,8 +719,8 @@ extern "C" __global__ void rate_classes_try(const RateArgs a);
 extern "C" __global__ void rate_classes_apply(const RateArgs a);
 extern "C" __global__ void rate_trial_narrow(const RateArgs a);
 extern "C" __global__ void rate_trial_wide(const RateArgs a);
-extern "C" __global__ void rate_settle_trial(const RateArgs a);
-extern "C" __global__ void rate_settle_pass(const RateArgs a);
+extern "C" __global__ void rate_judge_trial(const RateArgs a);
+extern "C" __global__ void rate_judge_pass(const RateArgs a);
 extern "C" __global__ void rate_share_scale(const ShareArgs a);
 extern "C" __global__ void rate_share_open(const ShareArgs a);
 extern "C" __global__ void rate_share_counts(const ShareArgs a);

@@ -1,4 +1,4 @@
-// Root finding for a quantity that falls as the step grows. The twin of `rate/bracket.rs`.
+// Root finding for a quantity that falls as the step grows. The twin of `engine/search/{bracket,slope}.rs`.
 #pragma once
 
 #include "sample.cuh"
@@ -29,29 +29,30 @@ DEVICE double bracket_next(const Bracket &b, double step, double want, double gu
     const double goal = log(want);
     if (!b.has_over || !b.has_under) {
         const double least = log2(guess);
-        if (b.trials < 2) return step * exp2(fmin(fmax(least, -6.0), 6.0));
-        double ahead = 1.3 * (goal - b.last[0][1]) * (b.last[0][0] - b.last[1][0]) / (b.last[0][1] - b.last[1][1]);
+        if (b.trials < 2) return step * exp2(fmin(fmax(least, -MOVE_FARTHEST), MOVE_FARTHEST));
+        double ahead =
+            MOVE_BEYOND * (goal - b.last[0][1]) * (b.last[0][0] - b.last[1][0]) / (b.last[0][1] - b.last[1][1]);
         if (!bracket_finite(ahead)) ahead = 0.0;
         // At least as far as the guess, and in its direction.
-        const double by = least > 0.0 ? fmax(ahead, 1.6 * least) : fmin(ahead, 1.6 * least);
-        return step * exp2(fmin(fmax(by, -6.0), 6.0));
+        const double by = least > 0.0 ? fmax(ahead, MOVE_LEAST * least) : fmin(ahead, MOVE_LEAST * least);
+        return step * exp2(fmin(fmax(by, -MOVE_FARTHEST), MOVE_FARTHEST));
     }
     const double at = (goal - b.over[1]) / (b.under[1] - b.over[1]);
     // Stay away from the ends: a trial that moves only one of them for ever would not end.
-    const double part = bracket_finite(at) ? fmin(fmax(at, 0.08), 0.92) : 0.5;
+    const double part = bracket_finite(at) ? fmin(fmax(at, MOVE_CLEAR), 1.0 - MOVE_CLEAR) : 0.5;
     return exp2(b.over[0] + (b.under[0] - b.over[0]) * part);
 }
 
-// log2 of the ratio between the two steps that enclose the target; large while one of them is not known.
-DEVICE double bracket_width(const Bracket &b) {
-    return b.has_over && b.has_under ? fabs(b.under[0] - b.over[0]) : 1e9;
+// Whether the two steps that enclose the target leave no room for another: rates of coarse dtypes move in jumps.
+DEVICE bool bracket_closed(const Bracket &b) {
+    return b.has_over && b.has_under && fabs(b.under[0] - b.over[0]) < PASS_CLOSED;
 }
 
 // Factor to change the step by. A rate falls by a bit for each doubling, faster below two bits, where zeros take over;
 // `damping` says how much faster.
-DEVICE double bracket_nudge(const Job &job, double got, double want, double damping) {
-    if (job.goal == GOAL_MSE || job.goal == GOAL_NMSE) return fmin(fmax(sqrt(got / want), 0.25), 4.0);
-    const double bits = 8.0 / (double)job.values;
-    const double slope = fmin(fmax(1.2 * damping / (want * bits), 1.0), 2.5 * damping);
-    return exp2(fmin(fmax((got - want) * bits / slope, -2.0), 2.0));
+DEVICE double bracket_nudge(const Encoding &encoding, double got, double want, double damping) {
+    if (encoding.goal == GOAL_MSE || encoding.goal == GOAL_NMSE) return fmin(fmax(sqrt(got / want), exp2(-SLOPE_FARTHEST)), exp2(SLOPE_FARTHEST));
+    const double bits = 8.0 / (double)encoding.values;
+    const double slope = fmin(fmax(SLOPE_KNEE * damping / (want * bits), 1.0), SLOPE_STEEPEST * damping);
+    return exp2(fmin(fmax((got - want) * bits / slope, -SLOPE_FARTHEST), SLOPE_FARTHEST));
 }

@@ -25,8 +25,8 @@ DEVICE u32 levels_flags(bool coded, bool aside) {
 // Nothing is left to do: the goal is met, or something went wrong. `levels_begin` has seen to it.
 DEVICE bool levels_over(const LevelsPass &a) { return a.pass->code != 0; }
 
-DEVICE u64 levels_first(const Job &job, u64 tile) { return tile * job.tile_values; }
-DEVICE u32 levels_len(const Job &job, u64 tile) { return (u32)min(job.tile_values, job.values - tile * job.tile_values); }
+DEVICE u64 levels_first(const Encoding &encoding, u64 tile) { return tile * encoding.tile_values; }
+DEVICE u32 levels_len(const Encoding &encoding, u64 tile) { return (u32)min(encoding.tile_values, encoding.values - tile * encoding.tile_values); }
 
 // Steps that a lane has in a tile of so many values.
 DEVICE u32 levels_ticks(u32 values, u32 lanes, u32 lane) {
@@ -34,7 +34,7 @@ DEVICE u32 levels_ticks(u32 values, u32 lanes, u32 lane) {
 }
 
 // Codes of a tile: four steps of a lane lie together.
-DEVICE u64 levels_codes(const Job &job, u64 tile) { return tile * ((job.ticks + 3) / 4) * job.lanes; }
+DEVICE u64 levels_codes(const Encoding &encoding, u64 tile) { return tile * ((encoding.ticks + 3) / 4) * encoding.lanes; }
 
 // Dtypes as types: kernels are made for each, so that reading an element is an instruction or two.
 template <class T, u32 ID> struct LevelsDtype {

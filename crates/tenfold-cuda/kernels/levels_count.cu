@@ -19,8 +19,8 @@ DEVICE void count_values(const LevelsPass &a, LevelsSearch c, u64 stride, Levels
     typedef typename V::E E;
     if (MODE != SEARCH_FULL) c.map.any = MODE == SEARCH_MAPPED;
     constexpr u32 each = 16 / sizeof(E);
-    const E *data = (const E *)a.job.data;
-    const u64 values = a.job.values;
+    const E *data = (const E *)a.encoding.data;
+    const u64 values = a.encoding.values;
     u64 at = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * each;
     LevelsPlace place = levels_seek(c.map, at);
     const uint4 none = make_uint4(0, 0, 0, 0);
@@ -54,7 +54,7 @@ template <class V> DEVICE void count_all(const LevelsPass &a, u8 *memory) {
     if (levels_over(a) || plan->nu != 0) return;
     // From one load of a thread to its next, in values. Tables of a large tensor need not have seen all of it: what
     // they have no slot for escapes.
-    const bool part = !a.measure && !plan->bounded && a.job.values >= COUNT_PART_FROM;
+    const bool part = !a.measure && !plan->bounded && a.encoding.values >= COUNT_PART_FROM;
     const u64 stride = (u64)gridDim.x * blockDim.x * (16 / sizeof(typename V::E)) * (part ? COUNT_PART : 1);
     const LevelsSearch c = search_open(a, stride, memory);
     scalar_thresholds(c.table, plan);

@@ -59,10 +59,10 @@ DEVICE u32 stream_whole(u32 lanes, u32 len) { return lanes == 32 ? len / 128 : 0
 template <class V, bool WHOLE>
 DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
     if (from <= to) return;
-    const u32 lanes = WHOLE ? 32 : a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
+    const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of(), len = levels_len(a.encoding, tile);
     const u32 ticks = levels_ticks(len, lanes, lane);
-    const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.job, tile) + lane + (u64)(from - 1) * lanes;
-    const typename V::E *data = (const typename V::E *)a.job.data + levels_first(a.job, tile) + lane;
+    const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.encoding, tile) + lane + (u64)(from - 1) * lanes;
+    const typename V::E *data = (const typename V::E *)a.encoding.data + levels_first(a.encoding, tile) + lane;
     uint2 next = WHOLE || ticks > (from - 1) * 4 ? *codes : make_uint2(0, 0);
     for (u32 group = from; group-- > to;) {
         const uint2 now = next;
@@ -80,7 +80,7 @@ DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, u64 
 }
 
 template <class V> DEVICE void stream_codes(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
-    const u32 lanes = a.job.lanes, len = levels_len(a.job, tile);
+    const u32 lanes = a.encoding.lanes, len = levels_len(a.encoding, tile);
     const u32 groups = ((len + lanes - 1) / lanes + 3) / 4, whole = stream_whole(lanes, len);
     stream_codes_groups<V, false>(a, c, tile, groups, whole, s);
     stream_codes_groups<V, true>(a, c, tile, whole, 0, s);
@@ -91,10 +91,10 @@ template <class V, u32 MODE, bool WHOLE>
 DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
     typedef typename V::E E;
     if (from <= to) return;
-    const u32 lanes = WHOLE ? 32 : a.job.lanes, lane = lane_of(), len = levels_len(a.job, tile);
+    const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of(), len = levels_len(a.encoding, tile);
     const u32 ticks = levels_ticks(len, lanes, lane);
-    const u64 first = levels_first(a.job, tile) + lane;
-    const E *data = (const E *)a.job.data + first + (u64)(from - 1) * 4 * lanes;
+    const u64 first = levels_first(a.encoding, tile) + lane;
+    const E *data = (const E *)a.encoding.data + first + (u64)(from - 1) * 4 * lanes;
     const u32 last = WHOLE ? from * 4 : min(ticks, from * 4);
     LevelsPlace place = levels_seek(c.map, first + (u64)(last ? last - 1 : 0) * lanes);
     E next[4];
@@ -138,7 +138,7 @@ DEVICE void stream_scalar(const LevelsPass &a, StreamShared c, u64 tile, Stream 
         c.map.any = MODE == SEARCH_MAPPED;
         c.any_low = false;
     }
-    const u32 lanes = a.job.lanes, len = levels_len(a.job, tile);
+    const u32 lanes = a.encoding.lanes, len = levels_len(a.encoding, tile);
     const u32 groups = ((len + lanes - 1) / lanes + 3) / 4, whole = stream_whole(lanes, len);
     stream_scalar_groups<V, MODE, false>(a, c, tile, groups, whole, s);
     stream_scalar_groups<V, MODE, true>(a, c, tile, whole, 0, s);
@@ -176,10 +176,10 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
     t.exact_runs = exact.runs;
     t.exact_bytes = exact.bytes;
     t.spare = 0;
-    if (lane < a.job.lanes) a.states[tile * MAX_LANES + lane] = s.pack.x;
+    if (lane < a.encoding.lanes) a.states[tile * MAX_LANES + lane] = s.pack.x;
     if (lane == 0) {
         a.tiles[tile] = t;
-        a.lengths[tile] = levels_bytes(t, a.job.lanes, c.any_low);
+        a.lengths[tile] = levels_bytes(t, a.encoding.lanes, c.any_low);
     }
 }
 
@@ -195,7 +195,7 @@ template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
     uint2 *entries = (uint2 *)(thresholds + MAX_CLASSES * SCALAR_CLASS);
     StreamShared c;
-    c.map = levels_map(plan, a.job.lanes, sums);
+    c.map = levels_map(plan, a.encoding.lanes, sums);
     c.scale = levels_scale(plan);
     c.trellis = plan->nu != 0;
     c.thresholds = thresholds;
@@ -218,7 +218,7 @@ template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     c.any_low = plan->any_low != 0;
     c.ring = (u16 *)(memory + warp_of() * PACK_RING_BYTES);
     // Few tiles are spread over many blocks.
-    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps)
+    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.encoding.tiles; tile += (u64)gridDim.x * warps)
         stream_tile<V>(a, c, again, tile);
 }
 

@@ -10,7 +10,7 @@
 KERNEL(32) levels_pass_open(const LevelsTurn a) {
     if (threadIdx.x) return;
     // No reader takes a position beyond that.
-    const Each<const u64> &positions = a.levels.job.positions;
+    const Each<const u64> &positions = a.levels.encoding.positions;
     const bool far = positions.first != nullptr && *(const u64 *)positions > MAX_POSITION;
     *a.status = Status{far ? STATUS_POSITION : STATUS_OK, 0, 0};
     *a.levels.pass = Status{STATUS_OK, PASS_SKIPPED, 0};
@@ -36,7 +36,7 @@ KERNEL(PASS_THREADS) levels_pass_begin(const LevelsTurn a) {
     pass_clear((u64 *)p.counts, (u64)plan->classes * 2 * 256 * 8);
     const u64 lists = (plan->rows * plan->row_bits + 7) / 8 + (plan->width * listed_bits(plan->col_bits) + 7) / 8;
     pass_clear((u32 *)p.header, min(p.header_room, (p.header_front + lists + 3) & ~3ull));
-    pass_clear((LevelsTile *)p.tiles, p.job.tiles * sizeof(LevelsTile));
+    pass_clear((LevelsTile *)p.tiles, p.encoding.tiles * sizeof(LevelsTile));
 }
 
 // A blob that does not fit is a result like another: the next one may.

@@ -55,15 +55,15 @@ template <class V> struct LevelsLane {
 };
 
 template <class V> DEVICE LevelsLane<V> search_lane(const LevelsPass &a, u64 tile, u32 lane) {
-    const Job &job = a.job;
+    const Encoding &encoding = a.encoding;
     const u32 warp = blockIdx.x * (blockDim.x / 32) + warp_of();
     LevelsLane<V> l;
-    l.first = levels_first(job, tile) + lane;
-    l.lanes = job.lanes;
-    l.ticks = levels_ticks(levels_len(job, tile), job.lanes, lane);
-    l.data = (const typename V::E *)job.data + l.first;
+    l.first = levels_first(encoding, tile) + lane;
+    l.lanes = encoding.lanes;
+    l.ticks = levels_ticks(levels_len(encoding, tile), encoding.lanes, lane);
+    l.data = (const typename V::E *)encoding.data + l.first;
     l.decisions = (u32 *)(a.decisions + warp * a.warp_decisions);
-    l.codes = (uint2 *)a.codes + levels_codes(job, tile) + lane;
+    l.codes = (uint2 *)a.codes + levels_codes(encoding, tile) + lane;
     return l;
 }
 

@@ -14,29 +14,29 @@ struct HeaderLists {
 #define FEW_TRANSFORM_BYTES 96
 
 // Transforms that are few bytes, with the tensor's own position.
-OUTLINE void header_transforms(Writer &w, const Job &job) {
-    const bool own = job.positions.first != nullptr;
-    const u64 position = own ? *(const u64 *)job.positions : 0;
+OUTLINE void header_transforms(Writer &w, const Encoding &encoding) {
+    const bool own = encoding.positions.first != nullptr;
+    const u64 position = own ? *(const u64 *)encoding.positions : 0;
     // No preparation transforms.
-    if (job.transforms_len == 0) writer_byte(w, 0);
-    for (u32 i = 0; i < job.transforms_len; ++i) {
-        const u32 more = own && w.at == 8 * (u64)job.length_at ? varint_more(position) : 0;
-        if (own && w.at == 8 * (u64)job.position_at) writer_varint(w, position);
-        else writer_byte(w, job.header_transforms[i] + more);
+    if (encoding.transforms_len == 0) writer_byte(w, 0);
+    for (u32 i = 0; i < encoding.transforms_len; ++i) {
+        const u32 more = own && w.at == 8 * (u64)encoding.length_at ? varint_more(position) : 0;
+        if (own && w.at == 8 * (u64)encoding.position_at) writer_varint(w, position);
+        else writer_byte(w, encoding.header_transforms[i] + more);
     }
 }
 
 // Everything before the tables. All lanes of a warp take part, with the same writer; lists are left to others.
-OUTLINE HeaderLists header_front(Writer &w, const Job &job, const Plan *plan) {
-    writer_start(w, CODEC_LEVELS, job.header_dtype, job.dims, job.shape);
+OUTLINE HeaderLists header_front(Writer &w, const Encoding &encoding, const Plan *plan) {
+    writer_start(w, CODEC_LEVELS, encoding.header_dtype, encoding.dims, encoding.shape);
     const u64 transforms = w.at;
-    if (job.transforms_len > FEW_TRANSFORM_BYTES) writer_take(w, 8 * (u64)job.transforms_len);
-    else header_transforms(w, job);
+    if (encoding.transforms_len > FEW_TRANSFORM_BYTES) writer_take(w, 8 * (u64)encoding.transforms_len);
+    else header_transforms(w, encoding);
     writer_byte(w, plan->nu);
-    writer_geometry(w, job.lanes, job.ticks);
+    writer_geometry(w, encoding.lanes, encoding.ticks);
     writer_byte(w, plan->log);
     HeaderLists lists = {0, 0, w.at, transforms};
-    if (job.dtype == DTYPE_F64) {
+    if (encoding.dtype == DTYPE_F64) {
         const u64 scale = (u64)__double_as_longlong(plan->scale);
         writer_u32(w, (u32)scale);
         writer_u32(w, (u32)(scale >> 32));
@@ -103,7 +103,7 @@ KERNEL(TABLES_THREADS) levels_tables(const GRID_CONSTANT LevelsPass a) {
     // 1. The header as far as it is known, by the first block; others only see where their part is.
     Writer w = writer_open(a.header, a.header_room, first && lane == 0);
     if (warp == 0) {
-        const HeaderLists found = header_front(w, a.job, plan);
+        const HeaderLists found = header_front(w, a.encoding, plan);
         if (lane == 0) {
             lists = found;
             if (first) a.plan->scale_at = (u32)(found.scale / 8);
@@ -113,7 +113,7 @@ KERNEL(TABLES_THREADS) levels_tables(const GRID_CONSTANT LevelsPass a) {
     __syncthreads();
     if (!first) {
         if (over) return;
-        if (a.job.transforms_len > FEW_TRANSFORM_BYTES) header_list(a.header, lists.transforms, a.job.header_transforms, a.job.transforms_len, 8);
+        if (a.encoding.transforms_len > FEW_TRANSFORM_BYTES) header_list(a.header, lists.transforms, a.encoding.header_transforms, a.encoding.transforms_len, 8);
         if (plan->classes == 1) return;
         if (plan->row_bits) header_list(a.header, lists.rows, (const u8 *)plan->row_scale, plan->rows, plan->row_bits);
         if (listed_bits(plan->col_bits)) header_list(a.header, lists.cols, (const u8 *)plan->col_scale, plan->width, plan->col_bits);

@@ -39,11 +39,11 @@ DEVICE LevelsValue<V> levels_decoded(const LevelsScale &scale, u32 code, typenam
 // Value i of a tile; `place` is its place in the map.
 template <class V>
 DEVICE LevelsValue<V> levels_fetch(const LevelsPass &a, const LevelsAgain &g, u64 tile, u32 i, const LevelsPlace &place) {
-    const Job &job = a.job;
-    const typename V::E x = ((const typename V::E *)job.data)[levels_first(job, tile) + i];
+    const Encoding &encoding = a.encoding;
+    const typename V::E x = ((const typename V::E *)encoding.data)[levels_first(encoding, tile) + i];
     if (g.trellis) {
-        const u32 step = i / job.lanes, lane = i % job.lanes;
-        const u64 at = (levels_codes(job, tile) + (u64)(step / 4) * job.lanes + lane) * 4 + step % 4;
+        const u32 step = i / encoding.lanes, lane = i % encoding.lanes;
+        const u64 at = (levels_codes(encoding, tile) + (u64)(step / 4) * encoding.lanes + lane) * 4 + step % 4;
         return levels_decoded<V>(g.scale, a.codes[at], x);
     }
     LevelsValue<V> v;
@@ -77,8 +77,8 @@ template <class V>
 OUTLINE LevelsRuns levels_exact(const LevelsPass &a, const LevelsAgain &shared, u64 tile, u8 *to) {
     typedef typename V::E E;
     const LevelsAgain g = shared;
-    const u32 len = levels_len(a.job, tile), lane = lane_of();
-    LevelsPlace place = levels_seek(g.map, levels_first(a.job, tile) + lane);
+    const u32 len = levels_len(a.encoding, tile), lane = lane_of();
+    LevelsPlace place = levels_seek(g.map, levels_first(a.encoding, tile) + lane);
     LevelsRuns found = {0, 0};
     // The run that is open, and the end of the one before it.
     u32 start = 0, count = 0, end = 0;

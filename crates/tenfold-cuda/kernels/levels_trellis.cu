@@ -109,7 +109,7 @@ template <class V, u32 NU, u32 MODE> DEVICE void trellis_tiles(const LevelsPass 
     TrellisBack b;
     b.sum = sum;
     // Few tiles are spread over many blocks.
-    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps) {
+    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.encoding.tiles; tile += (u64)gridDim.x * warps) {
         LevelsLane<V> l = search_lane<V>(a, tile, lane);
         l.decisions += lane;
         b.state = trellis_forward<V, NU>(c, l);
@@ -124,7 +124,7 @@ template <class V, u32 NU, u32 MODE> DEVICE void trellis_tiles(const LevelsPass 
 template <class V> DEVICE void trellis_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || (plan->nu != 2 && plan->nu != 3)) return;
-    const LevelsSearch c = search_open(a, a.job.lanes, memory);
+    const LevelsSearch c = search_open(a, a.encoding.lanes, memory);
     trellis_costs(c.table, plan);
     __syncthreads();
     LevelsSum sum = {0.0, 0};

@@ -71,14 +71,14 @@ DEVICE u32 wide_backward(const LevelsSearch &c, const LevelsLane<V> &l, float *m
 }
 
 template <class V, u32 NU> DEVICE void wide_lanes(const LevelsPass &a, const LevelsSearch &c, LevelsSum &sum) {
-    const Job &job = a.job;
+    const Encoding &encoding = a.encoding;
     const u32 warps = blockDim.x / 32, warp = blockIdx.x * warps + warp_of();
     // Behind the costs of the classes in use.
     float *memory = c.table + a.plan->classes * TRELLIS_CLASS + warp_of() * TRELLIS_WARP(NU);
     // Neighbouring warps take neighbouring lanes, which share lines of memory.
-    for (u64 i = warp; i < job.tiles * job.lanes; i += (u64)gridDim.x * warps) {
-        const u64 tile = i / job.lanes;
-        const LevelsLane<V> l = search_lane<V>(a, tile, (u32)(i % job.lanes));
+    for (u64 i = warp; i < encoding.tiles * encoding.lanes; i += (u64)gridDim.x * warps) {
+        const u64 tile = i / encoding.lanes;
+        const LevelsLane<V> l = search_lane<V>(a, tile, (u32)(i % encoding.lanes));
         if (l.ticks == 0) continue;
         const u32 state = wide_forward<V, NU>(c, l, memory);
         const u32 seen = wide_backward<V, NU>(c, l, memory, state, sum);

@@ -34,8 +34,8 @@ DEVICE void put_stage(u32 *stage, u8 *to, u32 from, u32 bytes) {
 
 // Raw low bits, value after value.
 template <class V> OUTLINE void put_low(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 bytes) {
-    const u32 len = levels_len(a.job, tile), lane = lane_of();
-    LevelsPlace place = levels_seek(c.again.map, levels_first(a.job, tile) + lane);
+    const u32 len = levels_len(a.encoding, tile), lane = lane_of();
+    LevelsPlace place = levels_seek(c.again.map, levels_first(a.encoding, tile) + lane);
     u32 *stage = c.stages + warp_of() * PUT_STAGE;
     stage[lane] = 0;
     stage[lane + 32] = 0;
@@ -87,13 +87,13 @@ DEVICE void put_escape(u8 *to, u32 width, i32 high) {
 // Escapes, value after value.
 template <class V>
 OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 width, u32 count) {
-    const u32 len = levels_len(a.job, tile), lane = lane_of();
+    const u32 len = levels_len(a.encoding, tile), lane = lane_of();
     if (count <= a.escape_room) {
         const i32 *list = a.escapes + (tile + 1) * a.escape_room - count;
         for (u32 i = lane; i < count; i += 32) put_escape(to + (u64)i * width, width, list[i]);
         return;
     }
-    LevelsPlace place = levels_seek(c.again.map, levels_first(a.job, tile) + lane);
+    LevelsPlace place = levels_seek(c.again.map, levels_first(a.encoding, tile) + lane);
     u32 done = 0;
     for (u32 base = 0; base < len; base += 32) {
         bool mine = false;
@@ -115,9 +115,9 @@ OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *
 template <class V>
 DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, const Crc &checksum, u64 tile) {
     const LevelsPass &a = w.pass;
-    const u32 lane = lane_of(), lanes = a.job.lanes;
+    const u32 lane = lane_of(), lanes = a.encoding.lanes;
     const LevelsTile t = a.tiles[tile];
-    u8 *out = (u8 *)a.job.out + a.starts[tile];
+    u8 *out = (u8 *)a.encoding.out + a.starts[tile];
     const u32 len = a.lengths[tile];
     const bool coded = t.flags & LEVELS_CODED, exact = t.flags & LEVELS_ASIDE;
     const u32 code = coded && t.escapes ? levels_escape_code(t.far) : 0;
@@ -185,7 +185,7 @@ template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
     }
     __syncthreads();
     const Crc checksum = crc_open(crc);
-    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.job.tiles; tile += (u64)gridDim.x * warps)
+    for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.encoding.tiles; tile += (u64)gridDim.x * warps)
         put_tile<V>(w, c, checksum, tile);
 }
 

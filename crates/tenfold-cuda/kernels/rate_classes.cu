@@ -96,7 +96,7 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
 
     // 2. A part for every sum that occurs; what joining it to the one before would cost. Bits are those of the subset,
     // a table's share of it among them.
-    const double values = (double)a.job.values, each = values / (double)subset_values(a, a.few_stride);
+    const double values = (double)a.encoding.values, each = values / (double)subset_values(a, a.few_stride);
     const float tables = (float)((a.plan->nu ? 2.0 : 1.0) * rate_headers(a) / each);
     for (u32 s = warp_of(); s < SCALE_SUMS; s += threads / 32) {
         const u32 *h = hist + s * CLASS_BINS;
@@ -133,7 +133,7 @@ KERNEL(FIT_THREADS) rate_classes_try(const RateArgs a) {
     // 3. One warp joins: few steps in a row, each short. The last sum of all never occurs and ends the list.
     if (warp_of() != 0) return;
     const double dear = fmax(CLASS_NOISE, CLASS_DEAR * values);
-    const u32 cheap = a.job.scales && a.table_values <= CLASS_SMALL ? CLASS_CHEAP_PAGE : CLASS_CHEAP;
+    const u32 cheap = a.encoding.scales && a.table_values <= CLASS_SMALL ? CLASS_CHEAP_PAGE : CLASS_CHEAP;
     u32 count = parts;
     const u32 head = first;
     while (count > 1) {
@@ -204,7 +204,7 @@ DEVICE u32 best_way(const RateArgs &a) {
     for (u32 way = 0; way < WAYS; ++way) {
         const Way *w = &r->ways[way];
         const double gain = w->whole - w->bits;
-        if (w->classes > 1 && gain > fmax(0.003 * (double)a.job.values, 0.002 * w->whole)
+        if (w->classes > 1 && gain > fmax(0.003 * (double)a.encoding.values, 0.002 * w->whole)
             && (best == WAYS || w->bits < least)) {
             least = w->bits;
             best = way;
@@ -252,7 +252,7 @@ KERNEL(WINDOW_THREADS) rate_classes_apply(const RateArgs a) {
     plan->classes = w->classes;
     plan->row_bits = w->row_bits;
     plan->col_bits = w->col_bits;
-    if (way >= WAY_BASIS) plan->col_scale = (u64)a.job.scales;
+    if (way >= WAY_BASIS) plan->col_scale = (u64)a.encoding.scales;
     plan->width = a.width;
     plan->rows = a.rows;
     // Small tables are made quickly, and a small tensor has no use for fine ones.

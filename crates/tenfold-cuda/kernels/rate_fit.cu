@@ -1,4 +1,4 @@
-// From statistics to a first plan: the sample, a step and low bits. The twins of `rate/sample.rs`, `rate/job.rs` and
+// From statistics to a first plan: the sample, a step and low bits. The twins of `rate/sample.rs`, `rate/encoding.rs` and
 // `rate/low_bits.rs`; classes have a file of their own.
 
 #include "sample.cuh"
@@ -14,11 +14,11 @@ KERNEL(WINDOW_THREADS) rate_fit_sample(const RateArgs a) {
         if (a.pages) {
             for (u32 i = threadIdx.x; i < SAMPLE_WINDOW; i += WINDOW_THREADS) {
                 const double scale = i < len ? page_scale(a, (start + i) / a.table_values) : 1.0;
-                to[i] = i < len ? sample_value(a.job, start + i, 1.0 / scale) : 0.0f;
+                to[i] = i < len ? sample_value(a.encoding, start + i, 1.0 / scale) : 0.0f;
             }
             continue;
         }
-        for (u32 i = threadIdx.x; i < SAMPLE_WINDOW; i += WINDOW_THREADS) to[i] = i < len ? sample_value(a.job, start + i, per_unit) : 0.0f;
+        for (u32 i = threadIdx.x; i < SAMPLE_WINDOW; i += WINDOW_THREADS) to[i] = i < len ? sample_value(a.encoding, start + i, per_unit) : 0.0f;
     }
 }
 
@@ -55,14 +55,14 @@ DEVICE float fit_entropy(const u32 *before, float zeros, float total, float max,
 DEVICE void fit_plan(const RateArgs &a, bool trellis, double step) {
     Plan *p = a.plan;
     const u32 on_quantiser[] = TRELLIS_QUANTISER, on_parity[] = TRELLIS_PARITY;
-    const bool bounded = a.job.goal == GOAL_BOUND, held = step > 0.0;
-    p->nu = trellis ? a.job.nu : 0;
+    const bool bounded = a.encoding.goal == GOAL_BOUND, held = step > 0.0;
+    p->nu = trellis ? a.encoding.nu : 0;
     p->on_quantiser = on_quantiser[p->nu];
     p->on_parity = on_parity[p->nu];
     p->max_u = !held ? 0.0f : trellis ? TRELLIS_MAX_U : SCALAR_MAX_U;
     p->lambda = trellis ? LAMBDA_TRELLIS : LAMBDA_SCALAR;
     p->bounded = bounded;
-    p->bound = bounded ? a.job.target : 0.0;
+    p->bound = bounded ? a.encoding.target : 0.0;
     for (u32 i = 0; i < 16; ++i) p->offsets[i] = 0;
     p->classes = 1;
     p->row_bits = p->col_bits = p->any_low = 0;
@@ -78,8 +78,8 @@ DEVICE void fit_plan(const RateArgs &a, bool trellis, double step) {
     p->bytes = 0;
     p->squared_error = 0.0;
     p->finite = a.rate->finite;
-    if (!held || !set_step(a.job, p, step)) {
-        set_step(a.job, p, 1.0);
+    if (!held || !set_step(a.encoding, p, step)) {
+        set_step(a.encoding, p, 1.0);
         if (!p->trivial) p->max_u = 0.0f;
         a.rate->fixed = 1;
     }
@@ -101,7 +101,7 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
     __shared__ float most;
     __shared__ double low, high;
     Rate *r = a.rate;
-    const u32 tid = threadIdx.x, goal = a.job.goal;
+    const u32 tid = threadIdx.x, goal = a.encoding.goal;
     if (a.plan->trivial) {
         if (tid == 0) fit_plan(a, false, 0.0);
         fit_guess(a.plan, LAMBDA_SCALAR);
@@ -152,7 +152,7 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
     __syncthreads();
 
     // 2. The step.
-    const double finest = most / SCALAR_MAX_U, target = a.job.target;
+    const double finest = most / SCALAR_MAX_U, target = a.encoding.target;
     const float all = (float)(found + zeros);
     double step = 0.0;
     if (goal == GOAL_STEP) step = target;
@@ -164,12 +164,12 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
         // The entropy falls as the step grows: each warp tries one of 32 steps in between.
         const double payload = 8.0 * (target - rate_overhead(a));
         const float want =
-            (float)(fmax(payload, goal == GOAL_CAP ? 1.0 : target * 4.0) / (double)a.job.values);
+            (float)(fmax(payload, goal == GOAL_CAP ? 1.0 : target * 4.0) / (double)a.encoding.values);
         if (tid == 0) {
             low = log2(finest);
             high = log2(r->max * 2.0);
         }
-        for (u32 round = 0; round < 3; ++round) {
+        for (u32 round = 0; round < LOOKS_FIRST; ++round) {
             __syncthreads();
             const double apart = (high - low) / 33.0, mine = low + apart * (warp_of() + 1);
             const float spacing = (float)(2.0 * exp2(mine));
@@ -190,7 +190,7 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
     // 3. Very fine steps: the search keeps levels in few bits, a scalar quantiser need not.
     const bool held = r->max > 0.0 && step > 0.0 && step <= 1.7976931348623157e308 && goal != GOAL_BOUND
                       && !(goal == GOAL_NMSE && !(r->variance <= 1e300));
-    bool trellis = a.job.nu > 0 && held;
+    bool trellis = a.encoding.nu > 0 && held;
     if (trellis) {
         const float reach = (float)(0.7 * TRELLIS_MAX_U * (step / r->unit));
         trellis = ((float)found - fit_below(before, reach)) * 2000.0f <= all;

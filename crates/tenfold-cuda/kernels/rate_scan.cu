@@ -57,7 +57,7 @@ template <class E> DEVICE ScanVector<E> scan_load(const E *data, u64 at, u32 cou
 template <u32 DTYPE, class E, bool VARIANCE, bool SCALED>
 DEVICE void scan_band(const RateArgs &a, float *shared, double *shared_sums) {
     const u32 n = ScanVector<E>::N, tid = threadIdx.x;
-    const E *data = (const E *)a.job.data;
+    const E *data = (const E *)a.encoding.data;
     const double per_unit = SCALED ? 1.0 / a.rate->unit : 1.0;
     const u32 log = a.row_threads, per_row = 1u << log, together = SCAN_THREADS >> log;
     const u32 stripe = blockIdx.x % a.stripes, band = blockIdx.x / a.stripes;
@@ -77,7 +77,7 @@ DEVICE void scan_band(const RateArgs &a, float *shared, double *shared_sums) {
         float three[3];
         for (u32 i = 0; i < 3; ++i) {
             const u64 at = first * a.width + i * ((last - first) * a.width / 3);
-            const float v = at < a.job.values ? scan_value<DTYPE, E>(data[at], per_unit, SCALED) : 0.0f;
+            const float v = at < a.encoding.values ? scan_value<DTYPE, E>(data[at], per_unit, SCALED) : 0.0f;
             three[i] = fabsf(v) < below ? v : 0.0f;
         }
         about = fmaxf(fminf(three[0], three[1]), fminf(fmaxf(three[0], three[1]), three[2]));
@@ -94,7 +94,7 @@ DEVICE void scan_band(const RateArgs &a, float *shared, double *shared_sums) {
         for (u32 j = 0; j < SCAN_AHEAD; ++j) {
             const u64 row = base + j * together + sub, at = row * a.width + col;
             u64 count = row < last && col < a.width ? a.width - col : 0;
-            if (count > 0 && at + count > a.job.values) count = at < a.job.values ? a.job.values - at : 0;
+            if (count > 0 && at + count > a.encoding.values) count = at < a.encoding.values ? a.encoding.values - at : 0;
             counts[j] = count < n ? (u32)count : n;
             v[j] = scan_load<E>(data, at, counts[j], aligned);
         }
@@ -175,7 +175,7 @@ DEVICE void scan_band(const RateArgs &a, float *shared, double *shared_sums) {
         const u64 wide = a.width - from < (u64)per_row * n ? a.width - from : (u64)per_row * n;
         u64 values = (last - first) * wide;
         const u64 end = (last - 1) * a.width + from + wide;
-        if (end > a.job.values) values -= end - a.job.values < wide ? end - a.job.values : wide;
+        if (end > a.encoding.values) values -= end - a.encoding.values < wide ? end - a.encoding.values : wide;
         ScanPart p;
         p.finite = values - (u64)shared_sums[0];
         const double count = p.finite ? (double)p.finite : 1.0, off = shared_sums[1] / count;
@@ -194,7 +194,7 @@ template <u32 DTYPE, class E> DEVICE void scan_any(const RateArgs &a) {
     if (again && !a.rate->rescan) return;
     // Small floats need no other unit, f64 always has one.
     const bool may = DTYPE == DTYPE_BF16 || DTYPE == DTYPE_F32 || DTYPE == DTYPE_F64;
-    const bool scaled = may && (again || DTYPE == DTYPE_F64), variance = a.job.goal == GOAL_NMSE;
+    const bool scaled = may && (again || DTYPE == DTYPE_F64), variance = a.encoding.goal == GOAL_NMSE;
     if (scaled) {
         if (variance) scan_band<DTYPE, E, true, may>(a, shared, sums);
         else scan_band<DTYPE, E, false, may>(a, shared, sums);
@@ -223,8 +223,8 @@ KERNEL(SCAN_THREADS) rate_scan_exponents(const RateArgs a) {
     __shared__ u32 counts[2048];
     for (u32 i = threadIdx.x; i < 2048; i += SCAN_THREADS) counts[i] = 0;
     __syncthreads();
-    const u64 *data = (const u64 *)a.job.data;
-    for (u64 i = (u64)blockIdx.x * SCAN_THREADS + threadIdx.x; i < a.job.values; i += (u64)gridDim.x * SCAN_THREADS) {
+    const u64 *data = (const u64 *)a.encoding.data;
+    for (u64 i = (u64)blockIdx.x * SCAN_THREADS + threadIdx.x; i < a.encoding.values; i += (u64)gridDim.x * SCAN_THREADS) {
         const u64 b = data[i] << 1 >> 1;
         const u32 e = (u32)(b >> 52);
         if (b != 0 && e < 2047) atomicAdd(&counts[e], 1u);
@@ -270,27 +270,27 @@ DEVICE void moments_add(Moments &m, const Moments &o) {
 }
 
 // Adds up what the blocks saw.
-KERNEL(SETTLE_THREADS) rate_scan_settle(const RateArgs a) {
-    __shared__ Moments all[SETTLE_THREADS];
+KERNEL(SUM_THREADS) rate_scan_sum(const RateArgs a) {
+    __shared__ Moments all[SUM_THREADS];
     Rate *r = a.rate;
-    const bool again = a.mode != 0, wide = a.job.dtype == DTYPE_F64;
+    const bool again = a.mode != 0, wide = a.encoding.dtype == DTYPE_F64;
     if (again && !r->rescan) return;
     const u32 tid = threadIdx.x, blocks = a.stripes * a.bands;
     Moments m = {0.0, 0.0, 0.0, 0.0};
-    for (u32 i = tid; i < blocks; i += SETTLE_THREADS) {
+    for (u32 i = tid; i < blocks; i += SUM_THREADS) {
         const ScanPart p = a.parts[i];
         moments_add(m, Moments{(double)p.finite, p.mean, p.squares, p.max});
     }
     all[tid] = m;
     __syncthreads();
-    for (u32 by = SETTLE_THREADS / 2; by > 0; by >>= 1) {
+    for (u32 by = SUM_THREADS / 2; by > 0; by >>= 1) {
         if (tid < by) moments_add(all[tid], all[tid + by]);
         __syncthreads();
     }
     if (tid != 0) return;
     m = all[0];
     // Behind steps nothing else than numbers can be stored.
-    if (a.job.transforms_len && (u64)m.count != a.job.values) report(a.status, STATUS_NOT_FINITE);
+    if (a.encoding.transforms_len && (u64)m.count != a.encoding.values) report(a.status, STATUS_NOT_FINITE);
     const bool any = wide && r->variance > 0.0;
     if (!wide && !again) r->unit = 1.0;
     r->max = m.max;
@@ -331,7 +331,7 @@ KERNEL(SCAN_THREADS) rate_scan_rows(const RateArgs a) {
         if (valid) {
             float sum = 0.0f;
             for (u32 p = 0; p < pieces; ++p) sum += a.row_parts[(u64)p * a.rows + row];
-            const u64 left = a.job.values - row * a.width;
+            const u64 left = a.encoding.values - row * a.width;
             log = log2f(fmaxf(sum / (float)(left < a.width ? left : a.width), 1e-30f));
             a.row_logs[row] = log;
         }

@@ -10,7 +10,7 @@
 #define SHARE_LEAST 0.125
 
 // Bytes that a page's own position takes in its header, more than the one that all pages' header has for it.
-DEVICE u32 share_more(const Job &job) { return job.positions.first ? varint_more(*(const u64 *)job.positions) : 0; }
+DEVICE u32 share_more(const Encoding &encoding) { return encoding.positions.first ? varint_more(*(const u64 *)encoding.positions) : 0; }
 
 // How large a page is.
 KERNEL(SHARE_THREADS) rate_share_scale(const ShareArgs a) {
@@ -24,8 +24,8 @@ KERNEL(SHARE_THREADS) rate_share_scale(const ShareArgs a) {
     __syncthreads();
     if (threadIdx.x != 0) return;
     for (u32 w = 1; w < SHARE_THREADS / 32; ++w) sum += sums[w];
-    const double mean = (double)sum * page.rate->unit / (double)page.job.values;
-    page.rate->scale = page.job.goal != GOAL_STEP && mean > 0.0 ? mean : 1.0;
+    const double mean = (double)sum * page.rate->unit / (double)page.encoding.values;
+    page.rate->scale = page.encoding.goal != GOAL_STEP && mean > 0.0 ? mean : 1.0;
 }
 
 // What pages have seen of themselves makes what is known of all of them. One block.
@@ -84,21 +84,15 @@ KERNEL(SHARE_THREADS) rate_share_begin(const ShareArgs a) {
     r->finest = r->max * r->unit / SCALAR_MAX_U;
     r->want = rate_want(a.page);
     // A step that no header holds is no step to start from.
-    if (!set_step(a.page.job, p, all->step * fmax(r->scale, a.rate->scale))) set_step(a.page.job, p, fmax(r->max * r->unit, 1.0));
+    if (!set_step(a.page.encoding, p, all->step * fmax(r->scale, a.rate->scale))) set_step(a.page.encoding, p, fmax(r->max * r->unit, 1.0));
 }
 
-// Steps that are tried at once, at first and then; and how far apart they are, in octaves.
+// Steps that are tried at once, at first and then.
 #define SHARE_TRIES 4
 #define SHARE_NEAR 2
-#define SHARE_FAR_APART 0.6667
-#define SHARE_NEAR_APART 0.06
 // Values that a block has on their way at once.
 #define SHARE_AHEAD 4
 #define SHARE_UNIT (SHARE_THREADS * SHARE_AHEAD)
-// Rounds over all values after the first, which takes one in four. One is enough for most pages.
-#define SHARE_ROUNDS 3
-// What is looked for lies between two tries, or this many times their distance beyond one.
-#define SHARE_BEYOND 1.0
 // Bits of a value that is stored exactly, and of an escape beyond its symbol.
 #define SHARE_EXACT 56.0f
 #define SHARE_ESCAPE 8.0f
@@ -132,10 +126,10 @@ DEVICE void share_value(const ShareTables &t, float v, u32 cls, const float *fac
 // what is wanted, which is left in `t.next`, and in `t.done` whether that is near them. FEW: one value in four.
 template <u32 TRIES, bool FEW>
 DEVICE void share_round(const ShareArgs &a, ShareTables &t, double want, double apart) {
-    const Job &job = a.page.job;
+    const Encoding &encoding = a.page.encoding;
     const Plan *p = a.page.plan;
-    const float *data = (const float *)job.data;
-    const u32 tid = threadIdx.x, values = (u32)job.values, cols = (u32)job.cols;
+    const float *data = (const float *)encoding.data;
+    const u32 tid = threadIdx.x, values = (u32)encoding.values, cols = (u32)encoding.cols;
     const u32 units = (values + SHARE_UNIT - 1) / SHARE_UNIT;
     const bool mask = (cols & (cols - 1)) == 0, any = p->classes > 1;
     const float max_u = p->max_u;
@@ -158,7 +152,7 @@ DEVICE void share_round(const ShareArgs &a, ShareTables &t, double want, double 
             const u32 i = unit * SHARE_UNIT + j * SHARE_THREADS + tid;
             v[j] = i < values ? data[i] : 0.0f;
             const u32 col = mask ? i & (cols - 1) : i % cols;
-            cls[j] = any ? t.class_of_sum[job.scales[col]] : 0;
+            cls[j] = any ? t.class_of_sum[encoding.scales[col]] : 0;
         }
 #pragma unroll
         for (u32 j = 0; j < SHARE_AHEAD; ++j)
@@ -183,14 +177,14 @@ DEVICE void share_round(const ShareArgs &a, ShareTables &t, double want, double 
     while (j + 2 < TRIES && got[j + 1] > want) ++j;
     const double fall = got[j] - got[j + 1], part = fall > 0.0 ? (got[j] - want) / fall : 0.5;
     t.next = first + apart * (j + fmin(fmax(part, -4.0), 5.0));
-    t.done = fall > 0.0 && part >= -SHARE_BEYOND && part <= 1.0 + SHARE_BEYOND;
+    t.done = fall > 0.0 && part >= -LOOK_BEYOND && part <= 1.0 + LOOK_BEYOND;
 }
 
 // The step with which a page takes the bytes that it may. A block a page.
 KERNEL(SHARE_THREADS, 6) rate_share_step(const ShareArgs a) {
     __shared__ ShareTables t;
     const RateArgs &page = a.page;
-    const Job &job = page.job;
+    const Encoding &encoding = page.encoding;
     const u32 tid = threadIdx.x;
     Plan *p = page.plan;
     const Rate *r = page.rate;
@@ -208,36 +202,37 @@ KERNEL(SHARE_THREADS, 6) rate_share_step(const ShareArgs a) {
     __syncthreads();
     // Header, directory and a checksum; of a tile its first word and half the padding at its end; a lane's state takes 32
     // bits and holds about 8.
-    const double fixed = (double)((*a.header_len + share_more(job) + 3) / 4 * 4 + 4) + (double)job.tiles * (14.0 + 3.0 * job.lanes);
+    const double fixed = (double)((*a.header_len + share_more(encoding) + 3) / 4 * 4 + 4) + (double)encoding.tiles * (14.0 + 3.0 * encoding.lanes);
     const double want = fmax(r->want - fixed, 1.0) * 8.0;
-    if (job.values >= 16 * SHARE_UNIT) share_round<SHARE_TRIES, true>(a, t, want, SHARE_FAR_APART);
-    else share_round<SHARE_TRIES, false>(a, t, want, SHARE_FAR_APART);
-    for (u32 round = 0; round < SHARE_ROUNDS; ++round) {
+    if (encoding.values >= 16 * SHARE_UNIT) share_round<SHARE_TRIES, true>(a, t, want, LOOK_FAR);
+    else share_round<SHARE_TRIES, false>(a, t, want, LOOK_FAR);
+    // The first look takes one value in four of a large page, later looks take all.
+    for (u32 round = 0; round < LOOK_ROUNDS; ++round) {
         __syncthreads();
-        share_round<SHARE_NEAR, false>(a, t, want, SHARE_NEAR_APART);
+        share_round<SHARE_NEAR, false>(a, t, want, LOOK_NEAR);
         __syncthreads();
         if (t.done) break;
     }
-    if (tid == 0) set_step(job, p, fmax(exp2(t.next), r->finest));
+    if (tid == 0) set_step(encoding, p, fmax(exp2(t.next), r->finest));
 }
 
 // A page's header before a pass: that of all, with the page's own scale, and its own position if it has one.
 KERNEL(SHARE_THREADS) rate_share_header(const ShareArgs a) {
     if (a.pass->code) return;
-    const Job &job = a.page.job;
+    const Encoding &encoding = a.page.encoding;
     const u64 len = *a.header_len, words = (len + 3) / 4;
-    const bool own = job.positions.first != nullptr;
-    const u32 more = share_more(job);
+    const bool own = encoding.positions.first != nullptr;
+    const u32 more = share_more(encoding);
     u32 *to = a.page_header;
     if (!own) {
         for (u64 i = threadIdx.x; i < words; i += SHARE_THREADS) to[i] = a.header[i];
     } else {
         const u8 *from = (const u8 *)a.header;
-        const u64 position = *(const u64 *)job.positions;
+        const u64 position = *(const u64 *)encoding.positions;
         for (u64 i = threadIdx.x; i < (len + more + 3) / 4 * 4; i += SHARE_THREADS) {
-            const u64 by = i - job.position_at;
+            const u64 by = i - encoding.position_at;
             u32 v;
-            if (i < job.position_at) v = from[i] + (i == job.length_at ? more : 0);
+            if (i < encoding.position_at) v = from[i] + (i == encoding.length_at ? more : 0);
             else if (by <= more) v = (u32)(position >> (7 * by) & 0x7f) | (by < more ? 0x80u : 0u);
             else v = i < len + more ? from[i - more] : 0;
             ((u8 *)to)[i] = (u8)v;

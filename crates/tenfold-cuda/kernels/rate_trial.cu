@@ -1,5 +1,5 @@
 // A trial: the sample quantised under the plan as it stands, its symbols counted, its error and what is stored beside
-// symbols added up. `rate_settle` makes costs and the next step of it.
+// symbols added up. `rate_judge` makes costs and the next step of it.
 
 #include "sample.cuh"
 #include "scalar.cuh"
@@ -126,7 +126,7 @@ DEVICE void trial_add(const RateArgs &a, const TrialSums &s, bool window) {
     if (!window) return;
     atomicAdd(&t->finite, (u64)finite);
     // A gap of two bytes and a length of one before each run's element.
-    if (s.runs) atomicAdd(&t->exact_bytes, (u64)s.runs * (3 + size_of(a.job.dtype)) + 1);
+    if (s.runs) atomicAdd(&t->exact_bytes, (u64)s.runs * (3 + size_of(a.encoding.dtype)) + 1);
 }
 
 // Values of a lane and their classes.
@@ -290,14 +290,14 @@ DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
 
     TrialWork w;
     w.shared = &t;
-    w.dtype = a.job.dtype;
+    w.dtype = a.encoding.dtype;
     w.copies_log = 0;
     while (w.copies_log < 4 && (classes * 2 << (w.copies_log + 1)) <= TRIAL_SETS) ++w.copies_log;
     w.per_unit = steps_per_unit(a);
     w.max_u = plan->max_u;
     w.scale = (float)plan->scale;
     w.per_real = plan->factor;
-    w.measure = a.job.goal == GOAL_MSE || a.job.goal == GOAL_NMSE;
+    w.measure = a.encoding.goal == GOAL_MSE || a.encoding.goal == GOAL_NMSE;
     w.points = a.mode == TRIAL_POINTS;
     const u32 stride = trial_stride(a), windows = (a.taken + stride - 1) / stride;
     const u32 units = wide ? windows * 32 : windows;

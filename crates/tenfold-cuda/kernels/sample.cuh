@@ -68,7 +68,7 @@ struct Rate : Seen {
 static_assert(sizeof(Rate) <= RATE_BYTES, "as the launch code reckons");
 
 // How often tables and what is before them are stored: once, or in every page's blob.
-DEVICE double rate_headers(const RateArgs &a) { return (double)a.job.values / (double)a.table_values; }
+DEVICE double rate_headers(const RateArgs &a) { return (double)a.encoding.values / (double)a.table_values; }
 
 // The unit of a page's values in the sample of all.
 DEVICE double page_scale(const RateArgs &a, u64 page) {
@@ -87,7 +87,7 @@ DEVICE bool trial_over(const RateArgs &a) {
     case TRIAL_STEP: return a.rate->fine_done;
     case TRIAL_COUNTS: return false;
     // Offsets are not worth their bytes in a small tensor.
-    default: return a.job.values < 1 << 14;
+    default: return a.encoding.values < 1 << 14;
     }
 }
 
@@ -99,7 +99,7 @@ DEVICE u64 window_start(const RateArgs &a, u32 window) {
 }
 
 DEVICE u32 window_len(const RateArgs &a, u32 window) {
-    const u64 left = a.job.values - window_start(a, window);
+    const u64 left = a.encoding.values - window_start(a, window);
     return left < SAMPLE_WINDOW ? (u32)left : SAMPLE_WINDOW;
 }
 
@@ -140,17 +140,17 @@ template <u32 DTYPE> DEVICE float sample_real(u32 b) {
 }
 
 // Element `i` of a tensor in units; what is not finite is NaN.
-DEVICE float sample_value(const Job &job, u64 i, double per_unit) {
+DEVICE float sample_value(const Encoding &encoding, u64 i, double per_unit) {
     const float nan = __uint_as_float(0x7fc00000u);
-    if (job.dtype == DTYPE_F64) {
-        const double x = ((const double *)job.data)[i] * per_unit;
+    if (encoding.dtype == DTYPE_F64) {
+        const double x = ((const double *)encoding.data)[i] * per_unit;
         return fabs(x) <= 3.4e38 ? (float)x : nan;
     }
-    const u32 size = size_of(job.dtype);
-    const u32 b = size == 1   ? ((const u8 *)job.data)[i]
-                  : size == 2 ? ((const u16 *)job.data)[i]
-                              : ((const u32 *)job.data)[i];
-    const float x = __uint_as_float(f32_of(job.dtype, b));
+    const u32 size = size_of(encoding.dtype);
+    const u32 b = size == 1   ? ((const u8 *)encoding.data)[i]
+                  : size == 2 ? ((const u16 *)encoding.data)[i]
+                              : ((const u32 *)encoding.data)[i];
+    const float x = __uint_as_float(f32_of(encoding.dtype, b));
     return fabsf(x) < __uint_as_float(0x7f800000u) ? x * (float)per_unit : nan;
 }
 
@@ -201,7 +201,7 @@ DEVICE Grouping grouping_of(const RateArgs &a, u32 way, u32 window) {
     g.cols = way_has_cols(way);
     g.row_base = g.rows ? scale_base(r->row_low, r->row_high, g.per_octave) : 0.0f;
     g.col_base = g.cols ? scale_base(r->col_low, r->col_high, g.per_octave) : 0.0f;
-    g.known = way < WAY_BASIS ? 0 : a.job.scales;
+    g.known = way < WAY_BASIS ? 0 : a.encoding.scales;
     return g;
 }
 
@@ -215,8 +215,8 @@ DEVICE u32 sum_of_scales(const RateArgs &a, const Grouping &g, u32 i) {
 }
 
 // Gives a plan a step; false, and nothing done, if the header could not hold it.
-DEVICE bool set_step(const Job &job, Plan *plan, double step) {
-    const bool wide = job.dtype == DTYPE_F64;
+DEVICE bool set_step(const Encoding &encoding, Plan *plan, double step) {
+    const bool wide = encoding.dtype == DTYPE_F64;
     const double scale = wide ? step / UNITS : (double)(float)(step / UNITS);
     const double stored = scale * UNITS, factor = 1.0 / stored;
     const double least = wide ? 2.2250738585072014e-308 : 1.1754943508222875e-38;
@@ -234,19 +234,19 @@ DEVICE float entropy_bits(float count, float total) { return count > 0.0f ? coun
 // Bytes of header, directory and lanes, without classes and tables. A lane's state takes 32 bits and holds about 8 of
 // the message.
 DEVICE double rate_overhead(const RateArgs &a) {
-    return 48.0 * rate_headers(a) + (double)a.job.tiles * (12.0 + 3.0 * a.job.lanes);
+    return 48.0 * rate_headers(a) + (double)a.encoding.tiles * (12.0 + 3.0 * a.encoding.lanes);
 }
 
 // What a step must give: bytes, or the reciprocal of a mean squared error in units², so that it falls as the step
 // grows. Soft goals on tiny tensors keep at least half of their bytes for symbols.
 DEVICE double rate_want(const RateArgs &a) {
-    const double target = a.job.target, overhead = rate_overhead(a), unit = a.rate->unit;
-    switch (a.job.goal) {
+    const double target = a.encoding.target, overhead = rate_overhead(a), unit = a.rate->unit;
+    switch (a.encoding.goal) {
     case GOAL_BYTES: return fmax(target - overhead, target * 0.5) + overhead;
     // A little lower than need be: a pass too many costs more than the bytes that are left.
-    case GOAL_CAP: return fmax(target * 0.996 - 2.0, 1.0);
-    case GOAL_MSE: return 1.0 / (target / unit / unit * 0.995);
-    case GOAL_NMSE: return 1.0 / (target * a.rate->variance * 0.995);
+    case GOAL_CAP: return fmax(target * CAP_AIM - CAP_SPARE, 1.0);
+    case GOAL_MSE: return 1.0 / (target / unit / unit * ERROR_AIM);
+    case GOAL_NMSE: return 1.0 / (target * a.rate->variance * ERROR_AIM);
     default: return 0.0;
     }
 }

@@ -216,7 +216,7 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         // SAFETY: memory of the codec or its caller; it and the chain are kept until the waits below.
         let (mut inner, rest) = unsafe { chain.prepare(&request, sums, workspace.slice(), stream)? };
         let lost = match sums {
-            Some(sums) => DeviceChain::lost(&self.read(sums)?),
+            Some(sums) => DeviceChain::sum_lost(&self.read(sums)?),
             None => 0.0,
         };
         let goal = chain.goal(request.options.goal, lost, || self.variance(tensor));

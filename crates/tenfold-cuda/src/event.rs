@@ -18,7 +18,7 @@ unsafe impl Sync for OwnedEvent {}
 impl OwnedEvent {
     /// An event of a device; `timed` ones know when they happened.
     pub(crate) fn new(device: &Device, timed: bool) -> Result<OwnedEvent> {
-        Ok(OwnedEvent { device: device.clone(), event: device.driver.event(timed)? })
+        Ok(OwnedEvent { device: device.clone(), event: device.driver.create_event(timed)? })
     }
 
     /// Happens after what the stream has queued so far.
@@ -33,11 +33,11 @@ impl OwnedEvent {
 
     /// Makes the caller wait for it.
     pub(crate) fn wait(&self) -> Result<()> {
-        self.device.driver.wait_here(self.event)
+        self.device.driver.block_on(self.event)
     }
 
     /// Milliseconds since `from`; both are timed and have happened.
-    pub(crate) fn since(&self, from: &OwnedEvent) -> Result<f32> {
+    pub(crate) fn milliseconds_since(&self, from: &OwnedEvent) -> Result<f32> {
         self.device.driver.elapsed(from.event, self.event)
     }
 }

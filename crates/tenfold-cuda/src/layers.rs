@@ -20,8 +20,8 @@ pub(crate) enum Operation {
 impl Operation {
     fn kernel(self, dtype: Dtype) -> Kernel<LayersArgs> {
         match self {
-            Operation::Add => abi::layers_add.of(dtype),
-            Operation::Subtract => abi::layers_subtract.of(dtype),
+            Operation::Add => abi::layers_add.select(dtype),
+            Operation::Subtract => abi::layers_subtract.select(dtype),
             Operation::Widen => abi::layers_widen,
             Operation::Round => abi::layers_round,
             Operation::Largest => abi::layers_largest,

@@ -23,11 +23,11 @@ impl Buffer {
 
     /// A copy of bytes of the host.
     pub fn from_slice(device: &Device, bytes: &[u8]) -> Result<Buffer> {
-        Buffer::of(device, bytes)
+        Buffer::from_values(device, bytes)
     }
 
     /// A copy of values of the host, as kernels have them.
-    pub(crate) fn of<T: CType>(device: &Device, values: &[T]) -> Result<Buffer> {
+    pub(crate) fn from_values<T: CType>(device: &Device, values: &[T]) -> Result<Buffer> {
         let buffer = Buffer::new(device, size_of_val(values))?;
         buffer.copy_in(values, Stream::DEFAULT)?;
         Ok(buffer)
@@ -176,7 +176,7 @@ unsafe impl Memory for FromPool<'_> {
 }
 
 /// `len` bytes of a buffer that grows as needed: the same as last time where they suffice.
-pub(crate) fn room(device: &Device, slot: &mut Option<Buffer>, len: usize) -> Result<DeviceSlice> {
+pub(crate) fn reserve(device: &Device, slot: &mut Option<Buffer>, len: usize) -> Result<DeviceSlice> {
     if slot.as_ref().is_none_or(|b| b.slice().len < len) {
         // The old piece goes first: both together may not fit.
         *slot = None;

@@ -14,7 +14,7 @@ pub struct OwnedStream {
 impl OwnedStream {
     /// A new stream of a device.
     pub fn new(device: &Device) -> Result<OwnedStream> {
-        Ok(OwnedStream { device: device.clone(), stream: device.driver.stream()? })
+        Ok(OwnedStream { device: device.clone(), stream: device.driver.create_stream()? })
     }
 
     /// The handle that calls take; good as long as this lives.

@@ -34,7 +34,7 @@ impl Timer {
     /// Waits for the end; milliseconds since the start.
     pub fn milliseconds(&self) -> Result<f32> {
         self.to.wait()?;
-        self.to.since(&self.from)
+        self.to.milliseconds_since(&self.from)
     }
 }
 

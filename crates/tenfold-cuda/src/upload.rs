@@ -11,7 +11,7 @@ use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
 use crate::event::OwnedEvent;
-use crate::memory::{Buffer, Pinned, room};
+use crate::memory::{Buffer, Pinned, reserve};
 use crate::status::Status;
 use crate::stream::OwnedStream;
 
@@ -197,7 +197,7 @@ impl Upload {
             let part = out.part(at, len)?;
             Ok(DecodeRequest::new(blob, part, dtype).with_values(p.first, p.count).with_codec(info.codec))
         };
-        let Room { blob: on_device, workspace, status } = self.room(pieces.len(), blob.len())?;
+        let Room { blob: on_device, workspace, status } = self.reserve(pieces.len(), blob.len())?;
         // What the last call left is still being decoded, perhaps on another stream.
         self.done.hold(self.copies.stream())?;
         for (i, piece) in pieces.iter().enumerate() {
@@ -216,16 +216,16 @@ impl Upload {
     }
 
     /// Memory and events for a blob.
-    fn room(&mut self, pieces: usize, blob: usize) -> Result<Room> {
+    fn reserve(&mut self, pieces: usize, blob: usize) -> Result<Room> {
         let nothing = DeviceSlice::new(0, 0);
         let request = DecodeRequest::new(DeviceSlice::new(0, blob), nothing, Dtype::F32);
         while self.arrived.len() < pieces {
             self.arrived.push(OwnedEvent::new(&self.device, false)?);
         }
         Ok(Room {
-            workspace: room(&self.device, &mut self.workspace, decode_workspace_len(&[request]))?,
-            status: room(&self.device, &mut self.status, pieces * size_of::<Status>())?,
-            blob: room(&self.device, &mut self.blob, blob)?,
+            workspace: reserve(&self.device, &mut self.workspace, decode_workspace_len(&[request]))?,
+            status: reserve(&self.device, &mut self.status, pieces * size_of::<Status>())?,
+            blob: reserve(&self.device, &mut self.blob, blob)?,
         })
     }
 

@@ -105,7 +105,7 @@ fn a_metric_makes_equal_errors_of_coordinates_do_equal_harm() {
         a(i) * a(j) + if i == j { 0.1 + i as f64 } else { 0.0 }
     };
     let values: Vec<f64> = (0..2 * 16).map(|i| entry(i / 16, i / 4 % 4, i % 4)).collect();
-    let metric = Metric::ridged(size, &values, 0.0).unwrap();
+    let metric = Metric::with_ridge(size, &values, 0.0).unwrap();
     let found = Components::from_moments(&moments(5000, 5), Some(&metric)).unwrap();
     let vectors = found.vectors(8).unwrap();
     let harm = |a: &[f32], b: &[f32]| -> f64 {
@@ -120,7 +120,9 @@ fn a_metric_makes_equal_errors_of_coordinates_do_equal_harm() {
         }
     }
     assert!(found.variances().is_sorted_by(|a, b| a >= b));
-    assert!(Components::from_moments(&moments(50, 6), Some(&Metric::columns(&[1.0; 7]).unwrap())).is_err());
+    assert!(
+        Components::from_moments(&moments(50, 6), Some(&Metric::from_columns(&[1.0; 7]).unwrap())).is_err()
+    );
 }
 
 #[test]
@@ -131,7 +133,7 @@ fn column_weights_are_columns_scaled_beforehand() {
     let mut by_hand = Moments::new(8).unwrap();
     by_hand.add(&scaled, "rows", 0).unwrap();
     let by_hand = Components::from_moments(&by_hand, None).unwrap();
-    let metric = Metric::ridged(1, &weights, 0.0).unwrap();
+    let metric = Metric::with_ridge(1, &weights, 0.0).unwrap();
     let found = Components::from_moments(&moments(3000, 7), Some(&metric)).unwrap();
     for (a, b) in found.variances().iter().zip(by_hand.variances()) {
         assert!((a / b - 1.0).abs() < 1e-4, "{a} and {b}");
@@ -140,14 +142,14 @@ fn column_weights_are_columns_scaled_beforehand() {
 
 #[test]
 fn metrics_that_are_none_are_refused() {
-    assert!(Metric::columns(&[]).is_err());
-    assert!(Metric::columns(&[1.0, f64::NAN]).is_err());
-    assert!(Metric::columns(&[1.0, -1.0]).is_err());
-    assert!(Metric::blocks(2, &[1.0; 5]).is_err());
-    assert!(Metric::blocks(2, &[2.0, 1.0, -1.0, 2.0]).is_err(), "not symmetric");
-    let one = Metric::columns(&[1.0]).unwrap();
-    assert!(Metric::join(&[one, Metric::blocks(2, &[1.0, 0.0, 0.0, 1.0]).unwrap()]).is_err());
-    assert!(Metric::blocks(2, &[1.0, 0.0, 0.0, 1.0]).unwrap().part(1..2).is_err());
+    assert!(Metric::from_columns(&[]).is_err());
+    assert!(Metric::from_columns(&[1.0, f64::NAN]).is_err());
+    assert!(Metric::from_columns(&[1.0, -1.0]).is_err());
+    assert!(Metric::from_blocks(2, &[1.0; 5]).is_err());
+    assert!(Metric::from_blocks(2, &[2.0, 1.0, -1.0, 2.0]).is_err(), "not symmetric");
+    let one = Metric::from_columns(&[1.0]).unwrap();
+    assert!(Metric::join(&[one, Metric::from_blocks(2, &[1.0, 0.0, 0.0, 1.0]).unwrap()]).is_err());
+    assert!(Metric::from_blocks(2, &[1.0, 0.0, 0.0, 1.0]).unwrap().part(1..2).is_err());
 }
 
 #[test]

@@ -33,14 +33,14 @@ pub struct Fidelity {
 
 impl Fidelity {
     /// Compares two slices. If their lengths differ the error is infinite.
-    pub fn of(original: &[f64], decoded: &[f64]) -> Self {
+    pub fn new(original: &[f64], decoded: &[f64]) -> Self {
         let mut total = Fidelity::default();
         if original.len() != decoded.len() {
             total.max_error = f64::INFINITY;
             total.squared_error = f64::INFINITY;
         }
         for (a, b) in original.chunks(CHUNK).zip(decoded.chunks(CHUNK)) {
-            total.absorb(Fidelity::of_chunk(a, b));
+            total.absorb(Fidelity::from_chunk(a, b));
         }
         total
     }
@@ -57,12 +57,12 @@ impl Fidelity {
             let n = CHUNK.min(original.len() - start);
             read_f64(original, start, &mut a[..n]);
             read_f64(decoded, start, &mut b[..n]);
-            total.absorb(Fidelity::of_chunk(&a[..n], &b[..n]));
+            total.absorb(Fidelity::from_chunk(&a[..n], &b[..n]));
         }
         Some(total)
     }
 
-    fn of_chunk(original: &[f64], decoded: &[f64]) -> Self {
+    fn from_chunk(original: &[f64], decoded: &[f64]) -> Self {
         let mut f = Fidelity::default();
         let mut sum = 0.0;
         for (&x, &y) in original.iter().zip(decoded) {
@@ -170,12 +170,12 @@ pub fn gap_bits(bits: f64, nmse: f64) -> f64 {
 
 /// Mean squared error.
 pub fn mse(original: &[f64], decoded: &[f64]) -> f64 {
-    Fidelity::of(original, decoded).mse()
+    Fidelity::new(original, decoded).mse()
 }
 
 /// Mean squared error over the variance of the original about its mean.
 pub fn nmse(original: &[f64], decoded: &[f64]) -> f64 {
-    Fidelity::of(original, decoded).nmse()
+    Fidelity::new(original, decoded).nmse()
 }
 
 /// Middle value; 0 for none. The mean of the two middle ones for an even number.
@@ -197,7 +197,7 @@ mod tests {
     fn by_hand() {
         // Errors 1, 0, −2, 1; mean 2.5; deviations 2.25 + 0.25 + 0.25 + 2.25 = 5.
         let (x, y) = ([1.0, 2.0, 3.0, 4.0], [0.0, 2.0, 5.0, 3.0]);
-        let f = Fidelity::of(&x, &y);
+        let f = Fidelity::new(&x, &y);
         assert_eq!(f.mse(), 1.5);
         assert_eq!(f.variance(), 1.25);
         assert_eq!(f.nmse(), 1.2);
@@ -218,7 +218,7 @@ mod tests {
     fn chunks_add_up_to_the_whole() {
         let x: Vec<f64> = (0..3 * CHUNK + 17).map(|i| 1e6 + (i % 101) as f64).collect();
         let y: Vec<f64> = x.iter().map(|v| v + 0.5).collect();
-        let f = Fidelity::of(&x, &y);
+        let f = Fidelity::new(&x, &y);
         let mean = x.iter().sum::<f64>() / x.len() as f64;
         let variance = x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / x.len() as f64;
         assert!((f.variance() / variance - 1.0).abs() < 1e-9);
@@ -228,18 +228,18 @@ mod tests {
 
     #[test]
     fn a_file_keeps_each_tensors_own_mean() {
-        let mut total = Fidelity::of(&[0.0, 2.0], &[0.0, 1.0]);
-        total.add_tensor(Fidelity::of(&[100.0, 102.0], &[100.0, 101.0]));
+        let mut total = Fidelity::new(&[0.0, 2.0], &[0.0, 1.0]);
+        total.add_tensor(Fidelity::new(&[100.0, 102.0], &[100.0, 101.0]));
         assert_eq!(total.variance(), 1.0);
         assert_eq!(total.nmse(), 0.5);
     }
 
     #[test]
     fn specials_stay_apart() {
-        let f = Fidelity::of(&[f64::NAN, f64::INFINITY, 1.0, 3.0], &[f64::NAN, 0.0, 1.0, 3.0]);
+        let f = Fidelity::new(&[f64::NAN, f64::INFINITY, 1.0, 3.0], &[f64::NAN, 0.0, 1.0, 3.0]);
         assert_eq!((f.values, f.specials, f.lost_specials), (2, 2, 1));
         assert_eq!(f.nmse(), 0.0);
-        assert_eq!(Fidelity::of(&[1.0], &[f64::NAN]).max_error, f64::INFINITY);
+        assert_eq!(Fidelity::new(&[1.0], &[f64::NAN]).max_error, f64::INFINITY);
     }
 
     #[test]

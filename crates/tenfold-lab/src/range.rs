@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the part below `bound` was kept.
-    pub fn kept_below(&mut self, bound: u32) -> bool {
+    pub fn decode_below(&mut self, bound: u32) -> bool {
         let below = self.code < bound;
         if below {
             self.range = bound;
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the upper half was kept.
-    pub fn kept_upper(&mut self) -> bool {
+    pub fn decode_upper(&mut self) -> bool {
         self.range >>= 1;
         let upper = self.code >= self.range;
         if upper {

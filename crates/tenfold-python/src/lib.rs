@@ -13,6 +13,7 @@ mod cuda;
 mod dlpack;
 mod errors;
 mod kv;
+mod slots;
 mod tensors;
 mod threads;
 mod write;
@@ -40,6 +41,8 @@ mod _native {
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, fit_bases};
     #[pymodule_export]
+    use super::slots::next_slot_step;
+    #[pymodule_export]
     use super::write::{Report, checksum, compress, decompress, model_tags, save};
 
     use super::*;
@@ -50,6 +53,7 @@ mod _native {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("GOALS", tenfold::Goal::NAMES.map(|goal| goal.name).to_vec())?;
         module.add("FORMAT_VERSION", tenfold::format::VERSION)?;
+        module.add("SLOT_TRIALS", slots::TRIALS)?;
         module.add("MODEL_FORMAT", tenfold_archive::MODEL_FORMAT)
     }
 }

@@ -22,16 +22,17 @@ pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
 pub fn decode_with(blob: &[u8], options: &DecodeOptions, decoder: Option<&str>) -> Result<Tensor> {
     let pictures = PictureDecoder::open(blob, options, decoder)?;
     let shape = pictures.opened.parcel.shape.clone();
-    let data = threads::install(options.threads, || pictures.elements(0..pictures.opened.parcel.values()))??;
+    let data =
+        threads::install(options.threads, || pictures.decode_elements(0..pictures.opened.parcel.values()))??;
     Ok(Tensor { dtype: pictures.opened.parcel.dtype, shape, data })
 }
 
 /// Decodes rows of the two-dimensional view; only the pictures that hold them are decoded.
 pub fn decode_rows(blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
-    rows_with(blob, rows, options, None)
+    decode_rows_with(blob, rows, options, None)
 }
 
-pub(crate) fn rows_with(
+pub(crate) fn decode_rows_with(
     blob: &[u8],
     rows: Range<usize>,
     options: &DecodeOptions,
@@ -47,7 +48,7 @@ pub(crate) fn rows_with(
     }
     // The columns of an empty tensor may be too many to multiply.
     let range = rows.start.saturating_mul(cols).min(values)..rows.end.saturating_mul(cols).min(values);
-    let data = threads::install(options.threads, || pictures.elements(range))??;
+    let data = threads::install(options.threads, || pictures.decode_elements(range))??;
     Ok(Tensor { dtype: parcel.dtype, shape: vec![rows.len(), cols], data })
 }
 
@@ -84,8 +85,8 @@ impl<'a> PictureDecoder<'a> {
     }
 
     /// Elements of consecutive values; with transforms, of whole rows.
-    fn elements(&self, range: Range<usize>) -> Result<Vec<u8>> {
-        let samples = self.samples(&range)?;
+    fn decode_elements(&self, range: Range<usize>) -> Result<Vec<u8>> {
+        let samples = self.decode_samples(&range)?;
         let parcel = &self.opened.parcel;
         let mapping = match &self.params.meaning {
             Meaning::Bytes => return Ok(samples.iter().map(|&s| s as u8).collect()),
@@ -115,7 +116,7 @@ impl<'a> PictureDecoder<'a> {
     }
 
     /// Samples of consecutive values.
-    fn samples(&self, range: &Range<usize>) -> Result<Vec<u16>> {
+    fn decode_samples(&self, range: &Range<usize>) -> Result<Vec<u16>> {
         let mut out = vec![0u16; range.len()];
         if range.is_empty() {
             return Ok(out);
@@ -134,7 +135,7 @@ impl<'a> PictureDecoder<'a> {
         }
         pieces.into_par_iter().try_for_each_init(Vec::new, |buffer, (i, from, piece)| {
             buffer.resize(picture, 0);
-            self.picture(i, buffer)?;
+            self.decode_picture(i, buffer)?;
             piece.copy_from_slice(&buffer[from..from + piece.len()]);
             Ok::<(), Error>(())
         })?;
@@ -142,7 +143,7 @@ impl<'a> PictureDecoder<'a> {
     }
 
     /// Decodes one picture and compares its checksum.
-    fn picture(&self, i: usize, out: &mut [u16]) -> Result<()> {
+    fn decode_picture(&self, i: usize, out: &mut [u16]) -> Result<()> {
         let tile = self.opened.tile(i)?;
         let (check, stream) =
             tile.split_first_chunk::<4>().ok_or(tenfold::Error::Corrupt("a tile without a picture"))?;

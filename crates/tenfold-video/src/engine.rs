@@ -87,7 +87,7 @@ impl Engine for Video {
 
     fn decode_rows(&self, blob: &[u8], rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
         if holds_pictures(blob)? {
-            return Ok(crate::decode::rows_with(blob, rows, options, self.decoder.as_deref())?);
+            return Ok(crate::decode::decode_rows_with(blob, rows, options, self.decoder.as_deref())?);
         }
         tenfold::decode_rows(blob, rows, options)
     }

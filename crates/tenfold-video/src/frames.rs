@@ -46,7 +46,7 @@ impl Sides {
     }
 
     /// The next side that fits, at or above `side`.
-    fn up(self, side: usize) -> usize {
+    fn round_up(self, side: usize) -> usize {
         let side = side.max(self.min);
         if self.even { side.next_multiple_of(2) } else { side }
     }
@@ -56,33 +56,37 @@ impl Layout {
     /// Pictures for a tensor of rows × columns.
     pub fn new(rows: usize, cols: usize, sides: Sides) -> Layout {
         let values = rows.saturating_mul(cols).max(1);
-        let natural = natural_width(cols.max(1), sides).map(|w| Layout::at_width(values, w, sides));
+        let natural = natural_width(cols.max(1), sides).map(|w| Layout::with_width(values, w, sides));
         if let Some(layout) = natural.filter(|l| l.padding(values) <= MAX_PADDING) {
             return layout;
         }
         // No line is a row: take the width that wastes least, the squarest of several.
         let target = TARGET_SAMPLES.min(values).isqrt().max(sides.min);
         let widest = (2 * target).clamp(sides.min, sides.max);
-        (sides.up(sides.min)..=widest)
+        (sides.round_up(sides.min)..=widest)
             .filter(|&w| sides.fits(w))
-            .map(|w| Layout::at_width(values, w, sides))
+            .map(|w| Layout::with_width(values, w, sides))
             .chain(natural)
             .min_by(|a, b| {
                 let cost = |l: &Layout| (l.padding(values).max(0.002), l.width.abs_diff(target));
                 cost(a).partial_cmp(&cost(b)).unwrap_or(std::cmp::Ordering::Equal)
             })
-            .unwrap_or(Layout { width: sides.up(sides.min), height: sides.up(sides.min), count: 1 })
+            .unwrap_or(Layout {
+                width: sides.round_up(sides.min),
+                height: sides.round_up(sides.min),
+                count: 1,
+            })
     }
 
-    fn at_width(values: usize, width: usize, sides: Sides) -> Layout {
+    fn with_width(values: usize, width: usize, sides: Sides) -> Layout {
         let lines = values.div_ceil(width);
-        let most = (TARGET_SAMPLES / width).clamp(sides.up(sides.min), sides.max & !1);
+        let most = (TARGET_SAMPLES / width).clamp(sides.round_up(sides.min), sides.max & !1);
         let count = lines.div_ceil(most).max(1);
-        Layout { width, height: sides.up(lines.div_ceil(count)), count: 1 }.repeated(values)
+        Layout { width, height: sides.round_up(lines.div_ceil(count)), count: 1 }.repeat(values)
     }
 
     /// As many pictures as the values need.
-    fn repeated(self, values: usize) -> Layout {
+    fn repeat(self, values: usize) -> Layout {
         Layout { count: values.div_ceil(self.width * self.height), ..self }
     }
 

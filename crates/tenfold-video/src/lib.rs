@@ -35,7 +35,7 @@ mod samples;
 pub use catalog::{decoders, encoders};
 pub use codec::{Chroma, Quality, Standard};
 pub use decode::{decode, decode_rows, decode_with};
-pub use encode::{Encoded, Pictures, encode, encode_told, pictures};
+pub use encode::{Encoded, Pictures, encode, encode_with_report, pictures};
 pub use engine::Video;
 pub use error::{Error, Result};
 pub use options::VideoOptions;

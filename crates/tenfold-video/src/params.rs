@@ -78,37 +78,37 @@ impl PictureParams {
             1 => Chroma::Constant,
             _ => return Err(Error::Corrupt("kind of picture")),
         };
-        let (width, height) = (side(&mut r)?, side(&mut r)?);
+        let (width, height) = (read_side(&mut r)?, read_side(&mut r)?);
         let format = Format { width, height, depth, chroma };
         let values = parcel.values();
         let fits = width * height == parcel.tile_values;
         if ![8, 10, 12].contains(&depth) || !fits || width * height > FREE_SAMPLES.max(2 * values) {
             return Err(Error::Corrupt("format of the pictures"));
         }
-        let meaning = meaning(&mut r, parcel)?;
+        let meaning = read_meaning(&mut r, parcel)?;
         if meaning == Meaning::Bytes && depth != 8 {
             return Err(Error::Corrupt("bytes as samples of another depth"));
         }
-        let specials = specials(&mut r, values, parcel.dtype)?;
+        let specials = read_specials(&mut r, values, parcel.dtype)?;
         Ok(PictureParams { format, meaning, specials, parameter_sets: r.rest().to_vec() })
     }
 }
 
 const SHORT: Error = Error::Corrupt("the parameters of the pictures");
 
-fn side(r: &mut Reader<'_>) -> Result<usize, Error> {
+fn read_side(r: &mut Reader<'_>) -> Result<usize, Error> {
     match r.varint()? {
         side @ 1..=MAX_SIDE => Ok(side as usize),
         _ => Err(Error::Corrupt("side of a picture")),
     }
 }
 
-fn real(r: &mut Reader<'_>) -> Result<f64, Error> {
+fn read_real(r: &mut Reader<'_>) -> Result<f64, Error> {
     let v = f64::from_le_bytes(r.array()?);
     if v.is_finite() { Ok(v) } else { Err(Error::Corrupt("scale of the samples")) }
 }
 
-fn meaning(r: &mut Reader<'_>, parcel: &Parcel) -> Result<Meaning, Error> {
+fn read_meaning(r: &mut Reader<'_>, parcel: &Parcel) -> Result<Meaning, Error> {
     let cols = parcel.cols();
     // An empty tensor may have rows without number; it has no parts of them.
     let rows = parcel.values() / cols.max(1);
@@ -125,7 +125,7 @@ fn meaning(r: &mut Reader<'_>, parcel: &Parcel) -> Result<Meaning, Error> {
     if !parcel.dtype.is_float() {
         return Err(Error::Corrupt("integers as scaled samples"));
     }
-    let (base, unit) = (real(r)?, real(r)?);
+    let (base, unit) = (read_real(r)?, read_real(r)?);
     let count = scaling.parts(rows, cols);
     let bytes = r.take(count.checked_mul(4).ok_or(SHORT)?)?;
     let part = |b: &[u8]| (bf16::from_le_bytes([b[0], b[1]]), bf16::from_le_bytes([b[2], b[3]]));
@@ -136,7 +136,7 @@ fn meaning(r: &mut Reader<'_>, parcel: &Parcel) -> Result<Meaning, Error> {
     Ok(Meaning::Mapped(Mapping { scaling, base, unit, parts }))
 }
 
-fn specials(r: &mut Reader<'_>, values: usize, dtype: Dtype) -> Result<Vec<(usize, Vec<u8>)>, Error> {
+fn read_specials(r: &mut Reader<'_>, values: usize, dtype: Dtype) -> Result<Vec<(usize, Vec<u8>)>, Error> {
     let count = r.varint()?;
     // Each takes at least its gap and its element.
     if count > (r.rest().len() / (1 + dtype.size())) as u64 {

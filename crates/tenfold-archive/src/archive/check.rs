@@ -75,7 +75,7 @@ impl Archive {
     }
 
     /// Files that have checksums of their blobs only.
-    pub(crate) fn uncovered(&self) -> Vec<Uncovered> {
+    pub(crate) fn find_uncovered(&self) -> Vec<Uncovered> {
         let shards = self.model.shards.iter().zip(&self.tags);
         let bare = shards.filter(|(_, tags)| tags.as_ref().is_none_or(|tags| tags.plain.is_none()));
         bare.map(|(shard, _)| {

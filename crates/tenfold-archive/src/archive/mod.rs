@@ -144,14 +144,14 @@ impl Archive {
 
     /// Reads and decodes tensor `index`.
     pub fn read(&self, index: usize, options: &DecodeOptions) -> Result<Tensor> {
-        let (tensor, dtype) = self.known(index)?;
+        let (tensor, dtype) = self.codec_tensor(index)?;
         let data = self.read_bytes(index, options)?;
         Ok(Tensor { dtype, shape: tensor.shape.clone(), data })
     }
 
     /// Reads rows of tensor `index`, seen as rows × last dimension; of a blob, only the tiles that hold them.
     pub fn read_rows(&self, index: usize, rows: Range<usize>, options: &DecodeOptions) -> Result<Tensor> {
-        let (tensor, dtype) = self.known(index)?;
+        let (tensor, dtype) = self.codec_tensor(index)?;
         let stored = self.model.peek(index)?;
         if tensor.compressed {
             self.check_blob(index, &stored)?;
@@ -181,7 +181,7 @@ impl Archive {
         options: &DecodeOptions,
         out: &mut [u8],
     ) -> Result<()> {
-        let (tensor, dtype) = self.known(index)?;
+        let (tensor, dtype) = self.codec_tensor(index)?;
         if tensor.compressed {
             let done = match rows {
                 Some(rows) => {
@@ -211,7 +211,7 @@ impl Archive {
     }
 
     /// The bytes of tensor `index` as the file has them: its blob, if it is compressed.
-    pub fn stored(&self, index: usize) -> Result<Vec<u8>> {
+    pub fn read_stored(&self, index: usize) -> Result<Vec<u8>> {
         Ok(self.read_checked(index)?.into_owned())
     }
 
@@ -261,7 +261,7 @@ impl Archive {
         })
     }
 
-    fn known(&self, index: usize) -> Result<(&ArchiveTensor, Dtype)> {
+    fn codec_tensor(&self, index: usize) -> Result<(&ArchiveTensor, Dtype)> {
         let tensor = self.tensor(index)?;
         match tensor.dtype {
             Some(dtype) => Ok((tensor, dtype)),

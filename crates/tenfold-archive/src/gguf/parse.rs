@@ -38,18 +38,18 @@ pub(super) struct Head {
     pub tensors: Vec<Descriptor>,
 }
 
-pub(super) fn head(file: &File, path: &Path) -> Result<Head> {
+pub(super) fn read_head(file: &File, path: &Path) -> Result<Head> {
     let io_error = |source| Error::Io { path: path.to_owned(), source };
     let file_len = file.metadata().map_err(io_error)?.len();
     let mut reader = Reader { inner: BufReader::new(file), path };
 
     let header = GGUFHeader::read_from(&mut reader.inner).map_err(|e| reader.error("header", e))?;
     header.validate_comprehensive().map_err(|e| reader.error("header", e))?;
-    let (metadata, alignment) = reader.metadata(header.metadata_kv_count)?;
+    let (metadata, alignment) = reader.read_metadata(header.metadata_kv_count)?;
     // No reservation from the count: a short file may claim a million tensors.
     let mut infos = Vec::new();
     for index in 0..header.tensor_count {
-        infos.push(reader.descriptor(index)?);
+        infos.push(reader.read_descriptor(index)?);
     }
     let end = reader.inner.stream_position().map_err(io_error)?;
     let data = end.checked_next_multiple_of(alignment).ok_or_else(|| reader.bad("alignment overflows"))?;
@@ -91,12 +91,12 @@ impl Reader<'_> {
 
     /// Scalars and strings under their own names, and the alignment of tensor data. Arrays (vocabularies) are skipped:
     /// they are not text and would dwarf a safetensors header.
-    fn metadata(&mut self, count: u64) -> Result<(BTreeMap<String, String>, u64)> {
+    fn read_metadata(&mut self, count: u64) -> Result<(BTreeMap<String, String>, u64)> {
         let mut seen = HashSet::new();
         let mut kept = BTreeMap::new();
         let mut alignment = Metadata { data: HashMap::new() };
         for _ in 0..count {
-            let (key, value) = self.entry().map_err(|e| self.error("metadata", e))?;
+            let (key, value) = self.read_entry().map_err(|e| self.error("metadata", e))?;
             if key == "general.alignment" {
                 alignment.data.insert(key.clone(), value.clone());
             }
@@ -112,14 +112,14 @@ impl Reader<'_> {
         Ok((kept, alignment as u64))
     }
 
-    fn entry(&mut self) -> Result<(String, MetadataValue), GGUFError> {
-        let key = self.string(GGUF_MAX_METADATA_KEY_LENGTH)?;
+    fn read_entry(&mut self) -> Result<(String, MetadataValue), GGUFError> {
+        let key = self.read_string(GGUF_MAX_METADATA_KEY_LENGTH)?;
         let kind = GGUFValueType::from_u32(read_u32(&mut self.inner)?)?;
         Ok((key, MetadataValue::read_from(&mut self.inner, kind)?))
     }
 
     /// A length and that many bytes of UTF-8, at most `limit`.
-    fn string(&mut self, limit: usize) -> Result<String, GGUFError> {
+    fn read_string(&mut self, limit: usize) -> Result<String, GGUFError> {
         let len = read_u64(&mut self.inner)?;
         let len = usize::try_from(len).ok().filter(|&n| n <= limit);
         let len = len.ok_or_else(|| GGUFError::Format(format!("a name is longer than {limit} bytes")))?;
@@ -128,14 +128,14 @@ impl Reader<'_> {
         String::from_utf8(bytes).map_err(|_| GGUFError::Format("a name is not UTF-8".into()))
     }
 
-    fn descriptor(&mut self, index: u64) -> Result<TensorInfo> {
+    fn read_descriptor(&mut self, index: u64) -> Result<TensorInfo> {
         let start = self.inner.stream_position();
         let failure = match TensorInfo::read_from(&mut self.inner) {
             Ok(info) => return Ok(info),
             Err(e) => e,
         };
         // A type that the parser does not know makes it fail without saying for which tensor: look again.
-        let again = start.map_err(GGUFError::Io).and_then(|at| self.name_and_type(at));
+        let again = start.map_err(GGUFError::Io).and_then(|at| self.read_name_and_type(at));
         Err(match again {
             Ok((name, kind)) if GGUFTensorType::from_u32(kind).is_err() => Error::Unsupported {
                 path: self.path.to_owned(),
@@ -146,9 +146,9 @@ impl Reader<'_> {
         })
     }
 
-    fn name_and_type(&mut self, at: u64) -> Result<(String, u32), GGUFError> {
+    fn read_name_and_type(&mut self, at: u64) -> Result<(String, u32), GGUFError> {
         self.inner.seek(SeekFrom::Start(at))?;
-        let name = self.string(GGUF_MAX_TENSOR_NAME_LENGTH)?;
+        let name = self.read_string(GGUF_MAX_TENSOR_NAME_LENGTH)?;
         let dims = read_u32(&mut self.inner)?;
         if dims as usize > GGUF_MAX_DIMENSIONS {
             return Err(GGUFError::Format("too many dimensions".into()));

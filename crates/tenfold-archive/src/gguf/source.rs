@@ -44,7 +44,7 @@ impl GgufSource {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
         let file = File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-        let head = parse::head(&file, &path)?;
+        let head = parse::read_head(&file, &path)?;
         let mut tensors = Vec::with_capacity(head.tensors.len());
         let mut stored = Vec::with_capacity(head.tensors.len());
         for descriptor in head.tensors {
@@ -59,8 +59,8 @@ impl GgufSource {
         pread::read_exact_at(&self.file, &self.path, buf, offset).map_err(|source| self.io(source))
     }
 
-    fn buffer(&self, len: usize) -> Result<Vec<u8>> {
-        pread::buffer(len).map_err(|source| self.io(source))
+    fn allocate(&self, len: usize) -> Result<Vec<u8>> {
+        pread::allocate(len).map_err(|source| self.io(source))
     }
 
     fn io(&self, source: std::io::Error) -> Error {
@@ -85,12 +85,12 @@ impl Source for GgufSource {
             )));
         };
         // `interpret` checked that this fits.
-        let mut out = self.buffer(info.bytes as usize)?;
+        let mut out = self.allocate(info.bytes as usize)?;
         match stored.coding {
             Coding::Plain(_) => self.fill(&mut out, stored.offset)?,
             Coding::Quantised(blocks) => {
                 let per_chunk = CHUNK_BYTES / blocks.bytes;
-                let mut raw = self.buffer(stored.bytes.min(per_chunk * blocks.bytes))?;
+                let mut raw = self.allocate(stored.bytes.min(per_chunk * blocks.bytes))?;
                 let mut offset = stored.offset;
                 for chunk in out.chunks_mut(per_chunk * blocks.values * 4) {
                     let raw = &mut raw[..chunk.len() / (blocks.values * 4) * blocks.bytes];
@@ -107,7 +107,7 @@ impl Source for GgufSource {
 /// What the rest of the crate sees of a tensor, and how to get there; an error for types that are not read.
 fn interpret(tensor: Descriptor, path: &Path) -> Result<(TensorInfo, Stored)> {
     let unsupported = |what: String| Error::Unsupported { path: path.to_owned(), what };
-    let coding = coding(tensor.kind)
+    let coding = find_coding(tensor.kind)
         .ok_or_else(|| unsupported(format!("tensor {:?} of type {}", tensor.name, tensor.kind.name())))?;
     let dtype = match coding {
         Coding::Plain(dtype) => dtype,
@@ -124,7 +124,7 @@ fn interpret(tensor: Descriptor, path: &Path) -> Result<(TensorInfo, Stored)> {
     Ok((info, Stored { offset: tensor.offset, bytes: stored_bytes, coding }))
 }
 
-fn coding(kind: GGUFTensorType) -> Option<Coding> {
+fn find_coding(kind: GGUFTensorType) -> Option<Coding> {
     Some(match kind {
         GGUFTensorType::F64 => Coding::Plain(Dtype::F64),
         GGUFTensorType::F32 => Coding::Plain(Dtype::F32),

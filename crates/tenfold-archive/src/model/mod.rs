@@ -146,7 +146,7 @@ impl Model {
         match &self.backing {
             Backing::Safetensors(files) => {
                 let within = index - self.shards[shard].items.start;
-                files[shard].mapped(within).map(Cow::Borrowed)
+                files[shard].map_tensor(within).map(Cow::Borrowed)
             }
             Backing::Other(source) => source.read(index),
         }

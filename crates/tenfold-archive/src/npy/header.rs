@@ -69,11 +69,11 @@ fn parse(head: &[u8]) -> Result<Header, Refusal> {
     let len = len.ok_or_else(|| Bad(format!("the header is longer than {MAX_TEXT} bytes")))?;
     let data_offset = (head.len() - text.len() + len) as u64;
     let text = text.get(..len).ok_or("truncated in the header")?;
-    let (descr, fortran, shape) = Literals { rest: text }.dictionary()?;
-    Ok(Header { dtype: dtype(&descr)?, shape, fortran, data_offset })
+    let (descr, fortran, shape) = Literals { rest: text }.parse_dictionary()?;
+    Ok(Header { dtype: parse_dtype(&descr)?, shape, fortran, data_offset })
 }
 
-fn dtype(descr: &str) -> Result<Dtype, Refusal> {
+fn parse_dtype(descr: &str) -> Result<Dtype, Refusal> {
     let (order, kind) = descr.split_at_checked(1).ok_or("the dtype is empty")?;
     let dtype = match kind {
         "b1" => Dtype::Bool,
@@ -109,16 +109,16 @@ struct Literals<'a> {
 }
 
 impl Literals<'_> {
-    fn dictionary(&mut self) -> Result<(String, bool, Vec<usize>), Refusal> {
+    fn parse_dictionary(&mut self) -> Result<(String, bool, Vec<usize>), Refusal> {
         let (mut descr, mut fortran, mut shape) = (None, None, None);
         self.expect(b'{')?;
         while !self.eat(b'}') {
-            let key = self.string()?;
+            let key = self.parse_string()?;
             self.expect(b':')?;
             let twice = match key.as_str() {
-                "descr" => descr.replace(self.descr()?).is_some(),
-                "fortran_order" => fortran.replace(self.boolean()?).is_some(),
-                "shape" => shape.replace(self.shape()?).is_some(),
+                "descr" => descr.replace(self.parse_descr()?).is_some(),
+                "fortran_order" => fortran.replace(self.parse_boolean()?).is_some(),
+                "shape" => shape.replace(self.parse_shape()?).is_some(),
                 _ => return Err(Bad(format!("unknown header key {key:?}"))),
             };
             if twice {
@@ -137,14 +137,14 @@ impl Literals<'_> {
         }
     }
 
-    fn descr(&mut self) -> Result<String, Refusal> {
+    fn parse_descr(&mut self) -> Result<String, Refusal> {
         if self.eat(b'[') {
             return Err(Unsupported("a structured dtype".into()));
         }
-        self.string()
+        self.parse_string()
     }
 
-    fn boolean(&mut self) -> Result<bool, Refusal> {
+    fn parse_boolean(&mut self) -> Result<bool, Refusal> {
         self.skip_space();
         for (word, value) in [(&b"True"[..], true), (b"False", false)] {
             if let Some(rest) = self.rest.strip_prefix(word) {
@@ -155,14 +155,14 @@ impl Literals<'_> {
         Err("fortran_order is neither True nor False".into())
     }
 
-    fn shape(&mut self) -> Result<Vec<usize>, Refusal> {
+    fn parse_shape(&mut self) -> Result<Vec<usize>, Refusal> {
         let mut shape = Vec::new();
         self.expect(b'(')?;
         while !self.eat(b')') {
             if shape.len() == MAX_DIMS {
                 return Err(Bad(format!("more than {MAX_DIMS} dimensions")));
             }
-            shape.push(self.integer()?);
+            shape.push(self.parse_integer()?);
             if !self.eat(b',') {
                 self.expect(b')')?;
                 break;
@@ -171,7 +171,7 @@ impl Literals<'_> {
         Ok(shape)
     }
 
-    fn integer(&mut self) -> Result<usize, Refusal> {
+    fn parse_integer(&mut self) -> Result<usize, Refusal> {
         self.skip_space();
         let digits = self.rest.iter().take_while(|b| b.is_ascii_digit()).count();
         let (number, rest) = self.rest.split_at(digits);
@@ -181,7 +181,7 @@ impl Literals<'_> {
         number.ok_or_else(|| "a dimension is not a number, or too large for this machine".into())
     }
 
-    fn string(&mut self) -> Result<String, Refusal> {
+    fn parse_string(&mut self) -> Result<String, Refusal> {
         self.skip_space();
         let Some((&quote @ (b'\'' | b'"'), rest)) = self.rest.split_first() else {
             return Err("a string is missing in the header".into());

@@ -74,10 +74,10 @@ impl Source for NpySource {
         let io = |source| Error::Io { path: self.path.clone(), source };
         // `open` checked that this fits.
         let len = info.bytes as usize;
-        let mut data = pread::buffer(len).map_err(io)?;
+        let mut data = pread::allocate(len).map_err(io)?;
         pread::read_exact_at(&self.file, &self.path, &mut data, self.data_offset).map_err(io)?;
         if self.fortran && info.shape.len() > 1 && len > 0 {
-            let mut out = pread::buffer(len).map_err(io)?;
+            let mut out = pread::allocate(len).map_err(io)?;
             to_row_major(&data, &info.shape, info.dtype.size(), &mut out);
             data = out;
         }

@@ -20,7 +20,7 @@ pub(crate) fn copy_siblings(
         return Ok(Default::default());
     };
     let (mut copied, mut left_out) = (Vec::new(), Vec::new());
-    for (path, name) in visible(folder)? {
+    for (path, name) in list_visible(folder)? {
         let text = name.to_string_lossy();
         if path.is_dir() {
             copy_tree(folder, &name, staging, &mut copied)?;
@@ -58,7 +58,7 @@ fn copy_tree(root: &Path, dir: &Path, staging: &Staging, copied: &mut Vec<PathBu
     }
     let to = staging.path(dir);
     fs::create_dir(&to).map_err(Error::io(&to))?;
-    for (path, name) in visible(&from)? {
+    for (path, name) in list_visible(&from)? {
         let name = dir.join(name);
         if path.is_dir() {
             copy_tree(root, &name, staging, copied)?;
@@ -79,7 +79,7 @@ fn copy_file(path: &Path, name: &Path, staging: &Staging, copied: &mut Vec<PathB
 }
 
 /// Entries of a folder that are not hidden, sorted.
-fn visible(folder: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
+fn list_visible(folder: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
         let entry = entry.map_err(Error::io(folder))?;

@@ -80,7 +80,7 @@ fn make(base: &Path, prefix: &str) -> io::Result<(TempDir, File)> {
         let path = dir.path().join(LOCK);
         tries += 1;
         match File::create(&path) {
-            Ok(lock) if lock_or_cannot(&lock) && path.exists() => return Ok((dir, lock)),
+            Ok(lock) if try_lock(&lock) && path.exists() => return Ok((dir, lock)),
             Err(e) if e.kind() != io::ErrorKind::NotFound || tries == 8 => return Err(e),
             Ok(_) if tries == 8 => return Err(io::ErrorKind::ResourceBusy.into()),
             _ => {}
@@ -89,7 +89,7 @@ fn make(base: &Path, prefix: &str) -> io::Result<(TempDir, File)> {
 }
 
 /// Takes the lock. Also true if the file system has no locks: then nothing is cleared away.
-fn lock_or_cannot(file: &File) -> bool {
+fn try_lock(file: &File) -> bool {
     !matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))
 }
 

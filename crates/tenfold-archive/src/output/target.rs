@@ -20,13 +20,13 @@ impl Target {
         let place = resolve(path)?;
         match &model.layout {
             Layout::File | Layout::Memory => {
-                if matches!(model.layout, Layout::File) && same(&place, &model.path) {
+                if matches!(model.layout, Layout::File) && is_same(&place, &model.path) {
                     return Err(same_path(path));
                 }
                 Target::file(path, overwrite)
             }
             Layout::Folder { folder, .. } => {
-                if same(&place, folder) || model.shards.iter().any(|shard| same(&place, &shard.path)) {
+                if is_same(&place, folder) || model.shards.iter().any(|shard| is_same(&place, &shard.path)) {
                     return Err(same_path(path));
                 }
                 if folder.canonicalize().is_ok_and(|folder| place.starts_with(folder)) {
@@ -98,7 +98,7 @@ fn resolve(path: &Path) -> Result<PathBuf> {
     Ok(parent.canonicalize().map_err(Error::io(parent))?.join(name))
 }
 
-fn same(place: &Path, other: &Path) -> bool {
+fn is_same(place: &Path, other: &Path) -> bool {
     other.canonicalize().is_ok_and(|other| other == place)
 }
 

@@ -39,7 +39,7 @@ impl Curve {
 }
 
 /// log2 of a tensor's root mean square, and its number of values.
-pub(super) fn scale(model: &Model, index: usize) -> Result<(f64, f64)> {
+pub(super) fn measure_scale(model: &Model, index: usize) -> Result<(f64, f64)> {
     let item = &model.items[index];
     let Some(dtype) = codec_dtype(item.dtype) else {
         return Ok((0.0, 0.0));
@@ -48,7 +48,7 @@ pub(super) fn scale(model: &Model, index: usize) -> Result<(f64, f64)> {
     Ok((log_rms(dtype, &data), item.values() as f64))
 }
 
-pub(super) fn curve(
+pub(super) fn measure_curve(
     model: &Model,
     index: usize,
     action: Action,
@@ -70,7 +70,7 @@ pub(super) fn curve(
         Ok((log_step, bits))
     };
     let points: Vec<(f64, f64)> = OCTAVES.par_iter().map(estimate).collect::<Result<_>>()?;
-    Ok(Curve { points: rising(points), weight })
+    Ok(Curve { points: make_rising(points), weight })
 }
 
 /// Rows spread over a tensor, enough for so many values; all of them where that is not much more.
@@ -89,7 +89,7 @@ fn sample_rows(model: &Model, index: usize, dtype: Dtype, values: usize) -> Resu
 }
 
 /// Keeps what rises: estimates from samples may waver, a curve that falls would have no single solution.
-pub(super) fn rising(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+pub(super) fn make_rising(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let mut last = 0.0f64;
     let keep = |(x, y): (f64, f64)| {
         last = if y.is_finite() { y.max(last) } else { last };

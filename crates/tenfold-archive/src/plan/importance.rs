@@ -58,7 +58,7 @@ impl Importance {
                 );
                 return Err(Error::malformed(path, reason));
             }
-            vectors.insert(item.name.as_str(), (item, numbers(&model, index)?));
+            vectors.insert(item.name.as_str(), (item, read_numbers(&model, index)?));
         }
         let mut found = Vec::new();
         for (name, (item, numbers)) in &vectors {
@@ -118,7 +118,7 @@ impl Importance {
 }
 
 /// All elements of a tensor.
-fn numbers(model: &Model, index: usize) -> Result<Vec<f64>> {
+fn read_numbers(model: &Model, index: usize) -> Result<Vec<f64>> {
     let item = &model.items[index];
     let dtype = codec_dtype(item.dtype).filter(|dtype| dtype.is_float()).ok_or_else(|| {
         Error::malformed(&model.path, format!("the importance of {:?} must be floats", item.name))

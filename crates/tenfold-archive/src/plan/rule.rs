@@ -28,7 +28,11 @@ pub(crate) struct Rules<'a> {
 
 impl<'a> Rules<'a> {
     pub fn new(options: &'a CompressOptions) -> Result<Self> {
-        Ok(Rules { options, include: globs(&options.include)?, exclude: globs(&options.exclude)? })
+        Ok(Rules {
+            options,
+            include: compile_globs(&options.include)?,
+            exclude: compile_globs(&options.exclude)?,
+        })
     }
 
     pub fn action(&self, item: &Item) -> Action {
@@ -61,7 +65,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-fn globs(patterns: &[String]) -> Result<GlobSet> {
+fn compile_globs(patterns: &[String]) -> Result<GlobSet> {
     let bad = |e: globset::Error| Error::InvalidArgument(e.to_string());
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {

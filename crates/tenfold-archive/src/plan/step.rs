@@ -8,7 +8,7 @@ use tenfold::Goal;
 use tenfold::engine::search::tolerance::ARCHIVE;
 use tenfold::engine::search::{EXACT, gaussian_step, halve};
 
-use super::curve::{Curve, curve, scale};
+use super::curve::{Curve, measure_curve, measure_scale};
 use super::{Action, CompressOptions};
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -46,12 +46,12 @@ impl StepSearch {
         let shared: Vec<usize> = (0..actions.len()).filter(|&i| actions[i].is_shared()).collect();
         progress.start(shared.iter().map(|&i| model.items[i].bytes).sum());
         progress.message("estimating rates");
-        let scales = shared.iter().map(|&index| scale(model, index)).collect::<Result<Vec<_>>>()?;
+        let scales = shared.iter().map(|&index| measure_scale(model, index)).collect::<Result<Vec<_>>>()?;
         let guess = gaussian_step(&scales, bits);
         let mut curves = Vec::with_capacity(shared.len());
         for &index in &shared {
             options.stop.check().map_err(Error::codec(&model.items[index].name))?;
-            curves.push(curve(model, index, actions[index], options, guess)?);
+            curves.push(measure_curve(model, index, actions[index], options, guess)?);
             progress.advance(model.items[index].bytes);
         }
         let target = bits * curves.iter().map(|c| c.weight).sum::<f64>();
@@ -137,7 +137,7 @@ impl StepSearch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::curve::{OCTAVES, rising};
+    use super::super::curve::{OCTAVES, make_rising};
     use super::*;
 
     /// Something like a Gaussian's bits at a step, with a bias that the search must find out.
@@ -149,7 +149,7 @@ mod tests {
         let scales: Vec<(f64, f64)> = sigmas.iter().map(|s| (s.log2(), 1e6)).collect();
         let guess = gaussian_step(&scales, bits);
         let points = |s: f64| OCTAVES.map(|o| (guess + o, real_bits(s, guess + o) / 1.03)).to_vec();
-        let curves = sigmas.iter().map(|&s| Curve { points: rising(points(s)), weight: 1e6 }).collect();
+        let curves = sigmas.iter().map(|&s| Curve { points: make_rising(points(s)), weight: 1e6 }).collect();
         let target = bits * 1e6 * sigmas.len() as f64;
         let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess, rounds: 0 };
         search.solve();

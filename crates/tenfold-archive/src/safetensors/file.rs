@@ -12,7 +12,7 @@ use memmap2::Mmap;
 
 use super::header::{Entry, Header};
 use crate::error::{Error, Result};
-use crate::pread::{buffer, read_exact_at};
+use crate::pread::{allocate, read_exact_at};
 
 /// Longest header that is read; the same cap as in the `safetensors` crate.
 pub(super) const MAX_HEADER: u64 = 100_000_000;
@@ -79,7 +79,7 @@ impl SafetensorsFile {
         }
         let len = usize::try_from(part.end - part.start)
             .map_err(|_| Error::io(&self.path)(std::io::ErrorKind::OutOfMemory.into()))?;
-        let mut out = buffer(len).map_err(Error::io(&self.path))?;
+        let mut out = allocate(len).map_err(Error::io(&self.path))?;
         self.read_into(index, part.start, &mut out)?;
         Ok(out)
     }
@@ -96,7 +96,7 @@ impl SafetensorsFile {
     }
 
     /// The bytes of entry `index` as a slice of the memory map; only pages that are touched get read.
-    pub fn mapped(&self, index: usize) -> Result<&[u8]> {
+    pub fn map_tensor(&self, index: usize) -> Result<&[u8]> {
         let entry = self.entry(index)?;
         if entry.bytes() == 0 {
             return Ok(&[]);

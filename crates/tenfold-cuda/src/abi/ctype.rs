@@ -185,7 +185,7 @@ impl<T: Named> CType for Each<T> {
     const ZERO: Self = Each { first: Address::NONE, apart: 0 };
 }
 
-/// Structures that host and device share: `repr(C)` here, and written for C by `structs`. Fields of one type may stand
+/// Structures that host and device share: `repr(C)` here, and written for C by `write_structs`. Fields of one type may stand
 /// together, as in C.
 macro_rules! shared_structs {
     ($(
@@ -216,8 +216,8 @@ macro_rules! shared_structs {
         )*
 
         /// Writes these structures for C.
-        pub(super) fn structs(header: &mut $crate::abi::Header) {
-            $(header.structure(
+        pub(super) fn write_structs(header: &mut $crate::abi::Header) {
+            $(header.write_struct(
                 stringify!($name),
                 &[$($doc),*],
                 size_of::<$name>(),
@@ -235,14 +235,17 @@ macro_rules! shared_structs {
 }
 pub(crate) use shared_structs;
 
-/// Numbers that host and device share, integers or f32, written for C by `constants`.
+/// Numbers that host and device share, written for C by `write_constants`.
 macro_rules! shared_constants {
     ($($(#[doc = $doc:literal])* const $name:ident: $type:ty = $value:expr;)*) => {
         $($(#[doc = $doc])* pub(crate) const $name: $type = $value;)*
 
         /// Writes these numbers for C.
-        pub(super) fn constants(header: &mut $crate::abi::Header) {
-            $(header.constant(stringify!($name), &[$($doc),*], format!("{:?}", $name));)*
+        pub(super) fn write_constants(header: &mut $crate::abi::Header) {
+            $(
+                let suffix = if stringify!($type) == "f32" { "f" } else { "" };
+                header.write_constant(stringify!($name), &[$($doc),*], &format!("{:?}{suffix}", $name));
+            )*
         }
     };
 }

@@ -21,63 +21,62 @@ pub(crate) struct Fields<'a> {
 }
 
 impl Header {
-    fn line(&mut self, indent: &str, line: &str) {
+    fn write_line(&mut self, indent: &str, line: &str) {
         let _ = writeln!(self.text, "{indent}{line}");
     }
 
-    fn comment(&mut self, indent: &str, lines: &[&str]) {
-        lines.iter().for_each(|line| self.line(indent, format!("//{line}").trim_end()));
+    fn write_comment(&mut self, indent: &str, lines: &[&str]) {
+        lines.iter().for_each(|line| self.write_line(indent, format!("//{line}").trim_end()));
     }
 
     /// Starts a part.
-    pub(crate) fn part(&mut self, about: &str) {
-        self.line("", &format!("\n// {about}"));
+    pub(crate) fn start_part(&mut self, about: &str) {
+        self.write_line("", &format!("\n// {about}"));
     }
 
-    pub(crate) fn constant(&mut self, name: &str, about: &[&str], value: String) {
-        let float = if value.contains('.') { "f" } else { "" };
-        self.comment("", about);
-        self.line("", &format!("#define {name} {value}{float}"));
+    pub(crate) fn write_constant(&mut self, name: &str, about: &[&str], value: &str) {
+        self.write_comment("", about);
+        self.write_line("", &format!("#define {name} {value}"));
     }
 
     /// What the kernels define themselves: `Each`, a template, and the state of a search.
-    pub(crate) fn defined_elsewhere(&mut self) {
-        self.line("", &format!("struct {};", Rate::name()));
+    pub(crate) fn declare_elsewhere(&mut self) {
+        self.write_line("", &format!("struct {};", Rate::name()));
         let name = Each::<u8>::name();
-        self.size(&name, size_of::<Each<u8>>());
-        self.line("", &format!("OFFSET({name}, apart, {});", std::mem::offset_of!(Each<u8>, apart)));
+        self.write_size(&name, size_of::<Each<u8>>());
+        self.write_line("", &format!("OFFSET({name}, apart, {});", std::mem::offset_of!(Each<u8>, apart)));
     }
 
-    pub(crate) fn structure(&mut self, name: &str, about: &[&str], size: usize, fields: &[Fields]) {
+    pub(crate) fn write_struct(&mut self, name: &str, about: &[&str], size: usize, fields: &[Fields]) {
         self.text.push('\n');
-        self.comment("", about);
-        self.line("", &format!("struct {name} {{"));
+        self.write_comment("", about);
+        self.write_line("", &format!("struct {name} {{"));
         for Fields { about, declare, offsets } in fields {
-            self.comment("    ", about);
+            self.write_comment("    ", about);
             let names: Vec<String> = offsets.iter().map(|(name, _)| name.to_string()).collect();
-            self.line("    ", &format!("{};", declare(&names)));
+            self.write_line("    ", &format!("{};", declare(&names)));
         }
-        self.line("", "};");
-        self.size(name, size);
+        self.write_line("", "};");
+        self.write_size(name, size);
         let mut line = String::new();
         for (field, at) in fields.iter().flat_map(|f| f.offsets) {
             let check = format!("OFFSET({name}, {field}, {at});");
             if line.len() + check.len() > 110 {
-                self.line("", &line);
+                self.write_line("", &line);
                 line.clear();
             }
             line = [line, check].join(" ").trim_start().into();
         }
-        self.line("", &line);
+        self.write_line("", &line);
     }
 
-    fn size(&mut self, name: &str, size: usize) {
-        self.line("", &format!("static_assert(sizeof({name}) == {size}, \"size of {name}\");"));
+    fn write_size(&mut self, name: &str, size: usize) {
+        self.write_line("", &format!("static_assert(sizeof({name}) == {size}, \"size of {name}\");"));
     }
 
-    pub(crate) fn kernel<A: CType>(&mut self, name: &'static str, grid_constant: bool) {
+    pub(crate) fn write_kernel<A: CType>(&mut self, name: &'static str, grid_constant: bool) {
         let how = if grid_constant { "GRID_CONSTANT " } else { "" };
-        self.line("", &format!("extern \"C\" __global__ void {name}(const {how}{} a);", A::name()));
+        self.write_line("", &format!("extern \"C\" __global__ void {name}(const {how}{} a);", A::name()));
         self.kernels.push((name, size_of::<A>()));
     }
 }

@@ -43,7 +43,7 @@ macro_rules! families {
             }
 
             /// The kernel for this one.
-            pub(crate) fn of(self, $key: $type) -> Kernel<A> {
+            pub(crate) fn select(self, $key: $type) -> Kernel<A> {
                 self.0[$pick]
             }
         }
@@ -87,11 +87,11 @@ macro_rules! kernels {
         )+)*
 
         /// Writes the prototypes of these kernels for C.
-        pub(super) fn prototypes(header: &mut $crate::abi::Header) {
+        pub(super) fn write_prototypes(header: &mut $crate::abi::Header) {
             $(
                 let in_place = false $(|| stringify!($grid) == "grid_constant")?;
                 $(for name in $crate::abi::names!($family $name) {
-                    header.kernel::<$args>(name, in_place);
+                    header.write_kernel::<$args>(name, in_place);
                 })+
             )*
         }

@@ -2,7 +2,7 @@
 
 use tenfold::format::MAX_CLASSES;
 
-use super::{Assembly, Each, Job, Plan, kernels, shared_constants, shared_structs};
+use super::{Assembly, Each, Encoding, Plan, kernels, shared_constants, shared_structs};
 use crate::status::Status;
 
 shared_constants! {
@@ -39,7 +39,7 @@ shared_structs! {
 
     /// What every kernel of a pass takes.
     pub(crate) struct LevelsPass {
-        job: Job;
+        encoding: Encoding;
         plan: Each<Plan>;
         /// Of this pass alone: a blob that is still too large is no failure.
         pass: Each<Status>;

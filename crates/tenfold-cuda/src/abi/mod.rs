@@ -14,6 +14,7 @@ mod layers;
 mod levels;
 mod lossless;
 mod rate;
+mod search;
 
 pub(crate) use assemble::*;
 pub(crate) use chain::*;
@@ -25,6 +26,7 @@ pub(crate) use layers::*;
 pub(crate) use levels::*;
 pub(crate) use lossless::*;
 pub(crate) use rate::*;
+pub(crate) use search::*;
 
 use crate::status;
 use ctype::shared_constants;
@@ -33,41 +35,42 @@ use kernel::{kernels, names};
 fn describe() -> Header {
     let mut header = Header::default();
     header.text.push_str("// Made by `make ptx` from `src/abi/`; do not edit.\n#pragma once\n");
-    header.part("Numbers.");
+    header.start_part("Numbers.");
     for part in [
-        assemble::constants,
-        decode::constants,
-        lossless::constants,
-        rate::constants,
-        levels::constants,
-        chain::constants,
-        layers::constants,
+        assemble::write_constants,
+        decode::write_constants,
+        lossless::write_constants,
+        search::write_constants,
+        rate::write_constants,
+        levels::write_constants,
+        chain::write_constants,
+        layers::write_constants,
     ] {
         part(&mut header);
     }
-    header.part("Structures, each after those that it is made of.");
-    header.defined_elsewhere();
+    header.start_part("Structures, each after those that it is made of.");
+    header.declare_elsewhere();
     for part in [
-        status::structs,
-        assemble::structs,
-        decode::structs,
-        lossless::structs,
-        rate::structs,
-        levels::structs,
-        chain::structs,
-        layers::structs,
+        status::write_structs,
+        assemble::write_structs,
+        decode::write_structs,
+        lossless::write_structs,
+        rate::write_structs,
+        levels::write_structs,
+        chain::write_structs,
+        layers::write_structs,
     ] {
         part(&mut header);
     }
-    header.part("Kernels.");
+    header.start_part("Kernels.");
     for part in [
-        assemble::prototypes,
-        decode::prototypes,
-        lossless::prototypes,
-        rate::prototypes,
-        levels::prototypes,
-        chain::prototypes,
-        layers::prototypes,
+        assemble::write_prototypes,
+        decode::write_prototypes,
+        lossless::write_prototypes,
+        rate::write_prototypes,
+        levels::write_prototypes,
+        chain::write_prototypes,
+        layers::write_prototypes,
     ] {
         part(&mut header);
     }

@@ -32,7 +32,7 @@ shared_constants! {
     const SCAN_THREADS: u64 = 256;
     const SCAN_AHEAD: u64 = 4;
     /// Threads of a block that adds up what others saw.
-    const SETTLE_THREADS: u32 = 512;
+    const SUM_THREADS: u32 = 512;
     /// Threads of a block that takes whole windows, one after the other.
     const WINDOW_THREADS: u32 = 256;
     /// Threads of a block that looks at a few windows: four values of a window each. Where the tensors of a batch keep
@@ -78,7 +78,7 @@ shared_structs! {
     }
 
     /// A tensor to encode, and what to reach.
-    pub(crate) struct Job {
+    pub(crate) struct Encoding {
         data: Each<Const<u8>>;
         /// Elements, in row-major order, and those of a row.
         values, cols: u64;
@@ -108,7 +108,7 @@ shared_structs! {
 
     /// What is decided of one tensor. `rate_*` kernels write it, `levels_*` kernels quantise and write by it.
     pub(crate) struct Plan {
-        /// Machine in use: `job.nu`, or 0 where the trellis cannot hold the values or the goal is a bound.
+        /// Machine in use: `encoding.nu`, or 0 where the trellis cannot hold the values or the goal is a bound.
         nu: u32;
         /// Its feedback on the quantiser and on the parity.
         on_quantiser, on_parity: u32;
@@ -155,7 +155,7 @@ shared_structs! {
 
     /// What every kernel of a search takes, the same but for `mode` and `pass`.
     pub(crate) struct RateArgs {
-        job: Job;
+        encoding: Encoding;
         plan: Each<Plan>;
         rate: Each<Rate>;
         status: Each<Status>;
@@ -208,9 +208,9 @@ shared_structs! {
 
 kernels! {
     ByFloat<RateArgs>: rate_scan;
-    Kernel<RateArgs>: rate_scan_open, rate_scan_exponents, rate_scan_unit, rate_scan_settle, rate_scan_rows,
+    Kernel<RateArgs>: rate_scan_open, rate_scan_exponents, rate_scan_unit, rate_scan_sum, rate_scan_rows,
         rate_scan_cols_few, rate_scan_cols, rate_fit_sample, rate_fit_first, rate_fit_low, rate_classes_try,
-        rate_classes_apply, rate_trial_narrow, rate_trial_wide, rate_settle_trial, rate_settle_pass;
+        rate_classes_apply, rate_trial_narrow, rate_trial_wide, rate_judge_trial, rate_judge_pass;
     Kernel<ShareArgs>: rate_share_scale, rate_share_open, rate_share_counts, rate_share_begin, rate_share_step,
         rate_share_header;
 }

@@ -248,7 +248,7 @@ pub(crate) unsafe fn decode_with(
             unsafe { device.launch(kernel, shape, &args, stream) }
         };
         if some(Codec::Levels) {
-            let levels = abi::levels_decode.of(size);
+            let levels = abi::levels_decode.select(size);
             // Tables of few classes leave room for several blocks a multiprocessor.
             let mut above = 0;
             if let Some(shared) = grid.narrow {
@@ -262,7 +262,7 @@ pub(crate) unsafe fn decode_with(
             if size == 2 {
                 launch(abi::lossless_halves, grid.shape, 0, false)?;
             }
-            launch(abi::lossless_decode.of(size), grid.shape, 0, false)?;
+            launch(abi::lossless_decode.select(size), grid.shape, 0, false)?;
         }
     }
     Ok(())

@@ -212,7 +212,7 @@ impl Cublas {
     }
 
     /// The way to make a product: the one of last time, or what the library thinks best.
-    fn way(&mut self, p: &Product, described: &Described) -> Result<Found> {
+    fn find_algorithm(&mut self, p: &Product, described: &Described) -> Result<Found> {
         let kind = (p.rows, p.inner, p.columns, p.of, p.out, p.bias != 0, p.workspace.len);
         if let Some((_, found)) = self.known.iter().find(|(k, _)| *k == kind) {
             return Ok(*found);
@@ -262,7 +262,7 @@ impl Cublas {
     /// As for [`super::Driver::multiply`]; the context is current.
     pub(crate) unsafe fn multiply(&mut self, p: &Product, stream: Stream) -> Result<()> {
         let described = Described::new(&self.functions, p)?;
-        let found = self.way(p, &described)?;
+        let found = self.find_algorithm(p, &described)?;
         let (alpha, beta) = (1f32, 0f32);
         // SAFETY: the caller's.
         let code = unsafe {

@@ -206,11 +206,11 @@ impl Drop for Cuda {
     }
 }
 
-fn cu(stream: Stream) -> sys::CUstream {
+fn to_cu_stream(stream: Stream) -> sys::CUstream {
     stream.0.cast()
 }
 
-fn ev(event: Event) -> sys::CUevent {
+fn to_cu_event(event: Event) -> sys::CUevent {
     event.0.cast()
 }
 
@@ -257,21 +257,23 @@ impl Driver for Cuda {
     unsafe fn copy_in(&self, to: u64, from: *const u8, bytes: usize, stream: Stream) -> Result<()> {
         self.enter()?;
         // SAFETY: see the trait.
-        let answer = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, cu(stream)) };
+        let answer = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, to_cu_stream(stream)) };
         check("copying to the device", answer.result())
     }
 
     unsafe fn copy_out(&self, to: *mut u8, from: u64, bytes: usize, stream: Stream) -> Result<()> {
         self.enter()?;
         // SAFETY: see the trait.
-        let answer = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, cu(stream)) };
+        let answer = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, to_cu_stream(stream)) };
         check("copying from the device", answer.result())
     }
 
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<()> {
         self.enter()?;
         // SAFETY: see the trait.
-        check("copying on the device", unsafe { result::memcpy_dtod_async(to, from, bytes, cu(stream)) })
+        check("copying on the device", unsafe {
+            result::memcpy_dtod_async(to, from, bytes, to_cu_stream(stream))
+        })
     }
 
     unsafe fn launch(
@@ -291,7 +293,7 @@ impl Driver for Cuda {
                 (shape.grid, shape.batch, 1),
                 (shape.block, 1, 1),
                 shape.shared,
-                cu(stream),
+                to_cu_stream(stream),
                 &mut params,
             )
         };
@@ -317,7 +319,7 @@ impl Driver for Cuda {
         Ok(())
     }
 
-    fn stream(&self) -> Result<Stream> {
+    fn create_stream(&self) -> Result<Stream> {
         self.enter()?;
         let s = check("making a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
         Ok(Stream(s.cast()))
@@ -326,17 +328,17 @@ impl Driver for Cuda {
     unsafe fn destroy_stream(&self, stream: Stream) {
         if self.enter().is_ok() {
             // SAFETY: the caller got it from `stream`.
-            let _ = unsafe { result::stream::destroy(cu(stream)) };
+            let _ = unsafe { result::stream::destroy(to_cu_stream(stream)) };
         }
     }
 
     fn synchronize(&self, stream: Stream) -> Result<()> {
         self.enter()?;
         // SAFETY: a stream of this context, as the caller vouches.
-        check("waiting for the device", unsafe { result::stream::synchronize(cu(stream)) })
+        check("waiting for the device", unsafe { result::stream::synchronize(to_cu_stream(stream)) })
     }
 
-    fn event(&self, timed: bool) -> Result<Event> {
+    fn create_event(&self, timed: bool) -> Result<Event> {
         self.enter()?;
         use sys::CUevent_flags_enum as F;
         let flags = if timed { F::CU_EVENT_DEFAULT } else { F::CU_EVENT_DISABLE_TIMING };
@@ -346,14 +348,16 @@ impl Driver for Cuda {
     unsafe fn destroy_event(&self, event: Event) {
         if self.enter().is_ok() {
             // SAFETY: the caller got it from `event`.
-            let _ = unsafe { result::event::destroy(ev(event)) };
+            let _ = unsafe { result::event::destroy(to_cu_event(event)) };
         }
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<()> {
         self.enter()?;
         // SAFETY: both live.
-        check("recording an event", unsafe { result::event::record(ev(event), cu(stream)) })
+        check("recording an event", unsafe {
+            result::event::record(to_cu_event(event), to_cu_stream(stream))
+        })
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
@@ -361,19 +365,19 @@ impl Driver for Cuda {
         use sys::CUevent_wait_flags_enum as F;
         // SAFETY: both live.
         check("waiting for an event", unsafe {
-            result::stream::wait_event(cu(stream), ev(event), F::CU_EVENT_WAIT_DEFAULT)
+            result::stream::wait_event(to_cu_stream(stream), to_cu_event(event), F::CU_EVENT_WAIT_DEFAULT)
         })
     }
 
-    fn wait_here(&self, event: Event) -> Result<()> {
+    fn block_on(&self, event: Event) -> Result<()> {
         self.enter()?;
         // SAFETY: it lives.
-        check("waiting for an event", unsafe { result::event::synchronize(ev(event)) })
+        check("waiting for an event", unsafe { result::event::synchronize(to_cu_event(event)) })
     }
 
     fn elapsed(&self, from: Event, to: Event) -> Result<f32> {
         self.enter()?;
         // SAFETY: both live.
-        check("timing", unsafe { result::event::elapsed(ev(from), ev(to)) })
+        check("timing", unsafe { result::event::elapsed(to_cu_event(from), to_cu_event(to)) })
     }
 }

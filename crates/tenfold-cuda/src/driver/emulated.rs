@@ -194,7 +194,7 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn stream(&self) -> Result<Stream> {
+    fn create_stream(&self) -> Result<Stream> {
         Ok(Stream::DEFAULT)
     }
 
@@ -204,7 +204,7 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn event(&self, _: bool) -> Result<Event> {
+    fn create_event(&self, _: bool) -> Result<Event> {
         Ok(Event(std::ptr::null_mut()))
     }
 
@@ -218,7 +218,7 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn wait_here(&self, _: Event) -> Result<()> {
+    fn block_on(&self, _: Event) -> Result<()> {
         Ok(())
     }
 

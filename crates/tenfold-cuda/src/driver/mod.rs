@@ -140,16 +140,16 @@ pub(crate) trait Driver: Send + Sync {
     unsafe fn multiply(&self, product: &Product, stream: Stream) -> Result<()>;
     /// Whether products can be made.
     fn can_multiply(&self) -> Result<()>;
-    fn stream(&self) -> Result<Stream>;
+    fn create_stream(&self) -> Result<Stream>;
     unsafe fn destroy_stream(&self, stream: Stream);
     fn synchronize(&self, stream: Stream) -> Result<()>;
     /// `timed` events can be asked how far apart they are.
-    fn event(&self, timed: bool) -> Result<Event>;
+    fn create_event(&self, timed: bool) -> Result<Event>;
     unsafe fn destroy_event(&self, event: Event);
     fn record(&self, event: Event, stream: Stream) -> Result<()>;
     /// Makes a stream wait for an event.
     fn wait(&self, stream: Stream, event: Event) -> Result<()>;
-    fn wait_here(&self, event: Event) -> Result<()>;
+    fn block_on(&self, event: Event) -> Result<()>;
     /// Milliseconds between two events that have happened.
     fn elapsed(&self, from: Event, to: Event) -> Result<f32>;
 }

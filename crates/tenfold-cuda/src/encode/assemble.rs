@@ -20,7 +20,12 @@ fn one_block(assembly: &Assembly, batch: u32) -> Shape {
 ///
 /// # Safety
 /// The addresses are good for what `Assembly` says of them.
-pub(crate) unsafe fn layout(device: &Device, assembly: &Assembly, batch: u32, stream: Stream) -> Result<()> {
+pub(crate) unsafe fn queue_layout(
+    device: &Device,
+    assembly: &Assembly,
+    batch: u32,
+    stream: Stream,
+) -> Result<()> {
     // SAFETY: the caller's.
     unsafe { device.launch(abi::assemble_layout, one_block(assembly, batch), assembly, stream) }
 }
@@ -29,7 +34,12 @@ pub(crate) unsafe fn layout(device: &Device, assembly: &Assembly, batch: u32, st
 ///
 /// # Safety
 /// As for [`layout`].
-pub(crate) unsafe fn seal(device: &Device, assembly: &Assembly, batch: u32, stream: Stream) -> Result<()> {
+pub(crate) unsafe fn queue_seal(
+    device: &Device,
+    assembly: &Assembly,
+    batch: u32,
+    stream: Stream,
+) -> Result<()> {
     // SAFETY: the caller's.
     unsafe { device.launch(abi::assemble_seal, one_block(assembly, batch), assembly, stream) }
 }
@@ -64,7 +74,7 @@ impl Pieces {
     }
 
     /// A piece of `count` times `each` entries; it starts at a multiple of 16.
-    pub(crate) fn each<T>(&mut self, count: usize, each: usize) -> Each<T> {
+    pub(crate) fn take<T>(&mut self, count: usize, each: usize) -> Each<T> {
         const { assert!(size_of::<T>() > 0, "a type that the host does not look into") };
         let at = self.len;
         let bytes = count.checked_mul(each * size_of::<T>());

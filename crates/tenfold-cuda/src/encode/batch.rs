@@ -105,7 +105,13 @@ impl EncodeBatch {
     }
 
     /// Bytes of workspace for what so many tensors have in common.
-    fn common(&self, device: &Device, first: &EncodeRequest, values: usize, count: usize) -> Result<usize> {
+    fn common_len(
+        &self,
+        device: &Device,
+        first: &EncodeRequest,
+        values: usize,
+        count: usize,
+    ) -> Result<usize> {
         match self.together {
             true => together::workspace_len(device, first, values, count),
             false => Ok(0),
@@ -113,7 +119,7 @@ impl EncodeBatch {
     }
 
     /// Bytes of workspace for so many at once.
-    fn workspace(
+    fn workspace_len(
         &self,
         device: &Device,
         first: &EncodeRequest,
@@ -124,7 +130,7 @@ impl EncodeBatch {
         if levels::is_tiny(first, values) {
             return Ok(len);
         }
-        let shared = self.common(device, first, values, count)?;
+        let shared = self.common_len(device, first, values, count)?;
         let all = stride.checked_mul(count).and_then(|n| n.checked_add(shared));
         all.ok_or_else(|| Error::InvalidArgument("the size in bytes overflows".into()))
     }
@@ -142,7 +148,7 @@ pub fn encode_batch_workspace_len(device: &Device, batch: &EncodeBatch) -> Resul
         return Ok(0);
     }
     let (request, values) = batch.request(0)?;
-    batch.workspace(device, &request, values, batch.count.min(MAX_BATCH as usize))
+    batch.workspace_len(device, &request, values, batch.count.min(MAX_BATCH as usize))
 }
 
 /// Queues the encoding of tensors on the device. It neither allocates nor waits.
@@ -176,12 +182,12 @@ pub unsafe fn encode_batch(
         true => 1,
         false => {
             let most = batch.count.min(MAX_BATCH as usize);
-            match batch.workspace(device, &first, values, most)? <= workspace.len {
+            match batch.workspace_len(device, &first, values, most)? <= workspace.len {
                 true => most,
                 // Fewer tensors take more each, as they have more of the device.
                 false => {
                     let alone = levels::workspace_len(device, &first, values, Batch::ONE)?.1;
-                    let shared = batch.common(device, &first, values, most)?;
+                    let shared = batch.common_len(device, &first, values, most)?;
                     (workspace.len.saturating_sub(shared) / alone).clamp(1, most)
                 }
             }

@@ -6,8 +6,9 @@ use super::Batch;
 use super::assemble::{Pieces, slot_words};
 use super::rate;
 use crate::abi::{
-    Each, Job, LEVELS_BLOCKS, LEVELS_SETS, LEVELS_THREADS, LevelsPass, LevelsTile, PACK_RING, PACK_SHARED,
-    PASS_THREADS, SEARCH_SHARED, TABLES_THREADS, WIDE_WARP_SHARED, WRITE_SHARED, WRITE_WARP_SHARED,
+    Each, Encoding, LEVELS_BLOCKS, LEVELS_SETS, LEVELS_THREADS, LevelsPass, LevelsTile, PACK_RING,
+    PACK_SHARED, PASS_THREADS, SEARCH_SHARED, TABLES_THREADS, WIDE_WARP_SHARED, WRITE_SHARED,
+    WRITE_WARP_SHARED,
 };
 use crate::device::Device;
 use crate::driver::Shape;
@@ -43,7 +44,7 @@ pub(super) struct Shapes {
 
 impl Shapes {
     /// For a batch, whose tensors share the device.
-    pub(super) fn new(device: &Device, job: &Job, batch: Batch) -> Result<Shapes> {
+    pub(super) fn new(device: &Device, encoding: &Encoding, batch: Batch) -> Result<Shapes> {
         let (batch, full) = (batch.count, batch.full);
         let properties = device.properties();
         let at_once = (properties.multiprocessors.max(1) * LEVELS_BLOCKS).div_ceil(full);
@@ -59,20 +60,20 @@ impl Shapes {
             let grid = work.div_ceil(warps).min(at_once * (WARPS / warps).max(1));
             Ok(Shape { grid, block: 32 * warps, shared: fixed + warps * each, batch })
         };
-        let tiles = job.tiles as usize;
+        let tiles = encoding.tiles as usize;
         // A scalar quantiser may take values in any order; a wide trellis takes a warp a lane, and keeps its metrics in
         // shared memory.
-        let (work, metrics) = match job.nu {
-            0 => ((job.values / COUNT_VALUES) as usize, 0),
+        let (work, metrics) = match encoding.nu {
+            0 => ((encoding.values / COUNT_VALUES) as usize, 0),
             1..=3 => (tiles, 0),
-            _ => (tiles * job.lanes as usize, WIDE_WARP_SHARED),
+            _ => (tiles * encoding.lanes as usize, WIDE_WARP_SHARED),
         };
         let search = shape(work, SEARCH_SHARED, metrics)?;
         let pack = shape(tiles, PACK_SHARED, PACK_RING * 2)?;
         let write = shape(tiles, WRITE_SHARED, WRITE_WARP_SHARED)?;
         // A thread packs 32 bits of a list of scales at a time; a block more makes the tables.
-        let (rows, width) = lists(job);
-        let words = ((rows + width) * MAX_SCALE_BITS as usize + job.transforms_len as usize * 8) / 32;
+        let (rows, width) = lists(encoding);
+        let words = ((rows + width) * MAX_SCALE_BITS as usize + encoding.transforms_len as usize * 8) / 32;
         let blocks =
             |each: usize, most: u32| u32::try_from(words.div_ceil(each)).unwrap_or(most).clamp(1, most);
         let tables = Shape {
@@ -81,7 +82,7 @@ impl Shapes {
             shared: 0,
             batch,
         };
-        let header = STAGED + job.transforms_len as usize + words * 4;
+        let header = STAGED + encoding.transforms_len as usize + words * 4;
         let cleared = LEVELS_SETS * 256 * 8 + header + tiles * size_of::<LevelsTile>();
         let clear = u32::try_from(cleared / CLEAR_BYTES).unwrap_or(u32::MAX).clamp(1, at_once);
         let clear = Shape { grid: clear, block: PASS_THREADS, shared: 0, batch };
@@ -95,9 +96,9 @@ impl Shapes {
 }
 
 /// Rows of the class map, at most, and the values of one: rows are those of the tensor, or runs.
-fn lists(job: &Job) -> (usize, usize) {
-    let least = if job.cols >= LEAST_WIDTH { job.cols.min(RUN) } else { RUN };
-    (job.values.div_ceil(least) as usize, job.cols.max(RUN) as usize)
+fn lists(encoding: &Encoding) -> (usize, usize) {
+    let least = if encoding.cols >= LEAST_WIDTH { encoding.cols.min(RUN) } else { RUN };
+    (encoding.values.div_ceil(least) as usize, encoding.cols.max(RUN) as usize)
 }
 
 /// Where a pass finds what it needs in the workspace.
@@ -110,49 +111,50 @@ pub(super) struct Layout {
 
 impl Layout {
     /// For workspaces that start at `base`, with so many bytes for a search.
-    pub(super) fn new(job: &Job, shapes: &Shapes, rate_len: usize, base: Each<u8>) -> Layout {
-        let (tiles, ticks, values) = (job.tiles as usize, job.ticks as usize, job.tile_values as usize);
-        let (rows, width) = lists(job);
-        let header_front = STAGED + job.transforms_len as usize;
+    pub(super) fn new(encoding: &Encoding, shapes: &Shapes, rate_len: usize, base: Each<u8>) -> Layout {
+        let (tiles, ticks, values) =
+            (encoding.tiles as usize, encoding.ticks as usize, encoding.tile_values as usize);
+        let (rows, width) = lists(encoding);
+        let header_front = STAGED + encoding.transforms_len as usize;
         let header_room =
             (header_front + (rows + width).div_ceil(8) * MAX_SCALE_BITS as usize).next_multiple_of(16);
         let slot_words = slot_words(values);
         let escape_room = (values / 64).clamp(32, ESCAPES);
         let groups = ticks.div_ceil(4);
         // Four decisions of eight states a lane in a word, or all decisions of one lane.
-        let warp_decisions = match job.nu {
+        let warp_decisions = match encoding.nu {
             0 => 0,
             1..=3 => groups * MAX_LANES * 4,
             nu => ticks * ((1usize << nu) / 8).max(4),
         };
         // Four codes a group.
-        let codes = if job.nu > 0 { tiles * groups * job.lanes as usize } else { 0 };
+        let codes = if encoding.nu > 0 { tiles * groups * encoding.lanes as usize } else { 0 };
         let mut pieces = Pieces::new(base);
         let pass = LevelsPass {
-            job: *job,
-            plan: pieces.each(1, 1),
-            pass: pieces.each(1, 1),
-            header_len: pieces.each(1, 1),
-            counts: pieces.each(LEVELS_SETS, 256),
-            freq: pieces.each(LEVELS_SETS, 256),
-            sums: pieces.each(shapes.searchers(), 1),
+            encoding: *encoding,
+            plan: pieces.take(1, 1),
+            pass: pieces.take(1, 1),
+            header_len: pieces.take(1, 1),
+            counts: pieces.take(LEVELS_SETS, 256),
+            freq: pieces.take(LEVELS_SETS, 256),
+            sums: pieces.take(shapes.searchers(), 1),
             sum_count: shapes.searchers() as u32,
-            header: pieces.each(header_room / 4, 1),
+            header: pieces.take(header_room / 4, 1),
             header_front: header_front as u64,
             header_room: header_room as u64,
-            tiles: pieces.each(tiles, 1),
-            lengths: pieces.each(tiles, 1),
-            starts: pieces.each(tiles, 1),
-            states: pieces.each(tiles, MAX_LANES),
-            escapes: pieces.each(tiles, escape_room),
+            tiles: pieces.take(tiles, 1),
+            lengths: pieces.take(tiles, 1),
+            starts: pieces.take(tiles, 1),
+            states: pieces.take(tiles, MAX_LANES),
+            escapes: pieces.take(tiles, escape_room),
             escape_room: escape_room as u32,
-            words: pieces.each(tiles, slot_words),
+            words: pieces.take(tiles, slot_words),
             slot_words: slot_words as u32,
-            codes: pieces.each(codes, 4),
-            decisions: pieces.each(shapes.searchers(), warp_decisions),
+            codes: pieces.take(codes, 4),
+            decisions: pieces.take(shapes.searchers(), warp_decisions),
             warp_decisions: warp_decisions as u64,
-            measure: rate::measures(job.goal) as u32,
+            measure: rate::needs_error(encoding.goal) as u32,
         };
-        Layout { pass, rate: pieces.each(rate_len, 1), pieces }
+        Layout { pass, rate: pieces.take(rate_len, 1), pieces }
     }
 }

@@ -10,9 +10,9 @@ use tenfold::{Dtype, Goal};
 
 use super::assemble;
 use super::layout::{Layout, Shapes};
-use super::rate::{self, Places};
+use super::rate::{self, Passes, Places};
 use super::{Batch, Call, EncodeRequest, dims, lossless, together};
-use crate::abi::{self, Assembly, CType, Each, Job, Kernel, LevelsPass, LevelsTurn, LevelsWrite};
+use crate::abi::{self, Assembly, CType, Each, Encoding, Kernel, LevelsPass, LevelsTurn, LevelsWrite};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -36,56 +36,58 @@ pub(super) struct Encoder<'a> {
     pub(super) places: Places,
 }
 
-/// What the host knows of a tensor.
-pub(super) fn job_of(request: &EncodeRequest, values: usize, batch: Batch, nu: u32) -> Result<Job> {
-    let mut shape = request.shape.clone();
-    let mut dtype = request.dtype;
-    if let Some(behind) = &request.behind {
-        dtype = behind.dtype;
-        if let Some(last) = shape.last_mut() {
-            *last = behind.columns;
+impl Encoding {
+    /// What the host knows of a tensor.
+    pub(super) fn new(request: &EncodeRequest, values: usize, batch: Batch, nu: u32) -> Result<Encoding> {
+        let mut shape = request.shape.clone();
+        let mut dtype = request.dtype;
+        if let Some(behind) = &request.behind {
+            dtype = behind.dtype;
+            if let Some(last) = shape.last_mut() {
+                *last = behind.columns;
+            }
         }
+        let transforms = request.behind.as_ref().map_or(DeviceSlice::new(0, 0), |b| b.transforms);
+        let transforms_len = u32::try_from(transforms.len)
+            .map_err(|_| Error::InvalidArgument("the transforms do not fit into a header".into()))?;
+        let positions = request.behind.as_ref().and_then(|b| b.positions);
+        // Where transforms start in a header.
+        let start = FIXED + shape.iter().map(|&d| varint_len(d as u64)).sum::<usize>();
+        // Goals refer to the tensor of the header.
+        let (goal, target) =
+            rate::translate_goal(request.options.goal, shape.iter().map(|&d| d as u64).product(), dtype)
+                .ok_or_else(|| Error::InvalidArgument("the goal must be a lossy one".into()))?;
+        if !request.dtype.is_float() {
+            let why = format!("{} tensors need lossless coding: ask for the goal lossless", request.dtype);
+            return Err(Error::InvalidArgument(why));
+        }
+        let geometry = Geometry::for_levels(values, request.options.lane_values, MANY);
+        let tiles = geometry.tiles(values);
+        assemble::check_tiles(tiles, LISTS)?;
+        Ok(Encoding {
+            data: Each::new(request.tensor.address, batch.tensor),
+            values: values as u64,
+            cols: request.shape.last().map_or(1, |&c| c as u64),
+            dtype: request.dtype.id() as u32,
+            goal,
+            target,
+            nu,
+            lanes: geometry.lanes as u32,
+            ticks: geometry.ticks as u32,
+            tile_values: geometry.tile_values() as u64,
+            tiles: tiles as u64,
+            out: Each::new(request.out.address, batch.out),
+            dims: request.shape.len() as u32,
+            shape: dims(&shape),
+            header_dtype: dtype.id() as u32,
+            transforms_len,
+            header_transforms: transforms.into(),
+            scales: request.behind.as_ref().map_or(0, |b| b.scales).into(),
+            positions: Each::new(positions.map_or(0, |p| p.address), size_of::<u64>()),
+            position_at: positions.map_or(0, |p| start + p.at) as u32,
+            length_at: positions.map_or(0, |p| start + p.length_at) as u32,
+        })
     }
-    let transforms = request.behind.as_ref().map_or(DeviceSlice::new(0, 0), |b| b.transforms);
-    let transforms_len = u32::try_from(transforms.len)
-        .map_err(|_| Error::InvalidArgument("the transforms do not fit into a header".into()))?;
-    let positions = request.behind.as_ref().and_then(|b| b.positions);
-    // Where transforms start in a header.
-    let start = FIXED + shape.iter().map(|&d| varint_len(d as u64)).sum::<usize>();
-    // Goals refer to the tensor of the header.
-    let (goal, target) =
-        rate::goal_of(request.options.goal, shape.iter().map(|&d| d as u64).product(), dtype)
-            .ok_or_else(|| Error::InvalidArgument("the goal must be a lossy one".into()))?;
-    if !request.dtype.is_float() {
-        let why = format!("{} tensors need lossless coding: ask for the goal lossless", request.dtype);
-        return Err(Error::InvalidArgument(why));
-    }
-    let geometry = Geometry::for_levels(values, request.options.lane_values, MANY);
-    let tiles = geometry.tiles(values);
-    assemble::check_tiles(tiles, LISTS)?;
-    Ok(Job {
-        data: Each::new(request.tensor.address, batch.tensor),
-        values: values as u64,
-        cols: request.shape.last().map_or(1, |&c| c as u64),
-        dtype: request.dtype.id() as u32,
-        goal,
-        target,
-        nu,
-        lanes: geometry.lanes as u32,
-        ticks: geometry.ticks as u32,
-        tile_values: geometry.tile_values() as u64,
-        tiles: tiles as u64,
-        out: Each::new(request.out.address, batch.out),
-        dims: request.shape.len() as u32,
-        shape: dims(&shape),
-        header_dtype: dtype.id() as u32,
-        transforms_len,
-        header_transforms: transforms.into(),
-        scales: request.behind.as_ref().map_or(0, |b| b.scales).into(),
-        positions: Each::new(positions.map_or(0, |p| p.address), size_of::<u64>()),
-        position_at: positions.map_or(0, |p| start + p.at) as u32,
-        length_at: positions.map_or(0, |p| start + p.length_at) as u32,
-    })
 }
 
 /// Bytes of a number as headers have it.
@@ -93,43 +95,43 @@ fn varint_len(v: u64) -> usize {
     (64 - v.leading_zeros()).div_ceil(7).max(1) as usize
 }
 
-/// What is decided before a workspace is there: the job, the launches, and the bytes that a search takes.
-fn prepared(
+/// What is decided before a workspace is there: the encoding, the launches, and the bytes that a search takes.
+fn prepare(
     device: &Device,
     request: &EncodeRequest,
     values: usize,
     batch: Batch,
     nu: u32,
-) -> Result<(Job, Shapes, usize)> {
-    let job = job_of(request, values, batch, nu)?;
-    let shapes = Shapes::new(device, &job, batch)?;
-    let rate_len = rate::workspace_len(device, &job)?;
-    Ok((job, shapes, rate_len))
+) -> Result<(Encoding, Shapes, usize)> {
+    let encoding = Encoding::new(request, values, batch, nu)?;
+    let shapes = Shapes::new(device, &encoding, batch)?;
+    let rate_len = rate::workspace_len(device, &encoding)?;
+    Ok((encoding, shapes, rate_len))
 }
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(call: &Call<'a>, nu: u32) -> Result<Encoder<'a>> {
         let Call { device, request, values, batch, .. } = *call;
-        let (job, shapes, rate_len) = prepared(device, request, values, batch, nu)?;
+        let (encoding, shapes, rate_len) = prepare(device, request, values, batch, nu)?;
         let status = Each::new(call.status.address, size_of::<Status>());
-        Encoder::placed(call, job, shapes, rate_len, call.workspace, batch.count, Some(status))
+        Encoder::in_workspace(call, encoding, shapes, rate_len, call.workspace, batch.count, Some(status))
     }
 
-    /// For what the tensors of a batch have in common: a job of its own, with a search that needs so many bytes. Nobody
+    /// For what the tensors of a batch have in common: an encoding of its own, with a search that needs so many bytes. Nobody
     /// is told of it but the kernels.
-    pub(super) fn common(
+    pub(super) fn for_tables(
         call: &Call<'a>,
-        job: &Job,
+        encoding: &Encoding,
         rate_len: usize,
         workspace: DeviceSlice,
     ) -> Result<Encoder<'a>> {
-        let shapes = Shapes::new(call.device, job, Batch::ONE)?;
-        Encoder::placed(call, *job, shapes, rate_len, workspace, 1, None)
+        let shapes = Shapes::new(call.device, encoding, Batch::ONE)?;
+        Encoder::in_workspace(call, *encoding, shapes, rate_len, workspace, 1, None)
     }
 
-    fn placed(
+    fn in_workspace(
         call: &Call<'a>,
-        job: Job,
+        encoding: Encoding,
         shapes: Shapes,
         rate_len: usize,
         workspace: DeviceSlice,
@@ -137,19 +139,19 @@ impl<'a> Encoder<'a> {
         status: Option<Each<Status>>,
     ) -> Result<Encoder<'a>> {
         let Call { device, request, stream, .. } = *call;
-        let (len, apart) = lengths(&job, &shapes, rate_len)?;
+        let (len, apart) = lengths(&encoding, &shapes, rate_len)?;
         let all = (count as usize - 1).checked_mul(apart).and_then(|n| n.checked_add(len));
         let workspace = workspace.part(0, all.unwrap_or(usize::MAX))?;
         let base = Each::new(workspace.address, apart);
-        let Layout { pass, rate, .. } = Layout::new(&job, &shapes, rate_len, base);
+        let Layout { pass, rate, .. } = Layout::new(&encoding, &shapes, rate_len, base);
         let assembly = Assembly {
             status: pass.pass,
             staged: pass.header,
             staged_len: pass.header_len,
             lengths: pass.lengths,
             offsets: pass.starts,
-            tiles: job.tiles,
-            out: job.out,
+            tiles: encoding.tiles,
+            out: encoding.out,
             out_len: request.out.len as u64,
         };
         let status = status.unwrap_or(pass.pass);
@@ -165,8 +167,8 @@ impl<'a> Encoder<'a> {
         batch: Batch,
         nu: u32,
     ) -> Result<(usize, usize)> {
-        let (job, shapes, rate_len) = prepared(device, request, values, batch, nu)?;
-        lengths(&job, &shapes, rate_len)
+        let (encoding, shapes, rate_len) = prepare(device, request, values, batch, nu)?;
+        lengths(&encoding, &shapes, rate_len)
     }
 
     /// The same with tables that lie elsewhere.
@@ -182,7 +184,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// For kernels that are a thread a tensor.
-    fn thread(&self) -> Shape {
+    fn one_thread(&self) -> Shape {
         Shape { grid: 1, block: 32, shared: 0, batch: self.places.batch }
     }
 
@@ -192,7 +194,7 @@ impl<'a> Encoder<'a> {
     /// As for [`super::encode`]; the same holds for all that follow.
     pub(super) unsafe fn open(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn(abi::levels_pass_open, self.thread()) }
+        unsafe { self.turn(abi::levels_pass_open, self.one_thread()) }
     }
 
     /// Queues a pass over the tensor with the plan as it then is.
@@ -201,14 +203,14 @@ impl<'a> Encoder<'a> {
         unsafe {
             self.begin()?;
             // 1. Levels. Which machine is in use only the device knows: a plan may fall back to a scalar quantiser.
-            self.launch(abi::levels_count.of(self.dtype), self.shapes.search)?;
-            match self.pass.job.nu {
+            self.launch(abi::levels_count.select(self.dtype), self.shapes.search)?;
+            match self.pass.encoding.nu {
                 0 => {}
-                1..=3 => self.launch(abi::levels_trellis.of(self.dtype), self.shapes.search)?,
-                _ => self.launch(abi::levels_wide.of(self.dtype), self.shapes.search)?,
+                1..=3 => self.launch(abi::levels_trellis.select(self.dtype), self.shapes.search)?,
+                _ => self.launch(abi::levels_wide.select(self.dtype), self.shapes.search)?,
             }
             // 2. Tables and header.
-            self.tables()?;
+            self.queue_tables()?;
             self.finish()
         }
     }
@@ -225,7 +227,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Queues tables and header of what was counted.
-    pub(super) unsafe fn tables(&self) -> Result<()> {
+    pub(super) unsafe fn queue_tables(&self) -> Result<()> {
         // SAFETY: the caller's.
         unsafe { self.launch(abi::levels_tables, self.shapes.tables) }
     }
@@ -236,18 +238,18 @@ impl<'a> Encoder<'a> {
         let args = LevelsWrite { pass: *pass, assembly: self.assembly };
         // SAFETY: the caller's.
         unsafe {
-            self.launch(abi::levels_pack.of(self.dtype), self.shapes.pack)?;
-            assemble::layout(self.device, &self.assembly, self.places.batch, stream)?;
-            self.device.launch(abi::levels_write.of(self.dtype), self.shapes.write, &args, stream)?;
-            assemble::seal(self.device, &self.assembly, self.places.batch, stream)?;
-            self.turn(abi::levels_pass_end, self.thread())
+            self.launch(abi::levels_pack.select(self.dtype), self.shapes.pack)?;
+            assemble::queue_layout(self.device, &self.assembly, self.places.batch, stream)?;
+            self.device.launch(abi::levels_write.select(self.dtype), self.shapes.write, &args, stream)?;
+            assemble::queue_seal(self.device, &self.assembly, self.places.batch, stream)?;
+            self.turn(abi::levels_pass_end, self.one_thread())
         }
     }
 
     /// Queues what the caller is told.
     pub(super) unsafe fn close(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn(abi::levels_pass_close, self.thread()) }
+        unsafe { self.turn(abi::levels_pass_close, self.one_thread()) }
     }
 }
 
@@ -258,8 +260,8 @@ pub(super) fn is_tiny(request: &EncodeRequest, values: usize) -> bool {
 }
 
 /// Bytes of a tensor's workspace, and from one to the next.
-fn lengths(job: &Job, shapes: &Shapes, rate_len: usize) -> Result<(usize, usize)> {
-    let len = Layout::new(job, shapes, rate_len, Each::ZERO).pieces.len()?;
+fn lengths(encoding: &Encoding, shapes: &Shapes, rate_len: usize) -> Result<(usize, usize)> {
+    let len = Layout::new(encoding, shapes, rate_len, Each::ZERO).pieces.len()?;
     Ok((len, len.next_multiple_of(256)))
 }
 
@@ -288,7 +290,7 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
         return unsafe { lossless::encode(call) };
     }
     let encoder = Encoder::new(call, request.options.effort.log2_states() as u32)?;
-    let (job, places) = (&encoder.pass.job, encoder.places);
+    let (encoding, places) = (&encoder.pass.encoding, encoder.places);
     if call.together {
         // SAFETY: the caller's.
         return unsafe { together::encode(call, encoder) };
@@ -296,10 +298,10 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
         encoder.open()?;
-        rate::queue_plan(device, job, places, stream)?;
-        for pass in 0..rate::passes(job.goal) {
+        rate::queue_plan(device, encoding, places, stream)?;
+        for pass in 0..Passes::for_goal(encoding.goal).all {
             encoder.pass()?;
-            rate::queue_judge(device, job, places, pass, stream)?;
+            rate::queue_judge(device, encoding, places, pass, stream)?;
         }
         encoder.close()
     }

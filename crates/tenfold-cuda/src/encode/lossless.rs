@@ -35,22 +35,22 @@ fn layout(
     let slot_words = slot_words(geometry.tile_values() / 2);
     let mut pieces = Pieces::new(Each::one(base));
     let args = LosslessArgs {
-        counts: pieces.each(planes, 256).first,
-        sampled: pieces.each(planes, 256).first,
-        entries: pieces.each(planes, 256).first,
-        tabled: pieces.each(1, 1).first,
+        counts: pieces.take(planes, 256).first,
+        sampled: pieces.take(planes, 256).first,
+        entries: pieces.take(planes, 256).first,
+        tabled: pieces.take(1, 1).first,
         assembly: Assembly {
             status: Each::one(status),
-            staged_len: pieces.each(1, 1),
-            staged: pieces.each(STAGED / 4, 1),
-            lengths: pieces.each(tiles, 1),
-            offsets: pieces.each(tiles, 1),
+            staged_len: pieces.take(1, 1),
+            staged: pieces.take(STAGED / 4, 1),
+            lengths: pieces.take(tiles, 1),
+            offsets: pieces.take(tiles, 1),
             tiles: tiles as u64,
             out: Each::one(request.out),
             out_len: request.out.len as u64,
         },
-        heads: pieces.each(tiles, planes).first,
-        slots: pieces.each(tiles * planes, slot_bytes(slot_words)).first,
+        heads: pieces.take(tiles, planes).first,
+        slots: pieces.take(tiles * planes, slot_bytes(slot_words)).first,
         data: request.tensor.into(),
         values: values as u64,
         tile_values: geometry.tile_values() as u64,
@@ -93,7 +93,7 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
     let size = request.dtype.size();
     let [sample, count, tiles, write] =
         [abi::lossless_count_sample, abi::lossless_count, abi::lossless_encode_tiles, abi::lossless_write]
-            .map(|family| family.of(size));
+            .map(|family| family.select(size));
     let grid = Grids::new(device, size as u32, args.assembly.tiles);
     let launch = |kernel, shape, again: bool| {
         let mut args = args;
@@ -118,12 +118,12 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
         launch(tiles, grid.tiles, true)?;
     }
     // SAFETY: as above.
-    unsafe { assemble::layout(device, &args.assembly, 1, stream)? };
+    unsafe { assemble::queue_layout(device, &args.assembly, 1, stream)? };
     if values > 0 {
         launch(write, grid.write, false)?;
     }
     // SAFETY: as above.
-    unsafe { assemble::seal(device, &args.assembly, 1, stream) }
+    unsafe { assemble::queue_seal(device, &args.assembly, 1, stream) }
 }
 
 /// How the kernels are launched: as many blocks as a device runs at once, or fewer where there is less to do.

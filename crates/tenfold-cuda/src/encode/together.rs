@@ -3,20 +3,19 @@
 //! All pages, seen as one tensor, make classes, costs, tables and a header. Each page has a step of its own, found by what
 //! its symbols would take in those tables; what is left is to pack and write.
 
+use tenfold::engine::search::tolerance::DEVICE_PAGES;
 use tenfold::{Effort, Goal};
 
 use super::layout::{Layout, Shapes};
 use super::levels::{self, Encoder};
-use super::rate::{self, Search};
+use super::rate::{self, Passes, Search};
 use super::{Batch, Call, EncodeRequest};
-use crate::abi::{self, CType, Each, GOAL_BYTES, GOAL_CAP, GOAL_STEP, Job, Kernel, SHARE_THREADS, ShareArgs};
+use crate::abi::{
+    self, CType, Each, Encoding, GOAL_BYTES, GOAL_CAP, GOAL_STEP, Kernel, SHARE_THREADS, ShareArgs,
+};
 use crate::device::Device;
 use crate::driver::Shape;
 use crate::error::{Error, Result};
-
-/// Passes, and those of them in which a step is looked for: the first one's is near already.
-const PASSES: u32 = 7;
-const SEARCH_PASSES: u32 = 3;
 
 /// Values of a page, at most: kernels count them in 32 bits.
 const MOST_VALUES: usize = 1 << 31;
@@ -43,17 +42,17 @@ pub(super) fn check(request: &EncodeRequest, values: usize, dense: bool) -> Resu
 }
 
 /// All pages as one tensor, for the search; and for the tables, which have no tiles to clear.
-fn whole(job: &Job, count: u64) -> (Job, Job) {
-    let mut all = *job;
-    all.data = Each::one(job.data.first);
-    all.out = Each::one(job.out.first);
+fn join_pages(encoding: &Encoding, count: u64) -> (Encoding, Encoding) {
+    let mut all = *encoding;
+    all.data = Each::one(encoding.data.first);
+    all.out = Each::one(encoding.out.first);
     all.positions = Each::ZERO;
-    all.values = job.values.saturating_mul(count);
-    all.tiles = job.tiles.saturating_mul(count);
-    if matches!(job.goal, GOAL_BYTES | GOAL_CAP) {
-        all.target = job.target * count as f64;
+    all.values = encoding.values.saturating_mul(count);
+    all.tiles = encoding.tiles.saturating_mul(count);
+    if matches!(encoding.goal, GOAL_BYTES | GOAL_CAP) {
+        all.target = encoding.target * count as f64;
     }
-    let tables = Job { tiles: 0, ..all };
+    let tables = Encoding { tiles: 0, ..all };
     (all, tables)
 }
 
@@ -64,8 +63,8 @@ pub(super) fn workspace_len(
     values: usize,
     count: usize,
 ) -> Result<usize> {
-    let job = levels::job_of(request, values, Batch::ONE, 0)?;
-    let (all, tables) = whole(&job, count as u64);
+    let encoding = Encoding::new(request, values, Batch::ONE, 0)?;
+    let (all, tables) = join_pages(&encoding, count as u64);
     let shapes = Shapes::new(device, &tables, Batch::ONE)?;
     Layout::new(&tables, &shapes, rate::workspace_len(device, &all)?, Each::ZERO).pieces.len()
 }
@@ -76,17 +75,17 @@ pub(super) fn workspace_len(
 /// As for [`super::encode`].
 pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
     let Call { device, request, values, batch, workspace, stream, .. } = *call;
-    let job = pages.pass.job;
-    let (all, tables) = whole(&job, u64::from(batch.count));
+    let encoding = pages.pass.encoding;
+    let (all, tables) = join_pages(&encoding, u64::from(batch.count));
 
     // What all pages share lies after what each page has.
     let (_, stride) = levels::workspace_len(device, request, values, batch)?;
     let used = stride.saturating_mul(batch.count as usize);
     let len = workspace_len(device, request, values, batch.count as usize)?;
     let shared = workspace.part(used, len)?;
-    let once = Encoder::common(call, &tables, rate::workspace_len(device, &all)?, shared)?;
-    let mut search = Search::new(device, &job, pages.places, stream)?;
-    let mut plan = Search::new(device, &all, once.places, stream)?.of_pages(&search);
+    let once = Encoder::for_tables(call, &tables, rate::workspace_len(device, &all)?, shared)?;
+    let mut search = Search::new(device, &encoding, pages.places, stream)?;
+    let mut plan = Search::new(device, &all, once.places, stream)?.with_pages(&search);
 
     let share = ShareArgs {
         page: search.args,
@@ -112,28 +111,29 @@ pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
         // 1. What each page has seen of itself, and what that makes together.
         pages.open()?;
         search.open()?;
-        search.statistics()?;
+        search.scan()?;
         launch(abi::rate_share_scale, batch.count)?;
         once.open()?;
         plan.open()?;
         launch(abi::rate_share_open, 1)?;
         // 2. The plan, its tables and its header.
-        plan.first_plan()?;
+        plan.make_first_plan()?;
         plan.refine()?;
         plan.count()?;
         once.begin()?;
         launch(abi::rate_share_counts, 1)?;
-        once.tables()?;
+        once.queue_tables()?;
         // 3. Each page's step.
         launch(abi::rate_share_begin, batch.count)?;
         launch(abi::rate_share_step, batch.count)?;
         // 4. Blobs.
-        let passes = if job.goal == GOAL_STEP { 1 } else { PASSES };
-        for pass in 0..passes {
+        let passes =
+            if encoding.goal == GOAL_STEP { Passes::for_goal(GOAL_STEP) } else { (&DEVICE_PAGES).into() };
+        for pass in 0..passes.all {
             pages.begin()?;
             launch(abi::rate_share_header, batch.count)?;
             pages.finish()?;
-            search.judge(pass, passes, SEARCH_PASSES)?;
+            search.judge(pass, passes)?;
         }
         pages.close()
     }

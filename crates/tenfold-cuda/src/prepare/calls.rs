@@ -22,7 +22,7 @@ impl DeviceChain {
     }
 
     /// The squared error that no codec can make good, by sums of squares as [`DeviceChain::prepare`] leaves them.
-    pub(crate) fn lost(powers: &[u8]) -> f64 {
+    pub(crate) fn sum_lost(powers: &[u8]) -> f64 {
         let half = POWERS as usize * 8;
         let sum = |bytes: &[u8]| bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).sum::<f64>();
         powers.chunks_exact(2 * half).map(|p| (sum(&p[..half]) - sum(&p[half..])).max(0.0)).sum()
@@ -58,7 +58,7 @@ impl DeviceChain {
         if let Some(last) = shape.last_mut() {
             *last = self.width;
         }
-        let working = self.working();
+        let working = self.working_dtype();
         let tensor = DeviceSlice::new(at, bytes_of(self.rows, self.width, working.size())?);
         let options = request.options.clone();
         let mut inner = EncodeRequest::new(tensor, working, &shape, request.out, options);
@@ -86,9 +86,9 @@ impl DeviceChain {
     ) -> Result<(EncodeRequest, DeviceSlice)> {
         // Says what is wrong before anything is queued.
         self.request(request, 0)?;
-        let workspace = aligned(workspace)?;
+        let workspace = align(workspace)?;
         let mut pieces = Pieces::default();
-        let room = self.room(workspace, &mut pieces, self.rows, true)?;
+        let room = self.split_workspace(workspace, &mut pieces, self.rows, true)?;
         let args = ChainArgs {
             from: request.tensor.into(),
             to: room.here.into(),
@@ -125,7 +125,7 @@ impl DeviceChain {
     }
 
     /// The values that a request is for.
-    fn wanted(&self, request: &DecodeRequest) -> Result<(u64, u64)> {
+    fn value_range(&self, request: &DecodeRequest) -> Result<(u64, u64)> {
         let all = (self.rows * self.columns) as u64;
         let (first, count) = request.values;
         let count = count.unwrap_or(all.saturating_sub(first));
@@ -142,8 +142,8 @@ impl DeviceChain {
     }
 
     /// The request for working values of some rows.
-    fn inner(&self, request: &DecodeRequest, at: u64, first: usize, rows: usize) -> DecodeRequest {
-        let working = self.working();
+    fn inner_request(&self, request: &DecodeRequest, at: u64, first: usize, rows: usize) -> DecodeRequest {
+        let working = self.working_dtype();
         let out = DeviceSlice::new(at, rows * self.width * working.size());
         DecodeRequest::new(request.blob, out, working)
             .with_values((first * self.width) as u64, (rows * self.width) as u64)
@@ -152,7 +152,7 @@ impl DeviceChain {
 }
 
 /// What of a workspace pieces are dealt out of.
-fn aligned(workspace: DeviceSlice) -> Result<DeviceSlice> {
+fn align(workspace: DeviceSlice) -> Result<DeviceSlice> {
     let skipped = workspace.address.next_multiple_of(ALIGN as u64) - workspace.address;
     workspace.part(skipped as usize, workspace.len.saturating_sub(skipped as usize))
 }
@@ -203,13 +203,13 @@ pub unsafe fn encode_prepared(
 
 /// Bytes of workspace that [`decode_prepared`] needs.
 pub fn decode_prepared_workspace_len(chain: &DeviceChain, request: &DecodeRequest) -> Result<usize> {
-    let (first, count) = chain.wanted(request)?;
+    let (first, count) = chain.value_range(request)?;
     let (start, rows) = chain.rows_of(first, count)?;
     let mut pieces = Pieces::default();
     for len in chain.room_len(rows, false)? {
         pieces.take(len);
     }
-    pieces.take(decode_workspace_len(&[chain.inner(request, 0, start, rows)]));
+    pieces.take(decode_workspace_len(&[chain.inner_request(request, 0, start, rows)]));
     Ok(pieces.at + ALIGN)
 }
 
@@ -226,12 +226,12 @@ pub unsafe fn decode_prepared(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    let (first, count) = chain.wanted(request)?;
+    let (first, count) = chain.value_range(request)?;
     let (start, rows) = chain.rows_of(first, count)?;
-    let workspace = aligned(workspace)?;
+    let workspace = align(workspace)?;
     let mut pieces = Pieces::default();
-    let room = chain.room(workspace, &mut pieces, rows, false)?;
-    let requests = [chain.inner(request, room.here.address, start, rows)];
+    let room = chain.split_workspace(workspace, &mut pieces, rows, false)?;
+    let requests = [chain.inner_request(request, room.here.address, start, rows)];
     let work = workspace.part(pieces.at, decode_workspace_len(&requests))?;
     let opened = OpenBasis {
         columns: chain.columns as u32,
@@ -252,7 +252,7 @@ pub unsafe fn decode_prepared(
         let skipped = first - (start * chain.columns) as u64;
         // As one row of all values that are wanted.
         let args = ChainArgs {
-            from: (at + skipped * chain.working().size() as u64).into(),
+            from: (at + skipped * chain.working_dtype().size() as u64).into(),
             to: request.out.into(),
             rows: count,
             first,

@@ -4,7 +4,7 @@ use tenfold::prepare::Transform;
 use tenfold::{Dtype, format};
 
 use super::link::Link;
-use super::pages::{PRODUCT_BYTES, packed};
+use super::pages::{PRODUCT_BYTES, pack_scales};
 use crate::abi::ChainKept;
 use crate::device::{Device, DeviceSlice};
 use crate::error::{Error, Result};
@@ -90,7 +90,7 @@ impl DeviceChain {
                 let runs: Vec<ChainKept> = kept.runs().map(run).collect();
                 let count = u32::try_from(runs.len())
                     .map_err(|_| Error::InvalidArgument("more kept elements than a device takes".into()))?;
-                Some((Buffer::of(device, &runs)?, count))
+                Some((Buffer::from_values(device, &runs)?, count))
             }
             _ => None,
         };
@@ -99,7 +99,7 @@ impl DeviceChain {
             _ => None,
         };
         let scales = match scales {
-            Some(s) => Some((Buffer::from_slice(device, &packed(s))?, Buffer::from_slice(device, s)?)),
+            Some(s) => Some((Buffer::from_slice(device, &pack_scales(s))?, Buffer::from_slice(device, s)?)),
             None => None,
         };
         Ok(DeviceChain {
@@ -120,13 +120,13 @@ impl DeviceChain {
     }
 
     /// The dtype of working values.
-    pub(super) fn working(&self) -> Dtype {
+    pub(super) fn working_dtype(&self) -> Dtype {
         if self.dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
     }
 
     /// Bytes of the places for so many rows.
     pub(super) fn room_len(&self, rows: usize, forward: bool) -> Result<[usize; 3]> {
-        let place = bytes_of(rows, self.most, self.working().size())?;
+        let place = bytes_of(rows, self.most, self.working_dtype().size())?;
         let moves = |(_, link): &(usize, Link)| match link {
             Link::Basis { .. } => true,
             Link::Delta { .. } => forward,
@@ -139,7 +139,7 @@ impl DeviceChain {
         Ok([place, other, scratch])
     }
 
-    pub(super) fn room(
+    pub(super) fn split_workspace(
         &self,
         workspace: DeviceSlice,
         pieces: &mut Pieces,

@@ -45,10 +45,10 @@ pub(super) enum Link {
 }
 
 /// A DCT's matrices in the working precision.
-fn matrices(device: &Device, dct: &Dct, inverse: bool, wide: bool) -> Result<Buffer> {
+fn upload_matrices(device: &Device, dct: &Dct, inverse: bool, wide: bool) -> Result<Buffer> {
     match wide {
-        true => Buffer::of(device, &dct.matrices::<f64>(inverse).concat()),
-        false => Buffer::of(device, &dct.matrices::<f32>(inverse).concat()),
+        true => Buffer::from_values(device, &dct.matrices::<f64>(inverse).concat()),
+        false => Buffer::from_values(device, &dct.matrices::<f32>(inverse).concat()),
     }
 }
 
@@ -61,19 +61,19 @@ impl Link {
                     |of: fn(&Weights, usize) -> f32| (0..w.len()).map(|j| of(w, j)).collect::<Vec<f32>>();
                 Link::Weights {
                     rows: w.axis() == Axis::Rows,
-                    forward: Buffer::of(device, &factors(Weights::factor))?,
-                    inverse: Buffer::of(device, &factors(Weights::inverse_factor))?,
+                    forward: Buffer::from_values(device, &factors(Weights::factor))?,
+                    inverse: Buffer::from_values(device, &factors(Weights::inverse_factor))?,
                 }
             }
-            Transform::Means(m) => Link::Means { values: Buffer::of(device, m.values())? },
+            Transform::Means(m) => Link::Means { values: Buffer::from_values(device, m.values())? },
             Transform::Hadamard(h) => Link::Hadamard {
                 log2: u32::from(h.log2()).min(columns.max(1).ilog2()),
-                signs: Buffer::of(device, &h.signs::<f32>(columns))?,
+                signs: Buffer::from_values(device, &h.signs::<f32>(columns))?,
             },
             Transform::Dct(d) => Link::Dct {
                 log2: u32::from(d.log2()),
-                forward: matrices(device, d, false, wide)?,
-                inverse: matrices(device, d, true, wide)?,
+                forward: upload_matrices(device, d, false, wide)?,
+                inverse: upload_matrices(device, d, true, wide)?,
             },
             Transform::Rope(r) => {
                 // One run of all rows, or a run for each.
@@ -81,11 +81,11 @@ impl Link {
                     Positions::From(first) => (vec![*first], u64::MAX),
                     Positions::List(list) => (list.clone(), 1),
                 };
-                let starts = Buffer::of(device, &starts)?;
+                let starts = Buffer::from_values(device, &starts)?;
                 Link::Rope { rope: DeviceRope::new(device, r)?, starts, run }
             }
             Transform::Delta(d) => Link::Delta { group: d.group() as u32 },
-            Transform::Basis(rotation) => Link::basis(device, rotation, wide)?,
+            Transform::Basis(rotation) => Link::from_basis(device, rotation, wide)?,
             Transform::Kept(_) => return Ok(None),
             _ => {
                 let why = format!("preparation step {} is not for a device", step.name());
@@ -94,7 +94,7 @@ impl Link {
         }))
     }
 
-    fn basis(device: &Device, rotation: &Rotation, wide: bool) -> Result<Link> {
+    fn from_basis(device: &Device, rotation: &Rotation, wide: bool) -> Result<Link> {
         if !wide {
             device.driver.can_multiply()?;
         }
@@ -102,12 +102,12 @@ impl Link {
             return Err(Error::InvalidArgument("the basis that a blob names is missing".into()));
         };
         let forward = match basis.can_encode() {
-            true => Some(Buffer::of(device, basis.forward_columns())?),
+            true => Some(Buffer::from_values(device, basis.forward_columns())?),
             false => None,
         };
         Ok(Link::Basis {
-            means: Buffer::of(device, basis.means())?,
-            vectors: Buffer::of(device, basis.vectors())?,
+            means: Buffer::from_values(device, basis.means())?,
+            vectors: Buffer::from_values(device, basis.vectors())?,
             forward,
             rank: basis.rank(),
             measured: basis.is_orthonormal() && basis.rank() < basis.cols(),

@@ -55,12 +55,12 @@ impl std::fmt::Debug for DeviceBasis {
     }
 }
 
-fn halves(values: &[f32]) -> Vec<u8> {
+fn to_halves(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()).collect()
 }
 
 /// Scales side by side.
-pub(crate) fn packed(scales: &[u8]) -> Vec<u8> {
+pub(crate) fn pack_scales(scales: &[u8]) -> Vec<u8> {
     let bits = format::MAX_SCALE_BITS as usize;
     let mut out = vec![0u8; (scales.len() * bits).div_ceil(8)];
     for (i, &scale) in scales.iter().enumerate() {
@@ -72,7 +72,7 @@ pub(crate) fn packed(scales: &[u8]) -> Vec<u8> {
 }
 
 /// Coordinates of a row of zeros: what the means come to, the other way round.
-fn origin(basis: &Basis) -> Vec<u8> {
+fn map_zeros(basis: &Basis) -> Vec<u8> {
     let mut sums = vec![0f64; basis.rank()];
     for (&mean, row) in basis.means().iter().zip(basis.forward_columns().chunks_exact(basis.rank())) {
         let near = |v: f32| f64::from(half::bf16::from_f32(v).to_f32());
@@ -87,12 +87,12 @@ impl DeviceBasis {
         device.driver.can_multiply()?;
         let copy = |bytes: &[u8]| Buffer::from_slice(device, bytes);
         let forward = match basis.can_encode() {
-            true => Some((copy(&halves(basis.forward_columns()))?, copy(&origin(basis))?)),
+            true => Some((copy(&to_halves(basis.forward_columns()))?, copy(&map_zeros(basis))?)),
             false => None,
         };
         let scales = match basis.scales() {
             [] => None,
-            scales => Some((copy(&packed(scales))?, copy(scales)?)),
+            scales => Some((copy(&pack_scales(scales))?, copy(scales)?)),
         };
         let fingerprint = basis.fingerprint().0.as_chunks().0.to_vec();
         let transforms = format::transforms(&[Transform::Basis(Rotation::named(&Arc::new(basis.clone())))])?;
@@ -101,8 +101,8 @@ impl DeviceBasis {
             columns: basis.cols(),
             rank: basis.rank(),
             name: std::array::from_fn(|i| u32::from_le_bytes(fingerprint[i])),
-            means: copy(&halves(basis.means()))?,
-            vectors: copy(&halves(basis.vectors()))?,
+            means: copy(&to_halves(basis.means()))?,
+            vectors: copy(&to_halves(basis.vectors()))?,
             forward,
             scales,
             transforms: copy(&transforms)?,
@@ -141,7 +141,7 @@ impl DeviceBasis {
     }
 
     /// As decoders have it.
-    fn opened(&self) -> OpenBasis {
+    fn open(&self) -> OpenBasis {
         let scales = self.scales.as_ref().map_or(0, |s| s.0.slice().address);
         let (columns, rank) = (self.columns as u32, self.rank as u32);
         OpenBasis { columns, rank, name: self.name, scales, ..OpenBasis::ZERO }
@@ -162,7 +162,7 @@ pub unsafe fn decode_coordinates(
     stream: Stream,
 ) -> Result<()> {
     // SAFETY: the caller's; the scales are the basis's own.
-    unsafe { decode_with(&basis.device, requests, &basis.opened(), settings, status, workspace, stream) }
+    unsafe { decode_with(&basis.device, requests, &basis.open(), settings, status, workspace, stream) }
 }
 
 /// Rows of so many pages.
@@ -230,7 +230,7 @@ pub unsafe fn decode_pages(
     let positions = workspace.part(pieces.take(positions), positions)?;
     let requests = requests(basis, blobs, rows, coordinates.address);
     let work = workspace.part(pieces.at, decode_workspace_len(&requests))?;
-    let mut opened = basis.opened();
+    let mut opened = basis.open();
     opened.before = BEFORE_NOTHING;
     if let Some(turned) = &basis.rope {
         opened.before = BEFORE_ROPE;
@@ -256,7 +256,7 @@ pub unsafe fn decode_pages(
         basis.device.driver.multiply(&product, stream)?;
         if let Some(turned) = &basis.rope {
             let runs = Runs { starts: positions, run: rows as u64 };
-            turned.rope.halves(out.address, out.address, all, basis.columns, runs, false, stream)?;
+            turned.rope.turn_halves(out.address, out.address, all, basis.columns, runs, false, stream)?;
         }
         Ok(())
     }
@@ -402,7 +402,7 @@ pub unsafe fn encode_pages(
     unsafe {
         if let (Some(rope), Some(positions)) = (&basis.rope, pages.positions) {
             let runs = Runs { starts: positions, run: pages.rows as u64 };
-            rope.rope.halves(left, turned.address, all, basis.columns, runs, true, stream)?;
+            rope.rope.turn_halves(left, turned.address, all, basis.columns, runs, true, stream)?;
             left = turned.address;
         }
         let product = Product {

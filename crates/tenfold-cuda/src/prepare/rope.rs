@@ -28,7 +28,7 @@ impl DeviceRope {
     pub(crate) fn new(device: &Device, rope: &Rope) -> Result<DeviceRope> {
         Ok(DeviceRope {
             device: device.clone(),
-            frequencies: Buffer::of(device, &rope.frequencies())?,
+            frequencies: Buffer::from_values(device, &rope.frequencies())?,
             head: rope.head() as u32,
             half: rope.turned() as u32 / 2,
             neighbours: rope.pairing() == Pairing::Neighbours,
@@ -55,7 +55,7 @@ impl DeviceRope {
     /// # Safety
     /// All of it is memory of this device, and large enough.
     #[allow(clippy::too_many_arguments)] // rows, and how
-    pub(crate) unsafe fn halves(
+    pub(crate) unsafe fn turn_halves(
         &self,
         from: u64,
         to: u64,

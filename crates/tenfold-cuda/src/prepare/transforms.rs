@@ -24,7 +24,7 @@ impl DeviceChain {
         stream: Stream,
     ) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.launch_one(kernels.of(self.dtype), args, stream) }
+        unsafe { self.launch_one(kernels.select(self.dtype), args, stream) }
     }
 
     pub(super) unsafe fn launch_one(
@@ -40,10 +40,10 @@ impl DeviceChain {
         unsafe { self.device.launch(kernel, Shape::new(grid, CHAIN_THREADS, 0), args, stream) }
     }
 
-    unsafe fn hadamard(&self, args: &ChainArgs, stream: Stream) -> Result<()> {
+    unsafe fn apply_hadamard(&self, args: &ChainArgs, stream: Stream) -> Result<()> {
         let warps = args.kind <= WARP_LOG;
         let blocks = if warps { CHAIN_THREADS / 32 } else { 1 };
-        let shared = (self.working().size() as u32 * blocks) << args.kind;
+        let shared = (self.working_dtype().size() as u32 * blocks) << args.kind;
         let properties = self.device.properties();
         if shared > properties.shared_per_block.saturating_sub(1 << 10) {
             let columns = 1u32 << args.kind;
@@ -55,7 +55,7 @@ impl DeviceChain {
         let args = ChainArgs { count: warps as u32, ..*args };
         let shape = Shape::new(grid, CHAIN_THREADS, shared);
         // SAFETY: the caller's.
-        unsafe { self.device.launch(abi::chain_hadamard.of(self.dtype), shape, &args, stream) }
+        unsafe { self.device.launch(abi::chain_hadamard.select(self.dtype), shape, &args, stream) }
     }
 
     /// Queues a product of rows with a matrix of so many rows and columns, to another place.
@@ -110,7 +110,7 @@ impl DeviceChain {
                         self.launch(abi::chain_add, &args, stream)?;
                     }
                     Link::Hadamard { log2, signs } => {
-                        self.hadamard(
+                        self.apply_hadamard(
                             &ChainArgs { table: signs.slice().into(), kind: *log2, ..args },
                             stream,
                         )?;
@@ -141,11 +141,11 @@ impl DeviceChain {
                             ChainArgs { to, table, columns: *rank as u32, count: *columns as u32, ..args };
                         self.multiply(&product, &room, 0, stream)?;
                         if let Some(sums) = powers.as_mut().filter(|_| *measured) {
-                            self.power(&ChainArgs { to: (*sums).into(), ..args }, stream)?;
+                            self.measure_power(&ChainArgs { to: (*sums).into(), ..args }, stream)?;
                             let after = *sums + u64::from(POWERS) * 8;
                             let columns = *rank as u32;
                             let kept = ChainArgs { from: to.cast(), to: after.into(), columns, ..args };
-                            self.power(&kept, stream)?;
+                            self.measure_power(&kept, stream)?;
                             *sums = after + u64::from(POWERS) * 8;
                         }
                         std::mem::swap(&mut room.here, &mut room.other);
@@ -156,10 +156,10 @@ impl DeviceChain {
         Ok(room.here.address)
     }
 
-    unsafe fn power(&self, args: &ChainArgs, stream: Stream) -> Result<()> {
+    unsafe fn measure_power(&self, args: &ChainArgs, stream: Stream) -> Result<()> {
         let shape = Shape::new(POWERS, CHAIN_THREADS, 0);
         // SAFETY: the caller's.
-        unsafe { self.device.launch(abi::chain_power.of(self.dtype), shape, args, stream) }
+        unsafe { self.device.launch(abi::chain_power.select(self.dtype), shape, args, stream) }
     }
 
     /// Queues the undoing of all steps on so many rows in `room.here`, the first of which is row `first` and begins a group;
@@ -194,7 +194,7 @@ impl DeviceChain {
                     }
                     Link::Hadamard { log2, signs } => {
                         let table = signs.slice().into();
-                        self.hadamard(&ChainArgs { table, kind: *log2, by: 1, ..args }, stream)?;
+                        self.apply_hadamard(&ChainArgs { table, kind: *log2, by: 1, ..args }, stream)?;
                     }
                     Link::Dct { log2, inverse, .. } => {
                         let args = ChainArgs { table: inverse.slice().into(), kind: *log2, ..args };

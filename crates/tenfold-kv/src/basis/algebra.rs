@@ -46,7 +46,7 @@ pub(super) fn add_outer(sums: &mut Mat, rows: &[f64]) {
 
 /// Eigenvalues of a symmetric matrix, the largest first, none below zero, and its eigenvectors as rows. Signs are such that
 /// each row's largest entry is positive.
-pub(super) fn eigen(matrix: Mat) -> Result<(Vec<f64>, Mat)> {
+pub(super) fn decompose(matrix: Mat) -> Result<(Vec<f64>, Mat)> {
     let n = matrix.nrows();
     let found = SymmetricEigen::try_new(matrix, f64::EPSILON, 64 * n.max(16))
         .filter(|found| found.eigenvalues.iter().all(|v| v.is_finite()))
@@ -105,12 +105,12 @@ pub(super) fn solve(matrix: Mat, mut right: Mat) -> Option<Mat> {
 }
 
 /// A matrix from rows of f32.
-pub(super) fn wide(rows: &[f32], cols: usize) -> Mat {
+pub(super) fn to_matrix(rows: &[f32], cols: usize) -> Mat {
     Mat::from_row_iterator(rows.len() / cols.max(1), cols, rows.iter().map(|&v| f64::from(v)))
 }
 
 /// Rows of f32 from a matrix.
-pub(super) fn narrow(matrix: &Mat) -> Vec<f32> {
+pub(super) fn to_floats(matrix: &Mat) -> Vec<f32> {
     matrix.row_iter().flat_map(|row| row.iter().map(|&v| v as f32).collect::<Vec<_>>()).collect()
 }
 
@@ -166,11 +166,11 @@ mod tests {
     #[test]
     fn eigenvectors_are_orthonormal_and_make_the_matrix_again() {
         let matrix = positive();
-        let (values, rows) = eigen(matrix.clone()).unwrap();
+        let (values, rows) = decompose(matrix.clone()).unwrap();
         assert!(values.is_sorted_by(|a, b| a >= b));
         near(&(&rows * rows.transpose()), &Mat::identity(values.len(), values.len()), 1e-12);
         let scaled = Mat::from_fn(values.len(), values.len(), |k, c| values[k] * rows[(k, c)]);
         near(&(rows.transpose() * scaled), &matrix, 1e-10);
-        assert!(eigen(Mat::from_element(3, 3, f64::NAN)).is_err());
+        assert!(decompose(Mat::from_element(3, 3, f64::NAN)).is_err());
     }
 }

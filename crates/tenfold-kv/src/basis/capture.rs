@@ -143,7 +143,7 @@ impl Captured {
     fn add(&mut self, archive: Archive, names: &Names, path: &Path) -> Result<()> {
         let file = self.files.len();
         for (index, tensor) in archive.tensors().iter().enumerate() {
-            let (stem, first) = without_range(&tensor.name);
+            let (stem, first) = strip_range(&tensor.name);
             let Some((kind, layer, turned)) = names.read(stem) else { continue };
             let [tokens, rest @ ..] = tensor.shape.as_slice() else { continue };
             if !tensor.dtype.is_some_and(|d| d.is_float()) || !(1..=2).contains(&rest.len()) {
@@ -217,14 +217,14 @@ impl Captured {
             }
             for start in (0..first.tokens).step_by(most.max(1)) {
                 let range = start..(start + most.max(1)).min(first.tokens);
-                let (values, bytes) = self.side_by_side(*place, &side, range.clone(), turned)?;
+                let (values, bytes) = self.join_pieces(*place, &side, range.clone(), turned)?;
                 done(Rows { values, first: start, of: first.tokens, name: &first.name, bytes })?;
             }
         }
         Ok(())
     }
 
-    fn side_by_side(
+    fn join_pieces(
         &self,
         place: Place,
         pieces: &[&Piece],
@@ -250,7 +250,7 @@ impl Captured {
     }
 
     /// Whether any of the keys still have their rotary positions.
-    pub(super) fn any_turned(&self) -> Option<&str> {
+    pub(super) fn find_turned(&self) -> Option<&str> {
         self.pieces.values().flat_map(|p| p.values()).find(|p| p.turned).map(|p| p.name.as_str())
     }
 
@@ -300,7 +300,7 @@ fn turn_back(
 }
 
 /// A name without a range of tokens at its end, and the first of them.
-fn without_range(name: &str) -> (&str, u64) {
+fn strip_range(name: &str) -> (&str, u64) {
     let range = name.strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
     let read = range.and_then(|(stem, range)| {
         let (first, last) = range.split_once(':')?;
@@ -325,7 +325,7 @@ mod tests {
         let names = names.with(Kind::Values, "model.{}.attn.v").unwrap();
         assert_eq!(names.read("model.3.attn.v"), Some((Kind::Values, 3, false)));
         assert!(Names::default().with(Kind::Hidden, "hidden").is_err());
-        assert_eq!(without_range("layers.8.k[256:512]"), ("layers.8.k", 256));
-        assert_eq!(without_range("layers.8.k[x]"), ("layers.8.k[x]", 0));
+        assert_eq!(strip_range("layers.8.k[256:512]"), ("layers.8.k", 256));
+        assert_eq!(strip_range("layers.8.k[x]"), ("layers.8.k[x]", 0));
     }
 }

@@ -3,7 +3,7 @@
 //! With M = L·Lᵀ rows are seen as y = Lᵀ·(x − mean), where an error of one unit costs one whatever its direction. The
 //! eigenvectors B of y's covariance give coordinates B·Lᵀ·(x − mean), and rows come back as mean + (B·L⁻¹)ᵀ·c.
 
-use super::algebra::{Mat, eigen, narrow, product};
+use super::algebra::{Mat, decompose, product, to_floats};
 use super::metric::Metric;
 use super::moments::Moments;
 use crate::error::{Result, invalid};
@@ -46,9 +46,9 @@ impl Components {
         let mut covariance = moments.covariance(&means);
         if let Some(metric) = metric {
             // Lᵀ·C·L; C is symmetric.
-            covariance = metric.times(&metric.times(&covariance).transpose());
+            covariance = metric.multiply(&metric.multiply(&covariance).transpose());
         }
-        let (variances, directions) = eigen(covariance)?;
+        let (variances, directions) = decompose(covariance)?;
         Ok(Components { means, variances, directions, metric: metric.cloned() })
     }
 
@@ -80,13 +80,13 @@ impl Components {
                 self.cols()
             )));
         }
-        Ok(narrow(&self.inverse(rank)))
+        Ok(to_floats(&self.inverse(rank)))
     }
 
     /// Mean squares of the coordinates of other rows.
     pub fn spread(&self, moments: &Moments) -> Vec<f64> {
         let forward = match &self.metric {
-            Some(metric) => metric.times_transposed(&self.directions),
+            Some(metric) => metric.multiply_transposed(&self.directions),
             None => self.directions.clone(),
         };
         spread(&forward, &moments.covariance(&self.means))
@@ -103,7 +103,7 @@ impl Components {
     fn inverse(&self, rank: usize) -> Mat {
         let directions = self.directions.rows(0, rank).into_owned();
         match &self.metric {
-            Some(metric) => metric.divided(&directions),
+            Some(metric) => metric.divide(&directions),
             None => directions,
         }
     }

@@ -273,16 +273,16 @@ fn read(archive: &Archive, group: &GroupMeta) -> Result<Numbers> {
         if archive.tensors()[index].dtype != Some(Dtype::Bf16) {
             return Err(Error::Malformed(format!("tensor {name:?} is not bf16")));
         }
-        let bytes = archive.stored(index)?;
+        let bytes = archive.read_stored(index)?;
         Ok(bytes.as_chunks::<2>().0.iter().map(|b| bf16::from_le_bytes(*b)).collect())
     };
     let (stem, names) = names(group);
     let mut blocks = Vec::with_capacity(names.len());
     for (name, &size) in names.iter().zip(&group.blocks) {
-        let vectors = archive.stored(find(format!("{name}.vectors"), true)?)?;
+        let vectors = archive.read_stored(find(format!("{name}.vectors"), true)?)?;
         let metric = match size {
             0 => None,
-            _ => Some((size, archive.stored(find(format!("{name}.metric"), true)?)?)),
+            _ => Some((size, archive.read_stored(find(format!("{name}.metric"), true)?)?)),
         };
         blocks.push(Stored { vectors, metric });
     }

@@ -50,7 +50,7 @@ fn fit_here(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) ->
     let all = |grouping| -> Result<Vec<Measured>> {
         let mut out = Vec::new();
         for &kind in &kinds {
-            for layers in grouping_of(grouping, kind, &captured) {
+            for layers in group_layers(grouping, kind, &captured) {
                 progress.message(&format!("{kind} of layers {layers:?}"));
                 out.push(measure(&captured, kind, layers, grouping, options, metrics.as_ref(), progress)?);
             }
@@ -76,7 +76,7 @@ fn kinds(captured: &Captured, options: &FitOptions) -> Result<Vec<Kind>> {
     if let Some(missing) = kinds.iter().find(|kind| !there.contains(kind)) {
         return Err(invalid(format!("no {missing} were captured")));
     }
-    match captured.any_turned() {
+    match captured.find_turned() {
         Some(name) if options.keys == Keys::Unknown && kinds.contains(&Kind::Keys) => {
             Err(invalid(format!("keys {name:?} were captured after rotary positions: state them, or `none`")))
         }
@@ -84,7 +84,7 @@ fn kinds(captured: &Captured, options: &FitOptions) -> Result<Vec<Kind>> {
     }
 }
 
-fn grouping_of(grouping: Grouping, kind: Kind, captured: &Captured) -> Vec<Vec<usize>> {
+fn group_layers(grouping: Grouping, kind: Kind, captured: &Captured) -> Vec<Vec<usize>> {
     grouping.groups(kind, &captured.layers(kind))
 }
 

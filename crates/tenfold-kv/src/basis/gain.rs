@@ -81,13 +81,13 @@ pub fn leave_one_out(parts: &[Moments], metric: Option<&Metric>, rates: &[f64]) 
                 others.merge(other)?;
             }
         }
-        gains.push(gain_on(part, &Components::from_moments(&others, metric)?, rates));
+        gains.push(measure_gain(part, &Components::from_moments(&others, metric)?, rates));
     }
     Ok(Gain::mean(&gains.iter().map(|g| (g, 1.0)).collect::<Vec<_>>()))
 }
 
 /// The gain of components on these rows.
-fn gain_on(rows: &Moments, components: &Components, rates: &[f64]) -> Gain {
+fn measure_gain(rows: &Moments, components: &Components, rates: &[f64]) -> Gain {
     let cols = rows.cols();
     // Errors of a coder without the metric go in all directions alike.
     let unit = components.metric().map_or(1.0, |m| m.diagonal().iter().sum::<f64>() / cols as f64);

@@ -20,8 +20,8 @@ const ASYMMETRY: f64 = 1e-3;
 /// ```
 /// use tenfold_kv::basis::Metric;
 /// // The second column counts four times as much as the first.
-/// assert_eq!(Metric::columns(&[1.0, 4.0])?.cols(), 2);
-/// assert!(Metric::blocks(2, &[1.0, 2.0, 2.0, 1.0]).is_err()); // not positive
+/// assert_eq!(Metric::from_columns(&[1.0, 4.0])?.cols(), 2);
+/// assert!(Metric::from_blocks(2, &[1.0, 2.0, 2.0, 1.0]).is_err()); // not positive
 /// # Ok::<(), tenfold_kv::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -33,17 +33,17 @@ pub struct Metric {
 
 impl Metric {
     /// A weight for each column.
-    pub fn columns(weights: &[f64]) -> Result<Self> {
-        Metric::blocks(1, weights)
+    pub fn from_columns(weights: &[f64]) -> Result<Self> {
+        Metric::from_blocks(1, weights)
     }
 
     /// Blocks of `size` × `size` numbers, one after the other, each row by row.
-    pub fn blocks(size: usize, values: &[f64]) -> Result<Self> {
-        Metric::ridged(size, values, RIDGE)
+    pub fn from_blocks(size: usize, values: &[f64]) -> Result<Self> {
+        Metric::with_ridge(size, values, RIDGE)
     }
 
     /// The same with `ridge` times the diagonal's mean added to the diagonal.
-    pub fn ridged(size: usize, values: &[f64], ridge: f64) -> Result<Self> {
+    pub fn with_ridge(size: usize, values: &[f64], ridge: f64) -> Result<Self> {
         if !(ridge.is_finite() && ridge >= 0.0) {
             return Err(invalid("the ridge of a metric must be finite and not negative"));
         }
@@ -104,7 +104,7 @@ impl Metric {
     }
 
     /// The factors' lower triangles, for storing.
-    pub(super) fn packed(&self) -> Vec<f32> {
+    pub(super) fn pack(&self) -> Vec<f32> {
         let rows = self.factors.chunks_exact(self.size).enumerate();
         rows.flat_map(|(c, row)| row[..=c % self.size].iter().map(|&v| v as f32)).collect()
     }
@@ -129,18 +129,18 @@ impl Metric {
     }
 
     /// rows · L.
-    pub(super) fn times(&self, rows: &Mat) -> Mat {
-        self.each(rows, |block, l| block * l)
+    pub(super) fn multiply(&self, rows: &Mat) -> Mat {
+        self.map_blocks(rows, |block, l| block * l)
     }
 
     /// rows · Lᵀ.
-    pub(super) fn times_transposed(&self, rows: &Mat) -> Mat {
-        self.each(rows, |block, l| block * l.transpose())
+    pub(super) fn multiply_transposed(&self, rows: &Mat) -> Mat {
+        self.map_blocks(rows, |block, l| block * l.transpose())
     }
 
     /// rows · L⁻¹.
-    pub(super) fn divided(&self, rows: &Mat) -> Mat {
-        self.each(rows, |block, l| {
+    pub(super) fn divide(&self, rows: &Mat) -> Mat {
+        self.map_blocks(rows, |block, l| {
             let mut out = block.transpose();
             // X·L = B is Lᵀ·Xᵀ = Bᵀ.
             l.transpose().solve_upper_triangular_mut(&mut out);
@@ -149,7 +149,7 @@ impl Metric {
     }
 
     /// Applies a function to each block of columns.
-    fn each(&self, rows: &Mat, f: impl Fn(DMatrixView<'_, f64>, Mat) -> Mat + Sync) -> Mat {
+    fn map_blocks(&self, rows: &Mat, f: impl Fn(DMatrixView<'_, f64>, Mat) -> Mat + Sync) -> Mat {
         let size = self.size;
         let blocks: Vec<Mat> = (0..self.cols() / size)
             .into_par_iter()

@@ -23,8 +23,8 @@ impl Metrics {
             let values = archive.read(index, &DecodeOptions::default())?.view()?.to_f64();
             let values = values.ok_or_else(|| invalid(format!("metric {:?} must be floats", tensor.name)))?;
             let metric = match tensor.shape.as_slice() {
-                [_] => Metric::ridged(1, &values, ridge),
-                [_, rows, cols] if rows == cols => Metric::ridged(*rows, &values, ridge),
+                [_] => Metric::with_ridge(1, &values, ridge),
+                [_, rows, cols] if rows == cols => Metric::with_ridge(*rows, &values, ridge),
                 shape => Err(invalid(format!(
                     "must be one number a column or one square matrix a head, not {shape:?}"
                 ))),

@@ -22,7 +22,7 @@ pub fn fingerprint_model(path: &Path) -> Result<String> {
         for &side in &tensor.shape {
             hasher.update(&(side as u64).to_le_bytes());
         }
-        hasher.update(&archive.stored(i)?);
+        hasher.update(&archive.read_stored(i)?);
     }
     Ok(hasher.finalize().to_hex()[..32].to_owned())
 }

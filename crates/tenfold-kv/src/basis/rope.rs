@@ -33,7 +33,7 @@ pub struct RopeSpec {
 impl RopeSpec {
     /// Heads of this many columns, all of which rotate, paired by halves.
     pub fn new(head: usize, base: f64) -> Result<Self> {
-        RopeSpec { base, head, pairing: Pairing::Halves, turned: head, scaling: Scaling::None }.checked()
+        RopeSpec { base, head, pairing: Pairing::Halves, turned: head, scaling: Scaling::None }.validate()
     }
 
     /// Sets which columns belong together.
@@ -45,13 +45,13 @@ impl RopeSpec {
     /// Sets how many columns of each head rotate.
     pub fn with_turned(mut self, turned: usize) -> Result<Self> {
         self.turned = turned;
-        self.checked()
+        self.validate()
     }
 
     /// Sets the scaling of frequencies.
     pub fn with_scaling(mut self, scaling: Scaling) -> Result<Self> {
         self.scaling = scaling;
-        self.checked()
+        self.validate()
     }
 
     /// Columns of a head.
@@ -65,7 +65,7 @@ impl RopeSpec {
         Ok(rope.with_scaling(self.scaling)?.with_positions(positions)?)
     }
 
-    fn checked(self) -> Result<Self> {
+    fn validate(self) -> Result<Self> {
         self.at(Positions::From(0))?;
         Ok(self)
     }

@@ -10,7 +10,7 @@ use tenfold::engine::Limits;
 use tenfold::prepare::{Axis, Transform, Weights};
 use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
 
-use super::algebra::{Mat, narrow, product, solve, wide};
+use super::algebra::{Mat, product, solve, to_floats, to_matrix};
 use super::components::Components;
 use super::metric::Metric;
 use super::water::rate;
@@ -108,7 +108,7 @@ fn weights(axis: Axis, squares: impl Iterator<Item = f64> + Clone) -> (Option<Tr
 }
 
 fn store_metric(metric: &Metric) -> Result<(usize, Vec<u8>)> {
-    let packed = metric.packed();
+    let packed = metric.pack();
     let each = metric.size() * (metric.size() + 1) / 2;
     let shape = [packed.len() / each, each];
     let view = TensorView::from_slice(&packed, &shape)?;
@@ -127,11 +127,11 @@ fn open_metric(size: usize, blob: &[u8], cols: usize) -> Result<Metric> {
 
 /// The matrix that makes coordinates whose errors are least in the metric: (V·M·Vᵀ)⁻¹·V·M.
 fn forward(vectors: &[f32], cols: usize, metric: Option<&Metric>) -> Result<Vec<f32>> {
-    let vectors = wide(vectors, cols);
-    let seen = metric.map_or_else(|| vectors.clone(), |m| m.times(&vectors));
-    let back = metric.map_or_else(|| seen.clone(), |m| m.times_transposed(&seen));
+    let vectors = to_matrix(vectors, cols);
+    let seen = metric.map_or_else(|| vectors.clone(), |m| m.multiply(&vectors));
+    let back = metric.map_or_else(|| seen.clone(), |m| m.multiply_transposed(&seen));
     let gram = product(&seen, &seen.transpose());
-    let found = solve(gram, back).map(|m| narrow(&m));
+    let found = solve(gram, back).map(|m| to_floats(&m));
     found
         .filter(|m| m.iter().all(|v| v.is_finite()))
         .ok_or_else(|| Error::Malformed("the vectors of a basis are linearly dependent".into()))
@@ -143,13 +143,13 @@ pub(super) fn cost(components: &Components, opened: &Opened, level: f64) -> Resu
     if opened.cols != components.cols() {
         return Err(invalid("a block and its components have different columns"));
     }
-    let forward = wide(&opened.forward, opened.cols);
+    let forward = to_matrix(&opened.forward, opened.cols);
     let variances = components.spread_under(&forward);
     if level <= 0.0 {
         return Ok((variances, 0.0));
     }
-    let vectors = wide(&opened.vectors, opened.cols);
-    let seen = components.metric().map_or_else(|| vectors.clone(), |m| m.times(&vectors));
+    let vectors = to_matrix(&opened.vectors, opened.cols);
+    let seen = components.metric().map_or_else(|| vectors.clone(), |m| m.multiply(&vectors));
     // Errors of coordinates come out as long as the vectors are.
     let coded = variances.iter().filter(|v| **v > level).count() as f64;
     let longer = 0.5 * (mean_square(&seen)).log2() * coded;

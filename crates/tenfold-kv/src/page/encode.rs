@@ -77,7 +77,7 @@ fn code(
     middle: &Range<usize>,
     groups: &[(usize, Blobs<Vec<u8>>)],
 ) -> Result<Vec<Vec<u8>>> {
-    let positions = page.positions.as_ref().map(|p| part_of(p, middle));
+    let positions = page.positions.as_ref().map(|p| cut_positions(p, middle));
     // At the step, if it is known: the gain of means depends on it.
     let parts_at = |step: Option<f64>| -> Result<Vec<Part<'_>>> {
         let mut parts = Vec::with_capacity(wide.len());
@@ -108,9 +108,9 @@ fn code(
         + groups.iter().flat_map(|g| &g.1).map(Vec::len).sum::<usize>();
     let left = cap.checked_sub(taken).ok_or(Error::DoesNotFit { cap: cap as u64, need: taken as u64 })?;
     let mut parts = parts_at(None)?;
-    let mut step = share::first_step(&parts, left)?;
+    let mut step = share::estimate_step(&parts, left)?;
     if wide.iter().any(|(_, chain)| chain.basis.is_none()) {
-        step = share::common_step(&parts, left, step)?;
+        step = share::find_step(&parts, left, step)?;
         parts = parts_at(Some(step))?;
     }
     share::encode(&parts, codec.effort, left, step).map_err(|e| match e {
@@ -162,7 +162,7 @@ fn check(codec: &PageCodec, page: &Page<'_>) -> Result<(usize, Dtype)> {
 }
 
 /// Positions of some of the tokens.
-fn part_of(positions: &Positions, rows: &Range<usize>) -> Positions {
+fn cut_positions(positions: &Positions, rows: &Range<usize>) -> Positions {
     match positions {
         Positions::From(first) => Positions::From(first.saturating_add(rows.start as u64)),
         Positions::List(list) => Positions::List(list[rows.clone()].to_vec()),

@@ -59,28 +59,30 @@ impl<'b> PageReader<'b> {
 
     /// Bytes from the start of the page that a layer needs.
     pub fn needs(&self, layer: usize) -> Result<usize> {
-        Ok(self.frame.groups[self.place(layer)?.0].1[VALUES].end)
+        Ok(self.frame.groups[self.locate(layer)?.0].1[VALUES].end)
     }
 
     /// Keys and values of a layer, a row for each token.
     pub fn layer(&self, layer: usize) -> Result<(Tensor, Tensor)> {
-        let (group, within) = self.place(layer)?;
+        let (group, within) = self.locate(layer)?;
         let layers = self.frame.groups[group].0;
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if last.as_ref().is_none_or(|(g, _)| *g != group) {
             *last = None;
-            *last =
-                Some((group, [self.side(group, EXACT_KEYS, KEYS)?, self.side(group, EXACT_VALUES, VALUES)?]));
+            *last = Some((
+                group,
+                [self.decode_side(group, EXACT_KEYS, KEYS)?, self.decode_side(group, EXACT_VALUES, VALUES)?],
+            ));
         }
         let Some((_, [keys, values])) = last.as_ref() else {
             return Err(Error::Corrupt("a page").into());
         };
-        Ok((self.part(keys, layers, within)?, self.part(values, layers, within)?))
+        Ok((self.cut_layer(keys, layers, within)?, self.cut_layer(values, layers, within)?))
     }
 
     /// Dtype, and columns of keys and of values of a layer, read from headers alone.
     pub fn shape(&self, layer: usize) -> Result<(Dtype, usize, usize)> {
-        let (layers, blobs) = &self.frame.groups[self.place(layer)?.0];
+        let (layers, blobs) = &self.frame.groups[self.locate(layer)?.0];
         let lossy = self.frame.lossy() > 0;
         let describe = |exact: usize, coded: usize| {
             let range = blobs[if lossy { coded } else { exact }].clone();
@@ -95,7 +97,7 @@ impl<'b> PageReader<'b> {
     }
 
     /// The group of a layer, and which of its layers it is.
-    fn place(&self, layer: usize) -> Result<(usize, usize)> {
+    fn locate(&self, layer: usize) -> Result<(usize, usize)> {
         let mut first = 0;
         for (g, (layers, _)) in self.frame.groups.iter().enumerate() {
             if layer < first + layers {
@@ -106,7 +108,7 @@ impl<'b> PageReader<'b> {
         Err(invalid(format!("layer {layer} does not exist: the page has {first}")))
     }
 
-    fn side(&self, group: usize, exact: usize, coded: usize) -> Result<Side> {
+    fn decode_side(&self, group: usize, exact: usize, coded: usize) -> Result<Side> {
         let blob = |i: usize| {
             let range = self.frame.groups[group].1[i].clone();
             let truncated = Error::Truncated { need: range.end as u64, have: self.bytes.len() as u64 };
@@ -135,7 +137,7 @@ impl<'b> PageReader<'b> {
     }
 
     /// Columns of one layer out of a group.
-    fn part(&self, side: &Side, layers: usize, within: usize) -> Result<Tensor> {
+    fn cut_layer(&self, side: &Side, layers: usize, within: usize) -> Result<Tensor> {
         let cols = match (&side.exact, &side.coded) {
             (Some(exact), _) => exact.shape[1],
             (_, Some(coded)) => coded.cols(),

@@ -25,7 +25,7 @@ impl Part<'_> {
 }
 
 /// Where the search for a common step starts: what Gaussians of the same deviations would need, column by column.
-pub(super) fn first_step(parts: &[Part<'_>], cap: usize) -> Result<f64> {
+pub(super) fn estimate_step(parts: &[Part<'_>], cap: usize) -> Result<f64> {
     let mut scales = Vec::new();
     for part in parts {
         let own = part.subject.column_scales()?;
@@ -38,7 +38,7 @@ pub(super) fn first_step(parts: &[Part<'_>], cap: usize) -> Result<f64> {
 
 /// Encodes all parts within `cap` bytes. Shares of it are those of a common step, which is looked for from `start` on.
 pub(super) fn encode(parts: &[Part<'_>], effort: Effort, cap: usize, start: f64) -> Result<Vec<Vec<u8>>> {
-    let (shares, _) = shares(parts, cap, start)?;
+    let (shares, _) = find_shares(parts, cap, start)?;
     let total: f64 = shares.iter().sum();
     let goal = |cap: usize| EncodeOptions::new(Goal::MaxBytes(cap)).with_effort(effort).with_threads(1);
     let (mut left, mut open) = (cap, total);
@@ -56,7 +56,7 @@ pub(super) fn encode(parts: &[Part<'_>], effort: Effort, cap: usize, start: f64)
             }
             other => other,
         };
-        let blob = blob.map_err(|e| whole(e, cap, left))?;
+        let blob = blob.map_err(|e| restate_cap(e, cap, left))?;
         left -= blob.len();
         open -= shares[at];
         blobs[at] = blob;
@@ -65,12 +65,12 @@ pub(super) fn encode(parts: &[Part<'_>], effort: Effort, cap: usize, start: f64)
 }
 
 /// The step at which all parts together take about `cap` bytes, looked for from `start` on.
-pub(super) fn common_step(parts: &[Part<'_>], cap: usize, start: f64) -> Result<f64> {
-    Ok(shares(parts, cap, start)?.1)
+pub(super) fn find_step(parts: &[Part<'_>], cap: usize, start: f64) -> Result<f64> {
+    Ok(find_shares(parts, cap, start)?.1)
 }
 
 /// An error of one blob as one of the page.
-fn whole(e: Error, cap: usize, left: usize) -> Error {
+fn restate_cap(e: Error, cap: usize, left: usize) -> Error {
     match e {
         Error::DoesNotFit { need, .. } => {
             Error::DoesNotFit { cap: cap as u64, need: (cap - left) as u64 + need }
@@ -80,7 +80,7 @@ fn whole(e: Error, cap: usize, left: usize) -> Error {
 }
 
 /// Bytes of each part at the common step that takes about `cap` bytes, and that step.
-fn shares(parts: &[Part<'_>], cap: usize, start: f64) -> Result<(Vec<f64>, f64)> {
+fn find_shares(parts: &[Part<'_>], cap: usize, start: f64) -> Result<(Vec<f64>, f64)> {
     let want = (cap as f64).max(1.0);
     let values: f64 = parts.iter().map(|p| p.values as f64).sum();
     let mut best = (f64::INFINITY, vec![1.0; parts.len()], start);

@@ -23,7 +23,7 @@ pub(super) struct Goal {
 
 impl Goal {
     /// Of the arguments: half a percent of the error are 0.004 bits, 2 % are 0.015.
-    pub fn of(args: &AblationArgs) -> Self {
+    pub fn new(args: &AblationArgs) -> Self {
         Goal { nmse: args.nmse, slack: if args.quick { 0.02 } else { 0.005 } }
     }
 }

@@ -31,7 +31,7 @@ use source::{Source, Subject};
 /// Measures the tensors of all files, prints tables, and writes report and pictures where the arguments say.
 pub fn run(args: &AblationArgs, out: &mut dyn Write) -> Result<Report> {
     args.validate()?;
-    let mut report = Report::named("ablation", &args.command);
+    let mut report = Report::with_name("ablation", &args.command);
     report.note(format!(
         "bits a value at an nmse of {}, every byte counted and every stream decoded; samples of {} bits, range by \
          least squared error",
@@ -93,7 +93,7 @@ fn one_file(args: &AblationArgs, source: &Source) -> Result<Measured> {
     let all = |subjects: &[Subject], cases: &[Case]| -> Result<Vec<Vec<Option<Point>>>> {
         let one = |subject: &Subject, case: &Case| {
             bar.set_message(format!("{}: {}", subject.name, case.name));
-            let point = measure::measure(subject, *case, Goal::of(args))
+            let point = measure::measure(subject, *case, Goal::new(args))
                 .with_context(|| format!("{}, {}", subject.name, case.name));
             bar.inc(1);
             point

@@ -99,7 +99,7 @@ fn print(
     for (subject, points) in subjects.iter().zip(points) {
         let bits = points.iter().map(|p| cell(p.map(|p| p.bits(subject))));
         table.row(
-            [short(&subject.name), subject.arrangement.text()]
+            [shorten(&subject.name), subject.arrangement.text()]
                 .into_iter()
                 .chain(bits)
                 .collect::<Vec<String>>(),
@@ -112,7 +112,7 @@ fn print(
 }
 
 /// Long names of sequences by their ends.
-fn short(name: &str) -> String {
+fn shorten(name: &str) -> String {
     const MOST: usize = 48;
     let n = name.chars().count();
     if n <= MOST {

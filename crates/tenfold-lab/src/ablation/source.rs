@@ -83,16 +83,16 @@ impl Source {
         let (mut tensors, mut skipped) = (Vec::new(), Vec::new());
         let wanted = |t: &Named| args.only.as_ref().is_none_or(|part| t.name.contains(part.as_str()));
         for named in load::floats(path, MIN_VALUES)?.iter().filter(|t| wanted(t)) {
-            match whole(named, args)? {
+            match from_tensor(named, args)? {
                 Ok(subject) => tensors.push(subject),
                 Err(why) => skipped.push(format!("{} is left out: {why}", named.name)),
             }
         }
-        tensors.sort_by_cached_key(|t| numbers_apart(&t.name));
-        let mut sequences = in_sequence(&tensors, args.most())?;
+        tensors.sort_by_cached_key(|t| split_numbers(&t.name));
+        let mut sequences = join_sequences(&tensors, args.most())?;
         tensors.truncate(args.most());
         for tensor in tensors.iter().rev() {
-            sequences.extend(bands(tensor)?);
+            sequences.extend(split_bands(tensor)?);
         }
         sequences.reverse();
         Ok(Source { name, tensors, sequences, skipped })
@@ -100,7 +100,7 @@ impl Source {
 }
 
 /// A tensor as one picture, or why that makes no sense.
-fn whole(named: &Named, args: &AblationArgs) -> Result<Result<Subject, &'static str>> {
+fn from_tensor(named: &Named, args: &AblationArgs) -> Result<Result<Subject, &'static str>> {
     let view = named.tensor.view().with_context(|| format!("cannot read {}", named.name))?;
     let all = to_f64(&view).context("no float tensor")?;
     let cols = named.tensor.shape.last().copied().unwrap_or(1).max(1);
@@ -126,7 +126,7 @@ fn whole(named: &Named, args: &AblationArgs) -> Result<Result<Subject, &'static 
 }
 
 /// The same tensor as bands of rows, if it has enough of them.
-fn bands(tensor: &Subject) -> Result<Option<Subject>> {
+fn split_bands(tensor: &Subject) -> Result<Option<Subject>> {
     let [picture] = &tensor.pictures[..] else { return Ok(None) };
     let fits = |&&(count, least): &&(usize, usize)| {
         picture.height().is_multiple_of(count) && picture.height() / count >= least
@@ -141,7 +141,7 @@ fn bands(tensor: &Subject) -> Result<Option<Subject>> {
 
 /// Tensors whose names differ in numbers only (layers, steps), as sequences of pictures; if a file has no
 /// such tensors, those of one shape.
-fn in_sequence(tensors: &[Subject], most: usize) -> Result<Vec<Subject>> {
+fn join_sequences(tensors: &[Subject], most: usize) -> Result<Vec<Subject>> {
     let grouped = |key: &dyn Fn(&Subject) -> String| {
         let mut groups: BTreeMap<(String, &[usize]), Vec<&Subject>> = BTreeMap::new();
         for tensor in tensors {
@@ -167,7 +167,7 @@ fn in_sequence(tensors: &[Subject], most: usize) -> Result<Vec<Subject>> {
 }
 
 /// A name such that layer 2 comes before layer 15.
-fn numbers_apart(name: &str) -> Vec<(String, u64)> {
+fn split_numbers(name: &str) -> Vec<(String, u64)> {
     let mut out = vec![(String::new(), 0u64)];
     let mut digits = false;
     for c in name.chars() {
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn layers_sort_by_number() {
         let mut names = ["layers.15.k", "layers.2.v", "layers.2.k", "head", "layers.8.k"];
-        names.sort_by_cached_key(|n| numbers_apart(n));
+        names.sort_by_cached_key(|n| split_numbers(n));
         assert_eq!(names, ["head", "layers.2.k", "layers.2.v", "layers.8.k", "layers.15.k"]);
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal};
 
-use super::clock::timed;
+use super::clock::time;
 use super::table::Table;
 use super::{BenchArgs, Report, progress};
 use crate::metrics::Fidelity;
@@ -43,10 +43,10 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
             bar.set_message(format!("{} at {asked} bits", effort.name()));
             let options =
                 EncodeOptions::new(Goal::Bits(asked)).with_effort(effort).with_threads(args.threads);
-            let (encode_seconds, blob) = timed(|| args.engine.encode(&view, &options));
+            let (encode_seconds, blob) = time(|| args.engine.encode(&view, &options));
             let blob = blob?;
             let decoding = DecodeOptions::default().with_threads(args.threads);
-            let (decode_seconds, decoded) = timed(|| args.engine.decode(&blob, &decoding));
+            let (decode_seconds, decoded) = time(|| args.engine.decode(&blob, &decoding));
             let fidelity = Fidelity::between(&view, &decoded?.view()?).context("shapes differ")?;
             let bits = blob.len() as f64 * 8.0 / view.len() as f64;
             let gap = fidelity.gap(bits);

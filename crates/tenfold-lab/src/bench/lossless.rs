@@ -7,7 +7,7 @@ use serde::Serialize;
 use tenfold::engine::{Cpu, Engine};
 use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal};
 
-use super::clock::timed;
+use super::clock::time;
 use super::table::Table;
 use super::{BenchArgs, Report, progress};
 use crate::metrics::median;
@@ -46,10 +46,10 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
         let (mut encode, mut decode, mut bytes) = (Vec::new(), Vec::new(), 0);
         for _ in 0..repeats {
             bar.set_message(format!("tenfold, {threads} threads"));
-            let (seconds, blob) = timed(|| tenfold::encode(&view, &encoding));
+            let (seconds, blob) = time(|| tenfold::encode(&view, &encoding));
             let blob = blob?;
             encode.push(seconds);
-            let (seconds, done) = timed(|| Cpu.decode_into(&blob, &decoding, &mut buffer));
+            let (seconds, done) = time(|| Cpu.decode_into(&blob, &decoding, &mut buffer));
             done?;
             decode.push(seconds);
             ensure!(buffer == tensor.data, "lossless came back different");
@@ -65,10 +65,10 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
     let (mut encode, mut decode, mut bytes) = (Vec::new(), Vec::new(), 0);
     for _ in 0..repeats {
         bar.set_message("zstd -3");
-        let (seconds, frame) = timed(|| zstd::bulk::compress(&tensor.data, 3));
+        let (seconds, frame) = time(|| zstd::bulk::compress(&tensor.data, 3));
         let frame = frame?;
         encode.push(seconds);
-        let (seconds, done) = timed(|| zstd::bulk::decompress_to_buffer(&frame, &mut buffer));
+        let (seconds, done) = time(|| zstd::bulk::decompress_to_buffer(&frame, &mut buffer));
         ensure!(done? == tensor.data.len() && buffer == tensor.data, "zstd came back different");
         decode.push(seconds);
         bytes = frame.len();

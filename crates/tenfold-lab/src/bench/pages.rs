@@ -53,8 +53,8 @@ struct Source {
 
 pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) -> Result<()> {
     let count = args.size_or(if args.quick { 60 } else { 100_000 });
-    let mut origins = vec![("random", made_up(args)?)];
-    let real = real(args)?;
+    let mut origins = vec![("random", synthesize(args)?)];
+    let real = load_real(args)?;
     match real.is_empty() {
         true => report.note("no files with keys and values were given: random pages only"),
         false => origins.push(("real", real)),
@@ -69,10 +69,10 @@ pub(super) fn run(args: &BenchArgs, report: &mut Report, out: &mut dyn Write) ->
             .into_par_iter()
             .map(|i| {
                 bar.inc(1);
-                one(&sources[i % sources.len()], i as u64)
+                measure_page(&sources[i % sources.len()], i as u64)
             })
             .collect::<Result<_>>()?;
-        let row = Row::of(name, &seen);
+        let row = Row::summarise(name, &seen);
         table.row([
             name.to_string(),
             row.count.to_string(),
@@ -98,7 +98,7 @@ struct Seen {
     cost: Option<f64>,
 }
 
-fn one(source: &Source, seed: u64) -> Result<Seen> {
+fn measure_page(source: &Source, seed: u64) -> Result<Seen> {
     let mut r = StdRng::seed_from_u64(seed);
     let rows = source.keys.len() / source.cols;
     let first = r.random_range(0..=rows - TOKENS);
@@ -128,32 +128,33 @@ fn one(source: &Source, seed: u64) -> Result<Seen> {
         Err(e) => return Err(e).context("a page that could not be encoded"),
     }
     if (seed as usize) < COMPARED {
-        seen.cost = cost(source, &mut r)?;
+        seen.cost = measure_cost(source, &mut r)?;
     }
     Ok(seen)
 }
 
 /// The nmse of a page under a cap over that of the same page at a step, where the cap is the size of the latter.
-fn cost(source: &Source, r: &mut StdRng) -> Result<Option<f64>> {
+fn measure_cost(source: &Source, r: &mut StdRng) -> Result<Option<f64>> {
     let first = r.random_range(0..=source.keys.len() / source.cols - TOKENS);
     let range = first * source.cols..(first + TOKENS) * source.cols;
     let shape = [TOKENS, source.cols];
     let page = page(&shape, &source.keys[range.clone()], &source.values[range.clone()])?;
     let free = source.codec.encode(&page, Goal::Bits(r.random_range(1.5..5.0)))?;
-    let step = step_of(source, &page, free.len())?;
+    let step = find_step(source, &page, free.len())?;
     let free = source.codec.encode(&page, Goal::Step(step))?;
     let capped = source.codec.encode(&page, Goal::MaxBytes(free.len()))?;
     ensure!(capped.len() <= free.len(), "a page exceeds its cap");
     let error = |bytes: &[u8]| -> Result<f64> {
         let (keys, values) = source.codec.reader(bytes)?.layer(0)?;
-        Ok(off(&source.keys[range.clone()], &keys)? + off(&source.values[range.clone()], &values)?)
+        Ok(measure_error(&source.keys[range.clone()], &keys)?
+            + measure_error(&source.values[range.clone()], &values)?)
     };
     let (capped, free) = (error(&capped)?, error(&free)?);
     Ok((free > 0.0).then_some(capped / free))
 }
 
 /// About the step that takes so many bytes.
-fn step_of(source: &Source, page: &Page<'_>, bytes: usize) -> Result<f64> {
+fn find_step(source: &Source, page: &Page<'_>, bytes: usize) -> Result<f64> {
     let (mut fine, mut coarse) = (1e-4f64, 1e3f64);
     for _ in 0..10 {
         let middle = (fine * coarse).sqrt();
@@ -164,7 +165,7 @@ fn step_of(source: &Source, page: &Page<'_>, bytes: usize) -> Result<f64> {
 }
 
 /// Squared error of keys or values; the variance that an nmse divides by is the same for both pages.
-fn off(was: &[bf16], is: &Tensor) -> Result<f64> {
+fn measure_error(was: &[bf16], is: &Tensor) -> Result<f64> {
     let is = is.to_vec::<bf16>()?;
     Ok(was.iter().zip(&is).map(|(a, b)| (a.to_f64() - b.to_f64()).powi(2)).sum())
 }
@@ -175,7 +176,7 @@ fn page<'a>(shape: &'a [usize; 2], keys: &'a [bf16], values: &'a [bf16]) -> Resu
 }
 
 /// Rows whose columns have means and move together, behind a basis that knows them and behind none.
-fn made_up(args: &BenchArgs) -> Result<Vec<Source>> {
+fn synthesize(args: &BenchArgs) -> Result<Vec<Source>> {
     let rows = 1024;
     let mut r = StdRng::seed_from_u64(1);
     let mut normal = move || (0..12).map(|_| r.random::<f32>()).sum::<f32>() - 6.0;
@@ -193,11 +194,11 @@ fn made_up(args: &BenchArgs) -> Result<Vec<Source>> {
         out
     };
     let (keys, values) = (side(1.0), side(0.3));
-    sources(args, keys, values, COLS)
+    make_sources(args, keys, values, COLS)
 }
 
 /// Keys and values of layers that the files have both of.
-fn real(args: &BenchArgs) -> Result<Vec<Source>> {
+fn load_real(args: &BenchArgs) -> Result<Vec<Source>> {
     let mut all = Vec::new();
     for path in &args.files {
         let named = load::floats(path, 1)?;
@@ -214,7 +215,7 @@ fn real(args: &BenchArgs) -> Result<Vec<Source>> {
             };
             let cols = keys.tensor.shape.last().copied().unwrap_or(1);
             if keys.tensor.shape == values.tensor.shape && keys.tensor.shape[0] >= TOKENS {
-                all.extend(sources(args, of(&keys.tensor)?, of(&values.tensor)?, cols)?);
+                all.extend(make_sources(args, of(&keys.tensor)?, of(&values.tensor)?, cols)?);
             }
         }
     }
@@ -222,13 +223,13 @@ fn real(args: &BenchArgs) -> Result<Vec<Source>> {
 }
 
 /// A codec with bases, fitted to the rows, and one without.
-fn sources(args: &BenchArgs, keys: Vec<bf16>, values: Vec<bf16>, cols: usize) -> Result<Vec<Source>> {
+fn make_sources(args: &BenchArgs, keys: Vec<bf16>, values: Vec<bf16>, cols: usize) -> Result<Vec<Source>> {
     let effort = args.efforts.first().copied().unwrap_or(Effort::Balanced);
     let group = |keys: Chain, values: Chain| {
         let codec = PageCodec::new(vec![Group { layers: 1, keys, values }])?;
         Ok::<_, Error>(codec.with_effort(effort).with_threads(1))
     };
-    let fitted = |rows: &[bf16]| Ok::<_, anyhow::Error>(Chain::default().with_basis(fitted(rows, cols)?));
+    let fitted = |rows: &[bf16]| Ok::<_, anyhow::Error>(Chain::default().with_basis(fit_basis(rows, cols)?));
     let with = group(fitted(&keys)?, fitted(&values)?)?;
     let without = group(Chain::default(), Chain::default())?;
     let codecs = [with, without];
@@ -238,7 +239,7 @@ fn sources(args: &BenchArgs, keys: Vec<bf16>, values: Vec<bf16>, cols: usize) ->
         .collect())
 }
 
-fn fitted(rows: &[bf16], cols: usize) -> Result<Arc<Basis>> {
+fn fit_basis(rows: &[bf16], cols: usize) -> Result<Arc<Basis>> {
     let mut moments = Moments::new(cols)?;
     let rows: Vec<f32> = rows.iter().map(|v| v.to_f32()).collect();
     moments.add(&rows, "rows", 0)?;
@@ -250,7 +251,7 @@ fn fitted(rows: &[bf16], cols: usize) -> Result<Arc<Basis>> {
 }
 
 impl Row {
-    fn of(pages: &'static str, seen: &[Seen]) -> Row {
+    fn summarise(pages: &'static str, seen: &[Seen]) -> Row {
         let mean = |v: Vec<f64>| if v.is_empty() { 0.0 } else { v.iter().sum::<f64>() / v.len() as f64 };
         Row {
             pages,

@@ -28,7 +28,7 @@ pub struct Machine {
 
 impl Machine {
     /// This machine.
-    pub fn here() -> Self {
+    pub fn detect() -> Self {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
             let line = info.lines().find(|l| l.split(':').next().is_some_and(|k| k.trim() == name))?;
@@ -80,7 +80,7 @@ pub struct Origin {
 impl Origin {
     /// This machine, now.
     pub(crate) fn new(bench: &'static str, command: &str, commit: String) -> Self {
-        let (version, machine) = (env!("CARGO_PKG_VERSION"), Machine::here());
+        let (version, machine) = (env!("CARGO_PKG_VERSION"), Machine::detect());
         Origin { bench, command: command.to_string(), date: now(), commit, version, machine }
     }
 }
@@ -102,17 +102,17 @@ pub struct Report {
 impl Report {
     /// An empty report of a bench on this machine.
     pub fn new(args: &BenchArgs) -> Self {
-        Report::named(args.what.name(), &args.command)
+        Report::with_name(args.what.name(), &args.command)
     }
 
     /// An empty report of any program that measures, by its name and its command line.
-    pub(crate) fn named(bench: &'static str, command: &str) -> Self {
+    pub(crate) fn with_name(bench: &'static str, command: &str) -> Self {
         let origin = Origin::new(bench, command, commit());
         Report { origin, notes: Vec::new(), checks: Vec::new(), rows: Vec::new() }
     }
 
     /// Whether every bar was met.
-    pub fn passed(&self) -> bool {
+    pub fn has_passed(&self) -> bool {
         self.checks.iter().all(|c| c.pass)
     }
 

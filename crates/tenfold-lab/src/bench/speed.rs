@@ -10,7 +10,7 @@ use serde::Serialize;
 use tenfold::engine::{Cpu, Engine};
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, Tensor, TensorView};
 
-use super::clock::timed;
+use super::clock::time;
 use super::table::Table;
 use super::{BenchArgs, Report, progress};
 use crate::metrics::median;
@@ -115,7 +115,7 @@ fn one_dtype(
 fn zstd_runner(frame: &[u8], bytes: usize, values: usize) -> Runner<'_> {
     let mut buffer = vec![0u8; bytes];
     let call = move || {
-        let (seconds, done) = timed(|| zstd::bulk::decompress_to_buffer(frame, &mut buffer));
+        let (seconds, done) = time(|| zstd::bulk::decompress_to_buffer(frame, &mut buffer));
         done?;
         Ok(values as f64 / seconds)
     };
@@ -132,7 +132,7 @@ fn x265_runner<'a>(view: &TensorView<'_>, bits: f64, report: &mut Report) -> Res
     let part = TensorView::new(view.dtype(), &shape, &data)?;
     let peer = Video::new("x265", Standard::H265, Effort::Balanced, bits);
     let alone = peer.on_threads(1).context("a video codec has threads")?;
-    let settled = alone.encode(&part).and_then(|blob| Ok((blob.len(), alone.settled(&part)?)));
+    let settled = alone.encode(&part).and_then(|blob| Ok((blob.len(), alone.without_search(&part)?)));
     let (bytes, alone) = match settled {
         Ok((bytes, Some(alone))) => (bytes, alone),
         Ok((_, None)) => return Ok(None),
@@ -146,7 +146,7 @@ fn x265_runner<'a>(view: &TensorView<'_>, bits: f64, report: &mut Report) -> Res
     let (values, dtype, data) = (part.len(), view.dtype(), data.clone());
     let call = move || {
         let part = TensorView::new(dtype, &shape, &data)?;
-        let (seconds, done) = timed(|| alone.encode(&part));
+        let (seconds, done) = time(|| alone.encode(&part));
         done?;
         Ok(values as f64 / seconds)
     };
@@ -158,7 +158,7 @@ fn encode_runner(tensor: &Tensor, options: EncodeOptions) -> Result<Runner<'_>> 
     let mut buffer = vec![0u8; tenfold::format::max_encoded_len(tensor.dtype, &tensor.shape)?];
     let (effort, threads, values) = (options.effort, options.threads, view.len());
     let call = move || {
-        let (seconds, done) = timed(|| Cpu.encode_into(&view, &options, &mut buffer));
+        let (seconds, done) = time(|| Cpu.encode_into(&view, &options, &mut buffer));
         done?;
         Ok(values as f64 / seconds)
     };
@@ -175,7 +175,7 @@ fn decode_runner<'a>(
     let mut buffer = vec![0u8; bytes];
     let options = DecodeOptions::default().with_threads(threads);
     let call = move || {
-        let (seconds, done) = timed(|| Cpu.decode_into(&blob, &options, &mut buffer));
+        let (seconds, done) = time(|| Cpu.decode_into(&blob, &options, &mut buffer));
         done?;
         Ok(values as f64 / seconds)
     };

@@ -64,7 +64,7 @@ fn one_step(tensors: &[Named], depth: u8, bits: f64) -> Result<(f64, Fidelity), 
     let spread = views
         .iter()
         .filter_map(|v| v.to_f64())
-        .map(|v| Fidelity::of(&v, &v).variance())
+        .map(|v| Fidelity::new(&v, &v).variance())
         .fold(0.0, f64::max)
         .sqrt();
     // About six standard deviations of the widest tensor on either side of the middle.

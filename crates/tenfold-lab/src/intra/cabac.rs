@@ -126,7 +126,7 @@ impl<'a> Decoder<'a> {
 
 impl Bins for Decoder<'_> {
     fn bit(&mut self, context: &mut Context, _: bool) -> Result<bool, IntraError> {
-        let bit = self.interval.kept_below(context.bound(self.interval.range));
+        let bit = self.interval.decode_below(context.bound(self.interval.range));
         context.adapt(bit);
         self.check()?;
         Ok(bit)
@@ -135,7 +135,7 @@ impl Bins for Decoder<'_> {
     fn raw(&mut self, _: u32, bits: u32) -> Result<u32, IntraError> {
         let mut value = 0;
         for _ in 0..bits {
-            value = value << 1 | u32::from(self.interval.kept_upper());
+            value = value << 1 | u32::from(self.interval.decode_upper());
             self.check()?;
         }
         Ok(value)

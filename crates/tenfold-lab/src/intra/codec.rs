@@ -107,7 +107,8 @@ fn choose<B: Bins>(
     let mut all = Vec::with_capacity(pictures.len());
     let mut previous = None;
     for picture in pictures {
-        let original = Frame::of(picture.width(), picture.height(), picture.depth(), |x, y| picture.at(x, y));
+        let original =
+            Frame::from_fn(picture.width(), picture.height(), picture.depth(), |x, y| picture.at(x, y));
         let mut search = Search::new(settings, step, original, previous, coder.syntax.clone());
         let mut squares = Vec::new();
         for place in coder.squares() {

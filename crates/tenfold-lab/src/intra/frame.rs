@@ -31,7 +31,7 @@ impl Frame {
     }
 
     /// A frame with these samples, nothing decoded.
-    pub fn of(width: usize, height: usize, depth: u8, sample: impl Fn(usize, usize) -> u16) -> Self {
+    pub fn from_fn(width: usize, height: usize, depth: u8, sample: impl Fn(usize, usize) -> u16) -> Self {
         let mut frame = Frame::empty(width, height, depth);
         for y in 0..frame.height {
             for x in 0..frame.width {

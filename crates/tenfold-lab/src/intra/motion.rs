@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_shift_is_found() {
         let value = |x: usize, y: usize| ((x * x * 31 + y * y * 17 + x * y * 7) % 251) as u16;
-        let frame = Frame::of(40, 40, 8, value);
+        let frame = Frame::from_fn(40, 40, 8, value);
         let place = Place { x: 12, y: 16, log2: 3 };
         for (dx, dy) in [(0, 0), (3, -5), (-7, 7)] {
             let shifted = |v: usize, d: i8| v.checked_add_signed(isize::from(d)).unwrap();
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn edges_continue() {
-        let frame = Frame::of(8, 8, 8, |x, y| (10 * y + x) as u16);
+        let frame = Frame::from_fn(8, 8, 8, |x, y| (10 * y + x) as u16);
         let mut out = [0; 16];
         predict(&frame, Place { x: 0, y: 4, log2: 2 }, (-3, 7), &mut out);
         assert_eq!(out[..4], [70, 70, 70, 70]);

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     /// References of a block at the origin of a plane that continues in all directions.
-    fn of(log2: u32, plane: impl Fn(i32, i32) -> i32) -> References {
+    fn from_plane(log2: u32, plane: impl Fn(i32, i32) -> i32) -> References {
         let n = 1i32 << log2;
         References::new(log2, 12, |i| {
             let i = i as i32;
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn every_mode_keeps_a_constant() {
         for log2 in 2..=5 {
-            let r = of(log2, |_, _| 77);
+            let r = from_plane(log2, |_, _| 77);
             for mode in 0..MODES {
                 assert!(predicted(&r, mode).iter().all(|&v| v == 77), "{log2}: {mode}");
             }
@@ -167,16 +167,16 @@ mod tests {
         for log2 in 2..=5 {
             let across = |x: i32, _: i32| 1000 + 10 * x;
             let down = |_: i32, y: i32| 1000 + 10 * y;
-            assert_eq!(worst(&of(log2, across), VERTICAL, across), 0);
-            assert_eq!(worst(&of(log2, down), HORIZONTAL, down), 0);
+            assert_eq!(worst(&from_plane(log2, across), VERTICAL, across), 0);
+            assert_eq!(worst(&from_plane(log2, down), HORIZONTAL, down), 0);
             // Constant along the diagonals: 34 looks up and right, 2 down and left, 18 up and left.
             let rising = |x: i32, y: i32| 1000 + 8 * (x + y);
             let falling = |x: i32, y: i32| 1000 + 8 * (x - y);
             // Smoothing rounds at the ends of the line, which a straight line is not otherwise changed by.
             for mode in [2, 34] {
-                assert!(worst(&of(log2, rising), mode, rising) <= 4, "{log2}: {mode}");
+                assert!(worst(&from_plane(log2, rising), mode, rising) <= 4, "{log2}: {mode}");
             }
-            let corner = worst(&of(log2, falling), 18, falling);
+            let corner = worst(&from_plane(log2, falling), 18, falling);
             assert!(corner <= 4, "{log2}: {corner}");
         }
     }
@@ -186,20 +186,20 @@ mod tests {
         // 27 moves 2/32 of a sample to the right for each row down: constant along (2, −32).
         let slanted = |x: i32, y: i32| 1000 + 32 * x + 2 * y;
         for log2 in 2..=4 {
-            assert_eq!(worst(&of(log2, slanted), 27, slanted), 0, "{log2}");
+            assert_eq!(worst(&from_plane(log2, slanted), 27, slanted), 0, "{log2}");
             let mirrored = |x: i32, y: i32| slanted(y, x);
-            assert_eq!(worst(&of(log2, mirrored), 9, mirrored), 0, "{log2}");
+            assert_eq!(worst(&from_plane(log2, mirrored), 9, mirrored), 0, "{log2}");
         }
         // 25 leans the other way and reads past the corner.
         let leaning = |x: i32, y: i32| 2000 + 32 * x - 2 * y;
-        assert!(worst(&of(3, leaning), 25, leaning) <= 16);
+        assert!(worst(&from_plane(3, leaning), 25, leaning) <= 16);
     }
 
     #[test]
     fn planar_follows_a_slope_and_dc_the_mean() {
         let slope = |x: i32, y: i32| 1000 + 6 * x + 4 * y;
         for log2 in 2..=5 {
-            let r = of(log2, slope);
+            let r = from_plane(log2, slope);
             let n = 1 << log2;
             // The lower right corner is the mean of the ends of both sides, the upper left nearly the plane.
             let planar = predicted(&r, PLANAR);

@@ -46,11 +46,11 @@ pub(super) fn forward(residual: &[i32], log2: u32, out: &mut [i32]) {
     let mut half = [0i32; MAX_AREA];
     // Columns first: half[k][x] = Σ m[k][y]·residual[y][x].
     product(m, residual, n, &mut half, false);
-    half[..n * n].iter_mut().for_each(|v| *v = rounded(*v, 6));
+    half[..n * n].iter_mut().for_each(|v| *v = round_shift(*v, 6));
     transpose(&mut half, n);
     product(m, &half, n, out, false);
     // Of the 24 − log2 bits of both passes 6 − log2 stay: the fraction.
-    out[..n * n].iter_mut().for_each(|v| *v = rounded(*v, 12));
+    out[..n * n].iter_mut().for_each(|v| *v = round_shift(*v, 12));
     transpose(out, n);
 }
 
@@ -65,10 +65,10 @@ pub(super) fn inverse(coefficients: &[i32], log2: u32, out: &mut [i32]) {
         *to = (*from).clamp(-LIMIT, LIMIT);
     }
     product(m, &input, n, &mut half, true);
-    half[..n * n].iter_mut().for_each(|v| *v = rounded(*v, first).clamp(-LIMIT, LIMIT));
+    half[..n * n].iter_mut().for_each(|v| *v = round_shift(*v, first).clamp(-LIMIT, LIMIT));
     transpose(&mut half, n);
     product(m, &half, n, out, true);
-    out[..n * n].iter_mut().for_each(|v| *v = rounded(*v, second));
+    out[..n * n].iter_mut().for_each(|v| *v = round_shift(*v, second));
     transpose(out, n);
 }
 
@@ -110,7 +110,7 @@ fn transpose(x: &mut [i32], n: usize) {
     }
 }
 
-fn rounded(v: i32, bits: u32) -> i32 {
+fn round_shift(v: i32, bits: u32) -> i32 {
     (v + (1 << (bits - 1))) >> bits
 }
 

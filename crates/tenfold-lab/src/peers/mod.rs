@@ -106,7 +106,7 @@ pub trait Peer: Sync {
 
     /// After [`Peer::encode`]: the coder alone with what it searched for known, where that search is ours and
     /// not part of the coder. Its encoding speed is taken with this; `None` if the peer itself will do.
-    fn settled(&self, _view: &TensorView<'_>) -> Result<Option<Box<dyn Peer>>, PeerError> {
+    fn without_search(&self, _view: &TensorView<'_>) -> Result<Option<Box<dyn Peer>>, PeerError> {
         Ok(None)
     }
 

@@ -69,7 +69,7 @@ impl Peer for Video {
         Some(Box::new(Video { threads, ..self.clone() }))
     }
 
-    fn settled(&self, view: &TensorView<'_>) -> Result<Option<Box<dyn Peer>>, PeerError> {
+    fn without_search(&self, view: &TensorView<'_>) -> Result<Option<Box<dyn Peer>>, PeerError> {
         let Some(&quality) = self.found.get() else { return Ok(None) };
         let pictures = tenfold_video::pictures(view, &self.options()).map_err(from)?;
         let settings = Settings { format: pictures.format, quality, effort: self.effort, inter: false };
@@ -88,7 +88,7 @@ impl Peer for Video {
         self.probe()?;
         let options =
             EncodeOptions::new(Goal::Bits(self.bits)).with_effort(self.effort).with_threads(self.threads);
-        let encoded = tenfold_video::encode_told(view, &options, &self.options()).map_err(from)?;
+        let encoded = tenfold_video::encode_with_report(view, &options, &self.options()).map_err(from)?;
         let _ = self.found.set(encoded.quality);
         Ok(encoded.blob)
     }
@@ -177,7 +177,7 @@ mod tests {
         let tensor = synth::gaussian(Dtype::Bf16, &[100, 3, 70], 0.02, 6).unwrap();
         let view = tensor.view().unwrap();
         let peer = Video::new("x264", Standard::H264, Effort::Fast, 3.0);
-        assert!(peer.settled(&view).unwrap().is_none(), "nothing was searched for yet");
+        assert!(peer.without_search(&view).unwrap().is_none(), "nothing was searched for yet");
         if let Err(e) = peer.probe() {
             assert!(e.to_string().contains("feature `video`"), "{e}");
             return assert!(matches!(peer.encode(&view), Err(PeerError::NotAvailable(_))));
@@ -188,7 +188,7 @@ mod tests {
         let back = peer.decode(&bytes).unwrap();
         let f = metrics::Fidelity::between(&view, &back.view().unwrap()).unwrap();
         assert!((0.015..0.08).contains(&f.nmse()), "{}", f.nmse());
-        let alone = peer.settled(&view).unwrap().unwrap();
+        let alone = peer.without_search(&view).unwrap().unwrap();
         let stream = alone.encode(&view).unwrap();
         assert!(stream.len() as f64 > 0.8 * bytes.len() as f64, "{} {}", stream.len(), bytes.len());
         let ints = TensorView::from_slice(&[1i32], &[1]).unwrap();

@@ -26,7 +26,7 @@ use crate::samples::Mapping;
 /// exactly are tensors of one-byte elements; of others only the samples, with
 /// [`VideoOptions::with_quality`].
 pub fn encode(view: &TensorView<'_>, options: &EncodeOptions, video: &VideoOptions) -> Result<Vec<u8>> {
-    encode_told(view, options, video).map(|encoded| encoded.blob)
+    encode_with_report(view, options, video).map(|encoded| encoded.blob)
 }
 
 /// A blob, and what the search for it settled on.
@@ -42,7 +42,11 @@ pub struct Encoded {
 }
 
 /// Encodes as [`encode`] does, and tells what was found.
-pub fn encode_told(view: &TensorView<'_>, options: &EncodeOptions, video: &VideoOptions) -> Result<Encoded> {
+pub fn encode_with_report(
+    view: &TensorView<'_>,
+    options: &EncodeOptions,
+    video: &VideoOptions,
+) -> Result<Encoded> {
     options.validate()?;
     if !options.residual.is_empty() {
         return Err(tenfold::Error::InvalidArgument(
@@ -91,7 +95,7 @@ fn encode_planned(
         }
     }
     let (depth, reached) = closest.unwrap_or((0, 0.0));
-    Err(plan.refuse(format!("{}: {depth}-bit samples reach {}", target.text(), target.text_of(reached))))
+    Err(plan.refuse(format!("{}: {depth}-bit samples reach {}", target.text(), target.describe(reached))))
 }
 
 /// The pictures that a tensor becomes before any codec sees them.

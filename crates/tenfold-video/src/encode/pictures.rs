@@ -97,7 +97,7 @@ impl PictureSearch<'_> {
 
     /// Samples of picture `i`.
     pub(super) fn picture(&self, mapping: &Mapping, i: usize) -> Vec<u16> {
-        let samples = self.samples(mapping, self.part(i), i * self.plan.layout.picture());
+        let samples = self.to_samples(mapping, self.part(i), i * self.plan.layout.picture());
         self.plan.layout.cut(&samples, 0, 1 << (self.depth - 1))
     }
 
@@ -118,11 +118,11 @@ impl PictureSearch<'_> {
         } else {
             vec![self.plan.layout.count / 4, self.plan.layout.count * 3 / 4]
         };
-        let wanted = target.wanted();
+        let wanted = target.want();
         let number = |qp: u32, factor: f64, pictures: &[usize]| -> Result<(f64, Trial)> {
-            let mapping = mapping.coarser(factor);
+            let mapping = mapping.coarsen(factor);
             let trial = self.code(Quality::Qp(qp), &mapping, pictures)?;
-            Ok((self.number(target, &mapping, &trial)?, trial))
+            Ok((self.measure(target, &mapping, &trial)?, trial))
         };
         let qps = self.plan.abilities.qp.clone();
         let (finest, coarsest) = (*qps.start(), *qps.end());
@@ -163,7 +163,7 @@ impl PictureSearch<'_> {
         mapping: &Mapping,
         kept: Vec<(f64, f64, Tiles)>,
     ) -> Result<Found> {
-        let wanted = target.wanted();
+        let wanted = target.want();
         let fits = |y: f64| match target {
             Target::Cap(_) => y <= wanted,
             _ => !target.is_error() || y >= wanted,
@@ -175,7 +175,7 @@ impl PictureSearch<'_> {
             .min_by(|a, b| (a.1 - wanted).abs().total_cmp(&(b.1 - wanted).abs()));
         let found = |mapping, tiles| Found::Reached { mapping, quality: Quality::Qp(qp), tiles };
         match (best, target) {
-            (Some((x, _, tiles)), _) => Ok(found(mapping.coarser(x), tiles)),
+            (Some((x, _, tiles)), _) => Ok(found(mapping.coarsen(x), tiles)),
             (None, Target::Cap(bits)) => {
                 let bytes = |bits: f64| (bits * self.subject.values.len() as f64 / 8.0) as u64;
                 Err(tenfold::Error::DoesNotFit { cap: bytes(*bits), need: bytes(smallest) }.into())
@@ -184,7 +184,7 @@ impl PictureSearch<'_> {
             (None, _) => {
                 let all: Vec<usize> = (0..self.plan.layout.count).collect();
                 let trial = self.code(Quality::Qp(qp), mapping, &all)?;
-                match self.number(target, mapping, &trial)? {
+                match self.measure(target, mapping, &trial)? {
                     y if fits(y) => Ok(found(mapping.clone(), trial.tiles)),
                     reached => Ok(Found::TooCoarse { reached }),
                 }
@@ -193,7 +193,7 @@ impl PictureSearch<'_> {
     }
 
     /// What a trial reached, in the target's terms.
-    fn number(&self, target: &Target, mapping: &Mapping, trial: &Trial) -> Result<f64> {
+    fn measure(&self, target: &Target, mapping: &Mapping, trial: &Trial) -> Result<f64> {
         Ok(match target {
             Target::Mse(_) => fineness((trial.squared / trial.values.max(1) as f64).sqrt()),
             Target::MaxError(_) => fineness(trial.largest),
@@ -252,7 +252,7 @@ impl PictureSearch<'_> {
             return Err(self.failed("samples changed in lossless mode".into()));
         }
         let mut decoded = vec![0.0; values.len()];
-        self.values(mapping, &back[..values.len()], start, &mut decoded);
+        self.to_values(mapping, &back[..values.len()], start, &mut decoded);
         let errors = || values.iter().zip(&decoded).map(|(a, b)| (a - b).abs());
         let mut tile = check_of(&back).to_le_bytes().to_vec();
         tile.extend_from_slice(stream);
@@ -265,14 +265,14 @@ impl PictureSearch<'_> {
         })
     }
 
-    fn samples(&self, mapping: &Mapping, values: &[f64], first: usize) -> Vec<u16> {
+    fn to_samples(&self, mapping: &Mapping, values: &[f64], first: usize) -> Vec<u16> {
         if self.subject.bytes {
             return values.iter().map(|&v| v as u16).collect();
         }
         mapping.to_samples(values, first, self.cols(), self.depth)
     }
 
-    fn values(&self, mapping: &Mapping, samples: &[u16], first: usize, out: &mut [f64]) {
+    fn to_values(&self, mapping: &Mapping, samples: &[u16], first: usize, out: &mut [f64]) {
         if self.subject.bytes {
             out.iter_mut().zip(samples).for_each(|(o, &s)| *o = f64::from(s));
         } else {

@@ -42,7 +42,7 @@ impl<'a> Subject<'a> {
             });
         };
         let size = view.dtype().size();
-        let (mean, reach) = reach(&values);
+        let (mean, reach) = measure_reach(&values);
         let mut specials = Vec::new();
         for (i, v) in values.iter_mut().enumerate().filter(|(_, v)| !((**v - mean).abs() <= reach)) {
             specials.push((i, view.data()[i * size..(i + 1) * size].to_vec()));
@@ -78,7 +78,7 @@ const FAR: f64 = 4.0;
 /// Where most values are, and how far from there a sample should reach. NaN and infinities are beyond, and so are
 /// the few outliers of activations, hundreds of standard deviations away: in the range of samples they would leave
 /// no room for all others.
-fn reach(values: &[f64]) -> (f64, f64) {
+fn measure_reach(values: &[f64]) -> (f64, f64) {
     let mut finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     if finite.is_empty() {
         return (0.0, 0.0);

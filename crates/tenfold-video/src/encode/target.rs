@@ -61,7 +61,7 @@ impl Target {
     }
 
     /// The number to reach.
-    pub(super) fn wanted(&self) -> f64 {
+    pub(super) fn want(&self) -> f64 {
         match *self {
             Target::Fixed(_) => 0.0,
             Target::Bits(bits) | Target::Cap(bits) => bits,
@@ -98,14 +98,14 @@ impl Target {
     pub(super) fn text(&self) -> String {
         match self {
             Target::Fixed(_) => "a fixed quantiser".into(),
-            Target::Bits(_) | Target::Cap(_) => self.text_of(self.wanted()),
+            Target::Bits(_) | Target::Cap(_) => self.describe(self.want()),
             Target::Mse(mse) => format!("a mean squared error of {mse:.3e}"),
             Target::MaxError(error) => format!("a largest error of {error:.3e}"),
         }
     }
 
     /// For people: what a trial reached.
-    pub(super) fn text_of(&self, reached: f64) -> String {
+    pub(super) fn describe(&self, reached: f64) -> String {
         match self {
             Target::Mse(_) => format!("{:.3e}", (-2.0 * reached).exp2()),
             Target::MaxError(_) => format!("{:.3e}", (-reached).exp2()),

@@ -88,7 +88,7 @@ impl Mapping {
     }
 
     /// The same with larger steps: the continuous knob beside a codec's integer quantiser.
-    pub fn coarser(&self, factor: f64) -> Self {
+    pub fn coarsen(&self, factor: f64) -> Self {
         Mapping { unit: self.unit * factor, ..self.clone() }
     }
 
@@ -99,7 +99,7 @@ impl Mapping {
     }
 
     /// Centre and step of the part that holds value `i`.
-    fn of(&self, i: usize, cols: usize) -> (f64, f64) {
+    fn centre_and_step(&self, i: usize, cols: usize) -> (f64, f64) {
         match self.parts.get(self.scaling.part(i, cols)) {
             Some((centre, step)) => (self.base * centre.to_f64(), self.unit * step.to_f64()),
             None => (self.base, self.unit),
@@ -111,7 +111,7 @@ impl Mapping {
         let top = f64::from((1u32 << depth) - 1);
         let middle = f64::from(1u32 << (depth - 1));
         let sample = |(i, v): (usize, &f64)| {
-            let (centre, step) = self.of(first + i, cols);
+            let (centre, step) = self.centre_and_step(first + i, cols);
             ((v - centre) / step + middle).round().clamp(0.0, top) as u16
         };
         values.iter().enumerate().map(sample).collect()
@@ -121,7 +121,7 @@ impl Mapping {
     pub fn to_values(&self, samples: &[u16], first: usize, cols: usize, depth: u8, out: &mut [f64]) {
         let middle = f64::from(1u32 << (depth - 1));
         for (i, (o, &s)) in out.iter_mut().zip(samples).enumerate() {
-            let (centre, step) = self.of(first + i, cols);
+            let (centre, step) = self.centre_and_step(first + i, cols);
             *o = centre + step * (f64::from(s) - middle);
         }
     }
@@ -146,7 +146,7 @@ mod tests {
                 m.to_values(&m.to_samples(&values, 0, 48, depth), 0, 48, depth, &mut back);
                 for (i, (a, b)) in values.iter().zip(&back).enumerate() {
                     // bf16 steps may fall short of the range by 1/256.
-                    let bound = m.of(i, 48).1 * (0.51 + f64::from(1u32 << depth) / 512.0);
+                    let bound = m.centre_and_step(i, 48).1 * (0.51 + f64::from(1u32 << depth) / 512.0);
                     assert!((a - b).abs() <= bound, "{scaling:?} {depth}: {a} {b}");
                 }
             }

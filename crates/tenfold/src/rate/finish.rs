@@ -8,6 +8,7 @@ use super::encoding::{Encoding, set_step};
 use super::full::Full;
 use crate::blob::Parts;
 use crate::engine::Outcome;
+use crate::engine::search::tolerance::AT_FINEST;
 use crate::engine::search::{Point, Search};
 use crate::error::Result;
 use crate::levels::Plan;
@@ -91,7 +92,7 @@ impl Encoding<'_> {
         let (near, closed) = (search.is_near(full.got), search.is_closed());
         let met = match target {
             // No finer step helps where levels have reached their limit.
-            Target::Bytes(_) => near || (full.got < search.want() && plan.step() <= self.finest * 1.001),
+            Target::Bytes(_) => near || (full.got < search.want() && plan.step() <= self.finest * AT_FINEST),
             Target::Cap(_) => near || closed,
             // No coarser step helps where nothing is left.
             Target::Mse(_) => near || closed || full.tiles.iter().all(|t| t.all_zero),

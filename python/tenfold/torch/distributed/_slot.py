@@ -22,12 +22,6 @@ HEADER = 16
 LEAST = 4096
 # Stands for the length if too many values are not finite for a blob.
 _NOTHING = -1
-# Fraction of the room to leave empty: rates vary a little from one iteration to the next.
-_SPARE = 0.005
-# Fraction that must be used; otherwise the quantiser step is searched again.
-_LEAST_USED = 0.95
-# Attempts with the remembered quantiser step before a new search.
-_TRIES = 2
 
 
 def empty_slot(room: int, device: torch.device) -> torch.Tensor:
@@ -92,14 +86,11 @@ class Fit:
         """
         if not _device.is_ours(values.device):
             return self.first_of(values, [{"max_bytes": room}])
-        for _ in range(_TRIES if key in self._steps else 0):
-            blob = encode_with(values, self._options(step=self._steps[key]))
-            # Doubling the step saves about one bit a value, and more once most values become zero.
-            used, bits = blob.numel() + room * _SPARE, 8 / values.numel()
-            slope = min(max(1.2 / (room * bits), 1.0), 2.5)
-            self._steps[key] *= 2 ** min(max((used - room) * bits / slope, -1.0), 1.0)
-            # Much less is wrong too: if all values are alike, a slightly too large step sends nothing.
-            if _LEAST_USED * room <= blob.numel() <= room:
+        for _ in range(_native.SLOT_TRIALS if key in self._steps else 0):
+            step = self._steps[key]
+            blob = encode_with(values, self._options(step=step))
+            self._steps[key], fills = _native.next_slot_step(step, blob.numel(), values.numel(), room)
+            if fills:
                 return blob
         searched = self.first_of(values, [{"max_bytes": room}])
         step = None if searched is None else inspect(searched.cpu().numpy()).step

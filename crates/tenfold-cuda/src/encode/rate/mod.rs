@@ -6,12 +6,14 @@
 
 mod queue;
 
+use tenfold::engine::search::Tolerance;
+use tenfold::engine::search::tolerance::{DEVICE_BYTES, DEVICE_CAP, DEVICE_ERROR};
 use tenfold::{Dtype, Goal};
 
 use super::assemble::Pieces;
 use crate::abi::{
-    Address, CLASS_BINS, CLASS_COPIES, CType, Each, GOAL_BOUND, GOAL_BYTES, GOAL_CAP, GOAL_MSE, GOAL_NMSE,
-    GOAL_STEP, Job, Plan, RATE_BYTES, RateArgs, SAMPLE_WINDOW, SCALE_SUMS, SCAN_AHEAD, SCAN_THREADS,
+    Address, CLASS_BINS, CLASS_COPIES, CType, Each, Encoding, GOAL_BOUND, GOAL_BYTES, GOAL_CAP, GOAL_MSE,
+    GOAL_NMSE, GOAL_STEP, Plan, RATE_BYTES, RateArgs, SAMPLE_WINDOW, SCALE_SUMS, SCAN_AHEAD, SCAN_THREADS,
     WAY_BASIS, WAYS,
 };
 use crate::device::Device;
@@ -22,8 +24,6 @@ use crate::status::Status;
 /// Ways to group values by size: the first and how many, without a basis's scales and with them.
 const OWN_WAYS: (u32, u32) = (0, WAY_BASIS);
 const BASIS_WAYS: (u32, u32) = (WAY_BASIS, WAYS - WAY_BASIS);
-/// Passes in which a step is looked for.
-const SEARCH_PASSES: u32 = 4;
 
 /// Windows of the sample, and of those that trials take while costs still change. A trellis of many states is searched by
 /// a warp a lane, which takes so long that it has to do with fewer.
@@ -47,7 +47,7 @@ const CLASSES_SHARED: u32 = SCALE_SUMS * CLASS_BINS * CLASS_COPIES * 4;
 const LEAST_SHARED: u32 = CLASSES_SHARED + (2 << 10);
 
 /// A goal's number and what it asks for: bytes, an error, a step or a bound. None for a lossless blob.
-pub(super) fn goal_of(goal: Goal, values: u64, dtype: Dtype) -> Option<(u32, f64)> {
+pub(super) fn translate_goal(goal: Goal, values: u64, dtype: Dtype) -> Option<(u32, f64)> {
     Some(match goal {
         Goal::Bits(b) => (GOAL_BYTES, b * values as f64 / 8.0),
         Goal::Ratio(r) => (GOAL_BYTES, values as f64 * dtype.size() as f64 / r),
@@ -60,19 +60,36 @@ pub(super) fn goal_of(goal: Goal, values: u64, dtype: Dtype) -> Option<(u32, f64
     })
 }
 
-/// Passes over the tensor that a goal may take: each is quantised, written and judged.
-pub(super) fn passes(goal: u32) -> u32 {
-    match goal {
-        GOAL_BYTES => 4,
-        // After the search, steps so coarse that anything fits that can.
-        GOAL_CAP => 10,
-        GOAL_MSE | GOAL_NMSE => 5,
-        _ => 1,
+/// Passes over a tensor: each is quantised, written and judged.
+#[derive(Clone, Copy)]
+pub(super) struct Passes {
+    /// Passes that search for a step.
+    pub search: u32,
+    /// Those and the ones after them, which only keep to a limit.
+    pub all: u32,
+}
+
+impl From<&Tolerance> for Passes {
+    fn from(tolerance: &Tolerance) -> Passes {
+        let search = tolerance.rounds as u32;
+        Passes { search, all: search + tolerance.retreat as u32 }
+    }
+}
+
+impl Passes {
+    /// As many as a goal may take.
+    pub(super) fn for_goal(goal: u32) -> Passes {
+        match goal {
+            GOAL_BYTES => (&DEVICE_BYTES).into(),
+            GOAL_CAP => (&DEVICE_CAP).into(),
+            GOAL_MSE | GOAL_NMSE => (&DEVICE_ERROR).into(),
+            _ => Passes { search: 1, all: 1 },
+        }
     }
 }
 
 /// Whether the error of what a decoder will see must be measured.
-pub(super) fn measures(goal: u32) -> bool {
+pub(super) fn needs_error(goal: u32) -> bool {
     matches!(goal, GOAL_MSE | GOAL_NMSE)
 }
 
@@ -98,10 +115,10 @@ pub(super) struct Search<'a> {
     stream: Stream,
 }
 
-/// Bytes that [`queue_plan`] and [`queue_judge`] need for a job beside its plan.
-pub(super) fn workspace_len(device: &Device, job: &Job) -> Result<usize> {
+/// Bytes that [`queue_plan`] and [`queue_judge`] need for an encoding beside its plan.
+pub(super) fn workspace_len(device: &Device, encoding: &Encoding) -> Result<usize> {
     let places = Places { plan: Each::ZERO, status: Each::ZERO, workspace: Each::ZERO, batch: 1 };
-    Ok(Search::new(device, job, places, Stream::DEFAULT)?.len)
+    Ok(Search::new(device, encoding, places, Stream::DEFAULT)?.len)
 }
 
 /// Queues what decides on a plan. Workspaces have as many bytes as [`workspace_len`] says.
@@ -109,49 +126,59 @@ pub(super) fn workspace_len(device: &Device, job: &Job) -> Result<usize> {
 /// # Safety
 /// All memory is memory of this device, is as long as it must be, does not overlap, and is neither freed nor used
 /// otherwise until the stream has passed this call and all judging.
-pub(super) unsafe fn queue_plan(device: &Device, job: &Job, places: Places, stream: Stream) -> Result<()> {
-    let mut search = Search::new(device, job, places, stream)?;
+pub(super) unsafe fn queue_plan(
+    device: &Device,
+    encoding: &Encoding,
+    places: Places,
+    stream: Stream,
+) -> Result<()> {
+    let mut search = Search::new(device, encoding, places, stream)?;
     // SAFETY: the caller's.
     unsafe {
         search.open()?;
-        search.statistics()?;
-        search.lines()?;
-        search.first_plan()?;
+        search.scan()?;
+        search.scan_lines()?;
+        search.make_first_plan()?;
         search.refine()
     }
 }
 
-/// Queues the judgement of pass `pass` of [`passes`], after the kernels that quantise and write.
+/// Queues the judgement of pass `pass`, after the kernels that quantise and write.
 ///
 /// # Safety
 /// As for [`queue_plan`], whose memory is given again.
 pub(super) unsafe fn queue_judge(
     device: &Device,
-    job: &Job,
+    encoding: &Encoding,
     places: Places,
     pass: u32,
     stream: Stream,
 ) -> Result<()> {
-    let mut search = Search::new(device, job, places, stream)?;
+    let mut search = Search::new(device, encoding, places, stream)?;
     // SAFETY: the caller's.
-    unsafe { search.judge(pass, passes(job.goal), SEARCH_PASSES) }
+    unsafe { search.judge(pass, Passes::for_goal(encoding.goal)) }
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(device: &'a Device, job: &Job, places: Places, stream: Stream) -> Result<Search<'a>> {
-        let dtype = Dtype::from_id(job.dtype as u8).filter(|d| d.is_float());
+    pub(super) fn new(
+        device: &'a Device,
+        encoding: &Encoding,
+        places: Places,
+        stream: Stream,
+    ) -> Result<Search<'a>> {
+        let dtype = Dtype::from_id(encoding.dtype as u8).filter(|d| d.is_float());
         let Some(dtype) = dtype else {
             return Err(Error::InvalidArgument("only floats can be quantised; use Goal::Lossless".into()));
         };
         if device.properties().shared_per_block < LEAST_SHARED {
             return Err(Error::NoDevice("this device has too little shared memory to encode".into()));
         }
-        let n = job.values;
-        let rows = n.checked_div(job.cols).unwrap_or(0);
-        let known = job.scales.get() != 0 && COLUMNS.contains(&job.cols);
-        let tabular = known || (rows >= 8 && COLUMNS.contains(&job.cols));
+        let n = encoding.values;
+        let rows = n.checked_div(encoding.cols).unwrap_or(0);
+        let known = encoding.scales.get() != 0 && COLUMNS.contains(&encoding.cols);
+        let tabular = known || (rows >= 8 && COLUMNS.contains(&encoding.cols));
         let (first_way, ways) = if known { BASIS_WAYS } else { OWN_WAYS };
-        let width = if tabular { job.cols } else { RUN };
+        let width = if tabular { encoding.cols } else { RUN };
         let rows = n.div_ceil(width);
 
         // How the tensor is dealt to the blocks that scan it.
@@ -168,7 +195,7 @@ impl<'a> Search<'a> {
 
         let windows = n.div_ceil(SAMPLE_WINDOW);
         let taken = windows.min(SAMPLE as u64);
-        let (fine, coarse) = if job.nu > 3 { (WIDE_SAMPLE, WIDE_COARSE) } else { (SAMPLE, COARSE) };
+        let (fine, coarse) = if encoding.nu > 3 { (WIDE_SAMPLE, WIDE_COARSE) } else { (SAMPLE, COARSE) };
         let small = |v: u64| {
             u32::try_from(v)
                 .map_err(|_| Error::InvalidArgument("the tensor is too large for one launch".into()))
@@ -181,19 +208,19 @@ impl<'a> Search<'a> {
         let [per_row, lines, columns] = [pieces, rows, width].map(|n| n as usize);
         let samples = (taken * SAMPLE_WINDOW) as usize;
         let args = RateArgs {
-            job: *job,
+            encoding: *encoding,
             plan: places.plan,
-            rate: room.each::<u8>(RATE_BYTES, 1).cast(),
+            rate: room.take::<u8>(RATE_BYTES, 1).cast(),
             status: places.status,
-            row_parts: room.each(lines, per_row),
-            col_parts: room.each(if tabular { bands as usize } else { 0 }, columns),
-            parts: room.each(stripes as usize, bands as usize),
-            row_logs: room.each(lines, 1),
-            col_logs: room.each(columns, 1),
-            row_scale: room.each(lines, 1),
-            col_scale: room.each(columns, 1),
-            sample: room.each(samples, 1),
-            sample_class: room.each(samples, 1),
+            row_parts: room.take(lines, per_row),
+            col_parts: room.take(if tabular { bands as usize } else { 0 }, columns),
+            parts: room.take(stripes as usize, bands as usize),
+            row_logs: room.take(lines, 1),
+            col_logs: room.take(columns, 1),
+            row_scale: room.take(lines, 1),
+            col_scale: room.take(columns, 1),
+            sample: room.take(samples, 1),
+            sample_class: room.take(samples, 1),
             width,
             rows,
             tabular: tabular as u32,
@@ -210,7 +237,7 @@ impl<'a> Search<'a> {
             mode: 0,
             pass: 0,
             passes: 1,
-            search_passes: SEARCH_PASSES,
+            search_passes: 1,
             table_values: n.max(1),
             pages: Address::NONE,
             pages_apart: 0,

@@ -3,20 +3,18 @@
 use tenfold::Dtype;
 use tenfold::format::MAX_CLASSES;
 
-use super::{CLASSES_SHARED, OWN_WAYS, Search, measures};
+use super::{CLASSES_SHARED, OWN_WAYS, Passes, Search, needs_error};
 use crate::abi::{
-    self, CLASS_COPIES, Each, FIT_BINS, FIT_THREADS, GOAL_BOUND, GOAL_STEP, Kernel, RateArgs, SCAN_THREADS,
-    SETTLE_THREADS, TRIAL_COARSE, TRIAL_COSTS, TRIAL_COUNTS, TRIAL_LOW, TRIAL_NARROW, TRIAL_NARROW_SHARED,
-    TRIAL_POINTS, TRIAL_SHARED, TRIAL_STEP, TRIAL_WIDE, WAYS, WINDOW_THREADS,
+    self, CLASS_COPIES, COARSE_ROUNDS, COARSE_SETTLING, Each, FINE_ROUNDS, FIT_BINS, FIT_THREADS, GOAL_BOUND,
+    GOAL_STEP, Kernel, RateArgs, SCAN_THREADS, SUM_THREADS, TRIAL_COARSE, TRIAL_COSTS, TRIAL_COUNTS,
+    TRIAL_LOW, TRIAL_NARROW, TRIAL_NARROW_SHARED, TRIAL_POINTS, TRIAL_SHARED, TRIAL_STEP, TRIAL_WIDE, WAYS,
+    WINDOW_THREADS,
 };
 use crate::driver::Shape;
 use crate::error::Result;
 
 /// Columns by a basis's scales and nothing else: the first such way, and how many.
 const COLUMN_WAYS: (u32, u32) = (WAYS - 1, 1);
-/// Trials while costs still change, and with costs held.
-const COARSE_ROUNDS: u32 = 6;
-const FINE_ROUNDS: u32 = 5;
 /// Bands of rows that a thread adds up by itself.
 const FEW_BANDS: u32 = 32;
 /// Shared memory of the kernel that counts magnitudes by exponent and a part of the mantissa.
@@ -36,24 +34,19 @@ impl<'a> Search<'a> {
 
     /// For a tensor that is made of pages, which a search knows: columns by a basis alone make their classes, so that one
     /// map holds for all, and tables are those of a page.
-    pub(in crate::encode) fn of_pages(mut self, pages: &Search<'_>) -> Search<'a> {
+    pub(in crate::encode) fn with_pages(mut self, pages: &Search<'_>) -> Search<'a> {
         (self.args.first_way, self.ways) = COLUMN_WAYS;
-        self.args.table_values = pages.args.job.values;
+        self.args.table_values = pages.args.encoding.values;
         let Each { first, apart } = pages.args.rate;
         (self.args.pages, self.args.pages_apart) = (first.cast(), apart);
         self
     }
 
     /// Judges a pass; see [`queue_judge`].
-    pub(in crate::encode) unsafe fn judge(
-        &mut self,
-        pass: u32,
-        passes: u32,
-        search_passes: u32,
-    ) -> Result<()> {
-        (self.args.pass, self.args.passes, self.args.search_passes) = (pass, passes, search_passes);
+    pub(in crate::encode) unsafe fn judge(&mut self, pass: u32, passes: Passes) -> Result<()> {
+        (self.args.pass, self.args.passes, self.args.search_passes) = (pass, passes.all, passes.search);
         // SAFETY: the caller's.
-        unsafe { self.launch(abi::rate_settle_pass, 1, 32, 0) }
+        unsafe { self.launch(abi::rate_judge_pass, 1, 32, 0) }
     }
 
     /// 0. Nothing is known.
@@ -63,11 +56,11 @@ impl<'a> Search<'a> {
     }
 
     /// 1. One look at everything, and another in a better unit where the device finds that it must.
-    pub(in crate::encode) unsafe fn statistics(&mut self) -> Result<()> {
+    pub(in crate::encode) unsafe fn scan(&mut self) -> Result<()> {
         let args = &self.args;
-        let values = args.job.values;
+        let values = args.encoding.values;
         let blocks = args.stripes as u64 * args.bands as u64;
-        let dtype = Dtype::from_id(args.job.dtype as u8).unwrap_or(Dtype::F64);
+        let dtype = Dtype::from_id(args.encoding.dtype as u8).unwrap_or(Dtype::F64);
         let again = matches!(dtype, Dtype::Bf16 | Dtype::F32);
         // SAFETY: the caller's.
         unsafe {
@@ -83,9 +76,9 @@ impl<'a> Search<'a> {
             for mode in 0..1 + again as u32 {
                 self.args.mode = mode;
                 if values > 0 {
-                    self.launch(abi::rate_scan.of(dtype), blocks, SCAN_THREADS as u32, 0)?;
+                    self.launch(abi::rate_scan.select(dtype), blocks, SCAN_THREADS as u32, 0)?;
                 }
-                self.launch(abi::rate_scan_settle, 1, SETTLE_THREADS, 0)?;
+                self.launch(abi::rate_scan_sum, 1, SUM_THREADS, 0)?;
             }
             self.args.mode = 0;
         }
@@ -93,9 +86,9 @@ impl<'a> Search<'a> {
     }
 
     /// 2. Sizes of rows and columns that are not known yet.
-    pub(super) unsafe fn lines(&self) -> Result<()> {
+    pub(super) unsafe fn scan_lines(&self) -> Result<()> {
         let (rows, width, threads) = (self.args.rows, self.args.width, SCAN_THREADS as u32);
-        if self.args.job.values == 0 {
+        if self.args.encoding.values == 0 {
             return Ok(());
         }
         // SAFETY: the caller's.
@@ -112,7 +105,7 @@ impl<'a> Search<'a> {
     }
 
     /// 3. A sample, and from it a step, classes and low bits.
-    pub(in crate::encode) unsafe fn first_plan(&mut self) -> Result<()> {
+    pub(in crate::encode) unsafe fn make_first_plan(&mut self) -> Result<()> {
         let taken = self.args.taken as u64;
         // SAFETY: the caller's.
         unsafe {
@@ -130,14 +123,14 @@ impl<'a> Search<'a> {
                 self.launch(abi::rate_classes_try, u64::from(self.ways), threads, shared)?;
                 let work = taken.max(self.args.rows.div_ceil(256));
                 self.launch(abi::rate_classes_apply, self.blocks(work), WINDOW_THREADS, 0)?;
-                self.low()?;
+                self.choose_low_bits()?;
             }
         }
         Ok(())
     }
 
     /// Low bits of each class.
-    unsafe fn low(&self) -> Result<()> {
+    unsafe fn choose_low_bits(&self) -> Result<()> {
         let threads = if self.batch > 1 { 256 } else { FIT_THREADS };
         // SAFETY: the caller's.
         unsafe { self.launch(abi::rate_fit_low, MAX_CLASSES as u64, threads, 0) }
@@ -145,7 +138,7 @@ impl<'a> Search<'a> {
 
     /// 4. Costs and step on the sample: first both in turn, then, costs held, the step alone; reconstruction points.
     pub(in crate::encode) unsafe fn refine(&mut self) -> Result<()> {
-        let goal = self.args.job.goal;
+        let goal = self.args.encoding.goal;
         if self.args.taken == 0 {
             return Ok(());
         }
@@ -153,37 +146,38 @@ impl<'a> Search<'a> {
         unsafe {
             if goal == GOAL_BOUND {
                 // Nothing is searched; but whether any class has low bits is still to be noted.
-                return self.launch(abi::rate_settle_trial, 1, SETTLE_THREADS, 0);
+                return self.launch(abi::rate_judge_trial, 1, SUM_THREADS, 0);
             }
-            for _ in 0..if goal == GOAL_STEP { 4 } else { COARSE_ROUNDS } {
-                self.trial(TRIAL_COARSE)?;
+            // With a step given, only the costs settle.
+            for _ in 0..if goal == GOAL_STEP { COARSE_SETTLING } else { COARSE_ROUNDS } {
+                self.run_trial(TRIAL_COARSE)?;
             }
             self.args.mode = 1;
-            self.low()?;
-            self.trial(TRIAL_LOW)?;
-            if self.args.job.nu > 0 {
-                self.trial(TRIAL_COSTS)?;
+            self.choose_low_bits()?;
+            self.run_trial(TRIAL_LOW)?;
+            if self.args.encoding.nu > 0 {
+                self.run_trial(TRIAL_COSTS)?;
             }
             // Points change the error but not the size: a step for an error is found with them in place.
-            if measures(goal) {
-                self.trial(TRIAL_POINTS)?;
+            if needs_error(goal) {
+                self.run_trial(TRIAL_POINTS)?;
             }
             for _ in 0..if goal == GOAL_STEP { 0 } else { FINE_ROUNDS } {
-                self.trial(TRIAL_STEP)?;
+                self.run_trial(TRIAL_STEP)?;
             }
-            if measures(goal) {
+            if needs_error(goal) {
                 return Ok(());
             }
-            self.trial(TRIAL_POINTS)
+            self.run_trial(TRIAL_POINTS)
         }
     }
 
-    /// Quantises the sample and settles what it says.
-    unsafe fn trial(&mut self, mode: u32) -> Result<()> {
+    /// Quantises the sample and draws the conclusions.
+    unsafe fn run_trial(&mut self, mode: u32) -> Result<()> {
         // SAFETY: the caller's.
         unsafe {
             self.quantise(mode)?;
-            self.launch(abi::rate_settle_trial, 1, SETTLE_THREADS, 0)
+            self.launch(abi::rate_judge_trial, 1, SUM_THREADS, 0)
         }
     }
 
@@ -212,7 +206,7 @@ impl<'a> Search<'a> {
         // SAFETY: the caller's.
         unsafe {
             self.launch(abi::rate_trial_narrow, narrow, TRIAL_NARROW * 32, TRIAL_NARROW_SHARED)?;
-            if self.args.job.nu > 3 {
+            if self.args.encoding.nu > 3 {
                 self.launch(abi::rate_trial_wide, wide, TRIAL_WIDE * 32, TRIAL_SHARED)?;
             }
         }

@@ -16,7 +16,7 @@ use common::{Kind, Sample};
 /// A tensor on the emulator, with everything that a search for a plan needs.
 struct Bench {
     device: Device,
-    job: Job,
+    encoding: Encoding,
     _tensor: Buffer,
     plan: Buffer,
     status: Buffer,
@@ -29,8 +29,8 @@ impl Bench {
         let tensor = Buffer::from_slice(&device, &sample.data).unwrap();
         let values = sample.len() as u64;
         let geometry = Geometry::for_levels(sample.len(), 0, usize::MAX);
-        let (goal, target) = goal_of(goal, values, sample.dtype).unwrap();
-        let job = Job {
+        let (goal, target) = translate_goal(goal, values, sample.dtype).unwrap();
+        let encoding = Encoding {
             data: Each::one(tensor.slice()),
             values,
             cols: sample.shape.last().copied().unwrap_or(1) as u64,
@@ -44,12 +44,12 @@ impl Bench {
             tiles: geometry.tiles(sample.len()) as u64,
             dims: sample.shape.len() as u32,
             header_dtype: sample.dtype.id() as u32,
-            ..Job::ZERO
+            ..Encoding::ZERO
         };
         let plan = Buffer::new(&device, size_of::<Plan>()).unwrap();
         let status = Buffer::from_slice(&device, &[0; size_of::<Status>()]).unwrap();
-        let workspace = Buffer::new(&device, workspace_len(&device, &job).unwrap()).unwrap();
-        Bench { device, job, _tensor: tensor, plan, status, workspace }
+        let workspace = Buffer::new(&device, workspace_len(&device, &encoding).unwrap()).unwrap();
+        Bench { device, encoding, _tensor: tensor, plan, status, workspace }
     }
 
     fn places(&self) -> Places {
@@ -63,7 +63,7 @@ impl Bench {
 
     fn plan(&self) -> Plan {
         // SAFETY: all of it is ours and lives long enough.
-        unsafe { queue_plan(&self.device, &self.job, self.places(), Stream::DEFAULT).unwrap() };
+        unsafe { queue_plan(&self.device, &self.encoding, self.places(), Stream::DEFAULT).unwrap() };
         self.decided()
     }
 
@@ -81,7 +81,7 @@ impl Bench {
         unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), *plan) };
         self.plan.write(&bytes, Stream::DEFAULT).unwrap();
         // SAFETY: as above.
-        unsafe { queue_judge(&self.device, &self.job, self.places(), pass, Stream::DEFAULT).unwrap() };
+        unsafe { queue_judge(&self.device, &self.encoding, self.places(), pass, Stream::DEFAULT).unwrap() };
         self.decided()
     }
 
@@ -247,7 +247,7 @@ fn passes_close_in_on_the_goal() {
             let bench = Bench::new(&sample, goal, Effort::Fast);
             let mut plan = bench.plan();
             let first = plan.step;
-            let want = bench.job.target;
+            let want = bench.encoding.target;
             let mut pass = 0;
             while plan.done == 0 {
                 let by = curve(plan.step / first);
@@ -283,7 +283,7 @@ fn a_cap_out_of_reach_is_told_and_never_passed_over() {
         let mut pass = 0;
         bench.plan();
         while plan.done == 0 {
-            assert!(pass < passes(GOAL_CAP));
+            assert!(pass < Passes::for_goal(GOAL_CAP).all);
             plan.bytes = (least + 3000.0 / (1.0 + plan.step / first.step)) as u64;
             plan = bench.judge(&plan, pass);
             pass += 1;

@@ -29,7 +29,7 @@ pub fn pictures(path: &Path, dir: &Path, args: &AblationArgs) -> Result<Vec<Path
     args.validate()?;
     let mut files = Vec::new();
     for subject in &Source::load(path, args)?.tensors {
-        if let Some(point) = measure(subject, ORDER[ORDER.len() - 1], Goal::of(args))? {
+        if let Some(point) = measure(subject, ORDER[ORDER.len() - 1], Goal::new(args))? {
             files.extend(draw(subject, &point, dir)?);
         }
     }

@@ -209,7 +209,7 @@ impl<'a> Run<'a> {
 
     /// Pages of a cache, behind a basis of all columns' directions and behind one of half as many.
     fn pages(&mut self) -> Result<()> {
-        let case = pages::Case::of(self.sizes.iter().copied().max().unwrap_or(0));
+        let case = pages::Case::new(self.sizes.iter().copied().max().unwrap_or(0));
         for rank in [case.columns, case.columns / 2] {
             self.step(&format!("{} pages behind a basis of {rank} vectors", case.pages));
             let done = pages::measure(self.rig, case, rank, &self.args.efforts, &mut self.figures);

@@ -25,7 +25,7 @@ const MORE: usize = 512;
 
 impl Case {
     /// About as many values as the largest tensor, but no more than are stated.
-    pub fn of(values: usize) -> Case {
+    pub fn new(values: usize) -> Case {
         match values {
             n if n < SMALL => Case { pages: 4, rows: 16, columns: 64 },
             n => Case { pages: (n / (STATED.rows * STATED.columns)).min(STATED.pages), ..STATED },

@@ -34,8 +34,8 @@ pub(super) fn repeat(blob: &[u8], times: usize) -> Result<Vec<u8>> {
     // The codecs of this project's own take no preparation steps.
     out.push(old.u8()?);
     match info.codec {
-        Codec::Levels => levels(&mut old, &mut out, info.dtype, info.values, times)?,
-        _ => planes(&mut old, &mut out)?,
+        Codec::Levels => copy_levels(&mut old, &mut out, info.dtype, info.values, times)?,
+        _ => copy_planes(&mut old, &mut out)?,
     }
     out.resize(out.len().next_multiple_of(4), 0);
     for _ in 0..times {
@@ -53,16 +53,22 @@ pub(super) fn repeat(blob: &[u8], times: usize) -> Result<Vec<u8>> {
 }
 
 /// Copies parameters of codec 1.
-fn planes(old: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<()> {
-    geometry(old, out)?;
+fn copy_planes(old: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<()> {
+    copy_geometry(old, out)?;
     out.push(old.u8()?);
-    counted(old, out)
+    copy_counted(old, out)
 }
 
 /// Copies parameters of codec 2, the class map made longer.
-fn levels(old: &mut Reader<'_>, out: &mut Vec<u8>, dtype: Dtype, values: u64, times: usize) -> Result<()> {
+fn copy_levels(
+    old: &mut Reader<'_>,
+    out: &mut Vec<u8>,
+    dtype: Dtype,
+    values: u64,
+    times: usize,
+) -> Result<()> {
     out.push(old.u8()?);
-    geometry(old, out)?;
+    copy_geometry(old, out)?;
     out.push(old.u8()?);
     out.extend_from_slice(old.take(if dtype == Dtype::F64 { 8 } else { 4 })?);
     let offsets = old.u8()?;
@@ -87,18 +93,18 @@ fn levels(old: &mut Reader<'_>, out: &mut Vec<u8>, dtype: Dtype, values: u64, ti
         out.extend_from_slice(old.take((columns * column_bits).div_ceil(8))?);
     }
     out.extend_from_slice(old.take(classes.into())?);
-    counted(old, out)
+    copy_counted(old, out)
 }
 
 /// Copies lanes and steps.
-fn geometry(old: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<()> {
+fn copy_geometry(old: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<()> {
     out.push(old.u8()?);
     put_varint(out, old.varint()?);
     Ok(())
 }
 
 /// Copies bytes behind their number.
-fn counted(old: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<()> {
+fn copy_counted(old: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<()> {
     let len = old.varint()?;
     put_varint(out, len);
     out.extend_from_slice(old.take(usize::try_from(len)?)?);

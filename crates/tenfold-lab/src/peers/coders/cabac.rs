@@ -74,7 +74,7 @@ pub(super) fn decode(bytes: &[u8], n: usize, width: u8) -> Result<Vec<u8>, PeerE
     for _ in 0..n {
         let mut node = 1usize;
         for _ in 0..width {
-            let bit = !reader.kept_below(models[node].bound(reader.range));
+            let bit = !reader.decode_below(models[node].bound(reader.range));
             models[node].learn(bit);
             node = node << 1 | usize::from(bit);
         }

@@ -22,17 +22,17 @@ const PACKED: u8 = 1;
 const LZ4_RATIO: usize = 256;
 
 pub(super) fn encode(coder: Coder, symbols: &[u8], width: u8) -> Result<Vec<u8>, PeerError> {
-    let mut best = prefixed(SYMBOLS, deflate(coder, symbols)?);
+    let mut best = add_prefix(SYMBOLS, deflate(coder, symbols)?);
     if width < 8 {
         let packed = deflate(coder, &bits::pack(symbols, width))?;
         if packed.len() + 1 < best.len() {
-            best = prefixed(PACKED, packed);
+            best = add_prefix(PACKED, packed);
         }
     }
     Ok(best)
 }
 
-fn prefixed(layout: u8, mut bytes: Vec<u8>) -> Vec<u8> {
+fn add_prefix(layout: u8, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.insert(0, layout);
     bytes
 }
@@ -65,9 +65,9 @@ fn deflate(coder: Coder, bytes: &[u8]) -> Result<Vec<u8>, PeerError> {
 fn inflate(coder: Coder, bytes: &[u8], n: usize) -> Result<Vec<u8>, PeerError> {
     match coder {
         Coder::Lz4 => {
-            lz4_plausible(bytes.len(), n)?;
+            check_lz4(bytes.len(), n)?;
             let out = lz4_flex::block::decompress(bytes, n).map_err(|e| corrupt(e.to_string()))?;
-            exactly(out, n)
+            check_len(out, n)
         }
         Coder::Zstd => inflate_zstd(bytes, n),
         _ => drain(DeflateDecoder::new(bytes), n),
@@ -75,7 +75,7 @@ fn inflate(coder: Coder, bytes: &[u8], n: usize) -> Result<Vec<u8>, PeerError> {
 }
 
 /// Refuses lengths that so many bytes of LZ4 cannot stand for, before memory is taken for them.
-pub(crate) fn lz4_plausible(bytes: usize, n: usize) -> Result<(), PeerError> {
+pub(crate) fn check_lz4(bytes: usize, n: usize) -> Result<(), PeerError> {
     if n > bytes.saturating_mul(LZ4_RATIO) {
         return Err(corrupt(format!("{n} bytes out of {bytes}")));
     }
@@ -91,9 +91,9 @@ pub(crate) fn inflate_zstd(bytes: &[u8], n: usize) -> Result<Vec<u8>, PeerError>
 fn drain(reader: impl Read, n: usize) -> Result<Vec<u8>, PeerError> {
     let mut out = Vec::new();
     reader.take((n as u64).saturating_add(1)).read_to_end(&mut out).map_err(|e| corrupt(e.to_string()))?;
-    exactly(out, n)
+    check_len(out, n)
 }
 
-fn exactly(out: Vec<u8>, n: usize) -> Result<Vec<u8>, PeerError> {
+fn check_len(out: Vec<u8>, n: usize) -> Result<Vec<u8>, PeerError> {
     if out.len() == n { Ok(out) } else { Err(corrupt(format!("{} bytes instead of {n}", out.len()))) }
 }

@@ -7,7 +7,7 @@ mod huffman;
 use super::plain::corrupt;
 use super::{PeerError, bits};
 
-pub(super) use general::{inflate_zstd, lz4_plausible};
+pub(super) use general::{check_lz4, inflate_zstd};
 
 /// A coder of symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,25 +17,25 @@ pub(super) const ROWS: &[Row] = &[
     ("mxfp-cabac", "MXFP + CABAC", |_| mxfp(Coder::Cabac)),
     ("mxfp-zstd", "MXFP + zstd", |_| mxfp(Coder::Zstd)),
     ("hadamard-cabac", "Hadamard + INT + CABAC", |_| {
-        coded((2..=8).map(|bits| Quantiser::HadamardRtn(per_tensor(bits))), Coder::Cabac)
+        combine((2..=8).map(|bits| Quantiser::HadamardRtn(per_tensor(bits))), Coder::Cabac)
     }),
     ("hadamard-lloyd-cabac", "Hadamard + Lloyd–Max + CABAC", |_| {
-        coded((1..=4).map(hadamard_lloyd), Coder::Cabac)
+        combine((1..=4).map(hadamard_lloyd), Coder::Cabac)
     }),
 ];
 
 fn int(coder: Coder) -> Vec<Box<dyn Peer>> {
-    coded((2..=8).map(|bits| Quantiser::Rtn(per_tensor(bits))), coder)
+    combine((2..=8).map(|bits| Quantiser::Rtn(per_tensor(bits))), coder)
 }
 
 fn mxfp(coder: Coder) -> Vec<Box<dyn Peer>> {
-    coded(MXFP.map(Quantiser::Mx), coder)
+    combine(MXFP.map(Quantiser::Mx), coder)
 }
 
 fn per_tensor(bits: u8) -> Rtn {
     Rtn { bits, group: 0, symmetric: true }
 }
 
-fn coded(quantisers: impl IntoIterator<Item = Quantiser>, coder: Coder) -> Vec<Box<dyn Peer>> {
+fn combine(quantisers: impl IntoIterator<Item = Quantiser>, coder: Coder) -> Vec<Box<dyn Peer>> {
     quantisers.into_iter().map(|quantiser| boxed(Combined { quantiser, coder })).collect()
 }

@@ -3,7 +3,7 @@
 use tenfold::{Tensor, TensorView};
 
 use super::lossless;
-use crate::peers::coders::lz4_plausible;
+use crate::peers::coders::check_lz4;
 use crate::peers::plain::corrupt;
 use crate::peers::{Abilities, Peer, PeerError, header};
 
@@ -29,7 +29,7 @@ impl Peer for Lz4 {
     fn decode(&self, bytes: &[u8]) -> Result<Tensor, PeerError> {
         let header::Header { dtype, shape, values, rest } = header::read(bytes)?;
         let len = values * dtype.size();
-        lz4_plausible(rest.len(), len)?;
+        check_lz4(rest.len(), len)?;
         let data = lz4_flex::block::decompress(rest, len).map_err(|e| corrupt(e.to_string()))?;
         if data.len() != len {
             return Err(corrupt(format!("{} bytes for the shape {shape:?}", data.len())));

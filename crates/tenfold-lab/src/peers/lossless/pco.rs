@@ -34,7 +34,7 @@ impl Peer for Pco {
             Dtype::F64 => compress(data, f64::from_le_bytes),
             Dtype::F32 => compress(data, f32::from_le_bytes),
             Dtype::F16 => compress(data, f16::from_le_bytes),
-            Dtype::Bf16 => compress(data, |b| ordered(u16::from_le_bytes(b))),
+            Dtype::Bf16 => compress(data, |b| to_ordered(u16::from_le_bytes(b))),
             Dtype::F8E4M3 | Dtype::F8E5M2 => compress(data, |[b]: [u8; 1]| b),
             other => return Err(PeerError::Unsupported(format!("pco on {other}"))),
         }?);
@@ -50,7 +50,7 @@ impl Peer for Pco {
             Dtype::F64 => expand(rest, values, f64::to_le_bytes),
             Dtype::F32 => expand(rest, values, f32::to_le_bytes),
             Dtype::F16 => expand(rest, values, f16::to_le_bytes),
-            Dtype::Bf16 => expand(rest, values, |v: u16| unordered(v).to_le_bytes()),
+            Dtype::Bf16 => expand(rest, values, |v: u16| from_ordered(v).to_le_bytes()),
             Dtype::F8E4M3 | Dtype::F8E5M2 => expand(rest, values, |v: u8| [v]),
             other => return Err(corrupt(format!("dtype {other}"))),
         }?;
@@ -59,12 +59,12 @@ impl Peer for Pco {
 }
 
 /// Bits of a bf16, which pco has no type for, as an integer in the order of the values.
-fn ordered(bits: u16) -> u16 {
+fn to_ordered(bits: u16) -> u16 {
     if bits >> 15 == 1 { !bits } else { bits | 1 << 15 }
 }
 
-/// Undoes [`ordered`].
-fn unordered(number: u16) -> u16 {
+/// Undoes [`to_ordered`].
+fn from_ordered(number: u16) -> u16 {
     if number >> 15 == 1 { number & !(1 << 15) } else { !number }
 }
 
@@ -93,8 +93,8 @@ mod tests {
     #[test]
     fn order_is_that_of_the_values() {
         let values = [f32::NEG_INFINITY, -3.0, -1e-30, -0.0, 0.0, 1e-30, 7.0, f32::INFINITY];
-        let numbers = values.map(|v| ordered(half::bf16::from_f32(v).to_bits()));
+        let numbers = values.map(|v| to_ordered(half::bf16::from_f32(v).to_bits()));
         assert!(numbers.is_sorted());
-        assert!((0..=u16::MAX).all(|b| unordered(ordered(b)) == b));
+        assert!((0..=u16::MAX).all(|b| from_ordered(to_ordered(b)) == b));
     }
 }

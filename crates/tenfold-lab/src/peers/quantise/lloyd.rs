@@ -44,7 +44,7 @@ impl Lloyd {
             // In units, since squares of tiny values would underflow.
             let square = |v: &f64| (v / f64::from(unit)).powi(2);
             let mean = line.iter().map(square).sum::<f64>() / line.len() as f64;
-            let norm = side::rounded(mean.sqrt() * f64::from(unit), unit);
+            let norm = side::round_to_half(mean.sqrt() * f64::from(unit), unit);
             norms.push(norm);
             let norm = side::value(norm, unit);
             let inverse = if norm > 0.0 { 1.0 / norm } else { 0.0 };
@@ -143,7 +143,7 @@ mod tests {
             let lloyd = Lloyd { bits };
             let q = lloyd.quantise(&values, 1000);
             let back = lloyd.restore(&q.codes, &q.side, 1000).unwrap();
-            let got = Fidelity::of(&values, &back).nmse();
+            let got = Fidelity::new(&values, &back).nmse();
             assert!((got / nmse - 1.0).abs() < 0.02, "{bits} bits: {got} against {nmse}");
         }
     }

@@ -59,8 +59,8 @@ impl Nf4 {
                 stored.extend((most as f32).to_le_bytes());
                 f64::from(most as f32)
             } else {
-                halves.push(side::rounded(most, unit));
-                side::value(side::rounded(most, unit), unit)
+                halves.push(side::round_to_half(most, unit));
+                side::value(side::round_to_half(most, unit), unit)
             };
             let inverse = if seen > 0.0 { 1.0 / seen } else { 0.0 };
             codes.extend(block.iter().map(|v| nearest(v * inverse)));

@@ -78,7 +78,7 @@ impl Rtn {
         for group in values.chunks(self.group_len(values.len())) {
             let (scale, lo) = self.range(group);
             // Values are rounded against what the decoder will see, so the side values are rounded first.
-            let (scale, lo) = (side::rounded(scale, unit), side::rounded(lo, unit));
+            let (scale, lo) = (side::round_to_half(scale, unit), side::round_to_half(lo, unit));
             scales.push(scale);
             minima.push(lo);
             let (scale, lo) = (side::value(scale, unit), side::value(lo, unit));
@@ -138,7 +138,7 @@ mod tests {
                     let back = rtn.restore(&q.codes, &q.side).unwrap();
                     // The range of a group is at most ±6 σ; f16 side values shift the ends a little.
                     let step = 12.0 * f64::from(scale) / f64::from(rtn.most());
-                    let worst = Fidelity::of(&values, &back).max_error;
+                    let worst = Fidelity::new(&values, &back).max_error;
                     assert!(worst < step, "{rtn:?}: {worst} against {step}");
                 }
             }
@@ -152,7 +152,7 @@ mod tests {
         let rtn = Rtn { bits: 4, group: 128, symmetric: false };
         let q = rtn.quantise(&values);
         let back = rtn.restore(&q.codes, &q.side).unwrap();
-        let gap = Fidelity::of(&values, &back).gap(4.0 + rtn.side_bits());
+        let gap = Fidelity::new(&values, &back).gap(4.0 + rtn.side_bits());
         assert!((0.85..1.05).contains(&gap), "{gap}");
     }
 

@@ -7,7 +7,7 @@ use super::super::PeerError;
 use super::super::header::Cursor;
 
 /// Rounds a side value to what the decoder will see.
-pub(super) fn rounded(value: f64, unit: f32) -> f16 {
+pub(super) fn round_to_half(value: f64, unit: f32) -> f16 {
     f16::from_f64(value / f64::from(unit))
 }
 

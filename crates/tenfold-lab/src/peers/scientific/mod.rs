@@ -7,7 +7,7 @@ pub use sz3::Sz3;
 pub use zfp::{Zfp, ZfpMode};
 
 /// A shape of at most three dimensions above 1, with the same rows: leading dimensions are merged.
-fn folded(shape: &[usize]) -> Vec<usize> {
+fn fold_shape(shape: &[usize]) -> Vec<usize> {
     let mut dims: Vec<usize> = shape.iter().copied().filter(|&d| d != 1).collect();
     while dims.len() > 3 {
         let first = dims.remove(0);
@@ -35,11 +35,11 @@ mod tests {
 
     #[test]
     fn shapes_fold_to_three_dimensions() {
-        assert_eq!(folded(&[]), [1]);
-        assert_eq!(folded(&[1, 1]), [1]);
-        assert_eq!(folded(&[1, 5, 1, 7]), [5, 7]);
-        assert_eq!(folded(&[2, 3, 5, 7, 11]), [30, 7, 11]);
-        assert_eq!(folded(&[0, 7]), [0, 7]);
+        assert_eq!(fold_shape(&[]), [1]);
+        assert_eq!(fold_shape(&[1, 1]), [1]);
+        assert_eq!(fold_shape(&[1, 5, 1, 7]), [5, 7]);
+        assert_eq!(fold_shape(&[2, 3, 5, 7, 11]), [30, 7, 11]);
+        assert_eq!(fold_shape(&[0, 7]), [0, 7]);
     }
 
     #[test]

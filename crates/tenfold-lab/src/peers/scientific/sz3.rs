@@ -60,7 +60,7 @@ mod library {
     use ::sz3::{DimensionedData, ErrorBound};
     use tenfold::{Tensor, TensorView};
 
-    use super::super::{folded, spread};
+    use super::super::{fold_shape, spread};
     use crate::peers::PeerError;
     use crate::peers::header::{self, Cursor};
     use crate::peers::plain::{self, corrupt};
@@ -73,7 +73,7 @@ mod library {
         }
         let singles: Vec<f32> = values.iter().map(|&v| v as f32).collect();
         let mut builder = DimensionedData::<f32, Vec<f32>>::build(&singles);
-        for d in folded(view.shape()) {
+        for d in fold_shape(view.shape()) {
             builder = builder.dim(d).map_err(failed)?;
         }
         let data = builder.finish().map_err(failed)?;

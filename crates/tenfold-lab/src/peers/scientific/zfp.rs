@@ -9,7 +9,7 @@ use zfp_rs::{
     ZfpStreamAlignment,
 };
 
-use super::{folded, spread};
+use super::{fold_shape, spread};
 use crate::peers::header::{self, Cursor};
 use crate::peers::plain::{self, corrupt};
 use crate::peers::{Abilities, Fidelity, Peer, PeerError, Rate};
@@ -50,7 +50,7 @@ impl Zfp {
         }
     }
 
-    fn stored(&self, values: &[f64], dims: usize) -> Result<Stored, PeerError> {
+    fn choose_stored(&self, values: &[f64], dims: usize) -> Result<Stored, PeerError> {
         let refused = || PeerError::Unsupported(format!("{:?}", self.mode));
         match self.mode {
             ZfpMode::Rate(bits) => {
@@ -115,8 +115,8 @@ impl Peer for Zfp {
         if values.is_empty() {
             return Err(PeerError::Unsupported("zfp on an empty tensor".to_string()));
         }
-        let dims = folded(view.shape());
-        let stored = self.stored(&values, dims.len())?;
+        let dims = fold_shape(view.shape());
+        let stored = self.choose_stored(&values, dims.len())?;
         let config = stored.config(dims.len()).ok_or_else(|| failed("no such mode".to_string()))?;
         let mut out = header::start(view)?;
         match stored {
@@ -155,7 +155,7 @@ impl Peer for Zfp {
             [1] => Stored::Accuracy(i16::from_le_bytes(cursor.array()?)),
             [mode] => return Err(corrupt(format!("mode {mode}"))),
         };
-        let dims = folded(&shape);
+        let dims = fold_shape(&shape);
         let config = stored.config(dims.len()).ok_or_else(|| corrupt("parameters"))?;
         let stream = cursor.0;
         // Words of 8 bytes, and each block takes at least a bit.

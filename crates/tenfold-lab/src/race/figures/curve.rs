@@ -3,7 +3,7 @@
 //! A Gaussian's bound is a straight line in these coordinates and real curves run beside it, so straight
 //! pieces are close. Nothing is said beyond the first and the last point.
 
-use super::of;
+use super::filter_rows;
 use crate::race::run::Row;
 
 /// Points that no other point of the same coder beats in both bits and error, bits rising and error
@@ -17,7 +17,7 @@ pub(crate) struct Curve {
 
 /// The curve of a family on a tensor.
 pub(crate) fn curve(rows: &[Row], input: usize, family: &str) -> Curve {
-    let points = of(rows, input, family).filter_map(|r| r.measured.as_ref());
+    let points = filter_rows(rows, input, family).filter_map(|r| r.measured.as_ref());
     Curve::new(points.filter_map(|m| Some((m.bits, m.nmse?))))
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Curve, curve, of};
+use super::{Curve, curve, filter_rows};
 use crate::race::run::{Entrant, Input, Row, TensorKind};
 
 /// A mean over tensors or points.
@@ -97,7 +97,7 @@ fn at_rate(
     theirs: &Curve,
     family: &Curve,
 ) -> Option<(f64, f64)> {
-    let mut aimed = of(rows, input, reference).filter(|r| r.target == Some(rate));
+    let mut aimed = filter_rows(rows, input, reference).filter(|r| r.target == Some(rate));
     let ln = match aimed.find_map(|r| r.measured.as_ref()) {
         Some(m) => m.nmse?.ln(),
         None => theirs.ln_nmse_at(rate)?,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{curve, means, of};
+use super::{curve, filter_rows, means};
 use crate::metrics::gap_bits;
 use crate::race::run::{Entrant, Input, Row, TensorKind};
 
@@ -70,8 +70,8 @@ fn cell(inputs: &[usize], family: &str, rows: &[Row], rate: f64) -> Option<GapCe
 
 /// What was measured for this rate or, where the coder cannot be aimed, what lies between its points.
 fn gap_at(rows: &[Row], input: usize, family: &str, rate: f64) -> Option<f64> {
-    if of(rows, input, family).any(|r| r.target.is_some()) {
-        let mut aimed = of(rows, input, family).filter(|r| r.target == Some(rate));
+    if filter_rows(rows, input, family).any(|r| r.target.is_some()) {
+        let mut aimed = filter_rows(rows, input, family).filter(|r| r.target == Some(rate));
         return aimed.find_map(|r| r.measured.as_ref()?.gap);
     }
     let ln = curve(rows, input, family).ln_nmse_at(rate).filter(|ln| ln.is_finite())?;

@@ -20,7 +20,11 @@ pub(crate) use shown::{Style, styles};
 use super::run::Row;
 
 /// The rows of a family on a tensor.
-pub(crate) fn of<'a>(rows: &'a [Row], input: usize, family: &'a str) -> impl Iterator<Item = &'a Row> {
+pub(crate) fn filter_rows<'a>(
+    rows: &'a [Row],
+    input: usize,
+    family: &'a str,
+) -> impl Iterator<Item = &'a Row> {
     rows.iter().filter(move |r| r.input == input && r.family == family)
 }
 

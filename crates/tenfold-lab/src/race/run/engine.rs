@@ -40,7 +40,7 @@ pub(crate) fn race(args: &RaceArgs, families: &[Family]) -> Result<Outcome> {
     let inputs = inputs::load(args)?;
     let Field { runners, entrants, absent } = choose(args, families)?;
     fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
-    let origin = Origin::here(args);
+    let origin = Origin::detect(args);
     let commit = origin.commit.clone();
     let mut state = State::open(&args.out, origin, args)?;
     let mut outcome = Outcome {

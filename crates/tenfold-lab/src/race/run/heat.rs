@@ -21,7 +21,7 @@ impl Heat {
     /// Means of the cells about the tensor's mean: 128 is the mean, 1 and 255 are `scale` away. Returns the
     /// picture and the scale, which leaves one cell in two hundred out of range so that an outlier does not
     /// turn everything else grey.
-    pub fn of_values(values: &[f64], cols: usize, mean: f64) -> (Heat, f64) {
+    pub fn from_values(values: &[f64], cols: usize, mean: f64) -> (Heat, f64) {
         let (grid, cells) = cells(values, cols, |v| v - mean, |sum, n| sum / n);
         let mut sizes: Vec<f64> = cells.iter().map(|v| v.abs()).collect();
         sizes.sort_by(f64::total_cmp);
@@ -32,13 +32,13 @@ impl Heat {
     }
 
     /// Root mean square of the errors in each cell over the standard deviation of the tensor.
-    pub fn of_errors(errors: &[f64], cols: usize, std: f64) -> Heat {
+    pub fn from_errors(errors: &[f64], cols: usize, std: f64) -> Heat {
         let (grid, cells) = cells(errors, cols, |e| (e / std).powi(2), |sum, n| sum / n);
         Heat { rows: grid.0, cols: grid.1, data: cells.into_iter().map(error_byte).collect() }
     }
 
     /// The same picture of errors with at most `side` cells along a side.
-    pub fn shrunk(&self, side: usize) -> Heat {
+    pub fn shrink(&self, side: usize) -> Heat {
         if self.rows <= side && self.cols <= side {
             return self.clone();
         }
@@ -121,7 +121,7 @@ mod tests {
     fn cells_hold_what_lies_under_them() {
         // 200 × 3: rows are averaged to 96 cells, columns stay.
         let values: Vec<f64> = (0..600).map(|i| if i % 3 == 1 { 2.0 } else { 0.0 }).collect();
-        let (heat, scale) = Heat::of_values(&values, 3, 1.0);
+        let (heat, scale) = Heat::from_values(&values, 3, 1.0);
         assert_eq!((heat.rows, heat.cols, heat.data.len()), (SIDE, 3, SIDE * 3));
         assert_eq!(scale, 1.0);
         assert!(heat.data.chunks(3).all(|r| r == [1, 255, 1]));
@@ -130,21 +130,21 @@ mod tests {
     #[test]
     fn error_bytes_are_logarithms() {
         let errors: Vec<f64> = (0..16).map(|i| if i % 4 < 2 { 0.0 } else { 0.25 }).collect();
-        let heat = Heat::of_errors(&errors, 4, 1.0);
+        let heat = Heat::from_errors(&errors, 4, 1.0);
         assert_eq!((heat.data[0], heat.data[2]), (0, 159));
         assert!((error_power(159).sqrt() / 0.25 - 1.0).abs() < 0.03);
         // Half of the power is left where half of the cells are exact.
-        let half = heat.shrunk(1);
+        let half = heat.shrink(1);
         assert_eq!((half.rows, half.cols), (1, 1));
         assert!((error_power(half.data[0]) / 0.03125 - 1.0).abs() < 0.06);
-        assert_eq!(heat.shrunk(SIDE), heat);
+        assert_eq!(heat.shrink(SIDE), heat);
     }
 
     #[test]
     fn nothing_and_odd_values_make_no_trouble() {
-        let (heat, _) = Heat::of_values(&[], 5, 0.0);
+        let (heat, _) = Heat::from_values(&[], 5, 0.0);
         assert_eq!((heat.rows, heat.data.len()), (0, 0));
-        let heat = Heat::of_errors(&[f64::NAN, 1.0], 2, 1.0);
+        let heat = Heat::from_errors(&[f64::NAN, 1.0], 2, 1.0);
         assert_eq!(heat.data, [0, 191]);
     }
 }

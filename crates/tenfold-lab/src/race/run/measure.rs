@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tenfold::{Tensor, TensorView};
 
 use super::{Heat, Measured, Speed};
-use crate::bench::clock::timed;
+use crate::bench::clock::time;
 use crate::metrics::{Fidelity, gap_bits, median};
 use crate::peers::{self, Peer, PeerError};
 use crate::values::to_f64;
@@ -50,16 +50,16 @@ fn attempt(
     let single = peer.on_threads(1);
     let single = single.as_deref().unwrap_or(peer);
     let runs = timing.map_or(1, |t| t.runs + 1);
-    let (encode, bytes) = encoded(single, &view, runs)?;
-    let (decode, decoded) = repeated(runs, || single.decode(&bytes))?;
+    let (encode, bytes) = encode_timed(single, &view, runs)?;
+    let (decode, decoded) = repeat(runs, || single.decode(&bytes))?;
     let values = view.len() as f64;
     let mut speeds = Vec::new();
     if let Some(timing) = timing {
         speeds.push(Speed { threads: 1, encode: values / encode, decode: values / decode });
         let several = peer.on_threads(timing.threads).filter(|_| timing.threads > 1);
         if let Some(several) = several {
-            let (encode, bytes) = encoded(&*several, &view, runs)?;
-            let (decode, _) = repeated(runs, || several.decode(&bytes))?;
+            let (encode, bytes) = encode_timed(&*several, &view, runs)?;
+            let (decode, _) = repeat(runs, || several.decode(&bytes))?;
             speeds.push(Speed { threads: timing.threads, encode: values / encode, decode: values / decode });
         }
     }
@@ -71,22 +71,22 @@ fn attempt(
 
 /// Median seconds of encoding, and the bytes. Where the search for a rate is not the coder's own work, it is
 /// done once and the coder is timed without it.
-fn encoded(peer: &dyn Peer, view: &TensorView<'_>, runs: usize) -> Result<(f64, Vec<u8>), PeerError> {
-    let (seconds, bytes) = timed(|| peer.encode(view));
+fn encode_timed(peer: &dyn Peer, view: &TensorView<'_>, runs: usize) -> Result<(f64, Vec<u8>), PeerError> {
+    let (seconds, bytes) = time(|| peer.encode(view));
     let bytes = bytes?;
-    match peer.settled(view)?.filter(|_| runs > 1) {
-        Some(alone) => Ok((repeated(runs, || alone.encode(view))?.0, bytes)),
-        None if runs > 1 && seconds < PATIENCE => repeated(runs - 1, || peer.encode(view)),
+    match peer.without_search(view)?.filter(|_| runs > 1) {
+        Some(alone) => Ok((repeat(runs, || alone.encode(view))?.0, bytes)),
+        None if runs > 1 && seconds < PATIENCE => repeat(runs - 1, || peer.encode(view)),
         None => Ok((seconds.max(1e-9), bytes)),
     }
 }
 
 /// Median seconds of up to `runs` calls and what the last one returned. The first call warms caches and
 /// pools up and does not count, unless it is the only one.
-fn repeated<T>(runs: usize, mut call: impl FnMut() -> Result<T, PeerError>) -> Result<(f64, T), PeerError> {
+fn repeat<T>(runs: usize, mut call: impl FnMut() -> Result<T, PeerError>) -> Result<(f64, T), PeerError> {
     let mut seconds = Vec::new();
     loop {
-        let (time, result) = timed(&mut call);
+        let (time, result) = time(&mut call);
         let result = result?;
         // Coders of a few microseconds still give a finite speed.
         seconds.push(time.max(1e-9));
@@ -138,7 +138,7 @@ fn figures(fidelity: &Fidelity, bytes: usize, values: f64, speeds: Vec<Speed>) -
 fn error_picture(view: &TensorView<'_>, decoded: &Tensor, std: f64) -> Option<Heat> {
     let (original, decoded) = (to_f64(view)?, to_f64(&decoded.view().ok()?)?);
     let errors: Vec<f64> = original.iter().zip(&decoded).map(|(a, b)| a - b).collect();
-    (std > 0.0).then(|| Heat::of_errors(&errors, view.cols(), std))
+    (std > 0.0).then(|| Heat::from_errors(&errors, view.cols(), std))
 }
 
 #[cfg(test)]

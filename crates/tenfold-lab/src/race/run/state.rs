@@ -44,8 +44,8 @@ pub(crate) struct Origin {
 
 impl Origin {
     /// This program on this machine.
-    pub fn here(args: &RaceArgs) -> Self {
-        let machine = Machine::here();
+    pub fn detect(args: &RaceArgs) -> Self {
+        let machine = Machine::detect();
         let program = std::env::current_exe().and_then(fs::read);
         Origin {
             version: env!("CARGO_PKG_VERSION").to_string(),

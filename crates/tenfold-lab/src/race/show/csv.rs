@@ -7,7 +7,7 @@ max_error,max_error_over_std,gap_bits,lost_specials,encode_1_thread,decode_1_thr
 decode_threads,commit,failure\n";
 
 /// All rows; speeds are values a second, what does not exist is empty.
-pub(super) fn csv(report: &Report) -> String {
+pub(super) fn write_csv(report: &Report) -> String {
     let mut out = HEADINGS.to_string();
     for row in &report.rows {
         let tensor = &report.tensors[row.input];
@@ -43,14 +43,14 @@ pub(super) fn csv(report: &Report) -> String {
             row.commit.clone(),
             row.failure.clone().unwrap_or_default(),
         ];
-        out += &cells.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",");
+        out += &cells.iter().map(|cell| quote(cell)).collect::<Vec<_>>().join(",");
         out.push('\n');
     }
     out
 }
 
 /// Quoted where a comma, a quote or a line end would be taken for structure.
-fn quoted(cell: &str) -> String {
+fn quote(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn structure_survives_odd_names() {
-        assert_eq!(quoted("plain name"), "plain name");
-        assert_eq!(quoted("a,\"b\"\n"), "\"a,\"\"b\"\"\n\"");
+        assert_eq!(quote("plain name"), "plain name");
+        assert_eq!(quote("a,\"b\"\n"), "\"a,\"\"b\"\"\n\"");
         // 25 fields in the heading, as many as a row has cells.
         assert_eq!(HEADINGS.trim_end().split(',').count(), 25);
     }

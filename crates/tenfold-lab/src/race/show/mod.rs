@@ -26,7 +26,7 @@ pub(crate) fn write_files(args: &RaceArgs, outcome: &Outcome, report: &Report) -
     let styles = styles(&outcome.entrants, &all, &args.reference);
     let json = serde_json::to_string_pretty(report).context("the report does not serialise")?;
     keep(&args.out.join("race.json"), (json + "\n").as_bytes())?;
-    keep(&args.out.join("race.csv"), csv::csv(report).as_bytes())?;
+    keep(&args.out.join("race.csv"), csv::write_csv(report).as_bytes())?;
     for figure in plot::figures(args, outcome, &styles)? {
         keep(&args.out.join(format!("{}.svg", figure.name)), figure.svg.as_bytes())?;
         keep(&args.out.join(format!("{}.png", figure.name)), &figure.png)?;

@@ -119,12 +119,12 @@ pub(super) fn page(args: &RaceArgs, outcome: &Outcome, report: &Report, styles: 
     // The data goes in last: nothing in it can be taken for a place to fill.
     let page = HTML.replace("{{style}}", CSS).replace("{{script}}", &SCRIPTS.concat());
     let (before, after) = page.split_once("{{data}}").context("the page has a place for its data")?;
-    Ok(format!("{before}{}{after}", inert(&json)))
+    Ok(format!("{before}{}{after}", escape_script(&json)))
 }
 
 /// JSON in which nothing can end the element around it: `<` only occurs in strings, where it has another
 /// spelling.
-fn inert(json: &str) -> String {
+fn escape_script(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
 
@@ -140,8 +140,8 @@ fn tensors<'a>(
     for (number, (input, info)) in outcome.inputs.iter().zip(&report.tensors).enumerate() {
         let view = input.tensor.view()?;
         let values = to_f64(&view).context("only floats race")?;
-        let own = Fidelity::of(&values, &values);
-        let (picture, scale) = Heat::of_values(&values, view.cols(), own.mean());
+        let own = Fidelity::new(&values, &values);
+        let (picture, scale) = Heat::from_values(&values, view.cols(), own.mean());
         let errors = ids.iter().enumerate().filter_map(|(family, id)| {
             let of_family = outcome.pictures.iter().filter(|p| p.input == number && p.family == *id);
             // Coders that cannot be aimed have several; the nearest rate is shown.
@@ -151,7 +151,7 @@ fn tensors<'a>(
                 family,
                 peer: &picture.peer,
                 bits: picture.bits,
-                picture: picture.heat.shrunk(side),
+                picture: picture.heat.shrink(side),
             })
         });
         let errors = errors.collect();
@@ -198,7 +198,7 @@ mod tests {
     fn data_cannot_leave_its_element() {
         let name = "</script><script>alert(1)</script><!-- {{style}} \" ' \\ ";
         let json = serde_json::to_string(&[name]).unwrap();
-        let safe = inert(&json);
+        let safe = escape_script(&json);
         assert!(!safe.contains('<'));
         let back: Vec<String> = serde_json::from_str(&safe).unwrap();
         assert_eq!(back, [name]);

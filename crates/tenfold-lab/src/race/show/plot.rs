@@ -92,14 +92,14 @@ impl Drawing<'_> {
         if self.panels.len() > 1 { 2 } else { 1 }
     }
 
-    fn drawn(&self) -> Vec<usize> {
+    fn families_drawn(&self) -> Vec<usize> {
         let has = |f: usize| self.panels.iter().any(|p| p.points.iter().any(|q| q.family == f));
         (0..self.titles.len()).filter(|&f| has(f)).collect()
     }
 
     fn legend(&self) -> (u32, u32) {
         let columns = self.columns() * PANEL.0 / LEGEND_COLUMN;
-        let lines = (self.drawn().len() as u32).div_ceil(columns);
+        let lines = (self.families_drawn().len() as u32).div_ceil(columns);
         (columns, lines * LEGEND_LINE + 20)
     }
 
@@ -155,7 +155,7 @@ impl Drawing<'_> {
             .draw()
             .map_err(text)?;
         // Ours last, so that nothing covers it.
-        let mut order = self.drawn();
+        let mut order = self.families_drawn();
         order.sort_by_key(|&f| self.ours[f]);
         for family in order {
             let line: Vec<(f64, f64)> =
@@ -176,7 +176,7 @@ impl Drawing<'_> {
     /// The legend under all panels.
     fn key<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), String> {
         let columns = self.legend().0;
-        for (i, family) in self.drawn().into_iter().enumerate() {
+        for (i, family) in self.families_drawn().into_iter().enumerate() {
             let (column, line) = (i as u32 % columns, i as u32 / columns);
             let x = (column * LEGEND_COLUMN + 30) as i32;
             let y = (line * LEGEND_LINE + 14) as i32;

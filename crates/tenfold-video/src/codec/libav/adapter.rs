@@ -39,7 +39,7 @@ impl Encoder for LibavEncoder {
     }
 
     fn abilities(&self) -> Result<Abilities> {
-        let (depths, chroma) = formats::of_encoder(self)?;
+        let (depths, chroma) = formats::find_formats(self)?;
         if self.is_hardware() {
             // A library that lists the encoder says nothing of the machine: try it.
             encode::probe(self, depths[0], chroma[0])?;

@@ -38,7 +38,7 @@ impl Device {
         }
     }
 
-    fn what(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
             Device::Vaapi => "no VAAPI device",
             Device::Vulkan => "no Vulkan device with video queues",
@@ -52,7 +52,7 @@ impl Device {
         // SAFETY: `raw` receives a reference that we own; null arguments mean the default device.
         let code =
             unsafe { ffi::av_hwdevice_ctx_create(&mut raw, self.kind(), ptr::null(), ptr::null_mut(), 0) };
-        check(code).map_err(|e| format!("{}: {e}", self.what()))?;
+        check(code).map_err(|e| format!("{}: {e}", self.describe()))?;
         Ok(Buffer(raw))
     }
 

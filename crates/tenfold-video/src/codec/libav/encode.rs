@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
             Some(device) => Some(device.attach(&mut context, pixel, format).map_err(missing)?),
             None => None,
         };
-        context.open(&options::of(encoder, settings)).map_err(missing)?;
+        context.open(&options::list(encoder, settings)).map_err(missing)?;
         Ok(Session { context, pixel, pool, settings })
     }
 

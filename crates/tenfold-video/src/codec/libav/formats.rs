@@ -42,7 +42,7 @@ pub(super) fn find(encoder: &LibavEncoder) -> Result<*const ffi::AVCodec> {
 }
 
 /// Formats that an encoder lists.
-fn listed(codec: *const ffi::AVCodec) -> Vec<AVPixelFormat> {
+fn list_formats(codec: *const ffi::AVCodec) -> Vec<AVPixelFormat> {
     let mut formats = Vec::new();
     // SAFETY: the list ends with AV_PIX_FMT_NONE.
     unsafe {
@@ -56,9 +56,9 @@ fn listed(codec: *const ffi::AVCodec) -> Vec<AVPixelFormat> {
 }
 
 /// Depths and kinds of pictures of an encoder.
-pub(super) fn of_encoder(encoder: &LibavEncoder) -> Result<(Vec<u8>, Vec<Chroma>)> {
+pub(super) fn find_formats(encoder: &LibavEncoder) -> Result<(Vec<u8>, Vec<Chroma>)> {
     let codec = find(encoder)?;
-    let has = |depth, chroma| pick_from(&listed(codec), encoder.device, depth, chroma).is_some();
+    let has = |depth, chroma| pick_from(&list_formats(codec), encoder.device, depth, chroma).is_some();
     let kinds = [Chroma::None, Chroma::Constant];
     let depths: Vec<u8> = [8, 10, 12].into_iter().filter(|&d| kinds.iter().any(|&c| has(d, c))).collect();
     let chroma: Vec<Chroma> = kinds.into_iter().filter(|&c| depths.iter().any(|&d| has(d, c))).collect();
@@ -71,7 +71,7 @@ pub(super) fn of_encoder(encoder: &LibavEncoder) -> Result<(Vec<u8>, Vec<Chroma>
 
 /// What the encoder takes for a picture format; for a device, what is uploaded to it.
 pub(super) fn pick(encoder: &LibavEncoder, depth: u8, chroma: Chroma) -> Result<AVPixelFormat> {
-    pick_from(&listed(find(encoder)?), encoder.device, depth, chroma).ok_or_else(|| {
+    pick_from(&list_formats(find(encoder)?), encoder.device, depth, chroma).ok_or_else(|| {
         let kind = if chroma == Chroma::None { "luma alone" } else { "4:2:0" };
         Error::Refused { name: encoder.name.to_string(), reason: format!("{depth}-bit samples, {kind}") }
     })

@@ -9,7 +9,7 @@ use super::super::{Quality, Settings};
 use super::spec::LibavEncoder;
 
 /// Options of an encoder for some settings.
-pub(super) fn of(encoder: &LibavEncoder, settings: &Settings) -> Vec<(&'static str, String)> {
+pub(super) fn list(encoder: &LibavEncoder, settings: &Settings) -> Vec<(&'static str, String)> {
     match (encoder.name, encoder.library) {
         (_, "libx264") => x264(settings),
         (_, "libx265") => x265(settings),
@@ -39,7 +39,7 @@ pub(super) fn qp(settings: &Settings) -> u32 {
     }
 }
 
-fn lossless(settings: &Settings) -> bool {
+fn is_lossless(settings: &Settings) -> bool {
     settings.quality == Quality::Lossless
 }
 
@@ -71,7 +71,7 @@ fn x265(settings: &Settings) -> Vec<(&'static str, String)> {
         qp(settings),
         keyint(settings)
     );
-    if lossless(settings) {
+    if is_lossless(settings) {
         parameters.push_str(":lossless=1");
     }
     if settings.effort == Effort::Best {
@@ -86,7 +86,7 @@ fn x265(settings: &Settings) -> Vec<(&'static str, String)> {
 
 fn aom(settings: &Settings) -> Vec<(&'static str, String)> {
     let mut parameters = "deltaq-mode=0:loopfilter-control=0:enable-qm=0".to_string();
-    if lossless(settings) {
+    if is_lossless(settings) {
         parameters.push_str(":lossless=1");
     }
     vec![

@@ -62,7 +62,7 @@ pub(in crate::codec) fn push(out: &mut Vec<u8>, unit: &[u8]) {
 }
 
 /// Those units of a stream that are of one kind, with start codes.
-pub(in crate::codec) fn only(standard: Standard, stream: &[u8], wanted: Unit) -> Vec<u8> {
+pub(in crate::codec) fn filter(standard: Standard, stream: &[u8], wanted: Unit) -> Vec<u8> {
     let mut out = Vec::with_capacity(stream.len());
     units(stream).into_iter().filter(|u| kind(standard, u) == wanted).for_each(|u| push(&mut out, u));
     out
@@ -78,9 +78,9 @@ mod tests {
             [&[0, 0, 0, 1, 0x67, 7][..], &[0, 0, 1, 0x68], &[0, 0, 1, 6, 9], &[0, 0, 1, 0x65, 1, 2, 0, 0]];
         let stream = stream.concat();
         assert_eq!(units(&stream), [&[0x67, 7][..], &[0x68], &[6, 9], &[0x65, 1, 2]]);
-        let sets = only(Standard::H264, &stream, Unit::ParameterSet);
+        let sets = filter(Standard::H264, &stream, Unit::ParameterSet);
         assert_eq!(sets, [0, 0, 1, 0x67, 7, 0, 0, 1, 0x68]);
-        assert_eq!(only(Standard::H264, &stream, Unit::Slice), [0, 0, 1, 0x65, 1, 2]);
+        assert_eq!(filter(Standard::H264, &stream, Unit::Slice), [0, 0, 1, 0x65, 1, 2]);
         assert_eq!(kind(Standard::H265, &[0x42, 1]), Unit::ParameterSet);
         assert_eq!(kind(Standard::H265, &[0x4e, 1]), Unit::Other);
         assert!(units(&[0, 0]).is_empty() && units(&[]).is_empty());

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 
 /// The pictures that a header describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Said {
+struct StreamInfo {
     width: usize,
     height: usize,
     depth: u8,
@@ -26,7 +26,7 @@ struct Said {
     chroma: Option<Chroma>,
 }
 
-impl Said {
+impl StreamInfo {
     /// Whether these pictures are what the blob says.
     fn check(&self, format: &Format) -> Result<(), String> {
         if (self.width, self.height) != (format.width, format.height) {
@@ -48,12 +48,12 @@ impl Said {
 pub(super) fn split(standard: Standard, stream: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
     Ok(match standard {
         Standard::Av1 => (
-            obu::only(stream, &[kind::SEQUENCE_HEADER])?,
-            obu::only(stream, &[kind::FRAME_HEADER, kind::TILE_GROUP, kind::FRAME])?,
+            obu::filter(stream, &[kind::SEQUENCE_HEADER])?,
+            obu::filter(stream, &[kind::FRAME_HEADER, kind::TILE_GROUP, kind::FRAME])?,
         ),
         _ => (
-            annexb::only(standard, stream, annexb::Unit::ParameterSet),
-            annexb::only(standard, stream, annexb::Unit::Slice),
+            annexb::filter(standard, stream, annexb::Unit::ParameterSet),
+            annexb::filter(standard, stream, annexb::Unit::Slice),
         ),
     })
 }
@@ -80,7 +80,7 @@ fn check_av1(format: &Format, parameter_sets: &[u8], pictures: &[&[u8]]) -> Resu
     if unit.kind != kind::SEQUENCE_HEADER || units.next().is_some() {
         return Err("the parameter sets are not one sequence header".to_string());
     }
-    Said::from_sequence(unit.payload)?.check(format)?;
+    StreamInfo::from_sequence(unit.payload)?.check(format)?;
     for picture in pictures {
         let mut frames = 0;
         for unit in Units::new(picture) {
@@ -108,11 +108,11 @@ fn check_h26x(
     for unit in annexb::units(parameter_sets) {
         match (annexb::kind(standard, unit), standard, unit.first().copied().unwrap_or(0)) {
             (annexb::Unit::ParameterSet, Standard::H264, first) if first & 31 == 7 => {
-                Said::of_h264(unit)?.check(format)?;
+                StreamInfo::parse_h264(unit)?.check(format)?;
                 found += 1;
             }
             (annexb::Unit::ParameterSet, Standard::H265, first) if first >> 1 & 63 == 33 => {
-                Said::of_h265(unit)?.check(format)?;
+                StreamInfo::parse_h265(unit)?.check(format)?;
                 found += 1;
             }
             (annexb::Unit::ParameterSet, ..) => {}
@@ -138,14 +138,14 @@ mod tests {
     #[test]
     fn any_difference_from_the_format_is_an_error() {
         let format = Format { width: 64, height: 48, depth: 8, chroma: Chroma::None };
-        let said = Said { width: 64, height: 48, depth: 8, chroma: Some(Chroma::None) };
+        let said = StreamInfo { width: 64, height: 48, depth: 8, chroma: Some(Chroma::None) };
         said.check(&format).unwrap();
         for other in [
-            Said { width: 65536, ..said },
-            Said { height: 47, ..said },
-            Said { depth: 12, ..said },
-            Said { chroma: Some(Chroma::Constant), ..said },
-            Said { chroma: None, ..said },
+            StreamInfo { width: 65536, ..said },
+            StreamInfo { height: 47, ..said },
+            StreamInfo { depth: 12, ..said },
+            StreamInfo { chroma: Some(Chroma::Constant), ..said },
+            StreamInfo { chroma: None, ..said },
         ] {
             assert!(other.check(&format).is_err(), "{other:?}");
         }

@@ -86,7 +86,7 @@ fn leb128(data: &[u8]) -> Result<(usize, usize), String> {
 }
 
 /// Those units of a stream that are of one of these types.
-pub(in crate::codec) fn only(stream: &[u8], wanted: &[u8]) -> Result<Vec<u8>, String> {
+pub(in crate::codec) fn filter(stream: &[u8], wanted: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(stream.len());
     for unit in Units::new(stream) {
         let unit = unit?;

@@ -1,13 +1,13 @@
 //! The fields of a sequence header (AV1 specification, 5.5) that say how large its pictures are and of what
 //! kind, read before any decoder sees them.
 
-use super::Said;
+use super::StreamInfo;
 use super::bits::Bits;
 use crate::codec::Chroma;
 
-impl Said {
+impl StreamInfo {
     /// Reads a sequence header's payload.
-    pub(super) fn from_sequence(payload: &[u8]) -> Result<Said, String> {
+    pub(super) fn from_sequence(payload: &[u8]) -> Result<StreamInfo, String> {
         let mut bits = Bits::new(payload);
         let profile = bits.take(3)?;
         bits.skip(1)?; // still_picture
@@ -15,7 +15,7 @@ impl Said {
         if reduced {
             bits.skip(5)?; // level
         } else {
-            operating_points(&mut bits)?;
+            skip_operating_points(&mut bits)?;
         }
         let width_bits = bits.take(4)? + 1;
         let height_bits = bits.take(4)? + 1;
@@ -26,15 +26,15 @@ impl Said {
         }
         bits.skip(3)?; // superblock size, filter_intra, intra_edge_filter
         if !reduced {
-            inter_tools(&mut bits)?;
+            skip_inter_tools(&mut bits)?;
         }
         bits.skip(3)?; // superres, cdef, restoration
-        let (depth, chroma) = colour(&mut bits, profile)?;
-        Ok(Said { width, height, depth, chroma })
+        let (depth, chroma) = read_colour(&mut bits, profile)?;
+        Ok(StreamInfo { width, height, depth, chroma })
     }
 }
 
-fn operating_points(bits: &mut Bits<'_>) -> Result<(), String> {
+fn skip_operating_points(bits: &mut Bits<'_>) -> Result<(), String> {
     let mut delay_bits = None;
     if bits.flag()? {
         bits.skip(32 + 32)?; // display tick, time scale
@@ -67,7 +67,7 @@ fn operating_points(bits: &mut Bits<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn inter_tools(bits: &mut Bits<'_>) -> Result<(), String> {
+fn skip_inter_tools(bits: &mut Bits<'_>) -> Result<(), String> {
     bits.skip(4)?; // interintra, masked, warped, dual filter
     let order_hint = bits.flag()?;
     if order_hint {
@@ -84,7 +84,7 @@ fn inter_tools(bits: &mut Bits<'_>) -> Result<(), String> {
 }
 
 /// Depth and layout.
-fn colour(bits: &mut Bits<'_>, profile: u32) -> Result<(u8, Option<Chroma>), String> {
+fn read_colour(bits: &mut Bits<'_>, profile: u32) -> Result<(u8, Option<Chroma>), String> {
     if profile > 2 {
         return Err("its profile is unknown".to_string());
     }
@@ -175,8 +175,8 @@ mod tests {
 
     #[test]
     fn long_headers_are_read() {
-        let of = |depth, chroma| Said { width: 1920, height: 800, depth, chroma };
-        let cases: [(&[(u32, u64)], Said); 6] = [
+        let of = |depth, chroma| StreamInfo { width: 1920, height: 800, depth, chroma };
+        let cases: [(&[(u32, u64)], StreamInfo); 6] = [
             (&[(1, 0), (1, 1)], of(8, Some(Chroma::None))),
             (&[(2, 0b10), (1, 1)], of(10, Some(Chroma::None))),
             (&[(2, 0b11), (1, 0), (1, 0), (1, 1), (2, 0b11)], of(12, Some(Chroma::Constant))),
@@ -185,10 +185,10 @@ mod tests {
             (&[(2, 0b11), (1, 0), (1, 1), (24, 0x01_0d_00)], of(12, None)),
         ];
         for (colour, want) in cases {
-            assert_eq!(Said::from_sequence(&long(0, colour)).unwrap(), want);
+            assert_eq!(StreamInfo::from_sequence(&long(0, colour)).unwrap(), want);
         }
-        assert!(Said::from_sequence(&long(0x101, cases[0].0)).is_err(), "layers");
+        assert!(StreamInfo::from_sequence(&long(0x101, cases[0].0)).is_err(), "layers");
         let whole = long(0, cases[2].0);
-        assert!((0..whole.len()).all(|n| Said::from_sequence(&whole[..n]).is_err()));
+        assert!((0..whole.len()).all(|n| StreamInfo::from_sequence(&whole[..n]).is_err()));
     }
 }

@@ -1,12 +1,12 @@
 //! The fields of an H.264 or H.265 sequence parameter set that say how large its pictures are and of what
 //! kind, read before any decoder sees them.
 
-use super::Said;
+use super::StreamInfo;
 use super::bits::Bits;
 use crate::codec::Chroma;
 
 /// Takes out the bytes that keep a unit from looking like a start code.
-fn payload(unit: &[u8]) -> Vec<u8> {
+fn unescape(unit: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(unit.len());
     let mut zeros = 0;
     for &b in unit {
@@ -21,13 +21,13 @@ fn payload(unit: &[u8]) -> Vec<u8> {
 }
 
 /// Samples of a side, less what is cropped on both ends in units of `unit`.
-fn side(coded: u64, unit: u64, first: u32, second: u32) -> Result<usize, String> {
+fn crop_side(coded: u64, unit: u64, first: u32, second: u32) -> Result<usize, String> {
     let cropped = unit * (u64::from(first) + u64::from(second));
     let left = coded.checked_sub(cropped).filter(|&s| s > 0).ok_or("a picture is cropped to nothing")?;
     usize::try_from(left).map_err(|_| "a picture is too large".to_string())
 }
 
-fn chroma(idc: u32) -> Option<Chroma> {
+fn chroma_from_idc(idc: u32) -> Option<Chroma> {
     match idc {
         0 => Some(Chroma::None),
         1 => Some(Chroma::Constant),
@@ -35,14 +35,14 @@ fn chroma(idc: u32) -> Option<Chroma> {
     }
 }
 
-fn depth(above_eight: u32) -> u8 {
+fn depth_from_offset(above_eight: u32) -> u8 {
     u8::try_from(above_eight).map_or(u8::MAX, |d| d.saturating_add(8))
 }
 
-impl Said {
+impl StreamInfo {
     /// Reads an H.264 sequence parameter set, its unit header included.
-    pub(super) fn of_h264(unit: &[u8]) -> Result<Said, String> {
-        let data = payload(unit.get(1..).unwrap_or_default());
+    pub(super) fn parse_h264(unit: &[u8]) -> Result<StreamInfo, String> {
+        let data = unescape(unit.get(1..).unwrap_or_default());
         let mut bits = Bits::new(&data);
         let profile = bits.take(8)?;
         bits.skip(16)?; // constraints, level
@@ -57,7 +57,7 @@ impl Said {
             bits.ue()?; // depth of chroma
             bits.skip(1)?; // lossless transform bypass
             if bits.flag()? {
-                scaling_lists(&mut bits, if idc == 3 { 12 } else { 8 })?;
+                skip_scaling_lists(&mut bits, if idc == 3 { 12 } else { 8 })?;
             }
         }
         bits.ue()?; // length of frame numbers
@@ -81,21 +81,21 @@ impl Said {
             bits.skip(1)?;
         }
         bits.skip(1)?; // direct_8x8
-        let crop = crop(&mut bits)?;
+        let crop = read_crop(&mut bits)?;
         let fields = if frames_only { 1 } else { 2 };
         let across = if matches!(idc, 1 | 2) { 2 } else { 1 };
         let down = if idc == 1 { 2 } else { 1 };
-        Ok(Said {
-            width: side(columns * 16, across, crop[0], crop[1])?,
-            height: side(rows * 16 * fields, down * fields, crop[2], crop[3])?,
-            depth: depth(luma),
-            chroma: chroma(idc),
+        Ok(StreamInfo {
+            width: crop_side(columns * 16, across, crop[0], crop[1])?,
+            height: crop_side(rows * 16 * fields, down * fields, crop[2], crop[3])?,
+            depth: depth_from_offset(luma),
+            chroma: chroma_from_idc(idc),
         })
     }
 
     /// Reads an H.265 sequence parameter set, its unit header included.
-    pub(super) fn of_h265(unit: &[u8]) -> Result<Said, String> {
-        let data = payload(unit.get(2..).unwrap_or_default());
+    pub(super) fn parse_h265(unit: &[u8]) -> Result<StreamInfo, String> {
+        let data = unescape(unit.get(2..).unwrap_or_default());
         let mut bits = Bits::new(&data);
         bits.skip(4)?; // number of the video parameter set
         let layers = bits.take(3)?;
@@ -114,24 +114,24 @@ impl Said {
             bits.skip(1)?; // planes apart
         }
         let (width, height) = (u64::from(bits.ue()?), u64::from(bits.ue()?));
-        let crop = crop(&mut bits)?;
+        let crop = read_crop(&mut bits)?;
         let across = if matches!(idc, 1 | 2) { 2 } else { 1 };
         let down = if idc == 1 { 2 } else { 1 };
-        Ok(Said {
-            width: side(width, across, crop[0], crop[1])?,
-            height: side(height, down, crop[2], crop[3])?,
-            depth: depth(bits.ue()?),
-            chroma: chroma(idc),
+        Ok(StreamInfo {
+            width: crop_side(width, across, crop[0], crop[1])?,
+            height: crop_side(height, down, crop[2], crop[3])?,
+            depth: depth_from_offset(bits.ue()?),
+            chroma: chroma_from_idc(idc),
         })
     }
 }
 
 /// What is cut off left, right, at the top and at the bottom.
-fn crop(bits: &mut Bits<'_>) -> Result<[u32; 4], String> {
+fn read_crop(bits: &mut Bits<'_>) -> Result<[u32; 4], String> {
     if bits.flag()? { Ok([bits.ue()?, bits.ue()?, bits.ue()?, bits.ue()?]) } else { Ok([0; 4]) }
 }
 
-fn scaling_lists(bits: &mut Bits<'_>, lists: usize) -> Result<(), String> {
+fn skip_scaling_lists(bits: &mut Bits<'_>, lists: usize) -> Result<(), String> {
     for list in 0..lists {
         if !bits.flag()? {
             continue;
@@ -158,14 +158,14 @@ mod tests {
 
     #[test]
     fn real_sets_are_read_and_cut_ones_refused() {
-        let gray = Said { width: 256, height: 256, depth: 8, chroma: Some(Chroma::Constant) };
+        let gray = StreamInfo { width: 256, height: 256, depth: 8, chroma: Some(Chroma::Constant) };
         let h264 = first_set(include_bytes!("../libav/probe/gray.h264"), |b| b & 31 == 7);
-        assert_eq!(Said::of_h264(h264).unwrap(), gray);
+        assert_eq!(StreamInfo::parse_h264(h264).unwrap(), gray);
         let h265 = first_set(include_bytes!("../libav/probe/gray.h265"), |b| b >> 1 == 33);
-        assert_eq!(Said::of_h265(h265).unwrap(), gray);
+        assert_eq!(StreamInfo::parse_h265(h265).unwrap(), gray);
         // Up to the fields that are read, which for both end well before byte 20.
-        assert!((0..10).all(|n| Said::of_h264(&h264[..n.min(5)]).is_err()));
-        assert!((0..18).all(|n| Said::of_h265(&h265[..n]).is_err()));
+        assert!((0..10).all(|n| StreamInfo::parse_h264(&h264[..n.min(5)]).is_err()));
+        assert!((0..18).all(|n| StreamInfo::parse_h265(&h265[..n]).is_err()));
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
                     (x >> 24) as u8
                 })
                 .collect();
-            let _ = (Said::of_h264(&bytes), Said::of_h265(&bytes));
+            let _ = (StreamInfo::parse_h264(&bytes), StreamInfo::parse_h265(&bytes));
         }
     }
 }

@@ -107,6 +107,71 @@ pub const VIDEO_CAP: Tolerance = Tolerance { over: 0.0, ..VIDEO_RATE };
 /// Pictures for an error; elements are rounded after the search, hence the aim.
 pub const VIDEO_ERROR: Tolerance = Tolerance { aim: 0.995, over: 0.014, rounds: 9, ..PLAIN };
 
+/// Blobs for slots of a fixed size, starting at the step of the blob before: rates differ a little from one to the next. A
+/// blob that fills much less of its slot is no good: where all values are alike, a step a little too large sends nothing.
+/// What is too much for the slot is not for the table to say.
+pub const SLOTS: Tolerance = Tolerance { aim: 0.995, over: f64::INFINITY, under: 0.05, rounds: 2, ..PLAIN };
+
+/// A step this close to the finest one, as a factor, counts as the finest: no finer one helps.
+pub const AT_FINEST: f64 = 1.001;
+
+/// Trials on a device's sample, step and costs in turn.
+pub const DEVICE_COARSE_SAMPLE: Tolerance = Tolerance { rounds: 6, ..COARSE_SAMPLE };
+
+/// Trials on a device's sample, the step alone.
+pub const DEVICE_FINE_SAMPLE: Tolerance = Tolerance { rounds: 5, ..FINE_SAMPLE };
+
+/// Full passes of a device for a size. They are all queued before the first has run, so there are few, with more latitude.
+pub const DEVICE_BYTES: Tolerance =
+    Tolerance { over: 0.007, under: 0.007, rounds: 4, closed: (0.002, 0), ..PLAIN };
+
+/// Full passes of a device under a cap, where `under` is a share of the cap: another pass costs more than unused bytes.
+pub const DEVICE_CAP: Tolerance =
+    Tolerance { aim: 0.996, spare: 2.0, over: f64::INFINITY, under: 0.006, retreat: 6, ..DEVICE_BYTES };
+
+/// Full passes of a device for an error.
+pub const DEVICE_ERROR: Tolerance =
+    Tolerance { aim: 0.995, over: 0.02, under: f64::INFINITY, retreat: 1, ..DEVICE_BYTES };
+
+/// Full passes over pages that a device plans together: the step of the first pass is close already.
+pub const DEVICE_PAGES: Tolerance = Tolerance { rounds: 3, retreat: 4, ..DEVICE_CAP };
+
+/// What a device's passes do beyond a plain search, because the host does not look between them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DevicePasses {
+    /// Under a cap, each pass aims lower than the one before: the second by this share, the third by three times as much, …
+    pub lower: f64,
+    /// … and none by more than this share.
+    pub lowest: f64,
+    /// Factor on the step of the last pass for an error: no pass is left to correct it, so it goes further than it points.
+    pub further: f64,
+    /// Octaves of the first retreat; each retreat goes twice as far as the one before.
+    pub retreat: f64,
+}
+
+/// The passes of a device.
+pub const DEVICE_PASSES: DevicePasses =
+    DevicePasses { lower: 0.004, lowest: 0.1, further: 0.97, retreat: 0.6 };
+
+/// How a device looks for a step without writing anything: sizes are sums of table entries, so a look tries several steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeviceLooks {
+    /// Looks of the kernel that finds the first step of a plan.
+    pub first: usize,
+    /// Octaves between the steps of a page's first look.
+    pub far: f64,
+    /// Octaves between the steps of its later looks.
+    pub near: f64,
+    /// Looks after the first, at most. One is enough for most pages.
+    pub rounds: usize,
+    /// How far beyond two steps the wanted one may lie, in distances between them.
+    pub beyond: f64,
+}
+
+/// The looks of a device.
+pub const DEVICE_LOOKS: DeviceLooks =
+    DeviceLooks { first: 3, far: 0.6667, near: 0.06, rounds: 3, beyond: 1.0 };
+
 impl Tolerance {
     /// What to aim at for a limit.
     pub fn aim_at(&self, limit: f64) -> f64 {

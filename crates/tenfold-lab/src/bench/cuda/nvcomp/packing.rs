@@ -11,7 +11,7 @@ use super::error::NvcompError;
 use super::ffi::{DevicePointer, Status};
 use super::library::Nvcomp;
 use super::setting::{Setting, Way};
-use crate::bench::cuda::rig::{Rig, Times, is_repeated, stacked};
+use crate::bench::cuda::rig::{Rig, Times, is_repeated, repeat};
 
 /// What memory of a device starts at a multiple of.
 const ALIGNED: usize = 256;
@@ -82,15 +82,15 @@ impl<'a> Packing<'a> {
         let stream = rig.stream.stream().0;
         let temp = Temp::new(device, library.compress_temp((count, chunk), total, options, stream)?)?;
         let set = || -> Result<Set> {
-            let tensor = stacked(device, once, times)?;
+            let tensor = repeat(device, once, times)?;
             let slots = Buffer::new(device, slot * count)?;
             Ok(Set {
                 tensor_table: table(device, &tensor, chunk, count)?,
                 slot_table: table(device, &slots, slot, count)?,
                 _tensor: tensor,
                 _slots: slots,
-                bytes: untouched::<u64>(device, count)?,
-                statuses: untouched::<Status>(device, count)?,
+                bytes: allocate_statuses::<u64>(device, count)?,
+                statuses: allocate_statuses::<Status>(device, count)?,
             })
         };
         let sets = (0..rig.sets(total)).map(|_| set()).collect::<Result<_>>()?;
@@ -124,7 +124,7 @@ impl<'a> Packing<'a> {
             Ok(self.library.check(CALL, status)?)
         })?;
         let mut packed = 0;
-        for set in self.used() {
+        for set in self.sets_in_use() {
             self.library.check_chunks(CALL, &read::<Status>(&set.statuses, self.cut.count)?)?;
             let bytes = read::<u64>(&set.bytes, self.cut.count)?;
             ensure!(
@@ -150,7 +150,7 @@ impl<'a> Packing<'a> {
         // Memory may still hold the output of an earlier case.
         let blank = vec![UNTOUCHED; once.len()];
         let rooms: Vec<Room> = (0..self.sets.len())
-            .map(|_| Room::new(device, stacked(device, &blank, cut.total / once.len())?, cut))
+            .map(|_| Room::new(device, repeat(device, &blank, cut.total / once.len())?, cut))
             .collect::<Result<_>>()?;
 
         let times = self.rig.time(|i, stream| {
@@ -195,7 +195,7 @@ impl<'a> Packing<'a> {
     }
 
     /// The sets that calls came to.
-    fn used(&self) -> impl Iterator<Item = &Set> {
+    fn sets_in_use(&self) -> impl Iterator<Item = &Set> {
         self.sets.iter().take(self.rig.repeats)
     }
 }
@@ -213,8 +213,8 @@ impl Room {
     fn new(device: &Device, out: Buffer, cut: &Cut) -> Result<Room> {
         Ok(Room {
             table: table(device, &out, cut.chunk, cut.count)?,
-            bytes: untouched::<u64>(device, cut.count)?,
-            statuses: untouched::<Status>(device, cut.count)?,
+            bytes: allocate_statuses::<u64>(device, cut.count)?,
+            statuses: allocate_statuses::<Status>(device, cut.count)?,
             out,
         })
     }
@@ -249,7 +249,7 @@ fn table(device: &Device, buffer: &Buffer, stride: usize, count: usize) -> Resul
 }
 
 /// Room for an answer a chunk, none of which is a good one yet.
-fn untouched<T: Pod>(device: &Device, count: usize) -> Result<Buffer> {
+fn allocate_statuses<T: Pod>(device: &Device, count: usize) -> Result<Buffer> {
     Ok(Buffer::from_slice(device, &vec![UNTOUCHED; count * size_of::<T>()])?)
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use tenfold::Dtype;
 use tenfold_cuda::{Buffer, DecodeRequest, DecodeSettings, Status, decode, decode_workspace_len};
 
-use super::{Rig, Times, is_repeated, said};
+use super::{Rig, Times, is_repeated, read_status};
 
 /// One blob on the device, as often as calls rotate over, with room for what it decodes to.
 pub(in crate::bench::cuda) struct Decoding<'a> {
@@ -52,7 +52,7 @@ impl<'a> Decoding<'a> {
     /// Fails unless each output that was written is `once` over and over, to the last bit.
     pub fn check(&self, once: &[u8]) -> Result<()> {
         for [_, out, status] in self.sets.iter().take(self.rig.repeats) {
-            said(status)?;
+            read_status(status)?;
             ensure!(is_repeated(out, once)?, "decoded to other values than on the CPU");
         }
         Ok(())

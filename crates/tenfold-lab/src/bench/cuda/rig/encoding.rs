@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use tenfold::{EncodeOptions, Tensor};
 use tenfold_cuda::{Buffer, EncodeRequest, Status, Stream, encode, encode_workspace_len};
 
-use super::{Rig, Times, said, stacked};
+use super::{Rig, Times, read_status, repeat};
 
 /// One tensor on the device, as often as calls rotate over, and room for its blob.
 pub(in crate::bench::cuda) struct Encoding<'a> {
@@ -25,7 +25,7 @@ impl<'a> Encoding<'a> {
         shape[0] *= times;
         let bytes = once.data.len() * times;
         let tensors: Vec<Buffer> =
-            (0..rig.sets(bytes)).map(|_| stacked(device, &once.data, times)).collect::<Result<_>>()?;
+            (0..rig.sets(bytes)).map(|_| repeat(device, &once.data, times)).collect::<Result<_>>()?;
         let out = Buffer::new(device, tenfold::format::max_encoded_len(once.dtype, &shape)?)?;
         let request = |tensor: &Buffer| {
             EncodeRequest::new(tensor.slice(), once.dtype, &shape, out.slice(), options.clone())
@@ -49,7 +49,7 @@ impl<'a> Encoding<'a> {
 
     /// The blob of the last call.
     pub fn blob(&self) -> Result<Vec<u8>> {
-        let len = usize::try_from(said(&self.status)?.size)?;
+        let len = usize::try_from(read_status(&self.status)?.size)?;
         ensure!(len <= self.out.slice().len, "a blob of {len} bytes, more than it had room for");
         let mut blob = vec![0u8; len];
         self.out.read(&mut blob, Stream::DEFAULT)?;

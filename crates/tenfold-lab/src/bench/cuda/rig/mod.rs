@@ -94,7 +94,7 @@ impl Rig {
 }
 
 /// What the device says of a call that is over.
-fn said(status: &Buffer) -> Result<Status> {
+fn read_status(status: &Buffer) -> Result<Status> {
     let mut bytes = [0u8; size_of::<Status>()];
     status.read(&mut bytes, Stream::DEFAULT)?;
     let status = Status::from_bytes(bytes);
@@ -103,7 +103,7 @@ fn said(status: &Buffer) -> Result<Status> {
 }
 
 /// Bytes over and over, made on the device: the host has them once.
-pub(super) fn stacked(device: &Device, once: &[u8], times: usize) -> Result<Buffer> {
+pub(super) fn repeat(device: &Device, once: &[u8], times: usize) -> Result<Buffer> {
     let buffer = Buffer::new(device, once.len() * times)?;
     buffer.write(once, Stream::DEFAULT)?;
     let DeviceSlice { address, len } = buffer.slice();

@@ -8,7 +8,7 @@ use tenfold_cuda::{
     decode_pages_workspace_len, encode_pages, encode_pages_workspace_len,
 };
 
-use super::{Rig, Times, stacked};
+use super::{Rig, Times, repeat};
 
 /// Pages on the device, room for their blobs, and for what these decode to.
 pub(in crate::bench::cuda) struct Paging<'a> {
@@ -36,7 +36,7 @@ impl<'a> Paging<'a> {
         let count = once.len() / (rows * basis.cols() * 2) * times;
         let bytes = once.len() * times;
         let held = [
-            stacked(device, once, times)?,
+            repeat(device, once, times)?,
             Buffer::new(device, bytes / 2)?,
             Buffer::new(device, bytes)?,
             Buffer::new(device, count * size_of::<Status>())?,
@@ -72,7 +72,7 @@ impl<'a> Paging<'a> {
             unsafe { encode_pages(&self.basis, &self.pages, status, workspace.slice(), stream)? };
             Ok(())
         })?;
-        Ok((times, self.said()?.iter().map(|s| s.size as usize).collect()))
+        Ok((times, self.read_statuses()?.iter().map(|s| s.size as usize).collect()))
     }
 
     /// Decodes all blobs, call after call.
@@ -91,12 +91,12 @@ impl<'a> Paging<'a> {
             };
             Ok(())
         })?;
-        self.said()?;
+        self.read_statuses()?;
         Ok(times)
     }
 
     /// What was said of each page, all of them good.
-    fn said(&self) -> Result<Vec<Status>> {
+    fn read_statuses(&self) -> Result<Vec<Status>> {
         let mut bytes = vec![0; self.held[3].slice().len];
         self.held[3].read(&mut bytes, Stream::DEFAULT)?;
         let mut said = Vec::new();

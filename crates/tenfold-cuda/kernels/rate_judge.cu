@@ -102,15 +102,15 @@ DEVICE u32 varint_len(u64 v) {
 DEVICE double trial_got(const RateArgs &a, double symbols, double tables) {
     const Plan *p = a.plan;
     const Tally &t = a.rate->tally;
-    if (a.job.goal == GOAL_MSE || a.job.goal == GOAL_NMSE) {
+    if (a.encoding.goal == GOAL_MSE || a.encoding.goal == GOAL_NMSE) {
         const double step = p->step / a.rate->unit;
         // The first values of a lane are bound by the state that it starts in, which weighs more in a window than in a
         // tile: by about two thirds of a value's error for each bit of the state.
-        const double bound = 0.67 * p->nu * (1.0 / SAMPLE_TICKS - 1.0 / a.job.ticks);
+        const double bound = 0.67 * p->nu * (1.0 / SAMPLE_TICKS - 1.0 / a.encoding.ticks);
         const double sum = (double)t.error / (double)ERROR_ONE * step * step * (1.0 - bound);
         return 1.0 / fmax(sum / (double)(t.finite ? t.finite : 1), 2.3e-308);
     }
-    const double share = (double)a.job.values / (double)subset_values(a, trial_stride(a));
+    const double share = (double)a.encoding.values / (double)subset_values(a, trial_stride(a));
     double bytes = (symbols + (double)t.escape_bits) / 8.0 * share + (double)t.exact_bytes * share;
     if (p->classes > 1)
         bytes += (varint_len(p->width) + p->classes) * rate_headers(a) + (double)((p->rows * p->row_bits + 7) / 8)
@@ -119,7 +119,7 @@ DEVICE double trial_got(const RateArgs &a, double symbols, double tables) {
 }
 
 // Reconstruction points at the mean of what quantises to them, where enough does.
-DEVICE void settle_points(Plan *p, const Tally &t) {
+DEVICE void set_points(Plan *p, const Tally &t) {
     for (u32 i = 1; i <= OFFSETS; ++i) {
         if (t.points[i] < 64) continue;
         const double by = rint((double)t.beyond[i] / (double)t.points[i] * (UNITS / (double)POINT_ONE));
@@ -128,7 +128,7 @@ DEVICE void settle_points(Plan *p, const Tally &t) {
 }
 
 // After a trial: costs, the next step.
-KERNEL(SETTLE_THREADS) rate_settle_trial(const RateArgs a) {
+KERNEL(SUM_THREADS) rate_judge_trial(const RateArgs a) {
     __shared__ float bits[COSTS_SETS], tables[COSTS_SETS];
     Rate *r = a.rate;
     Plan *p = a.plan;
@@ -142,7 +142,7 @@ KERNEL(SETTLE_THREADS) rate_settle_trial(const RateArgs a) {
         r->low_changed = 0;
     }
     if (over) return;
-    for (u32 set = warp_of(); set < sets; set += SETTLE_THREADS / 32) {
+    for (u32 set = warp_of(); set < sets; set += SUM_THREADS / 32) {
         const u32 *counts = r->tally.counts + set * 256;
         const u32 low = p->low[set / 2];
         const SetBits s = set_bits(counts, p->log);
@@ -165,25 +165,24 @@ KERNEL(SETTLE_THREADS) rate_settle_trial(const RateArgs a) {
         const double want = r->want, got = trial_got(a, symbols, table), off = fabs(got / want - 1.0);
         if (mode == TRIAL_COARSE) {
             // Without a goal for it the step stays, and only the costs settle.
-            const bool settled = want == 0.0 || off < 0.01;
-            const double next = p->step * bracket_nudge(a.job, got, want, 2.0);
-            r->coarse_done = (++r->rounds > 3 && settled)
-                             || (want > 0.0 && !set_step(a.job, p, fmax(next, r->finest)));
+            const bool settled = want == 0.0 || off < COARSE_NEAR;
+            const double next = p->step * bracket_nudge(a.encoding, got, want, COARSE_DAMPING);
+            r->coarse_done = (++r->rounds >= COARSE_SETTLING && settled)
+                             || (want > 0.0 && !set_step(a.encoding, p, fmax(next, r->finest)));
         } else if (mode == TRIAL_STEP) {
             bracket_note(r->sample, p->step, got, want);
-            const double next = bracket_next(r->sample, p->step, want, bracket_nudge(a.job, got, want, 1.0));
-            r->fine_done = want == 0.0 || off < 0.0015 || !set_step(a.job, p, fmax(next, r->finest));
+            const double guess = bracket_nudge(a.encoding, got, want, FINE_DAMPING);
+            const double next = bracket_next(r->sample, p->step, want, guess);
+            r->fine_done = want == 0.0 || off < FINE_NEAR || !set_step(a.encoding, p, fmax(next, r->finest));
         } else if (mode == TRIAL_POINTS) {
-            settle_points(p, r->tally);
+            set_points(p, r->tally);
         }
     }
     __syncthreads();
     // Nothing for the next trial to start from.
     u32 *words = (u32 *)&r->tally;
-    for (u32 i = tid; i < sizeof(Tally) / 4; i += SETTLE_THREADS) words[i] = 0;
+    for (u32 i = tid; i < sizeof(Tally) / 4; i += SUM_THREADS) words[i] = 0;
 }
-
-#define PASS_SLACK 0.007
 
 DEVICE void pass_fail(const RateArgs &a) {
     a.plan->done = 1;
@@ -205,16 +204,16 @@ DEVICE bool pass_coarsen(const RateArgs &a) {
         p->log = 12;
         for (u32 i = 0; i < SCALE_SUMS; ++i) p->class_of_sum[i] = 0;
     }
-    const double next = p->step * exp2(0.6 * (double)(1u << min(times, 4u)));
-    return set_step(a.job, p, times < (p->common ? 1 : 3) ? next : fmax(next, r->max * r->unit * 4.0));
+    const double next = p->step * exp2(PASS_RETREAT * (double)(1u << min(times, 4u)));
+    return set_step(a.encoding, p, times < (p->common ? 1 : 3) ? next : fmax(next, r->max * r->unit * 4.0));
 }
 
 // After a pass over the whole tensor: done, or the step for the next.
-KERNEL(32) rate_settle_pass(const RateArgs a) {
+KERNEL(32) rate_judge_pass(const RateArgs a) {
     Rate *r = a.rate;
     Plan *p = a.plan;
     if (threadIdx.x != 0 || p->done) return;
-    const u32 goal = a.job.goal;
+    const u32 goal = a.encoding.goal;
     const bool by_error = goal == GOAL_MSE || goal == GOAL_NMSE, cap = goal == GOAL_CAP;
     if (a.status->code) {
         p->done = 1;
@@ -225,11 +224,11 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     const bool last = a.pass + 1 >= a.passes;
     if (p->trivial || r->fixed || r->want == 0.0) {
         p->done = 1;
-        if (cap && (double)bytes > a.job.target) pass_fail(a);
+        if (cap && (double)bytes > a.encoding.target) pass_fail(a);
         return;
     }
     double got = (double)bytes;
-    bool kept = cap ? got <= a.job.target : true;
+    bool kept = cap ? got <= a.encoding.target : true;
     if (by_error) {
         if (p->squared_error == 0.0) {
             p->done = 1;
@@ -239,12 +238,11 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
         const double unit = r->unit, step = p->step / unit;
         const double mse = p->squared_error * step * step / (double)(p->finite ? p->finite : 1);
         got = 1.0 / fmax(mse, 2.3e-308);
-        kept = goal == GOAL_MSE ? mse <= a.job.target / unit / unit : mse <= a.job.target * r->variance;
+        kept = goal == GOAL_MSE ? mse <= a.encoding.target / unit / unit : mse <= a.encoding.target * r->variance;
     }
     const double want = r->want, off = got / want - 1.0, step = p->step;
-    // Rates of coarse dtypes move in jumps: a closed bracket is as near as the step alone gets.
-    const bool stuck = bracket_width(r->full) < 0.002, finest = off < 0.0 && step <= r->finest * 1.001;
-    const bool near = cap ? got > a.job.target * 0.99 : by_error ? off < 0.02 : fabs(off) <= PASS_SLACK;
+    const bool stuck = bracket_closed(r->full), finest = off < 0.0 && step <= r->finest * AT_FINEST;
+    const bool near = cap ? got > a.encoding.target * CAP_NEAR : by_error ? off < ERROR_NEAR : fabs(off) <= BYTES_NEAR;
     const bool enough = near || (finest && !by_error);
     if (kept && (enough || last || ((cap || by_error) && (stuck || a.pass + 1 >= a.search_passes)))) {
         p->done = 1;
@@ -266,8 +264,9 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
     bracket_note(r->full, step, got, want);
     const bool final = a.pass + 2 >= a.passes || ((cap || by_error) && a.pass + 1 >= a.search_passes);
     // Under a cap, each pass aims a little lower than the one before: single bytes decide in a small blob.
-    const double lower = cap ? exp2((double)a.pass) * 0.004 - 0.004 : 0.0, aim = want * (1.0 - fmin(lower, 0.1));
-    const double next = bracket_next(r->full, step, aim, bracket_nudge(a.job, fmax(got, want * 1e-3), aim, 1.0));
+    const double lower = cap ? exp2((double)a.pass) * PASS_LOWER - PASS_LOWER : 0.0;
+    const double aim = want * (1.0 - fmin(lower, PASS_LOWEST));
+    const double next = bracket_next(r->full, step, aim, bracket_nudge(a.encoding, got, aim, PASS_DAMPING));
     bool set;
     if (goal == GOAL_BYTES && final) {
         // A size that three steps have not met moves in jumps: the nearest miss is the answer.
@@ -275,15 +274,15 @@ KERNEL(32) rate_settle_pass(const RateArgs a) {
             p->done = 1;
             return;
         }
-        set = set_step(a.job, p, r->nearest_step);
+        set = set_step(a.encoding, p, r->nearest_step);
     } else if ((cap || by_error) && final && r->kept_step > 0.0) {
         // A limit that was kept to is kept to again by the same step.
-        set = set_step(a.job, p, r->kept_step);
+        set = set_step(a.encoding, p, r->kept_step);
     } else if (cap && a.pass > a.search_passes) {
         set = pass_coarsen(a);
     } else {
         // With no pass left to correct it, a step for an error goes a little further than it points.
-        set = set_step(a.job, p, fmax(by_error && final ? next * 0.97 : next, r->finest));
+        set = set_step(a.encoding, p, fmax(by_error && final ? next * PASS_FURTHER : next, r->finest));
     }
     if (!set) {
         if (cap || by_error) pass_fail(a);
