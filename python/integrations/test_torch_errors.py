@@ -36,7 +36,7 @@ BAD_TENSORS: list[tuple[Any, type[Exception], str]] = [
     (torch.randn(4, dtype=torch.complex64).conj().imag, tenfold.ArgumentError, "contiguous|resolve_neg"),
     ([1.0, 2.0], tenfold.DtypeError, "must be a torch.Tensor, not list"),
     (X.numpy(), tenfold.DtypeError, "must be a torch.Tensor, not ndarray"),
-    (torch.arange(4), tenfold.ArgumentError, "only coded losslessly"),
+    (torch.arange(4), tenfold.ArgumentError, "need lossless coding"),
 ]
 
 

@@ -124,7 +124,7 @@ def test_bad_input(bases: pathlib.Path, tmp_path: pathlib.Path) -> None:
         (tenfold.ArgumentError, "one token", lambda: codec.encode(empty, empty, position=0)),
         (tenfold.ArgumentError, "layer 9", lambda: codec.decode_layer(page, 9)),
         (tenfold.ArgumentError, "basis", lambda: other.decode_layer(page, 0)),
-        (tenfold.ArgumentError, "one of the two", lambda: tenfold.kv.PageCodec()),
+        (tenfold.ArgumentError, "either bases or", lambda: tenfold.kv.PageCodec()),
         (tenfold.ArgumentError, "head and base", lambda: tenfold.kv.PageCodec(layers=1, rope={"head": 8})),
         (tenfold.ArgumentError, "group 2", lambda: codec.part(2)),
         (tenfold.ArgumentError, "hidden", lambda: tenfold.kv.HiddenCodec(bases, 77)),
