@@ -138,9 +138,10 @@ def encode(
         importance: how much a squared error counts in each column (the last dimension), one number a column. For a
             weight matrix that is the mean square of the inputs that the column is multiplied with. ``mse`` and ``nmse``
             then mean weighted errors.
-        prepare: what to do to the values before they are quantised: ``"auto"`` for whatever takes the fewest bits, or steps
-            joined by ``+``, such as ``"means"``, ``"hadamard:128"``, ``"dct:8"``, ``"delta:8"``, ``"rope:head=64,base=10000"``.
-            Keys, values and hidden states gain by it, weights do not. On the CPU only.
+        prepare: transforms of the values before they are quantised: ``"auto"`` for those that take the fewest bits,
+            ``"none"``, or transforms joined by ``+``, such as ``"means"``, ``"hadamard:128"``, ``"dct:8"``, ``"delta:8"``,
+            ``"rope:head=64,base=10000"``. Default: ``"auto"`` at effort "balanced" and "best", ``"none"`` at "fast". Keys,
+            values and hidden states gain by it, weights do not.
         residual: the goal of a second layer, which stores the error of the first, such as ``{"bits": 3.5}`` or
             ``{"round_bits": 8}``. A list of goals adds that many layers, up to seven. A rate counts the bytes of its
             layer alone; an error is that of the sum up to its layer. ``importance`` and ``prepare`` apply to the first

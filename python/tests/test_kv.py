@@ -143,7 +143,7 @@ def test_bad_input(bases: pathlib.Path, tmp_path: pathlib.Path) -> None:
 def test_steps_by_name() -> None:
     rng = np.random.default_rng(0)
     x = (5 * rng.standard_normal(64) + rng.standard_normal((512, 64))).astype(np.float32)
-    plain, means, auto = (tenfold.encode(x, nmse=1e-3, prepare=p) for p in (None, "means", "auto"))
+    plain, means, auto = (tenfold.encode(x, nmse=1e-3, prepare=p) for p in ("none", "means", "auto"))
     assert len(means) < 0.85 * len(plain) and len(auto) <= 1.01 * len(means)
     assert np.mean((tenfold.decode(auto) - x) ** 2) / np.var(x) <= 1.01e-3
     for bad in ("meens", "rope", "dct:12"):

@@ -155,6 +155,7 @@ inline double __longlong_as_double(long long v) { return emulator::from_bits<dou
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __dadd_rn(double a, double b) { return a + b; }
 inline float __int2float_rn(int v) { return float(v); }
 inline float __uint2float_rn(unsigned v) { return float(v); }
 inline double __int2double_rn(int v) { return double(v); }

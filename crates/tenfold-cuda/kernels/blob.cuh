@@ -9,6 +9,15 @@
 #define LONG_HEADER (32 << 10)
 #define HEADER_PIECE 4096
 
+// Transforms that are undone as values are decoded: weights of columns and of rows, means of columns as bf16 or f32. A blob has
+// each once at most.
+#define UNDO_NOTHING 0
+#define UNDO_COLUMNS 1
+#define UNDO_ROWS 2
+#define UNDO_MEANS 3
+#define UNDO_WIDE_MEANS 4
+#define MAX_UNDONE 3
+
 // What a header says. Offsets count from the blob's start.
 struct Desc {
     u32 codec, dtype;
@@ -27,17 +36,23 @@ struct Desc {
     u8 class_of_sum[2 << MAX_SCALE_BITS];
     u8 low[MAX_CLASSES];
     u32 any_low;
-    // Preparation steps: whether there are any; columns of the tensor; where weights are, 0 for none, and whether they are
-    // those of rows, in the order in which they are undone; where runs of kept elements are, and how many.
+    // Transforms: whether there are any; columns of the tensor; what is undone and where its numbers are, in the order in which
+    // it is undone; where runs of kept elements are, and how many.
     u32 prepared, kept;
     u64 columns;
-    u32 weights_at[2], weights_of_rows[2];
+    u32 undone_at[MAX_UNDONE], undone_kind[MAX_UNDONE];
     u32 kept_at;
     // Planes: which have a table.
     u32 coded;
     // Tables that there are, and log2 of their slots.
     u32 tables, table_log;
 };
+
+// Four bytes of a header, wherever they start; at least as many are behind them.
+DEVICE u32 header_word(const u8 *blob, u32 at) {
+    const u32 *words = (const u32 *)(blob + (at & ~3u));
+    return __funnelshift_r(words[0], words[1], at % 4 * 8);
+}
 
 // Pieces that a header's checksum is left to the kernels that decode in; 0 where it is short.
 DEVICE u32 header_pieces(const Desc *d) {

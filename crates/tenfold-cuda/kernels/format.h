@@ -7,6 +7,7 @@
 #define CODEC_PLANES 1
 #define CODEC_LEVELS 2
 #define TRANSFORM_WEIGHTS 2
+#define TRANSFORM_MEANS 5
 #define TRANSFORM_KEPT 4
 #define MAX_POSITION 4294967296
 #define TRANSFORM_BASIS 7
@@ -110,6 +111,7 @@
 #define STATUS_KEPT_LATER 66
 #define STATUS_EXACT_FINITE 67
 #define STATUS_BASIS_STEP 68
+#define STATUS_MEANS 69
 
 // Feedback of the trellis by log2 of its states: on the quantiser, on the parity; 0 where there is none.
 #define TRELLIS_QUANTISER {0, 0, 2, 5, 9, 18, 33, 78, 166}

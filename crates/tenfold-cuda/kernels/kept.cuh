@@ -14,20 +14,14 @@ struct KeptRun {
 // Bytes of a run: where it starts, how long it is, its element of `size` bytes.
 DEVICE u32 kept_bytes(u32 size) { return 12 + (size < 4 ? 4 : size); }
 
-// Four bytes of a header; at least as many are behind them.
-DEVICE u32 kept_word(const u8 *blob, u32 at) {
-    const u32 *words = (const u32 *)(blob + (at & ~3u));
-    return __funnelshift_r(words[0], words[1], at % 4 * 8);
-}
-
 // Run `i`, whatever its bytes say.
 DEVICE KeptRun kept_run(const u8 *blob, const Desc *d, u32 size, u32 i) {
     const u32 at = d->kept_at + i * kept_bytes(size);
     KeptRun run;
-    run.start = kept_word(blob, at) | (u64)kept_word(blob, at + 4) << 32;
-    run.len = kept_word(blob, at + 8);
-    run.bits = kept_word(blob, at + 12);
-    if (size == 8) run.bits |= (u64)kept_word(blob, at + 16) << 32;
+    run.start = header_word(blob, at) | (u64)header_word(blob, at + 4) << 32;
+    run.len = header_word(blob, at + 8);
+    run.bits = header_word(blob, at + 12);
+    if (size == 8) run.bits |= (u64)header_word(blob, at + 16) << 32;
     return run;
 }
 

@@ -1,13 +1,12 @@
-// Tiles of levels behind preparation steps: levels are those of working values, which become elements once the steps are
-// undone. The twin of `decode_prepared` in `facade.rs` and of `prepare/tensor.rs`.
+// Tiles of levels behind transforms: levels are those of working values, which become elements once the transforms are undone. The twin of `decode_prepared` in `facade.rs` and of `prepare/tensor.rs`.
 //
-// A way of its own, and a function that is called, so that blobs without steps do not pay for it.
+// A way of its own, and a function that is called, so that blobs without transforms do not pay for it.
 #pragma once
 
 #include "kept.cuh"
 #include "levels_ticks.cuh"
 #include "tiles.cuh"
-#include "weights.cuh"
+#include "undo.cuh"
 
 // Working values of tensors whose elements have so many bytes, and these elements.
 template <class E> struct Working {
@@ -29,7 +28,7 @@ template <> struct Working<u64> {
 template <class E> DEVICE void prepared_levels(const Item &item, const Work *work, const u32 *slots, const Tile &t, Coder &c) {
     const Desc *d = &work->desc;
     const u32 lanes = d->lanes, lane = lane_of();
-    const Weights weights(item, d);
+    const Undo transforms(item, d);
     E *out = (E *)item.out;
     // The lane's first value in the map, and its first among those wanted.
     const u32 first = t.from > lane ? (t.from - lane + lanes - 1) / lanes * lanes + lane : lane;
@@ -40,20 +39,31 @@ template <class E> DEVICE void prepared_levels(const Item &item, const Work *wor
         return cls;
     };
     steps_plain(work, slots, t, c, 0, class_of, [&](u32 i, i32 units) {
-        const auto v = weights.undo(Working<E>::of_units(d->scale, units), tensor.row, tensor.col);
+        const auto v = transforms.undo(Working<E>::of_units(d->scale, units), tensor.row, tensor.col);
         out[t.start + i - d->first] = Working<E>::element_of_real(item.dtype, v);
         tensor.go_on();
     });
 }
 
+template <class E> DEVICE void prepared_zeros(const Item &item, const Desc *d, const Tile &t) {
+    const Undo transforms(item, d);
+    E *out = (E *)item.out + (t.start - d->first);
+    Walk tensor(t.start + t.from + lane_of(), d->columns, 32);
+    for (u32 i = t.from + lane_of(); i < t.to; i += 32) {
+        const auto v = transforms.undo((typename Working<E>::Real)0, tensor.row, tensor.col);
+        out[i] = Working<E>::element_of_real(item.dtype, v);
+        tensor.go_on();
+    }
+}
+
 template <class E> DEVICE u32 prepared_exact(const Item &item, const Desc *d, const Tile &t) {
-    const Weights weights(item, d);
+    const Undo transforms(item, d);
     E *out = (E *)item.out;
     const auto finite = [](u64 bits) { return Working<E>::is_finite(bits); };
     return exact_runs(t, sizeof(typename Working<E>::Real), finite, [&](u64 from, u64 to, u64 bits) {
         Walk tensor(t.start + from + lane_of(), d->columns, 32);
         for (u64 i = from + lane_of(); i < to; i += 32) {
-            const auto v = weights.undo(Working<E>::of_bits(bits), tensor.row, tensor.col);
+            const auto v = transforms.undo(Working<E>::of_bits(bits), tensor.row, tensor.col);
             out[t.start + i - d->first] = Working<E>::element_of_real(item.dtype, v);
             tensor.go_on();
         }
@@ -71,9 +81,7 @@ DEVICE void prepared_tile(const Item &item, const Work *work, const u32 *slots, 
         return;
     }
     if (!t.coded) {
-        // Zero times anything.
-        E *out = (E *)item.out + (t.start - d->first);
-        for (u32 i = t.from + lane; i < t.to; i += 32) out[i] = 0;
+        prepared_zeros<E>(item, d, t);
     } else {
         Coder c = coder_open(item, d, t, ring);
         if (__any_sync(ALL_LANES, c.bad)) {
@@ -94,7 +102,7 @@ DEVICE void prepared_tile(const Item &item, const Work *work, const u32 *slots, 
     __syncwarp();
 }
 
-// A block's share of a blob with steps.
+// A block's share of a blob with transforms.
 template <class E> OUTLINE void prepared_blob(const Share &share, u32 room) {
     DYNAMIC_SHARED(memory);
     const Work *work = share.work;

@@ -5,6 +5,7 @@
 
 #include "header_reader.cuh"
 #include "kept.cuh"
+#include "undo.cuh"
 
 struct TransformsRead {
     u32 at, code, detail;
@@ -76,6 +77,27 @@ DEVICE void steps_pass(Reader &r, u32 codec, u32 at, u32 count, u64 columns) {
     reader_check(r, __any_sync(ALL_LANES, other), STATUS_OTHER_STEPS);
 }
 
+// Checks weights, and says how they are undone.
+DEVICE u32 transforms_weights(Reader &r, u32 content, u64 len, u64 columns, u64 rows) {
+    const u32 axis = (u32)window_peek(content) & 0xff;
+    const u64 need = axis == AXIS_COLUMNS ? columns : rows;
+    reader_check(r, len == 0 || (axis != AXIS_COLUMNS && axis != AXIS_ROWS) || len - 1 != need, STATUS_WEIGHTS);
+    return axis == AXIS_ROWS ? UNDO_ROWS : UNDO_COLUMNS;
+}
+
+// Checks means, all of which must be finite, and says how they are undone. All lanes of a warp take part.
+DEVICE u32 transforms_means(Reader &r, u32 content, u64 len, u64 columns) {
+    const u32 size = (u32)window_peek(content) & 0xff;
+    const bool wide = size == 4;
+    const u64 bytes = len - 1;
+    reader_check(r, len == 0 || (size != 2 && !wide) || bytes % size != 0 || bytes / size != columns, STATUS_MEANS);
+    bool wild = false;
+    for (u64 i = lane_of(); r.code == 0 && i < columns; i += 32)
+        wild |= (~mean_bits(header_window.blob, content + 1, wide, i) & 0x7f800000u) == 0;
+    reader_check(r, __any_sync(ALL_LANES, wild), STATUS_MEANS);
+    return wide ? UNDO_WIDE_MEANS : UNDO_MEANS;
+}
+
 // Reads the transforms from `at` on, where their number is, of a header that starts with the bytes `fixed`. All lanes of a warp
 // take part. Whether runs of kept elements are right is not asked yet.
 OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
@@ -103,11 +125,12 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
     }
     u32 kept = 0, kept_at = 0;
     // The last is the first to be undone.
-    u32 last_at = 0, last_axis = 0, before_at = 0, before_axis = 0;
+    u32 undone_at[MAX_UNDONE] = {0}, undone_kind[MAX_UNDONE] = {UNDO_NOTHING}, seen = 0;
 #pragma unroll 1
     for (u32 i = 0; i < count; ++i) {
         const u32 id = reader_byte(r);
-        reader_detail(r, codec != CODEC_LEVELS || (id != TRANSFORM_WEIGHTS && id != TRANSFORM_KEPT), STATUS_STEP, id);
+        const bool here = id == TRANSFORM_WEIGHTS || id == TRANSFORM_MEANS || id == TRANSFORM_KEPT;
+        reader_detail(r, codec != CODEC_LEVELS || !here, STATUS_STEP, id);
         if (r.code) break;
         const u64 len = reader_varint(r);
         const u32 content = reader_take(r, len);
@@ -119,16 +142,20 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
             kept = (u32)len / entry;
             kept_at = content;
         } else {
-            const u32 axis = (u32)window_peek(content) & 0xff;
-            const u64 need = axis == AXIS_COLUMNS ? columns : rows;
-            reader_check(r, len == 0 || (axis != AXIS_COLUMNS && axis != AXIS_ROWS) || len - 1 != need, STATUS_WEIGHTS);
-            // Twice the same axis: nobody writes that, and there is no room for it here.
-            reader_detail(r, before_at != 0 || (last_at != 0 && last_axis == axis), STATUS_STEP, id);
+            const u32 kind = id == TRANSFORM_MEANS ? transforms_means(r, content, len, columns)
+                                                   : transforms_weights(r, content, len, columns, rows);
+            // Twice the same: nobody writes that, and there is no room for it here.
+            const u32 bit = 1u << min(kind, (u32)UNDO_MEANS);
+            reader_detail(r, (seen & bit) != 0, STATUS_STEP, id);
             if (r.code) break;
-            before_at = last_at;
-            before_axis = last_axis;
-            last_at = content + 1;
-            last_axis = axis;
+            seen |= bit;
+#pragma unroll
+            for (u32 k = MAX_UNDONE - 1; k > 0; --k) {
+                undone_at[k] = undone_at[k - 1];
+                undone_kind[k] = undone_kind[k - 1];
+            }
+            undone_at[0] = content + 1;
+            undone_kind[0] = kind;
         }
     }
     if (lane_of() == 0) {
@@ -137,10 +164,11 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
         d->columns = columns;
         d->kept = kept;
         d->kept_at = kept_at;
-        d->weights_at[0] = last_at;
-        d->weights_at[1] = before_at;
-        d->weights_of_rows[0] = last_axis == AXIS_ROWS;
-        d->weights_of_rows[1] = before_axis == AXIS_ROWS;
+#pragma unroll
+        for (u32 k = 0; k < MAX_UNDONE; ++k) {
+            d->undone_at[k] = undone_at[k];
+            d->undone_kind[k] = undone_kind[k];
+        }
     }
     __syncwarp();
     return TransformsRead{r.at, r.code, r.detail};

@@ -5,7 +5,8 @@ use std::borrow::{BorrowMut, Cow};
 use std::ops::Range;
 
 use tenfold::engine::{Coded, Elements, Layer, Outcome, Pieces, Single, meet_goal};
-use tenfold::prepare::{Kept, Transform};
+use tenfold::format::Look;
+use tenfold::prepare::{Kept, Preparation, Transform};
 use tenfold::{Dtype, EncodeOptions, Goal, TensorView, format};
 
 use crate::decode::{DecodeRequest, DecodeSettings, can_decode, decode, decode_workspace_len};
@@ -29,7 +30,6 @@ pub struct DeviceCodec<'a, M> {
     memory: &'a M,
     stream: Stream,
     settings: DecodeSettings,
-    looks: bool,
     /// A tensor or a blob on the device that the host has too.
     twin: Option<(DeviceSlice, &'a [u8])>,
 }
@@ -50,19 +50,12 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
     /// Every [`DeviceSlice`] that the codec is given is memory of this device, is as long as it says, and is neither freed nor used
     /// otherwise until the call returns.
     pub unsafe fn new(device: &'a Device, memory: &'a M, stream: Stream) -> Self {
-        DeviceCodec { device, memory, stream, settings: DecodeSettings::default(), looks: true, twin: None }
+        DeviceCodec { device, memory, stream, settings: DecodeSettings::default(), twin: None }
     }
 
     /// Sets limits, and whether to check the checksums of tiles.
     pub fn with_settings(mut self, settings: DecodeSettings) -> Self {
         self.settings = settings;
-        self
-    }
-
-    /// Whether to fetch a tensor if its values decide how to encode it with transforms: because some are not finite, or
-    /// because the goal is relative to its variance. Default: true; otherwise such a tensor is refused.
-    pub fn with_looks(mut self, looks: bool) -> Self {
-        self.looks = looks;
         self
     }
 
@@ -171,27 +164,32 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         Ok(blob)
     }
 
-    /// Encodes a tensor with the transforms of the options into a lossy blob.
+    /// Encodes a tensor with transforms into a lossy blob. Transforms that the caller did not state are dropped if they
+    /// miss the goal.
     fn prepared(
         &self,
         tensor: &Elements<'_, DeviceSlice>,
         options: &EncodeOptions,
+        transforms: &[Transform],
     ) -> Result<Outcome<Taken<M::Piece>>> {
         if tensor.bytes.len == 0 {
             return Ok(Outcome::Failed(None));
         }
-        if let Some(outcome) = self.attempt_prepared(tensor, options, &options.transforms)? {
-            return Ok(outcome);
-        }
-        if !self.looks {
-            Status { code: Code::NotFinite as u32, ..Status::default() }.check()?;
+        let stated = matches!(options.prepare, Preparation::Chain(_));
+        match self.attempt_prepared(tensor, options, transforms)? {
+            Some(Outcome::Failed(_)) | None if !stated => {
+                let plain = options.clone().with_prepare(Preparation::None);
+                return outcome(self.attempt(tensor, &plain));
+            }
+            Some(outcome) => return Ok(outcome),
+            None => {}
         }
         // What is not finite is found only where there is some.
         let bytes = self.fetch(tensor.bytes, 0..tensor.bytes.len)?;
         let Some(kept) = Kept::of(&TensorView::new(tensor.dtype, tensor.shape, &bytes)?) else {
             return Ok(Outcome::Failed(None));
         };
-        let transforms = [&[Transform::Kept(kept)], &options.transforms[..]].concat();
+        let transforms = [&[Transform::Kept(kept)], transforms].concat();
         Ok(self.attempt_prepared(tensor, options, &transforms)?.unwrap_or(Outcome::Failed(None)))
     }
 
@@ -209,7 +207,7 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         // What a basis leaves out matters to goals that are errors.
         let measured = matches!(options.goal, Goal::Mse(_) | Goal::Nmse(_)) && chain.powers_len() > 0;
         let powers = if measured { Some(self.take(chain.powers_len())?) } else { None };
-        let options = options.clone().with_transforms(Vec::new());
+        let options = options.clone().with_prepare(Preparation::None);
         let request = EncodeRequest::new(*tensor.bytes, tensor.dtype, tensor.shape, room.slice(), options);
         let workspace = self.take(encode_prepared_workspace_len(&chain, &request)?)?;
         let sums = powers.as_ref().map(Taken::slice);
@@ -219,7 +217,7 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
             Some(sums) => DeviceChain::sum_lost(&self.read(sums)?),
             None => 0.0,
         };
-        let goal = chain.goal(request.options.goal, lost, || self.variance(tensor));
+        let goal = chain.goal(request.options.goal, lost, || self.look(tensor));
         let Some(goal) = goal? else { return Ok(Some(Outcome::Failed(None))) };
         inner.options.goal = goal;
         // SAFETY: as above.
@@ -231,13 +229,9 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         outcome(self.fitted(&room, said)).map(Some)
     }
 
-    fn variance(&self, tensor: &Elements<'_, DeviceSlice>) -> tenfold::engine::Result<f64> {
-        if !self.looks {
-            let why = "what an error is relative to is not known before the device has seen the tensor: ask for Goal::Mse";
-            return Err(tenfold::Error::InvalidArgument(why.into()));
-        }
+    fn look(&self, tensor: &Elements<'_, DeviceSlice>) -> tenfold::engine::Result<Option<Look>> {
         let bytes = self.fetch(tensor.bytes, 0..tensor.bytes.len)?;
-        format::variance(&TensorView::new(tensor.dtype, tensor.shape, &bytes)?)
+        Look::new(&TensorView::new(tensor.dtype, tensor.shape, &bytes)?).map(Some)
     }
 }
 
@@ -296,20 +290,21 @@ impl<M: Memory> Single for DeviceCodec<'_, M> {
         options: &EncodeOptions,
     ) -> tenfold::engine::Result<Taken<M::Piece>> {
         let values = tensor.bytes.len / tensor.dtype.size();
-        let columns = tensor.shape.last().copied().unwrap_or(1);
-        format::check_encode_transforms(&options.transforms, values / columns.max(1), columns)?;
+        let fetch = |range| self.fetch(tensor.bytes, range);
+        let transforms = options.remote_transforms(tensor.dtype, tensor.shape, fetch)?;
         let mut options = options.clone();
         options.goal = self.plain_goal(tensor, options.goal)?;
-        let mut exactly = options.clone().with_transforms(Vec::new());
+        let plain = options.clone().with_prepare(Preparation::None);
+        let mut exactly = plain.clone();
         exactly.goal = Goal::Lossless;
         meet_goal(
             tensor.dtype,
             values,
             &options,
             || Ok(self.attempt(tensor, &exactly)?),
-            || match options.transforms.is_empty() {
-                true => Ok(outcome(self.attempt(tensor, &options))?),
-                false => Ok(self.prepared(tensor, &options)?),
+            || match transforms.is_empty() {
+                true => Ok(outcome(self.attempt(tensor, &plain))?),
+                false => Ok(self.prepared(tensor, &options, &transforms)?),
             },
         )
     }

@@ -59,6 +59,7 @@ fn format() -> String {
     put("CODEC_PLANES", format::CODEC_PLANES as i64);
     put("CODEC_LEVELS", format::CODEC_LEVELS as i64);
     put("TRANSFORM_WEIGHTS", format::TRANSFORM_WEIGHTS as i64);
+    put("TRANSFORM_MEANS", format::TRANSFORM_MEANS as i64);
     put("TRANSFORM_KEPT", format::TRANSFORM_KEPT as i64);
     put("MAX_POSITION", format::MAX_POSITION as i64);
     put("TRANSFORM_BASIS", format::TRANSFORM_BASIS as i64);

@@ -87,6 +87,7 @@ pub enum Code {
     KeptLater,
     ExactFinite,
     BasisStep,
+    Means,
 }
 
 /// Every code with the name that kernels know it by, and for a corrupt blob what is wrong.
@@ -152,6 +153,7 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::KeptLater, "KEPT_LATER", "kept elements after another step"),
     (Code::ExactFinite, "EXACT_FINITE", "an exact value before steps is not finite"),
     (Code::BasisStep, "BASIS_STEP", "basis step"),
+    (Code::Means, "MEANS", "means step"),
 ];
 
 impl Status {

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tenfold::engine::{self, Cpu, Engine, Limits, Stop};
 use tenfold::prepare::{Preparation, Transform, Weights};
-use tenfold::{DecodeOptions, Dtype, Effort, Goal, TensorView, format};
+use tenfold::{DecodeOptions, Dtype, Effort, Goal, format};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
 use crate::errors::{self, ArgumentError, DtypeError};
@@ -13,7 +13,7 @@ use crate::threads::limit_threads;
 
 /// How to encode: a goal, an effort, threads. Checked when it is made.
 #[pyclass(frozen, module = "tenfold._native")]
-pub struct EncodeOptions(pub tenfold::EncodeOptions, pub Preparation);
+pub struct EncodeOptions(pub tenfold::EncodeOptions);
 
 #[pymethods]
 impl EncodeOptions {
@@ -32,11 +32,18 @@ impl EncodeOptions {
         prepare: Option<&str>,
         residual: Option<Vec<(String, Option<f64>)>>,
     ) -> PyResult<EncodeOptions> {
-        let prepare: Preparation = prepare.unwrap_or("none").parse().map_err(errors::codec)?;
+        let prepare =
+            prepare.map(str::parse::<Preparation>).transpose().map_err(errors::codec)?.unwrap_or_default();
         let mut options = tenfold::EncodeOptions::new(parse_goal(goal, value)?)
             .with_effort(parse_effort(effort)?)
             .with_threads(threads)
             .with_lane_values(lane_values);
+        if prepare.is_asked() && (importance.is_some() || options.goal.bounds_each_value()) {
+            return Err(ArgumentError::new_err(
+                "prepare goes neither with importance nor with max_error nor with round_bits",
+            ));
+        }
+        options.prepare = prepare;
         if let Some(importance) = importance {
             let weights = Weights::of_importance(&importance).map_err(errors::codec)?;
             options = options.with_transforms(vec![Transform::Weights(weights)]);
@@ -45,14 +52,7 @@ impl EncodeOptions {
             options = options.with_residual(parse_goal(&goal, value)?);
         }
         options.validate().map_err(errors::codec)?;
-        if prepare != Preparation::None
-            && (!options.transforms.is_empty() || options.goal.bounds_each_value())
-        {
-            return Err(ArgumentError::new_err(
-                "prepare goes neither with importance nor with max_error nor with round_bits",
-            ));
-        }
-        Ok(EncodeOptions(options, prepare))
+        Ok(EncodeOptions(options))
     }
 
     /// The goal: its name, and its number where it takes one.
@@ -63,20 +63,11 @@ impl EncodeOptions {
 }
 
 impl EncodeOptions {
-    /// The options for one tensor, whose work `stop` may end.
-    fn for_view(
-        &self,
-        view: &TensorView<'_>,
-        stop: &Stop,
-    ) -> tenfold::engine::Result<tenfold::EncodeOptions> {
+    /// The options with the threads there are, for work that `stop` may end.
+    fn with_stop(&self, stop: &Stop) -> tenfold::EncodeOptions {
         let options = self.0.clone();
         let threads = limit_threads(options.threads);
-        let options = options.with_threads(threads).with_stop(stop.clone());
-        if self.1 == Preparation::None {
-            return Ok(options);
-        }
-        let transforms = self.1.transforms(view, &options)?;
-        Ok(options.with_transforms(transforms))
+        options.with_threads(threads).with_stop(stop.clone())
     }
 }
 
@@ -113,8 +104,7 @@ pub fn encode<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let input = Input::from_object(tensor, dtype)?;
     let parts = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
-        let view = input.view()?;
-        Cpu.encode_parts(&view, &options.for_view(&view, stop)?)
+        Cpu.encode_parts(&input.view()?, &options.with_stop(stop))
     })?;
     make_bytes(py, parts.map_err(errors::codec)?)
 }
@@ -139,8 +129,7 @@ pub fn encode_into(
         return Err(ArgumentError::new_err("out and the tensor share memory; encode into another buffer"));
     }
     let written = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
-        let view = input.view()?;
-        Cpu.encode_into(&view, &options.for_view(&view, stop)?, out)
+        Cpu.encode_into(&input.view()?, &options.with_stop(stop), out)
     })?;
     written.map_err(errors::codec)
 }

@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use tenfold::engine::{Elements, Layered, Limits, Scratch};
-use tenfold::{Dtype, Goal};
 use tenfold_cuda::{
     DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, Status, Stream, decode_workspace_len,
 };
@@ -104,13 +103,12 @@ impl CudaDevice {
         stream: usize,
     ) -> PyResult<Py<PyAny>> {
         let dtype = parse_dtype(dtype)?;
-        let options = on_device(options, dtype)?;
         let (tensor, memory) = (slice(tensor), Allocator::new(allocate));
         let made = py.detach(|| {
             // SAFETY: the caller's promise; see the module.
             let codec = unsafe { DeviceCodec::new(&self.0, &memory, stream_of(stream)) };
             let engine = Layered(codec);
-            let pieces = engine.encode(&Elements { dtype, shape: &shape, bytes: &tensor }, &options)?;
+            let pieces = engine.encode(&Elements { dtype, shape: &shape, bytes: &tensor }, &options.0)?;
             Ok(engine.0.join(pieces)?)
         });
         memory.finish(made).map(|taken| taken.piece)
@@ -193,20 +191,6 @@ unsafe impl tenfold_cuda::Memory for Allocator {
             tenfold_cuda::Error::OutOfMemory { asked: len as u64 }
         })
     }
-}
-
-/// Options for a tensor that only the device has seen.
-fn on_device(options: &EncodeOptions, dtype: Dtype) -> PyResult<tenfold::EncodeOptions> {
-    if options.0.goal == Goal::Lossless || !dtype.is_float() {
-        return Ok(options.0.clone());
-    }
-    let Some(mut transforms) = options.1.fixed() else {
-        return Err(ArgumentError::new_err(
-            "which transforms auto takes, and what means are, only a look at the tensor tells: encode it on the CPU, or name other transforms",
-        ));
-    };
-    transforms.extend(options.0.transforms.iter().cloned());
-    Ok(options.0.clone().with_transforms(transforms))
 }
 
 impl CudaDevice {

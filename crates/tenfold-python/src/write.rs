@@ -137,7 +137,7 @@ enum ImportanceOf {
 }
 
 impl WriteOptions {
-    fn with_encoding(self, EncodeOptions(encode, prepare): &EncodeOptions) -> PyResult<CompressOptions> {
+    fn with_encoding(self, EncodeOptions(encode): &EncodeOptions) -> PyResult<CompressOptions> {
         let mut options = CompressOptions::default()
             .with_threads(limit_threads(encode.threads))
             .with_alloc(self.alloc.parse().map_err(ArgumentError::new_err)?)
@@ -149,7 +149,7 @@ impl WriteOptions {
         if let Some(recipe) = &self.recipe {
             options = options.with_recipe(Recipe::read(recipe).map_err(errors::archive)?);
         }
-        options.prepare = prepare.clone();
+        options.prepare = encode.prepare.clone();
         options.residual = encode.residual.clone();
         let importance = match self.importance {
             Some(ImportanceOf::File(path)) => Importance::read(&path),

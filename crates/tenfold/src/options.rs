@@ -1,11 +1,14 @@
 //! What callers ask for: a goal, an effort, threads, limits.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::blob::MAX_LAYERS;
 use crate::engine::Stop;
 use crate::error::{Error, Result};
-use crate::prepare::{Basis, Transform};
+use crate::prepare::{self, Basis, Preparation, Transform};
+use crate::view::{Dtype, TensorView, rows_of};
 
 pub use crate::goal::Goal;
 
@@ -61,9 +64,11 @@ pub struct EncodeOptions {
     /// Values coded by one lane of a tile; 0 (the default) lets the encoder choose. Fewer values give more lanes and
     /// tiles (good for a GPU and for reading single rows) at about 24 bits a lane.
     pub lane_values: u32,
-    /// Transforms of the values before they are quantised, in order; lossless blobs ignore them. The error of a goal is
-    /// that of the transformed values. Default: none.
-    pub transforms: Vec<Transform>,
+    /// Transforms of the values before they are quantised; lossless blobs ignore them. The error of a goal is that of the
+    /// transformed values. Default: at [`Effort::Balanced`] and [`Effort::Best`] the transforms that save the most bits,
+    /// if they save more than [`prepare::LEAST_GAIN`] a value; none at [`Effort::Fast`], or if the goal bounds the error
+    /// of each value.
+    pub prepare: Preparation,
     /// Goals of further layers, each for the error of the layers before it. Default: none.
     pub residual: Vec<Goal>,
     /// Ends the work early; looked at between tiles. Default: none.
@@ -78,7 +83,7 @@ impl EncodeOptions {
             effort: Effort::default(),
             threads: 0,
             lane_values: 0,
-            transforms: Vec::new(),
+            prepare: Preparation::default(),
             residual: Vec::new(),
             stop: Stop::default(),
         }
@@ -102,7 +107,14 @@ impl EncodeOptions {
         self
     }
 
-    /// Sets the transforms.
+    /// Sets what is done to the values before they are quantised.
+    pub fn with_prepare(mut self, prepare: Preparation) -> Self {
+        self.prepare = prepare;
+        self
+    }
+
+    /// Sets the transforms that are done to the values before they are quantised, in this order; nothing is done if there are
+    /// none.
     ///
     /// ```
     /// use tenfold::prepare::{Transform, Weights};
@@ -114,12 +126,31 @@ impl EncodeOptions {
     /// let weights = Transform::Weights(Weights::of_importance(&importance)?);
     /// let options = EncodeOptions::new(Goal::Bits(3.0)).with_transforms(vec![weights]);
     /// let info = tenfold::inspect(&tenfold::encode(&view, &options)?)?;
-    /// assert_eq!(info.transforms, options.transforms);
+    /// assert!(matches!(info.transforms[..], [Transform::Weights(_)]));
     /// # Ok::<(), tenfold::Error>(())
     /// ```
-    pub fn with_transforms(mut self, transforms: Vec<Transform>) -> Self {
-        self.transforms = transforms;
-        self
+    pub fn with_transforms(self, transforms: Vec<Transform>) -> Self {
+        self.with_prepare(Preparation::from(transforms))
+    }
+
+    /// The transforms for a tensor, as [`EncodeOptions::prepare`] has them; an error if they do not fit it.
+    pub fn transforms(&self, view: &TensorView<'_>) -> Result<Vec<Transform>> {
+        let transforms = self.prepare.resolve(view, self)?;
+        prepare::check(&transforms, view.rows(), view.cols())?;
+        Ok(transforms)
+    }
+
+    /// The same for a tensor in memory that takes time to reach, of which `fetch` brings some bytes. A few of its rows are enough to
+    /// find transforms, and the means are then those of these rows.
+    pub fn remote_transforms<'b>(
+        &self,
+        dtype: Dtype,
+        shape: &[usize],
+        fetch: impl Fn(Range<usize>) -> Result<Cow<'b, [u8]>>,
+    ) -> Result<Vec<Transform>> {
+        let transforms = self.prepare.resolve_remote(dtype, shape, self, fetch)?;
+        prepare::check(&transforms, rows_of(shape), shape.last().copied().unwrap_or(1))?;
+        Ok(transforms)
     }
 
     /// Adds a layer: the error of the layers before it, coded with its own goal. A reader adds them up, or
@@ -170,7 +201,7 @@ impl EncodeOptions {
                 "a layered blob cannot be lossless: its layers are added in floating point; leave out the residuals or state another goal".into(),
             ));
         }
-        if self.goal.bounds_each_value() && !self.transforms.is_empty() {
+        if self.goal.bounds_each_value() && matches!(self.prepare, Preparation::Chain(_)) {
             return Err(Error::InvalidArgument(
                 "transforms, importance among them, cannot bound the error of each value; use another goal"
                     .into(),

@@ -45,12 +45,14 @@ impl Case {
             6 => Goal::MaxBytes((number.min(1e6) * bytes as f64 / 64.0) as usize),
             _ => Goal::Step(number),
         };
-        let transforms = transforms(content >> 1, &shape, &data);
-        let options = EncodeOptions::new(goal)
-            .with_effort(effort)
-            .with_lane_values(lane_values)
-            .with_transforms(transforms)
-            .with_threads(1);
+        let which = content >> 1;
+        let options =
+            EncodeOptions::new(goal).with_effort(effort).with_lane_values(lane_values).with_threads(1);
+        let options = match which % 16 {
+            // What happens unless told otherwise.
+            8 => options,
+            which => options.with_transforms(transforms(which, &shape, &data)),
+        };
         // Layers are not for lossless goals.
         let residual = if goal == Goal::Lossless { Vec::new() } else { residual };
         let options = residual.into_iter().fold(options, EncodeOptions::with_residual);

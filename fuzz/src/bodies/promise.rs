@@ -47,7 +47,7 @@ fn check_values(case: &Case, decoded: &[u8]) {
         }
     }
     // Steps change what errors are counted in, and goals of layers are their own.
-    if !case.options.transforms.is_empty() || !case.options.residual.is_empty() {
+    if case.options.prepare.is_asked() || !case.options.residual.is_empty() {
         return;
     }
     let finite = || before.iter().zip(&after).filter(|(x, _)| x.is_finite());
@@ -87,7 +87,7 @@ fn check_size(case: &Case, bytes: usize) {
     // Promised for 4,096 values and up. Short lanes are the caller's choice and may cost more than a low
     // rate leaves.
     if case.noise
-        && case.options.transforms.is_empty()
+        && !case.options.prepare.is_asked()
         && values >= 4096
         && bits >= 1.0
         && case.options.lane_values == 0

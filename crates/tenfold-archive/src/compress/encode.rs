@@ -90,8 +90,9 @@ pub(crate) fn encode_tensor(
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
     let options = options_of(goal, dtype, asked).with_effort(effort).with_stop(asked.stop.clone());
-    let transforms = asked.transforms(&item.name, &view, &options)?;
-    engine.encode(&view, &options.with_transforms(transforms)).map_err(Error::codec(&item.name))
+    engine
+        .encode(&view, &options.with_prepare(asked.preparation(&item.name)))
+        .map_err(Error::codec(&item.name))
 }
 
 /// Options for the goal of a tensor. Residuals are for floats that are coded lossily.

@@ -2,6 +2,7 @@
 //! in `step.rs`.
 
 use rayon::prelude::*;
+use tenfold::engine::Subject;
 use tenfold::{Dtype, EncodeOptions, Goal, TensorView};
 
 use super::{Action, CompressOptions};
@@ -62,11 +63,12 @@ pub(super) fn measure_curve(
     };
     let (data, shape) = sample_rows(model, index, dtype, CURVE_VALUES)?;
     let view = TensorView::new(dtype, &shape, &data).map_err(Error::codec(&item.name))?;
-    let transforms = options.transforms(&item.name, &view, &EncodeOptions::new(Goal::Step(guess.exp2())))?;
+    let at = EncodeOptions::new(Goal::Step(guess.exp2())).with_effort(effort);
+    let subject = Subject::new(&view, &at.with_prepare(options.preparation(&item.name)));
+    let subject = subject.map_err(Error::codec(&item.name))?;
     let estimate = |octave: &f64| -> Result<(f64, f64)> {
         let log_step = guess + octave;
-        let bits = tenfold::engine::estimate_bits(&view, log_step.exp2(), effort, &transforms)
-            .map_err(Error::codec(&item.name))?;
+        let bits = subject.estimate_bits(log_step.exp2(), effort).map_err(Error::codec(&item.name))?;
         Ok((log_step, bits))
     };
     let points: Vec<(f64, f64)> = OCTAVES.par_iter().map(estimate).collect::<Result<_>>()?;

@@ -87,9 +87,9 @@ impl Importance {
         self.weights.is_empty()
     }
 
-    /// What to do to a tensor before it is quantised.
-    pub(crate) fn transforms(&self, name: &str) -> Vec<Transform> {
-        self.weights.get(name).cloned().map(Transform::Weights).into_iter().collect()
+    /// What to do to a tensor before it is quantised, if it is one of these.
+    pub(crate) fn weights(&self, name: &str) -> Option<Transform> {
+        self.weights.get(name).cloned().map(Transform::Weights)
     }
 
     /// Checks that some tensor is of this model, and that those that are fit.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use tenfold::engine::{SharedEngine, Stop};
-use tenfold::prepare::{Preparation, Transform};
-use tenfold::{Effort, EncodeOptions, Goal, TensorView};
+use tenfold::prepare::Preparation;
+use tenfold::{Effort, Goal};
 
 use super::importance::Importance;
 use super::recipe::{Recipe, Treatment};
@@ -77,9 +77,10 @@ pub struct CompressOptions {
     pub recipe: Option<Recipe>,
     /// How much errors in each column of a tensor count. Default: all the same.
     pub importance: Importance,
-    /// What is done to tensors before they are quantised. Default: nothing.
+    /// Transforms of tensors before they are quantised. Default: as in [`tenfold::EncodeOptions::prepare`], except for
+    /// tensors with importance, which is their transform.
     pub prepare: Preparation,
-    /// Goals of further layers of lossily coded tensors, as in [`EncodeOptions::residual`]. Default: none.
+    /// Goals of further layers of lossily coded tensors, as in [`tenfold::EncodeOptions::residual`]. Default: none.
     pub residual: Vec<Goal>,
     /// Whether an existing output may be replaced. Default: no.
     pub overwrite: bool,
@@ -137,7 +138,7 @@ impl CompressOptions {
         self
     }
 
-    /// Adds a layer to lossily coded tensors: the error so far, as in [`EncodeOptions::with_residual`].
+    /// Adds a layer to lossily coded tensors: the error so far, as in [`tenfold::EncodeOptions::with_residual`].
     pub fn with_residual(mut self, goal: Goal) -> Self {
         self.residual.push(goal);
         self
@@ -149,17 +150,9 @@ impl CompressOptions {
         self
     }
 
-    /// Steps for a tensor: those of its importance, or what is done to all.
-    pub(crate) fn transforms(
-        &self,
-        name: &str,
-        view: &TensorView<'_>,
-        options: &EncodeOptions,
-    ) -> Result<Vec<Transform>> {
-        match &self.prepare {
-            Preparation::None => Ok(self.importance.transforms(name)),
-            prepare => prepare.transforms(view, options).map_err(Error::codec(name)),
-        }
+    /// What is done to a tensor: what its importance asks for, or what is done to all.
+    pub(crate) fn preparation(&self, name: &str) -> Preparation {
+        self.importance.weights(name).map_or_else(|| self.prepare.clone(), |weights| vec![weights].into())
     }
 
     /// Sets what makes the blobs.
@@ -205,7 +198,7 @@ impl CompressOptions {
                 "no goal: state one for the model, or give a recipe with a [default]".into(),
             ));
         }
-        if self.prepare != Preparation::None && !self.importance.is_empty() {
+        if self.prepare.is_asked() && !self.importance.is_empty() {
             return Err(Error::InvalidArgument(
                 "importance is a transform itself and cannot be combined with others; leave out one of the two".into(),
             ));

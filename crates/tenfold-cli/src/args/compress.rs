@@ -53,10 +53,11 @@ pub struct CompressArgs {
     /// safetensors with a vector under each tensor's name, or an imatrix GGUF of llama.cpp.
     #[arg(long, value_name = "FILE")]
     pub importance: Option<PathBuf>,
-    /// Do something to each tensor before it is quantised: auto (whatever takes the fewest bits), or steps joined by +, such
-    /// as means, hadamard:128, dct:8, delta:8, rope:head=64,base=10000,first=0 (pairing=neighbours, turned=N).
-    #[arg(long, value_name = "STEPS", default_value = "none", conflicts_with = "importance", value_parser = str::parse::<Preparation>)]
-    pub prepare: Preparation,
+    /// Transform each tensor before it is quantised: auto (whatever takes the fewest bits), none, or transforms joined
+    /// by +, such as means, hadamard:128, dct:8, delta:8, rope:head=64,base=10000,first=0 (pairing=neighbours,
+    /// turned=N) [default: auto at balanced and best effort, none at fast].
+    #[arg(long, value_name = "TRANSFORMS", conflicts_with = "importance", value_parser = str::parse::<Preparation>)]
+    pub prepare: Option<Preparation>,
     /// Store the error of each tensor too, at this many bits a value, as a second layer. Readers add the two.
     #[arg(long, value_name = "BITS", value_parser = positive)]
     pub residual_bits: Option<f64>,
@@ -81,7 +82,7 @@ Examples:
   tenfold compress model.safetensors -o video.safetensors --bits 2.5 --codec h265
   tenfold compress model.safetensors -o small.safetensors --bits 3 --engine cuda
   tenfold compress model.safetensors -o small.safetensors --bits 2.5 --importance channels.safetensors
-  tenfold compress cache.safetensors -o small.safetensors --bits 3 --prepare auto
+  tenfold compress cache.safetensors -o small.safetensors --bits 3 --prepare means
 
 Recipe (entries are tried in order, the first match counts):
   [default]

@@ -5,9 +5,8 @@ use std::time::Instant;
 use rayon::prelude::*;
 use serde::Serialize;
 use tenfold::engine::{SharedEngine, threads};
-use tenfold::prepare::Preparation;
 use tenfold::{DecodeOptions, EncodeOptions, Goal, Tensor};
-use tenfold_archive::{Archive, CompressOptions, DiffSums, Progress};
+use tenfold_archive::{Archive, DiffSums, Progress};
 
 use super::engine;
 use crate::args::{BenchArgs, EffortArg, EngineArg, EngineArgs};
@@ -120,16 +119,10 @@ fn measure(args: &BenchArgs, engine: &SharedEngine, sample: &Sample, bar: &Bar) 
     bar.start(5 * u64::from(args.repeats) * sample.bytes());
     let goal = args.goal.goal.unwrap_or(GOAL);
     let options = EncodeOptions::new(goal).with_effort(args.effort.into());
-    let prepare =
-        if goal.bounds_each_value() { Preparation::None } else { CompressOptions::default().prepare };
     let decoding = DecodeOptions::default();
     let ours = rig.run(
         "tenfold",
-        |tensor| {
-            let view = tensor.view()?;
-            let options = options.clone().with_transforms(prepare.transforms(&view, &options)?);
-            Ok(vec![engine.encode(&view, &options)?])
-        },
+        |tensor| Ok(vec![engine.encode(&tensor.view()?, &options)?]),
         |blobs, out| Ok(engine.decode_into(&blobs[0], &decoding, out)?),
     )?;
     let zstd = rig.run(

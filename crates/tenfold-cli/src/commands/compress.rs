@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use tenfold::engine::SharedEngine;
-use tenfold::prepare::Preparation;
 use tenfold::{Effort, Goal};
 use tenfold_archive::{CompressOptions, Importance, Recipe, Report};
 use tenfold_video::{Chroma, Quality, Standard, Video, VideoOptions};
@@ -55,13 +54,13 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
         }
         options.importance = Importance::read(path)?;
     }
-    if args.prepare != Preparation::None {
-        if args.codec != CodecArg::Native || bounded {
+    if let Some(prepare) = &args.prepare {
+        if prepare.is_asked() && (args.codec != CodecArg::Native || bounded) {
             let message =
                 "--prepare needs tenfold's own lossy codec: leave out --codec, --max-error and --round-bits";
             return Err(Usage(message.into()).into());
         }
-        options.prepare = args.prepare.clone();
+        options.prepare = prepare.clone();
     }
     if let Some(bits) = args.residual_bits {
         if args.codec != CodecArg::Native || args.engine.engine != EngineArg::Cpu || lossless {

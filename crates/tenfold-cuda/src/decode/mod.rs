@@ -59,7 +59,7 @@ impl PlaceArgs {
 }
 
 /// Transforms that are undone where values are decoded, each once.
-const UNDONE: [&str; 3] = ["column weights", "row weights", "kept elements"];
+const UNDONE: [&str; 4] = ["means", "column weights", "row weights", "kept elements"];
 
 /// What [`decode`] and [`encode`](crate::encode()) do by themselves, without waiting for the device. [`DeviceCodec`](crate::DeviceCodec)
 /// and [`CudaEngine`](crate::CudaEngine) do all that the native format has.

@@ -37,7 +37,8 @@ pub struct EncodeRequest {
     /// Where the blob goes, at an address that is a multiple of 16. [`tenfold::format::max_encoded_len`] bytes always
     /// suffice; if fewer do not, the status says how many are needed and nothing after the end was touched.
     pub out: DeviceSlice,
-    /// What to reach. Threads mean nothing here; transforms are refused, see [`DeviceChain`](crate::DeviceChain).
+    /// What to reach. Threads mean nothing here. No transforms are done by default, and those that are asked for are refused: see
+    /// [`DeviceChain`](crate::DeviceChain).
     pub options: EncodeOptions,
     /// What the header says where the tensor is what transforms made of another.
     pub(crate) behind: Option<Behind>,
@@ -118,10 +119,10 @@ pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
         ));
     }
     options.validate()?;
-    if let Some(transform) = options.transforms.first() {
+    if options.prepare.is_asked() {
         return Err(Error::InvalidArgument(format!(
             "transforms ({}; importance makes such) are for a chain on the device: encode_prepared",
-            transform.name()
+            options.prepare
         )));
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Tensors to blobs through a chain of transforms, and back.
 
-use tenfold::format::Codec;
+use tenfold::format::{Codec, Look};
 use tenfold::{Dtype, Goal, format};
 
 use super::chain::DeviceChain;
@@ -28,15 +28,14 @@ impl DeviceChain {
         powers.chunks_exact(2 * half).map(|p| (sum(&p[..half]) - sum(&p[half..])).max(0.0)).sum()
     }
 
-    /// The goal for the working values. Which error a goal relative to the tensor's variance asks for only who knows it can
-    /// say.
+    /// The goal for the working values, as of [`format::goal_behind`].
     pub(crate) fn goal(
         &self,
         goal: Goal,
         lost: f64,
-        variance: impl FnOnce() -> tenfold::engine::Result<f64>,
+        look: impl FnOnce() -> tenfold::engine::Result<Option<Look>>,
     ) -> Result<Option<Goal>> {
-        Ok(format::goal_behind(&self.transforms, goal, (self.rows, self.columns), lost, variance)?)
+        Ok(format::goal_behind(&self.transforms, goal, (self.rows, self.columns), lost, look)?)
     }
 
     /// The request for the working values, which lie at an address.
@@ -182,15 +181,11 @@ pub unsafe fn encode_prepared(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    let unknown = || {
-        let why = "what an error is relative to is not known before the device has seen the tensor: ask for Goal::Mse";
-        Err(tenfold::Error::InvalidArgument(why.into()))
-    };
     if chain.powers_len() > 0 && matches!(request.options.goal, Goal::Mse(_) | Goal::Nmse(_)) {
         let why = "what a basis leaves out is not known before the device has seen the tensor: ask for bytes or a step";
         return Err(Error::InvalidArgument(why.into()));
     }
-    let Some(goal) = chain.goal(request.options.goal, 0.0, unknown)? else {
+    let Some(goal) = chain.goal(request.options.goal, 0.0, || Ok(None))? else {
         return Err(Error::InvalidArgument("an error of nothing is for a lossless blob".into()));
     };
     // SAFETY: the caller's.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tenfold::engine::{Engine, ErrorKind};
 use tenfold::format::Codec;
 use tenfold::prepare::{
-    Axis, Basis, Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Rotation, Scaling, Transform, Weights,
+    Axis, Basis, Dct, Delta, Hadamard, Means, Pairing, Positions, Preparation, Rope, Rotation, Scaling,
+    Transform, Weights,
 };
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Error, Goal, Tensor, TensorView};
 use tenfold_cuda::{
@@ -15,6 +16,7 @@ use tenfold_cuda::{
 
 use crate::Case;
 use crate::common::{FLOATS, Kind, Random, Sample, to_reals};
+use crate::decode::same;
 use crate::device::Subject;
 use crate::pages::basis;
 
@@ -28,6 +30,7 @@ pub fn cases() -> Vec<Case> {
         ("chain: bases".into(), bases),
         ("chain: blocks of every size".into(), blocks),
         ("chain: on the device".into(), on_device),
+        ("chain: transforms that nobody stated".into(), unstated),
         ("chain: what is refused".into(), refused),
     ]
 }
@@ -218,6 +221,43 @@ fn goals(subject: &Subject) {
         let blob = subject.engine().encode(&sample.view(), &options).unwrap();
         assert_eq!(tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data, sample.data);
     }
+}
+
+/// The default: means, found on a few rows of the tensor and undone where levels are decoded.
+fn unstated(subject: &Subject) {
+    let (rows, cols) = (620, 130);
+    let reals = |i: usize, v: f64| v + (i % cols * 37 % cols) as f64 * 0.2;
+    let reals: Vec<f64> = Kind::Gaussian
+        .reals(rows * cols, cols, 5)
+        .into_iter()
+        .enumerate()
+        .map(|(i, v)| reals(i, v))
+        .collect();
+    let encode = |sample: &Sample, options: &EncodeOptions| {
+        let blob = subject.engine().encode(&sample.view(), options).unwrap();
+        same(subject, &blob, &sample.name());
+        let decoded = tenfold::decode(&blob, &DecodeOptions::default()).unwrap();
+        (tenfold::inspect(&blob).unwrap().transforms, error(sample, &decoded))
+    };
+    for dtype in FLOATS {
+        let sample = Sample::new(dtype, &[rows, cols], &reals);
+        let options = EncodeOptions::new(Goal::Bits(2.5));
+        let (transforms, found) = encode(&sample, &options);
+        assert!(matches!(transforms[..], [Transform::Means(_)]), "{dtype}: {} transforms", transforms.len());
+        let (transforms, plain) = encode(&sample, &options.clone().with_prepare(Preparation::None));
+        assert!(
+            transforms.is_empty() && found < plain / 2.0,
+            "{dtype}: {found:.5}, {plain:.5} without means"
+        );
+        let (transforms, _) = encode(&sample, &options.clone().with_effort(Effort::Fast));
+        assert!(transforms.is_empty());
+        // What is not finite is not worth a chain that nobody asked for.
+        let (transforms, _) = encode(&sample.sprinkle(5000, 4), &options);
+        assert!(transforms.is_empty());
+    }
+    let sample = Sample::new(Dtype::Bf16, &[rows, cols], &reals);
+    let (transforms, found) = encode(&sample, &EncodeOptions::new(Goal::Nmse(1e-3)));
+    assert!(matches!(transforms[..], [Transform::Means(_)]) && found <= 1e-3, "{found:.6}");
 }
 
 fn kept(subject: &Subject) {

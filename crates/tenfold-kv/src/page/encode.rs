@@ -84,7 +84,8 @@ fn code(
         for (rows, chain) in wide {
             let view = rows.view(dtype)?;
             let transforms = transforms(chain, positions.as_ref(), &view, step)?;
-            let subject = Subject::new(&view, &options(codec, Goal::Lossless).with_transforms(transforms))?;
+            // Which goal comes later: this one only says that there is something to quantise.
+            let subject = Subject::new(&view, &options(codec, Goal::Step(1.0)).with_transforms(transforms))?;
             parts.push(Part { subject, values: view.len(), step: chain.step });
         }
         Ok(parts)

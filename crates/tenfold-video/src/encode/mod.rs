@@ -54,7 +54,7 @@ pub fn encode_with_report(
         )
         .into());
     }
-    if !options.transforms.is_empty() {
+    if options.prepare.is_asked() {
         return Err(tenfold::Error::InvalidArgument(
             "pictures take no transforms; ask for a Hadamard rotation in the options of the pictures".into(),
         )

@@ -10,9 +10,9 @@ use tenfold::prepare::{
 };
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
-/// Options in the order in which they matter here.
+/// Options in the order in which they matter here. Transforms are always stated.
 pub(super) fn options(goal: Goal, effort: Effort, lane_values: u32) -> EncodeOptions {
-    EncodeOptions::new(goal).with_effort(effort).with_lane_values(lane_values)
+    EncodeOptions::new(goal).with_effort(effort).with_lane_values(lane_values).with_transforms(Vec::new())
 }
 
 pub(super) fn vector(

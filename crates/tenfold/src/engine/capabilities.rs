@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BlobInfo, Codec};
 use crate::options::{EncodeOptions, Goal};
-use crate::prepare::Transform;
+use crate::prepare::{Named, Transform};
 use crate::view::Dtype;
 
 /// What an engine can do.
@@ -51,7 +51,7 @@ impl Capabilities {
 
     /// Whether it encodes a tensor of a dtype with these options; if not, an error of kind [`ErrorKind::Unsupported`] says why.
     pub fn check_encode(&self, engine: &str, dtype: Dtype, options: &EncodeOptions) -> Result<()> {
-        let transform = options.transforms.iter().map(Transform::name).find(|t| !self.does.contains(t));
+        let transform = options.prepare.stated().iter().map(Named::name).find(|t| !self.does.contains(t));
         let goals = || std::iter::once(&options.goal).chain(&options.residual);
         let goal = goals().map(|goal| goal.name()).find(|goal| !self.goals.contains(goal));
         let reason = match (transform, goal) {

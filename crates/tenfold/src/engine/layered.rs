@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::BlobInfo;
 use crate::lossless;
 use crate::options::{DecodeOptions, EncodeOptions, Goal, Limits};
-use crate::prepare::{Basis, Transform};
+use crate::prepare::{Basis, Named, Preparation, Transform};
 use crate::view::{Dtype, byte_len};
 
 /// Bytes of a blob that are fetched to look at its header; most headers are shorter.
@@ -205,7 +205,7 @@ impl<E: Single> Layered<E> {
 
         // 2. The first layer. What it was prepared with is undone by the same bases.
         let each = options_of_layers(options, dtype);
-        let bases: Vec<Arc<Basis>> = options.transforms.iter().filter_map(basis_of).collect();
+        let bases: Vec<Arc<Basis>> = options.prepare.stated().iter().filter_map(basis_of).collect();
         let encode = |bytes: &E::Bytes, options: &EncodeOptions| {
             let blob = engine.encode_one(&Elements { dtype: working, shape, bytes }, options)?;
             let all = 0..engine.len_of(blob.borrow());
@@ -349,9 +349,9 @@ fn working(dtype: Dtype) -> Dtype {
     if dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
 }
 
-fn basis_of(transform: &Transform) -> Option<Arc<Basis>> {
-    match transform {
-        Transform::Basis(rotation) => rotation.basis().cloned(),
+fn basis_of(named: &Named) -> Option<Arc<Basis>> {
+    match named {
+        Named::Fixed(Transform::Basis(rotation)) => rotation.basis().cloned(),
         _ => None,
     }
 }
@@ -366,7 +366,7 @@ fn options_of_layers(options: &EncodeOptions, dtype: Dtype) -> Vec<EncodeOptions
     let plain = EncodeOptions { residual: Vec::new(), ..options.clone() };
     let first = EncodeOptions { goal: goal_of(options.goal), ..plain.clone() };
     let residual =
-        |&goal: &Goal| EncodeOptions { goal: goal_of(goal), transforms: Vec::new(), ..plain.clone() };
+        |&goal: &Goal| EncodeOptions { goal: goal_of(goal), prepare: Preparation::None, ..plain.clone() };
     std::iter::once(first).chain(options.residual.iter().map(residual)).collect()
 }
 

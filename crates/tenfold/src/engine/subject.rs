@@ -9,7 +9,7 @@ use crate::blob::Parts;
 use crate::error::Result;
 use crate::lossless;
 use crate::options::{Effort, EncodeOptions, Goal};
-use crate::prepare::{self, Prepared, Transform};
+use crate::prepare::{Preparation, Prepared, Transform};
 use crate::rate::{self, Label, Target};
 use crate::view::TensorView;
 use crate::workers::Workers;
@@ -31,42 +31,53 @@ use crate::workers::Workers;
 pub struct Subject<'a> {
     view: TensorView<'a>,
     transforms: Vec<Transform>,
+    /// Whether the caller stated them; otherwise they may be left out.
+    stated: bool,
     /// Made on first use: lossless blobs do not need it.
     prepared: OnceLock<Prepared>,
 }
 
 impl<'a> Subject<'a> {
-    /// A tensor and the transforms of some options.
+    /// A tensor and the transforms that some options have for it.
     pub fn new(view: &TensorView<'a>, options: &EncodeOptions) -> Result<Self> {
         options.validate()?;
-        prepare::check(&options.transforms, view.rows(), view.cols())?;
-        Ok(Subject { view: *view, transforms: options.transforms.clone(), prepared: OnceLock::new() })
+        let (transforms, stated) =
+            (options.transforms(view)?, matches!(options.prepare, Preparation::Chain(_)));
+        Ok(Subject { view: *view, transforms, stated, prepared: OnceLock::new() })
     }
 
-    /// Encodes the tensor. Goals, effort, lanes and threads are those of the options, the transforms are the subject's own.
+    /// Encodes the tensor. Goals, effort, lanes and threads are those of the options, the transforms are the subject's own. Goals
+    /// that bound the error of each value leave out transforms that were not stated, and refuse others.
     pub fn encode(&self, options: &EncodeOptions) -> Result<Vec<u8>> {
         self.encode_parts(options)?.into_blob()
     }
 
     /// The same, the blob left in parts.
     pub fn encode_parts(&self, options: &EncodeOptions) -> Result<Parts> {
+        let plain = options.goal.bounds_each_value() && !self.stated;
+        let transforms = if plain { &[][..] } else { &self.transforms };
+        let mut options = options.clone().with_prepare(Preparation::from(transforms.to_vec()));
         options.validate()?;
         let workers = Workers::new(options.threads, &options.stop)?;
         if !options.residual.is_empty() {
-            let options = EncodeOptions { transforms: self.transforms.clone(), ..options.clone() };
             let view = &self.view;
             let tensor = Elements { dtype: view.dtype(), shape: view.shape(), bytes: view.data() };
             let pieces = Layered(Host(workers.clone())).encode(&tensor, &options)?;
             return Ok(Parts::new(pieces.header, pieces.layers, &workers));
         }
-        let options =
-            &EncodeOptions { goal: rate::plain_goal(&self.view, options.goal, &workers)?, ..options.clone() };
+        options.goal = rate::plain_goal(&self.view, options.goal, &workers)?;
         meet_goal(
             self.view.dtype(),
             self.view.len(),
-            options,
+            &options,
             || lossless::encode(&self.view, options.lane_values, &workers),
-            || self.lossy(options, &workers),
+            || match self.lossy(transforms, &options, &workers)? {
+                // What nobody asked for must not be in the way of a goal.
+                Outcome::Failed(_) if !self.stated && !transforms.is_empty() => {
+                    self.lossy(&[], &options, &workers)
+                }
+                outcome => Ok(outcome),
+            },
         )
     }
 
@@ -104,9 +115,10 @@ impl<'a> Subject<'a> {
         Ok(self.prepared.get_or_init(|| prepared))
     }
 
-    fn lossy(&self, options: &EncodeOptions, workers: &Workers) -> Result<Outcome> {
+    /// Tries a lossy goal behind the subject's transforms, or behind none.
+    fn lossy(&self, transforms: &[Transform], options: &EncodeOptions, workers: &Workers) -> Result<Outcome> {
         let view = &self.view;
-        if self.transforms.is_empty() {
+        if transforms.is_empty() {
             let Some(target) = Target::from_goal(options.goal, view) else {
                 return Ok(Outcome::Failed(None));
             };
@@ -117,9 +129,8 @@ impl<'a> Subject<'a> {
             return Ok(Outcome::Failed(None));
         }
         let size = (view.rows(), view.cols());
-        let goal = rate::goal_behind(&self.transforms, options.goal, size, prepared.lost, || {
-            rate::variance(view, workers)
-        })?;
+        let look = || rate::Look::with(view, workers).map(Some);
+        let goal = rate::goal_behind(transforms, options.goal, size, prepared.lost, look)?;
         let Some(target) = goal.and_then(|goal| Target::from_goal(goal, view)) else {
             return Ok(Outcome::Failed(None));
         };

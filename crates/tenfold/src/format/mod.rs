@@ -26,10 +26,11 @@ pub use crate::levels::{CODED, ESCAPES_SHIFT, EXACT, OFFSETS, UNITS};
 pub use crate::lossless::{LOG as PLANE_LOG, PLANE_CODED, PLANE_CONSTANT, PLANE_STORED};
 pub use crate::prepare::MOST_POSITION as MAX_POSITION;
 pub use crate::prepare::list::{
-    BASIS as TRANSFORM_BASIS, KEPT as TRANSFORM_KEPT, ROPE as TRANSFORM_ROPE, WEIGHTS as TRANSFORM_WEIGHTS,
+    BASIS as TRANSFORM_BASIS, KEPT as TRANSFORM_KEPT, MEANS as TRANSFORM_MEANS, ROPE as TRANSFORM_ROPE,
+    WEIGHTS as TRANSFORM_WEIGHTS,
 };
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
-pub use crate::rate::goal_behind;
+pub use crate::rate::{Look, goal_behind};
 pub use crate::view::Element;
 pub use inspect::{BlobInfo, Codec};
 
@@ -62,11 +63,6 @@ pub fn check_transforms(transforms: &[Transform], rows: usize, cols: usize) -> R
     crate::prepare::fit(transforms, rows, cols)
 }
 
-/// Checks that transforms can be applied to such a tensor.
-pub fn check_encode_transforms(transforms: &[Transform], rows: usize, cols: usize) -> Result<()> {
-    crate::prepare::check(transforms, rows, cols)
-}
-
 /// The transforms of a blob whose tensor has this many columns, with the bases that they name.
 pub fn resolve_transforms(
     mut transforms: Vec<Transform>,
@@ -75,11 +71,6 @@ pub fn resolve_transforms(
 ) -> Result<Vec<Transform>> {
     crate::prepare::resolve(&mut transforms, bases, cols)?;
     Ok(transforms)
-}
-
-/// Variance of the finite values of a tensor about their mean.
-pub fn variance(view: &TensorView<'_>) -> Result<f64> {
-    crate::rate::variance(view, &Workers::current_thread())
 }
 
 /// A goal that does not depend on the tensor: [`Goal::RoundToNearest`] becomes the error that it allows for this

@@ -12,7 +12,8 @@ pub const WEIGHTS: u8 = 2;
 // 3 is in a golden vector of what is refused.
 /// Stored number of kept elements.
 pub const KEPT: u8 = 4;
-const MEANS: u8 = 5;
+/// Stored number of means.
+pub const MEANS: u8 = 5;
 const DCT: u8 = 6;
 /// Stored number of a basis.
 pub const BASIS: u8 = 7;

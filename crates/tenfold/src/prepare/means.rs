@@ -26,24 +26,9 @@ impl Means {
     /// The means of columns of whole rows. Kept in f32 if, rounded to bf16, one would miss by more than a quarter of its
     /// column's deviation.
     pub fn of<R: Real>(values: &[R], cols: usize) -> Self {
-        let cols = cols.max(1);
-        let mut sums = vec![(0.0f64, 0.0f64, 0.0f64); cols];
-        for row in values.chunks_exact(cols) {
-            for ((n, sum, squares), v) in sums.iter_mut().zip(row).filter(|(_, v)| v.wide().is_finite()) {
-                *n += 1.0;
-                *sum += v.wide();
-                *squares += v.wide() * v.wide();
-            }
-        }
-        let exact: Vec<f32> = sums.iter().map(|(n, sum, _)| (sum / n.max(1.0)) as f32).collect();
-        let near = Means::new(&exact);
-        let missed =
-            sums.iter().zip(exact.iter().zip(&near.values)).any(|((n, _, squares), (exact, near))| {
-                let exact = f64::from(*exact);
-                let variance = (squares / n.max(1.0) - exact * exact).max(0.0);
-                (exact - f64::from(*near)).powi(2) > variance / 16.0
-            });
-        if missed { Means { values: exact, wide: true } } else { near }
+        let mut sums = Sums::new(cols);
+        sums.add(values);
+        sums.means()
     }
 
     /// What is taken off.
@@ -94,6 +79,64 @@ impl Means {
             return Err(corrupt);
         }
         Ok(Means { values, wide })
+    }
+}
+
+/// What of whole rows their means are made of, column by column.
+#[derive(Clone)]
+pub(super) struct Sums {
+    /// Finite values, their sum, the sum of their squares.
+    columns: Vec<(f64, f64, f64)>,
+    /// The largest finite magnitude.
+    pub(super) largest: f64,
+}
+
+impl Sums {
+    pub(super) fn new(cols: usize) -> Sums {
+        Sums { columns: vec![(0.0, 0.0, 0.0); cols.max(1)], largest: 0.0 }
+    }
+
+    /// Adds whole rows.
+    pub(super) fn add<R: Real>(&mut self, values: &[R]) {
+        for row in values.chunks_exact(self.columns.len()) {
+            for ((n, sum, squares), v) in self.columns.iter_mut().zip(row) {
+                let v = v.wide();
+                let (one, v) = if v.is_finite() { (1.0, v) } else { (0.0, 0.0) };
+                *n += one;
+                *sum += v;
+                *squares += v * v;
+                self.largest = self.largest.max(v.abs());
+            }
+        }
+    }
+
+    /// Adds what others have summed up.
+    pub(super) fn join(&mut self, other: &Sums) {
+        for (mine, other) in self.columns.iter_mut().zip(&other.columns) {
+            *mine = (mine.0 + other.0, mine.1 + other.1, mine.2 + other.2);
+        }
+        self.largest = self.largest.max(other.largest);
+    }
+
+    /// Finite values.
+    pub(super) fn finite(&self) -> f64 {
+        self.columns.iter().map(|c| c.0).sum()
+    }
+
+    /// Means as [`Means::of`] has them.
+    pub(super) fn means(&self) -> Means {
+        // Within what a bf16 holds.
+        let mean = |(n, sum, _): &(f64, f64, f64)| (sum / n.max(1.0)).clamp(-3e38, 3e38) as f32;
+        let exact: Vec<f32> = self.columns.iter().map(mean).collect();
+        let near = Means::new(&exact);
+        let missed = self.columns.iter().zip(exact.iter().zip(&near.values)).any(
+            |((n, _, squares), (exact, near))| {
+                let exact = f64::from(*exact);
+                let variance = (squares / n.max(1.0) - exact * exact).max(0.0);
+                (exact - f64::from(*near)).powi(2) > variance / 16.0
+            },
+        );
+        if missed { Means { values: exact, wide: true } } else { near }
     }
 }
 

@@ -12,15 +12,17 @@ mod hadamard;
 mod kept;
 pub(crate) mod list;
 mod means;
+mod patch;
 mod product;
 mod real;
 mod rope;
 mod rotation;
 mod spec;
 mod tensor;
+mod trial;
 mod weights;
 
-pub use auto::{auto, choose};
+pub use auto::{LEAST_GAIN, auto, choose};
 pub use basis::{Basis, Fingerprint};
 pub use dct::Dct;
 pub use delta::Delta;

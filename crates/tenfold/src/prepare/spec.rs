@@ -1,12 +1,15 @@
 //! Chains by name, as a command line or another language states them.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
-use super::{Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Transform, auto, check};
+use super::auto::auto_of_rows;
+use super::{Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Transform, check, patch};
 use crate::error::{Error, Result};
-use crate::options::EncodeOptions;
-use crate::view::TensorView;
+use crate::options::{Effort, EncodeOptions, Goal};
+use crate::view::{Dtype, TensorView, rows_of};
 
 /// What is to be done to a tensor before it is quantised.
 ///
@@ -20,7 +23,7 @@ use crate::view::TensorView;
 /// let chain: Preparation = "rope:head=32,base=10000,first=100+means".parse()?;
 /// let values = vec![1.5f32; 4096];
 /// let view = TensorView::from_slice(&values, &[64, 64])?;
-/// let transforms = chain.transforms(&view, &EncodeOptions::new(Goal::Bits(3.0)))?;
+/// let transforms = EncodeOptions::new(Goal::Bits(3.0)).with_prepare(chain).transforms(&view)?;
 /// assert!(matches!(transforms[..], [Transform::Rope(_), Transform::Means(_)]));
 /// assert!("fourier".parse::<Preparation>().is_err());
 /// # Ok::<(), tenfold::Error>(())
@@ -28,13 +31,15 @@ use crate::view::TensorView;
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Preparation {
-    /// Nothing.
+    /// [`Preparation::Auto`] at balanced and best effort, nothing at fast.
     #[default]
+    ByEffort,
+    /// Nothing.
     None,
-    /// The chain that takes the fewest bits, found for each tensor.
+    /// The chain that takes the fewest bits, found for each tensor by [`auto`]; none where a goal bounds the error of each value.
     Auto,
-    /// These.
-    Steps(Vec<Named>),
+    /// These, in this order.
+    Chain(Vec<Named>),
 }
 
 /// A transform whose numbers may still depend on the tensor.
@@ -48,16 +53,51 @@ pub enum Named {
 }
 
 impl Preparation {
-    /// The transforms for a tensor. Lossless goals have no use for any.
-    pub fn transforms(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Transform>> {
-        let named = match self {
-            _ if !view.dtype().is_float() || matches!(options.goal, crate::Goal::Lossless) => {
-                return Ok(Vec::new());
-            }
-            Preparation::None => return Ok(Vec::new()),
-            Preparation::Auto => return auto(view, options),
-            Preparation::Steps(named) => named,
+    /// The transforms for a tensor with these options.
+    pub(crate) fn resolve(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Transform>> {
+        match self.known(view.dtype(), options) {
+            Some(transforms) => Ok(transforms),
+            None => self.look(view, view.rows(), options),
+        }
+    }
+
+    /// The same for a tensor of which `fetch` brings bytes; a few rows are enough to find a chain.
+    pub(crate) fn resolve_remote<'b>(
+        &self,
+        dtype: Dtype,
+        shape: &[usize],
+        options: &EncodeOptions,
+        fetch: impl Fn(Range<usize>) -> Result<Cow<'b, [u8]>>,
+    ) -> Result<Vec<Transform>> {
+        let (rows, cols) = (rows_of(shape), shape.last().copied().unwrap_or(1));
+        if let Some(transforms) = self.known(dtype, options).or((rows * cols == 0).then(Vec::new)) {
+            return Ok(transforms);
+        }
+        let line = cols * dtype.size();
+        let runs = match self {
+            Preparation::Chain(_) => std::iter::once(0..rows).collect(),
+            _ => patch::rows(rows, cols),
         };
+        let mut data = Vec::new();
+        for run in runs {
+            data.extend_from_slice(&fetch(run.start * line..run.end * line)?);
+        }
+        self.look(&TensorView::new(dtype, &[data.len() / line, cols], &data)?, rows, options)
+    }
+
+    /// The transforms where nobody has to look at the tensor for them. Lossless goals have no use for any.
+    fn known(&self, dtype: Dtype, options: &EncodeOptions) -> Option<Vec<Transform>> {
+        let found = matches!(self, Preparation::ByEffort | Preparation::Auto);
+        let none = !dtype.is_float()
+            || options.goal == Goal::Lossless
+            || (*self == Preparation::ByEffort && options.effort == Effort::Fast)
+            || (found && options.goal.bounds_each_value());
+        if none { Some(Vec::new()) } else { self.fixed() }
+    }
+
+    /// The transforms for a tensor of so many rows, by a look at it or at some of its rows.
+    fn look(&self, view: &TensorView<'_>, rows: usize, options: &EncodeOptions) -> Result<Vec<Transform>> {
+        let Preparation::Chain(named) = self else { return auto_of_rows(view, rows, options) };
         let mut transforms: Vec<Transform> = Vec::with_capacity(named.len());
         let mut values = Vec::new();
         for transform in named {
@@ -75,21 +115,48 @@ impl Preparation {
         }
         Ok(transforms)
     }
-}
 
-impl Preparation {
+    /// Whether transforms are asked for, and not only allowed.
+    pub fn is_asked(&self) -> bool {
+        !matches!(self, Preparation::ByEffort | Preparation::None)
+    }
+
+    /// The transforms that are stated.
+    pub(crate) fn stated(&self) -> &[Named] {
+        match self {
+            Preparation::Chain(named) => named,
+            _ => &[],
+        }
+    }
+
     /// The transforms, if they are the same for every tensor.
     pub fn fixed(&self) -> Option<Vec<Transform>> {
+        let fixed = |named: &Named| match named {
+            Named::Fixed(transform) => Some(transform.clone()),
+            Named::Means => None,
+        };
         match self {
-            Preparation::None => Some(Vec::new()),
-            Preparation::Auto => None,
-            Preparation::Steps(named) => named
-                .iter()
-                .map(|transform| match transform {
-                    Named::Fixed(transform) => Some(transform.clone()),
-                    Named::Means => None,
-                })
-                .collect(),
+            Preparation::ByEffort | Preparation::Auto => None,
+            _ => self.stated().iter().map(fixed).collect(),
+        }
+    }
+}
+
+impl Named {
+    /// Name for people, as of [`Transform::name`].
+    pub fn name(&self) -> &'static str {
+        match self {
+            Named::Means => "means",
+            Named::Fixed(transform) => transform.name(),
+        }
+    }
+}
+
+impl From<Vec<Transform>> for Preparation {
+    fn from(transforms: Vec<Transform>) -> Self {
+        match transforms.is_empty() {
+            true => Preparation::None,
+            false => Preparation::Chain(transforms.into_iter().map(Named::Fixed).collect()),
         }
     }
 }
@@ -101,22 +168,19 @@ impl FromStr for Preparation {
         match text.trim() {
             "none" | "" => Ok(Preparation::None),
             "auto" => Ok(Preparation::Auto),
-            transforms => Ok(Preparation::Steps(transforms.split('+').map(named).collect::<Result<_>>()?)),
+            transforms => Ok(Preparation::Chain(transforms.split('+').map(named).collect::<Result<_>>()?)),
         }
     }
 }
 
 impl fmt::Display for Preparation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |transform: &Named| match transform {
-            Named::Means => "means",
-            Named::Fixed(transform) => transform.name(),
-        };
         match self {
+            Preparation::ByEffort => f.write_str("by effort"),
             Preparation::None => f.write_str("none"),
             Preparation::Auto => f.write_str("auto"),
-            Preparation::Steps(transforms) => {
-                f.write_str(&transforms.iter().map(name).collect::<Vec<_>>().join(" + "))
+            Preparation::Chain(transforms) => {
+                f.write_str(&transforms.iter().map(Named::name).collect::<Vec<_>>().join(" + "))
             }
         }
     }
@@ -180,7 +244,6 @@ fn rope(text: &str) -> Result<Rope> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Goal;
 
     #[test]
     fn words_become_steps() {
@@ -189,7 +252,7 @@ mod tests {
         let values: Vec<f32> = (0..4096).map(|i| (i * 37 % 64) as f32 + noise(i)).collect();
         let view = TensorView::from_slice(&values, &[64, 64]).unwrap();
         let transforms = |text: &str, goal: Goal| -> Result<Vec<String>> {
-            let transforms = text.parse::<Preparation>()?.transforms(&view, &EncodeOptions::new(goal))?;
+            let transforms = text.parse::<Preparation>()?.resolve(&view, &EncodeOptions::new(goal))?;
             Ok(transforms.iter().map(|s| s.name().to_owned()).collect())
         };
         let bits = Goal::Bits(3.0);

@@ -23,12 +23,12 @@ mod write;
 use std::f64::consts::PI;
 
 use crate::engine::Outcome;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::{Effort, EncodeOptions, Goal};
 use crate::prepare::{Transform, group_of, width_of};
 use crate::quant::cost::CostTable;
 use crate::simd::Isa;
-use crate::view::TensorView;
+use crate::view::{TensorView, spacing, value};
 use crate::workers::Workers;
 use encoding::{Encoding, lambda};
 pub(crate) use label::Label;
@@ -103,8 +103,8 @@ pub(crate) fn encode(
 }
 
 /// What a lossy goal for a tensor with this many rows and columns asks of its transformed values; nothing if the
-/// transforms alone lose more (`lost`, a squared error) than the goal allows. `variance` computes that of the tensor,
-/// if needed.
+/// transforms alone lose more (`lost`, a squared error) than the goal allows. `look` looks at the tensor, if needed.
+/// Without a look, goals relative to the variance are refused, and the error of rounding to the dtype is left out.
 ///
 /// Transforms preserve squared errors, except weights and bases that are not orthonormal, whose errors count as
 /// weighted, and differences, whose errors add up.
@@ -113,27 +113,62 @@ pub fn goal_behind(
     goal: Goal,
     (rows, cols): (usize, usize),
     lost: f64,
-    variance: impl FnOnce() -> Result<f64>,
+    look: impl FnOnce() -> Result<Option<Look>>,
 ) -> Result<Option<Goal>> {
     let weighted = transforms.iter().any(|s| match s {
         Transform::Weights(_) => true,
-        Transform::Basis(b) => !b.basis().is_some_and(|b| b.is_orthonormal()),
+        Transform::Basis(b) => b.basis().is_some_and(|b| !b.is_orthonormal()),
         _ => false,
     });
     let growth = growth(transforms, rows);
-    // The squared error of all values, shared out among those that are coded.
-    let left = |mse: f64| {
-        let (values, coded) = ((rows * cols) as f64, (rows * width_of(transforms, cols)) as f64);
-        let mse = (mse / growth * values - lost) / coded;
-        (mse > 0.0).then_some(Goal::Mse(mse))
+    let (mse, look) = match goal {
+        Goal::Nmse(v) if weighted => return Ok(Some(Goal::Nmse(v / growth))),
+        Goal::Mse(v) if weighted => return Ok(Some(Goal::Mse(v / growth))),
+        Goal::Nmse(v) => match look()? {
+            Some(look) => (v * look.variance, Some(look)),
+            None => {
+                let why = "what an error is relative to is not known without a look at the tensor: ask for Goal::Mse";
+                return Err(Error::InvalidArgument(why.into()));
+            }
+        },
+        Goal::Mse(v) => (v, look()?),
+        goal => return Ok(Some(goal)),
     };
-    Ok(match goal {
-        Goal::Nmse(v) if weighted => Some(Goal::Nmse(v / growth)),
-        Goal::Mse(v) if weighted => Some(Goal::Mse(v / growth)),
-        Goal::Nmse(v) => left(v * variance()?),
-        Goal::Mse(v) => left(v),
-        goal => Some(goal),
-    })
+    // Both errors are about independent: four deviations of twice their product.
+    let rounding = look.map_or(0.0, |look| look.rounding + 8.0 * (look.rounding * mse).sqrt());
+    // The squared error of all values, shared out among those that are coded.
+    let (values, coded) = ((rows * cols) as f64, (rows * width_of(transforms, cols)) as f64);
+    let mse = (mse / growth * values - rounding / growth - lost) / coded;
+    Ok((mse > 0.0).then_some(Goal::Mse(mse)))
+}
+
+/// What goals that are errors need to know of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Look {
+    /// Variance of the finite values about their mean.
+    pub variance: f64,
+    /// Squared error that rounding to the dtype adds, and hardly ever more: a codec behind transforms does not see it.
+    pub rounding: f64,
+}
+
+impl Look {
+    /// Looks at a tensor of floats.
+    pub fn new(view: &TensorView<'_>) -> Result<Look> {
+        Look::with(view, &Workers::current_thread())
+    }
+
+    pub(crate) fn with(view: &TensorView<'_>, workers: &Workers) -> Result<Look> {
+        const BLOCK: usize = 1 << 16;
+        let (dtype, size) = (view.dtype(), view.dtype().size());
+        let of_block = |_: &mut (), i: usize| {
+            let data = &view.data()[i * BLOCK * size..view.data().len().min((i + 1) * BLOCK * size)];
+            let values = data.chunks_exact(size).map(|b| value(dtype, b)).filter(|v| v.is_finite());
+            values.map(|v| spacing(dtype, v).powi(2) / 12.0).sum::<f64>()
+        };
+        let rounding = workers.map(view.len().div_ceil(BLOCK), || (), of_block)?.iter().sum();
+        Ok(Look { variance: variance(view, workers)?, rounding })
+    }
 }
 
 /// How much larger the mean squared error of a tensor is than that of the values that a chain makes of it: errors of

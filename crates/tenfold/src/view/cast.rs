@@ -20,6 +20,20 @@ fn largest(dtype: Dtype) -> f32 {
     }
 }
 
+/// How far numbers of a float type are apart where a finite one lies.
+pub(crate) fn spacing(dtype: Dtype, v: f64) -> f64 {
+    let (mantissa, least) = match dtype {
+        Dtype::F8E4M3 => (3, -6),
+        Dtype::F8E5M2 => (2, -14),
+        Dtype::F16 => (10, -14),
+        Dtype::Bf16 => (7, -126),
+        Dtype::F32 => (23, -126),
+        _ => (52, -1022),
+    };
+    let exponent = (v.to_bits() >> 52 & 0x7ff) as i32 - 1023;
+    2f64.powi(exponent.max(least) - mantissa)
+}
+
 /// Reads floats in a unit, as the encoder's search takes them.
 pub(crate) fn load_scaled(isa: Isa, dtype: Dtype, data: &[u8], unit: f64, out: &mut [f32]) {
     let factor = 1.0 / unit;

@@ -6,7 +6,7 @@ mod cast;
 mod dtype;
 mod tensor;
 
-pub(crate) use cast::{load_scaled, store, store_f64, value};
+pub(crate) use cast::{load_scaled, spacing, store, store_f64, value};
 pub use dtype::Dtype;
 pub use tensor::{Element, Tensor, TensorView};
 pub(crate) use tensor::{byte_len, rows_of};
