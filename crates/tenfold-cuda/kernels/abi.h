@@ -639,6 +639,22 @@ static_assert(sizeof(ChainKept) == 24, "size of ChainKept");
 OFFSET(ChainKept, start, 0); OFFSET(ChainKept, bits, 8); OFFSET(ChainKept, len, 16);
 OFFSET(ChainKept, unused, 20);
 
+// Elements of some rows and columns to bring together. Runs are numbered and placed as `Runs` of the core does it.
+struct GatherArgs {
+    const void *from;
+    void *to;
+    // Bytes of a row there, and of an element.
+    u64 row, size;
+    // Runs of rows: how many there are, how many are taken, and rows of a run. Then those of columns.
+    u64 rows_of, rows_take, rows_len;
+    u64 cols_of, cols_take, cols_len;
+};
+static_assert(sizeof(GatherArgs) == 80, "size of GatherArgs");
+OFFSET(GatherArgs, from, 0); OFFSET(GatherArgs, to, 8); OFFSET(GatherArgs, row, 16);
+OFFSET(GatherArgs, size, 24); OFFSET(GatherArgs, rows_of, 32); OFFSET(GatherArgs, rows_take, 40);
+OFFSET(GatherArgs, rows_len, 48); OFFSET(GatherArgs, cols_of, 56); OFFSET(GatherArgs, cols_take, 64);
+OFFSET(GatherArgs, cols_len, 72);
+
 // Rows of bf16 to turn.
 struct BasisArgs {
     // Rows, and where they go, which may be the same place.
@@ -786,6 +802,7 @@ extern "C" __global__ void chain_power_4(const ChainArgs a);
 extern "C" __global__ void chain_power_8(const ChainArgs a);
 extern "C" __global__ void chain_product_8(const ChainArgs a);
 extern "C" __global__ void chain_keep(const ChainArgs a);
+extern "C" __global__ void chain_gather(const GatherArgs a);
 extern "C" __global__ void basis_turn(const BasisArgs a);
 extern "C" __global__ void layers_add_4(const LayersArgs a);
 extern "C" __global__ void layers_add_8(const LayersArgs a);

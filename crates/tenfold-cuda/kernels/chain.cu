@@ -250,6 +250,26 @@ KERNEL(CHAIN_THREADS) chain_keep(const ChainArgs a) {
     }
 }
 
+// Where number `i` of the rows or columns in runs is in the tensor.
+DEVICE u64 chain_place(u64 i, u64 of, u64 take, u64 len) { return (i / len * of + of / 2) / take * len + i % len; }
+
+// Brings together the elements where some rows cross some columns. A block takes a row at a time.
+KERNEL(CHAIN_THREADS) chain_gather(const GatherArgs a) {
+    const u64 rows = a.rows_take * a.rows_len, columns = a.cols_take * a.cols_len;
+    for (u64 i = blockIdx.x; i < rows; i += gridDim.x) {
+        const u8 *from = (const u8 *)a.from + chain_place(i, a.rows_of, a.rows_take, a.rows_len) * a.row;
+        for (u64 j = threadIdx.x; j < columns; j += CHAIN_THREADS) {
+            const u64 at = chain_place(j, a.cols_of, a.cols_take, a.cols_len), to = i * columns + j;
+            switch (a.size) {
+            case 1: ((u8 *)a.to)[to] = from[at]; break;
+            case 2: ((u16 *)a.to)[to] = ((const u16 *)from)[at]; break;
+            case 4: ((u32 *)a.to)[to] = ((const u32 *)from)[at]; break;
+            default: ((u64 *)a.to)[to] = ((const u64 *)from)[at];
+            }
+        }
+    }
+}
+
 KERNEL(CHAIN_THREADS) chain_load_4(const ChainArgs a) { chain_load<float>(a); }
 KERNEL(CHAIN_THREADS) chain_load_8(const ChainArgs a) { chain_load<double>(a); }
 KERNEL(CHAIN_THREADS) chain_store_4(const ChainArgs a) { chain_store<float>(a); }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use tenfold::engine::{Coded, Elements, Layer, Outcome, Pieces, Single, meet_goal};
 use tenfold::format::Look;
-use tenfold::prepare::{Kept, Preparation, Transform};
+use tenfold::prepare::{Kept, Preparation, Runs, Transform};
 use tenfold::{Dtype, EncodeOptions, Goal, TensorView, format};
 
 use crate::decode::{DecodeRequest, DecodeSettings, can_decode, decode, decode_workspace_len};
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::layers::{Operation, queue};
 use crate::memory::{Memory, Taken};
 use crate::prepare::{
-    DeviceChain, decode_prepared, decode_prepared_workspace_len, encode_prepared_workspace_len,
+    DeviceChain, decode_prepared, decode_prepared_workspace_len, encode_prepared_workspace_len, gather,
 };
 use crate::status::{Code, Status};
 
@@ -229,6 +229,26 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         outcome(self.fitted(&room, said)).map(Some)
     }
 
+    /// Elements of some rows and columns of a tensor, on the host.
+    fn gather(
+        &self,
+        tensor: &Elements<'_, DeviceSlice>,
+        rows: Runs,
+        cols: Runs,
+    ) -> tenfold::engine::Result<Vec<u8>> {
+        let (columns, size) = (tensor.shape.last().copied().unwrap_or(1), tensor.dtype.size());
+        let len = rows.count() * cols.count() * size;
+        if len == tensor.bytes.len {
+            return Ok(self.fetch(tensor.bytes, 0..len)?.into_owned());
+        }
+        let together = self.take(len)?;
+        // SAFETY: memory of the codec or its caller; the copy waits for the kernel.
+        unsafe {
+            gather(self.device, *tensor.bytes, (columns, size), (rows, cols), together.slice(), self.stream)?;
+        }
+        Ok(self.read(together.slice())?)
+    }
+
     fn look(&self, tensor: &Elements<'_, DeviceSlice>) -> tenfold::engine::Result<Option<Look>> {
         let bytes = self.fetch(tensor.bytes, 0..tensor.bytes.len)?;
         Look::new(&TensorView::new(tensor.dtype, tensor.shape, &bytes)?).map(Some)
@@ -290,8 +310,8 @@ impl<M: Memory> Single for DeviceCodec<'_, M> {
         options: &EncodeOptions,
     ) -> tenfold::engine::Result<Taken<M::Piece>> {
         let values = tensor.bytes.len / tensor.dtype.size();
-        let fetch = |range| self.fetch(tensor.bytes, range);
-        let transforms = options.remote_transforms(tensor.dtype, tensor.shape, fetch)?;
+        let transforms = options
+            .remote_transforms(tensor.dtype, tensor.shape, |rows, cols| self.gather(tensor, rows, cols))?;
         let mut options = options.clone();
         options.goal = self.plain_goal(tensor, options.goal)?;
         let plain = options.clone().with_prepare(Preparation::None);

@@ -1,13 +1,11 @@
 //! What callers ask for: a goal, an effort, threads, limits.
 
-use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::blob::MAX_LAYERS;
 use crate::engine::Stop;
 use crate::error::{Error, Result};
-use crate::prepare::{self, Basis, Preparation, Transform};
+use crate::prepare::{self, Basis, Preparation, Runs, Transform};
 use crate::view::{Dtype, TensorView, rows_of};
 
 pub use crate::goal::Goal;
@@ -140,15 +138,15 @@ impl EncodeOptions {
         Ok(transforms)
     }
 
-    /// The same for a tensor in memory that takes time to reach, of which `fetch` brings some bytes. A few of its rows are enough to
-    /// find transforms, and the means are then those of these rows.
-    pub fn remote_transforms<'b>(
+    /// The same for a tensor in memory that takes time to reach, of which `gather` brings the elements where some rows cross some
+    /// columns, row by row. A few are enough to find transforms, and the means are then those of some rows.
+    pub fn remote_transforms(
         &self,
         dtype: Dtype,
         shape: &[usize],
-        fetch: impl Fn(Range<usize>) -> Result<Cow<'b, [u8]>>,
+        gather: impl Fn(Runs, Runs) -> Result<Vec<u8>>,
     ) -> Result<Vec<Transform>> {
-        let transforms = self.prepare.resolve_remote(dtype, shape, self, fetch)?;
+        let transforms = self.prepare.resolve_remote(dtype, shape, self, gather)?;
         prepare::check(&transforms, rows_of(shape), shape.last().copied().unwrap_or(1))?;
         Ok(transforms)
     }

@@ -207,10 +207,10 @@ fn what_is_no_basis_is_the_callers_fault() {
     bad(Basis::orthonormal(&[], &[]), "1 to 0 vectors");
     bad(Basis::orthonormal(&[0.0; 2], &[1.0, 0.0, 0.0]), "3 numbers");
     bad(Basis::orthonormal(&[0.0], &[1.0, 1.0]), "2 numbers");
-    bad(Basis::orthonormal(&[f32::NAN, 0.0], &[1.0, 0.0]), "not finite");
-    bad(Basis::orthonormal(&[0.0; 2], &[1.0, 0.0, 0.6, 0.8]), "belong together");
-    bad(Basis::with_forward(&[0.0; 2], &[2.0, 0.0], &[2.0, 0.0]), "belong together");
-    bad(Basis::with_forward(&[0.0; 2], &[2.0, 0.0], &[0.5]), "as large");
+    bad(Basis::orthonormal(&[f32::NAN, 0.0], &[1.0, 0.0]), "finite numbers only");
+    bad(Basis::orthonormal(&[0.0; 2], &[1.0, 0.0, 0.6, 0.8]), "do not match the forward matrix");
+    bad(Basis::with_forward(&[0.0; 2], &[2.0, 0.0], &[2.0, 0.0]), "do not match the forward matrix");
+    bad(Basis::with_forward(&[0.0; 2], &[2.0, 0.0], &[0.5]), "the shape of its vectors");
     bad(basis(4, 4).as_ref().clone().with_deviations(&[1.0; 3]), "deviations");
     bad(basis(4, 4).as_ref().clone().with_deviations(&[1.0, 1.0, 1.0, f64::NAN]), "deviations");
     let s = Sample::of(Dtype::F32, &[20, 30], Kind::Gaussian, 1);

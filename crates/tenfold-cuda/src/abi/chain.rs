@@ -42,6 +42,17 @@ shared_structs! {
         len, unused: u32;
     }
 
+    /// Elements of some rows and columns to bring together. Runs are numbered and placed as `Runs` of the core does it.
+    pub(crate) struct GatherArgs {
+        from: Address<Const<Void>>;
+        to: Address<Void>;
+        /// Bytes of a row there, and of an element.
+        row, size: u64;
+        /// Runs of rows: how many there are, how many are taken, and rows of a run. Then those of columns.
+        rows_of, rows_take, rows_len: u64;
+        cols_of, cols_take, cols_len: u64;
+    }
+
     /// Rows of bf16 to turn.
     pub(crate) struct BasisArgs {
         /// Rows, and where they go, which may be the same place.
@@ -57,5 +68,6 @@ kernels! {
     ByReal<ChainArgs>: chain_load, chain_store, chain_add, chain_weigh, chain_differ, chain_sum, chain_turn,
         chain_hadamard, chain_cosines, chain_power;
     Kernel<ChainArgs>: chain_product_8, chain_keep;
+    Kernel<GatherArgs>: chain_gather;
     Kernel<BasisArgs>: basis_turn;
 }

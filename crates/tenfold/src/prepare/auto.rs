@@ -4,7 +4,8 @@
 //! that what is quickly seen there speaks for. A whole tensor is looked at only for a chain that is taken.
 
 use super::means::Sums;
-use super::patch::{Patch, Ties};
+use super::patch::{Patch, Ties, rows_of_patch};
+use super::runs::{Gather, Runs, gather_from};
 use super::tensor::{Prepared, check};
 use super::trial::Trial;
 use super::{Dct, Delta, Elements, Hadamard, Means, Transform};
@@ -49,7 +50,8 @@ pub fn choose(
     }
     let workers = Workers::new(options.threads, &options.stop)?;
     let whole = (view.rows(), view.cols());
-    let Some(step) = step_for(view.dtype(), whole, &Patch::from_view(view), options.goal) else {
+    let patch = Patch::new(view.dtype(), whole, &gather_from(view))?;
+    let Some(step) = step_for(view.dtype(), whole, &patch, options.goal) else {
         return Ok(first);
     };
     let mut best = (f64::INFINITY, first);
@@ -79,22 +81,40 @@ pub fn choose(
 /// # Ok::<(), tenfold::Error>(())
 /// ```
 pub fn auto(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Transform>> {
-    auto_of_rows(view, view.rows(), options)
+    let whole = (view.rows(), view.cols());
+    find(view.dtype(), whole, options, &gather_from(view), || sums_of_view(view, options))
 }
 
-/// The same for a tensor of so many rows, of which `view` has all or those that [`patch::rows`](super::patch::rows) says.
-pub(super) fn auto_of_rows(
-    view: &TensorView<'_>,
-    rows: usize,
+/// The same for a tensor of so many rows and columns whose elements `gather` brings; the means are those of the rows that the patch
+/// is part of.
+pub(super) fn auto_remote(
+    dtype: Dtype,
+    whole: (usize, usize),
     options: &EncodeOptions,
+    gather: &Gather<'_>,
 ) -> Result<Vec<Transform>> {
-    let whole = (rows, view.cols());
+    find(dtype, whole, options, gather, || {
+        let rows = rows_of_patch(whole.0, whole.1);
+        let data = gather(rows, Runs::all(whole.1))?;
+        sums_of_view(&TensorView::new(dtype, &[rows.count(), whole.1], &data)?, options)
+    })
+}
+
+/// Finds the chain on a patch, which `gather` brings, and asks for sums over the columns if there is one.
+fn find(
+    dtype: Dtype,
+    whole: (usize, usize),
+    options: &EncodeOptions,
+    gather: &Gather<'_>,
+    sums: impl FnOnce() -> Result<Sums>,
+) -> Result<Vec<Transform>> {
+    let rows = whole.0;
     let nothing = Ok(Vec::new());
-    if !view.dtype().is_float() || view.len() < FEW {
+    if !dtype.is_float() || whole.0 * whole.1 < FEW {
         return nothing;
     }
     // 1. What is quickly seen.
-    let patch = Patch::from_view(view);
+    let patch = Patch::new(dtype, whole, gather)?;
     let ties = patch.ties();
     // A mean takes 16 bits. Where sizes differ a lot, means have been seen to save up to twice of what a fine quantiser would gain.
     let try_means = 2.0 * ties.means > 16.0 / rows as f64 + LEAST_GAIN;
@@ -103,15 +123,15 @@ pub(super) fn auto_of_rows(
     }
 
     // 2. The step, and what no transform at all takes there.
-    let Some(step) = step_for(view.dtype(), whole, &patch, options.goal) else { return nothing };
-    if is_finer_than_dtype(view.dtype(), &patch, options.goal, step) {
+    let Some(step) = step_for(dtype, whole, &patch, options.goal) else { return nothing };
+    if is_finer_than_dtype(dtype, &patch, options.goal, step) {
         return nothing;
     }
     let in_units = step / patch.unit;
     let none = Trial::new(&patch.values, patch.cols, whole, in_units).cost();
     let mut best = (none, Vec::new());
     // A chain's own bytes must leave room for values.
-    let most = wanted_bits(view.dtype(), whole, options.goal).map_or(f64::INFINITY, |bits| bits / 4.0);
+    let most = wanted_bits(dtype, whole, options.goal).map_or(f64::INFINITY, |bits| bits / 4.0);
     let mut attempt = |chain: Vec<Transform>, least_gain: f64| -> Result<bool> {
         // Errors of differences add up, so they are to be smaller.
         let step = in_units / rate::growth(&chain, whole.0).sqrt();
@@ -143,7 +163,7 @@ pub(super) fn auto_of_rows(
     // 4. The same for the whole tensor.
     match best {
         (_, chain) if chain.is_empty() => nothing,
-        (cost, chain) => for_all(view, options, chain, none - cost),
+        (cost, chain) => for_all(&sums()?, chain, none - cost),
     }
 }
 
@@ -164,18 +184,8 @@ fn neighbours(ties: &Ties, behind: usize) -> Result<Vec<Transform>> {
 
 /// A chain that gains so many bits on a patch, with means of the whole tensor; none where what the patch does not show speaks
 /// against it.
-fn for_all(
-    view: &TensorView<'_>,
-    options: &EncodeOptions,
-    mut chain: Vec<Transform>,
-    gain: f64,
-) -> Result<Vec<Transform>> {
-    let workers = Workers::new(options.threads, &options.stop)?;
-    let sums = match view.dtype() {
-        Dtype::F64 => sums_of::<f64>(view, &workers)?,
-        _ => sums_of::<f32>(view, &workers)?,
-    };
-    let kept = (view.len() as f64 - sums.finite()) * KEPT_BITS / view.len() as f64;
+fn for_all(sums: &Sums, mut chain: Vec<Transform>, gain: f64) -> Result<Vec<Transform>> {
+    let kept = (sums.values() - sums.finite()) * KEPT_BITS / sums.values();
     // Sums of values as large as that may leave the range of working numbers.
     if kept + LEAST_GAIN > gain || sums.largest > f64::from(f32::MAX) / 256.0 {
         return Ok(Vec::new());
@@ -189,6 +199,14 @@ fn for_all(
 }
 
 /// Sums over the columns of a tensor.
+fn sums_of_view(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Sums> {
+    let workers = Workers::new(options.threads, &options.stop)?;
+    match view.dtype() {
+        Dtype::F64 => sums_of::<f64>(view, &workers),
+        _ => sums_of::<f32>(view, &workers),
+    }
+}
+
 fn sums_of<R: Elements>(view: &TensorView<'_>, workers: &Workers) -> Result<Sums> {
     let isa = Isa::detect();
     let (rows, cols, size) = (view.rows(), view.cols(), view.dtype().size());

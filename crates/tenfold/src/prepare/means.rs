@@ -87,18 +87,20 @@ impl Means {
 pub(super) struct Sums {
     /// Finite values, their sum, the sum of their squares.
     columns: Vec<(f64, f64, f64)>,
+    rows: u64,
     /// The largest finite magnitude.
     pub(super) largest: f64,
 }
 
 impl Sums {
     pub(super) fn new(cols: usize) -> Sums {
-        Sums { columns: vec![(0.0, 0.0, 0.0); cols.max(1)], largest: 0.0 }
+        Sums { columns: vec![(0.0, 0.0, 0.0); cols.max(1)], rows: 0, largest: 0.0 }
     }
 
     /// Adds whole rows.
     pub(super) fn add<R: Real>(&mut self, values: &[R]) {
         for row in values.chunks_exact(self.columns.len()) {
+            self.rows += 1;
             for ((n, sum, squares), v) in self.columns.iter_mut().zip(row) {
                 let v = v.wide();
                 let (one, v) = if v.is_finite() { (1.0, v) } else { (0.0, 0.0) };
@@ -115,7 +117,13 @@ impl Sums {
         for (mine, other) in self.columns.iter_mut().zip(&other.columns) {
             *mine = (mine.0 + other.0, mine.1 + other.1, mine.2 + other.2);
         }
+        self.rows += other.rows;
         self.largest = self.largest.max(other.largest);
+    }
+
+    /// All values.
+    pub(super) fn values(&self) -> f64 {
+        self.rows as f64 * self.columns.len() as f64
     }
 
     /// Finite values.

@@ -1,11 +1,11 @@
 //! A patch of a tensor: groups of rows and blocks of columns spread over it, and what can quickly be said of it. Chains are tried
 //! on this, because a whole tensor takes too long.
 
-use std::ops::Range;
-
 use super::Transform;
+use super::runs::{Gather, Runs};
+use crate::error::Result;
 use crate::simd::{Isa, multiversion};
-use crate::view::{Dtype, TensorView, load_scaled, value};
+use crate::view::{Dtype, load_scaled, value};
 
 /// Values of a patch, about; a tensor of up to twice as many is taken whole.
 const VALUES: usize = 1 << 15;
@@ -36,25 +36,13 @@ pub(super) struct Ties {
 }
 
 impl Patch {
-    /// The patch of a tensor of floats.
-    pub(super) fn from_view(view: &TensorView<'_>) -> Patch {
-        let (all_rows, all_cols, size) = (view.rows(), view.cols(), view.dtype().size());
-        let rows = rows(all_rows, all_cols);
-        let few = view.len() <= 2 * VALUES;
-        let wanted = if few { all_cols } else { VALUES / wanted_rows(all_rows, all_cols) };
-        let cols = spread(all_cols, wanted, BLOCK);
-        let count = |runs: &[Range<usize>]| runs.iter().map(Range::len).sum();
-        let (height, width) = (count(&rows), count(&cols));
-        let mut data = Vec::with_capacity(height * width * size);
-        for row in rows.into_iter().flatten() {
-            for run in &cols {
-                data.extend_from_slice(
-                    &view.data()[(row * all_cols + run.start) * size..][..run.len() * size],
-                );
-            }
-        }
-        let (values, unit, finite) = load(view.dtype(), &data);
-        Patch { rows: height, cols: width, values, unit, finite }
+    /// The patch of a tensor of floats, of so many rows and columns.
+    pub(super) fn new(dtype: Dtype, (rows, cols): (usize, usize), gather: &Gather<'_>) -> Result<Patch> {
+        let few = rows * cols <= 2 * VALUES;
+        let wanted = if few { cols } else { VALUES / wanted_rows(rows, cols) };
+        let (rows, cols) = (rows_of_patch(rows, cols), Runs::spread(cols, wanted, BLOCK));
+        let (values, unit, finite) = load(dtype, &gather(rows, cols)?);
+        Ok(Patch { rows: rows.count(), cols: cols.count(), values, unit, finite })
     }
 
     /// Every fourth group of rows, or all if there are few.
@@ -160,24 +148,20 @@ fn wanted_rows(rows: usize, cols: usize) -> usize {
     if rows * cols <= 2 * VALUES { rows } else { VALUES.isqrt().max(VALUES / cols).min(rows) }
 }
 
-/// Rows of a tensor that its patch is part of: a tensor of these alone has about the same.
-pub(super) fn rows(rows: usize, cols: usize) -> Vec<Range<usize>> {
-    spread(rows, wanted_rows(rows, cols), GROUP)
-}
-
-/// About `want` of so many, in runs of `run`, spread evenly.
-fn spread(all: usize, want: usize, run: usize) -> Vec<Range<usize>> {
-    let (runs, take) = (all / run, want.div_ceil(run));
-    if take >= runs {
-        return std::iter::once(0..all).collect();
-    }
-    let start = |i: usize| (i * runs + runs / 2) / take * run;
-    (0..take).map(|i| start(i)..start(i) + run).collect()
+/// Rows of a tensor that its patch is part of.
+pub(super) fn rows_of_patch(rows: usize, cols: usize) -> Runs {
+    Runs::spread(rows, wanted_rows(rows, cols), GROUP)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::runs::gather_from;
     use super::*;
+    use crate::view::TensorView;
+
+    fn patch(view: &TensorView<'_>) -> Patch {
+        Patch::new(view.dtype(), (view.rows(), view.cols()), &gather_from(view)).unwrap()
+    }
 
     fn noise(n: usize) -> impl Iterator<Item = f32> {
         let mut state = 1u64;
@@ -188,18 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_apart_and_within() {
-        for (all, want, run) in [(4096, 182, 128), (50_000, 128, 8), (1000, 100, 8), (130, 400, 128)] {
-            let runs = spread(all, want, run);
-            assert!(runs.windows(2).all(|w| w[0].end <= w[1].start), "{all}");
-            assert!(runs[runs.len() - 1].end <= all && runs.iter().all(|r| r.start % run == 0));
-        }
-    }
-
-    #[test]
     fn a_patch_is_made_of_the_tensor() {
         let mut values: Vec<f32> = (0..1 << 20).map(|i| i as f32).collect();
-        let of = |values: &[f32]| Patch::from_view(&TensorView::from_slice(values, &[1024, 1024]).unwrap());
+        let of = |values: &[f32]| patch(&TensorView::from_slice(values, &[1024, 1024]).unwrap());
         let Patch { rows, cols, values: some, unit, finite } = of(&values);
         assert!(finite && (VALUES / 2..VALUES * 2).contains(&(rows * cols)), "{rows} x {cols}");
         // Neighbours in a block are neighbours, and so are rows in a group.
@@ -209,14 +184,13 @@ mod tests {
         assert!(!of(&values).finite);
         // Any range.
         let far: Vec<f64> = values.iter().enumerate().map(|(i, _)| 1e300 * (i as f64).sin()).collect();
-        let patch = Patch::from_view(&TensorView::from_slice(&far, &[1024, 1024]).unwrap());
-        assert!(patch.finite && patch.values.iter().any(|v| v.abs() > 1.0 && v.abs() < 4.0));
+        let far = patch(&TensorView::from_slice(&far, &[1024, 1024]).unwrap());
+        assert!(far.finite && far.values.iter().any(|v| v.abs() > 1.0 && v.abs() < 4.0));
     }
 
     #[test]
     fn ties_are_seen_where_there_are_some() {
-        let of =
-            |values: Vec<f32>| Patch::from_view(&TensorView::from_slice(&values, &[256, 64]).unwrap()).ties();
+        let of = |values: Vec<f32>| patch(&TensorView::from_slice(&values, &[256, 64]).unwrap()).ties();
         let plain = of(noise(1 << 14).collect());
         assert!(plain.means.abs() < 0.01 && plain.columns[0] < 0.05 && plain.rows[0] < 0.2);
         let means = of(noise(1 << 14).enumerate().map(|(i, v)| v + (i % 64 * 37 % 64) as f32).collect());

@@ -1,12 +1,11 @@
 //! Chains by name, as a command line or another language states them.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 
-use super::auto::auto_of_rows;
-use super::{Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Transform, check, patch};
+use super::auto::{auto, auto_remote};
+use super::runs::Runs;
+use super::{Dct, Delta, Hadamard, Means, Pairing, Positions, Rope, Transform, check};
 use crate::error::{Error, Result};
 use crate::options::{Effort, EncodeOptions, Goal};
 use crate::view::{Dtype, TensorView, rows_of};
@@ -57,32 +56,30 @@ impl Preparation {
     pub(crate) fn resolve(&self, view: &TensorView<'_>, options: &EncodeOptions) -> Result<Vec<Transform>> {
         match self.known(view.dtype(), options) {
             Some(transforms) => Ok(transforms),
-            None => self.look(view, view.rows(), options),
+            None if *self == Preparation::Auto || *self == Preparation::ByEffort => auto(view, options),
+            None => self.look(view),
         }
     }
 
-    /// The same for a tensor of which `fetch` brings bytes; a few rows are enough to find a chain.
-    pub(crate) fn resolve_remote<'b>(
+    /// The same for a tensor whose elements `gather` brings; a few are enough to find a chain.
+    pub(crate) fn resolve_remote(
         &self,
         dtype: Dtype,
         shape: &[usize],
         options: &EncodeOptions,
-        fetch: impl Fn(Range<usize>) -> Result<Cow<'b, [u8]>>,
+        gather: impl Fn(Runs, Runs) -> Result<Vec<u8>>,
     ) -> Result<Vec<Transform>> {
         let (rows, cols) = (rows_of(shape), shape.last().copied().unwrap_or(1));
         if let Some(transforms) = self.known(dtype, options).or((rows * cols == 0).then(Vec::new)) {
             return Ok(transforms);
         }
-        let line = cols * dtype.size();
-        let runs = match self {
-            Preparation::Chain(_) => std::iter::once(0..rows).collect(),
-            _ => patch::rows(rows, cols),
-        };
-        let mut data = Vec::new();
-        for run in runs {
-            data.extend_from_slice(&fetch(run.start * line..run.end * line)?);
+        match self {
+            Preparation::Chain(_) => {
+                let data = gather(Runs::all(rows), Runs::all(cols))?;
+                self.look(&TensorView::new(dtype, &[rows, cols], &data)?)
+            }
+            _ => auto_remote(dtype, (rows, cols), options, &gather),
         }
-        self.look(&TensorView::new(dtype, &[data.len() / line, cols], &data)?, rows, options)
     }
 
     /// The transforms where nobody has to look at the tensor for them. Lossless goals have no use for any.
@@ -95,12 +92,11 @@ impl Preparation {
         if none { Some(Vec::new()) } else { self.fixed() }
     }
 
-    /// The transforms for a tensor of so many rows, by a look at it or at some of its rows.
-    fn look(&self, view: &TensorView<'_>, rows: usize, options: &EncodeOptions) -> Result<Vec<Transform>> {
-        let Preparation::Chain(named) = self else { return auto_of_rows(view, rows, options) };
-        let mut transforms: Vec<Transform> = Vec::with_capacity(named.len());
+    /// The stated transforms, with the means that the tensor has there.
+    fn look(&self, view: &TensorView<'_>) -> Result<Vec<Transform>> {
+        let mut transforms: Vec<Transform> = Vec::new();
         let mut values = Vec::new();
-        for transform in named {
+        for transform in self.stated() {
             match transform {
                 Named::Fixed(transform) => transforms.push(transform.clone()),
                 Named::Means => {
