@@ -162,7 +162,7 @@ fn what_does_not_go_together_is_the_callers_fault() {
         (Goal::MaxError(0.1), vec![weights(Axis::Columns, 30, 1)], "another goal"),
         (Goal::Bits(3.0), vec![Transform::Means(Means::new(&[0.0; 20]))], "30"),
         (Goal::Bits(3.0), vec![Transform::Rope(Rope::new(8, 1e4).unwrap())], "heads of 8"),
-        (Goal::Bits(3.0), vec![Transform::Delta(Delta::new(2).unwrap()); 2], "once"),
+        (Goal::Bits(3.0), vec![Transform::Delta(Delta::new(2).unwrap()); 2], "only one"),
     ];
     for (goal, transforms, says) in cases {
         let e = tenfold::encode(&s.view(), &options(goal, transforms)).unwrap_err();

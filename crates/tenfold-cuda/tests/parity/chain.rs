@@ -245,10 +245,9 @@ fn unstated(subject: &Subject) {
         let (transforms, found) = encode(&sample, &options);
         assert!(matches!(transforms[..], [Transform::Means(_)]), "{dtype}: {} transforms", transforms.len());
         let (transforms, plain) = encode(&sample, &options.clone().with_prepare(Preparation::None));
-        assert!(
-            transforms.is_empty() && found < plain / 2.0,
-            "{dtype}: {found:.5}, {plain:.5} without means"
-        );
+        // Rounding to a grid as coarse as that of f8_e5m2 takes most errors back, with means and without.
+        let most = if dtype == Dtype::F8E5M2 { 1e-4 } else { plain / 2.0 };
+        assert!(transforms.is_empty() && found < most, "{dtype}: {found:.5}, {plain:.5} without means");
         let (transforms, _) = encode(&sample, &options.clone().with_effort(Effort::Fast));
         assert!(transforms.is_empty());
         // What is not finite is not worth a chain that nobody asked for.

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use tenfold::prepare::Preparation;
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal};
 use tenfold_cuda::{
     Buffer, CudaEngine, DecodeRequest, DecodeSettings, Device, DeviceSlice, Error, Status, Stream, decode,
@@ -33,8 +34,8 @@ fn batch(subject: &Subject) {
             let sample = Sample::of(dtype, &[3 + i as usize % 7, 500], Kind::Rows, i);
             let goal = if i % 4 == 3 { Goal::Lossless } else { Goal::Bits(2.0) };
             let effort = if i % 2 == 0 { Effort::Fast } else { Effort::Balanced };
-            let mut blob =
-                tenfold::encode(&sample.view(), &EncodeOptions::new(goal).with_effort(effort)).unwrap();
+            let options = EncodeOptions::new(goal).with_effort(effort).with_prepare(Preparation::None);
+            let mut blob = tenfold::encode(&sample.view(), &options).unwrap();
             if i % 10 == 9 {
                 let at = blob.len() - 7;
                 blob[at] ^= 0x10;

@@ -1,6 +1,7 @@
 //! Lossy blobs from a device meet their goal, and are as good as the CPU's.
 
 use tenfold::engine::Engine;
+use tenfold::prepare::Preparation;
 use tenfold::{Dtype, Effort, EncodeOptions, Error, Goal};
 
 use crate::Case;
@@ -26,7 +27,11 @@ fn encode(
     goal: Goal,
     effort: Effort,
 ) -> tenfold::engine::Result<Vec<u8>> {
-    subject.engine().encode(&sample.view(), &EncodeOptions::new(goal).with_effort(effort))
+    subject.engine().encode(&sample.view(), &plain(goal, effort))
+}
+
+fn plain(goal: Goal, effort: Effort) -> EncodeOptions {
+    EncodeOptions::new(goal).with_effort(effort).with_prepare(Preparation::None)
 }
 
 /// Holds a device's blob against a size and against the CPU's: it may be worse by `most` bits a value, differences of
@@ -36,7 +41,8 @@ fn hold(faults: &mut Faults, subject: &Subject, name: &str, sample: &Sample, goa
     let made = encode(subject, sample, Goal::Bits(bits), effort);
     let made = made.unwrap_or_else(|e| panic!("{name} {}: {e}", sample.name()));
     let (here, error) = measure(sample, &made);
-    let (there, least) = measure(sample, &sample.encode(Goal::Bits(bits), effort));
+    let cpu = tenfold::encode(&sample.view(), &plain(Goal::Bits(bits), effort)).unwrap();
+    let (there, least) = measure(sample, &cpu);
     let gap = here - there + 0.5 * (error / least).log2();
     let say = format!("{name} {} {effort:?}: {here:.4} bits, not {bits}; gap {gap:+.4}", sample.name());
     faults.check((here / bits - 1.0).abs() < 0.01, || say.clone());
@@ -87,6 +93,14 @@ fn real(subject: &Subject) {
     for (name, sample) in real_tensors() {
         // Measured tables take their toll of these small ones.
         hold(&mut faults, subject, &name, &sample, (2.5, Effort::Balanced), 0.05);
+        // Transforms that nobody stated are none, or gain.
+        let options = EncodeOptions::new(Goal::Bits(2.5));
+        let [plain, usual] = [Preparation::None, Preparation::ByEffort].map(|prepare| {
+            let blob = subject.engine().encode(&sample.view(), &options.clone().with_prepare(prepare));
+            measure(&sample, &blob.unwrap())
+        });
+        let gap = usual.0 - plain.0 + 0.5 * (usual.1 / plain.1).log2();
+        faults.check(gap <= 0.0, || format!("{name}: {gap:+.4} bits by the default's transforms"));
     }
     faults.done();
 }

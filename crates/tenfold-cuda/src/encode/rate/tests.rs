@@ -1,6 +1,7 @@
 //! Plans made by the kernels alone, compared with what the CPU chose for the same tensor and goal.
 
 use tenfold::format::Geometry;
+use tenfold::prepare::Preparation;
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 use super::*;
@@ -94,7 +95,7 @@ impl Bench {
 
 /// Steps, classes and low bits of both.
 fn compare(name: &str, sample: &Sample, goal: Goal, effort: Effort, within: f64) {
-    let options = EncodeOptions::new(goal).with_effort(effort);
+    let options = EncodeOptions::new(goal).with_effort(effort).with_prepare(Preparation::None);
     let blob = tenfold::encode(&sample.view(), &options).unwrap();
     let info = tenfold::inspect(&blob).unwrap();
     let Some(step) = info.step else { return };
