@@ -114,7 +114,7 @@ pub(crate) fn check_options(options: &EncodeOptions) -> Result<()> {
     }
     if matches!(options.goal, Goal::RoundToNearest { .. }) {
         return Err(Error::InvalidArgument(
-            "what rounding to the nearest is off by is not known before the tensor was looked at: ask for Goal::MaxError, or encode on the CPU"
+            "how far rounding to nearest is off depends on the tensor's range: ask for max-error, or encode on the CPU"
                 .into(),
         ));
     }

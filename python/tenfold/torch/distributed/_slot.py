@@ -93,9 +93,9 @@ class Fit:
             if fills:
                 return blob
         searched = self.first_of(values, [{"max_bytes": room}])
-        step = None if searched is None else inspect(searched.cpu().numpy()).step
-        if step is not None and step > 0:
-            self._steps[key] = step
+        found = None if searched is None else inspect(searched.cpu().numpy()).step
+        if found is not None and found > 0:
+            self._steps[key] = found
         return searched
 
     def first_of(self, values: torch.Tensor, goals: list[dict[str, Any]], room: int | None = None) -> torch.Tensor | None:

@@ -168,7 +168,9 @@ impl<'a> Search<'a> {
     ) -> Result<Search<'a>> {
         let dtype = Dtype::from_id(encoding.dtype as u8).filter(|d| d.is_float());
         let Some(dtype) = dtype else {
-            return Err(Error::InvalidArgument("only floats can be quantised; use Goal::Lossless".into()));
+            return Err(Error::InvalidArgument(
+                "only floats can be quantised: ask for the goal lossless".into(),
+            ));
         };
         if device.properties().shared_per_block < LEAST_SHARED {
             return Err(Error::NoDevice("this device has too little shared memory to encode".into()));
