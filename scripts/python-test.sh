@@ -32,8 +32,8 @@ if [ "$(cat "$target/built" 2>/dev/null)" != "$state" ]; then
     quietly "$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$target"/wheels/*.whl
     size=$(stat -c %s "$target"/wheels/*.whl)
     echo "python: $(basename "$target"/wheels/*.whl), $((size / 1024)) KiB"
-    if [ "$size" -gt $((15 * 1024 * 1024)) ]; then
-        echo "python: the wheel is larger than 15 MiB" >&2
+    if [ "$size" -gt 8000000 ]; then
+        echo "python: the wheel is larger than 8 MB" >&2
         exit 1
     fi
     echo "$state" >"$target/built"
