@@ -146,7 +146,7 @@ def test_steps_are_encoded_on_the_device(device: torch.device) -> None:
     shifted = (x + torch.arange(96) % 7).to(device)
     for how in ({"prepare": "auto"}, {"effort": "balanced"}):
         chosen = tenfold.torch.encode(shifted, bits=3, **how)
-        assert "column means" in tenfold.inspect(chosen.cpu().numpy()).transforms
+        assert "means" in tenfold.inspect(chosen.cpu().numpy()).transforms
         assert float((tenfold.torch.decode(chosen) - shifted).square().mean()) < 0.05
     x[3, 3] = torch.nan
     there = tenfold.torch.decode(tenfold.torch.encode(x.to(device), bits=3, importance=range(1, 97)))

@@ -121,26 +121,49 @@ fn add_row_inner(row: &[f32], below: &[f32], sums: &mut Sums) {
 
 /// Elements in units, the unit, and whether all are finite.
 fn load(dtype: Dtype, data: &[u8]) -> (Vec<f32>, f64, bool) {
+    let isa = Isa::detect();
     let mut values = vec![0f32; data.len() / dtype.size()];
-    let mut finite = true;
-    let mut largest = |v: f64| -> f64 {
-        finite &= v.is_finite();
-        if v.is_finite() { v.abs() } else { 0.0 }
-    };
-    let most = match dtype {
-        Dtype::F64 => data.chunks_exact(8).map(|b| largest(value(dtype, b))).fold(0.0, f64::max),
+    let finite_of = |v: f64| if v.is_finite() { v.abs() } else { 0.0 };
+    let (most, finite) = match dtype {
+        Dtype::F64 => {
+            let wide = || data.chunks_exact(8).map(|b| value(dtype, b));
+            (wide().map(finite_of).fold(0.0, f64::max), wide().all(f64::is_finite))
+        }
         _ => {
-            load_scaled(Isa::detect(), dtype, data, 1.0, &mut values);
-            values.iter().map(|&v| largest(f64::from(v))).fold(0.0, f64::max)
+            load_scaled(isa, dtype, data, 1.0, &mut values);
+            let most = f32::from_bits(largest(isa, &values));
+            match most.is_finite() {
+                true => (f64::from(most), true),
+                false => (values.iter().map(|&v| finite_of(v.into())).fold(0.0, f64::max), false),
+            }
         }
     };
     let unit = if most.is_normal() { 2f64.powi(most.log2() as i32) } else { 1.0 };
     match dtype {
-        Dtype::F64 => load_scaled(Isa::detect(), dtype, data, unit, &mut values),
+        Dtype::F64 => load_scaled(isa, dtype, data, unit, &mut values),
+        // A power of two, and its inverse is one too.
+        _ if (1e-30..1e30).contains(&unit) => scale(isa, &mut values, (1.0 / unit) as f32),
         _ => values.iter_mut().for_each(|v| *v = (f64::from(*v) / unit) as f32),
     }
-    values.iter_mut().filter(|v| !v.is_finite()).for_each(|v| *v = 0.0);
+    if !finite {
+        values.iter_mut().filter(|v| !v.is_finite()).for_each(|v| *v = 0.0);
+    }
     (values, unit, finite)
+}
+
+multiversion! { fn largest / largest_inner(values: &[f32]) -> u32 }
+
+/// Bits of the largest magnitude; what is not finite is larger than all that is.
+#[inline(always)]
+fn largest_inner(values: &[f32]) -> u32 {
+    values.iter().fold(0, |most, v| most.max(v.to_bits() & 0x7fff_ffff))
+}
+
+multiversion! { fn scale / scale_inner(values: &mut [f32], by: f32) }
+
+#[inline(always)]
+fn scale_inner(values: &mut [f32], by: f32) {
+    values.iter_mut().for_each(|v| *v *= by);
 }
 
 /// About as many rows as columns, if there are; all of a small tensor.

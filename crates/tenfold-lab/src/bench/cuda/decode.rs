@@ -1,6 +1,7 @@
 //! Blobs on the device to tensors on the device.
 
 use anyhow::{Context, Result};
+use tenfold::prepare::Preparation;
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, Tensor};
 use tenfold_cuda::{DecodeSettings, lane_values};
 
@@ -73,12 +74,13 @@ pub(super) fn gaussian(size: usize, lanes: u32) -> Result<Tensor> {
     synth::gaussian(Dtype::Bf16, &[values / COLUMNS, COLUMNS], 0.02, 5).context("bf16 is a float")
 }
 
-/// Options of blobs that are meant for a device: long lanes where there are enough of them.
+/// Options of blobs that are meant for a device: long lanes where there are enough of them, and no transforms.
 pub(super) fn options(size: usize, goal: Goal, effort: Effort, threads: usize) -> EncodeOptions {
     EncodeOptions::new(goal)
         .with_effort(effort)
         .with_threads(threads)
         .with_lane_values(lane_values(size as u64))
+        .with_prepare(Preparation::None)
 }
 
 /// Values of a tile of such blobs.

@@ -154,8 +154,9 @@ impl<'a> Run<'a> {
             for named in real::largest(load::floats(path, real::LEAST)?, TENSORS) {
                 for (size, bits) in self.cases() {
                     self.step(&format!("decoding {}", named.name));
-                    let subject = real::subject(&named, size, bits, self.args.threads)?;
-                    self.decode(&subject, at_stated(size, bits).map(|i| CLASSES * DECODE[i]))?;
+                    for subject in real::subjects(&named, size, bits, self.args.threads)? {
+                        self.decode(&subject, at_stated(size, bits).map(|i| CLASSES * DECODE[i]))?;
+                    }
                 }
             }
         }

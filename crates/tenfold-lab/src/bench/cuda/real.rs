@@ -1,6 +1,7 @@
 //! Real tensors, made as large as is asked.
 
 use anyhow::{Context, Result};
+use tenfold::prepare::{Preparation, Transform};
 use tenfold::{Dtype, Effort, Goal, Tensor};
 
 use super::decode::{BASE, Subject, options, tile_values};
@@ -20,11 +21,18 @@ pub(super) fn largest(mut tensors: Vec<Named>, count: usize) -> Vec<Named> {
     tensors
 }
 
-/// A tensor in bf16, repeated to at least `size` values.
-pub(super) fn subject(named: &Named, size: usize, bits: f64, threads: usize) -> Result<Subject> {
+/// A tensor in bf16, repeated to at least `size` values; also behind means of columns where the default takes these.
+pub(super) fn subjects(named: &Named, size: usize, bits: f64, threads: usize) -> Result<Vec<Subject>> {
     let tensor = whole_tiles(&named.tensor, tile_values(size), size.min(BASE))?;
-    let options = options(size, Goal::Bits(bits), Effort::Balanced, threads);
-    Subject::new(named.name.clone(), &tensor, size, options)
+    let plain = options(size, Goal::Bits(bits), Effort::Balanced, threads);
+    let usual = plain.clone().with_prepare(Preparation::ByEffort);
+    let transforms = usual.transforms(&tensor.view()?)?;
+    let mut subjects = vec![Subject::new(named.name.clone(), &tensor, size, plain)?];
+    if matches!(transforms[..], [Transform::Means(_)]) {
+        let name = format!("{}, means", named.name);
+        subjects.push(Subject::new(name, &tensor, size, usual.with_transforms(transforms))?);
+    }
+    Ok(subjects)
 }
 
 /// At least so many values: the rows of a tensor over and over, in bf16, until tiles and rows end together. A few

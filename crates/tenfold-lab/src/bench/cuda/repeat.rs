@@ -6,6 +6,7 @@
 use anyhow::{Context, Result, ensure};
 use tenfold::format::Codec;
 use tenfold::format::carry::{Reader, put_varint};
+use tenfold::prepare::Transform;
 use tenfold::{DecodeOptions, Dtype, format};
 
 /// The blob of a tensor stacked `times` times along its first dimension.
@@ -31,8 +32,16 @@ pub(super) fn repeat(blob: &[u8], times: usize) -> Result<Vec<u8>> {
         old.varint()?;
         put_varint(&mut out, d as u64);
     }
-    // The codecs of this project's own take no preparation steps.
-    out.push(old.u8()?);
+    ensure!(
+        info.transforms.iter().all(|t| matches!(t, Transform::Means(_))),
+        "rows of a tensor behind transforms other than means cannot be stacked"
+    );
+    let transforms = old.u8()?;
+    out.push(transforms);
+    for _ in 0..transforms {
+        out.push(old.u8()?);
+        copy_counted(&mut old, &mut out)?;
+    }
     match info.codec {
         Codec::Levels => copy_levels(&mut old, &mut out, info.dtype, info.values, times)?,
         _ => copy_planes(&mut old, &mut out)?,
@@ -173,6 +182,19 @@ mod tests {
             let info = decodes_to_the_repeated_tensor(&tensor, &options);
             assert!(info.classes.unwrap() > 1);
         }
+    }
+
+    #[test]
+    fn means_stay_and_other_transforms_are_refused() {
+        let noise = synth::values(Shape::Gaussian, 0.02, 64 * 1024, 2);
+        let values: Vec<f32> = noise.iter().enumerate().map(|(i, v)| v + (i % 1024 % 7) as f32).collect();
+        let tensor = synth::tensor(Dtype::Bf16, &[64, 1024], &values).unwrap();
+        let options = EncodeOptions::new(Goal::Bits(2.5)).with_lane_values(1024);
+        let info = decodes_to_the_repeated_tensor(&tensor, &options);
+        assert!(matches!(info.transforms[..], [Transform::Means(_)]));
+        let turned = options.with_prepare("hadamard".parse().unwrap());
+        let blob = tenfold::encode(&tensor.view().unwrap(), &turned).unwrap();
+        assert!(repeat(&blob, 2).unwrap_err().to_string().contains("cannot be stacked"));
     }
 
     #[test]
