@@ -31,16 +31,8 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
             return;
         }
         // Elements of eight bytes have no table of them.
-        const bool grouped = sizeof(E) < 8 && t.from == 0 && t.to == t.values && d->lanes == 32 && !d->any_low;
-        u32 done = grouped && near.map.kind != MAP_NONE ? t.values / (32 * GROUP) * GROUP : 0;
-        if (sizeof(E) < 8 && done) {
-            switch (near.map.kind) {
-            case MAP_ONE: steps_grouped<E, OneClass>(item, d, near, t, c, done); break;
-            case MAP_PHASES: steps_grouped<E, PhasesMap>(item, d, near, t, c, done); break;
-            case MAP_ALIGNED: steps_grouped<E, AlignedMap>(item, d, near, t, c, done); break;
-            default: steps_grouped<E, AnyMap>(item, d, near, t, c, done);
-            }
-        }
+        const u32 done = sizeof(E) < 8 ? steps_in_groups(d, near, t) : 0;
+        if (sizeof(E) < 8 && done) steps_mapped<E>(item, d, near, AsElement<E>(), t, c, done);
         const auto class_of = [&](u32 i) {
             const u64 at = t.start + i, row = at / d->width;
             return class_at(item, d, row, at - row * d->width);
@@ -65,7 +57,7 @@ template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [](const Item &, const Work *) { return PART_ALL; });
     if (share.empty) return;
     if (share.work->desc.prepared) {
-        if (!a.above) prepared_blob<E>(share, a.shared);
+        prepared_blob<E>(share, a.shared, a.above, a.more);
         return;
     }
     const Item &item = share.item;

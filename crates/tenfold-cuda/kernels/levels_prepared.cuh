@@ -1,4 +1,5 @@
-// Tiles of levels behind transforms: levels are those of working values, which become elements once the transforms are undone. The twin of `decode_prepared` in `facade.rs` and of `prepare/tensor.rs`.
+// Tiles of levels behind transforms: levels are those of working values, which become elements once the transforms are
+// undone. The twin of `decode_prepared` in `facade.rs` and of `prepare/tensor.rs`.
 //
 // A way of its own, and a function that is called, so that blobs without transforms do not pay for it.
 #pragma once
@@ -25,20 +26,98 @@ template <> struct Working<u64> {
     METHOD static Real of_units(double scale, i32 units) { return of_bits(element_f64(scale, units)); }
 };
 
-template <class E> DEVICE void prepared_levels(const Item &item, const Work *work, const u32 *slots, const Tile &t, Coder &c) {
+// A blob whose only transform gives each column a number, means or weights: these numbers, in shared memory.
+struct Columns {
+    const float *numbers;
+    u32 count;
+    bool added;
+};
+
+// What becomes of a working value: its column's number is added or multiplied, and an element of a dtype made of it.
+template <class E, u32 DTYPE> struct ByColumn {
+    static const bool MARKED = false;
+    // The column of the lane's first value of a group, and where columns end.
+    SharedAt at, end;
+    u32 bytes;
+    bool added;
+
+    METHOD ByColumn(const Columns &columns, u64 first) {
+        const SharedAt start = shared_at(columns.numbers);
+        bytes = columns.count * 4;
+        at = start + (u32)(first % columns.count) * 4;
+        end = start + bytes;
+        added = columns.added;
+    }
+    METHOD SharedAt within(SharedAt to) const { return to >= end ? to - bytes : to; }
+    METHOD float undo(float v, u32 j) const {
+        const float by = __uint_as_float(shared_u32(within(at + j * 128)));
+        return added ? __fadd_rn(v, by) : __fmul_rn(v, by);
+    }
+    // What a table has is so small that no sum or product leaves the range of f32 or bf16: signs need not be set apart.
+    METHOD E of_table(u32 v, u32 j) const {
+        const float undone = undo(__uint_as_float(v), j);
+        const u32 b = __float_as_uint(undone);
+        if (DTYPE == DTYPE_F32) return (E)b;
+        if (DTYPE == DTYPE_BF16) return (E)((b + 0x7fff + (b >> 16 & 1)) >> 16);
+        return (E)element_of(DTYPE, undone);
+    }
+    METHOD E of_units(const Item &, const Desc *d, i32 units, u32 j) const {
+        return (E)element_of(DTYPE, undo(Working<u32>::of_units(d->scale, units), j));
+    }
+    METHOD void go_on() { at = within(at + GROUP * 128); }
+};
+
+// Magnitudes below which neither sums nor products of two reach the ends of f32.
+#define SMALL_NUMBER 1e18f
+
+// Whether a blob's columns can be undone group by group. Four steps may lead into the next row, but not beyond.
+DEVICE bool columns_alone(const Item &item, const Desc *d) {
+    const u32 kind = d->undone_kind[0];
+    return (item.dtype == DTYPE_BF16 || item.dtype == DTYPE_F16 || item.dtype == DTYPE_F32) && d->dtype != DTYPE_F64 &&
+           kind != UNDO_NOTHING && kind != UNDO_ROWS && d->undone_kind[1] == UNDO_NOTHING && d->columns >= 128 &&
+           d->columns < 1u << 16 && d->scale < SMALL_NUMBER / (UNITS * 512);
+}
+
+// Fetches the numbers of columns; whether all that this thread took are small. All threads of a block take part.
+DEVICE bool columns_fill(const Item &item, const Desc *d, float *numbers) {
+    const u8 *blob = (const u8 *)item.blob;
+    const u32 at = d->undone_at[0], kind = d->undone_kind[0];
+    bool small = true;
+    for (u32 i = threadIdx.x; i < (u32)d->columns; i += blockDim.x) {
+        numbers[i] = kind >= UNDO_MEANS ? __uint_as_float(mean_bits(blob, at, kind == UNDO_WIDE_MEANS, i))
+                                        : weight_undone((signed char)blob[at + i]);
+        small &= numbers[i] < SMALL_NUMBER && -numbers[i] < SMALL_NUMBER;
+    }
+    return small;
+}
+
+// Groups of steps up to `end`.
+template <class E>
+DEVICE void prepared_groups(const Item &item, const Desc *d, const Near &near, const Columns &columns, const Tile &t, Coder &c,
+                            u32 end) {
+    const u64 first = t.start + lane_of();
+    if (sizeof(E) == 4) steps_mapped<E>(item, d, near, ByColumn<E, DTYPE_F32>(columns, first), t, c, end);
+    else if (item.dtype == DTYPE_BF16) steps_mapped<E>(item, d, near, ByColumn<E, DTYPE_BF16>(columns, first), t, c, end);
+    else steps_mapped<E>(item, d, near, ByColumn<E, DTYPE_F16>(columns, first), t, c, end);
+}
+
+// From step `done` on.
+template <class E>
+DEVICE void prepared_levels(const Item &item, const Work *work, const u32 *slots, const Tile &t, Coder &c, u32 done) {
     const Desc *d = &work->desc;
     const u32 lanes = d->lanes, lane = lane_of();
     const Undo transforms(item, d);
     E *out = (E *)item.out;
     // The lane's first value in the map, and its first among those wanted.
-    const u32 first = t.from > lane ? (t.from - lane + lanes - 1) / lanes * lanes + lane : lane;
-    Walk map(t.start + lane, d->width, lanes), tensor(t.start + first, d->columns, lanes);
+    const u32 from = max(t.from, done * lanes), next = done * lanes + lane;
+    const u32 first = from > lane ? (from - lane + lanes - 1) / lanes * lanes + lane : lane;
+    Walk map(t.start + next, d->width, lanes), tensor(t.start + first, d->columns, lanes);
     const auto class_of = [&](u32) {
         const u32 cls = class_at(item, d, map.row, map.col);
         map.go_on();
         return cls;
     };
-    steps_plain(work, slots, t, c, 0, class_of, [&](u32 i, i32 units) {
+    steps_plain(work, slots, t, c, done, class_of, [&](u32 i, i32 units) {
         const auto v = transforms.undo(Working<E>::of_units(d->scale, units), tensor.row, tensor.col);
         out[t.start + i - d->first] = Working<E>::element_of_real(item.dtype, v);
         tensor.go_on();
@@ -71,7 +150,8 @@ template <class E> DEVICE u32 prepared_exact(const Item &item, const Desc *d, co
 }
 
 template <class E>
-DEVICE void prepared_tile(const Item &item, const Work *work, const u32 *slots, u16 *ring, u64 number, Status *status) {
+DEVICE void prepared_tile(const Item &item, const Work *work, const Near &near, const Columns &columns, u64 number,
+                          Status *status) {
     const Desc *d = &work->desc;
     const u32 lane = lane_of();
     Tile t;
@@ -83,12 +163,15 @@ DEVICE void prepared_tile(const Item &item, const Work *work, const u32 *slots, 
     if (!t.coded) {
         prepared_zeros<E>(item, d, t);
     } else {
-        Coder c = coder_open(item, d, t, ring);
+        Coder c = coder_open(item, d, t, near.ring);
         if (__any_sync(ALL_LANES, c.bad)) {
             if (c.bad) report(status, c.bad);
             return;
         }
-        prepared_levels<E>(item, work, slots, t, c);
+        const bool halves = sizeof(E) == 2 || sizeof(E) == 4;
+        const u32 done = halves && columns.count ? steps_in_groups(d, near, t) : 0;
+        if (halves && done) prepared_groups<E>(item, d, near, columns, t, c, done);
+        prepared_levels<E>(item, work, near.slots, t, c, done);
         coder_close(t, c);
         if (c.bad) report(status, c.bad);
     }
@@ -102,21 +185,50 @@ DEVICE void prepared_tile(const Item &item, const Work *work, const u32 *slots, 
     __syncwarp();
 }
 
-// A block's share of a blob with transforms.
-template <class E> OUTLINE void prepared_blob(const Share &share, u32 room) {
+// A block's share of a blob with transforms. As for blobs without, another launch may have more room.
+template <class E> OUTLINE void prepared_blob(const Share &share, u32 room, u32 above, u32 more) {
     DYNAMIC_SHARED(memory);
+    const Item &item = share.item;
     const Work *work = share.work;
     const Desc *d = &work->desc;
-    const u32 warps = blockDim.x / 32, used = warps * RING_ROOM;
-    // Shared memory: rings, slots if there is room.
-    u32 *slots = used + ((u64)d->tables << d->log << 2) <= room ? (u32 *)(memory + used) : nullptr;
+    const u32 warps = blockDim.x / 32;
+    const bool alone = (sizeof(E) == 2 || sizeof(E) == 4) && columns_alone(item, d);
+
+    // Shared memory: rings, working values, numbers of columns and whether all are small, slots at a multiple of a table's
+    // size, the map; the last two if there is room.
+    u32 used = warps * RING_ROOM;
+    u32 *lut = (u32 *)(memory + used);
+    used += alone ? 512 * 4 : 0;
+    float *numbers = (float *)(memory + used);
+    used += alone ? (u32)d->columns * 4 : 0;
+    u32 *large = (u32 *)(memory + used);
+    used += 16;
+    used += (u32)(-((u64)shared_at(memory) + used) & ((4ull << d->log) - 1));
+    u32 *slots = (u32 *)(memory + used);
+    const u64 slots_end = (u64)used + ((u64)d->tables << d->log << 2);
+    if ((above && slots_end <= above) || (more && slots_end > room)) return;
+    Near near;
+    near.slots = slots_end <= room ? slots : nullptr;
+    near.lut = lut;
+    near.ring = (u16 *)(memory + warp_of() * RING_ROOM);
+    near.map.kind = MAP_NONE;
+    Columns columns = {numbers, 0, d->undone_kind[0] >= UNDO_MEANS};
+    if (threadIdx.x == 0) *large = 0;
+    __syncthreads();
+    if (alone && near.slots) {
+        for (u32 i = threadIdx.x; i < 512; i += blockDim.x)
+            lut[i] = element<u32>(DTYPE_F32, d->scale, units_of(d->offsets, (i32)(signed char)(i & 255), i < 256));
+        if (!columns_fill(item, d, numbers)) *large = 1;
+        map_open(near.map, item, d, true, memory, (u32)slots_end, room);
+    }
     // The rings are not in use yet.
-    if (slots)
-        slots_fill(slots, work->start, d->tables, d->log, (u16 *)memory, used / 512, [&](u32 t) {
+    if (near.slots)
+        slots_fill(slots, work->start, d->tables, d->log, (u16 *)memory, warps * RING_ROOM / 512, [&](u32 t) {
             return slots_at(d, t / d->tables_per_class, t % d->tables_per_class);
         });
     __syncthreads();
-    share_tiles<1>(share, warps, [&](u64 tile, u64) {
-        prepared_tile<E>(share.item, work, slots, (u16 *)(memory + warp_of() * RING_ROOM), tile, share.status);
-    });
+    map_fill(near.map, d);
+    __syncthreads();
+    if (near.map.kind != MAP_NONE && !*large) columns.count = (u32)d->columns;
+    share_tiles<1>(share, warps, [&](u64 tile, u64) { prepared_tile<E>(item, work, near, columns, tile, share.status); });
 }

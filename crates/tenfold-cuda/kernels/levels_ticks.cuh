@@ -138,6 +138,16 @@ template <class E> DEVICE E *out_at(const Item &item, const Desc *d, const Tile 
     return (E *)item.out + (t.start + (u64)step * 32 + lane_of() - d->first);
 }
 
+// What becomes of a value: the element that a table has, or that of its units. Another has a table of working values, and
+// goes on to the columns of each group.
+template <class E> struct AsElement {
+    // Whether the table marks the escape.
+    static const bool MARKED = sizeof(E) < 4;
+    METHOD E of_table(u32 v, u32) const { return (E)v; }
+    METHOD E of_units(const Item &item, const Desc *d, i32 units, u32) const { return element<E>(item.dtype, d->scale, units); }
+    METHOD void go_on() {}
+};
+
 // Whole steps of 32 lanes without low bits, a group at a time from `step` on; returns where it stopped: at `end`, or at
 // a group with an escape in it, whose tables the map still has.
 //
@@ -145,8 +155,9 @@ template <class E> DEVICE E *out_at(const Item &item, const Desc *d, const Tile 
 // the trellis's state is kept with its bits reversed, so that the quantiser is the sign; tables of quantiser 1 lie
 // before those of quantiser 0, so that a mask made of the sign picks one; whether a symbol was an escape is asked once
 // a group.
-template <class E, class Map>
-DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &map, const Tile &t, Coder &c, u32 step, u32 end) {
+template <class E, class Map, class As>
+DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &map, As &as, const Tile &t, Coder &c, u32 step,
+                      u32 end) {
     const u32 log = d->log, mask = ((1u << log) - 1) << 2, below = (1u << lane_of()) - 1;
     const u32 on_quantiser = __brev(d->on_quantiser), on_parity = __brev(d->on_parity);
     const SharedAt lut = shared_at(near.lut) + 1024, ring = c.words.ring;
@@ -165,9 +176,9 @@ DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &ma
             const u32 slot = shared_u32((x << 2 & mask) | (map.table(j) + (i32)(q & ~(mask | 3))));
             x = pop_fill(x, slot, log, below, at);
             const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
-            escaped |= sizeof(E) < 4 ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
+            escaped |= As::MARKED ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
             s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);
-            global_put(out + j * 32, (E)v);
+            global_put(out + j * 32, as.of_table(v, j));
             if (j == 1) map.half_way();
         }
         if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
@@ -176,6 +187,7 @@ DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &ma
             break;
         }
         map.go_on();
+        as.go_on();
         out += GROUP * 32;
         w.at += (u32)(at - from) / 2;
         words_refill(w);
@@ -187,8 +199,8 @@ DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &ma
 }
 
 // The group that `steps_fast` stopped at, over what it wrote.
-template <class E, class Map>
-DEVICE void steps_escaped(const Item &item, const Desc *d, const Map &map, const Tile &t, Coder &c, u32 step) {
+template <class E, class Map, class As>
+DEVICE void steps_escaped(const Item &item, const Desc *d, const Map &map, const As &as, const Tile &t, Coder &c, u32 step) {
     const u32 log = d->log;
     E *out = out_at<E>(item, d, t, step);
 #pragma unroll
@@ -199,21 +211,39 @@ DEVICE void steps_escaped(const Item &item, const Desc *d, const Map &map, const
         const bool escaped = slot_symbol(slot) == ESCAPE;
         const i32 k = escape_next(t, c, escaped, 0, slot_level(slot));
         c.s = next_state(d, c.s, k);
-        out[j * 32] = element<E>(item.dtype, d->scale, units_of(d->offsets, k, q));
+        out[j * 32] = as.of_units(item, d, units_of(d->offsets, k, q), j);
     }
     words_refill(c.words);
 }
 
 // Groups up to step `end`, which is a multiple of theirs.
-template <class E, class Map>
-DEVICE void steps_grouped(const Item &item, const Desc *d, const Near &near, const Tile &t, Coder &c, u32 end) {
+template <class E, class Map, class As>
+DEVICE void steps_grouped(const Item &item, const Desc *d, const Near &near, As as, const Tile &t, Coder &c, u32 end) {
     const SharedAt slots = shared_at(near.slots) + (d->tables_per_class - 1) * (4 << d->log);
     Map map(item, d, near.map, slots, t.start + lane_of());
     for (u32 step = 0; step < end;) {
-        step = steps_fast<E>(item, d, near, map, t, c, step, end);
+        step = steps_fast<E>(item, d, near, map, as, t, c, step, end);
         if (step == end) break;
-        steps_escaped<E>(item, d, map, t, c, step);
+        steps_escaped<E>(item, d, map, as, t, c, step);
         map.go_on();
+        as.go_on();
         step += GROUP;
     }
+}
+
+// The same with the map that the blob has.
+template <class E, class As>
+DEVICE void steps_mapped(const Item &item, const Desc *d, const Near &near, As as, const Tile &t, Coder &c, u32 end) {
+    switch (near.map.kind) {
+    case MAP_ONE: steps_grouped<E, OneClass>(item, d, near, as, t, c, end); break;
+    case MAP_PHASES: steps_grouped<E, PhasesMap>(item, d, near, as, t, c, end); break;
+    case MAP_ALIGNED: steps_grouped<E, AlignedMap>(item, d, near, as, t, c, end); break;
+    default: steps_grouped<E, AnyMap>(item, d, near, as, t, c, end);
+    }
+}
+
+// Steps of a tile that can be taken in groups.
+DEVICE u32 steps_in_groups(const Desc *d, const Near &near, const Tile &t) {
+    const bool grouped = t.from == 0 && t.to == t.values && d->lanes == 32 && !d->any_low;
+    return grouped && near.map.kind != MAP_NONE ? t.values / (32 * GROUP) * GROUP : 0;
 }
