@@ -186,7 +186,7 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         }
         // What is not finite is found only where there is some.
         let bytes = self.fetch(tensor.bytes, 0..tensor.bytes.len)?;
-        let Some(kept) = Kept::of(&TensorView::new(tensor.dtype, tensor.shape, &bytes)?) else {
+        let Some(kept) = Kept::find(&TensorView::new(tensor.dtype, tensor.shape, &bytes)?) else {
             return Ok(Outcome::Failed(None));
         };
         let transforms = [&[Transform::Kept(kept)], transforms].concat();

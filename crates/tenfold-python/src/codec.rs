@@ -45,7 +45,7 @@ impl EncodeOptions {
         }
         options.prepare = prepare;
         if let Some(importance) = importance {
-            let weights = Weights::of_importance(&importance).map_err(errors::codec)?;
+            let weights = Weights::from_importance(&importance).map_err(errors::codec)?;
             options = options.with_transforms(vec![Transform::Weights(weights)]);
         }
         for (goal, value) in residual.unwrap_or_default() {

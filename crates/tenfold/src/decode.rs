@@ -55,7 +55,7 @@ fn decode_prepared<R: Elements>(
         let wanted = rows.start.max(start)..rows.end.min(range.end);
         let (out, later) = rest.split_at_mut(wanted.len() * cols * dtype.size());
         rest = later;
-        worked.resize(range.len() * width, R::of(0.0));
+        worked.resize(range.len() * width, R::from_f64(0.0));
         let coded = range.start * width..range.end * width;
         decode_tiles(frame, blob, coded, R::DTYPE, workers, bytemuck::cast_slice_mut(&mut worked))?;
         let undo =

@@ -121,7 +121,7 @@ impl EncodeOptions {
     /// let view = TensorView::from_slice(&values, &[64, 64])?;
     /// // Mean squares of what each column will be multiplied with.
     /// let importance: Vec<f64> = (1..=64).map(f64::from).collect();
-    /// let weights = Transform::Weights(Weights::of_importance(&importance)?);
+    /// let weights = Transform::Weights(Weights::from_importance(&importance)?);
     /// let options = EncodeOptions::new(Goal::Bits(3.0)).with_transforms(vec![weights]);
     /// let info = tenfold::inspect(&tenfold::encode(&view, &options)?)?;
     /// assert!(matches!(info.transforms[..], [Transform::Weights(_)]));

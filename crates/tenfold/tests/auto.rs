@@ -68,7 +68,7 @@ fn noise_is_left_alone() {
         for (kind, shape) in
             [(Kind::Gaussian, [512, 512]), (Kind::Laplace, [100, 50]), (Kind::Outliers, [64, 700])]
         {
-            let s = Sample::of(dtype, &shape, kind, 3);
+            let s = Sample::make(dtype, &shape, kind, 3);
             let found = auto(&s.view(), &EncodeOptions::new(Goal::Bits(2.0))).unwrap();
             assert_eq!(found, [], "{dtype} {kind:?}");
         }

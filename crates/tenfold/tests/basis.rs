@@ -155,7 +155,7 @@ fn a_metric_weighs_errors() {
     let rounded: Vec<f32> = vectors.iter().map(|&v| half::bf16::from_f32(v).to_f32()).collect();
     let forward: Vec<f32> = (0..cols).flat_map(|i| unit(i, 1.0 / rounded[i * cols + i])).collect();
     let basis = Arc::new(Basis::with_forward(&vec![0.0; cols], &vectors, &forward).unwrap());
-    let s = Sample::of(Dtype::F32, &[512, cols], Kind::Gaussian, 6);
+    let s = Sample::make(Dtype::F32, &[512, cols], Kind::Gaussian, 6);
     let blob = tenfold::encode(&s.view(), &options(Goal::Step(0.2), Rotation::embedded(&basis))).unwrap();
     let back = to_reals(s.dtype, &decode(&blob).data);
     let off = |col: usize| {
@@ -175,7 +175,7 @@ fn a_metric_weighs_errors() {
 fn layers_come_out_of_a_page_with_positions() {
     let (heads, head) = (6, 16);
     let cols = heads * head;
-    let s = Sample::of(Dtype::Bf16, &[64, cols], Kind::Shifted, 8).sprinkle(900, 2);
+    let s = Sample::make(Dtype::Bf16, &[64, cols], Kind::Shifted, 8).sprinkle(900, 2);
     let rope = Rope::new(head, 1e4).unwrap().with_positions(Positions::From(128)).unwrap();
     let transforms = vec![Transform::Rope(rope), Transform::Basis(Rotation::embedded(&basis(cols, 80)))];
     let options = EncodeOptions::new(Goal::Bits(3.0)).with_transforms(transforms);
@@ -213,7 +213,7 @@ fn what_is_no_basis_is_the_callers_fault() {
     bad(Basis::with_forward(&[0.0; 2], &[2.0, 0.0], &[0.5]), "the shape of its vectors");
     bad(basis(4, 4).as_ref().clone().with_deviations(&[1.0; 3]), "deviations");
     bad(basis(4, 4).as_ref().clone().with_deviations(&[1.0, 1.0, 1.0, f64::NAN]), "deviations");
-    let s = Sample::of(Dtype::F32, &[20, 30], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[20, 30], Kind::Gaussian, 1);
     let e =
         tenfold::encode(&s.view(), &options(Goal::Bits(3.0), Rotation::named(&basis(20, 20)))).unwrap_err();
     assert!(e.to_string().contains("the tensor has 30"), "{e}");

@@ -14,7 +14,7 @@ fn no_value_is_off_by_more_than_the_bound() {
         for kind in SMOOTH.into_iter().chain([Kind::Sparse, Kind::Ramp, Kind::Constant]) {
             for bound in [1e4, 3.0, 0.7, 0.1, 0.01, 1e-3, 1e-5, 1e-7, 3e-9, 1e-17] {
                 turn += 1;
-                let s = Sample::of(dtype, &[37, 83], kind, turn as u64).sprinkle(500, turn as u64);
+                let s = Sample::make(dtype, &[37, 83], kind, turn as u64).sprinkle(500, turn as u64);
                 let blob = s.encode(Goal::MaxError(bound), EFFORTS[turn % 3]);
                 let got = max_error(&s.reals(), &to_reals(dtype, &decode(&blob).data));
                 faults.check(got <= bound, || format!("{} {kind:?}: {got} for {bound}", s.name()));
@@ -44,7 +44,7 @@ fn bounds_hold_over_the_whole_range_of_a_dtype() {
 #[test]
 fn a_bound_saves_bits() {
     // Gaussian, spacing 2·bound: entropy log2(4.13 / 0.2) = 4.4 bits.
-    let s = Sample::of(Dtype::F32, &[200, 200], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[200, 200], Kind::Gaussian, 1);
     let (bits, _) = measure(&s, &s.encode(Goal::MaxError(0.1), Effort::Balanced));
     assert!(bits < 4.6, "{bits}");
 }
@@ -58,7 +58,7 @@ fn no_blob_exceeds_its_cap() {
         let cols = 1 + r.below(200.min(n));
         let shape = [n / cols, cols];
         let dtype = FLOATS[r.below(6)];
-        let mut s = Sample::of(dtype, &shape, common::KINDS[r.below(9)], turn);
+        let mut s = Sample::make(dtype, &shape, common::KINDS[r.below(9)], turn);
         if r.below(4) == 0 {
             s = s.sprinkle(200, turn);
         }
@@ -90,7 +90,7 @@ fn caps_are_used() {
     let mut faults = Faults::default();
     for dtype in FLOATS {
         for (n, bits) in [(4096, 1.0), (8192, 2.0), (20_000, 4.0), (65_536, 0.5), (65_536, 3.0)] {
-            let s = Sample::of(dtype, &[n / 64, 64], Kind::Gaussian, 1);
+            let s = Sample::make(dtype, &[n / 64, 64], Kind::Gaussian, 1);
             let cap = (s.len() as f64 * bits / 8.0) as usize;
             for effort in [Effort::Fast, Effort::Balanced] {
                 let blob = s.encode(Goal::MaxBytes(cap), effort);

@@ -65,7 +65,7 @@ fn bits_are_met_within_two_percent_from_4096_values_on() {
                     continue;
                 }
                 turn += 1;
-                let s = Sample::of(dtype, shapes[turn % 5], kind, turn as u64);
+                let s = Sample::make(dtype, shapes[turn % 5], kind, turn as u64);
                 let effort = if turn % 7 == 0 { Effort::Best } else { EFFORTS[turn % 2] };
                 let want = bits * s.len() as f64 / 8.0;
                 // At half a bit a value a few thousand values are a handful of lanes, and a lane is either
@@ -91,7 +91,7 @@ fn bits_are_met_on_tensors_that_are_mostly_zero() {
     let mut faults = Faults::default();
     for (shape, seed) in [([128, 64], 1), ([300, 100], 2)] {
         for bits in [0.3, 0.5, 1.0] {
-            let s = Sample::of(Dtype::F32, &shape, Kind::Sparse, seed);
+            let s = Sample::make(Dtype::F32, &shape, Kind::Sparse, seed);
             let want = bits * s.len() as f64 / 8.0;
             check_size(&mut faults, &s, Goal::Bits(bits), Effort::Balanced, want, 0.02, "sparse");
         }
@@ -128,7 +128,7 @@ fn bits_are_met_within_half_a_percent_from_a_million_values_on() {
         (Dtype::F32, Kind::HeavyTails, 0.5, Effort::Balanced),
         (Dtype::F32, Kind::Gaussian, 2.0, Effort::Best),
     ] {
-        let s = Sample::of(dtype, &[1025, 1024], kind, 9);
+        let s = Sample::make(dtype, &[1025, 1024], kind, 9);
         let want = bits * s.len() as f64 / 8.0;
         check_size(&mut faults, &s, Goal::Bits(bits), effort, want, 0.005, &format!("{kind:?}"));
     }
@@ -140,7 +140,7 @@ fn ratios_are_met() {
     let mut faults = Faults::default();
     for dtype in FLOATS {
         for (i, ratio) in [1.7, 3.0, 5.5, 12.0, 40.0].into_iter().enumerate() {
-            let s = Sample::of(dtype, &[120, 70], SMOOTH[i], i as u64);
+            let s = Sample::make(dtype, &[120, 70], SMOOTH[i], i as u64);
             let want = s.data.len() as f64 / ratio;
             if want * 8.0 / (s.len() as f64) < 0.3 {
                 continue;
@@ -175,7 +175,7 @@ fn mean_squared_errors_are_kept_and_used() {
         ] {
             for target in [0.5, 0.1, 0.01, 1e-3, 1e-5] {
                 turn += 1;
-                let s = Sample::of(dtype, &[90, 61], kind, turn as u64);
+                let s = Sample::make(dtype, &[90, 61], kind, turn as u64);
                 let effort = if turn % 11 == 0 { Effort::Best } else { EFFORTS[turn % 2] };
                 let reals = s.reals();
                 let (goal, limit) = if turn % 2 == 0 {
@@ -270,7 +270,7 @@ fn integers_are_only_coded_losslessly() {
 
 #[test]
 fn numbers_that_make_no_sense_are_the_callers_fault() {
-    let s = Sample::of(Dtype::F32, &[30, 30], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[30, 30], Kind::Gaussian, 1);
     for v in [0.0, -0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         for goal in
             [Goal::Bits(v), Goal::Ratio(v), Goal::Mse(v), Goal::Nmse(v), Goal::MaxError(v), Goal::Step(v)]
@@ -307,7 +307,7 @@ fn numbers_that_make_no_sense_are_the_callers_fault() {
 
 #[test]
 fn errors_as_large_as_the_tensor_itself_take_next_to_nothing() {
-    let s = Sample::of(Dtype::F32, &[128, 64], Kind::Gaussian, 77);
+    let s = Sample::make(Dtype::F32, &[128, 64], Kind::Gaussian, 77);
     let power = s.reals().iter().map(|v| v * v).sum::<f64>() / s.len() as f64;
     let mut last = usize::MAX;
     for share in [0.3, 0.5, 0.7, 0.8, 0.9, 0.97, 1.01, 1.5, 100.0] {

@@ -30,7 +30,7 @@ fn first(blob: &[u8], layers: usize) -> Vec<u8> {
 fn every_float_comes_back_closer_with_each_layer() {
     for dtype in FLOATS {
         for effort in EFFORTS {
-            let s = Sample::of(dtype, &[40, 64], Kind::Gaussian, 1);
+            let s = Sample::make(dtype, &[40, 64], Kind::Gaussian, 1);
             let options = layered(&[Goal::Bits(2.0), Goal::Bits(2.0), Goal::Bits(2.0)]).with_effort(effort);
             let blob = encode(&s, &options);
             let info = tenfold::inspect(&blob).unwrap();
@@ -55,7 +55,7 @@ fn every_float_comes_back_closer_with_each_layer() {
 #[test]
 fn layers_are_blobs_that_add_up() {
     for dtype in FLOATS {
-        let s = Sample::of(dtype, &[23, 31], Kind::Laplace, 2);
+        let s = Sample::make(dtype, &[23, 31], Kind::Laplace, 2);
         let blob = encode(&s, &layered(&[Goal::Bits(3.0), ROUND_8]));
         let (wide, layers) = (dtype == Dtype::F64, parts(&blob));
         let values = |l: &[u8]| {
@@ -73,7 +73,7 @@ fn layers_are_blobs_that_add_up() {
 #[test]
 fn what_is_not_finite_comes_back_bit_by_bit() {
     for dtype in FLOATS {
-        let mut s = Sample::of(dtype, &[30, 32], Kind::Gaussian, 3);
+        let mut s = Sample::make(dtype, &[30, 32], Kind::Gaussian, 3);
         let odd = specials(dtype);
         let size = dtype.size();
         for (i, element) in odd.iter().enumerate() {
@@ -113,7 +113,7 @@ fn shapes_of_every_kind() {
     let shapes: [&[usize]; 8] = [&[], &[0], &[4, 0], &[1], &[255], &[300], &[2, 3, 70], &[1, 1, 1, 257]];
     for dtype in [Dtype::Bf16, Dtype::F32, Dtype::F64] {
         for shape in shapes {
-            let s = Sample::of(dtype, shape, Kind::Gaussian, 5);
+            let s = Sample::make(dtype, shape, Kind::Gaussian, 5);
             let options = layered(&[Goal::Bits(4.0), Goal::Bits(4.0), ROUND_8]);
             let blob = encode(&s, &options);
             let back = decode(&blob);
@@ -131,7 +131,7 @@ fn shapes_of_every_kind() {
 
 #[test]
 fn rows_threads_and_engines_agree() {
-    let s = Sample::of(Dtype::Bf16, &[90, 33], Kind::Rows, 6).sprinkle(300, 7);
+    let s = Sample::make(Dtype::Bf16, &[90, 33], Kind::Rows, 6).sprinkle(300, 7);
     let delta = Transform::Delta(Delta::new(8).unwrap());
     for transforms in [vec![], vec![delta], vec![Transform::Hadamard(Hadamard::new(4, 1).unwrap())]] {
         let options = layered(&[Goal::Bits(3.0), ROUND_8]).with_transforms(transforms).with_lane_values(32);
@@ -154,7 +154,7 @@ fn rows_threads_and_engines_agree() {
         }
         assert_eq!(Cpu.decode(&blob, &DecodeOptions::default()).unwrap().data, whole);
     }
-    let f32s = Sample::of(Dtype::F32, &[50, 20], Kind::Gaussian, 8);
+    let f32s = Sample::make(Dtype::F32, &[50, 20], Kind::Gaussian, 8);
     let blob = encode(&f32s, &layered(&[Goal::Bits(3.0), ROUND_8]));
     let mut odd = vec![0u8; f32s.data.len() + 1];
     Cpu.decode_into(&blob, &DecodeOptions::default(), &mut odd[1..]).unwrap();
@@ -164,7 +164,7 @@ fn rows_threads_and_engines_agree() {
 #[test]
 fn goals_are_those_of_their_layers() {
     for dtype in [Dtype::Bf16, Dtype::F32] {
-        let s = Sample::of(dtype, &[64, 256], Kind::Gaussian, 9);
+        let s = Sample::make(dtype, &[64, 256], Kind::Gaussian, 9);
         let n = s.len() as f64;
         let bits = |l: &[u8]| l.len() as f64 * 8.0 / n;
         let near =
@@ -179,7 +179,7 @@ fn goals_are_those_of_their_layers() {
         let blob = encode(&s, &layered(&[Goal::MaxBytes(4000), Goal::MaxBytes(3000)]));
         assert!(parts(&blob)[0].len() <= 4000 && parts(&blob)[1].len() <= 3000);
     }
-    let s = Sample::of(Dtype::F32, &[64, 256], Kind::Gaussian, 10);
+    let s = Sample::make(Dtype::F32, &[64, 256], Kind::Gaussian, 10);
     let blob = encode(&s, &layered(&[Goal::Bits(2.0), Goal::MaxError(0.01)]));
     assert!(max_error(&s.reals(), &to_reals(Dtype::F32, &decode(&blob).data)) <= 0.01 * 1.001);
     let blob = encode(&s, &layered(&[Goal::Bits(2.0), Goal::Mse(1e-5)]));
@@ -190,7 +190,7 @@ fn goals_are_those_of_their_layers() {
 fn rounding_keeps_to_half_a_space() {
     for dtype in FLOATS {
         for bits in 2..=16u8 {
-            let s = Sample::of(dtype, &[50, 40], Kind::Laplace, 11).sprinkle(200, 12);
+            let s = Sample::make(dtype, &[50, 40], Kind::Laplace, 11).sprinkle(200, 12);
             let blob = encode(&s, &EncodeOptions::new(Goal::RoundToNearest { bits }));
             let finite = |v: &&f64| v.is_finite();
             let reals = s.reals();
@@ -202,7 +202,7 @@ fn rounding_keeps_to_half_a_space() {
             assert!(off <= bound * (1.0 + 1e-12), "{dtype} {bits}: {off} > {bound}");
         }
     }
-    let s = Sample::of(Dtype::F32, &[256, 64], Kind::Gaussian, 13);
+    let s = Sample::make(Dtype::F32, &[256, 64], Kind::Gaussian, 13);
     let blob = encode(&s, &EncodeOptions::new(ROUND_8));
     let bits = tenfold::inspect(&blob).unwrap().bits_per_value();
     assert!((5.0..7.5).contains(&bits), "{bits}");
@@ -229,7 +229,7 @@ fn zeros_and_tiny_values_round() {
 
 #[test]
 fn what_cannot_be_asked_for_is_refused() {
-    let s = Sample::of(Dtype::F32, &[300], Kind::Gaussian, 14);
+    let s = Sample::make(Dtype::F32, &[300], Kind::Gaussian, 14);
     let ints = Sample::noise(Dtype::I32, &[300], 14);
     let refused = |s: &Sample, options: &EncodeOptions| {
         let e = tenfold::encode(&s.view(), options).unwrap_err();
@@ -258,7 +258,7 @@ fn what_cannot_be_asked_for_is_refused() {
 
 #[test]
 fn forged_layers_are_refused() {
-    let s = Sample::of(Dtype::F32, &[20, 15], Kind::Gaussian, 15);
+    let s = Sample::make(Dtype::F32, &[20, 15], Kind::Gaussian, 15);
     let layer = s.encode(Goal::Bits(4.0), Effort::Fast);
     let exact = s.encode(Goal::Lossless, Effort::Fast);
     let whole = forge(Dtype::Bf16, &[20, 15], 2, &[&layer, &exact]);
@@ -273,9 +273,10 @@ fn forged_layers_are_refused() {
     for (count, layers) in [(0, 0), (1, 1), (9, 9), (255, 9), (2, 1), (3, 2), (2, 3)] {
         corrupt("count", &forge(Dtype::F32, &[20, 15], count, &vec![&layer[..]; layers]));
     }
-    let wide = Sample::of(Dtype::F64, &[20, 15], Kind::Gaussian, 16).encode(Goal::Bits(4.0), Effort::Fast);
-    let narrow = Sample::of(Dtype::Bf16, &[20, 15], Kind::Gaussian, 16).encode(Goal::Bits(4.0), Effort::Fast);
-    let other = Sample::of(Dtype::F32, &[15, 20], Kind::Gaussian, 16).encode(Goal::Bits(4.0), Effort::Fast);
+    let wide = Sample::make(Dtype::F64, &[20, 15], Kind::Gaussian, 16).encode(Goal::Bits(4.0), Effort::Fast);
+    let narrow =
+        Sample::make(Dtype::Bf16, &[20, 15], Kind::Gaussian, 16).encode(Goal::Bits(4.0), Effort::Fast);
+    let other = Sample::make(Dtype::F32, &[15, 20], Kind::Gaussian, 16).encode(Goal::Bits(4.0), Effort::Fast);
     for bad in [&wide, &narrow, &other, &whole] {
         corrupt("second layer", &forge(Dtype::Bf16, &[20, 15], 2, &[&layer, bad]));
         corrupt("first layer", &forge(Dtype::Bf16, &[20, 15], 2, &[bad, &layer]));
@@ -308,7 +309,7 @@ fn forged_layers_are_refused() {
 /// Layers that lie, every checksum right: any answer but a panic, and rows agree with the whole.
 #[test]
 fn any_byte_of_a_layer_may_lie() {
-    let s = Sample::of(Dtype::F32, &[20, 15], Kind::Gaussian, 20).sprinkle(60, 21);
+    let s = Sample::make(Dtype::F32, &[20, 15], Kind::Gaussian, 20).sprinkle(60, 21);
     let layers = [s.encode(Goal::Bits(5.0), Effort::Fast), s.encode(Goal::Lossless, Effort::Fast)];
     let options =
         DecodeOptions::default().with_threads(1).with_limits(Limits::default().with_max_bytes(1 << 20));
@@ -334,7 +335,7 @@ fn any_byte_of_a_layer_may_lie() {
 
 #[test]
 fn layers_keep_to_the_limits() {
-    let s = Sample::of(Dtype::Bf16, &[20, 15], Kind::Gaussian, 17);
+    let s = Sample::make(Dtype::Bf16, &[20, 15], Kind::Gaussian, 17);
     let blob = encode(&s, &layered(&[Goal::Bits(3.0), ROUND_8]));
     let limited = |n| DecodeOptions::default().with_limits(Limits::default().with_max_bytes(n));
     tenfold::decode(&blob, &limited(1200)).unwrap();
@@ -347,7 +348,7 @@ fn layers_keep_to_the_limits() {
 
 #[test]
 fn a_huge_claim_takes_no_memory() {
-    let layer = Sample::of(Dtype::F32, &[20, 15], Kind::Gaussian, 18).encode(Goal::Bits(4.0), Effort::Fast);
+    let layer = Sample::make(Dtype::F32, &[20, 15], Kind::Gaussian, 18).encode(Goal::Bits(4.0), Effort::Fast);
     // 2^33 values: within the limit, and no layer has them.
     let huge = forge(Dtype::F32, &[1 << 33], 2, &[&layer, &layer]);
     let (result, taken) = peak(|| tenfold::decode(&huge, &DecodeOptions::default()));
@@ -357,7 +358,7 @@ fn a_huge_claim_takes_no_memory() {
 
 #[test]
 fn layers_stop_when_told() {
-    let s = Sample::of(Dtype::F32, &[300], Kind::Gaussian, 19);
+    let s = Sample::make(Dtype::F32, &[300], Kind::Gaussian, 19);
     let stop = tenfold::engine::Stop::new();
     let options = layered(&[Goal::Bits(3.0), ROUND_8]);
     let blob = encode(&s, &options);

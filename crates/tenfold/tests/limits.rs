@@ -86,7 +86,7 @@ fn a_huge_claim_is_refused_before_memory_is_taken() {
 #[test]
 fn the_callers_limit_is_obeyed_to_the_byte() {
     for goal in [Goal::Lossless, Goal::Bits(2.0)] {
-        let s = Sample::of(Dtype::F32, &[100, 300], Kind::Gaussian, 1);
+        let s = Sample::make(Dtype::F32, &[100, 300], Kind::Gaussian, 1);
         let blob = s.encode(goal, Effort::Fast);
         let bytes = s.data.len() as u64;
         assert_eq!(tenfold::decode(&blob, &limited(bytes)).unwrap().data.len() as u64, bytes);
@@ -113,7 +113,7 @@ fn the_callers_limit_is_obeyed_to_the_byte() {
 #[test]
 fn decoding_takes_little_more_than_the_tensor() {
     for goal in [Goal::Lossless, Goal::Bits(2.0)] {
-        let s = Sample::of(Dtype::F32, &[1024, 1024], Kind::Rows, 1);
+        let s = Sample::make(Dtype::F32, &[1024, 1024], Kind::Rows, 1);
         let blob = s.encode(goal, Effort::Fast);
         let options = DecodeOptions::default().with_threads(1);
         let (_, taken) = peak(|| tenfold::decode(&blob, &options).unwrap());
@@ -129,7 +129,7 @@ fn decoding_takes_little_more_than_the_tensor() {
 #[test]
 fn the_number_of_dimensions_is_limited() {
     let ones = |n: usize| {
-        Sample::of(Dtype::F32, &vec![1; n], Kind::Gaussian, 1).encode(Goal::Lossless, Effort::Fast)
+        Sample::make(Dtype::F32, &vec![1; n], Kind::Gaussian, 1).encode(Goal::Lossless, Effort::Fast)
     };
     let options = DecodeOptions::default();
     assert_eq!(tenfold::decode(&ones(16), &options).unwrap().shape.len(), 16);
@@ -144,7 +144,7 @@ fn the_number_of_dimensions_is_limited() {
     assert_eq!(tenfold::decode(&ones(2), &narrow).unwrap_err().kind(), ErrorKind::Limit);
     assert_eq!(tenfold::decode(&ones(1), &narrow).unwrap().shape, [1]);
     // More than a header can say is the caller's fault.
-    let s = Sample::of(Dtype::F32, &[1; 256], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[1; 256], Kind::Gaussian, 1);
     let e = tenfold::encode(&s.view(), &tenfold::EncodeOptions::new(Goal::Lossless)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Caller);
 }
@@ -156,7 +156,7 @@ fn inspection_needs_the_header_only() {
         (Goal::Bits(2.0), Effort::Balanced),
         (Goal::Bits(10.0), Effort::Fast),
     ] {
-        let s = Sample::of(Dtype::Bf16, &[500, 400], Kind::Rows, 1);
+        let s = Sample::make(Dtype::Bf16, &[500, 400], Kind::Rows, 1);
         let blob = s.encode(goal, effort);
         let info = tenfold::inspect(&blob).unwrap();
         assert_eq!((info.version, info.dtype, &info.shape[..]), (1, Dtype::Bf16, &[500, 400][..]));
@@ -191,7 +191,7 @@ fn changed(blob: &[u8], at: usize, value: u8) -> Error {
 
 #[test]
 fn what_this_build_does_not_have_is_named() {
-    let s = Sample::of(Dtype::F32, &[700], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[700], Kind::Gaussian, 1);
     let lossless = s.encode(Goal::Lossless, Effort::Fast);
     let lossy = s.encode(Goal::Bits(3.0), Effort::Balanced);
     for blob in [&lossless, &lossy] {

@@ -41,7 +41,7 @@ fn every_float_comes_back_through_weights() {
     for (i, dtype) in FLOATS.into_iter().enumerate() {
         for (j, effort) in EFFORTS.into_iter().enumerate() {
             let (rows, cols) = ([60, 30, 150, 300][(i + j) % 4], [133, 170, 53, 25][(i + j) % 4]);
-            let s = Sample::of(dtype, &[rows, cols], Kind::Gaussian, (i * 3 + j) as u64).sprinkle(400, 4);
+            let s = Sample::make(dtype, &[rows, cols], Kind::Gaussian, (i * 3 + j) as u64).sprinkle(400, 4);
             let transforms = [
                 vec![weights(Axis::Columns, cols, 1)],
                 vec![weights(Axis::Rows, rows, 2)],
@@ -77,9 +77,9 @@ fn every_float_comes_back_through_weights() {
 
 #[test]
 fn columns_that_count_more_are_off_by_less() {
-    let s = Sample::of(Dtype::F32, &[512, 64], Kind::Gaussian, 5);
+    let s = Sample::make(Dtype::F32, &[512, 64], Kind::Gaussian, 5);
     let importance: Vec<f64> = (0..64).map(|j| if j % 2 == 0 { 1.0 } else { 16.0 }).collect();
-    let weights = Weights::of_importance(&importance).unwrap();
+    let weights = Weights::from_importance(&importance).unwrap();
     let factors: Vec<f64> = (0..64).map(|j| f64::from(weights.factor(j))).collect();
     let with = options(Goal::Bits(2.5), vec![Transform::Weights(weights)]);
     let blob = tenfold::encode(&s.view(), &with).unwrap();
@@ -96,7 +96,7 @@ fn columns_that_count_more_are_off_by_less() {
 
 #[test]
 fn goals_speak_of_weighted_errors() {
-    let s = Sample::of(Dtype::F32, &[256, 128], Kind::Laplace, 6);
+    let s = Sample::make(Dtype::F32, &[256, 128], Kind::Laplace, 6);
     let transforms = vec![weights(Axis::Columns, 128, 7)];
     let Transform::Weights(w) = &transforms[0] else { unreachable!() };
     let error = |blob: &[u8]| weighted_error(&s, &decode(blob).data, |_, j| f64::from(w.factor(j)));
@@ -115,7 +115,7 @@ fn goals_speak_of_weighted_errors() {
 #[test]
 fn rows_are_slices_of_the_whole() {
     for (dtype, shape) in [(Dtype::Bf16, [500, 37]), (Dtype::F64, [90, 200])] {
-        let s = Sample::of(dtype, &shape, Kind::Gaussian, 8).sprinkle(50, 9);
+        let s = Sample::make(dtype, &shape, Kind::Gaussian, 8).sprinkle(50, 9);
         let transforms = vec![weights(Axis::Columns, shape[1], 1), weights(Axis::Rows, shape[0], 2)];
         let blob =
             tenfold::encode(&s.view(), &options(Goal::Bits(3.0), transforms).with_lane_values(32)).unwrap();
@@ -135,7 +135,7 @@ fn rows_are_slices_of_the_whole() {
 #[test]
 fn nothing_but_oddities_and_lossless_goals_take_no_steps() {
     let transforms = vec![weights(Axis::Columns, 64, 1)];
-    let s = Sample::of(Dtype::F32, &[8, 64], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[8, 64], Kind::Gaussian, 1);
     let blob = tenfold::encode(&s.view(), &options(Goal::Lossless, transforms.clone())).unwrap();
     assert_eq!(tenfold::inspect(&blob).unwrap().transforms, []);
     assert_eq!(decode(&blob).data, s.data);
@@ -155,7 +155,7 @@ fn nothing_but_oddities_and_lossless_goals_take_no_steps() {
 
 #[test]
 fn what_does_not_go_together_is_the_callers_fault() {
-    let s = Sample::of(Dtype::F32, &[20, 30], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[20, 30], Kind::Gaussian, 1);
     let cases = [
         (Goal::Bits(3.0), vec![weights(Axis::Columns, 20, 1)], "30"),
         (Goal::Bits(3.0), vec![weights(Axis::Rows, 30, 1)], "20"),
@@ -173,7 +173,7 @@ fn what_does_not_go_together_is_the_callers_fault() {
 
 /// One of each step that keeps squared errors, and some of them together.
 fn chains(cols: usize, values: &[f64]) -> Vec<(&'static str, Vec<Transform>)> {
-    let means = || Transform::Means(Means::of(values, cols));
+    let means = || Transform::Means(Means::measure(values, cols));
     let rope = |head: usize| {
         Transform::Rope(Rope::new(head, 1e4).unwrap().with_positions(Positions::From(1000)).unwrap())
     };
@@ -198,7 +198,7 @@ fn chains(cols: usize, values: &[f64]) -> Vec<(&'static str, Vec<Transform>)> {
 #[test]
 fn every_step_comes_back_in_every_dtype() {
     for (i, dtype) in FLOATS.into_iter().enumerate() {
-        let s = Sample::of(dtype, &[203, 46], Kind::Shifted, i as u64).sprinkle(700, 4);
+        let s = Sample::make(dtype, &[203, 46], Kind::Shifted, i as u64).sprinkle(700, 4);
         for (name, transforms) in chains(46, &s.reals()) {
             let step = if dtype.size() == 1 { 0.8 } else { 0.2 };
             let options = options(Goal::Step(step), transforms).with_lane_values(64);
@@ -233,7 +233,7 @@ fn every_step_comes_back_in_every_dtype() {
 
 #[test]
 fn errors_are_those_of_the_tensor() {
-    let s = Sample::of(Dtype::F32, &[512, 64], Kind::Shifted, 9);
+    let s = Sample::make(Dtype::F32, &[512, 64], Kind::Shifted, 9);
     for (name, transforms) in chains(64, &s.reals()) {
         for goal in [Goal::Nmse(0.01), Goal::Mse(0.01)] {
             let blob = tenfold::encode(&s.view(), &options(goal, transforms.clone())).unwrap();
@@ -261,7 +261,7 @@ fn steps_that_fit_save_bits() {
     let mut turned = reals.clone();
     rope.inverse(&mut turned, cols, 0);
     let turned = Sample::new(Dtype::F32, &[256, cols], &turned);
-    let means = Transform::Means(Means::of(&reals, cols));
+    let means = Transform::Means(Means::measure(&reals, cols));
     let bits = |s: &Sample, transforms: &[Transform]| {
         let options = options(Goal::Mse(0.01), transforms.to_vec());
         tenfold::encode(&s.view(), &options).unwrap().len() as f64 * 8.0 / s.len() as f64

@@ -12,7 +12,7 @@ fn more_bits_never_hurt() {
     let rates = [0.3, 0.5, 0.8, 1.2, 1.6, 2.0, 2.5, 3.0, 4.0, 5.0, 6.5, 8.0, 10.0, 12.0];
     for kind in [Kind::Gaussian, Kind::HeavyTails, Kind::Rows] {
         for effort in [Effort::Fast, Effort::Balanced] {
-            let s = Sample::of(Dtype::F32, &[96, 128], kind, 8);
+            let s = Sample::make(Dtype::F32, &[96, 128], kind, 8);
             let mut last = f64::INFINITY;
             for bits in rates {
                 let (_, now) = measure(&s, &s.encode(Goal::Bits(bits), effort));
@@ -30,7 +30,7 @@ fn more_bits_never_hurt() {
 fn gaussian_tensors_come_close_to_the_bound() {
     // 0.255 is the gap of the uniform scalar quantiser; rates that small tensors lose to headers on top.
     let mut faults = Faults::default();
-    let s = Sample::of(Dtype::F32, &[256, 512], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[256, 512], Kind::Gaussian, 1);
     for (effort, most) in [(Effort::Fast, 0.285), (Effort::Balanced, 0.16), (Effort::Best, 0.11)] {
         for bits in [1.5, 2.5, 4.0] {
             let (rate, nmse) = measure(&s, &s.encode(Goal::Bits(bits), effort));
@@ -45,7 +45,7 @@ fn gaussian_tensors_come_close_to_the_bound() {
 fn more_effort_never_hurts() {
     let mut faults = Faults::default();
     let mut samples = real_tensors();
-    samples.push(("gaussian".into(), Sample::of(Dtype::F32, &[200, 200], Kind::Gaussian, 2)));
+    samples.push(("gaussian".into(), Sample::make(Dtype::F32, &[200, 200], Kind::Gaussian, 2)));
     for (name, s) in samples {
         for bits in [1.0, 2.5] {
             // Error corrected to the same rate: a bit is worth a factor of four.
@@ -71,7 +71,7 @@ fn estimates_are_close_to_what_a_step_takes() {
     for kind in [Kind::Gaussian, Kind::HeavyTails, Kind::Rows] {
         for effort in [Effort::Fast, Effort::Balanced] {
             for step in [0.05, 0.3, 1.0] {
-                let s = Sample::of(Dtype::F32, &[150, 200], kind, 4);
+                let s = Sample::make(Dtype::F32, &[150, 200], kind, 4);
                 let guess = tenfold::engine::estimate_bits(&s.view(), step, effort, &[]).unwrap();
                 let (rate, _) = measure(&s, &s.encode(Goal::Step(step), effort));
                 faults.check((guess / rate - 1.0).abs() < 0.1, || {

@@ -78,8 +78,8 @@ fn lossless_keeps_every_bit_of_every_dtype_and_shape() {
             let seed = (i * 100 + j) as u64;
             let kind = KINDS[(i + j) % KINDS.len()];
             exact(&Sample::noise(dtype, shape, seed), &options, &mut faults);
-            exact(&Sample::of(dtype, shape, kind, seed), &options, &mut faults);
-            exact(&Sample::of(dtype, shape, Kind::Gaussian, seed).sprinkle(9, seed), &options, &mut faults);
+            exact(&Sample::make(dtype, shape, kind, seed), &options, &mut faults);
+            exact(&Sample::make(dtype, shape, Kind::Gaussian, seed).sprinkle(9, seed), &options, &mut faults);
         }
     }
     faults.done();
@@ -111,7 +111,7 @@ fn lossless_shrinks_what_has_structure() {
         (Dtype::I32, [256, 256], Kind::Gaussian, 0.35),
         (Dtype::Bool, [256, 256], Kind::Sparse, 0.60),
     ] {
-        let s = Sample::of(dtype, &shape, kind, 3);
+        let s = Sample::make(dtype, &shape, kind, 3);
         let blob = exact(&s, &EncodeOptions::new(Goal::Lossless), &mut Faults::default());
         let share = blob.len() as f64 / s.data.len() as f64;
         assert!(share <= most, "{dtype} {kind:?}: {share} of the input");
@@ -145,7 +145,7 @@ fn the_worst_case_size_holds_for_every_goal() {
         let full = dtype.size() as f64 * 8.0;
         for n in [257, 4096, 20_000] {
             for s in
-                [Sample::noise(dtype, &[n], 5), Sample::of(dtype, &[n], Kind::HeavyTails, 6).sprinkle(3, 7)]
+                [Sample::noise(dtype, &[n], 5), Sample::make(dtype, &[n], Kind::HeavyTails, 6).sprinkle(3, 7)]
             {
                 for goal in [
                     Goal::Bits(full),
@@ -189,7 +189,7 @@ fn goals(values: usize) -> [Goal; 8] {
 fn lossy_keeps_dtype_and_shape_and_all_calls_agree() {
     for (i, dtype) in FLOATS.into_iter().enumerate() {
         for (j, shape) in [&[5003][..], &[67, 31], &[3, 5, 7, 11]].into_iter().enumerate() {
-            let s = Sample::of(dtype, shape, KINDS[(i * 3 + j) % 5], (i * 10 + j) as u64).sprinkle(301, 2);
+            let s = Sample::make(dtype, shape, KINDS[(i * 3 + j) % 5], (i * 10 + j) as u64).sprinkle(301, 2);
             for effort in EFFORTS {
                 for goal in goals(s.len()) {
                     let name = format!("{} {goal:?} {effort:?}", s.name());
@@ -218,8 +218,8 @@ fn lossy_keeps_dtype_and_shape_and_all_calls_agree() {
 fn bytes_and_values_do_not_depend_on_threads() {
     // Several tiles each, so that there is something to share out.
     let samples = [
-        Sample::of(Dtype::F32, &[301, 1001], Kind::Rows, 1),
-        Sample::of(Dtype::Bf16, &[150_001], Kind::HeavyTails, 2).sprinkle(1000, 3),
+        Sample::make(Dtype::F32, &[301, 1001], Kind::Rows, 1),
+        Sample::make(Dtype::Bf16, &[150_001], Kind::HeavyTails, 2).sprinkle(1000, 3),
     ];
     let ladder = [
         (Goal::Bits(2.2), Effort::Fast),
@@ -243,7 +243,7 @@ fn bytes_and_values_do_not_depend_on_threads() {
             }
         }
     }
-    let small = Sample::of(Dtype::F16, &[70, 1001], Kind::Gaussian, 4);
+    let small = Sample::make(Dtype::F16, &[70, 1001], Kind::Gaussian, 4);
     let options = EncodeOptions::new(Goal::Bits(3.0)).with_effort(Effort::Best);
     let one = tenfold::encode(&small.view(), &options.clone().with_threads(1)).unwrap();
     assert!(tenfold::encode(&small.view(), &options.with_threads(3)).unwrap() == one);
@@ -253,7 +253,7 @@ fn bytes_and_values_do_not_depend_on_threads() {
 fn parts_make_the_same_blob_in_any_memory() {
     // The second is long enough for several threads to copy it.
     for rows in [7, 601] {
-        let s = Sample::of(Dtype::F32, &[rows, 1001], Kind::Rows, rows as u64);
+        let s = Sample::make(Dtype::F32, &[rows, 1001], Kind::Rows, rows as u64);
         for (goal, effort) in [(Goal::Lossless, Effort::Fast), (Goal::Bits(20.0), Effort::Fast)] {
             let options = EncodeOptions::new(goal).with_effort(effort);
             let blob = tenfold::encode(&s.view(), &options).unwrap();
@@ -283,7 +283,7 @@ fn parts_make_the_same_blob_in_any_memory() {
 
 #[test]
 fn buffers_of_the_wrong_size_are_the_callers_fault() {
-    let s = Sample::of(Dtype::F32, &[40, 40], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[40, 40], Kind::Gaussian, 1);
     let options = EncodeOptions::new(Goal::Lossless);
     let blob = tenfold::encode(&s.view(), &options).unwrap();
     let mut room = vec![0; blob.len()];
@@ -306,7 +306,7 @@ fn buffers_of_the_wrong_size_are_the_callers_fault() {
 
 #[test]
 fn lane_lengths_that_make_no_sense_are_the_callers_fault() {
-    let s = Sample::of(Dtype::F32, &[40, 40], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[40, 40], Kind::Gaussian, 1);
     for lane_values in [1, 31, 65537, u32::MAX] {
         let options = EncodeOptions::new(Goal::Lossless).with_lane_values(lane_values);
         assert_eq!(tenfold::encode(&s.view(), &options).unwrap_err().kind(), ErrorKind::Caller);
@@ -351,7 +351,7 @@ proptest! {
         let s = if noise {
             Sample::noise(dtype, &shape, seed)
         } else {
-            Sample::of(dtype, &shape, KINDS[seed as usize % KINDS.len()], seed).sprinkle(50, seed)
+            Sample::make(dtype, &shape, KINDS[seed as usize % KINDS.len()], seed).sprinkle(50, seed)
         };
         let options = EncodeOptions::new(goals(s.len())[which]).with_effort(EFFORTS[seed as usize % 2]);
         let blob = match tenfold::encode(&s.view(), &options) {

@@ -33,7 +33,7 @@ fn check(blob: &[u8], all: &Tensor, range: Range<usize>) {
 
 #[test]
 fn a_buffer_of_another_length_is_refused() {
-    let s = Sample::of(Dtype::F32, &[50, 20], common::KINDS[0], 1);
+    let s = Sample::make(Dtype::F32, &[50, 20], common::KINDS[0], 1);
     let blob = tenfold::encode(&s.view(), &EncodeOptions::new(Goal::Bits(3.0))).unwrap();
     for len in [0, 159, 161, 4000] {
         let error = Cpu.decode_rows_into(&blob, 3..5, &DecodeOptions::default(), &mut vec![0; len]);
@@ -48,7 +48,7 @@ fn any_range_of_rows_is_a_slice_of_the_whole() {
         [&[400, 33], &[2500, 7], &[9000, 1], &[3, 5000], &[1, 3000], &[5, 6, 7, 11], &[3000]];
     for (i, dtype) in FLOATS.into_iter().chain([Dtype::I32, Dtype::U8]).enumerate() {
         for (j, shape) in shapes.into_iter().enumerate() {
-            let s = Sample::of(dtype, shape, common::KINDS[(i + j) % 5], (i + j) as u64).sprinkle(40, 3);
+            let s = Sample::make(dtype, shape, common::KINDS[(i + j) % 5], (i + j) as u64).sprinkle(40, 3);
             let goals = [Goal::Lossless, Goal::Bits(2.0), Goal::Bits(6.9), Goal::MaxError(0.01)];
             for goal in &goals[..if dtype.is_float() { 4 } else { 1 }] {
                 let options = EncodeOptions::new(*goal).with_lane_values([32, 0, 90][(i + j) % 3]);
@@ -74,7 +74,7 @@ fn ranges_at_the_borders_of_tiles_are_right() {
         [(Goal::Lossless, Effort::Fast), (Goal::Bits(3.0), Effort::Fast), (Goal::Bits(2.0), Effort::Balanced)]
     {
         // A column wide: rows are values, so every border can be hit.
-        let s = Sample::of(Dtype::Bf16, &[40_000, 1], Kind::HeavyTails, 5).sprinkle(30, 5);
+        let s = Sample::make(Dtype::Bf16, &[40_000, 1], Kind::HeavyTails, 5).sprinkle(30, 5);
         let options = EncodeOptions::new(goal).with_effort(effort).with_lane_values(64);
         let blob = tenfold::encode(&s.view(), &options).unwrap();
         let all = decode(&blob);
@@ -91,7 +91,7 @@ fn ranges_at_the_borders_of_tiles_are_right() {
 
 #[test]
 fn empty_ranges_and_empty_tensors_have_no_values() {
-    let s = Sample::of(Dtype::F32, &[50, 30], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[50, 30], Kind::Gaussian, 1);
     for goal in [Goal::Lossless, Goal::Bits(2.0)] {
         let blob = s.encode(goal, Effort::Fast);
         for at in [0, 25, 50] {
@@ -100,13 +100,13 @@ fn empty_ranges_and_empty_tensors_have_no_values() {
         }
     }
     for shape in [&[0, 5][..], &[5, 0], &[0], &[2, 0, 3], &[3, 2, 0]] {
-        let s = Sample::of(Dtype::F32, shape, Kind::Gaussian, 1);
+        let s = Sample::make(Dtype::F32, shape, Kind::Gaussian, 1);
         let blob = s.encode(Goal::Lossless, Effort::Fast);
         let count = s.view().rows();
         check(&blob, &decode(&blob), 0..count);
         assert_eq!(rows(&blob, 0..count + 1).unwrap_err().kind(), ErrorKind::Caller);
     }
-    let scalar = Sample::of(Dtype::F32, &[], Kind::Gaussian, 1);
+    let scalar = Sample::make(Dtype::F32, &[], Kind::Gaussian, 1);
     let blob = scalar.encode(Goal::Lossless, Effort::Fast);
     assert_eq!(rows(&blob, 0..1).unwrap().data, scalar.data);
 }
@@ -114,7 +114,7 @@ fn empty_ranges_and_empty_tensors_have_no_values() {
 #[test]
 #[allow(clippy::reversed_empty_ranges)]
 fn ranges_outside_the_tensor_are_the_callers_fault() {
-    let s = Sample::of(Dtype::F32, &[50, 30], Kind::Gaussian, 1);
+    let s = Sample::make(Dtype::F32, &[50, 30], Kind::Gaussian, 1);
     for goal in [Goal::Lossless, Goal::Bits(2.0)] {
         let blob = s.encode(goal, Effort::Fast);
         for range in [0..51, 50..51, 51..51, 10..9, usize::MAX..usize::MAX, 0..usize::MAX, usize::MAX..0] {
@@ -127,7 +127,7 @@ fn ranges_outside_the_tensor_are_the_callers_fault() {
 #[test]
 fn a_row_needs_its_own_tiles_only() {
     for (goal, effort) in [(Goal::Lossless, Effort::Fast), (Goal::Bits(2.0), Effort::Balanced)] {
-        let s = Sample::of(Dtype::F32, &[1000, 100], Kind::Gaussian, 1);
+        let s = Sample::make(Dtype::F32, &[1000, 100], Kind::Gaussian, 1);
         let options = EncodeOptions::new(goal).with_effort(effort).with_lane_values(100);
         let blob = tenfold::encode(&s.view(), &options).unwrap();
         let info = tenfold::inspect(&blob).unwrap();

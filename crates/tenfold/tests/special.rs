@@ -35,7 +35,7 @@ fn lossy_keeps_nan_and_infinities_in_place() {
     for (i, dtype) in FLOATS.into_iter().enumerate() {
         for goal in GOALS {
             for effort in EFFORTS {
-                let s = Sample::of(dtype, &[60, 100], Kind::Gaussian, i as u64).sprinkle(100, i as u64);
+                let s = Sample::make(dtype, &[60, 100], Kind::Gaussian, i as u64).sprinkle(100, i as u64);
                 let blob = s.encode(goal, effort);
                 faults.check(keeps_specials(&s, &blob), || format!("{} {goal:?} {effort:?}", s.name()));
             }
@@ -49,7 +49,7 @@ fn special_values_do_not_spoil_the_rest() {
     let mut faults = Faults::default();
     for dtype in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::F8E5M2] {
         for effort in EFFORTS {
-            let clean = Sample::of(dtype, &[160, 200], Kind::Gaussian, 1);
+            let clean = Sample::make(dtype, &[160, 200], Kind::Gaussian, 1);
             // One in 4000: what they take themselves is far below the tolerance.
             let mut s = clean.clone();
             let specials = specials(dtype);
@@ -101,7 +101,7 @@ fn tensors_of_nothing_but_one_special_value_are_tiny() {
 #[test]
 fn mixtures_of_special_values_come_back() {
     for dtype in FLOATS {
-        let s = Sample::of(dtype, &[40, 100], Kind::Gaussian, 1).sprinkle(1, 2);
+        let s = Sample::make(dtype, &[40, 100], Kind::Gaussian, 1).sprinkle(1, 2);
         for goal in GOALS.into_iter().filter(|g| !matches!(g, Goal::MaxBytes(_))) {
             assert!(keeps_specials(&s, &s.encode(goal, Effort::Balanced)), "{dtype} {goal:?}");
         }
@@ -118,7 +118,7 @@ fn masks_stay_small() {
         // A causal mask and nothing else: additive masks look like this.
         let mut s = Sample { dtype, shape: vec![rows, rows], data: vec![0; rows * rows * dtype.size()] };
         // Scores under the same mask.
-        let mut scores = Sample::of(dtype, &[rows, rows], Kind::Gaussian, 1);
+        let mut scores = Sample::make(dtype, &[rows, rows], Kind::Gaussian, 1);
         for at in (0..rows * rows).filter(|at| at % rows > at / rows) {
             for s in [&mut s, &mut scores] {
                 s.data[at * dtype.size()..][..dtype.size()].copy_from_slice(&infinity);

@@ -38,9 +38,9 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
         bits: bits a value; 2.5 if no goal is stated.
         options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``round_bits``,
             ``lossless``), and ``effort``, ``threads``, ``lane_values``, ``importance``, ``prepare`` and ``residual``,
-            all as in :func:`tenfold.encode`. On a CUDA device ``prepare="auto"`` copies a small patch of the tensor to the host. If values
-            are not finite, ``importance`` and transforms that you state copy the tensor to the host; so do ``mse`` and
-            ``nmse`` with transforms.
+            all as in :func:`tenfold.encode`. On a CUDA device ``prepare="auto"`` copies a small patch of the tensor to the
+            host. If values are not finite, ``importance`` and transforms that you state copy all of it; so do ``mse``
+            and ``nmse`` with transforms.
 
     >>> import torch, tenfold.torch
     >>> x = torch.randn(256, 256).to(torch.float8_e4m3fn)

@@ -36,7 +36,7 @@ impl Importance {
     pub fn new(mean_squares: impl IntoIterator<Item = (String, Vec<f64>)>) -> Result<Self> {
         let mut weights = BTreeMap::new();
         for (name, squares) in mean_squares {
-            let of = Weights::of_importance(&squares).map_err(Error::codec(&name))?;
+            let of = Weights::from_importance(&squares).map_err(Error::codec(&name))?;
             weights.insert(name, of);
         }
         Ok(Importance { weights })

@@ -109,7 +109,7 @@ fn mixed(dtype: Dtype, shape: &[usize], count: usize) -> Vec<Sample> {
         Kind::Laplace,
     ];
     let sample = |i: usize| {
-        let s = Sample::of(dtype, shape, kinds[i % kinds.len()], i as u64);
+        let s = Sample::make(dtype, shape, kinds[i % kinds.len()], i as u64);
         match i % 5 {
             1 => Sample { data: vec![0; s.data.len()], ..s },
             2 => s.sprinkle(97, 2),

@@ -113,7 +113,7 @@ fn decoded(subject: &Subject) {
     let options = DecodeOptions::default();
     for (i, (transforms, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
         for dtype in FLOATS {
-            let sample = Sample::of(dtype, &SHAPE, Kind::Gaussian, i as u64);
+            let sample = Sample::make(dtype, &SHAPE, Kind::Gaussian, i as u64);
             let sample = if i % 2 == 0 { sample.sprinkle(97, 3) } else { sample };
             let blob = on_cpu(&sample, &transforms, Goal::Bits(3.0));
             let wanted = tenfold::decode(&blob, &options).unwrap();
@@ -127,7 +127,7 @@ fn rows(subject: &Subject) {
     let options = DecodeOptions::default();
     for (i, (transforms, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
         for dtype in [Dtype::Bf16, Dtype::F64] {
-            let sample = Sample::of(dtype, &SHAPE, Kind::Outliers, i as u64).sprinkle(211, 3);
+            let sample = Sample::make(dtype, &SHAPE, Kind::Outliers, i as u64).sprinkle(211, 3);
             let blob = on_cpu(&sample, &transforms, Goal::Bits(4.0));
             for range in [0..1, 7..8, 3..45, 44..45, 6..19, 45..45, 2..2] {
                 let wanted = tenfold::decode_rows(&blob, range.clone(), &options).unwrap();
@@ -169,7 +169,7 @@ fn step_for(dtype: Dtype) -> f64 {
 fn encoded(subject: &Subject) {
     for (i, (transforms, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
         for dtype in FLOATS {
-            let sample = Sample::of(dtype, &SHAPE, Kind::Gaussian, i as u64);
+            let sample = Sample::make(dtype, &SHAPE, Kind::Gaussian, i as u64);
             let effort = [Effort::Fast, Effort::Balanced][i % 2];
             let options = EncodeOptions::new(Goal::Step(step_for(dtype))).with_effort(effort);
             let (blob, found) = by_engine(subject, &sample, &transforms, &options);
@@ -188,7 +188,7 @@ fn encoded(subject: &Subject) {
 }
 
 fn goals(subject: &Subject) {
-    let sample = Sample::of(Dtype::Bf16, &[120, 96], Kind::Rows, 5);
+    let sample = Sample::make(Dtype::Bf16, &[120, 96], Kind::Rows, 5);
     let values = sample.len() as f64;
     let power = to_reals(sample.dtype, &sample.data).iter().map(|v| v * v).sum::<f64>() / values;
     for (transforms, _) in chains(120, 96) {
@@ -216,7 +216,7 @@ fn goals(subject: &Subject) {
     for (shape, goal) in
         [([3, 4], Goal::Bits(2.0)), ([64, 64], Goal::Ratio(1.05)), ([64, 64], Goal::Lossless)]
     {
-        let sample = Sample::of(Dtype::Bf16, &shape, Kind::Gaussian, 1);
+        let sample = Sample::make(Dtype::Bf16, &shape, Kind::Gaussian, 1);
         let options = EncodeOptions::new(goal).with_transforms(vec![means(shape[1], 1)]);
         let blob = subject.engine().encode(&sample.view(), &options).unwrap();
         assert_eq!(tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data, sample.data);
@@ -261,7 +261,7 @@ fn unstated(subject: &Subject) {
 
 fn kept(subject: &Subject) {
     for dtype in FLOATS {
-        let sample = Sample::of(dtype, &SHAPE, Kind::Gaussian, 3).sprinkle(50, 4);
+        let sample = Sample::make(dtype, &SHAPE, Kind::Gaussian, 3).sprinkle(50, 4);
         let reals = to_reals(dtype, &sample.data);
         for (transforms, _) in chains(SHAPE[0], SHAPE[1]) {
             let options = EncodeOptions::new(Goal::Step(step_for(dtype))).with_effort(Effort::Fast);
@@ -346,7 +346,7 @@ fn blocks(subject: &Subject) {
     for &cols in widths {
         let rows = (4000 / cols).max(2);
         for dtype in [Dtype::F32, Dtype::F64] {
-            let sample = Sample::of(dtype, &[rows, cols], Kind::Gaussian, cols as u64);
+            let sample = Sample::make(dtype, &[rows, cols], Kind::Gaussian, cols as u64);
             let mut transforms: Vec<Transform> =
                 [1, 2, 5, 7, 11, 14].map(|log| Transform::Hadamard(Hadamard::new(log, 3).unwrap())).to_vec();
             transforms.extend([2, 3, 4, 5].map(|log| Transform::Dct(Dct::new(log).unwrap())));
@@ -371,7 +371,7 @@ fn blocks(subject: &Subject) {
 /// Without the engine: memory of the device, a chain, one call each.
 fn on_device(subject: &Subject) {
     let device = subject.device();
-    let sample = Sample::of(Dtype::Bf16, &SHAPE, Kind::Gaussian, 8);
+    let sample = Sample::make(Dtype::Bf16, &SHAPE, Kind::Gaussian, 8);
     let transforms = chains(SHAPE[0], SHAPE[1]).pop().unwrap().0;
     let chain = DeviceChain::new(device, sample.dtype, &sample.shape, &transforms).unwrap();
     let tensor = Buffer::from_slice(device, &sample.data).unwrap();
@@ -445,7 +445,7 @@ fn on_device(subject: &Subject) {
 }
 
 fn refused(subject: &Subject) {
-    let sample = Sample::of(Dtype::F32, &[16, 24], Kind::Gaussian, 1);
+    let sample = Sample::make(Dtype::F32, &[16, 24], Kind::Gaussian, 1);
     let foreign: Arc<Basis> = basis(20, 5, false, 1);
     for transforms in [
         vec![means(20, 1)],

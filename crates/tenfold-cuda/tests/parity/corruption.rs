@@ -85,7 +85,7 @@ fn sealed_flips(subject: &Subject) {
 }
 
 fn flips_in_pairs(subject: &Subject) {
-    let sample = Sample::of(Dtype::Bf16, &[150 * 1024 + 77], Kind::Gaussian, 6);
+    let sample = Sample::make(Dtype::Bf16, &[150 * 1024 + 77], Kind::Gaussian, 6);
     let options = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
     let blob = tenfold::encode(&sample.view(), &options).unwrap();
     let info = tenfold::inspect(&blob).unwrap();
@@ -118,7 +118,7 @@ fn checksum_first(subject: &Subject) {
 /// A long header is added up by those who decode.
 fn long_headers(subject: &Subject) {
     let shape = [70_000, 16];
-    let mut reals = Sample::of(Dtype::F32, &shape, Kind::Gaussian, 5).reals();
+    let mut reals = Sample::make(Dtype::F32, &shape, Kind::Gaussian, 5).reals();
     for (i, v) in reals.iter_mut().enumerate() {
         *v *= 3f64.powi((i / 16 * 7919 % 9) as i32);
     }

@@ -41,7 +41,7 @@ fn lossy(subject: &Subject) {
                 seed += 1;
                 let bits = [0.7, 1.5, 2.5, 4.0, 7.0, 12.0][seed as usize % 6];
                 let kind = kinds[(s + seed as usize) % kinds.len()];
-                let sample = Sample::of(dtype, shape, kind, seed);
+                let sample = Sample::make(dtype, shape, kind, seed);
                 let sample = if seed % 4 == 0 { sample.sprinkle(997, seed) } else { sample };
                 let lane = [0, 32, 256][seed as usize % 3];
                 let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort).with_lane_values(lane);
@@ -67,7 +67,7 @@ fn widths(subject: &Subject) {
     for (seed, width) in [96, 128, 160, 192, 224, 256, 384, 577, 1536, 8192].into_iter().enumerate() {
         let rows = (60_000 / width).max(24);
         for (name, row, column) in scales {
-            let plain = Sample::of(Dtype::F32, &[rows, width], Kind::Gaussian, seed as u64).reals();
+            let plain = Sample::make(Dtype::F32, &[rows, width], Kind::Gaussian, seed as u64).reals();
             let mut values: Vec<f64> =
                 plain.iter().enumerate().map(|(i, v)| v * row(i / width) * column(i % width)).collect();
             // Far from all others: escapes.
@@ -93,7 +93,7 @@ fn lossless(subject: &Subject) {
         for shape in [&[9usize][..], &[64, 100], &[40_003]] {
             for lane in [0, 32] {
                 let sample = match dtype.is_float() {
-                    true => Sample::of(dtype, shape, Kind::Gaussian, seed as u64).sprinkle(50, 1),
+                    true => Sample::make(dtype, shape, Kind::Gaussian, seed as u64).sprinkle(50, 1),
                     false => Sample::noise(dtype, shape, seed as u64),
                 };
                 let options = EncodeOptions::new(Goal::Lossless).with_lane_values(lane);
@@ -127,7 +127,7 @@ fn halves(subject: &Subject) {
             let tile = 32 * lane;
             let shape = [tiles * tile + end];
             let mut sample = match dtype.is_float() {
-                true => Sample::of(dtype, &shape, Kind::Gaussian, seed as u64),
+                true => Sample::make(dtype, &shape, Kind::Gaussian, seed as u64),
                 false => Sample::noise(dtype, &shape, seed as u64),
             };
             for others in [&[][..], &[1], &[0, 1, tiles - 1], &[tiles / 2]] {
@@ -148,7 +148,7 @@ fn halves(subject: &Subject) {
     let blob = sample.encode(Goal::Lossless, Effort::Fast);
     same(subject, &blob, "low bytes only");
     // Not the whole of it.
-    let sample = Sample::of(Dtype::Bf16, &[100, 1024], Kind::Gaussian, 9);
+    let sample = Sample::make(Dtype::Bf16, &[100, 1024], Kind::Gaussian, 9);
     let options = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
     let blob = tenfold::encode(&sample.view(), &options).unwrap();
     for first in [0, 1, 1024, 1030] {
@@ -176,7 +176,7 @@ fn many_tiles(subject: &Subject) {
 }
 
 fn windows(subject: &Subject) {
-    let sample = Sample::of(Dtype::Bf16, &[300, 77], Kind::Rows, 3);
+    let sample = Sample::make(Dtype::Bf16, &[300, 77], Kind::Rows, 3);
     for goal in [Goal::Bits(2.0), Goal::Bits(9.0), Goal::Lossless] {
         let options = EncodeOptions::new(goal).with_lane_values(64);
         let blob = tenfold::encode(&sample.view(), &options).unwrap();
@@ -197,7 +197,7 @@ fn windows(subject: &Subject) {
 
 /// A lossy blob of one dtype decodes to another as if it had been made for that.
 fn converted(subject: &Subject) {
-    let sample = Sample::of(Dtype::F32, &[50, 100], Kind::Laplace, 4).sprinkle(331, 5);
+    let sample = Sample::make(Dtype::F32, &[50, 100], Kind::Laplace, 4).sprinkle(331, 5);
     let blob = tenfold::encode(&sample.view(), &EncodeOptions::new(Goal::Bits(3.0))).unwrap();
     let reals = tenfold::decode(&blob, &DecodeOptions::default()).unwrap();
     let reals: Vec<f64> = reals.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect();

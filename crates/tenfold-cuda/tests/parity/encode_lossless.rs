@@ -50,7 +50,7 @@ fn dtypes(subject: &Subject) {
             let noise = Sample::noise(dtype, shape, seed as u64);
             same(subject, &noise, lane, "noise");
             let sample = match dtype.is_float() {
-                true => Sample::of(dtype, shape, Kind::Gaussian, seed as u64).sprinkle(50, 1),
+                true => Sample::make(dtype, shape, Kind::Gaussian, seed as u64).sprinkle(50, 1),
                 // Small numbers: the upper planes are zero, the lowest is worth coding.
                 false => {
                     let mut sample = noise;
@@ -90,7 +90,7 @@ fn shapes(subject: &Subject) {
                 let kind = if dtype.is_float() { Kind::Laplace } else { Kind::Ramp };
                 let sample = match dtype {
                     Dtype::U8 => Sample::noise(dtype, shape, 3),
-                    _ => Sample::of(dtype, shape, kind, 3),
+                    _ => Sample::make(dtype, shape, kind, 3),
                 };
                 same(subject, &sample, lane, "");
             }
@@ -104,7 +104,7 @@ fn shapes(subject: &Subject) {
 fn kinds(subject: &Subject) {
     for (seed, kind) in KINDS.into_iter().enumerate() {
         for dtype in [Dtype::Bf16, Dtype::F32] {
-            let sample = Sample::of(dtype, &[41, 200], kind, seed as u64);
+            let sample = Sample::make(dtype, &[41, 200], kind, seed as u64);
             same(subject, &sample, 0, &format!("{kind:?}"));
             same(subject, &sample, 32, &format!("{kind:?}"));
         }
@@ -149,7 +149,7 @@ fn many_tiles(subject: &Subject) {
 fn large(subject: &Subject) {
     let n = (64 << 20) / 2 + 1001;
     // Values repeat, or making them would take longer than the test.
-    let few = Sample::of(Dtype::Bf16, &[100_003], Kind::Gaussian, 7);
+    let few = Sample::make(Dtype::Bf16, &[100_003], Kind::Gaussian, 7);
     let data: Vec<u8> = few.data.iter().copied().cycle().take(n * 2).collect();
     let mut sample = Sample { dtype: Dtype::Bf16, shape: vec![n], data };
     same(subject, &sample, 0, "large");
@@ -203,7 +203,7 @@ fn into(
 }
 
 fn too_small(subject: &Subject) {
-    let sample = Sample::of(Dtype::Bf16, &[50, 100], Kind::Gaussian, 1);
+    let sample = Sample::make(Dtype::Bf16, &[50, 100], Kind::Gaussian, 1);
     let most = tenfold::format::max_encoded_len(sample.dtype, &sample.shape).unwrap();
     let (said, whole) = into(subject, &sample, most, usize::MAX);
     let said = said.unwrap();

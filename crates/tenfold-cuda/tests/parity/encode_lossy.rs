@@ -49,9 +49,9 @@ fn same_specials(wanted: &[f64], found: &[f64], what: &str) {
 fn compare(subject: &Subject, sample: &Sample, goal: Goal, effort: Effort, lane: u32) -> (Vec<u8>, Vec<u8>) {
     let what = format!("{} {goal:?} {effort:?}, lanes of {lane}", sample.name());
     let first = tenfold::encode(&sample.view(), &options(goal, effort, lane)).unwrap();
-    let step = Plan::of(&first, sample).unwrap_or_else(|| panic!("{what}: lossless")).step;
+    let step = Plan::read(&first, sample).unwrap_or_else(|| panic!("{what}: lossless")).step;
     let ours = tenfold::encode(&sample.view(), &options(Goal::Step(step), effort, lane)).unwrap();
-    let plan = Plan::of(&ours, sample).unwrap_or_else(|| panic!("{what}: lossless"));
+    let plan = Plan::read(&ours, sample).unwrap_or_else(|| panic!("{what}: lossless"));
     let lane = if lane == 0 { 2048 } else { lane };
     let blob = encode_by(subject, sample, &plan, lane, 3, room(sample));
     let blob = blob.unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -71,7 +71,7 @@ fn dtypes(subject: &Subject) {
     for (seed, dtype) in FLOATS.into_iter().enumerate() {
         for effort in [Effort::Fast, Effort::Balanced, Effort::Best] {
             let n = if effort == Effort::Best { 20 } else { 160 };
-            let sample = Sample::of(dtype, &[n, 257], Kind::Gaussian, seed as u64);
+            let sample = Sample::make(dtype, &[n, 257], Kind::Gaussian, seed as u64);
             compare(subject, &sample, Goal::Bits(2.5), effort, 256);
         }
     }
@@ -79,7 +79,7 @@ fn dtypes(subject: &Subject) {
 
 /// More states are better: the cost of error and rate together falls.
 fn trellises(subject: &Subject) {
-    let sample = Sample::of(Dtype::F32, &[6_400], Kind::Gaussian, 7);
+    let sample = Sample::make(Dtype::F32, &[6_400], Kind::Gaussian, 7);
     let reals = sample.reals();
     let (mut last, mut first) = (f64::INFINITY, 0.0);
     for nu in [0, 2, 3, 4, 5, 6, 7, 8] {
@@ -103,13 +103,13 @@ fn classes(subject: &Subject) {
     let cases =
         [(Kind::Rows, Dtype::Bf16, 0), (Kind::Outliers, Dtype::F32, 64), (Kind::HeavyTails, Dtype::F16, 0)];
     for (kind, dtype, lane) in cases {
-        let sample = Sample::of(dtype, &[160, 384], kind, 5);
+        let sample = Sample::make(dtype, &[160, 384], kind, 5);
         for effort in [Effort::Fast, Effort::Balanced] {
             compare(subject, &sample, Goal::Bits(2.5), effort, lane);
         }
     }
     // Rows shorter than a warp, by a plan of our own, with every number of classes; some have no values.
-    let sample = Sample::of(Dtype::Bf16, &[1500, 19], Kind::Rows, 6);
+    let sample = Sample::make(Dtype::Bf16, &[1500, 19], Kind::Rows, 6);
     let scales: Vec<u8> = (0..1500).map(|r| (r * 7 % 60) as u8).collect();
     for (nu, count) in [(0, 16), (3, 16), (3, 5), (5, 16), (2, 2)] {
         let thresholds: Vec<u8> = (1..count).map(|c| c * 5).collect();
@@ -117,7 +117,7 @@ fn classes(subject: &Subject) {
         plan.log = 10;
         let blob = encode_by(subject, &sample, &plan, 128, 1, room(&sample)).unwrap();
         let found = decoded(&sample, &blob, &format!("{count} classes, nu {nu}"));
-        let read = Plan::of(&blob, &sample).unwrap();
+        let read = Plan::read(&blob, &sample).unwrap();
         assert_eq!((&read.rows.0, &read.thresholds), (&scales, &thresholds));
         let worst = max_error(&sample.reals(), &found);
         assert!(worst < 0.1 * 4.0, "{count} classes, nu {nu}: {worst}");
@@ -128,11 +128,11 @@ fn low_bits(subject: &Subject) {
     for (dtype, bits, kind) in
         [(Dtype::F32, 9.0, Kind::Gaussian), (Dtype::F64, 14.0, Kind::Rows), (Dtype::F32, 16.0, Kind::Laplace)]
     {
-        let sample = Sample::of(dtype, &[100, 301], kind, 8);
+        let sample = Sample::make(dtype, &[100, 301], kind, 8);
         for effort in [Effort::Fast, Effort::Balanced] {
             let (blob, _) = compare(subject, &sample, Goal::Bits(bits), effort, 100);
             assert!(
-                Plan::of(&blob, &sample).unwrap().low.iter().any(|&l| l > 0),
+                Plan::read(&blob, &sample).unwrap().low.iter().any(|&l| l > 0),
                 "{bits} bits without low ones"
             );
         }
@@ -143,7 +143,7 @@ fn escapes(subject: &Subject) {
     for (dtype, effort) in
         [(Dtype::Bf16, Effort::Balanced), (Dtype::F32, Effort::Fast), (Dtype::F64, Effort::Best)]
     {
-        let sample = Sample::of(dtype, &[64, 300], Kind::HeavyTails, 9).sprinkle(97, 3);
+        let sample = Sample::make(dtype, &[64, 300], Kind::HeavyTails, 9).sprinkle(97, 3);
         compare(subject, &sample, Goal::Bits(3.0), effort, 150);
     }
     // Levels far from all others, of every width, and so many that a list of them overflows; runs of equal values.
@@ -177,7 +177,7 @@ fn escapes(subject: &Subject) {
 
 fn bounds(subject: &Subject) {
     for (dtype, step) in FLOATS.into_iter().zip([1e-5, 0.001, 0.01, 0.05, 0.2, 0.2]) {
-        let sample = Sample::of(dtype, &[30, 400], Kind::Outliers, 11).sprinkle(211, 2);
+        let sample = Sample::make(dtype, &[30, 400], Kind::Outliers, 11).sprinkle(211, 2);
         let bound = step;
         let mut plan = Plan::simple(0, bound * (1.0 - 1.0 / 4096.0));
         plan.bound = Some(bound);
@@ -197,7 +197,7 @@ fn shapes(subject: &Subject) {
     for (i, shape) in shapes.iter().enumerate() {
         for nu in [0, 2, 3, 5] {
             for lane in [32, 0] {
-                let sample = Sample::of(Dtype::Bf16, shape, Kind::Laplace, i as u64);
+                let sample = Sample::make(Dtype::Bf16, shape, Kind::Laplace, i as u64);
                 let blob =
                     encode_by(subject, &sample, &Plan::simple(nu, 0.2), lane, 1, room(&sample)).unwrap();
                 let what = format!("{shape:?}, nu {nu}");
@@ -226,7 +226,7 @@ fn zeros(subject: &Subject) {
 }
 
 fn too_small(subject: &Subject) {
-    let sample = Sample::of(Dtype::Bf16, &[50, 200], Kind::Gaussian, 12);
+    let sample = Sample::make(Dtype::Bf16, &[50, 200], Kind::Gaussian, 12);
     for nu in [0, 3] {
         let plan = Plan::simple(nu, 0.3);
         let blob = encode_by(subject, &sample, &plan, 64, 1, room(&sample)).unwrap();
@@ -244,7 +244,7 @@ fn too_small(subject: &Subject) {
 
 /// The whole way: planned on the device, too.
 fn goals(subject: &Subject) {
-    let sample = Sample::of(Dtype::Bf16, &[128, 512], Kind::Rows, 13);
+    let sample = Sample::make(Dtype::Bf16, &[128, 512], Kind::Rows, 13);
     let (reals, n) = (sample.reals(), sample.len() as f64);
     let encode = |goal, effort| {
         let blob = subject.engine().encode(&sample.view(), &options(goal, effort, 0));

@@ -31,7 +31,7 @@ fn batch(subject: &Subject) {
     let blobs: Vec<(Dtype, Vec<u8>)> = (0..73u64)
         .map(|i| {
             let dtype = dtypes[i as usize % dtypes.len()];
-            let sample = Sample::of(dtype, &[3 + i as usize % 7, 500], Kind::Rows, i);
+            let sample = Sample::make(dtype, &[3 + i as usize % 7, 500], Kind::Rows, i);
             let goal = if i % 4 == 3 { Goal::Lossless } else { Goal::Bits(2.0) };
             let effort = if i % 2 == 0 { Effort::Fast } else { Effort::Balanced };
             let options = EncodeOptions::new(goal).with_effort(effort).with_prepare(Preparation::None);

@@ -48,7 +48,7 @@ impl Plan {
     }
 
     /// Reads a header as docs/format.md has it; none for a lossless blob.
-    pub fn of(blob: &[u8], sample: &Sample) -> Option<Plan> {
+    pub fn read(blob: &[u8], sample: &Sample) -> Option<Plan> {
         let mut at = 12;
         let byte = |at: &mut usize| {
             *at += 1;

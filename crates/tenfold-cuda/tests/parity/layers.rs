@@ -28,7 +28,7 @@ fn layered(goals: &[Goal]) -> EncodeOptions {
 
 /// A tensor with everything in it that is not finite.
 fn odd(dtype: Dtype, shape: &[usize], seed: u64) -> Sample {
-    let mut s = Sample::of(dtype, shape, Kind::Gaussian, seed);
+    let mut s = Sample::make(dtype, shape, Kind::Gaussian, seed);
     let size = dtype.size();
     for (i, special) in specials(dtype).iter().enumerate() {
         s.data[(7 * i + 3) * size..][..size].copy_from_slice(special);
@@ -144,7 +144,7 @@ fn prepared(subject: &Subject) {
         // A rotation is not the same bits everywhere, but near.
         let rotated =
             layered(SEVERAL[0]).with_transforms(vec![Transform::Hadamard(Hadamard::new(5, 1).unwrap())]);
-        let plain = Sample::of(dtype, &[37, 65], Kind::Gaussian, 21);
+        let plain = Sample::make(dtype, &[37, 65], Kind::Gaussian, 21);
         let blob = Cpu.encode(&plain.view(), &rotated).unwrap();
         let found = subject.engine().decode(&blob, &DecodeOptions::default()).unwrap();
         crate::chain::hold(&found, &decode(&blob), false, "rotated layers");
@@ -196,7 +196,7 @@ fn in_place(subject: &Subject) {
 }
 
 fn damaged(subject: &Subject) {
-    let s = Sample::of(Dtype::F16, &[20, 15], Kind::Gaussian, 40);
+    let s = Sample::make(Dtype::F16, &[20, 15], Kind::Gaussian, 40);
     let blob = Cpu.encode(&s.view(), &layered(&[Goal::Bits(4.0), Goal::MaxError(0.01)])).unwrap();
     let same = |bytes: &[u8], what: &str| {
         let options = DecodeOptions::default();
@@ -215,7 +215,7 @@ fn damaged(subject: &Subject) {
     }
     same(&[&blob[..], &[0; 4]].concat(), "bytes behind");
     let layer = |dtype, shape: &[usize]| {
-        Sample::of(dtype, shape, Kind::Gaussian, 41).encode(Goal::Bits(4.0), Effort::Fast)
+        Sample::make(dtype, shape, Kind::Gaussian, 41).encode(Goal::Bits(4.0), Effort::Fast)
     };
     let good = layer(Dtype::F32, &[20, 15]);
     for (bad, what) in [

@@ -42,7 +42,7 @@ fn means(cols: usize, seed: u64) -> Transform {
 /// Means that bf16 is too coarse for.
 fn wide_means(cols: usize) -> Transform {
     let one: Vec<f32> = (0..cols).map(|i| 1000.3 + i as f32 * 0.7).collect();
-    let means = Means::of(&[one.clone(), one].concat(), cols);
+    let means = Means::measure(&[one.clone(), one].concat(), cols);
     assert!(means.values().iter().any(|&m| Means::new(&[m]).values() != [m]));
     Transform::Means(means)
 }
@@ -91,7 +91,7 @@ fn chains(subject: &Subject) {
                 }
                 done += u64::from(i < 4);
                 let seed = if i < 4 { done } else { done + i as u64 };
-                let sample = Sample::of(dtype, shape, Kind::Gaussian, seed);
+                let sample = Sample::make(dtype, shape, Kind::Gaussian, seed);
                 let sample = if seed % 2 == 0 { sample.sprinkle(97, seed) } else { sample };
                 let effort = [Effort::Fast, Effort::Balanced][seed as usize % 2];
                 let lane = [0, 32, 64][seed as usize % 3];
@@ -124,7 +124,7 @@ fn kinds(subject: &Subject) {
     for (i, (kind, shape, bits, effort)) in cases.into_iter().enumerate() {
         for (j, transforms) in all_chains(&shape, 12, i as u64).into_iter().enumerate() {
             let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F64][j % 3];
-            let sample = Sample::of(dtype, &shape, kind, i as u64).sprinkle(401, 3);
+            let sample = Sample::make(dtype, &shape, kind, i as u64).sprinkle(401, 3);
             let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort).with_lane_values(32);
             let blob = tenfold::encode(&sample.view(), &options.with_transforms(transforms)).unwrap();
             let info = tenfold::inspect(&blob).unwrap();
@@ -219,7 +219,7 @@ fn large_means(subject: &Subject) {
 fn windows(subject: &Subject) {
     let shape = [100, 77];
     for dtype in [Dtype::Bf16, Dtype::F64, Dtype::F8E5M2] {
-        let sample = Sample::of(dtype, &shape, Kind::Laplace, 3).sprinkle(53, 2);
+        let sample = Sample::make(dtype, &shape, Kind::Laplace, 3).sprinkle(53, 2);
         for (i, transforms) in all_chains(&shape, 16, 9).into_iter().enumerate() {
             let blob = encode(&sample, &transforms, Goal::Bits(2.0), Effort::Balanced, 32);
             let all = tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data;
@@ -242,7 +242,7 @@ fn converted(subject: &Subject) {
     let shape = [60, 90];
     let floats = [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::F8E4M3, Dtype::F8E5M2];
     for (i, dtype) in floats.into_iter().enumerate() {
-        let plain = Sample::of(dtype, &shape, Kind::Outliers, i as u64);
+        let plain = Sample::make(dtype, &shape, Kind::Outliers, i as u64);
         let transforms = &all_chains(&shape, 24, 1)[3 + i];
         let step = |sample: &Sample| {
             let blob = encode(sample, transforms, Goal::Step(1.0), Effort::Fast, 32);
@@ -272,7 +272,7 @@ fn converted(subject: &Subject) {
             }
         }
     }
-    let sample = Sample::of(Dtype::F64, &shape, Kind::Gaussian, 1);
+    let sample = Sample::make(Dtype::F64, &shape, Kind::Gaussian, 1);
     let blob = encode(&sample, &all_chains(&shape, 9, 1)[0], Goal::Bits(3.0), Effort::Fast, 0);
     let refused = subject.decode_raw(&blob, Dtype::F32, 0, None, 4 * 5400).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Caller);
@@ -310,7 +310,7 @@ fn small() -> Vec<(String, Vec<u8>)> {
     let mut out = Vec::new();
     let dtypes = [Dtype::F32, Dtype::F16, Dtype::F64, Dtype::F8E5M2, Dtype::Bf16, Dtype::F32];
     for (i, dtype) in dtypes.into_iter().enumerate() {
-        let sample = Sample::of(dtype, &[19, 23], Kind::Gaussian, i as u64).sprinkle(90, 3);
+        let sample = Sample::make(dtype, &[19, 23], Kind::Gaussian, i as u64).sprinkle(90, 3);
         let transforms = &all_chains(&[19, 23], 20, 2)[i + 2];
         let blob = encode(&sample, transforms, Goal::Bits(2.5), Effort::Balanced, 32);
         assert!(has_kept(&blob));
@@ -364,7 +364,7 @@ fn places(blob: &[u8]) -> Vec<std::ops::Range<usize>> {
 
 fn wrong_steps(subject: &Subject) {
     let shape = [24, 24];
-    let sample = Sample::of(Dtype::F16, &shape, Kind::Gaussian, 1).sprinkle(60, 3);
+    let sample = Sample::make(Dtype::F16, &shape, Kind::Gaussian, 1).sprinkle(60, 3);
     let blob = encode(&sample, &all_chains(&shape, 20, 2)[3], Goal::Bits(2.5), Effort::Fast, 32);
     let info = tenfold::inspect(&blob).unwrap();
     let transforms = places(&blob);
@@ -430,7 +430,7 @@ fn wrong_steps(subject: &Subject) {
     assert_eq!(found.unwrap_err().kind(), ErrorKind::Unsupported);
 
     // No step stands before planes.
-    let sample = Sample::of(Dtype::F16, &shape, Kind::Gaussian, 1);
+    let sample = Sample::make(Dtype::F16, &shape, Kind::Gaussian, 1);
     let planes = sample.encode(Goal::Lossless, Effort::Fast);
     let mut bytes = planes.clone();
     bytes[format::FIXED + 2] = 1;
@@ -440,7 +440,7 @@ fn wrong_steps(subject: &Subject) {
 
 fn wrong_means(subject: &Subject) {
     let shape = [24, 24];
-    let sample = Sample::of(Dtype::F16, &shape, Kind::Gaussian, 1);
+    let sample = Sample::make(Dtype::F16, &shape, Kind::Gaussian, 1);
     for (means, size) in [(means(24, 1), 2), (wide_means(24), 4)] {
         let blob = encode(&sample, &[means], Goal::Step(0.5), Effort::Fast, 32);
         let tiles = tenfold::inspect(&blob).unwrap().tiles as usize;

@@ -54,14 +54,14 @@ fn sizes(subject: &Subject) {
     let kinds = [Kind::Gaussian, Kind::Laplace, Kind::HeavyTails, Kind::Rows, Kind::Outliers];
     for (i, kind) in kinds.into_iter().enumerate() {
         let dtype = [Dtype::Bf16, Dtype::F32, Dtype::F16][i % 3];
-        let sample = Sample::of(dtype, &[512, 384], kind, i as u64);
+        let sample = Sample::make(dtype, &[512, 384], kind, i as u64);
         for goal in [(3.0, Effort::Fast), (2.0, Effort::Balanced)] {
             hold(&mut faults, subject, &format!("{kind:?}"), &sample, goal, 0.01);
         }
     }
-    let fine = Sample::of(Dtype::F64, &[128, 300], Kind::Gaussian, 9);
+    let fine = Sample::make(Dtype::F64, &[128, 300], Kind::Gaussian, 9);
     hold(&mut faults, subject, "fine", &fine, (11.0, Effort::Balanced), 0.05);
-    let wide = Sample::of(Dtype::F32, &[40, 300], Kind::Laplace, 9);
+    let wide = Sample::make(Dtype::F32, &[40, 300], Kind::Laplace, 9);
     hold(&mut faults, subject, "wide", &wide, (2.0, Effort::Best), 0.03);
     faults.done();
 }
@@ -69,7 +69,7 @@ fn sizes(subject: &Subject) {
 fn coarse(subject: &Subject) {
     let mut faults = Faults::default();
     for dtype in [Dtype::F8E4M3, Dtype::F8E5M2] {
-        let sample = Sample::of(dtype, &[300, 200], Kind::Gaussian, 3).sprinkle(900, 4);
+        let sample = Sample::make(dtype, &[300, 200], Kind::Gaussian, 3).sprinkle(900, 4);
         for goal in [(1.5, Effort::Fast), (2.0, Effort::Balanced)] {
             let (bits, effort) = goal;
             let made = encode(subject, &sample, Goal::Bits(bits), effort).unwrap();
@@ -80,7 +80,7 @@ fn coarse(subject: &Subject) {
         }
     }
     for n in [256usize, 700, 3000, 9000] {
-        let sample = Sample::of(Dtype::Bf16, &[n], Kind::Gaussian, 3);
+        let sample = Sample::make(Dtype::Bf16, &[n], Kind::Gaussian, 3);
         let made = encode(subject, &sample, Goal::Bits(4.0), Effort::Balanced).unwrap();
         let here = made.len() as f64 * 8.0 / n as f64;
         faults.check((here / 4.0 - 1.0).abs() < 0.02, || format!("{n} values: {here:.4} bits, not 4"));
@@ -108,9 +108,9 @@ fn real(subject: &Subject) {
 fn errors(subject: &Subject) {
     let mut faults = Faults::default();
     let samples = [
-        Sample::of(Dtype::F32, &[200, 300], Kind::Laplace, 5).sprinkle(997, 6),
-        Sample::of(Dtype::Bf16, &[200, 300], Kind::Shifted, 5),
-        Sample::of(Dtype::F64, &[70_001], Kind::Rows, 5),
+        Sample::make(Dtype::F32, &[200, 300], Kind::Laplace, 5).sprinkle(997, 6),
+        Sample::make(Dtype::Bf16, &[200, 300], Kind::Shifted, 5),
+        Sample::make(Dtype::F64, &[70_001], Kind::Rows, 5),
     ];
     for sample in &samples {
         let reals = sample.reals();
@@ -137,10 +137,10 @@ fn errors(subject: &Subject) {
 fn caps(subject: &Subject) {
     let mut faults = Faults::default();
     let samples = [
-        Sample::of(Dtype::F32, &[200, 300], Kind::Rows, 5),
-        Sample::of(Dtype::Bf16, &[60_000], Kind::HeavyTails, 5),
-        Sample::of(Dtype::F8E4M3, &[60, 100], Kind::Gaussian, 5),
-        Sample::of(Dtype::F16, &[100], Kind::Gaussian, 5),
+        Sample::make(Dtype::F32, &[200, 300], Kind::Rows, 5),
+        Sample::make(Dtype::Bf16, &[60_000], Kind::HeavyTails, 5),
+        Sample::make(Dtype::F8E4M3, &[60, 100], Kind::Gaussian, 5),
+        Sample::make(Dtype::F16, &[100], Kind::Gaussian, 5),
     ];
     for sample in &samples {
         for bits in [0.2, 0.5, 1.0, 2.0, 3.0] {

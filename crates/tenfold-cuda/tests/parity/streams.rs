@@ -28,7 +28,7 @@ fn status_of(status: &Buffer, stream: &OwnedStream) -> Status {
 fn two_streams(subject: &Subject) {
     let device = subject.device();
     let tensors: Vec<Sample> =
-        (0..4).map(|i| Sample::of(Dtype::Bf16, &[40 + i, 256], Kind::Gaussian, i as u64)).collect();
+        (0..4).map(|i| Sample::make(Dtype::Bf16, &[40 + i, 256], Kind::Gaussian, i as u64)).collect();
     let options = EncodeOptions::new(Goal::Bits(2.5)).with_lane_values(64);
     let blobs: Vec<Pinned> = tensors
         .iter()
@@ -73,7 +73,7 @@ fn two_streams(subject: &Subject) {
 fn there_and_back(subject: &Subject) {
     let device = subject.device();
     let stream = OwnedStream::new(device).unwrap();
-    let sample = Sample::of(Dtype::Bf16, &[33, 300], Kind::Laplace, 7);
+    let sample = Sample::make(Dtype::Bf16, &[33, 300], Kind::Laplace, 7);
     let (view, shape) = (sample.view(), [33, 300]);
     let tensor = Buffer::from_slice(device, view.data()).unwrap();
     let blob = Buffer::new(device, tenfold::format::max_encoded_len(Dtype::Bf16, &shape).unwrap()).unwrap();
@@ -127,7 +127,7 @@ fn pieces(subject: &Subject) {
     let stream = OwnedStream::new(device).unwrap();
     let mut upload = Upload::new(device).unwrap().with_piece(3000);
     let settings = DecodeSettings::default();
-    let sample = Sample::of(Dtype::Bf16, &[300, 128], Kind::Rows, 9);
+    let sample = Sample::make(Dtype::Bf16, &[300, 128], Kind::Rows, 9);
     let out = Buffer::new(device, sample.view().data().len()).unwrap();
     for goal in [Goal::Bits(2.5), Goal::Lossless, Goal::Bits(4.0)] {
         let options = EncodeOptions::new(goal).with_lane_values(64);

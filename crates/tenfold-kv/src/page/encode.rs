@@ -193,10 +193,10 @@ fn transforms(
     let mut chains = vec![Vec::new()];
     if let Some(Transform::Rope(rope)) = transforms.first() {
         chains.push(transforms.clone());
-        chains.push(vec![Transform::Means(Means::of(&values, view.cols()))]);
+        chains.push(vec![Transform::Means(Means::measure(&values, view.cols()))]);
         rope.forward(&mut values, view.cols(), 0);
     }
-    transforms.push(Transform::Means(Means::of(&values, view.cols())));
+    transforms.push(Transform::Means(Means::measure(&values, view.cols())));
     chains.push(transforms);
     let options = EncodeOptions::new(Goal::Step(step * chain.step)).with_threads(1);
     Ok(choose(view, &options, &chains)?)

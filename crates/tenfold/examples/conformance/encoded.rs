@@ -51,7 +51,7 @@ fn prepared() -> Vec<Vector> {
     let step = |s: f64, effort: Effort, transforms: Vec<Transform>| {
         options(Goal::Step(s), effort, 0).with_transforms(transforms)
     };
-    let gauss = |dtype: Dtype, seed: u64| move || Sample::of(dtype, &[48, 36], Kind::Gaussian, seed);
+    let gauss = |dtype: Dtype, seed: u64| move || Sample::make(dtype, &[48, 36], Kind::Gaussian, seed);
     let mut all = Vec::new();
     for (dtype, effort) in
         super::common::FLOATS.into_iter().zip([Effort::Fast, Effort::Balanced, Effort::Best].repeat(2))
@@ -83,7 +83,7 @@ fn prepared() -> Vec<Vector> {
             &["kept elements", "kept run"],
             step(0.3, Effort::Balanced, vec![columns(36)]),
             move || {
-                let mut s = Sample::of(dtype, &[48, 36], Kind::Gaussian, 160).sprinkle(300, 6);
+                let mut s = Sample::make(dtype, &[48, 36], Kind::Gaussian, 160).sprinkle(300, 6);
                 let size = dtype.size();
                 let odd = specials(dtype)[0].clone();
                 (700..715).for_each(|i| s.data[i * size..][..size].copy_from_slice(&odd));
@@ -98,14 +98,14 @@ fn prepared() -> Vec<Vector> {
         options(Goal::Bits(2.0), Effort::Best, 64).with_transforms(vec![columns(36), rows(48)]),
         gauss(Dtype::F16, 170),
     ));
-    let shifted = |dtype: Dtype| move || Sample::of(dtype, &[26, 40], Kind::Shifted, 180).sprinkle(300, 6);
+    let shifted = |dtype: Dtype| move || Sample::make(dtype, &[26, 40], Kind::Shifted, 180).sprinkle(300, 6);
     let reals = shifted(Dtype::F32)().reals();
     let chain = |name: &str, note: &'static str, shows: &[&str], transforms: Vec<Transform>, dtype: Dtype| {
         vector(name, note, shows, step(0.2, Effort::Balanced, transforms), shifted(dtype))
     };
-    let means = || Transform::Means(Means::of(&reals, 40));
+    let means = || Transform::Means(Means::measure(&reals, 40));
     let wide =
-        Transform::Means(Means::of(&[1000.3f32, 1000.301].map(|v| v + 0.001).repeat(20).repeat(2), 40));
+        Transform::Means(Means::measure(&[1000.3f32, 1000.301].map(|v| v + 0.001).repeat(20).repeat(2), 40));
     let delta = |n| Transform::Delta(Delta::new(n).unwrap());
     let rope = || Rope::new(20, 1e4).unwrap();
     let llama = PrepareScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 64.0 };
@@ -245,7 +245,7 @@ fn bases() -> Vec<Vector> {
 
 /// Values like those of a model, with everything odd that the type has in between.
 fn odd(dtype: Dtype, shape: &[usize], seed: u64) -> Sample {
-    let mut s = Sample::of(dtype, shape, Kind::Gaussian, seed);
+    let mut s = Sample::make(dtype, shape, Kind::Gaussian, seed);
     if dtype.is_float() {
         let size = dtype.size();
         let mut denormal = vec![0u8; size];
@@ -284,7 +284,7 @@ fn lossless() -> Vec<Vector> {
             s
         }));
     }
-    let shape = |dims: &'static [usize]| move || Sample::of(Dtype::F32, dims, Kind::Gaussian, 12);
+    let shape = |dims: &'static [usize]| move || Sample::make(Dtype::F32, dims, Kind::Gaussian, 12);
     all.push(vector("planes_0d", "no dimensions, one value", &["planes dims 0"], plain(), shape(&[])));
     all.push(vector("planes_empty", "no values", &["planes empty"], plain(), shape(&[4, 0])));
     let wide = "empty, whatever the other dimensions say";
@@ -297,7 +297,7 @@ fn lossless() -> Vec<Vector> {
         "every plane constant",
         &["plane constant", "planes no table"],
         plain(),
-        || Sample::of(Dtype::F64, &[64], Kind::Constant, 1),
+        || Sample::make(Dtype::F64, &[64], Kind::Constant, 1),
     ));
     all.push(vector(
         "planes_stored",
@@ -322,7 +322,7 @@ fn lossless() -> Vec<Vector> {
         many,
         options(Goal::Lossless, Effort::Fast, 64),
         || {
-            let mut s = Sample::of(Dtype::Bf16, &[65, 31], Kind::Gaussian, 5);
+            let mut s = Sample::make(Dtype::Bf16, &[65, 31], Kind::Gaussian, 5);
             s.data[..1010].fill(0x3f);
             let noise = Random::new(6).bytes(1008);
             s.data[2016..3024].copy_from_slice(&noise);
@@ -337,7 +337,7 @@ fn lossy() -> Vec<Vector> {
     let bits = |b: f64, effort: Effort| options(Goal::Bits(b), effort, 0);
     let (fast, balanced, best) = (Effort::Fast, Effort::Balanced, Effort::Best);
     let gauss = |dtype: Dtype, shape: &'static [usize], seed: u64| {
-        move || Sample::of(dtype, shape, Kind::Gaussian, seed)
+        move || Sample::make(dtype, shape, Kind::Gaussian, seed)
     };
     let mut all = Vec::new();
     for dtype in super::common::FLOATS {
@@ -363,7 +363,7 @@ fn lossy() -> Vec<Vector> {
             "the encoder's own choice of lanes",
             &[&feature],
             bits(1.2, balanced),
-            move || Sample::of(Dtype::F8E5M2, &[values], Kind::Laplace, values as u64),
+            move || Sample::make(Dtype::F8E5M2, &[values], Kind::Laplace, values as u64),
         ));
     }
     let many = &["levels several tiles", "levels short last tile"];
@@ -441,7 +441,7 @@ fn lossy() -> Vec<Vector> {
         "NaN payloads and infinities among values",
         kept,
         step(0.1, balanced),
-        || Sample::of(Dtype::Bf16, &[15, 21], Kind::Gaussian, 14).sprinkle(20, 6),
+        || Sample::make(Dtype::Bf16, &[15, 21], Kind::Gaussian, 14).sprinkle(20, 6),
     ));
     let mask = &["exact run", "exact infinity"];
     all.push(vector(
@@ -450,7 +450,7 @@ fn lossy() -> Vec<Vector> {
         mask,
         step(0.2, fast),
         || {
-            let s = Sample::of(Dtype::F16, &[20, 20], Kind::Gaussian, 15);
+            let s = Sample::make(Dtype::F16, &[20, 20], Kind::Gaussian, 15);
             let masked = |(i, v): (usize, f64)| if i % 20 > i / 20 { f64::NEG_INFINITY } else { v };
             let reals: Vec<f64> = s.reals().into_iter().enumerate().map(masked).collect();
             Sample::new(Dtype::F16, &[20, 20], &reals)

@@ -20,7 +20,7 @@ pub fn vectors() -> Vec<Vector> {
             "two layers, every float dtype, among them values that are not finite",
             &["layers 2", "layer of levels"],
             layers(&[Goal::Bits(3.0), round], effort),
-            move || sprinkled(Sample::of(dtype, &[24, 30], Kind::Gaussian, 300)),
+            move || sprinkled(Sample::make(dtype, &[24, 30], Kind::Gaussian, 300)),
         ));
         let largest = format!("layers {dtype} largest");
         all.push(vector(
@@ -44,14 +44,14 @@ pub fn vectors() -> Vec<Vector> {
         "a first layer behind weights, with kept elements",
         &["layer with steps"],
         weighted.with_transforms(vec![weights(Axis::Columns, 30)]),
-        || sprinkled(Sample::of(Dtype::Bf16, &[24, 30], Kind::Gaussian, 302)),
+        || sprinkled(Sample::make(Dtype::Bf16, &[24, 30], Kind::Gaussian, 302)),
     ));
     all.push(vector(
         "layers_8",
         "as many layers as there may be",
         &["layers 8"],
         layers(&[Goal::Bits(2.0); 8], Effort::Fast),
-        || Sample::of(Dtype::F32, &[4, 100], Kind::Gaussian, 303),
+        || Sample::make(Dtype::F32, &[4, 100], Kind::Gaussian, 303),
     ));
     for (name, shape) in [("scalar", &[][..]), ("empty", &[3, 0]), ("tiny", &[2, 1, 5])] {
         all.push(vector(
@@ -59,7 +59,7 @@ pub fn vectors() -> Vec<Vector> {
             "lossless layers of little",
             if name == "empty" { &["layer of planes", "layers empty"] } else { &["layer of planes"] },
             layers(&[Goal::Bits(3.0), Goal::Bits(3.0)], Effort::Fast),
-            move || Sample::of(Dtype::F16, shape, Kind::Gaussian, 304),
+            move || Sample::make(Dtype::F16, shape, Kind::Gaussian, 304),
         ));
     }
     all

@@ -148,7 +148,7 @@ fn find(
     // 3. Means; behind them, or without, what makes use of neighbours.
     let mut base = Vec::new();
     if try_means {
-        let means = vec![Transform::Means(Means::of(&patch.values, patch.cols))];
+        let means = vec![Transform::Means(Means::measure(&patch.values, patch.cols))];
         base = if attempt(means.clone(), LEAST_GAIN)? { means } else { base };
     }
     for transform in neighbours(&ties, base.len())? {
@@ -213,7 +213,7 @@ fn sums_of<R: Elements>(view: &TensorView<'_>, workers: &Workers) -> Result<Sums
     let part = rows.div_ceil(PARTS);
     let parts = workers.map(rows.div_ceil(part), Vec::new, |values: &mut Vec<R>, i| {
         let mut sums = Sums::new(cols);
-        values.resize(cols, R::of(0.0));
+        values.resize(cols, R::from_f64(0.0));
         for row in i * part..rows.min((i + 1) * part) {
             R::load(isa, view.dtype(), &view.data()[row * cols * size..][..cols * size], values);
             sums.add(values);

@@ -197,11 +197,11 @@ impl Basis {
     /// Coordinates of whole rows; returns the squared error of what lies outside an orthonormal basis.
     pub(super) fn forward<R: Real>(&self, values: &mut Vec<R>) -> f64 {
         let cols = self.cols();
-        let means: Vec<R> = self.means.iter().map(|&m| R::of(-f64::from(m))).collect();
+        let means: Vec<R> = self.means.iter().map(|&m| R::from_f64(-f64::from(m))).collect();
         for row in values.chunks_exact_mut(cols) {
             row.iter_mut().zip(&means).for_each(|(v, &m)| *v = v.plus(m));
         }
-        let mut out = vec![R::of(0.0); values.len() / cols * self.rank];
+        let mut out = vec![R::from_f64(0.0); values.len() / cols * self.rank];
         product(values, self.forward_columns(), self.rank, 0, &vec![0.0; self.rank], &mut out);
         let power = |v: &[R]| v.iter().map(|v| v.wide() * v.wide()).sum::<f64>();
         let lost = if self.rank < cols { (power(values) - power(&out)).max(0.0) } else { 0.0 };
@@ -216,7 +216,7 @@ impl Basis {
 
     /// Some columns of rows of coordinates.
     pub(super) fn columns<R: Real>(&self, values: &[R], range: Range<usize>) -> Vec<R> {
-        let mut out = vec![R::of(0.0); values.len() / self.rank * range.len()];
+        let mut out = vec![R::from_f64(0.0); values.len() / self.rank * range.len()];
         product(values, &self.vectors, self.cols(), range.start, &self.means[range], &mut out);
         out
     }

@@ -53,14 +53,14 @@ impl Dct {
             let n = 1usize << log2;
             let matrix = cosines(n);
             let at = |k: usize| if inverse { k % n * n + k / n } else { k };
-            (0..n * n).map(|k| R::of(matrix[at(k)])).collect()
+            (0..n * n).map(|k| R::from_f64(matrix[at(k)])).collect()
         };
         (0..=self.log2).map(of).collect()
     }
 
     /// Multiplies every block by the matrix of its size.
     fn each<R: Real>(&self, values: &mut [R], cols: usize, matrices: &[Vec<R>]) {
-        let mut out = vec![R::of(0.0); 1 << self.log2];
+        let mut out = vec![R::from_f64(0.0); 1 << self.log2];
         for row in values.chunks_exact_mut(cols.max(1)) {
             let mut rest = row;
             while !rest.is_empty() {
@@ -68,7 +68,8 @@ impl Dct {
                 let (block, later) = rest.split_at_mut(1 << log2);
                 let matrix = &matrices[log2 as usize];
                 for (o, line) in out.iter_mut().zip(matrix.chunks_exact(block.len())) {
-                    *o = line.iter().zip(&*block).fold(R::of(0.0), |sum, (&m, &v)| sum.plus(m.times(v)));
+                    *o =
+                        line.iter().zip(&*block).fold(R::from_f64(0.0), |sum, (&m, &v)| sum.plus(m.times(v)));
                 }
                 block.copy_from_slice(&out[..block.len()]);
                 rest = later;

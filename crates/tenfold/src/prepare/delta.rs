@@ -35,7 +35,7 @@ impl Delta {
     pub(super) fn forward<R: Real>(&self, values: &mut [R], cols: usize) {
         self.groups(values, cols, |group, cols| {
             for at in (cols..group.len()).rev() {
-                group[at] = group[at].plus(group[at - cols].times(R::of(-1.0)));
+                group[at] = group[at].plus(group[at - cols].times(R::from_f64(-1.0)));
             }
         });
     }

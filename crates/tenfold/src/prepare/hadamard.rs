@@ -78,7 +78,7 @@ impl Hadamard {
         let mut x = self.seed;
         let next = |_| {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            R::of(if self.seed != 0 && x >> 31 == 1 { -1.0 } else { 1.0 })
+            R::from_f64(if self.seed != 0 && x >> 31 == 1 { -1.0 } else { 1.0 })
         };
         (0..cols).map(next).collect()
     }
@@ -110,7 +110,7 @@ fn butterflies<R: Real>(block: &mut [R]) {
         }
         half *= 2;
     }
-    let norm = R::of(1.0 / (block.len() as f64).sqrt());
+    let norm = R::from_f64(1.0 / (block.len() as f64).sqrt());
     block.iter_mut().for_each(|v| *v = v.times(norm));
 }
 

@@ -24,7 +24,7 @@ pub struct Kept {
 
 impl Kept {
     /// The elements of a tensor that are not finite numbers; nothing if all are.
-    pub fn of(view: &TensorView<'_>) -> Option<Self> {
+    pub fn find(view: &TensorView<'_>) -> Option<Self> {
         let (dtype, mut kept) = (view.dtype(), Kept::new(view.dtype()));
         for (at, element) in view.data().chunks_exact(dtype.size()).enumerate() {
             if !value(dtype, element).is_finite() {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 ///
 /// ```
 /// use tenfold::prepare::Means;
-/// let means = Means::of(&[10.0f32, -3.0, 10.5, -3.2], 2);
+/// let means = Means::measure(&[10.0f32, -3.0, 10.5, -3.2], 2);
 /// assert_eq!(means.values(), [10.25, -3.09375]); // as bf16 has it
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +25,7 @@ impl Means {
 
     /// The means of columns of whole rows. Kept in f32 if, rounded to bf16, one would miss by more than a quarter of its
     /// column's deviation.
-    pub fn of<R: Real>(values: &[R], cols: usize) -> Self {
+    pub fn measure<R: Real>(values: &[R], cols: usize) -> Self {
         let mut sums = Sums::new(cols);
         sums.add(values);
         sums.means()
@@ -45,7 +45,7 @@ impl Means {
     }
 
     fn add<R: Real>(&self, values: &mut [R], cols: usize, sign: f64) {
-        let means: Vec<R> = self.values.iter().map(|&m| R::of(sign * f64::from(m))).collect();
+        let means: Vec<R> = self.values.iter().map(|&m| R::from_f64(sign * f64::from(m))).collect();
         for row in values.chunks_exact_mut(cols.max(1)) {
             row.iter_mut().zip(&means).for_each(|(v, &m)| *v = v.plus(m));
         }
@@ -131,7 +131,7 @@ impl Sums {
         self.columns.iter().map(|c| c.0).sum()
     }
 
-    /// Means as [`Means::of`] has them.
+    /// Means as [`Means::measure`] has them.
     pub(super) fn means(&self) -> Means {
         // Within what a bf16 holds.
         let mean = |(n, sum, _): &(f64, f64, f64)| (sum / n.max(1.0)).clamp(-3e38, 3e38) as f32;
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn means_come_off_and_back() {
         let values: Vec<f64> = (0..60).map(|i| f64::from(i % 3 * 100) + f64::from(i).sin()).collect();
-        let means = Means::of(&values, 3);
+        let means = Means::measure(&values, 3);
         let mut turned = values.clone();
         means.forward(&mut turned, 3);
         assert!(turned.iter().all(|v| v.abs() < 2.0));
@@ -167,10 +167,10 @@ mod tests {
     #[test]
     fn a_mean_that_dwarfs_its_deviation_is_kept_wide() {
         let values: Vec<f32> = (0..64).map(|i| 1000.3 + (i as f32 * 0.7).sin() * 0.01).collect();
-        let means = Means::of(&values, 1);
+        let means = Means::measure(&values, 1);
         assert!(means.wide && means.write().len() == 5);
-        assert!(!Means::of(&[1.0f32, 3.0], 1).wide);
-        assert_eq!(Means::of(&[f32::NAN, 3.0], 1).values(), [3.0]);
+        assert!(!Means::measure(&[1.0f32, 3.0], 1).wide);
+        assert_eq!(Means::measure(&[f32::NAN, 3.0], 1).values(), [3.0]);
     }
 
     #[test]

@@ -35,10 +35,10 @@ pub(super) fn product<R: Real>(
     }
     // Few tensors are of f64.
     for (row, out) in rows.chunks_exact(inner).zip(out.chunks_exact_mut(cols)) {
-        out.iter_mut().zip(start).for_each(|(o, &s)| *o = R::of(f64::from(s)));
+        out.iter_mut().zip(start).for_each(|(o, &s)| *o = R::from_f64(f64::from(s)));
         for (&a, m) in row.iter().zip(matrix.chunks_exact(stride)).filter(|(a, _)| a.wide() != 0.0) {
             let m = &m[from..from + cols];
-            out.iter_mut().zip(m).for_each(|(o, &v)| *o = o.plus(a.times(R::of(f64::from(v)))));
+            out.iter_mut().zip(m).for_each(|(o, &v)| *o = o.plus(a.times(R::from_f64(f64::from(v)))));
         }
     }
 }

@@ -11,7 +11,7 @@ pub trait Real: Pod + Send + Sync {
     const DTYPE: Dtype;
 
     /// The nearest number.
-    fn of(v: f64) -> Self;
+    fn from_f64(v: f64) -> Self;
 
     /// The same number, wider.
     fn wide(self) -> f64;
@@ -59,7 +59,7 @@ macro_rules! real {
             const DTYPE: Dtype = Dtype::$d;
 
             #[inline(always)]
-            fn of(v: f64) -> $t {
+            fn from_f64(v: f64) -> $t {
                 v as $t
             }
 

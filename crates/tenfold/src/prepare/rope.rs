@@ -206,12 +206,12 @@ impl Rope {
     fn turn<R: Real>(&self, values: &mut [R], cols: usize, first: usize, sign: f64) {
         let half = self.turned / 2;
         let frequencies = self.frequencies();
-        let mut factors = vec![(R::of(1.0), R::of(0.0)); half];
+        let mut factors = vec![(R::from_f64(1.0), R::from_f64(0.0)); half];
         for (i, row) in values.chunks_exact_mut(cols.max(1)).enumerate() {
             let position = self.position(first + i) as f64;
             for (f, frequency) in factors.iter_mut().zip(&frequencies) {
                 let (sin, cos) = (position * frequency).sin_cos();
-                *f = (R::of(cos), R::of(sign * sin));
+                *f = (R::from_f64(cos), R::from_f64(sign * sin));
             }
             for head in row.chunks_exact_mut(self.head) {
                 for (k, &(cos, sin)) in factors.iter().enumerate() {
@@ -220,7 +220,7 @@ impl Rope {
                         Pairing::Neighbours => (2 * k, 2 * k + 1),
                     };
                     let (x, y) = (head[a], head[b]);
-                    head[a] = x.times(cos).plus(y.times(sin).times(R::of(-1.0)));
+                    head[a] = x.times(cos).plus(y.times(sin).times(R::from_f64(-1.0)));
                     head[b] = x.times(sin).plus(y.times(cos));
                 }
             }

@@ -105,7 +105,7 @@ impl Preparation {
                     for transform in &transforms {
                         transform.forward(&mut values, view.cols(), 0);
                     }
-                    transforms.push(Transform::Means(Means::of(&values, view.cols())));
+                    transforms.push(Transform::Means(Means::measure(&values, view.cols())));
                 }
             }
         }

@@ -134,12 +134,12 @@ impl Prepared {
         workers: &Workers,
     ) -> Result<Prepared> {
         match view.dtype() {
-            Dtype::F64 => Prepared::of::<f64>(view, transforms, workers),
-            _ => Prepared::of::<f32>(view, transforms, workers),
+            Dtype::F64 => Prepared::run::<f64>(view, transforms, workers),
+            _ => Prepared::run::<f32>(view, transforms, workers),
         }
     }
 
-    fn of<R: Elements>(
+    fn run<R: Elements>(
         view: &TensorView<'_>,
         transforms: &[Transform],
         workers: &Workers,
@@ -155,11 +155,11 @@ impl Prepared {
         workers.for_pieces(pieces, Vec::new, |values: &mut Vec<R>, i, (out, seen)| {
             let first = i * rows * cols;
             let n = out.len() / size_of::<R>() / width * cols;
-            values.resize(n, R::of(0.0));
+            values.resize(n, R::from_f64(0.0));
             R::load(isa, view.dtype(), &view.data()[first * size..][..n * size], values);
             for (j, v) in values.iter_mut().enumerate().filter(|(_, v)| !v.wide().is_finite()) {
                 seen.odd.push(first + j);
-                *v = R::of(0.0);
+                *v = R::from_f64(0.0);
             }
             seen.lost = forward(transforms, values, cols, i * rows);
             seen.wild = values.iter().any(|v| !v.wide().is_finite());
@@ -267,7 +267,7 @@ pub(crate) fn finish<R: Elements>(
         inverse(transforms, values, cols, first);
         // Only a forged blob leaves the range of working values; what comes of that is finite all the same.
         for v in values.iter_mut().filter(|v| v.wide().is_nan()) {
-            *v = R::of(0.0);
+            *v = R::from_f64(0.0);
         }
         R::store(isa, dtype, values, out);
         if let Some(Transform::Kept(kept)) = transforms.first() {

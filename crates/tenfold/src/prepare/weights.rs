@@ -30,7 +30,7 @@ pub enum Axis {
 /// ```
 /// use tenfold::prepare::{Axis, Weights};
 /// // The first column counts a hundred times as much as the others: its error is to be a tenth of theirs.
-/// let weights = Weights::of_importance(&[100.0, 1.0, 1.0, 1.0])?;
+/// let weights = Weights::from_importance(&[100.0, 1.0, 1.0, 1.0])?;
 /// assert_eq!(weights.axis(), Axis::Columns);
 /// let ratio = f64::from(weights.factor(0) / weights.factor(1));
 /// assert!((ratio / 10.0 - 1.0).abs() < 0.05);
@@ -52,7 +52,7 @@ impl Weights {
     /// Weights of columns that make an error count by these numbers: a mean square of what each column is
     /// multiplied with (an 'importance matrix') keeps the error of the product small. Only ratios matter; a
     /// millionth of the largest is the least that counts.
-    pub fn of_importance(importance: &[f64]) -> Result<Self> {
+    pub fn from_importance(importance: &[f64]) -> Result<Self> {
         if let Some(bad) = importance.iter().find(|v| !v.is_finite() || **v < 0.0) {
             return Err(Error::InvalidArgument(format!(
                 "importance must be finite and not negative, but one number is {bad}"
@@ -103,7 +103,7 @@ impl Weights {
     }
 
     fn multiply<R: Real>(&self, values: &mut [R], cols: usize, first: usize, factor: impl Fn(i8) -> f32) {
-        let factor = |e: &i8| R::of(f64::from(factor(*e)));
+        let factor = |e: &i8| R::from_f64(f64::from(factor(*e)));
         let rows = values.chunks_exact_mut(cols.max(1));
         match self.axis {
             Axis::Columns => {
@@ -172,13 +172,13 @@ mod tests {
 
     #[test]
     fn importance_becomes_weights_about_one() {
-        let weights = Weights::of_importance(&[1.0, 4.0, 0.0, 1e9]).unwrap();
+        let weights = Weights::from_importance(&[1.0, 4.0, 0.0, 1e9]).unwrap();
         assert_eq!(weights.eighths.iter().map(|&e| i32::from(e)).sum::<i32>(), 0);
         assert_eq!(weights.eighths[3] - weights.eighths[0], 80, "a millionth is the least");
-        assert_eq!(Weights::of_importance(&[0.0; 3]).unwrap().eighths, [0; 3]);
-        assert_eq!(Weights::of_importance(&[7.0; 3]).unwrap().eighths, [0; 3]);
+        assert_eq!(Weights::from_importance(&[0.0; 3]).unwrap().eighths, [0; 3]);
+        assert_eq!(Weights::from_importance(&[7.0; 3]).unwrap().eighths, [0; 3]);
         for bad in [f64::NAN, f64::INFINITY, -1.0] {
-            assert!(Weights::of_importance(&[1.0, bad]).is_err());
+            assert!(Weights::from_importance(&[1.0, bad]).is_err());
         }
     }
 

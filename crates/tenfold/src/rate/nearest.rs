@@ -35,7 +35,7 @@ fn largest<R: Elements>(view: &TensorView<'_>, workers: &Workers) -> Result<f64>
     let size = view.dtype().size();
     let of_block = |values: &mut Vec<R>, i: usize| {
         let data = &view.data()[i * BLOCK * size..view.data().len().min((i + 1) * BLOCK * size)];
-        values.resize(data.len() / size, R::of(0.0));
+        values.resize(data.len() / size, R::from_f64(0.0));
         R::load(isa, view.dtype(), data, values);
         let sizes = values.iter().map(|v| v.wide().abs()).filter(|v| v.is_finite());
         sizes.fold(0.0, f64::max)

@@ -34,7 +34,7 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
         assert_eq!(tenfold::inspect(&blob).unwrap().codec, tenfold::format::Codec::Levels);
         blob
     };
-    let gauss = Sample::of(Dtype::F32, &[19, 23], Kind::Gaussian, 1);
+    let gauss = Sample::make(Dtype::F32, &[19, 23], Kind::Gaussian, 1);
     let mut far = gauss.clone();
     far.data = to_bytes(
         Dtype::F32,
@@ -56,13 +56,13 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
     assert!(tenfold::inspect(&classes).unwrap().classes > Some(1));
     let low = lossy(&gauss, 11.0, Effort::Fast, 0);
     assert!(tenfold::inspect(&low).unwrap().low_bits > Some(0));
-    let tiles = lossy(&Sample::of(Dtype::F16, &[60, 11], Kind::Laplace, 4), 2.0, Effort::Best, 32);
+    let tiles = lossy(&Sample::make(Dtype::F16, &[60, 11], Kind::Laplace, 4), 2.0, Effort::Best, 32);
     assert!(tenfold::inspect(&tiles).unwrap().tiles > 1);
-    let exact = Sample::of(Dtype::F32, &[300], Kind::Gaussian, 5).sprinkle(20, 6);
+    let exact = Sample::make(Dtype::F32, &[300], Kind::Gaussian, 5).sprinkle(20, 6);
     let weights = Weights::new(Axis::Columns, (0..20).map(|j| j * 3 - 20).collect());
     let weighted = EncodeOptions::new(Goal::Bits(4.0)).with_transforms(vec![Transform::Weights(weights)]);
     let weighted = {
-        let s = Sample::of(Dtype::Bf16, &[15, 20], Kind::Gaussian, 16).sprinkle(40, 6);
+        let s = Sample::make(Dtype::Bf16, &[15, 20], Kind::Gaussian, 16).sprinkle(40, 6);
         tenfold::encode(&s.view(), &weighted).unwrap()
     };
     assert_eq!(tenfold::inspect(&weighted).unwrap().transforms.len(), 2);
@@ -74,15 +74,15 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
     };
     let lossless = |s: Sample| s.encode(Goal::Lossless, Effort::Fast);
     let planes = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
-    let many = Sample::of(Dtype::Bf16, &[9, 41], Kind::Gaussian, 7);
+    let many = Sample::make(Dtype::Bf16, &[9, 41], Kind::Gaussian, 7);
     vec![
-        ("lossless f32", lossless(Sample::of(Dtype::F32, &[3, 17], Kind::Gaussian, 8))),
-        ("lossless bf16, coded planes", lossless(Sample::of(Dtype::Bf16, &[700], Kind::Gaussian, 9))),
+        ("lossless f32", lossless(Sample::make(Dtype::F32, &[3, 17], Kind::Gaussian, 8))),
+        ("lossless bf16, coded planes", lossless(Sample::make(Dtype::Bf16, &[700], Kind::Gaussian, 9))),
         ("lossless bf16, several tiles", tenfold::encode(&many.view(), &planes).unwrap()),
-        ("lossless i8", lossless(Sample::of(Dtype::I8, &[2, 2, 30], Kind::Gaussian, 10))),
-        ("lossless, constant", lossless(Sample::of(Dtype::F64, &[64], Kind::Constant, 11))),
-        ("scalar", lossless(Sample::of(Dtype::F32, &[], Kind::Gaussian, 12))),
-        ("empty", lossless(Sample::of(Dtype::F32, &[4, 0], Kind::Gaussian, 13))),
+        ("lossless i8", lossless(Sample::make(Dtype::I8, &[2, 2, 30], Kind::Gaussian, 10))),
+        ("lossless, constant", lossless(Sample::make(Dtype::F64, &[64], Kind::Constant, 11))),
+        ("scalar", lossless(Sample::make(Dtype::F32, &[], Kind::Gaussian, 12))),
+        ("empty", lossless(Sample::make(Dtype::F32, &[4, 0], Kind::Gaussian, 13))),
         ("fast", lossy(&gauss, 3.0, Effort::Fast, 0)),
         ("balanced", lossy(&gauss, 2.0, Effort::Balanced, 0)),
         ("escapes", lossy(&far, 5.0, Effort::Balanced, 0)),
@@ -91,10 +91,10 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
         ("several tiles", tiles),
         ("exact values", lossy(&exact, 6.0, Effort::Balanced, 0)),
         ("weights and kept elements", weighted),
-        ("layered", layered(&Sample::of(Dtype::Bf16, &[15, 20], Kind::Gaussian, 17).sprinkle(40, 6))),
-        ("layered, empty", layered(&Sample::of(Dtype::F64, &[4, 0], Kind::Gaussian, 18))),
-        ("f64", lossy(&Sample::of(Dtype::F64, &[300], Kind::Laplace, 14), 4.0, Effort::Fast, 0)),
-        ("f8", lossy(&Sample::of(Dtype::F8E4M3, &[400], Kind::Gaussian, 15), 2.0, Effort::Balanced, 0)),
+        ("layered", layered(&Sample::make(Dtype::Bf16, &[15, 20], Kind::Gaussian, 17).sprinkle(40, 6))),
+        ("layered, empty", layered(&Sample::make(Dtype::F64, &[4, 0], Kind::Gaussian, 18))),
+        ("f64", lossy(&Sample::make(Dtype::F64, &[300], Kind::Laplace, 14), 4.0, Effort::Fast, 0)),
+        ("f8", lossy(&Sample::make(Dtype::F8E4M3, &[400], Kind::Gaussian, 15), 2.0, Effort::Balanced, 0)),
     ]
 }
 

@@ -119,7 +119,7 @@ impl Sample {
         Sample { dtype, shape: shape.to_vec(), data: to_bytes(dtype, reals) }
     }
 
-    pub fn of(dtype: Dtype, shape: &[usize], kind: Kind, seed: u64) -> Self {
+    pub fn make(dtype: Dtype, shape: &[usize], kind: Kind, seed: u64) -> Self {
         let n = shape.iter().product();
         Sample::new(dtype, shape, &kind.reals(n, shape.last().copied().unwrap_or(1), seed))
     }

@@ -118,20 +118,20 @@ fn compare(name: &str, sample: &Sample, goal: Goal, effort: Effort, within: f64)
 #[test]
 fn steps_for_a_size_are_those_of_the_cpu() {
     for kind in [Kind::Gaussian, Kind::Laplace, Kind::HeavyTails, Kind::Outliers] {
-        let sample = Sample::of(Dtype::Bf16, &[256, 256], kind, 7);
+        let sample = Sample::make(Dtype::Bf16, &[256, 256], kind, 7);
         for effort in [Effort::Fast, Effort::Balanced] {
             // Costs of a tensor this small come from a quarter of it at first; passes correct the step.
             compare(&format!("{kind:?}"), &sample, Goal::Bits(2.5), effort, 0.015);
         }
     }
     // Tables of classes take more of a small blob here than on the CPU.
-    let sample = Sample::of(Dtype::Bf16, &[512, 512], Kind::Rows, 7);
+    let sample = Sample::make(Dtype::Bf16, &[512, 512], Kind::Rows, 7);
     for effort in [Effort::Fast, Effort::Balanced] {
         compare("Rows", &sample, Goal::Bits(2.5), effort, 0.02);
     }
     compare(
         "Best",
-        &Sample::of(Dtype::F32, &[100, 300], Kind::Laplace, 3),
+        &Sample::make(Dtype::F32, &[100, 300], Kind::Laplace, 3),
         Goal::Bits(2.0),
         Effort::Best,
         0.02,
@@ -145,21 +145,21 @@ fn every_float_any_shape_and_any_rate() {
         for (j, shape) in shapes.iter().enumerate() {
             let bits = [1.2, 3.0, 5.0, 6.5][(i + j) % 4];
             let bits = if dtype.size() == 1 { 2.0 } else { bits };
-            let sample = Sample::of(dtype, shape, common::SMOOTH[(i * 5 + j) % 3], 11);
+            let sample = Sample::make(dtype, shape, common::SMOOTH[(i * 5 + j) % 3], 11);
             let sample = if j % 2 == 0 { sample.sprinkle(700, 5) } else { sample };
             let effort = if (i + j) % 2 == 0 { Effort::Fast } else { Effort::Balanced };
             compare(&sample.name(), &sample, Goal::Bits(bits), effort, 0.03);
         }
     }
     // Fine enough for low bits, and for levels that only a scalar quantiser holds.
-    let sample = Sample::of(Dtype::F32, &[256, 160], Kind::Rows, 2);
+    let sample = Sample::make(Dtype::F32, &[256, 160], Kind::Rows, 2);
     compare("fine", &sample, Goal::Bits(12.0), Effort::Balanced, 0.02);
     compare("finer", &sample, Goal::Step(1e-6), Effort::Balanced, 1e-6);
 }
 
 #[test]
 fn other_goals() {
-    let sample = Sample::of(Dtype::F32, &[200, 300], Kind::Gaussian, 5);
+    let sample = Sample::make(Dtype::F32, &[200, 300], Kind::Gaussian, 5);
     for effort in [Effort::Fast, Effort::Balanced] {
         for goal in [Goal::Mse(0.01), Goal::Nmse(0.002), Goal::MaxBytes(20_000), Goal::Step(0.1)] {
             compare("Gaussian", &sample, goal, effort, 0.02);
@@ -168,7 +168,7 @@ fn other_goals() {
     let bound = Bench::new(&sample, Goal::MaxError(0.05), Effort::Balanced).plan();
     assert_eq!((bound.nu, bound.bounded, bound.bound, bound.max_u), (0, 1, 0.05, 1.6e7));
     assert!(bound.step < 0.05 && bound.step > 0.0499);
-    let shifted = Sample::of(Dtype::Bf16, &[200, 300], Kind::Shifted, 5);
+    let shifted = Sample::make(Dtype::Bf16, &[200, 300], Kind::Shifted, 5);
     compare("Shifted", &shifted, Goal::Nmse(0.03), Effort::Balanced, 0.02);
 }
 
@@ -204,7 +204,7 @@ fn nothing_to_quantise() {
         }
     }
     // A constant has no variance to measure an error by, and these numbers no step: all is stored exactly.
-    let constant = Sample::of(Dtype::F32, &[50, 60], Kind::Constant, 1);
+    let constant = Sample::make(Dtype::F32, &[50, 60], Kind::Constant, 1);
     let plan = Bench::new(&constant, Goal::Nmse(0.1), Effort::Balanced).plan();
     assert_eq!((plan.trivial, plan.max_u), (0, 0.0));
     let tiny = Sample::new(Dtype::F64, &[500], &[1e-310; 500]);
@@ -218,7 +218,7 @@ fn statistics_are_exact() {
     for (i, dtype) in common::FLOATS.into_iter().enumerate() {
         for (j, shape) in shapes.iter().enumerate() {
             let kind = if j % 2 == 0 { Kind::Shifted } else { Kind::HeavyTails };
-            let sample = Sample::of(dtype, shape, kind, (i * 7 + j) as u64).sprinkle(100, 2);
+            let sample = Sample::make(dtype, shape, kind, (i * 7 + j) as u64).sprinkle(100, 2);
             let bench = Bench::new(&sample, Goal::Nmse(0.01), Effort::Fast);
             bench.plan();
             let mut bytes = [0u8; size_of::<Seen>()];
@@ -240,7 +240,7 @@ fn statistics_are_exact() {
 
 #[test]
 fn passes_close_in_on_the_goal() {
-    let sample = Sample::of(Dtype::Bf16, &[200, 300], Kind::Gaussian, 5);
+    let sample = Sample::make(Dtype::Bf16, &[200, 300], Kind::Gaussian, 5);
     // A tensor that takes a fifth more or less than its sample said, and one that does not obey at all.
     let curves: [fn(f64) -> f64; 3] = [|s| 1.2 / s, |s| 0.8 / s.powi(2), |s| 0.9 / s.sqrt()];
     for (c, curve) in curves.into_iter().enumerate() {
@@ -276,7 +276,7 @@ fn passes_close_in_on_the_goal() {
 
 #[test]
 fn a_cap_out_of_reach_is_told_and_never_passed_over() {
-    let sample = Sample::of(Dtype::Bf16, &[200, 300], Kind::Rows, 5);
+    let sample = Sample::make(Dtype::Bf16, &[200, 300], Kind::Rows, 5);
     let bench = Bench::new(&sample, Goal::MaxBytes(5000), Effort::Fast);
     let first = bench.plan();
     for (least, reachable) in [(4900.0, true), (5100.0, false)] {

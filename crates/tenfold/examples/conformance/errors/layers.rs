@@ -8,7 +8,7 @@ use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 /// A layer of a tensor of 20 rows and 15 columns.
 fn layer(dtype: Dtype) -> Vec<u8> {
-    Sample::of(dtype, &[20, 15], Kind::Gaussian, 310).encode(Goal::Bits(4.0), Effort::Fast)
+    Sample::make(dtype, &[20, 15], Kind::Gaussian, 310).encode(Goal::Bits(4.0), Effort::Fast)
 }
 
 /// A blob of layers.
@@ -60,7 +60,7 @@ pub fn layers() -> Vec<Fault> {
             shape,
             "as many values, another shape",
             second(|| {
-                Sample::of(Dtype::F32, &[15, 20], Kind::Gaussian, 311).encode(Goal::Bits(4.0), Effort::Fast)
+                Sample::make(Dtype::F32, &[15, 20], Kind::Gaussian, 311).encode(Goal::Bits(4.0), Effort::Fast)
             }),
         ),
         data(
@@ -68,7 +68,7 @@ pub fn layers() -> Vec<Fault> {
             codec,
             "layers of layers",
             second(|| {
-                let s = Sample::of(Dtype::F32, &[20, 15], Kind::Gaussian, 312);
+                let s = Sample::make(Dtype::F32, &[20, 15], Kind::Gaussian, 312);
                 let options = EncodeOptions::new(Goal::Bits(3.0)).with_residual(Goal::Bits(3.0));
                 tenfold::encode(&s.view(), &options).unwrap()
             }),

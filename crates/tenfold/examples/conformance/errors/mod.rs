@@ -74,21 +74,21 @@ fn stored() -> Vec<u8> {
 }
 
 fn several_tiles() -> Vec<u8> {
-    let s = Sample::of(Dtype::Bf16, &[9, 41], Kind::Gaussian, 7);
+    let s = Sample::make(Dtype::Bf16, &[9, 41], Kind::Gaussian, 7);
     tenfold::encode(&s.view(), &EncodeOptions::new(Goal::Lossless).with_lane_values(32)).unwrap()
 }
 
 /// Spoils the header of a sound blob.
 fn header(of: fn() -> Levels, spoil: impl Fn(&mut Header)) -> Vec<u8> {
     let levels = of();
-    let mut header = Header::of(&levels);
+    let mut header = Header::describe(&levels);
     spoil(&mut header);
     header.join(&levels.tiles().0.iter().map(Tile::bytes).collect::<Vec<_>>())
 }
 
 /// Spoils a header that nothing follows, so that what is missing is not read from the directory.
 fn no_tiles(of: fn() -> Levels, spoil: impl Fn(&mut Header)) -> Vec<u8> {
-    let mut header = Header::of(&of());
+    let mut header = Header::describe(&of());
     spoil(&mut header);
     header.join(&[])
 }
@@ -130,7 +130,7 @@ fn tile_bytes(of: fn() -> Levels, spoil: impl Fn(&mut Tile) -> Vec<u8>) -> Vec<u
     let first = spoil(&mut tiles[0]);
     let mut all = vec![first];
     all.extend(tiles[1..].iter().map(Tile::bytes));
-    Header::of(&levels).join(&all)
+    Header::describe(&levels).join(&all)
 }
 
 /// Spoils the first tile of a blob as bytes.

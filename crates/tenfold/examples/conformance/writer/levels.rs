@@ -270,7 +270,7 @@ impl Levels {
 
     pub fn blob(&self) -> Vec<u8> {
         let tiles = self.tiles().0;
-        Header::of(self).join(&tiles.iter().map(Tile::bytes).collect::<Vec<_>>())
+        Header::describe(self).join(&tiles.iter().map(Tile::bytes).collect::<Vec<_>>())
     }
 
     /// What a decoder must make of it.

@@ -77,7 +77,7 @@ pub struct Header {
 }
 
 impl Header {
-    pub fn of(levels: &Levels) -> Header {
+    pub fn describe(levels: &Levels) -> Header {
         let mut shape = Vec::new();
         levels.shape.iter().for_each(|&d| varint(&mut shape, d as u64));
         Header {
