@@ -240,5 +240,6 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     for (u32 i = lane; i < sizeof(Desc) / 4; i += 32) ((u32 *)&work->desc)[i] = ((const u32 *)d)[i];
 }
 
-KERNEL(OPEN_THREADS) blob_open(const OpenArgs a) { open_blob(a, true); }
-KERNEL(OPEN_THREADS) blob_open_placed(const OpenArgs a) { open_blob(a, false); }
+// Four blocks a multiprocessor: pages are opened by the thousand.
+KERNEL(OPEN_THREADS, 4) blob_open(const OpenArgs a) { open_blob(a, true); }
+KERNEL(OPEN_THREADS, 4) blob_open_placed(const OpenArgs a) { open_blob(a, false); }

@@ -123,9 +123,11 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
         __syncwarp();
         return TransformsRead{r.at, r.code, r.detail};
     }
-    u32 kept = 0, kept_at = 0;
-    // The last is the first to be undone.
-    u32 undone_at[MAX_UNDONE] = {0}, undone_kind[MAX_UNDONE] = {UNDO_NOTHING}, seen = 0;
+    u32 kept = 0, kept_at = 0, seen = 0;
+    // What is to be undone is noted where it goes, not in registers: this is called, and its caller has them all.
+    if (lane_of() == 0)
+#pragma unroll 1
+        for (u32 k = 0; k < MAX_UNDONE; ++k) d->undone_kind[k] = UNDO_NOTHING;
 #pragma unroll 1
     for (u32 i = 0; i < count; ++i) {
         const u32 id = reader_byte(r);
@@ -149,13 +151,16 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
             reader_detail(r, (seen & bit) != 0, STATUS_STEP, id);
             if (r.code) break;
             seen |= bit;
-#pragma unroll
-            for (u32 k = MAX_UNDONE - 1; k > 0; --k) {
-                undone_at[k] = undone_at[k - 1];
-                undone_kind[k] = undone_kind[k - 1];
+            if (lane_of() == 0) {
+                // The last is the first to be undone.
+#pragma unroll 1
+                for (u32 k = MAX_UNDONE - 1; k > 0; --k) {
+                    d->undone_at[k] = d->undone_at[k - 1];
+                    d->undone_kind[k] = d->undone_kind[k - 1];
+                }
+                d->undone_at[0] = content + 1;
+                d->undone_kind[0] = kind;
             }
-            undone_at[0] = content + 1;
-            undone_kind[0] = kind;
         }
     }
     if (lane_of() == 0) {
@@ -164,11 +169,6 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
         d->columns = columns;
         d->kept = kept;
         d->kept_at = kept_at;
-#pragma unroll
-        for (u32 k = 0; k < MAX_UNDONE; ++k) {
-            d->undone_at[k] = undone_at[k];
-            d->undone_kind[k] = undone_kind[k];
-        }
     }
     __syncwarp();
     return TransformsRead{r.at, r.code, r.detail};
