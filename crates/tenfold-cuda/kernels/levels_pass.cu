@@ -12,7 +12,7 @@ KERNEL(32) levels_pass_open(const LevelsTurn a) {
     // No reader takes a position beyond that.
     const Each<const u64> &positions = a.levels.encoding.positions;
     const bool far = positions.first != nullptr && *(const u64 *)positions > MAX_POSITION;
-    *a.status = Status{far ? STATUS_POSITION : STATUS_OK, 0, 0};
+    *a.status = Status{far ? (u32)STATUS_POSITION : (u32)STATUS_OK, 0, 0};
     *a.levels.pass = Status{STATUS_OK, PASS_SKIPPED, 0};
     a.levels.plan->done = 0;
     a.levels.plan->bytes = 0;
