@@ -192,21 +192,28 @@ template <class E> OUTLINE void prepared_blob(const Share &share, u32 room, u32 
     const Work *work = share.work;
     const Desc *d = &work->desc;
     const u32 warps = blockDim.x / 32;
-    const bool alone = (sizeof(E) == 2 || sizeof(E) == 4) && columns_alone(item, d);
+    bool alone = (sizeof(E) == 2 || sizeof(E) == 4) && columns_alone(item, d);
 
     // Shared memory: rings, working values, numbers of columns and whether all are small, slots at a multiple of a table's
     // size, the map; the last two if there is room.
-    u32 used = warps * RING_ROOM;
-    u32 *lut = (u32 *)(memory + used);
-    used += alone ? 512 * 4 : 0;
-    float *numbers = (float *)(memory + used);
-    used += alone ? (u32)d->columns * 4 : 0;
+    const u32 rings = warps * RING_ROOM, lut_bytes = 512 * 4, columns_bytes = (u32)d->columns * 4;
+    const u64 tables = (u64)d->tables << d->log << 2;
+    const auto slots_from = [&](u32 used) {
+        return used + 16 + (u32)(-((u64)shared_at(memory) + used + 16) & ((4ull << d->log) - 1));
+    };
+    u32 used = rings + (alone ? lut_bytes + columns_bytes : 0);
+    const u64 need = slots_from(used) + tables;
+    if ((above && need <= above) || (more && need > room)) return;
+    // Numbers of very many columns may leave no room for slots, which matter more.
+    if (need > room) {
+        alone = false;
+        used = rings;
+    }
+    u32 *lut = (u32 *)(memory + rings);
+    float *numbers = (float *)(memory + rings + lut_bytes);
     u32 *large = (u32 *)(memory + used);
-    used += 16;
-    used += (u32)(-((u64)shared_at(memory) + used) & ((4ull << d->log) - 1));
-    u32 *slots = (u32 *)(memory + used);
-    const u64 slots_end = (u64)used + ((u64)d->tables << d->log << 2);
-    if ((above && slots_end <= above) || (more && slots_end > room)) return;
+    u32 *slots = (u32 *)(memory + slots_from(used));
+    const u64 slots_end = slots_from(used) + tables;
     Near near;
     near.slots = slots_end <= room ? slots : nullptr;
     near.lut = lut;

@@ -254,6 +254,12 @@ fn unstated(subject: &Subject) {
         let (transforms, _) = encode(&sample.sprinkle(5000, 4), &options);
         assert!(transforms.is_empty());
     }
+    // So many columns that their means leave little room, or none, for tables.
+    for cols in [12_000, 40_000, 65_000, 70_000] {
+        let sample = Sample::make(Dtype::Bf16, &[4, cols], Kind::Rows, 3);
+        let options = EncodeOptions::new(Goal::Bits(2.5)).with_transforms(vec![means(cols, 1)]);
+        same(subject, &tenfold::encode(&sample.view(), &options).unwrap(), &sample.name());
+    }
     let sample = Sample::new(Dtype::Bf16, &[rows, cols], &reals);
     let (transforms, found) = encode(&sample, &EncodeOptions::new(Goal::Nmse(1e-3)));
     assert!(matches!(transforms[..], [Transform::Means(_)]) && found <= 1e-3, "{found:.6}");
