@@ -138,7 +138,7 @@ def decode(blob, layer=False):
     require(header_len <= len(blob), "truncated")
     check = int.from_bytes(blob[header_len - 4:header_len], "little")
     require(zlib.crc32(blob[:header_len - 4]) == check, "header checksum")
-    require(not layer or codec in (1, 2), "codec of a layer")
+    require(not layer or codec in (1, 2, 5), "codec of a layer")
     if dtype not in DTYPES:
         raise Refused("unsupported", f"dtype {dtype}")
     if dims > MAX_DIMS:
@@ -154,19 +154,19 @@ def decode(blob, layer=False):
     transforms = Transforms(r, codec, DTYPES[dtype], n, shape)
     if codec == 4:
         return layers(blob, r, header_len, dtype, shape)
-    if codec not in (1, 2):
+    if codec not in CODECS:
         raise Refused("unsupported", f"codec {codec}")
     # Behind transforms, levels are those of a tensor of working values.
     n, coded = transforms.rows * transforms.cols, shape[:-1] + [transforms.cols] if shape else shape
     known = transforms.scales if transforms.ends_in_basis else None
-    params = (Planes if codec == 1 else Levels)(r, DTYPES[transforms.worked or dtype], n, coded, known)
+    name, reader = CODECS[codec]
+    params = reader(r, DTYPES[transforms.worked or dtype], n, coded, known)
     params.worked = transforms.worked
     tiles = -(-n // params.tile_values)
     out = []
     for i, tile in enumerate(read_tiles(blob, r, header_len, tiles)):
         start = i * params.tile_values
         out.append(params.tile(Reader(tile), start, min(params.tile_values, n - start)))
-    name = "planes" if codec == 1 else "levels"
     seen = params.seen | transforms.seen | {f"{name} {DTYPES[dtype][0]}", f"{name} dims {dims}", f"{name} lanes {params.lanes}"}
     seen.add(f"{name} several tiles" if tiles > 1 else f"{name} one tile")
     if n == 0:
@@ -214,7 +214,7 @@ def layers(blob, r, header_len, dtype, shape):
         of, its_shape, data, its = decode(tile, True)
         require(of == ("f64" if wide else "f32"), "dtype of a layer")
         require(its_shape == shape, "shape of a layer")
-        seen.add("layer of planes" if tile[5] == 1 else "layer of levels")
+        seen.add(f"layer of {CODECS[tile[5]][0]}")
         if its & {"weights of columns", "weights of rows", "means", "delta", "kept elements"}:
             seen.add("layer with steps")
         width = 8 if wide else 4
@@ -313,6 +313,10 @@ class Planes(Codec):
 
 
 class Levels(Codec):
+    MOST_LOW = 16
+    WIDTHS = (0, 1, 2, 4)
+    LOG = None
+
     def __init__(self, r, dtype, n, shape, known):
         self.known = known
         self.name, self.size, self.exponent, self.largest = dtype
@@ -322,6 +326,7 @@ class Levels(Codec):
             raise Refused("unsupported", f"trellis {nu}")
         self.trellis = CODES.get(nu)
         self.geometry(r)
+        self.check_geometry()
         self.log = r.u8()
         require(8 <= self.log <= 12, "size of the tables")
         wide = self.name == "f64"
@@ -337,7 +342,7 @@ class Levels(Codec):
         self.seen.add("offsets " + ("none" if stored == 0 else "all" if stored == 8 else "some"))
         self.class_of = (lambda i: 0) if count == 1 else self.class_map(r, count, n, shape)
         self.low = list(r.take(count))
-        require(max(self.low) <= 16, "low bits")
+        require(max(self.low) <= self.MOST_LOW, "low bits")
         self.seen.add("low bits " + ("none" if max(self.low) == 0 else
                                      "equal" if min(self.low) == max(self.low) else "by class"))
         if 16 in self.low:
@@ -345,7 +350,13 @@ class Levels(Codec):
         each = 2 if self.trellis else 1
         tables, seen = read_tables(r, self.log, [low for low in self.low for _ in range(each)])
         self.seen |= seen
-        self.slots = [[slots(tables[c * each + q]) for q in range(each)] for c in range(count)]
+        self.slots = [self.class_slots(tables[c * each:c * each + each]) for c in range(count)]
+
+    def check_geometry(self):
+        pass
+
+    def class_slots(self, tables):
+        return [slots(freqs) for freqs in tables]
 
     def class_map(self, r, count, n, shape):
         width, bits = r.varint(), r.u8()
@@ -381,17 +392,16 @@ class Levels(Codec):
         head = r.u32()
         flags, words = head & 255, head >> 8
         require(flags < 16, "unknown flags")
-        coded, width = flags & 1, (0, 1, 2, 4)[flags >> 1 & 3]
+        coded, width = flags & 1, self.WIDTHS[flags >> 1 & 3]
         require(coded or (width == 0 and words == 0), "a tile of zeros with content")
-        stream = Stream(r, self.lanes, words, self.log) if coded else None
+        stream = Stream(r, self.lanes, words, self.LOG or self.log) if coded else None
         low = Bits(r.take(r.varint()) if coded and any(self.low) else b"")
         escapes = []
         if width:
             stored = r.varint()
-            require(stored <= count, "more escapes than values")
+            require(stored <= self.most_escapes(count), "more escapes than values")
             data = r.take(stored * width)
-            escapes = [int.from_bytes(data[i:i + width], "little", signed=True)
-                       for i in range(0, len(data), width)]
+            escapes = [self.escape(data[i:i + width]) for i in range(0, len(data), width)]
             self.seen.add(f"escapes of {width} byte{'s' if width > 1 else ''}")
         self.seen.add("tile coded" if coded else "tile of zeros")
         if not coded and any(self.low):
@@ -408,6 +418,18 @@ class Levels(Codec):
         require(r.at == len(r.data) and not any(rest), "bytes left over in a tile")
         return b"".join(out)
 
+    def most_escapes(self, count):
+        return count
+
+    def escape(self, data):
+        return int.from_bytes(data, "little", signed=True)
+
+    def next_state(self, state, k):
+        if not self.trellis:
+            return 0
+        h0, h1 = self.trellis
+        return state >> 1 ^ (h0 >> 1) * (state & 1) ^ (h1 >> 1) * (k & 1)
+
     def multiples(self, stream, low, escapes, start, count):
         state = [0] * self.lanes
         out = []
@@ -421,10 +443,8 @@ class Levels(Codec):
                 require(high is not None, "more escapes than stored")
                 require(abs(high) <= ((1 << 23) - 1) >> b, "a level is out of range")
             k = (high << b) + low.take(b)
-            out.append(2 * k - q * ((k > 0) - (k < 0)))
-            if self.trellis:
-                h0, h1 = self.trellis
-                state[lane] = state[lane] >> 1 ^ (h0 >> 1) * q ^ (h1 >> 1) * (k & 1)
+            out.append(multiple(k, q))
+            state[lane] = self.next_state(state[lane], k)
         stream.finish()
         require(next(escapes, None) is None, "escapes left over")
         require(low.used_up(), "low bits left over")
@@ -453,6 +473,109 @@ class Levels(Codec):
             self.seen.add("exact " + (kind if kind in ("NaN", "infinity") else "finite"))
             if length > 1:
                 self.seen.add("exact run")
+
+
+def multiple(k, q):
+    return 2 * k - q * ((k > 0) - (k < 0))
+
+
+class Pairs(Levels):
+    """Levels that are coded two at a time."""
+
+    MOST_LOW = 0
+    WIDTHS = (0, 1, 2, 8)
+    LOG = 11
+
+    def check_geometry(self):
+        require(self.lanes == 32 and self.tile_values % 64 == 0, "geometry")
+
+    def class_slots(self, tables):
+        return [slots(self.pair_table(tables, low)) for low in range(4)]
+
+    def pair_table(self, tables, low):
+        def folded(freqs):
+            return [freqs[0]] + [freqs[a] + freqs[-a] for a in range(1, 128)]
+
+        def parities(g):
+            odd = sum(g[1::2])
+            return [(1 << self.log) - odd, odd]
+
+        quantisers = [folded(freqs) for freqs in tables] * (3 - len(tables))
+        first, unit = quantisers[low & 1], 1 << 2 * self.log - 11
+        weights = [0] * 256
+        left = {}
+        for p in range(2):
+            second = quantisers[self.next_state(low, p) & 1]
+            for q in range(2):
+                left[p, q] = parities(first)[p] * parities(second)[q]
+            for a in range(p, 16, 2):
+                for c in range(16):
+                    w = first[a] * second[c]
+                    if w >= unit // 4 and min(a, c) < 14:
+                        weights[16 * a + c] = max(w, unit + unit // 4)
+                        left[p, c % 2] -= w
+        for (p, q), w in left.items():
+            weights[238 + 16 * p + q] = max(w, unit + unit // 4)
+        sums = [0]
+        for w in weights:
+            sums.append(sums[-1] + w)
+        starts = [(c << 11) // sums[-1] for c in sums]
+        return [b - a for a, b in zip(starts, starts[1:])]
+
+    def most_escapes(self, count):
+        return (count + 1) // 2
+
+    def escape(self, data):
+        if len(data) == 1:
+            return data[0] & 15, data[0] >> 4
+        half = len(data) // 2
+        return int.from_bytes(data[:half], "little"), int.from_bytes(data[half:], "little")
+
+    def multiples(self, stream, low, escapes, start, count):
+        state = [0] * 32
+        out = []
+        for pair in range((count + 1) // 2):
+            lane, class_ = pair % 32, self.class_of(start + 2 * pair)
+            s = state[lane]
+            symbol, y = self.symbol(stream, lane, self.slots[class_][s & 3])
+            a, c = symbol >> 4, symbol & 15
+            if symbol & 0xEE == 0xEE:
+                halves = next(escapes, None)
+                require(halves is not None, "more escapes than stored")
+                a, c = 2 * halves[0] + (a & 1), 2 * halves[1] + (c & 1)
+                require(max(a, c) < 1 << 23, "a level is out of range")
+                signs = y & 1, y >> 1 & 1
+                self.seen.add("pair escaped")
+            else:
+                signs = y & 1, (y >> 1 if a else y) & 1
+            for k, negative in zip((a, c), signs):
+                k = -k if negative else k
+                out.append(multiple(k, s & 1))
+                s = self.next_state(s, k)
+            state[lane] = s
+        stream.finish()
+        require(next(escapes, None) is None, "escapes left over")
+        if count % 2:
+            self.seen.add("pair of one value")
+        return out[:count]
+
+    def symbol(self, stream, lane, table):
+        """A symbol and the number whose lowest bits are raw."""
+        x = stream.x[lane]
+        slot = x & 2047
+        symbol, f, first = table[slot]
+        y = f * (x >> 11) + slot - first
+        raw = 3 if symbol & 0xEE == 0xEE else (symbol >> 4 > 0) + (symbol & 15 > 0)
+        x = y >> raw
+        if x < 1 << 16:
+            word = next(stream.words, None)
+            require(word is not None, "a tile runs out of words")
+            x = x << 16 | word
+        stream.x[lane] = x
+        return symbol, y
+
+
+CODECS = {1: ("planes", Planes), 2: ("levels", Levels), 5: ("pairs", Pairs)}
 
 
 # --- Floats ---------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class Transforms:
         self.round = (lambda v: v) if self.name == "f64" else f32
         for i in range(count):
             id_ = r.u8()
-            if codec != 2 or id_ not in self.NAMES:
+            if codec not in (2, 5) or id_ not in self.NAMES:
                 raise Refused("unsupported", f"preparation step {id_}")
             content = Reader(r.take(r.varint()))
             if id_ == 4:

@@ -106,8 +106,8 @@ fn decode_tiles(
     }
     match &frame.head.params {
         CodecParams::Levels(p) => {
-            let scratch = levels::Scratch::new(isa, p, !frame.head.transforms.is_empty());
             let dequant = Dequant::from_params(dtype, p);
+            let scratch = levels::Scratch::new(isa, p, &dequant, !frame.head.transforms.is_empty());
             workers.for_pieces(
                 pieces,
                 || (),

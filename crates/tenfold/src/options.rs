@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::blob::MAX_LAYERS;
 use crate::engine::Stop;
 use crate::error::{Error, Result};
+use crate::format::MINOR;
 use crate::prepare::{self, Basis, Preparation, Runs, Transform};
 use crate::view::{Dtype, TensorView, rows_of};
 
@@ -62,6 +63,9 @@ pub struct EncodeOptions {
     /// Values coded by one lane of a tile; 0 (the default) lets the encoder choose. Fewer values give more lanes and
     /// tiles (good for a GPU and for reading single rows) at about 24 bits a lane.
     pub lane_values: u32,
+    /// Newest minor version of the bitstream that all readers of the blob know. Default: [`format::MINOR`](crate::format::MINOR).
+    /// With 0, levels are not coded in pairs, which readers before 1.1 do not know.
+    pub minor: u8,
     /// Transforms of the values before they are quantised; lossless blobs ignore them. The error of a goal is that of the
     /// transformed values. Default: at [`Effort::Balanced`] and [`Effort::Best`] the transforms that save the most bits,
     /// if they save more than [`prepare::LEAST_GAIN`] a value; none at [`Effort::Fast`], or if the goal bounds the error
@@ -81,6 +85,7 @@ impl EncodeOptions {
             effort: Effort::default(),
             threads: 0,
             lane_values: 0,
+            minor: MINOR,
             prepare: Preparation::default(),
             residual: Vec::new(),
             stop: Stop::default(),
@@ -102,6 +107,12 @@ impl EncodeOptions {
     /// Sets the values a lane; 0 means automatic.
     pub fn with_lane_values(mut self, lane_values: u32) -> Self {
         self.lane_values = lane_values;
+        self
+    }
+
+    /// Sets the newest minor version of the bitstream that readers know.
+    pub fn with_minor(mut self, minor: u8) -> Self {
+        self.minor = minor;
         self
     }
 
@@ -204,6 +215,12 @@ impl EncodeOptions {
                 "transforms, importance among them, cannot bound the error of each value; use another goal"
                     .into(),
             ));
+        }
+        if self.minor > MINOR {
+            return Err(Error::InvalidArgument(format!(
+                "this build writes minor versions up to {MINOR} of the bitstream, not {}",
+                self.minor
+            )));
         }
         if self.lane_values != 0 && !(32..=65536).contains(&self.lane_values) {
             return Err(Error::InvalidArgument(format!(

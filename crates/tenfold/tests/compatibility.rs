@@ -50,6 +50,18 @@ const FEATURES: &[&str] = &[
     "levels several tiles",
     "levels short last tile",
     "levels fewer values than lanes",
+    // lossy: pairs
+    "pairs bf16",
+    "pairs f16",
+    "pairs f32",
+    "pairs f64",
+    "pairs f8_e5m2",
+    "pairs one tile",
+    "pairs several tiles",
+    "pairs short last tile",
+    "pair of one value",
+    "pair escaped",
+    "escapes of 8 bytes",
     // lossy: the header
     "states 1",
     "states 4",

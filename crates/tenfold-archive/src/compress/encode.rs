@@ -98,6 +98,7 @@ pub(crate) fn encode_tensor(
 /// Options for the goal of a tensor. Residuals are for floats that are coded lossily.
 fn options_of(goal: Goal, dtype: Dtype, asked: &CompressOptions) -> EncodeOptions {
     let mut options = EncodeOptions::new(goal);
+    options.minor = asked.minor.unwrap_or(options.minor);
     if goal != Goal::Lossless && dtype.is_float() {
         options.residual.clone_from(&asked.residual);
     }

@@ -82,6 +82,8 @@ pub struct CompressOptions {
     pub prepare: Preparation,
     /// Goals of further layers of lossily coded tensors, as in [`tenfold::EncodeOptions::residual`]. Default: none.
     pub residual: Vec<Goal>,
+    /// Newest minor version of the bitstream that readers know, as in [`tenfold::EncodeOptions::minor`]. Default: the newest there is.
+    pub minor: Option<u8>,
     /// Whether an existing output may be replaced. Default: no.
     pub overwrite: bool,
     /// What makes the blobs. Default: the CPU.

@@ -61,6 +61,9 @@ pub struct CompressArgs {
     /// Store the error of each tensor too, at this many bits a value, as a second layer. Readers add the two.
     #[arg(long, value_name = "BITS", value_parser = positive)]
     pub residual_bits: Option<f64>,
+    /// Newest format that all readers of the output know: 1.0 or 1.1 [default: 1.1].
+    #[arg(long, value_name = "VERSION", value_parser = parse_format)]
+    pub format: Option<u8>,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
@@ -150,4 +153,8 @@ fn hadamard(text: &str) -> Result<Hadamard, String> {
         return Err("must be a power of two".into());
     }
     Hadamard::new(block.trailing_zeros() as u8, 1).map_err(|e| e.to_string())
+}
+
+fn parse_format(version: &str) -> Result<u8, String> {
+    tenfold::format::parse_version(version).map_err(|e| e.to_string())
 }

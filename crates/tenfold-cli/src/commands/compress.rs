@@ -46,6 +46,7 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
     options.exclude = args.exclude.clone();
     options.recipe = args.recipe.as_deref().map(Recipe::read).transpose()?;
     options.overwrite = args.force;
+    options.minor = args.format;
     if let Some(path) = &args.importance {
         if args.codec != CodecArg::Native || lossless || bounded {
             let message = "--importance needs tenfold's own lossy codec: leave out --codec, --lossless, --max-error and \

@@ -499,7 +499,7 @@ fn lossy() -> Vec<Vector> {
 }
 
 /// Gaussian values times a factor by position.
-fn scaled(
+pub(super) fn scaled(
     dtype: Dtype,
     shape: &'static [usize],
     seed: u64,

@@ -64,7 +64,7 @@ type Set = BTreeSet<String>;
 pub fn features(blob: &[u8], data: &[u8]) -> Set {
     let mut set = Set::new();
     let dtype = Dtype::from_id(blob[6]).expect("a known dtype");
-    let codec = ["", "planes", "levels", "", "layers"][blob[5] as usize];
+    let codec = ["", "planes", "levels", "", "layers", "pairs"][blob[5] as usize];
     set.insert(format!("{codec} {dtype}"));
     set.insert(format!("{codec} dims {}", blob[7]));
     let mut r = Reader { bytes: blob, at: 12 };
@@ -105,7 +105,10 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
         if codec == "planes" {
             planes_tile(&mut r, &mut set, dtype.size(), len, header.lanes);
         } else {
-            levels_tile(&mut r, &mut set, worked, &header);
+            levels_tile(&mut r, &mut set, worked, &header, codec == "pairs");
+            if codec == "pairs" && len % 2 == 1 && set.contains("tile coded") {
+                set.insert("pair of one value".into());
+            }
             if transforms > 0 && set.contains("exact finite") {
                 set.insert("exact working value".into());
             }
@@ -127,7 +130,7 @@ fn layers(r: &mut Reader<'_>, set: &mut Set) {
     r.at += 4;
     for len in lengths {
         let layer = r.take(len).to_vec();
-        set.insert(format!("layer of {}", ["", "planes", "levels"][layer[5] as usize]));
+        set.insert(format!("layer of {}", ["", "planes", "levels", "", "", "pairs"][layer[5] as usize]));
         let data = super::common::decode(&layer).data;
         let own = features(&layer, &data);
         let transforms = ["weights of columns", "weights of rows", "means", "delta", "kept elements"];
@@ -284,7 +287,7 @@ fn planes_tile(r: &mut Reader<'_>, set: &mut Set, size: usize, len: usize, lanes
     }
 }
 
-fn levels_tile(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, header: &Header) {
+fn levels_tile(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, header: &Header, paired: bool) {
     let head = r.u32();
     let coded = head & 1 == 1;
     set.insert(format!("tile {}", if coded { "coded" } else { "of zeros" }));
@@ -300,7 +303,13 @@ fn levels_tile(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, header: &Header)
         }
     }
     if head >> 1 & 3 > 0 {
-        let width = 1 << ((head >> 1 & 3) - 1);
+        let width = match head >> 1 & 3 {
+            3 if paired => 8,
+            code => 1 << (code - 1),
+        };
+        if paired {
+            set.insert("pair escaped".into());
+        }
         set.insert(format!("escapes of {width} byte{}", if width > 1 { "s" } else { "" }));
         let len = r.varint() * width;
         r.take(len);

@@ -11,6 +11,7 @@ mod encoded;
 mod errors;
 mod features;
 mod layered;
+mod paired;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -52,7 +53,11 @@ fn main() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/v1");
     let root = std::env::args_os().nth(1).map_or(here, PathBuf::from);
     std::fs::create_dir_all(root.join("errors")).unwrap();
-    let vectors = encoded::vectors().into_iter().chain(crafted::vectors()).chain(layered::vectors());
+    let vectors = encoded::vectors()
+        .into_iter()
+        .chain(crafted::vectors())
+        .chain(layered::vectors())
+        .chain(paired::vectors());
     let added = add(&root, "index.json", vectors.map(|v| (v.name.clone(), v)), vector);
     let faults = errors::faults().into_iter().map(|f| (f.name.to_string(), f));
     let refused = add(&root.join("errors"), "errors.json", faults, fault);

@@ -31,6 +31,8 @@ pub const CODEC_LEVELS: u8 = 2;
 // A golden vector requires that 3 is refused.
 /// Stored number of layered blobs.
 pub const CODEC_LAYERS: u8 = 4;
+/// Stored number of the lossy codec where levels are coded in pairs.
+pub const CODEC_PAIRS: u8 = 5;
 
 /// The content of a header before the directory.
 #[derive(Debug, Clone)]
@@ -100,6 +102,7 @@ pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u3
     out.push(VERSION);
     out.push(match &head.params {
         CodecParams::Planes(_) => CODEC_PLANES,
+        CodecParams::Levels(p) if p.paired => CODEC_PAIRS,
         CodecParams::Levels(_) => CODEC_LEVELS,
         CodecParams::Layers(_) => CODEC_LAYERS,
         CodecParams::Carried(p) => p.id,
@@ -155,7 +158,7 @@ impl Frame {
     /// Reads the header of a layer, which must not have layers itself.
     pub(crate) fn parse_layer(blob: &[u8], limits: &Limits) -> Result<Frame> {
         Frame::parse_if(blob, limits, |id| match id {
-            CODEC_PLANES | CODEC_LEVELS => Ok(()),
+            CODEC_PLANES | CODEC_LEVELS | CODEC_PAIRS => Ok(()),
             _ => Err(Error::Corrupt("codec of a layer")),
         })
     }
@@ -192,8 +195,9 @@ impl Frame {
         let rank = matches!(transforms.last(), Some(Transform::Basis(_))).then_some(width);
         let params = match fixed[5] {
             CODEC_PLANES => CodecParams::Planes(lossless::PlanesParams::read(&mut r, dtype)?),
-            CODEC_LEVELS => {
-                CodecParams::Levels(Box::new(levels::LevelsParams::read(&mut r, dtype, coded, rank)?))
+            codec @ (CODEC_LEVELS | CODEC_PAIRS) => {
+                let paired = codec == CODEC_PAIRS;
+                CodecParams::Levels(Box::new(levels::LevelsParams::read(&mut r, paired, dtype, coded, rank)?))
             }
             CODEC_LAYERS => CodecParams::Layers(LayersParams::read(&mut r, dtype, values)?),
             id if carry::is_carried(id) => CodecParams::Carried(carry::CarriedParams::read(&mut r, id)?),

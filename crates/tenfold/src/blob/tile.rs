@@ -32,7 +32,9 @@ impl Geometry {
     pub fn for_levels(values: usize, lane_values: u32, many: usize) -> Geometry {
         let lanes = (values / 512).next_power_of_two().clamp(2, 2 * MAX_LANES) / 2;
         let own = if values >= many { 2 * LANE } else { LANE };
-        Geometry::even(values, lanes, if lane_values == 0 { own } else { lane_values as usize })
+        let g = Geometry::even(values, lanes, if lane_values == 0 { own } else { lane_values as usize });
+        // Pairs come in twos, and decoders on a device take four of them at a time.
+        Geometry { ticks: if lanes == MAX_LANES { g.ticks.next_multiple_of(8) } else { g.ticks }, ..g }
     }
 
     /// The same for planes of bytes.

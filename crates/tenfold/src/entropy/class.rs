@@ -26,6 +26,8 @@ pub(crate) struct ClassMap {
     pub known: bool,
     /// Smallest sum of scales that belongs to class 1, 2, …
     pub thresholds: Vec<u8>,
+    /// Whether values of odd number have the class of the value before them.
+    pub paired: bool,
 }
 
 impl ClassMap {
@@ -46,6 +48,21 @@ impl ClassMap {
     /// Fills in the classes of consecutive values from value `start` on.
     pub(crate) fn fill(&self, start: usize, out: &mut [u8]) {
         let lut = self.by_sum();
+        self.fill_each(&lut, start, out);
+        if !self.paired {
+            return;
+        }
+        // The class of the pair that the first value is the second of.
+        let odd = start % 2;
+        if let (1, Some(first)) = (odd, out.first_mut()) {
+            self.fill_each(&lut, start - 1, std::slice::from_mut(first));
+        }
+        for pair in out.get_mut(odd..).unwrap_or_default().as_chunks_mut::<2>().0 {
+            pair[1] = pair[0];
+        }
+    }
+
+    fn fill_each(&self, lut: &[u8; 256], start: usize, out: &mut [u8]) {
         let mut at = start;
         let mut rest = out;
         while !rest.is_empty() {
@@ -120,7 +137,7 @@ impl ClassMap {
         };
         let rows = scales(values.div_ceil(width), row_bits)?;
         let cols = scales(width, col_bits)?;
-        Ok(ClassMap { width, rows, cols, known, thresholds })
+        Ok(ClassMap { width, rows, cols, known, thresholds, paired: false })
     }
 
     /// Takes the column scales from the basis, if the map relies on them.
@@ -147,6 +164,7 @@ mod tests {
             cols: vec![4, 0, 1, 7, 2],
             known: false,
             thresholds: vec![3, 8],
+            paired: false,
         };
         let mut bytes = Vec::new();
         map.write(&mut bytes);
@@ -170,5 +188,11 @@ mod tests {
         let mut part = [0u8; 9];
         map.fill(7, &mut part);
         assert_eq!(part, all[7..16]);
+        let pairs = ClassMap { paired: true, ..map };
+        let mut of_pairs = [0u8; 18];
+        pairs.fill(0, &mut of_pairs);
+        assert!(of_pairs.chunks(2).zip(all.chunks(2)).all(|(p, a)| p == [a[0]; 2]));
+        pairs.fill(7, &mut part);
+        assert_eq!(part, of_pairs[7..16]);
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod bits;
 pub(crate) mod class;
 pub(crate) mod fit;
+pub(crate) mod pairs;
 pub(crate) mod rans;
 pub(crate) mod table;
 pub(crate) mod table_code;

@@ -1,6 +1,7 @@
 //! Symbol frequencies, and the two forms in which coders read them.
 
 use super::ESCAPE;
+use super::pairs::{PAIR_LOG, PairTable, raw_bits};
 use crate::simd::{Isa, multiversion};
 
 /// Smallest and largest log2 of the sum of a table's frequencies.
@@ -43,7 +44,7 @@ pub(crate) fn slot_table(tables: &[Freqs], out: &mut Vec<u32>) {
 /// Encoding form, indexed by `table · 256 + symbol`. Symbols without a slot code as the escape does.
 pub(crate) struct EncodeTable {
     pub log: u32,
-    /// Frequency in the low half, start of the slots in the high half.
+    /// Frequency in the low half, start of the slots in the high half; of pairs, the number of raw bits in the top two bits.
     pub span: Vec<u32>,
     /// Slightly less than 1/frequency.
     pub reciprocal: Vec<f32>,
@@ -53,10 +54,36 @@ pub(crate) struct EncodeTable {
     common: std::ops::RangeInclusive<i8>,
 }
 
+/// Where the span of a pair keeps the number of raw bits.
+pub(crate) const SPAN_RAW: u32 = 30;
+
 /// Shrinks reciprocals so that a quotient computed with them is never too large.
 const SHRINK: f32 = 1.0 - 1.0 / (1 << 22) as f32;
 
 impl EncodeTable {
+    /// Of pairs; symbols without a slot must not be coded.
+    pub(crate) fn of_pairs(tables: &[PairTable]) -> EncodeTable {
+        // Vector code masks its indices to a power of two.
+        let n = (tables.len() * 256).next_power_of_two();
+        let mut t = EncodeTable {
+            log: PAIR_LOG,
+            span: vec![1; n],
+            reciprocal: vec![1.0; n],
+            missing: Vec::new(),
+            common: 0..=0,
+        };
+        for (i, table) in tables.iter().enumerate() {
+            for symbol in 0..=255u8 {
+                let f = table.frequency(symbol);
+                let at = i * 256 + symbol as usize;
+                let start = table.start[symbol as usize] as u32;
+                t.span[at] = f | start << 16 | raw_bits(symbol) << SPAN_RAW;
+                t.reciprocal[at] = SHRINK / f.max(1) as f32;
+            }
+        }
+        t
+    }
+
     pub(crate) fn new(tables: &[Freqs]) -> EncodeTable {
         // Vector code masks its indices to a power of two.
         let n = (tables.len() * 256).next_power_of_two();

@@ -15,10 +15,13 @@ use crate::view::{Dtype, TensorView, byte_len};
 use crate::workers::Workers;
 
 pub use crate::blob::{
-    CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_LAYERS, MAX_TILE,
+    CODEC_LAYERS, CODEC_LEVELS, CODEC_PAIRS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_LAYERS, MAX_TILE,
 };
 pub use crate::engine::max_layered_len;
 pub use crate::entropy::class::{KNOWN_SCALES as SCALES_OF_BASIS, MAX_SCALE_BITS};
+pub use crate::entropy::pairs::{
+    PAIR_ESCAPE, PAIR_ESCAPE_BITS, PAIR_FIRST_ODD, PAIR_LOG, PAIR_SECOND_ODD, PAIR_TABLES,
+};
 pub use crate::entropy::rans::START;
 pub use crate::entropy::table::LOG_RANGE;
 pub use crate::entropy::{ESCAPE, MAX_CLASSES, MAX_LANES, MAX_LEVEL, MAX_LOW_BITS};
@@ -36,6 +39,24 @@ pub use inspect::{BlobInfo, Codec};
 
 /// Version of the bitstream that this build writes, and the newest it reads.
 pub const VERSION: u8 = 1;
+
+/// Minor version that this build writes. 1.1 added codec 5. No blob states it: a reader refuses what it does not know.
+pub const MINOR: u8 = 1;
+
+/// The minor version of a version such as `1.0`, if this build writes it.
+///
+/// ```
+/// assert_eq!(tenfold::format::parse_version("1.0")?, 0);
+/// assert!(tenfold::format::parse_version("2.0").is_err());
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn parse_version(version: &str) -> Result<u8> {
+    let minor = version.strip_prefix(&format!("{VERSION}.")).and_then(|minor| minor.parse().ok());
+    minor.filter(|&minor| minor <= MINOR).ok_or_else(|| {
+        let known: Vec<String> = (0..=MINOR).map(|minor| format!("{VERSION}.{minor}")).collect();
+        Error::InvalidArgument(format!("format must be {}, not {version:?}", known.join(" or ")))
+    })
+}
 
 /// Largest size in bytes of a blob of this dtype and shape, whatever the options. For layered blobs use
 /// [`max_layered_len`].

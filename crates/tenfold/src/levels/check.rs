@@ -20,6 +20,8 @@ pub(super) struct Checked {
 pub(super) fn check(plan: &Plan, first: usize, data: &[u8], k: &[i32], exact: &mut Exact, sum: &mut Checked) {
     let size = plan.dequant.dtype.size();
     let lanes = plan.geometry.lanes;
+    // Neighbours that are consecutive ticks of one lane.
+    let each = if plan.paired { 2 } else { 1 };
     let mut state = [0u32; MAX_LANES];
     let mut bytes = [0u8; 256 * 8];
     let mut m = [0i32; 256];
@@ -27,7 +29,7 @@ pub(super) fn check(plan: &Plan, first: usize, data: &[u8], k: &[i32], exact: &m
     let bounded = matches!(plan.rounding, Rounding::Bounded(_));
     for (c, (ks, xs)) in k.chunks(256).zip(data.chunks(256 * size)).enumerate() {
         for (i, (m, &k)) in m.iter_mut().zip(ks).enumerate() {
-            let s = &mut state[(c * 256 + i) % lanes];
+            let s = &mut state[(c * 256 + i) / each % lanes];
             *m = grid(k, *s & 1);
             *s = plan.machine.next(*s, k);
         }

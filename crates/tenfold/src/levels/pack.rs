@@ -1,17 +1,39 @@
 //! One tile from symbols to bytes.
 
 use super::decode::{CODED, ESCAPES_SHIFT, EXACT};
+use super::pairs::pair_up;
+use super::params::LevelsParams;
 use super::quantise::Quantised;
 use crate::blob::bytes::put_varint;
-use crate::entropy::ESCAPE;
+use crate::entropy::pairs::PairTable;
 use crate::entropy::rans::{self, WordStack};
 use crate::entropy::table::EncodeTable;
+use crate::entropy::{ESCAPE, MAX_LANES};
+use crate::quant::machine::Machine;
 use crate::simd::Isa;
+
+/// How a blob's tiles are coded.
+pub(crate) enum TileTable {
+    Single(EncodeTable),
+    Paired(Machine, EncodeTable),
+}
+
+impl TileTable {
+    pub(crate) fn new(params: &LevelsParams) -> TileTable {
+        match params.paired {
+            true => {
+                let tables = PairTable::all(&params.freqs, params.machine);
+                TileTable::Paired(params.machine, EncodeTable::of_pairs(&tables))
+            }
+            false => TileTable::Single(EncodeTable::new(&params.freqs)),
+        }
+    }
+}
 
 /// Writes a tile of elements of `size` bytes; `stack` is memory to reuse.
 pub(crate) fn pack_tile(
     isa: Isa,
-    table: &EncodeTable,
+    table: &TileTable,
     lanes: usize,
     size: usize,
     tile: &Quantised,
@@ -22,26 +44,12 @@ pub(crate) fn pack_tile(
     let mut words = 0;
     if !tile.all_zero {
         flags |= CODED;
-        rans::encode(isa, table, lanes, &tile.symbols, stack, &mut out);
-        words = (out.len() - 4 - lanes * 4) / 2;
-        if let Some(low) = &tile.low {
-            put_varint(&mut out, low.len() as u64);
-            out.extend_from_slice(low);
-        }
-        let escapes = escaped_levels(isa, table, tile);
-        if !escapes.is_empty() {
-            let far = escapes.iter().map(|e| e.unsigned_abs()).max().unwrap_or(0);
-            let code = if far < 1 << 7 {
-                1
-            } else if far < 1 << 15 {
-                2
-            } else {
-                3u8
-            };
-            flags |= code << ESCAPES_SHIFT;
-            put_varint(&mut out, escapes.len() as u64);
-            escapes.iter().for_each(|e| out.extend_from_slice(&e.to_le_bytes()[..1 << (code - 1)]));
-        }
+        flags |= match *table {
+            TileTable::Single(ref table) => put_levels(isa, table, lanes, tile, stack, &mut out, &mut words),
+            TileTable::Paired(machine, ref table) => {
+                put_pairs(isa, machine, table, tile, stack, &mut out, &mut words)
+            }
+        } << ESCAPES_SHIFT;
     }
     if !tile.exact.is_empty() {
         flags |= EXACT;
@@ -50,6 +58,69 @@ pub(crate) fn pack_tile(
     out[..4].copy_from_slice(&(flags as u32 | (words as u32) << 8).to_le_bytes());
     out.resize(out.len().next_multiple_of(4), 0);
     out
+}
+
+/// Writes levels one by one; returns the code of the escapes' width.
+fn put_levels(
+    isa: Isa,
+    table: &EncodeTable,
+    lanes: usize,
+    tile: &Quantised,
+    stack: &mut WordStack,
+    out: &mut Vec<u8>,
+    words: &mut usize,
+) -> u8 {
+    rans::encode(isa, table, lanes, &tile.symbols, stack, out);
+    *words = (out.len() - 4 - lanes * 4) / 2;
+    if let Some(low) = &tile.low {
+        put_varint(out, low.len() as u64);
+        out.extend_from_slice(low);
+    }
+    let escapes = escaped_levels(isa, table, tile);
+    if escapes.is_empty() {
+        return 0;
+    }
+    let code = match escapes.iter().map(|e| e.unsigned_abs()).max() {
+        Some(0..0x80) => 1,
+        Some(0x80..0x8000) => 2,
+        _ => 3,
+    };
+    put_varint(out, escapes.len() as u64);
+    escapes.iter().for_each(|e| out.extend_from_slice(&e.to_le_bytes()[..1 << (code - 1)]));
+    code
+}
+
+/// Writes levels in pairs; returns the code of the escapes' width.
+fn put_pairs(
+    isa: Isa,
+    machine: Machine,
+    table: &EncodeTable,
+    tile: &Quantised,
+    stack: &mut WordStack,
+    out: &mut Vec<u8>,
+    words: &mut usize,
+) -> u8 {
+    let paired = pair_up(isa, machine, table, tile);
+    rans::encode_pairs(isa, table, &paired.symbols, stack, out);
+    *words = (out.len() - 4 - MAX_LANES * 4) / 2;
+    if paired.escapes.is_empty() {
+        return 0;
+    }
+    put_varint(out, paired.escapes.len() as u64);
+    match paired.escapes.iter().flatten().max() {
+        Some(0..16) => {
+            out.extend(paired.escapes.iter().map(|[a, b]| (a | b << 4) as u8));
+            1
+        }
+        Some(16..256) => {
+            out.extend(paired.escapes.iter().flatten().map(|&v| v as u8));
+            2
+        }
+        _ => {
+            paired.escapes.iter().flatten().for_each(|v| out.extend_from_slice(&v.to_le_bytes()));
+            3
+        }
+    }
 }
 
 /// Levels coded as escapes, in order: those that never had a symbol and those whose symbol has no slot.

@@ -2,10 +2,10 @@
 
 use crate::blob::Geometry;
 use crate::blob::bytes::{Reader, put_varint};
-use crate::entropy::MAX_LOW_BITS;
 use crate::entropy::class::ClassMap;
 use crate::entropy::table::{Freqs, LOG_RANGE};
 use crate::entropy::table_code::{self, Alphabet, Coded};
+use crate::entropy::{MAX_LANES, MAX_LOW_BITS};
 use crate::error::{Error, Result};
 use crate::quant::machine::Machine;
 use crate::view::Dtype;
@@ -20,6 +20,8 @@ pub const OFFSETS: usize = 8;
 /// Parameters of a lossy blob.
 #[derive(Debug, Clone)]
 pub(crate) struct LevelsParams {
+    /// Whether tiles are coded in pairs of levels.
+    pub paired: bool,
     pub machine: Machine,
     pub geometry: Geometry,
     /// log2 of the sum of a table's frequencies.
@@ -77,6 +79,7 @@ impl LevelsParams {
 
     pub(crate) fn read(
         r: &mut Reader<'_>,
+        paired: bool,
         dtype: Dtype,
         values: usize,
         rank: Option<usize>,
@@ -88,6 +91,9 @@ impl LevelsParams {
         let machine =
             Machine::new(states).ok_or(Error::UnsupportedFeature { what: "trellis", id: states as u64 })?;
         let geometry = Geometry::read(r)?;
+        if paired && (geometry.lanes != MAX_LANES || geometry.ticks % 2 != 0) {
+            return Err(Error::Corrupt("tile geometry"));
+        }
         let log = r.u8()? as u32;
         if !LOG_RANGE.contains(&log) {
             return Err(Error::Corrupt("size of the tables"));
@@ -106,11 +112,11 @@ impl LevelsParams {
         room.iter_mut().zip(stored).for_each(|(o, &b)| *o = b as i8);
         let classes = match r.u8()? {
             1 => None,
-            n => Some(ClassMap::read(r, n as usize, values, rank)?),
+            n => Some(ClassMap { paired, ..ClassMap::read(r, n as usize, values, rank)? }),
         };
         let count = classes.as_ref().map_or(1, ClassMap::classes);
         let low = LowBits::new(r.take(count)?);
-        if low.most() > MAX_LOW_BITS {
+        if low.most() > if paired { 0 } else { MAX_LOW_BITS } {
             return Err(Error::Corrupt("number of low bits"));
         }
         let len = usize::try_from(r.varint()?).map_err(|_| Error::Corrupt("length of the tables"))?;
@@ -118,7 +124,18 @@ impl LevelsParams {
         let alphabets = LevelsParams::alphabets(log, &low, count, per_class);
         let stored = table_code::read(r.take(len)?, &alphabets)?;
         let freqs = LevelsParams::expand_freqs(stored, per_class);
-        Ok(LevelsParams { machine, geometry, log, low, scale, offsets, classes, tables: Vec::new(), freqs })
+        Ok(LevelsParams {
+            paired,
+            machine,
+            geometry,
+            log,
+            low,
+            scale,
+            offsets,
+            classes,
+            tables: Vec::new(),
+            freqs,
+        })
     }
 
     /// A scalar quantiser stores one table a class; decoders index two.

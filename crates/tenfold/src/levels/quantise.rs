@@ -4,6 +4,7 @@ use super::check::{Checked, check};
 use super::dequant::Dequant;
 use super::exact::Exact;
 use super::low::LowBits;
+use super::pairs::{BLOCK, join, part};
 use super::symbols::Symbols;
 use crate::blob::{Geometry, TileRange};
 use crate::entropy::class::ClassMap;
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     pub isa: Isa,
     pub machine: Machine,
     pub geometry: Geometry,
+    /// Whether levels are coded in pairs.
+    pub paired: bool,
     pub rounding: Rounding,
     pub low: LowBits,
     /// Values are measured in this unit where their squares are added up.
@@ -62,8 +65,10 @@ impl Plan {
 
 /// A tile's levels as symbols, ready for a coder.
 pub(crate) struct Quantised {
-    /// Table · 256 + symbol.
+    /// Table · 256 + symbol; in the order of lanes where levels are coded in pairs, with whole blocks.
     pub symbols: Vec<u16>,
+    /// Pairs to code, or 0.
+    pub pairs: usize,
     /// Packed raw low bits, if any class has them.
     pub low: Option<Vec<u8>>,
     /// Levels without a symbol, low bits removed, in order.
@@ -85,6 +90,8 @@ pub(crate) struct TileWork {
     k: Vec<[i32; WIDTH]>,
     trellis: Workspace,
     symbols: Vec<u16>,
+    /// Levels in the order of values, where that of lanes is another.
+    joined: Vec<i32>,
 }
 
 impl TileWork {
@@ -125,6 +132,7 @@ pub(crate) fn quantise_tile(
     }
     let low = sink.symbols.take_low(plan);
     Quantised {
+        pairs: if plan.paired { tile.len.div_ceil(2) } else { 0 },
         all_zero: sink.symbols.all_zero(),
         symbols: sink.symbols.symbols,
         low,
@@ -158,7 +166,10 @@ fn quantise_piece(
     let size = plan.dequant.dtype.size();
     let lanes = plan.geometry.lanes;
     let groups = lanes.div_ceil(WIDTH);
-    let rows = len.div_ceil(lanes) * groups;
+    let rows = match plan.paired {
+        true => len.div_ceil(BLOCK) * (BLOCK / WIDTH),
+        false => len.div_ceil(lanes) * groups,
+    };
     let bounded = matches!(plan.rounding, Rounding::Bounded(_));
 
     // 1. Values in steps, lane by lane; what no level can hold is set aside.
@@ -172,7 +183,11 @@ fn quantise_piece(
             sink.exact.push(first + at, &data[at * size..][..size]);
         }
     });
-    spread_lanes(flat, lanes, len);
+    if plan.paired {
+        part(flat);
+    } else {
+        spread_lanes(flat, lanes, len);
+    }
 
     // 2. Classes.
     work.class.clear();
@@ -180,7 +195,15 @@ fn quantise_piece(
         work.class.resize(rows, [0; WIDTH]);
         let flat = work.class.as_flattened_mut();
         map.fill(start + first, &mut flat[..len]);
-        spread_lanes(flat, lanes, len);
+        if plan.paired {
+            // A second value that is not there has the class of the first.
+            if len % 2 == 1 {
+                flat[len] = flat[len - 1];
+            }
+            part(flat);
+        } else {
+            spread_lanes(flat, lanes, len);
+        }
     }
 
     // 3. Levels.
@@ -195,6 +218,16 @@ fn quantise_piece(
             let keep = lanes.saturating_sub(row % groups * WIDTH).min(WIDTH);
             k[keep..].copy_from_slice(&mostly[keep..]);
         }
+    }
+    if plan.paired {
+        if plan.measure || bounded {
+            work.joined.clear();
+            work.joined.extend_from_slice(work.k.as_flattened());
+            join(&mut work.joined);
+            check(plan, first, data, &work.joined[..len], &mut sink.exact, &mut sink.checked);
+        }
+        sink.symbols.push_pairs(plan, len, work.k.as_flattened(), work.class.as_flattened());
+        return;
     }
     gather_lanes(work.k.as_flattened_mut(), lanes, len);
     if plan.classes.is_some() {

@@ -1,5 +1,6 @@
 //! Levels to symbols of their tables, with what a coder needs beside them.
 
+use super::pairs::BLOCK;
 use super::quantise::Plan;
 use crate::entropy::bits::BitWriter;
 use crate::entropy::fit::Counts;
@@ -25,7 +26,7 @@ pub(super) struct Symbols {
 impl Symbols {
     /// `memory` is reused for the symbols.
     pub(super) fn new(plan: &Plan, len: usize, mut memory: Vec<u16>) -> Self {
-        memory.resize(len, 0);
+        memory.resize(if plan.paired { len.next_multiple_of(BLOCK) } else { len }, 0);
         Symbols {
             symbols: memory,
             filled: 0,
@@ -34,6 +35,27 @@ impl Symbols {
             low: BitWriter::default(),
             state: [0; MAX_LANES],
             any: 0,
+        }
+    }
+
+    /// Adds blocks of levels in the order of lanes, for pairs of `len` values; all pieces but the last are whole blocks.
+    pub(super) fn push_pairs(&mut self, plan: &Plan, len: usize, k: &[i32], class: &[u8]) {
+        let out = &mut self.symbols[self.filled..][..k.len()];
+        self.filled += k.len();
+        let (any, far) = ticks(plan.isa, plan.machine, k, class, &mut self.state, out);
+        self.any |= any;
+        if far >= 128 {
+            let escaped = out.iter().zip(k).filter(|(s, _)| **s as u8 == ESCAPE);
+            self.escapes.extend(escaped.map(|(_, &k)| k));
+        }
+        if plan.count {
+            let whole = len / BLOCK * BLOCK;
+            count(&out[..whole], &mut self.counts);
+            // Of the last block only the lanes that have a pair.
+            let pairs = (len - whole).div_ceil(2);
+            for tick in out[whole..].chunks(MAX_LANES) {
+                count(&tick[..pairs], &mut self.counts);
+            }
         }
     }
 

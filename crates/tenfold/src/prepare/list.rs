@@ -2,7 +2,7 @@
 
 use super::{Dct, Delta, Hadamard, Kept, Means, Rope, Rotation, Transform, Weights};
 use crate::blob::bytes::{Reader, put_varint};
-use crate::blob::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PLANES};
+use crate::blob::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PAIRS, CODEC_PLANES};
 use crate::error::{Error, Result};
 use crate::view::{Dtype, rows_of};
 
@@ -53,7 +53,9 @@ impl Transform {
 pub(super) fn allowed(id: u8, codec: u8) -> bool {
     match codec {
         CODEC_PLANES | CODEC_LAYERS => false,
-        CODEC_LEVELS => matches!(id, HADAMARD | WEIGHTS | KEPT | MEANS | DCT | BASIS | ROPE | DELTA),
+        CODEC_LEVELS | CODEC_PAIRS => {
+            matches!(id, HADAMARD | WEIGHTS | KEPT | MEANS | DCT | BASIS | ROPE | DELTA)
+        }
         _ => id == HADAMARD,
     }
 }

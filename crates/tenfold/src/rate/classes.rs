@@ -13,10 +13,13 @@ const MOST: usize = crate::entropy::MAX_CLASSES;
 /// to save [`DEAR`] bits a value each.
 const CHEAP: usize = 8;
 const DEAR: f64 = 0.004;
+/// Values of a row from which on pairs may have classes.
+const LEAST_WIDTH: usize = 256;
 
 type Hist = [u32; BINS];
 
-/// The class map that saves most bits, if one does. `sample` holds (position, value in units), `step`
+/// The class map that saves most bits, if one does, and whether values have classes in pairs: they do if that takes at most `shared`
+/// bits a value more. `sample` holds (position, value in units), `step`
 /// is in units, `values` is the length of the tensor, `table_bits` the price of another class. `known` are the scales of columns
 /// that a basis knows, four an octave, if there are any.
 pub(crate) fn fit(
@@ -26,9 +29,11 @@ pub(crate) fn fit(
     step: f64,
     values: usize,
     table_bits: f64,
-) -> Option<ClassMap> {
+    shared: Option<f64>,
+) -> (Option<ClassMap>, bool) {
+    let paired = shared.is_some();
     if sample.is_empty() {
-        return None;
+        return (None, paired);
     }
     let each = values as f64 / sample.len() as f64;
     let spacing = (0.5 / step) as f32;
@@ -44,6 +49,19 @@ pub(crate) fn fit(
     let own = [(true, true), (true, false), (false, true)];
     let own = own.into_iter().flat_map(|(r, c)| [1.0f32, 2.0, 4.0].map(|fine| (r, c, false, fine)));
     let by_basis = [(true, true, true, 4.0), (false, true, true, 4.0)];
+    let price = |rows: &[u8], cols: &[u8], known_cols: bool, paired: bool| {
+        let mut hist = vec![[0u32; BINS]; SUMS];
+        for (&(row, col), &b) in places.iter().zip(&bins) {
+            let r = rows.get(row as usize).copied().unwrap_or(0);
+            let c = cols.get(if paired { col & !1 } else { col } as usize).copied().unwrap_or(0);
+            hist[(r + c) as usize][b as usize] += 1;
+        }
+        let width = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros()) as f64;
+        let col_bits = if known_cols { 0.0 } else { cols.len() as f64 * width(cols) };
+        let side = rows.len() as f64 * width(rows) + col_bits;
+        let (bits, thresholds) = cut(&hist, each, table_bits, DEAR * values as f64);
+        (bits + side, thresholds)
+    };
     for (use_rows, use_cols, known_cols, per_octave) in own.chain(by_basis) {
         if (use_rows && scan.rows.len() < 2)
             || (use_cols && scan.cols.len() < 2)
@@ -57,24 +75,33 @@ pub(crate) fn fit(
             (true, _) => scales(&scan.cols, per_octave),
             _ => Vec::new(),
         };
-        let mut hist = vec![[0u32; BINS]; SUMS];
-        for (&(row, col), &b) in places.iter().zip(&bins) {
-            let r = rows.get(row as usize).copied().unwrap_or(0);
-            let c = cols.get(col as usize).copied().unwrap_or(0);
-            hist[(r + c) as usize][b as usize] += 1;
-        }
-        let width = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros()) as f64;
-        let col_bits = if known_cols { 0.0 } else { cols.len() as f64 * width(&cols) };
-        let side = rows.len() as f64 * width(&rows) + col_bits;
-        let (bits, thresholds) = cut(&hist, each, table_bits, DEAR * values as f64);
-        if bits + side < best.0 && !thresholds.is_empty() {
-            best = (
-                bits + side,
-                Some(ClassMap { width: scan.width, rows, cols, known: known_cols, thresholds }),
-            );
+        let (bits, thresholds) = price(&rows, &cols, known_cols, false);
+        if bits < best.0 && !thresholds.is_empty() {
+            let map =
+                ClassMap { width: scan.width, rows, cols, known: known_cols, thresholds, paired: false };
+            best = (bits, Some((map, per_octave)));
         }
     }
-    best.1
+    let (bits, Some((map, per_octave))) = best else { return (None, paired) };
+    // Where rows have an odd number of values pairs lie otherwise in every second one, and short rows take decoders on a device long.
+    let Some(most) = shared.filter(|_| scan.width.is_multiple_of(2) && scan.width >= LEAST_WIDTH) else {
+        return (Some(map), false);
+    };
+    if map.cols.is_empty() {
+        return (Some(ClassMap { paired, ..map }), true);
+    }
+    // The same with columns in pairs.
+    let cols = if map.known { map.cols.clone() } else { scales(&in_pairs(&scan.cols), per_octave) };
+    let (bits_shared, thresholds) = price(&map.rows, &cols, map.known, true);
+    if bits_shared <= bits + most * values as f64 && !thresholds.is_empty() {
+        return (Some(ClassMap { cols, thresholds, paired: true, ..map }), true);
+    }
+    (Some(map), false)
+}
+
+/// Means of neighbours, for both.
+fn in_pairs(means: &[f32]) -> Vec<f32> {
+    means.chunks(2).flat_map(|two| vec![two.iter().sum::<f32>() / two.len() as f32; two.len()]).collect()
 }
 
 /// Exact for small magnitudes, then logarithmic.

@@ -4,6 +4,7 @@ use super::Target;
 use super::classes;
 use super::label::Label;
 use super::low_bits;
+use super::pairing;
 use super::sample::Sample;
 use super::scan::Scan;
 use super::trial::scalar_entropy;
@@ -100,6 +101,7 @@ impl<'a> Encoding<'a> {
             isa: self.isa,
             machine: Machine::SCALAR,
             geometry: geometry(self.view.len(), self.options),
+            paired: false,
             rounding: Rounding::Searched,
             low: LowBits::default(),
             unit: 1.0,
@@ -155,6 +157,7 @@ impl<'a> Encoding<'a> {
             isa: self.isa,
             machine,
             geometry,
+            paired: false,
             rounding: Rounding::Searched,
             low: LowBits::default(),
             unit: self.scan.unit,
@@ -167,13 +170,14 @@ impl<'a> Encoding<'a> {
             other: None,
         };
         let table_bits = if self.view.len() < 1 << 18 { 96.0 } else { 400.0 };
-        plan.classes = classes::fit(
+        (plan.classes, plan.paired) = classes::fit(
             &self.scan,
             self.label.known_scales(),
             &self.values,
             in_units,
             self.view.len(),
             table_bits,
+            self.may_pair(geometry.lanes).then_some(pairing::SHARED),
         );
         plan.low = low_bits::fit(&self.values, in_units, plan.classes.as_ref());
         Some(plan)

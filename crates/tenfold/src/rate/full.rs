@@ -5,9 +5,8 @@ use super::encoding::Encoding;
 use crate::blob::{Parts, Sealed};
 use crate::entropy::ESCAPE;
 use crate::entropy::rans::WordStack;
-use crate::entropy::table::EncodeTable;
 use crate::error::Result;
-use crate::levels::{self, Plan, Quantised, TileWork, pack_tile, quantise_tile};
+use crate::levels::{self, Plan, Quantised, TileTable, TileWork, pack_tile, quantise_tile};
 use crate::options::Effort;
 
 /// Tensors of fewer values are written to learn their size.
@@ -75,7 +74,7 @@ impl Encoding<'_> {
             c[ESCAPE as usize] += 1;
         }
         let head = self.choose_head(plan, &counts);
-        let table = EncodeTable::new(&head.freqs);
+        let table = TileTable::new(&head);
         let mut plan = plan.clone();
         plan.count = false;
         let (n, size) = (self.view.len(), self.view.dtype().size());

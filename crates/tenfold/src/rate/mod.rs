@@ -1,7 +1,7 @@
 //! From a goal to a step: statistics first, then a sample, then at most a few real encodings.
 //!
 //! `scan` looks at the whole tensor once; `encoding` guesses a step and makes a plan (classes, low bits, costs); `refine` settles
-//! step and costs by `trial`s of a sample; `finish` makes `full` passes and corrects the step while the goal is missed, with
+//! step and costs by `trial`s of a sample, `pairing` whether levels are coded in pairs; `finish` makes `full` passes and corrects the step while the goal is missed, with
 //! `fallback` for goals that no step meets; `write` chooses tables and writes the blob. `aim` says what a goal asks of all of
 //! them, and [`crate::engine::search`] which step to try next.
 
@@ -14,6 +14,7 @@ mod full;
 mod label;
 mod low_bits;
 mod nearest;
+mod pairing;
 mod refine;
 mod sample;
 mod scan;

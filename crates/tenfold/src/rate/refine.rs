@@ -19,11 +19,11 @@ const COARSE_VALUES: usize = 1 << 15;
 impl Encoding<'_> {
     /// Finds costs and step on the sample: first both in turn, then, costs held, the step alone.
     pub(super) fn refine(&self, plan: &mut Plan, target: Target) -> Result<()> {
+        let coarse = self.sample.thin(COARSE_VALUES);
         if matches!(plan.rounding, Rounding::Bounded(_)) {
-            return Ok(());
+            return self.settle_pairs(plan, |plan| self.trial(plan, &coarse));
         }
         let lambda = lambda(plan.machine);
-        let coarse = self.sample.thin(COARSE_VALUES);
         let (want, slope) = (self.want(target), self.slope(target));
         for round in 0..COARSE_SAMPLE.rounds {
             let trial = self.trial(plan, &coarse)?;
@@ -42,6 +42,7 @@ impl Encoding<'_> {
             let trial = self.trial(plan, &coarse)?;
             plan.costs = CostTable::from_counts(&trial.counts, &plan.low, lambda);
         }
+        self.settle_pairs(plan, |plan| self.trial(plan, &coarse))?;
         if plan.machine != Machine::SCALAR {
             // Once more from all of the sample: rare levels are scarce in the coarse one.
             let trial = self.trial(plan, &self.sample)?;
@@ -68,6 +69,7 @@ impl Encoding<'_> {
         }
         let mut sample_plan = plan.clone();
         sample_plan.geometry = Sample::GEOMETRY;
+        sample_plan.paired = false;
         let size = self.view.dtype().size();
         let stride = self.sample.windows.len().div_ceil(32).max(1);
         let mut work = TileWork::default();

@@ -2,6 +2,7 @@
 
 use super::Target;
 use super::encoding::Encoding;
+use super::pairing::price_of_counts;
 use super::sample::Sample;
 use crate::entropy::fit::Counts;
 use crate::error::Result;
@@ -30,6 +31,7 @@ impl Encoding<'_> {
     pub(super) fn trial(&self, plan: &Plan, sample: &Sample) -> Result<Trial> {
         let mut sample_plan = plan.clone();
         sample_plan.geometry = Sample::GEOMETRY;
+        sample_plan.paired = false;
         let tiles = self.workers.map(sample.windows.len(), TileWork::default, |work, i| {
             let q = quantise_tile(&sample_plan, self.view, sample.windows[i], work);
             let exact = exact_len(&q, self.view.dtype());
@@ -46,7 +48,8 @@ impl Encoding<'_> {
         }
         let share = self.n() / sample.values as f64;
         let symbols: f64 = counts.iter().map(entropy).sum::<f64>() + low_total(&counts, &plan.low) + escapes;
-        let per_value = symbols / sample.values as f64;
+        let pairs = if plan.paired { price_of_counts(&counts, plan.machine).excess } else { 0.0 };
+        let per_value = (symbols + pairs) / sample.values as f64;
         let tables = counts.iter().filter(|c| c.iter().any(|&n| n > 0)).count() as f64
             * if self.view.len() < 1 << 17 { 5.0 } else { 30.0 };
         let classes = plan.classes.as_ref().map_or(0, |map| {

@@ -1,13 +1,13 @@
 //! Tables for a quantised tensor, the size it will have, and its blob.
 
 use super::encoding::Encoding;
+use super::pairing::price;
 use super::trial::{add, escape_bits, exact_len};
 use crate::blob::{CodecParams, Head, Parts, Sealed, assemble};
 use crate::entropy::fit::{self, Counts};
 use crate::entropy::rans::WordStack;
-use crate::entropy::table::EncodeTable;
 use crate::error::Result;
-use crate::levels::{self, Plan, Quantised, pack_tile};
+use crate::levels::{self, Plan, Quantised, TileTable, pack_tile};
 
 impl Encoding<'_> {
     /// log2 of the sum of frequencies: fewer slots where there are many tables.
@@ -33,6 +33,7 @@ impl Encoding<'_> {
         let tables = fit::choose(&stored, &alphabets, per_class);
         let freqs = levels::LevelsParams::expand_freqs(fit::expand(&tables, &alphabets), per_class);
         levels::LevelsParams {
+            paired: plan.paired,
             machine: plan.machine,
             geometry: plan.geometry,
             log,
@@ -49,7 +50,11 @@ impl Encoding<'_> {
     pub(super) fn predict(&self, head: &levels::LevelsParams, tiles: &[Quantised]) -> f64 {
         let mut bytes = Vec::new();
         head.write(self.view.dtype(), &mut bytes);
-        let symbols: f64 = total_counts(tiles).iter().zip(&head.freqs).map(|(c, f)| fit::cost(c, f)).sum();
+        let counts = total_counts(tiles);
+        let mut symbols: f64 = counts.iter().zip(&head.freqs).map(|(c, f)| fit::cost(c, f)).sum();
+        if head.paired {
+            symbols += price(&counts, &head.freqs, head.machine).excess;
+        }
         let coded = tiles.iter().filter(|t| !t.all_zero).count() as f64;
         let low: usize =
             tiles.iter().filter(|t| !t.all_zero).filter_map(|t| t.low.as_ref()).map(|l| l.len() + 3).sum();
@@ -73,7 +78,7 @@ impl Encoding<'_> {
         head: &levels::LevelsParams,
         tiles: &[Quantised],
     ) -> Result<Parts> {
-        let table = EncodeTable::new(&head.freqs);
+        let table = TileTable::new(head);
         let size = self.view.dtype().size();
         let bytes = self.workers.map(tiles.len(), WordStack::default, |stack, i| {
             Sealed::new(pack_tile(plan.isa, &table, plan.geometry.lanes, size, &tiles[i], stack))

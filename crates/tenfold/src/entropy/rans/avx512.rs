@@ -3,8 +3,11 @@
 
 use std::arch::x86_64::*;
 
-use super::{DecodeSpec, Decoder, LOW_COUNT, LOW_MASK, WordStack};
-use crate::entropy::table::EncodeTable;
+use super::{
+    DecodeSpec, Decoder, Escaped, LOW_COUNT, LOW_MASK, PAIR_INDEX, PAIR_MASK, PAIR_RAW, PairSpec, WordStack,
+};
+use crate::entropy::pairs::{PAIR_ESCAPE_BITS, PAIR_LOG, PAIR_TABLES, SLOT_RAW, SLOT_SYMBOL};
+use crate::entropy::table::{EncodeTable, SPAN_RAW};
 use crate::entropy::{ESCAPE, MAX_LANES};
 use crate::error::Result;
 
@@ -15,11 +18,25 @@ pub(super) fn encode(table: &EncodeTable, symbols: &[u16], x: &mut [u32; MAX_LAN
     assert!(n.is_power_of_two() && table.reciprocal.len() == n);
     // SAFETY: this path is only chosen where `Isa::available` found the features. Gather indices
     // are masked to the tables' length and there is room for one word a symbol (both asserted above).
-    unsafe { encode_steps(table, symbols, x, words) }
+    unsafe { encode_steps::<false>(table, symbols, x, words) }
+}
+
+/// The same for pairs.
+pub(super) fn encode_pairs(
+    table: &EncodeTable,
+    symbols: &[u16],
+    x: &mut [u32; MAX_LANES],
+    words: &mut WordStack,
+) {
+    assert!(words.top >= symbols.len(), "a symbol pushes at most one word");
+    let n = table.span.len();
+    assert!(n.is_power_of_two() && table.reciprocal.len() == n);
+    // SAFETY: as for `encode`.
+    unsafe { encode_steps::<true>(table, symbols, x, words) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
-unsafe fn encode_steps(
+unsafe fn encode_steps<const PAIRS: bool>(
     table: &EncodeTable,
     symbols: &[u16],
     x: &mut [u32; MAX_LANES],
@@ -34,10 +51,12 @@ unsafe fn encode_steps(
         let mut lanes =
             [_mm512_loadu_si512(x.as_ptr().cast()), _mm512_loadu_si512(x.as_ptr().add(16).cast())];
         let mut top = words.buffer.as_mut_ptr().add(words.top);
-        let near = Near::new(table);
+        let near = if PAIRS { None } else { Near::new(table) };
         for step in symbols.chunks_exact(MAX_LANES).rev() {
             for g in [1, 0] {
-                let i = _mm512_cvtepu16_epi32(_mm256_loadu_si256(step.as_ptr().add(16 * g).cast()));
+                let whole = _mm512_cvtepu16_epi32(_mm256_loadu_si256(step.as_ptr().add(16 * g).cast()));
+                let i =
+                    if PAIRS { _mm512_and_si512(whole, _mm512_set1_epi32(PAIR_INDEX as i32)) } else { whole };
                 let (span, rcp) = match near.as_ref().and_then(|near| near.look_up(i)) {
                     Some(found) => found,
                     None => {
@@ -47,14 +66,24 @@ unsafe fn encode_steps(
                     }
                 };
                 let f = _mm512_and_si512(span, half);
-                let start = _mm512_srli_epi32::<16>(span);
+                let mut start = _mm512_srli_epi32::<16>(span);
                 let x = lanes[g];
-                let full = _mm512_cmpge_epu32_mask(_mm512_srl_epi32(x, spill), f);
+                let raw = _mm512_srli_epi32::<SPAN_RAW>(span);
+                let over = if PAIRS {
+                    start = _mm512_and_si512(start, _mm512_set1_epi32(0xfff));
+                    _mm512_srlv_epi32(x, _mm512_sub_epi32(_mm512_set1_epi32(32 - PAIR_LOG as i32), raw))
+                } else {
+                    _mm512_srl_epi32(x, spill)
+                };
+                let full = _mm512_cmpge_epu32_mask(over, f);
                 let out = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(full, x));
                 let n = full.count_ones();
                 top = top.sub(n as usize);
                 _mm256_mask_storeu_epi16(top.cast(), ((1u32 << n) - 1) as __mmask16, out);
-                let x = _mm512_mask_srli_epi32::<16>(x, full, x);
+                let mut x = _mm512_mask_srli_epi32::<16>(x, full, x);
+                if PAIRS {
+                    x = _mm512_or_si512(_mm512_sllv_epi32(x, raw), _mm512_srli_epi32::<PAIR_RAW>(whole));
+                }
                 // The estimate is at most two too small (see `SHRINK`); two corrections make it exact.
                 let q = _mm512_cvttps_epu32(_mm512_mul_ps(_mm512_cvtepu32_ps(x), rcp));
                 let mut rem = _mm512_sub_epi32(x, _mm512_mullo_epi32(q, f));
@@ -250,6 +279,122 @@ unsafe fn level_ticks<const CLASS: bool, const LOW: bool>(
                 m = _mm512_mask_sub_epi32(m, _mm512_mask_cmpgt_epi32_mask(q, k[g], zero), m, one);
                 m = _mm512_mask_add_epi32(m, _mm512_mask_cmplt_epi32_mask(q, k[g], zero), m, one);
                 _mm512_storeu_si512(out.as_mut_ptr().add(done + 16 * g).cast(), m);
+            }
+            done += MAX_LANES;
+        }
+        for g in 0..2 {
+            _mm512_storeu_si512(d.x.as_mut_ptr().add(16 * g).cast(), x[g]);
+            _mm512_storeu_si512(d.state.as_mut_ptr().add(16 * g).cast(), state[g]);
+        }
+        failed.map_or(Ok(done), Err)
+    }
+}
+
+/// Decodes whole ticks of pairs while a full tick's words are left; returns the pairs done.
+pub(super) fn decode_pairs(
+    d: &mut Decoder<'_>,
+    spec: &PairSpec<'_>,
+    class: &[u8],
+    out: &mut [u32],
+    escaped: &mut Vec<Escaped>,
+) -> Result<usize> {
+    let most = class.iter().max().map_or(0, |&c| c as usize);
+    assert!(spec.slots.len() >= ((most + 1) * PAIR_TABLES) << PAIR_LOG);
+    assert!(class.is_empty() || class.len() >= out.len() / MAX_LANES * MAX_LANES * 2);
+    // SAFETY: this path is only chosen where `Isa::available` found the features; slot indices are (class · 4 + two bits) · 2^11 +
+    // (x mod 2^11), below the length asserted above, and values are indexed by twelve bits.
+    unsafe {
+        match class.is_empty() {
+            true => pair_ticks::<false>(d, spec, class, out, escaped),
+            false => pair_ticks::<true>(d, spec, class, out, escaped),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
+unsafe fn pair_ticks<const CLASS: bool>(
+    d: &mut Decoder<'_>,
+    spec: &PairSpec<'_>,
+    class: &[u8],
+    out: &mut [u32],
+    escaped: &mut Vec<Escaped>,
+) -> Result<usize> {
+    let mask = _mm512_set1_epi32(PAIR_MASK as i32);
+    let three = _mm512_set1_epi32(3);
+    let zero = _mm512_setzero_si512();
+    let mut done = 0;
+    // SAFETY: loads and stores stay within the slices: `done` + 32 never exceeds a multiple of 32 below `out.len()`, `class` is twice
+    // as long where it is used, and words are read only while 64 bytes of them are left (each of the two registers reads 32, the
+    // second at most 32 further on).
+    unsafe {
+        let next = _mm512_loadu_si512(spec.next.as_ptr().cast());
+        let mut x =
+            [_mm512_loadu_si512(d.x.as_ptr().cast()), _mm512_loadu_si512(d.x.as_ptr().add(16).cast())];
+        let mut state = [
+            _mm512_loadu_si512(d.state.as_ptr().cast()),
+            _mm512_loadu_si512(d.state.as_ptr().add(16).cast()),
+        ];
+        let mut failed = None;
+        while done + MAX_LANES <= out.len() && d.words.len() >= 64 {
+            let (mut slot, mut low, mut y) = ([zero; 2], [zero; 2], [zero; 2]);
+            for g in 0..2 {
+                low[g] = _mm512_and_si512(state[g], three);
+                let mut set = low[g];
+                if CLASS {
+                    // Classes of two neighbours are the same: the first of each is taken.
+                    let two = _mm256_loadu_si256(class.as_ptr().add(2 * (done + 16 * g)).cast());
+                    let c = _mm512_cvtepu16_epi32(_mm256_and_si256(two, _mm256_set1_epi16(0xff)));
+                    set = _mm512_or_si512(set, _mm512_slli_epi32::<2>(c));
+                }
+                let i = _mm512_or_si512(_mm512_slli_epi32::<PAIR_LOG>(set), _mm512_and_si512(x[g], mask));
+                slot[g] = _mm512_i32gather_epi32::<4>(i, spec.slots.as_ptr().cast());
+            }
+            let mut taken = 0;
+            for g in 0..2 {
+                let f = _mm512_and_si512(slot[g], mask);
+                let offset = _mm512_and_si512(_mm512_srli_epi32::<PAIR_LOG>(slot[g]), mask);
+                y[g] = _mm512_add_epi32(_mm512_mullo_epi32(f, _mm512_srli_epi32::<PAIR_LOG>(x[g])), offset);
+                let v = _mm512_srlv_epi32(y[g], _mm512_srli_epi32::<SLOT_RAW>(slot[g]));
+                let lanes = _mm512_cmplt_epu32_mask(v, _mm512_set1_epi32(super::START as i32));
+                let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(d.words.as_ptr().add(2 * taken).cast()));
+                let fresh = _mm512_maskz_expand_epi32(lanes, words);
+                x[g] = _mm512_mask_or_epi32(v, lanes, _mm512_slli_epi32::<16>(v), fresh);
+                taken += lanes.count_ones() as usize;
+            }
+            d.words = &d.words[2 * taken..];
+            let rare = |g: usize| {
+                _mm512_cmpge_epu32_mask(slot[g], _mm512_set1_epi32((PAIR_ESCAPE_BITS << SLOT_RAW) as i32))
+            };
+            if rare(0) | rare(1) != 0 {
+                let lanes = rare(0) as u32 | (rare(1) as u32) << 16;
+                let (mut slots, mut ys, mut states) =
+                    ([0u32; MAX_LANES], [0u32; MAX_LANES], [0u32; MAX_LANES]);
+                for g in 0..2 {
+                    _mm512_storeu_si512(slots.as_mut_ptr().add(16 * g).cast(), slot[g]);
+                    _mm512_storeu_si512(ys.as_mut_ptr().add(16 * g).cast(), y[g]);
+                    _mm512_storeu_si512(states.as_mut_ptr().add(16 * g).cast(), state[g]);
+                }
+                failed = d.take_escapes(done, lanes, [&slots, &ys, &states], spec.machine, escaped).err();
+                if failed.is_some() {
+                    break;
+                }
+            }
+            for g in 0..2 {
+                let symbol = _mm512_srli_epi32::<{ SLOT_SYMBOL - 2 }>(slot[g]);
+                let i = _mm512_or_si512(
+                    _mm512_or_si512(_mm512_slli_epi32::<10>(low[g]), _mm512_and_si512(y[g], three)),
+                    _mm512_and_si512(symbol, _mm512_set1_epi32(0x3fc)),
+                );
+                let v = _mm512_i32gather_epi32::<4>(i, spec.values.as_ptr().cast());
+                _mm512_storeu_si512(out.as_mut_ptr().add(done + 16 * g).cast(), v);
+                // Bit 4 of the symbol to bit 2, bit 0 to bit 3.
+                let first =
+                    _mm512_and_si512(_mm512_srli_epi32::<{ SLOT_SYMBOL + 2 }>(slot[g]), _mm512_set1_epi32(4));
+                let second =
+                    _mm512_and_si512(_mm512_srli_epi32::<{ SLOT_SYMBOL - 3 }>(slot[g]), _mm512_set1_epi32(8));
+                let at = _mm512_or_si512(_mm512_or_si512(first, second), low[g]);
+                state[g] =
+                    _mm512_xor_si512(_mm512_srli_epi32::<2>(state[g]), _mm512_permutexvar_epi32(at, next));
             }
             done += MAX_LANES;
         }

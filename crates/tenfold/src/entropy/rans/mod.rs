@@ -12,14 +12,43 @@ mod plain;
 #[cfg(test)]
 mod tests;
 
+use super::pairs::{PAIR_FIRST_ODD, PAIR_LOG, PAIR_SECOND_ODD, SLOT_SYMBOL};
 use super::table::EncodeTable;
 use super::{MAX_LANES, MAX_LEVEL};
 use crate::error::{Error, Result};
-use crate::quant::machine::Machine;
+use crate::quant::machine::{Machine, grid};
 use crate::simd::Isa;
 
 /// Where states start (in the encoder) and end (in the decoder): the lower end of their range.
 pub const START: u32 = 1 << 16;
+
+/// A symbol of a pair on its way to the encoder: its index into the table, and above it its raw bits.
+pub(crate) const PAIR_INDEX: u16 = (1 << PAIR_RAW) - 1;
+/// Where the raw bits of such a symbol are. A third one, of an escape, is 0.
+pub(crate) const PAIR_RAW: u32 = 14;
+const PAIR_MASK: u32 = (1 << PAIR_LOG) - 1;
+
+/// Appends states and words of pairs over 32 lanes to `out`; `words` is memory to reuse.
+pub(crate) fn encode_pairs(
+    isa: Isa,
+    table: &EncodeTable,
+    symbols: &[u16],
+    words: &mut WordStack,
+    out: &mut Vec<u8>,
+) {
+    words.reset(symbols.len());
+    let mut x = [START; MAX_LANES];
+    let (full, rest) = symbols.split_at(symbols.len() - symbols.len() % MAX_LANES);
+    plain::encode_pairs(table, rest, &mut x, words);
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => avx512::encode_pairs(table, full, &mut x, words),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => avx2::encode_pairs(table, full, &mut x, words),
+        _ => plain::encode_pairs(table, full, &mut x, words),
+    }
+    put_stream(&x, words, out);
+}
 
 /// Appends states and words of `symbols` (indices into the table) to `out`.
 ///
@@ -45,9 +74,11 @@ pub(crate) fn encode(
         Isa::Avx2 if wide => avx2::encode(table, full, &mut x, words),
         _ => plain::encode(table, lanes, full, &mut x, words),
     }
-    for x in &x[..lanes] {
-        out.extend_from_slice(&x.to_le_bytes());
-    }
+    put_stream(&x[..lanes], words, out);
+}
+
+fn put_stream(x: &[u32], words: &WordStack, out: &mut Vec<u8>) {
+    x.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
     out.extend_from_slice(bytemuck::cast_slice(words.filled()));
     if cfg!(target_endian = "big") {
         let n = words.filled().len() * 2;
@@ -85,6 +116,26 @@ pub(crate) struct DecodeSpec<'a> {
     pub slots: &'a [u32],
     pub log: u32,
     pub machine: Machine,
+}
+
+/// The same for pairs.
+pub(crate) struct PairSpec<'a> {
+    /// Slot tables, `(class · 4 + low bits of the state) · 2^11 + slot`.
+    pub slots: &'a [u32],
+    /// What a pair becomes, by the low bits of the state, the symbol and two raw bits.
+    pub values: &'a [u32; PAIR_VALUES],
+    /// See [`crate::entropy::pairs::next_states`].
+    pub next: [u32; 16],
+    pub machine: Machine,
+}
+
+/// Combinations that [`PairSpec::values`] has an entry for.
+pub(crate) const PAIR_VALUES: usize = 4 << 10;
+
+/// A pair without a symbol of its own: which it is, and its levels as multiples of the step.
+pub(crate) struct Escaped {
+    pub pair: usize,
+    pub multiples: [i32; 2],
 }
 
 /// Raw low bits of a level as decoders take them: the bits, and how many they are.
@@ -137,6 +188,38 @@ impl<'a> Escapes<'a> {
         }
         Ok(high)
     }
+
+    /// The next escaped pair: number `pair`, with this symbol and these raw bits, which starts in a state. `bytes` holds the halves
+    /// of magnitudes, `width` bytes a pair: 1, 2 or 8.
+    fn next_pair(
+        &mut self,
+        pair: usize,
+        symbol: u8,
+        raw: u32,
+        state: u32,
+        machine: Machine,
+    ) -> Result<Escaped> {
+        let taken = self.bytes.split_at_checked(self.width).filter(|_| self.width > 0);
+        let (head, rest) = taken.ok_or(Error::Corrupt("more escapes than stored"))?;
+        self.bytes = rest;
+        let (a, b) = match *head {
+            [both] => (both as u32 & 15, both as u32 >> 4),
+            [a, b] => (a as u32, b as u32),
+            [a, b, c, d, e, f, g, h] => (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])),
+            _ => return Err(Error::Corrupt("escape width")),
+        };
+        if a.max(b) > MAX_LEVEL as u32 / 2 {
+            return Err(Error::Corrupt("a level is out of range"));
+        }
+        let level = |half: u32, odd: bool, negative: u32| {
+            let k = (2 * half + odd as u32) as i32;
+            if negative & 1 == 1 { -k } else { k }
+        };
+        let first = level(a, symbol & PAIR_FIRST_ODD != 0, raw);
+        let second = level(b, symbol & PAIR_SECOND_ODD != 0, raw >> 1);
+        let then = machine.next(state, first);
+        Ok(Escaped { pair, multiples: [grid(first, state & 1), grid(second, then & 1)] })
+    }
 }
 
 impl<'a> Decoder<'a> {
@@ -182,6 +265,44 @@ impl<'a> Decoder<'a> {
             &low[rest(low.len())..],
             &mut out[done..],
         )
+    }
+
+    /// Decodes `out.len()` pairs to what `spec` has for them; `class` holds the class of each value, or is empty. Pairs without a
+    /// symbol are added to `escaped`, numbered from the start of this call. All but the last call of a tile must ask for whole ticks.
+    pub(crate) fn decode_pairs(
+        &mut self,
+        isa: Isa,
+        spec: &PairSpec<'_>,
+        class: &[u8],
+        out: &mut [u32],
+        escaped: &mut Vec<Escaped>,
+    ) -> Result<()> {
+        let done = match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::decode_pairs(self, spec, class, out, escaped)?,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::decode_pairs(self, spec, class, out, escaped)?,
+            _ => 0,
+        };
+        plain::decode_pairs(self, spec, &class[class.len().min(2 * done)..], &mut out[done..], escaped, done)
+    }
+
+    /// Adds the escaped pairs of a tick to `escaped`: those of the lanes that `who` names, of which `slot` has each lane's slot, `y` the
+    /// number with its raw bits, and `state` the state that it starts in. `before` pairs were decoded before the tick.
+    #[cfg(target_arch = "x86_64")]
+    fn take_escapes(
+        &mut self,
+        before: usize,
+        who: u32,
+        [slot, y, state]: [&[u32; MAX_LANES]; 3],
+        machine: Machine,
+        escaped: &mut Vec<Escaped>,
+    ) -> Result<()> {
+        for l in (0..MAX_LANES).filter(|l| who >> l & 1 == 1) {
+            let symbol = (slot[l] >> SLOT_SYMBOL) as u8;
+            escaped.push(self.escapes.next_pair(before + l, symbol, y[l] & 7, state[l], machine)?);
+        }
+        Ok(())
     }
 
     /// Decodes symbols as bytes, for a single table and no trellis.

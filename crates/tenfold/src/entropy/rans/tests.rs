@@ -155,3 +155,88 @@ fn every_path_reads_bytes_alike() {
         assert!(out.iter().zip(&symbols).all(|(&a, &b)| a as u16 == b), "{path:?}");
     }
 }
+
+#[test]
+fn every_path_gives_the_plain_bytes_and_the_plain_pairs() {
+    use crate::entropy::fit::normalise;
+    use crate::entropy::pairs::{PairTable, is_escape, next_states, raw_bits, slot_table};
+    use crate::entropy::table_code::Alphabet;
+
+    let mut rng = StdRng::seed_from_u64(8);
+    for round in 0..40 {
+        let machine = Machine::new([0, 2, 3, 5, 8][round % 5]).unwrap();
+        let classes = 1 + round % 3;
+        let freqs: Vec<Freqs> = (0..2 * classes)
+            .map(|_| {
+                let sigma = rng.random_range(0.2..6.0f64);
+                let mut counts = [0u64; 256];
+                for k in -127i32..=127 {
+                    counts[k as u8 as usize] = (1e6 * (-(k * k) as f64 / sigma / sigma).exp()) as u64;
+                }
+                normalise(&counts, Alphabet::levels(10 + round as u32 % 3, 0))
+            })
+            .collect();
+        let tables = PairTable::all(&freqs, machine);
+        let pairs = rng.random_range(100..3000);
+        let class: Vec<u8> = (0..pairs).flat_map(|_| [rng.random_range(0..classes as u8); 2]).collect();
+        // Symbols drawn from the tables by walking the trellis as a decoder would.
+        let next = next_states(machine);
+        let mut state = [0u32; MAX_LANES];
+        let mut escapes = Vec::new();
+        let symbols: Vec<u16> = (0..pairs)
+            .map(|i| {
+                let s = &mut state[i % MAX_LANES];
+                let set = class[2 * i] as usize * 4 + (*s & 3) as usize;
+                let at = rng.random_range(0..1u16 << PAIR_LOG);
+                let symbol = tables[set].start.partition_point(|&from| from <= at) - 1;
+                if is_escape(symbol as u8) {
+                    escapes.extend_from_slice(&[rng.random::<u8>(), rng.random::<u8>()]);
+                }
+                let parities = symbol >> 4 & 1 | (symbol & 1) << 1;
+                *s = *s >> 2 ^ next[parities << 2 | (*s & 3) as usize];
+                let raw = rng.random_range(0..1u16 << raw_bits(symbol as u8).min(2));
+                (set << 8 | symbol) as u16 | raw << PAIR_RAW
+            })
+            .collect();
+        let encode_table = EncodeTable::of_pairs(&tables);
+        let mut slots = Vec::new();
+        slot_table(&tables, &mut slots);
+        let values: Box<[u32; PAIR_VALUES]> = Box::new(std::array::from_fn(|_| rng.random()));
+        let spec = PairSpec { slots: &slots, values: &values, next, machine };
+        let mut words = WordStack::default();
+        let mut plain = Vec::new();
+        encode_pairs(Isa::Plain, &encode_table, &symbols, &mut words, &mut plain);
+        let mut expected = Vec::new();
+        for isa in Isa::available() {
+            let mut bytes = Vec::new();
+            encode_pairs(isa, &encode_table, &symbols, &mut words, &mut bytes);
+            assert!(bytes == plain, "{isa:?}, round {round}");
+            let mut decoder = Decoder::new(MAX_LANES, &bytes, Escapes::new(&escapes, 2)).unwrap();
+            let (mut out, mut escaped) = (vec![0u32; pairs], Vec::new());
+            let given = if classes == 1 { &[][..] } else { &class[..] };
+            decoder.decode_pairs(isa, &spec, given, &mut out, &mut escaped).unwrap();
+            decoder.finish().unwrap();
+            let seen: Vec<(usize, [i32; 2])> = escaped.iter().map(|e| (e.pair, e.multiples)).collect();
+            if isa == Isa::Plain {
+                expected = seen.clone();
+                for (i, (&v, &s)) in out.iter().zip(&symbols).enumerate() {
+                    let (low, raw) = (s >> 8 & 3, s >> PAIR_RAW);
+                    // Bits of the state beyond the raw ones pick a value too; a real table ignores them.
+                    let same = (0..4).any(|more| {
+                        let known = (1u16 << raw_bits(s as u8).min(2)) - 1;
+                        more & known == raw & known
+                            && v == values[(low << 10 | (s & 0xff) << 2 | more) as usize]
+                    });
+                    assert!(same, "pair {i} of round {round}");
+                }
+            }
+            assert_eq!(seen, expected, "{isa:?}, round {round}");
+        }
+        // One word too few, and one escape too few.
+        let short = &plain[..plain.len() - 2];
+        let mut decoder = Decoder::new(MAX_LANES, short, Escapes::new(&escapes, 2)).unwrap();
+        let (mut out, mut escaped) = (vec![0u32; pairs], Vec::new());
+        let done = decoder.decode_pairs(Isa::detect(), &spec, &class, &mut out, &mut escaped);
+        assert!(done.is_err() || decoder.finish().is_err());
+    }
+}
