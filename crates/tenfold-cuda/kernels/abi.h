@@ -12,7 +12,7 @@
 #define ITEMS_PER_LAUNCH 48
 #define PLACED_PER_LAUNCH 320
 // Bytes of workspace for the header and tables of one blob.
-#define WORK_BYTES 17408
+#define WORK_BYTES 34816
 // Tiles whose lengths are added up together.
 #define RUN 64
 // Threads of the block that lists blobs, of one that reads a header, and, at most, of one that decodes.
@@ -30,6 +30,11 @@
 // Threads of a block that counts, and, at most, of one that codes or writes.
 #define COUNT_THREADS 1024
 #define LOSSLESS_THREADS 256
+// Threads, at most, of a block that makes whole tiles; bytes of its shared memory that do not depend on tiles, and of
+// each warp's besides the low bytes of a tile.
+#define WHOLE_THREADS 384
+#define WHOLE_SHARED 4608
+#define WHOLE_WARP 1024
 // Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
 #define COUNT_BYTES 65536
 // How far one trial leads to the next.
@@ -137,6 +142,8 @@
 #define TABLES_THREADS 1024
 // Tables of a blob: two a class.
 #define LEVELS_SETS 32
+// Classes that the levels of pairs may have: as many as there is room for while they are packed.
+#define PAIR_CLASSES 8
 // Shared memory of a block that searches for levels, that packs them, that writes them, in bytes and without what
 // each of its warps takes.
 #define SEARCH_SHARED 51200
@@ -285,9 +292,12 @@ OFFSET(TilesArgs, above, 32); OFFSET(TilesArgs, more, 36);
 // says, and whether a tile turned out to have a byte that the sample had not.
 struct Tabled {
     u32 coded, constant, missed, unused;
+    // Tiles that warps of `lossless_whole` have taken in the first pass and in the second.
+    u32 taken[2];
 };
-static_assert(sizeof(Tabled) == 16, "size of Tabled");
+static_assert(sizeof(Tabled) == 24, "size of Tabled");
 OFFSET(Tabled, coded, 0); OFFSET(Tabled, constant, 4); OFFSET(Tabled, missed, 8); OFFSET(Tabled, unused, 12);
+OFFSET(Tabled, taken, 16);
 
 // What every kernel of a lossless encoder takes.
 struct LosslessArgs {
@@ -306,16 +316,23 @@ struct LosslessArgs {
     u32 slot_words, staged_room, lanes, ticks, dtype, dims;
     // Set for the second pass over a tensor that was sampled: it does nothing unless the sample had missed a byte.
     u32 again;
+    // Whether `lossless_whole` makes the tiles of planes that suit it.
+    u32 whole;
+    // Of so many bytes of a large tensor one is looked at before all are counted.
+    u64 every;
+    // What `lossless_whole` knows of the ends of tiles, in the first pass and in the second.
+    u64 *ends;
     u64 shape[16];
 };
-static_assert(sizeof(LosslessArgs) == 352, "size of LosslessArgs");
+static_assert(sizeof(LosslessArgs) == 368, "size of LosslessArgs");
 OFFSET(LosslessArgs, assembly, 0); OFFSET(LosslessArgs, data, 112); OFFSET(LosslessArgs, values, 120);
 OFFSET(LosslessArgs, tile_values, 128); OFFSET(LosslessArgs, counts, 136); OFFSET(LosslessArgs, sampled, 144);
 OFFSET(LosslessArgs, entries, 152); OFFSET(LosslessArgs, tabled, 160); OFFSET(LosslessArgs, heads, 168);
 OFFSET(LosslessArgs, slots, 176); OFFSET(LosslessArgs, slot_bytes, 184); OFFSET(LosslessArgs, slot_words, 192);
 OFFSET(LosslessArgs, staged_room, 196); OFFSET(LosslessArgs, lanes, 200); OFFSET(LosslessArgs, ticks, 204);
 OFFSET(LosslessArgs, dtype, 208); OFFSET(LosslessArgs, dims, 212); OFFSET(LosslessArgs, again, 216);
-OFFSET(LosslessArgs, shape, 224);
+OFFSET(LosslessArgs, whole, 220); OFFSET(LosslessArgs, every, 224); OFFSET(LosslessArgs, ends, 232);
+OFFSET(LosslessArgs, shape, 240);
 
 // What one block saw of the tensor.
 struct ScanPart {
@@ -355,8 +372,10 @@ struct Encoding {
     // position. And where in the header it goes in place of a byte, and where the length of its transform is.
     Each<const u64> positions;
     u32 position_at, length_at;
+    // Whether levels may be coded in pairs.
+    u32 may_pair, unused;
 };
-static_assert(sizeof(Encoding) == 280, "size of Encoding");
+static_assert(sizeof(Encoding) == 288, "size of Encoding");
 OFFSET(Encoding, data, 0); OFFSET(Encoding, values, 16); OFFSET(Encoding, cols, 24);
 OFFSET(Encoding, dtype, 32); OFFSET(Encoding, goal, 36); OFFSET(Encoding, target, 40);
 OFFSET(Encoding, nu, 48); OFFSET(Encoding, lanes, 52); OFFSET(Encoding, ticks, 56);
@@ -364,6 +383,7 @@ OFFSET(Encoding, tile_values, 64); OFFSET(Encoding, tiles, 72); OFFSET(Encoding,
 OFFSET(Encoding, dims, 96); OFFSET(Encoding, shape, 104); OFFSET(Encoding, header_dtype, 232);
 OFFSET(Encoding, transforms_len, 236); OFFSET(Encoding, header_transforms, 240); OFFSET(Encoding, scales, 248);
 OFFSET(Encoding, positions, 256); OFFSET(Encoding, position_at, 272); OFFSET(Encoding, length_at, 276);
+OFFSET(Encoding, may_pair, 280); OFFSET(Encoding, unused, 284);
 
 // What is decided of one tensor. `rate_*` kernels write it, `levels_*` kernels quantise and write by it.
 struct Plan {
@@ -404,8 +424,11 @@ struct Plan {
     u64 finite;
     // 1 for a plan that pages have together; and where the header has the scale then, in bytes.
     u32 common, scale_at;
+    // Whether levels are coded in pairs, and the bits a value that this is thought to cost.
+    u32 paired;
+    float pair_bits;
 };
-static_assert(sizeof(Plan) == 16760, "size of Plan");
+static_assert(sizeof(Plan) == 16768, "size of Plan");
 OFFSET(Plan, nu, 0); OFFSET(Plan, on_quantiser, 4); OFFSET(Plan, on_parity, 8); OFFSET(Plan, scale, 16);
 OFFSET(Plan, step, 24); OFFSET(Plan, factor, 32); OFFSET(Plan, max_u, 36); OFFSET(Plan, lambda, 40);
 OFFSET(Plan, bounded, 44); OFFSET(Plan, bound, 48); OFFSET(Plan, offsets, 56); OFFSET(Plan, classes, 120);
@@ -414,7 +437,7 @@ OFFSET(Plan, rows, 144); OFFSET(Plan, row_scale, 152); OFFSET(Plan, col_scale, 1
 OFFSET(Plan, thresholds, 168); OFFSET(Plan, class_of_sum, 184); OFFSET(Plan, low, 312); OFFSET(Plan, log, 328);
 OFFSET(Plan, cost, 332); OFFSET(Plan, trivial, 16716); OFFSET(Plan, done, 16720); OFFSET(Plan, bytes, 16728);
 OFFSET(Plan, squared_error, 16736); OFFSET(Plan, finite, 16744); OFFSET(Plan, common, 16752);
-OFFSET(Plan, scale_at, 16756);
+OFFSET(Plan, scale_at, 16756); OFFSET(Plan, paired, 16760); OFFSET(Plan, pair_bits, 16764);
 
 // What is known of a whole tensor: how its state of a search starts. Magnitudes are in units.
 struct Seen {
@@ -457,18 +480,18 @@ struct RateArgs {
     const Rate *pages;
     u64 pages_apart;
 };
-static_assert(sizeof(RateArgs) == 576, "size of RateArgs");
-OFFSET(RateArgs, encoding, 0); OFFSET(RateArgs, plan, 280); OFFSET(RateArgs, rate, 296);
-OFFSET(RateArgs, status, 312); OFFSET(RateArgs, row_parts, 328); OFFSET(RateArgs, col_parts, 344);
-OFFSET(RateArgs, parts, 360); OFFSET(RateArgs, row_logs, 376); OFFSET(RateArgs, col_logs, 392);
-OFFSET(RateArgs, row_scale, 408); OFFSET(RateArgs, col_scale, 424); OFFSET(RateArgs, sample, 440);
-OFFSET(RateArgs, sample_class, 456); OFFSET(RateArgs, width, 472); OFFSET(RateArgs, rows, 480);
-OFFSET(RateArgs, tabular, 488); OFFSET(RateArgs, stripes, 492); OFFSET(RateArgs, bands, 496);
-OFFSET(RateArgs, band_rows, 500); OFFSET(RateArgs, row_threads, 504); OFFSET(RateArgs, first_way, 508);
-OFFSET(RateArgs, windows, 512); OFFSET(RateArgs, taken, 516); OFFSET(RateArgs, coarse_stride, 520);
-OFFSET(RateArgs, fine_stride, 524); OFFSET(RateArgs, few_stride, 528); OFFSET(RateArgs, mode, 532);
-OFFSET(RateArgs, pass, 536); OFFSET(RateArgs, passes, 540); OFFSET(RateArgs, search_passes, 544);
-OFFSET(RateArgs, table_values, 552); OFFSET(RateArgs, pages, 560); OFFSET(RateArgs, pages_apart, 568);
+static_assert(sizeof(RateArgs) == 584, "size of RateArgs");
+OFFSET(RateArgs, encoding, 0); OFFSET(RateArgs, plan, 288); OFFSET(RateArgs, rate, 304);
+OFFSET(RateArgs, status, 320); OFFSET(RateArgs, row_parts, 336); OFFSET(RateArgs, col_parts, 352);
+OFFSET(RateArgs, parts, 368); OFFSET(RateArgs, row_logs, 384); OFFSET(RateArgs, col_logs, 400);
+OFFSET(RateArgs, row_scale, 416); OFFSET(RateArgs, col_scale, 432); OFFSET(RateArgs, sample, 448);
+OFFSET(RateArgs, sample_class, 464); OFFSET(RateArgs, width, 480); OFFSET(RateArgs, rows, 488);
+OFFSET(RateArgs, tabular, 496); OFFSET(RateArgs, stripes, 500); OFFSET(RateArgs, bands, 504);
+OFFSET(RateArgs, band_rows, 508); OFFSET(RateArgs, row_threads, 512); OFFSET(RateArgs, first_way, 516);
+OFFSET(RateArgs, windows, 520); OFFSET(RateArgs, taken, 524); OFFSET(RateArgs, coarse_stride, 528);
+OFFSET(RateArgs, fine_stride, 532); OFFSET(RateArgs, few_stride, 536); OFFSET(RateArgs, mode, 540);
+OFFSET(RateArgs, pass, 544); OFFSET(RateArgs, passes, 548); OFFSET(RateArgs, search_passes, 552);
+OFFSET(RateArgs, table_values, 560); OFFSET(RateArgs, pages, 568); OFFSET(RateArgs, pages_apart, 576);
 
 // One plan for many pages.
 struct ShareArgs {
@@ -487,11 +510,11 @@ struct ShareArgs {
     Each<Status> pass;
     u32 pages;
 };
-static_assert(sizeof(ShareArgs) == 680, "size of ShareArgs");
-OFFSET(ShareArgs, page, 0); OFFSET(ShareArgs, rate, 576); OFFSET(ShareArgs, plan, 584);
-OFFSET(ShareArgs, freq, 592); OFFSET(ShareArgs, counts, 600); OFFSET(ShareArgs, header, 608);
-OFFSET(ShareArgs, header_len, 616); OFFSET(ShareArgs, page_header, 624);
-OFFSET(ShareArgs, page_header_len, 640); OFFSET(ShareArgs, pass, 656); OFFSET(ShareArgs, pages, 672);
+static_assert(sizeof(ShareArgs) == 688, "size of ShareArgs");
+OFFSET(ShareArgs, page, 0); OFFSET(ShareArgs, rate, 584); OFFSET(ShareArgs, plan, 592);
+OFFSET(ShareArgs, freq, 600); OFFSET(ShareArgs, counts, 608); OFFSET(ShareArgs, header, 616);
+OFFSET(ShareArgs, header_len, 624); OFFSET(ShareArgs, page_header, 632);
+OFFSET(ShareArgs, page_header_len, 648); OFFSET(ShareArgs, pass, 664); OFFSET(ShareArgs, pages, 680);
 
 // What is kept of a tile between packing and writing it.
 struct LevelsTile {
@@ -537,6 +560,8 @@ struct LevelsPass {
     // Counts and frequencies by set and symbol.
     Each<u64> counts;
     Each<u32> freq;
+    // First slots of the symbols of pairs, four tables a class.
+    Each<u16> pairs;
     Each<LevelsSum> sums;
     u32 sum_count;
     // Whether to measure the error of what a decoder will see.
@@ -546,15 +571,16 @@ struct LevelsPass {
     u64 header_room, header_front;
     Each<u64> header_len;
 };
-static_assert(sizeof(LevelsPass) == 560, "size of LevelsPass");
-OFFSET(LevelsPass, encoding, 0); OFFSET(LevelsPass, plan, 280); OFFSET(LevelsPass, pass, 296);
-OFFSET(LevelsPass, codes, 312); OFFSET(LevelsPass, decisions, 328); OFFSET(LevelsPass, warp_decisions, 344);
-OFFSET(LevelsPass, words, 352); OFFSET(LevelsPass, slot_words, 368); OFFSET(LevelsPass, escape_room, 372);
-OFFSET(LevelsPass, states, 376); OFFSET(LevelsPass, escapes, 392); OFFSET(LevelsPass, tiles, 408);
-OFFSET(LevelsPass, lengths, 424); OFFSET(LevelsPass, starts, 440); OFFSET(LevelsPass, counts, 456);
-OFFSET(LevelsPass, freq, 472); OFFSET(LevelsPass, sums, 488); OFFSET(LevelsPass, sum_count, 504);
-OFFSET(LevelsPass, measure, 508); OFFSET(LevelsPass, header, 512); OFFSET(LevelsPass, header_room, 528);
-OFFSET(LevelsPass, header_front, 536); OFFSET(LevelsPass, header_len, 544);
+static_assert(sizeof(LevelsPass) == 584, "size of LevelsPass");
+OFFSET(LevelsPass, encoding, 0); OFFSET(LevelsPass, plan, 288); OFFSET(LevelsPass, pass, 304);
+OFFSET(LevelsPass, codes, 320); OFFSET(LevelsPass, decisions, 336); OFFSET(LevelsPass, warp_decisions, 352);
+OFFSET(LevelsPass, words, 360); OFFSET(LevelsPass, slot_words, 376); OFFSET(LevelsPass, escape_room, 380);
+OFFSET(LevelsPass, states, 384); OFFSET(LevelsPass, escapes, 400); OFFSET(LevelsPass, tiles, 416);
+OFFSET(LevelsPass, lengths, 432); OFFSET(LevelsPass, starts, 448); OFFSET(LevelsPass, counts, 464);
+OFFSET(LevelsPass, freq, 480); OFFSET(LevelsPass, pairs, 496); OFFSET(LevelsPass, sums, 512);
+OFFSET(LevelsPass, sum_count, 528); OFFSET(LevelsPass, measure, 532); OFFSET(LevelsPass, header, 536);
+OFFSET(LevelsPass, header_room, 552); OFFSET(LevelsPass, header_front, 560);
+OFFSET(LevelsPass, header_len, 568);
 
 // What kernels around a pass take.
 struct LevelsTurn {
@@ -562,16 +588,16 @@ struct LevelsTurn {
     // What the caller is told.
     Each<Status> status;
 };
-static_assert(sizeof(LevelsTurn) == 576, "size of LevelsTurn");
-OFFSET(LevelsTurn, levels, 0); OFFSET(LevelsTurn, status, 560);
+static_assert(sizeof(LevelsTurn) == 600, "size of LevelsTurn");
+OFFSET(LevelsTurn, levels, 0); OFFSET(LevelsTurn, status, 584);
 
 // What kernels that put tiles in their places take.
 struct LevelsWrite {
     LevelsPass pass;
     Assembly assembly;
 };
-static_assert(sizeof(LevelsWrite) == 672, "size of LevelsWrite");
-OFFSET(LevelsWrite, pass, 0); OFFSET(LevelsWrite, assembly, 560);
+static_assert(sizeof(LevelsWrite) == 696, "size of LevelsWrite");
+OFFSET(LevelsWrite, pass, 0); OFFSET(LevelsWrite, assembly, 584);
 
 // A plan as the host gives it, for tests.
 struct LevelsFixed {
@@ -579,7 +605,7 @@ struct LevelsFixed {
     Each<u64> counts;
     double step, bound;
     u64 width, rows, row_scale, col_scale;
-    u32 dtype, nu, bounded, classes, row_bits, col_bits, log;
+    u32 dtype, nu, bounded, classes, row_bits, col_bits, log, paired;
     float max_u, lambda;
     i32 offsets[16];
     u8 thresholds[16], low[16];
@@ -590,8 +616,8 @@ OFFSET(LevelsFixed, bound, 40); OFFSET(LevelsFixed, width, 48); OFFSET(LevelsFix
 OFFSET(LevelsFixed, row_scale, 64); OFFSET(LevelsFixed, col_scale, 72); OFFSET(LevelsFixed, dtype, 80);
 OFFSET(LevelsFixed, nu, 84); OFFSET(LevelsFixed, bounded, 88); OFFSET(LevelsFixed, classes, 92);
 OFFSET(LevelsFixed, row_bits, 96); OFFSET(LevelsFixed, col_bits, 100); OFFSET(LevelsFixed, log, 104);
-OFFSET(LevelsFixed, max_u, 108); OFFSET(LevelsFixed, lambda, 112); OFFSET(LevelsFixed, offsets, 116);
-OFFSET(LevelsFixed, thresholds, 180); OFFSET(LevelsFixed, low, 196);
+OFFSET(LevelsFixed, paired, 108); OFFSET(LevelsFixed, max_u, 112); OFFSET(LevelsFixed, lambda, 116);
+OFFSET(LevelsFixed, offsets, 120); OFFSET(LevelsFixed, thresholds, 184); OFFSET(LevelsFixed, low, 200);
 
 // Rotary positions: which columns are turned, and how far.
 struct Turning {
@@ -699,6 +725,8 @@ extern "C" __global__ void lossless_decode_8(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_halves(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_count_begin(const LosslessArgs a);
 extern "C" __global__ void lossless_encode_tables(const LosslessArgs a);
+extern "C" __global__ void lossless_whole_tiles(const LosslessArgs a);
+extern "C" __global__ void lossless_layout(const LosslessArgs a);
 extern "C" __global__ void lossless_count_sample_1(const LosslessArgs a);
 extern "C" __global__ void lossless_count_sample_2(const LosslessArgs a);
 extern "C" __global__ void lossless_count_sample_4(const LosslessArgs a);

@@ -82,7 +82,9 @@ DEVICE u32 shared_u8(SharedAt at) { return *(const u8 *)at; }
 DEVICE u32 shared_u16(SharedAt at) { return *(const u16 *)at; }
 DEVICE u32 shared_u32(SharedAt at) { return *(const u32 *)at; }
 DEVICE uint2 shared_u64(SharedAt at) { return *(const uint2 *)at; }
+DEVICE uint4 shared_u128(SharedAt at) { return *(const uint4 *)at; }
 DEVICE void shared_put_u8(SharedAt at, u32 v) { *(u8 *)at = (u8)v; }
+DEVICE void shared_put_u16(SharedAt at, u32 v) { *(u16 *)at = (u16)v; }
 template <class T> DEVICE void shared_put(SharedAt at, T v) { *(T *)at = v; }
 #else
 typedef u32 SharedAt;
@@ -107,6 +109,13 @@ DEVICE uint2 shared_u64(SharedAt at) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
     return v;
 }
+DEVICE uint4 shared_u128(SharedAt at) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+DEVICE void shared_put_u16(SharedAt at, u32 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"((u16)v) : "memory"); }
+DEVICE void shared_put(SharedAt at, u32 v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory"); }
 DEVICE void shared_put_u8(SharedAt at, u32 v) { asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "r"(v) : "memory"); }
 DEVICE void shared_put(SharedAt at, uint2 v) {
     asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
@@ -116,14 +125,20 @@ DEVICE void shared_put(SharedAt at, uint4 v) {
 }
 #endif
 
-// An address and byte `i` of a word; an address and 64 times half `i` of one; an address and four times a number. The bits
+// An address and byte `i` of a word, or 16 times that byte; an address and 64 times half `i` of one; an address and four times
+// a number. The bits
 // of `b` where `mask` has any, those of `a` elsewhere. An instruction each.
 #ifdef TENFOLD_EMULATOR
 DEVICE SharedAt plus_quads(u32 v, SharedAt to) { return to + 4 * v; }
 DEVICE u32 bits_of_two(u32 a, u32 b, u32 mask) { return (a & ~mask) | (b & mask); }
 DEVICE SharedAt plus_byte(u32 v, u32 i, SharedAt to) { return to + (v >> (8 * i) & 255); }
 DEVICE SharedAt plus_half_64(u32 v, u32 i, SharedAt to) { return to + 64 * (v >> (16 * i) & 0xffff); }
+DEVICE SharedAt plus_byte_16(u32 v, u32 i, SharedAt to) { return to + 16 * (v >> (8 * i) & 255); }
 #else
+DEVICE SharedAt plus_byte_16(u32 v, u32 i, SharedAt to) {
+    asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(to) : "r"(v), "r"(16u << (8 * i)));
+    return to;
+}
 DEVICE SharedAt plus_quads(u32 v, SharedAt to) {
     asm("mad.lo.u32 %0, %1, 4, %0;" : "+r"(to) : "r"(v));
     return to;
@@ -146,12 +161,20 @@ DEVICE SharedAt plus_half_64(u32 v, u32 i, SharedAt to) {
 // among others.
 #ifdef TENFOLD_EMULATOR
 DEVICE u32 global_get(const u32 *p) { return *p; }
+DEVICE void fetch_soon(const void *, i32) {}
+DEVICE void wait_briefly() {}
 template <class T> DEVICE void global_put(T *p, T v) { *p = v; }
 #else
 DEVICE u32 global_get(const u32 *p) {
     u32 v;
     asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
+}
+// What a warp that waits for another does meanwhile: nothing, for about 50 nanoseconds.
+DEVICE void wait_briefly() { asm volatile("nanosleep.u32 50;"); }
+// Sends for the line that holds an address, if `left` bytes may be read from there; nothing waits for it.
+DEVICE void fetch_soon(const void *p, i32 left) {
+    if (left > 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 DEVICE void global_put(u8 *p, u8 v) { asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"((u32)v) : "memory"); }
 DEVICE void global_put(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }

@@ -3,6 +3,7 @@
 // Nothing else can start before this is done, so it is made to be short: one warp reads while the others add up what
 // has to be added up. Reading does not wait for the checksum; a wrong one is told instead of all that was found.
 
+#include "pairs.cuh"
 #include "blob.cuh"
 #include "header_read.cuh"
 #include "header_sums.cuh"
@@ -122,6 +123,23 @@ DEVICE void open_verdict(Reader &r, const HeaderSums *sums) {
     if (crc != 0) r = Reader{0, 0, STATUS_HEADER_CHECKSUM, 0, 0};
 }
 
+// Tables of pairs in the place of those of levels. All threads of a block take part.
+DEVICE void open_pairs(Work *work, const Desc *d) {
+    __shared__ PairFold folds[TABLES];
+    const u32 warps = blockDim.x / 32;
+#pragma unroll 1
+    for (u32 t = warp_of(); t < d->tables; t += warps) pair_fold(folds + t, work->start[t], d->log);
+    __syncthreads();
+#pragma unroll 1
+    for (u32 t = warp_of(); t < d->classes * 4; t += warps) {
+        // A scalar quantiser is both.
+        PairFold *of = folds + t / 4 * d->tables_per_class;
+        const u32 both = d->tables_per_class - 1;
+        pair_table(work->start[t], of, both, d->log, t % 4, d->on_quantiser, d->on_parity);
+    }
+    __syncthreads();
+}
+
 // One block a blob; `place` where the launch brings the list.
 DEVICE void open_blob(const OpenArgs &a, bool place) {
     __shared__ __align__(16) TablesRead tables;
@@ -144,6 +162,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     if (warp == 0) {
         if (lane == 0) {
             open_basis = a.basis;
+            if (item.work_len >= sizeof(Work)) work->header_left = 0;
             if (a.basis.before == BEFORE_ROPE) a.basis.positions[blockIdx.x] = 0;
         }
         const u32 len = open_window(r, item);
@@ -190,6 +209,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     // 3. Tables.
     if (whole) tables_read(&tables, (const u8 *)item.blob, work, d);
     __syncthreads();
+    if (whole && d->paired && !tables.bad && !tables.odd) open_pairs(work, d);
 
     // 4. What came of it. The checksum of a long header is done here where no kernel will decode.
     const bool late = there && header_pieces(d) > 0;

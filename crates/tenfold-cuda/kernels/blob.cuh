@@ -20,7 +20,10 @@
 
 // What a header says. Offsets count from the blob's start.
 struct Desc {
-    u32 codec, dtype;
+    // Levels that are coded in pairs are levels, and `paired`.
+    u32 codec, dtype, paired;
+    // Columns between two scales of the class map, where pairs are taken for values; else 1.
+    u32 apart;
     u64 values, header_len;
     u32 lanes, ticks;
     u64 tile_values, tiles, directory;
@@ -67,8 +70,8 @@ struct Work {
     u32 header_sum, header_left;
     // Whether a kernel for tiles of one kind came upon one of another.
     u32 rest;
-    // First slot of each symbol.
-    u16 start[TABLES][256];
+    // First slot of each symbol; of the tables of pairs, four a class, where levels are paired.
+    u16 start[2 * TABLES][256];
     // Where each run of tiles starts, counted from the blob's start; one more for the end.
     u64 runs[1];
 };

@@ -240,7 +240,7 @@ DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_sl
     if (d->col_bits)
         for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
             const u32 at = map.kind == MAP_ALIGNED ? (i & ~127u) | (i & 31) << 2 | (i >> 5 & 3) : i;
-            cols[at] = (u8)(4 * scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, i));
+            cols[at] = (u8)(4 * scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, (u64)i * d->apart));
         }
 }
 

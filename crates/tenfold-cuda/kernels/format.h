@@ -6,6 +6,12 @@
 #define FIXED 12
 #define CODEC_PLANES 1
 #define CODEC_LEVELS 2
+#define CODEC_PAIRS 5
+#define PAIR_LOG 11
+#define PAIR_ESCAPE 238
+#define PAIR_ESCAPE_BITS 3
+#define PAIR_FIRST_ODD 16
+#define PAIR_SECOND_ODD 1
 #define TRANSFORM_WEIGHTS 2
 #define TRANSFORM_MEANS 5
 #define TRANSFORM_KEPT 4

@@ -27,7 +27,10 @@ DEVICE u32 header_byte_of(u64 low, u64 high) {
 
 // What every header starts with, up to the geometry of the tiles. There is no trouble before.
 DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
-    const u32 fixed = header_window.words[1];
+    const u32 stored = header_window.words[1];
+    const bool paired = (stored >> 8 & 0xff) == CODEC_PAIRS;
+    // But for their tiles, pairs are levels.
+    const u32 fixed = paired ? (stored & ~0xff00u) | CODEC_LEVELS << 8 : stored;
     const u32 codec = fixed >> 8 & 0xff, dtype = fixed >> 16 & 0xff, dims = fixed >> 24;
     const u32 size = header_size_of(dtype);
     r.at = FIXED;
@@ -80,6 +83,7 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
     const u64 per_lane = reader_varint(r);
     reader_check(r, lanes_log > LANES_LOG || per_lane == 0 || per_lane > ((u64)MAX_TILE >> (lanes_log & 31)),
                  STATUS_GEOMETRY);
+    reader_check(r, paired && (lanes_log != LANES_LOG || per_lane % 2 != 0), STATUS_GEOMETRY);
     if (r.code) return;
     const u64 tiles = header_quotient_up(values, per_lane << lanes_log);
     const u32 on_quantiser[9] = TRELLIS_QUANTISER, on_parity[9] = TRELLIS_PARITY;
@@ -92,6 +96,8 @@ DEVICE void read_start(Reader &r, Desc *d, u64 max_bytes, u32 max_dims) {
     }
     if (lane_of() == 0) {
         d->codec = codec;
+        d->paired = paired;
+        d->apart = 1;
         // Working values are coded as a tensor of f32 is, or of f64.
         d->dtype = coordinates && dtype != DTYPE_F64 ? DTYPE_F32 : dtype;
         d->values = values;
@@ -206,7 +212,7 @@ DEVICE void read_levels(Reader &r, Desc *d) {
     if (r.code) return;
     const u64 low = window_peek(low_at), high = window_peek(min(low_at + 8, r.end));
     const u32 mine = lane < classes ? header_byte_of(low, high) : 0;
-    reader_check(r, __any_sync(ALL_LANES, mine > MAX_LOW_BITS), STATUS_LOW_BITS);
+    reader_check(r, __any_sync(ALL_LANES, mine > (d->paired ? 0 : MAX_LOW_BITS)), STATUS_LOW_BITS);
     const u32 any_low = __any_sync(ALL_LANES, mine > 0) ? 1 : 0;
     if (lane < MAX_CLASSES) d->low[lane] = (u8)mine;
     if (lane == 0) {

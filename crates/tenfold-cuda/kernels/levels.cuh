@@ -33,6 +33,16 @@ DEVICE u32 levels_ticks(u32 values, u32 lanes, u32 lane) {
     return lane < lanes && lane < values ? (values - lane - 1) / lanes + 1 : 0;
 }
 
+// The same for lanes whose steps are values of pairs: neighbours are two steps of a lane, and the next two are 64 values on.
+DEVICE u32 levels_steps(const Encoding &encoding, u64 tile, u32 lane, bool paired) {
+    const u32 values = levels_len(encoding, tile);
+    return paired ? 2 * levels_ticks(values / 2, encoding.lanes, lane) : levels_ticks(values, encoding.lanes, lane);
+}
+DEVICE u32 levels_offset(u32 lanes, u32 step, bool paired) { return paired ? step / 2 * 64 + step % 2 : step * lanes; }
+
+// Values from one class of a lane to the next.
+DEVICE u32 levels_jump(const Encoding &encoding, const Plan *plan) { return plan->paired ? 64 : encoding.lanes; }
+
 // Codes of a tile: four steps of a lane lie together.
 DEVICE u64 levels_codes(const Encoding &encoding, u64 tile) { return tile * ((encoding.ticks + 3) / 4) * encoding.lanes; }
 

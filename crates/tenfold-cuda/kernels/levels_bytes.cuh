@@ -80,10 +80,10 @@ DEVICE u32 tile_read(const Desc *d, Tile &t) {
     t.escape_width = 0;
     t.escapes_at = 0;
     if (code) {
-        t.escape_width = 1u << (code - 1);
+        t.escape_width = d->paired && code == 3 ? 8 : 1u << (code - 1);
         const u64 n = bytes_varint(b);
         if (b.code) return b.code;
-        if (n > t.values) return STATUS_ESCAPES;
+        if (n > (d->paired ? (t.values + 1) / 2 : t.values)) return STATUS_ESCAPES;
         t.escapes = (u32)n;
         t.escapes_at = bytes_take(b, n * t.escape_width);
     }

@@ -1,16 +1,6 @@
 // Levels: tiles of quantised values to elements, a warp a tile. The twin of `levels/decode.rs` and `levels/dequant.rs`.
 
-#include "levels_prepared.cuh"
-
-// Values stored as they were, over what the levels gave.
-template <class E> DEVICE u32 put_exact(const Item &item, const Desc *d, const Tile &t) {
-    E *out = (E *)item.out;
-    const auto any = [](u64) { return true; };
-    return exact_runs(t, size_of(d->dtype), any, [&](u64 from, u64 to, u64 bits) {
-        const E v = sizeof(E) == 8 ? (E)bits : (E)convert(d->dtype, item.dtype, (u32)bits);
-        for (u64 i = from + lane_of(); i < to; i += 32) out[t.start + i - d->first] = v;
-    });
-}
+#include "pairs_decode.cuh"
 
 template <class E> DEVICE void decode_tile(const Item &item, const Work *work, const Near &near, u64 number, Status *status) {
     const Desc *d = &work->desc;
@@ -56,6 +46,10 @@ template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     DYNAMIC_SHARED(memory);
     const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [](const Item &, const Work *) { return PART_ALL; });
     if (share.empty) return;
+    if (share.work->desc.paired) {
+        pairs_blob<E>(share, a.shared, a.above, a.more);
+        return;
+    }
     if (share.work->desc.prepared) {
         prepared_blob<E>(share, a.shared, a.above, a.more);
         return;

@@ -39,6 +39,8 @@ KERNEL(PASS_THREADS) levels_fixed_plan(const LevelsFixed a) {
         p->class_of_sum[sum] = (u8)cls;
     }
     p->log = a.log;
+    p->paired = a.paired;
+    p->pair_bits = 0.0f;
     p->trivial = 0;
 }
 

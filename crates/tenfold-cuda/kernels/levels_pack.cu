@@ -3,6 +3,7 @@
 
 #include "levels_tile.cuh"
 #include "pack.cuh"
+#include "pairs.cuh"
 
 // In the table: this symbol is coded as an escape.
 #define STREAM_ESCAPES 0x80000000u
@@ -12,7 +13,9 @@ struct StreamShared {
     const uint2 *entries;
     const u8 *low;
     u32 log;
-    bool any_low, trellis;
+    bool any_low, trellis, paired;
+    // Feedback of the trellis's first bit.
+    u32 on_quantiser, on_parity;
     const float *thresholds;
     LevelsScale scale;
     // Jumps of one step.
@@ -52,22 +55,89 @@ template <class F> DEVICE void stream_push(const StreamShared &c, Stream &s, u32
     pack_push(s.pack, make_uint2(entry.x & ~STREAM_ESCAPES, entry.y), c.log, active);
 }
 
+// Keeps the escaped pairs of one step: halves of magnitudes. All lanes of a warp take part.
+DEVICE void stream_escape_pair(Stream &s, bool mine, u32 a, u32 b) {
+    const u32 who = __ballot_sync(ALL_LANES, mine);
+    s.escapes += (u32)__popc(who);
+    if (!mine) return;
+    const u32 after = s.escapes - 1 - (u32)__popc(who & ((1u << lane_of()) - 1));
+    if (2 * after + 2 <= s.list_room) {
+        *(s.list_end - 2 * after - 2) = (i32)(a / 2);
+        *(s.list_end - 2 * after - 1) = (i32)(b / 2);
+    }
+    s.far = max(s.far, max(a, b) / 2);
+}
+
+// Pushes the pairs of one step. Codes have class and quantiser of both values; levels beyond the table's are told by `far`, which
+// is seldom asked. All lanes of a warp take part.
+template <class F> DEVICE void stream_push_pair(const StreamShared &c, Stream &s, u32 first, u32 second, i32 a, i32 b, bool active, F far) {
+    // What a trellis has left for steps that a lane does not have means nothing, and must not lead beyond the tables.
+    if (!active) {
+        first = second = 0;
+        a = b = 0;
+    }
+    const u32 q = first >> 8 & 1;
+    const u32 bit = (second >> 8 ^ (q & c.on_quantiser) ^ ((u32)a & c.on_parity)) & 1;
+    const u32 table = (first >> 9 & (MAX_CLASSES - 1)) * 4 + bit * 2 + q;
+    u32 size_a = (u32)(a < 0 ? -a : a), size_b = (u32)(b < 0 ? -b : b);
+    u32 symbol = (size_a << 4 & 0xf0) | (size_b & 15);
+    uint2 entry = c.entries[table << 8 | symbol];
+    u32 raw = (u32)(a != 0) + (u32)(b != 0), bits = (u32)(a < 0) | (u32)(b < 0) << (a != 0);
+    const bool escaped = active && (size_a > 15 || size_b > 15 || pair_escapes(symbol) || (entry.x & 0xffff) == 0);
+    if (__any_sync(ALL_LANES, escaped)) {
+        if (escaped) {
+            far(a, b);
+            size_a = (u32)(a < 0 ? -a : a);
+            size_b = (u32)(b < 0 ? -b : b);
+            // The parity of a level that is not in the table counts too.
+            const u32 now = (second >> 8 ^ (q & c.on_quantiser) ^ ((u32)a & c.on_parity)) & 1;
+            symbol = PAIR_ESCAPE | (size_a & 1) << 4 | (size_b & 1);
+            entry = c.entries[((first >> 9 & (MAX_CLASSES - 1)) * 4 + now * 2 + q) << 8 | symbol];
+            raw = PAIR_ESCAPE_BITS;
+            bits = (u32)(a < 0) | (u32)(b < 0) << 1;
+        }
+        stream_escape_pair(s, escaped, size_a, size_b);
+    }
+    pack_push_pair(s.pack, entry, raw, bits, active);
+}
+
 // Groups of four steps that all 32 lanes have; 0 where a tile has fewer lanes.
 DEVICE u32 stream_whole(u32 lanes, u32 len) { return lanes == 32 ? len / 128 : 0; }
+
+// Groups that some lane has.
+DEVICE u32 stream_groups(const StreamShared &c, u32 lanes, u32 len) {
+    return c.paired ? (len + 127) / 128 : ((len + lanes - 1) / lanes + 3) / 4;
+}
 
 // Levels that a trellis has left as codes: groups `from` − 1 down to `to`. WHOLE: every lane has all of their steps.
 template <class V, bool WHOLE>
 DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
     if (from <= to) return;
     const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of(), len = levels_len(a.encoding, tile);
-    const u32 ticks = levels_ticks(len, lanes, lane);
+    const u32 ticks = levels_steps(a.encoding, tile, lane, c.paired);
     const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.encoding, tile) + lane + (u64)(from - 1) * lanes;
-    const typename V::E *data = (const typename V::E *)a.encoding.data + levels_first(a.encoding, tile) + lane;
+    const typename V::E *data =
+        (const typename V::E *)a.encoding.data + levels_first(a.encoding, tile) + (c.paired ? 2 * lane : lane);
     uint2 next = WHOLE || ticks > (from - 1) * 4 ? *codes : make_uint2(0, 0);
     for (u32 group = from; group-- > to;) {
         const uint2 now = next;
         codes -= lanes;
         if (group > to && (WHOLE || ticks)) next = *codes;
+        if (c.paired) {
+#pragma unroll
+            for (u32 j = 4; j > 0; j -= 2) {
+                const u32 two = j > 2 ? now.y : now.x, first = two & 0xffff, second = two >> 16, step = group * 4 + j - 2;
+                // The symbol of a level beyond all has another parity than some of them.
+                stream_push_pair(c, s, first, second, (i32)(signed char)first, (i32)(signed char)second,
+                                 WHOLE || step < ticks, [&](i32 &a, i32 &b) {
+                                     const typename V::E *of = data + levels_offset(lanes, step, true);
+                                     a = levels_decoded<V>(c.scale, first, of[0]).k;
+                                     b = levels_decoded<V>(c.scale, second, of[1]).k;
+                                 });
+            }
+            pack_flush(s.pack);
+            continue;
+        }
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
             const u32 code = (j & 2 ? now.y : now.x) >> (16 * (j & 1)) & 0xffff, step = group * 4 + j;
@@ -81,7 +151,7 @@ DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, u64 
 
 template <class V> DEVICE void stream_codes(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
     const u32 lanes = a.encoding.lanes, len = levels_len(a.encoding, tile);
-    const u32 groups = ((len + lanes - 1) / lanes + 3) / 4, whole = stream_whole(lanes, len);
+    const u32 groups = stream_groups(c, lanes, len), whole = stream_whole(lanes, len);
     stream_codes_groups<V, false>(a, c, tile, groups, whole, s);
     stream_codes_groups<V, true>(a, c, tile, whole, 0, s);
 }
@@ -92,14 +162,16 @@ DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64
     typedef typename V::E E;
     if (from <= to) return;
     const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of(), len = levels_len(a.encoding, tile);
-    const u32 ticks = levels_ticks(len, lanes, lane);
-    const u64 first = levels_first(a.encoding, tile) + lane;
+    const bool paired = c.paired;
+    const u32 ticks = levels_steps(a.encoding, tile, lane, paired);
+    const u64 first = levels_first(a.encoding, tile) + (paired ? 2 * lane : lane);
     const E *data = (const E *)a.encoding.data + first + (u64)(from - 1) * 4 * lanes;
     const u32 last = WHOLE ? from * 4 : min(ticks, from * 4);
-    LevelsPlace place = levels_seek(c.map, first + (u64)(last ? last - 1 : 0) * lanes);
+    LevelsPlace place = levels_seek(c.map, first + levels_offset(lanes, last ? last - 1 : 0, paired));
     E next[4];
 #pragma unroll
-    for (u32 j = 0; j < 4; ++j) next[j] = WHOLE || (from - 1) * 4 + j < ticks ? data[j * lanes] : (E)0;
+    for (u32 j = 0; j < 4; ++j)
+        next[j] = WHOLE || (from - 1) * 4 + j < ticks ? data[levels_offset(lanes, j, paired)] : (E)0;
     u32 any = 0;
     bool left = false;
     for (u32 group = from; group-- > to;) {
@@ -109,7 +181,29 @@ DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64
         for (u32 j = 0; j < 4; ++j) {
             now[j] = next[j];
             // All of them are there: only the last group is short, and lanes without values stay without.
-            if (group > to && (WHOLE || ticks)) next[j] = data[j * lanes];
+            if (group > to && (WHOLE || ticks)) next[j] = data[levels_offset(lanes, j, paired)];
+        }
+        if (paired) {
+#pragma unroll
+            for (u32 j = 4; j > 0; j -= 2) {
+                const bool active = WHOLE || group * 4 + j - 2 < ticks;
+                u32 cls = 0;
+                i32 k[2] = {0, 0};
+                if (active) {
+                    cls = levels_class(c.map, place);
+                    levels_back(c.map, place);
+#pragma unroll
+                    for (u32 i = 0; i < 2; ++i) {
+                        bool aside;
+                        k[i] = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j - 2 + i], aside);
+                        any |= (u32)k[i];
+                        left |= aside;
+                    }
+                }
+                stream_push_pair(c, s, cls << 9, cls << 9, k[0], k[1], active, [](i32 &, i32 &) {});
+            }
+            pack_flush(s.pack);
+            continue;
         }
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
@@ -139,7 +233,7 @@ DEVICE void stream_scalar(const LevelsPass &a, StreamShared c, u64 tile, Stream 
         c.any_low = false;
     }
     const u32 lanes = a.encoding.lanes, len = levels_len(a.encoding, tile);
-    const u32 groups = ((len + lanes - 1) / lanes + 3) / 4, whole = stream_whole(lanes, len);
+    const u32 groups = stream_groups(c, lanes, len), whole = stream_whole(lanes, len);
     stream_scalar_groups<V, MODE, false>(a, c, tile, groups, whole, s);
     stream_scalar_groups<V, MODE, true>(a, c, tile, whole, 0, s);
 }
@@ -179,11 +273,12 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
     if (lane < a.encoding.lanes) a.states[tile * MAX_LANES + lane] = s.pack.x;
     if (lane == 0) {
         a.tiles[tile] = t;
-        a.lengths[tile] = levels_bytes(t, a.encoding.lanes, c.any_low);
+        a.lengths[tile] = levels_bytes(t, a.encoding.lanes, c.any_low, c.paired);
     }
 }
 
 // Dynamic shared memory: rings, low bits, classes of sums, thresholds, entries.
+static_assert(PAIR_CLASSES * 4 <= LEVELS_SETS, "entries of pairs have the room of those of levels");
 static_assert(MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * SCALAR_CLASS * 4 + LEVELS_SETS * 256 * 8 <= PACK_SHARED, "as the launch code reckons");
 
 template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
@@ -195,17 +290,25 @@ template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
     uint2 *entries = (uint2 *)(thresholds + MAX_CLASSES * SCALAR_CLASS);
     StreamShared c;
-    c.map = levels_map(plan, a.encoding.lanes, sums);
+    c.map = levels_map(plan, levels_jump(a.encoding, plan), sums);
+    c.paired = plan->paired != 0;
+    c.on_quantiser = plan->on_quantiser;
+    c.on_parity = plan->on_parity;
     c.scale = levels_scale(plan);
     c.trellis = plan->nu != 0;
     c.thresholds = thresholds;
     const LevelsMap neighbours = levels_map(plan, 32, sums);
-    if (threadIdx.x == 0) again = LevelsAgain{neighbours, c.scale, thresholds, c.trellis};
+    if (threadIdx.x == 0) again = LevelsAgain{neighbours, c.scale, thresholds, c.trellis, c.paired};
     if (!c.trellis) scalar_thresholds(thresholds, plan);
     if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
     // A scalar quantiser has the even sets alone.
     const u32 by = c.trellis ? 1 : 2;
-    for (u32 set = warp_of() * by; set < plan->classes * 2; set += warps * by) {
+    for (u32 i = threadIdx.x; c.paired && i < plan->classes * 4 * 256; i += blockDim.x) {
+        const u16 *start = a.pairs + (i & ~255u);
+        const u32 f = pair_start(start, i % 256 + 1) - start[i % 256];
+        entries[i] = f ? pack_entry(f, start[i % 256]) : make_uint2(0, 0);
+    }
+    for (u32 set = warp_of() * by; !c.paired && set < plan->classes * 2; set += warps * by) {
         const u32 *freq = a.freq + set * 256;
         pack_fill(entries + set * 256, freq);
         for (u32 i = lane_of(); i < 256; i += 32)

@@ -15,6 +15,7 @@ KERNEL(32) levels_pass_open(const LevelsTurn a) {
     *a.status = Status{far ? (u32)STATUS_POSITION : (u32)STATUS_OK, 0, 0};
     *a.levels.pass = Status{STATUS_OK, PASS_SKIPPED, 0};
     a.levels.plan->done = 0;
+    a.levels.plan->paired = 0;
     a.levels.plan->bytes = 0;
     a.levels.plan->squared_error = 0.0;
     a.levels.plan->finite = 0;

@@ -48,6 +48,7 @@ template <class V> struct LevelsLane {
     // First position in the tensor, distance between its values, and their number.
     u64 first;
     u32 lanes, ticks;
+    bool paired;
     // Those of this warp.
     u32 *decisions;
     // Four codes a pair of words; those of neighbouring lanes lie side by side.
@@ -58,9 +59,10 @@ template <class V> DEVICE LevelsLane<V> search_lane(const LevelsPass &a, u64 til
     const Encoding &encoding = a.encoding;
     const u32 warp = blockIdx.x * (blockDim.x / 32) + warp_of();
     LevelsLane<V> l;
-    l.first = levels_first(encoding, tile) + lane;
+    l.paired = a.plan->paired != 0;
+    l.first = levels_first(encoding, tile) + (l.paired ? 2 * lane : lane);
     l.lanes = encoding.lanes;
-    l.ticks = levels_ticks(levels_len(encoding, tile), encoding.lanes, lane);
+    l.ticks = levels_steps(encoding, tile, lane, l.paired);
     l.data = (const typename V::E *)encoding.data + l.first;
     l.decisions = (u32 *)(a.decisions + warp * a.warp_decisions);
     l.codes = (uint2 *)a.codes + levels_codes(encoding, tile) + lane;

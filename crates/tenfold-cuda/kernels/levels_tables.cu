@@ -4,6 +4,7 @@
 #include "assemble.cuh"
 #include "fit.cuh"
 #include "levels.cuh"
+#include "pairs.cuh"
 
 // Where the lists of scales start in the header, where the scale is, and long transforms; in bits.
 struct HeaderLists {
@@ -28,7 +29,7 @@ OUTLINE void header_transforms(Writer &w, const Encoding &encoding) {
 
 // Everything before the tables. All lanes of a warp take part, with the same writer; lists are left to others.
 OUTLINE HeaderLists header_front(Writer &w, const Encoding &encoding, const Plan *plan) {
-    writer_start(w, CODEC_LEVELS, encoding.header_dtype, encoding.dims, encoding.shape);
+    writer_start(w, plan->paired ? CODEC_PAIRS : CODEC_LEVELS, encoding.header_dtype, encoding.dims, encoding.shape);
     const u64 transforms = w.at;
     if (encoding.transforms_len > FEW_TRANSFORM_BYTES) writer_take(w, 8 * (u64)encoding.transforms_len);
     else header_transforms(w, encoding);
@@ -92,6 +93,7 @@ DEVICE void sums_up(const LevelsPass &a) {
 // 32 warps a block, and at least two blocks. The staged header was made zero before.
 KERNEL(TABLES_THREADS) levels_tables(const GRID_CONSTANT LevelsPass a) {
     __shared__ u32 bits[LEVELS_SETS];
+    __shared__ PairFold folds[LEVELS_SETS];
     __shared__ HeaderLists lists;
     __shared__ u64 tables_at;
     __shared__ u32 over;
@@ -130,6 +132,14 @@ KERNEL(TABLES_THREADS) levels_tables(const GRID_CONSTANT LevelsPass a) {
     }
     if (warp == 31 && a.measure) sums_up(a);
     __syncthreads();
+    if (plan->paired) {
+        // A scalar quantiser is both.
+        if (warp < count) pair_fold_frequencies(folds + warp, freq, plan->log);
+        __syncthreads();
+        const u32 per_class = 2 / by;
+        for (u32 t = warp; t < plan->classes * 4; t += TABLES_THREADS / 32)
+            pair_table(a.pairs + t * 256, folds + t / 4 * per_class, per_class - 1, plan->log, t % 4, plan->on_quantiser, plan->on_parity);
+    }
 
     // 3. Tables, side by side in one bit string.
     u32 all = 0, before = 0;

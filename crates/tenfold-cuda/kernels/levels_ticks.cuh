@@ -133,6 +133,16 @@ DEVICE void steps_plain(const Work *work, const u32 *slots, const Tile &t, Coder
     }
 }
 
+// Values stored as they were, over what the levels gave.
+template <class E> DEVICE u32 put_exact(const Item &item, const Desc *d, const Tile &t) {
+    E *out = (E *)item.out;
+    const auto any = [](u64) { return true; };
+    return exact_runs(t, size_of(d->dtype), any, [&](u64 from, u64 to, u64 bits) {
+        const E v = sizeof(E) == 8 ? (E)bits : (E)convert(d->dtype, item.dtype, (u32)bits);
+        for (u64 i = from + lane_of(); i < to; i += 32) out[t.start + i - d->first] = v;
+    });
+}
+
 // Where a lane's values of steps from `step` on go.
 template <class E> DEVICE E *out_at(const Item &item, const Desc *d, const Tile &t, u32 step) {
     return (E *)item.out + (t.start + (u64)step * 32 + lane_of() - d->first);

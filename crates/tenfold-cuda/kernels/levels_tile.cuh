@@ -11,7 +11,7 @@ struct LevelsAgain {
     LevelsMap map;
     LevelsScale scale;
     const float *thresholds;
-    bool trellis;
+    bool trellis, paired;
 };
 
 // A value as it was quantised.
@@ -42,7 +42,9 @@ DEVICE LevelsValue<V> levels_fetch(const LevelsPass &a, const LevelsAgain &g, u6
     const Encoding &encoding = a.encoding;
     const typename V::E x = ((const typename V::E *)encoding.data)[levels_first(encoding, tile) + i];
     if (g.trellis) {
-        const u32 step = i / encoding.lanes, lane = i % encoding.lanes;
+        // Of a pair both values are a lane's.
+        const u32 each = g.paired ? 2 : 1, lane = i / each % encoding.lanes;
+        const u32 step = i / each / encoding.lanes * each + i % each;
         const u64 at = (levels_codes(encoding, tile) + (u64)(step / 4) * encoding.lanes + lane) * 4 + step % 4;
         return levels_decoded<V>(g.scale, a.codes[at], x);
     }
@@ -127,17 +129,21 @@ OUTLINE LevelsRuns levels_exact(const LevelsPass &a, const LevelsAgain &shared, 
     return found;
 }
 
-// Bytes of an escaped level: the flags' two bits are this code.
-DEVICE u32 levels_escape_code(u32 far) { return far < 1u << 7 ? 1 : far < 1u << 15 ? 2 : 3; }
+// Bytes of an escaped level, or of an escaped pair: the flags' two bits are this code.
+DEVICE u32 levels_escape_code(u32 far, bool paired) {
+    if (paired) return far < 16 ? 1 : far < 256 ? 2 : 3;
+    return far < 1u << 7 ? 1 : far < 1u << 15 ? 2 : 3;
+}
+DEVICE u32 levels_escape_width(u32 code, bool paired) { return paired && code == 3 ? 8 : 1u << (code - 1); }
 
 // Bytes of a tile.
-DEVICE u32 levels_bytes(const LevelsTile &t, u32 lanes, bool any_low) {
+DEVICE u32 levels_bytes(const LevelsTile &t, u32 lanes, bool any_low, bool paired) {
     u32 bytes = 4;
     if (t.flags & LEVELS_CODED) {
         const u32 low = (t.low_bits + 7) / 8;
         bytes += 4 * lanes + 2 * t.words;
         if (any_low) bytes += levels_varint(low) + low;
-        if (t.escapes) bytes += levels_varint(t.escapes) + (t.escapes << (levels_escape_code(t.far) - 1));
+        if (t.escapes) bytes += levels_varint(t.escapes) + t.escapes * levels_escape_width(levels_escape_code(t.far, paired), paired);
     }
     if (t.flags & LEVELS_ASIDE) bytes += t.exact_bytes;
     return (bytes + 3) & ~3u;

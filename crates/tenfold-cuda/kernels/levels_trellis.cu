@@ -6,12 +6,12 @@
 // Steps after which metrics are made small again, a multiple of four.
 #define SETTLE 64
 
-// A step forwards; returns its decisions below those of the steps before.
+// A step forwards, and on to another class if `last` of those that share one; returns its decisions below those of the steps before.
 template <class V, u32 NU>
-DEVICE u32 trellis_on(const LevelsSearch &c, float (&metric)[1 << NU], LevelsPlace &place, typename V::E x, u32 word) {
+DEVICE u32 trellis_on(const LevelsSearch &c, float (&metric)[1 << NU], LevelsPlace &place, typename V::E x, u32 word, bool last) {
     float cost[4];
     search_branch<V>(c, x, place, cost);
-    levels_next(c.map, place);
+    if (last) levels_next(c.map, place);
     return trellis_step<NU>(metric, cost, word);
 }
 
@@ -25,21 +25,23 @@ template <class V, u32 NU> DEVICE u32 trellis_forward(const LevelsSearch &c, con
     const E *data = l.data;
     u32 *decisions = l.decisions;
     const u32 stride = l.lanes, whole = l.ticks / 4;
+    const bool single = !l.paired;
     for (u32 group = 0; group < whole; ++group) {
         E x[4];
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) x[j] = data[j * stride];
+        for (u32 j = 0; j < 4; ++j) x[j] = data[levels_offset(stride, j, l.paired)];
         data += 4 * stride;
         if (group % (SETTLE / 4) == SETTLE / 4 - 1) trellis_settle<NU>(metric);
         u32 word = 0;
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) word = trellis_on<V, NU>(c, metric, place, x[j], word);
+        for (u32 j = 0; j < 4; ++j) word = trellis_on<V, NU>(c, metric, place, x[j], word, single || j & 1);
         *decisions = word;
         decisions += 32;
     }
     if (l.ticks % 4) {
         u32 word = 0;
-        for (u32 j = 0; j < l.ticks % 4; ++j) word = trellis_on<V, NU>(c, metric, place, data[j * stride], word);
+        for (u32 j = 0; j < l.ticks % 4; ++j)
+            word = trellis_on<V, NU>(c, metric, place, data[levels_offset(stride, j, l.paired)], word, single || j & 1);
         *decisions = word << (4 - l.ticks % 4) * (1 << NU);
     }
     return trellis_best<NU>(metric);
@@ -54,13 +56,14 @@ struct TrellisBack {
     LevelsSum sum;
 };
 
-// A step back; `word` has its decisions in its low bits. Returns the code.
+// A step back, and back to another class if `first` of those that share one; `word` has its decisions in its low bits. Returns the
+// code.
 template <class V, u32 NU, u32 MODE>
-DEVICE u32 trellis_off(const LevelsSearch &c, TrellisBack &b, typename V::E x, u32 word) {
+DEVICE u32 trellis_off(const LevelsSearch &c, TrellisBack &b, typename V::E x, u32 word, bool first) {
     constexpr u32 on_quantiser[] = TRELLIS_QUANTISER, on_parity[] = TRELLIS_PARITY;
     const LevelsInput<V> in = search_input<V>(c, x);
     const u32 cls = levels_class(c.map, b.place);
-    levels_back(c.map, b.place);
+    if (first) levels_back(c.map, b.place);
     const u32 q = b.state >> (NU - 1), odd = word >> b.state & 1;
     b.state = trellis_before(b.state, q, odd, NU, on_quantiser[NU], on_parity[NU]);
     const LevelsChoice chosen = search_choice<V, MODE>(c, in, cls, q, odd, b.sum);
@@ -74,7 +77,8 @@ DEVICE void trellis_backward(const LevelsSearch &c, const LevelsLane<V> &l, Trel
     typedef typename V::E E;
     constexpr u32 bits = 1u << NU;
     if (l.ticks == 0) return;
-    b.place = levels_seek(c.map, l.first + (u64)(l.ticks - 1) * l.lanes);
+    b.place = levels_seek(c.map, l.first + levels_offset(l.lanes, l.ticks - 1, l.paired));
+    const bool single = !l.paired;
     const u32 stride = l.lanes, whole = l.ticks / 4;
     const E *data = l.data + (u64)whole * 4 * stride;
     const u32 *decisions = l.decisions + whole * 32;
@@ -85,7 +89,9 @@ DEVICE void trellis_backward(const LevelsSearch &c, const LevelsLane<V> &l, Trel
 #pragma unroll
         for (u32 j = 4; j-- > 0;)
             if (j < l.ticks % 4)
-                code[j / 2] |= trellis_off<V, NU, MODE>(c, b, data[j * stride], word >> (3 - j) * bits) << (16 * (j % 2));
+                code[j / 2] |= trellis_off<V, NU, MODE>(c, b, data[levels_offset(stride, j, l.paired)], word >> (3 - j) * bits,
+                                                        single || !(j & 1))
+                               << (16 * (j % 2));
         *codes = make_uint2(code[0], code[1]);
     }
     for (u32 group = whole; group-- > 0;) {
@@ -94,11 +100,11 @@ DEVICE void trellis_backward(const LevelsSearch &c, const LevelsLane<V> &l, Trel
         codes -= stride;
         E x[4];
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) x[j] = data[j * stride];
+        for (u32 j = 0; j < 4; ++j) x[j] = data[levels_offset(stride, j, l.paired)];
         const u32 word = *decisions;
         u32 code[4];
 #pragma unroll
-        for (u32 j = 4; j-- > 0;) code[j] = trellis_off<V, NU, MODE>(c, b, x[j], word >> (3 - j) * bits);
+        for (u32 j = 4; j-- > 0;) code[j] = trellis_off<V, NU, MODE>(c, b, x[j], word >> (3 - j) * bits, single || !(j & 1));
         *codes = make_uint2(code[0] | code[1] << 16, code[2] | code[3] << 16);
     }
 }
@@ -124,7 +130,7 @@ template <class V, u32 NU, u32 MODE> DEVICE void trellis_tiles(const LevelsPass 
 template <class V> DEVICE void trellis_all(const LevelsPass &a, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a) || (plan->nu != 2 && plan->nu != 3)) return;
-    const LevelsSearch c = search_open(a, a.encoding.lanes, memory);
+    const LevelsSearch c = search_open(a, levels_jump(a.encoding, plan), memory);
     trellis_costs(c.table, plan);
     __syncthreads();
     LevelsSum sum = {0.0, 0};

@@ -12,7 +12,7 @@ template <class V, u32 NU> DEVICE u32 wide_forward(const LevelsSearch &c, const 
         const u32 mine = base + lane, count = min(l.ticks - base, 32u);
         float cost[4] = {0, 0, 0, 0};
         if (mine < l.ticks) {
-            const u64 at = (u64)mine * l.lanes;
+            const u64 at = levels_offset(l.lanes, mine, l.paired);
             search_branch<V>(c, l.data[at], levels_seek(c.map, l.first + at), cost);
         }
         // Any state's metric will do to keep them small, once all can be reached.
@@ -59,7 +59,7 @@ DEVICE u32 wide_backward(const LevelsSearch &c, const LevelsLane<V> &l, float *m
         }
         if (lane < count) {
             const u32 step = base + lane;
-            const u64 at = (u64)step * l.lanes;
+            const u64 at = levels_offset(l.lanes, step, l.paired);
             const LevelsInput<V> in = search_input<V>(c, l.data[at]);
             const u32 cls = levels_class(c.map, levels_seek(c.map, l.first + at));
             const LevelsChoice chosen = search_choice<V, SEARCH_FULL>(c, in, cls, q, odd, sum);

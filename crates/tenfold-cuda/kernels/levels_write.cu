@@ -5,6 +5,7 @@
 #include "crc.cuh"
 #include "levels_tile.cuh"
 #include "pack.cuh"
+#include "pairs.cuh"
 
 // Words of a warp's staging area for low bits: two halves, one of which is full when it leaves.
 #define PUT_STAGE 64
@@ -18,7 +19,8 @@ struct PutShared {
     const u32 *slots;
     // Of the first warp.
     u32 *stages;
-    bool any_low;
+    bool any_low, paired;
+    u32 on_quantiser, on_parity;
 };
 
 // Writes the full half of the staging area that starts at word `from` of the bit string, as far as there are bytes.
@@ -84,6 +86,48 @@ DEVICE void put_escape(u8 *to, u32 width, i32 high) {
     for (u32 i = 0; i < width; ++i) to[i] = (u8)((u32)high >> (8 * i));
 }
 
+DEVICE void put_escaped_pair(u8 *to, u32 width, u32 a, u32 b) {
+    if (width == 1) *to = (u8)(a | b << 4);
+    else {
+        put_escape(to, width / 2, (i32)a);
+        put_escape(to + width / 2, width / 2, (i32)b);
+    }
+}
+
+// Escaped pairs, one after the other.
+template <class V>
+OUTLINE void put_escaped_pairs(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 width, u32 count) {
+    const u32 len = levels_len(a.encoding, tile), lane = lane_of();
+    if (2 * count <= a.escape_room) {
+        const i32 *list = a.escapes + (tile + 1) * a.escape_room - 2 * count;
+        for (u32 i = lane; i < count; i += 32) put_escaped_pair(to + (u64)i * width, width, (u32)list[2 * i], (u32)list[2 * i + 1]);
+        return;
+    }
+    // Quantisers follow from the states, and those from the levels.
+    const bool trellis = c.again.trellis;
+    u32 done = 0;
+    for (u32 base = 0; base < len; base += 64) {
+        bool mine = false;
+        u32 size[2] = {0, 0};
+        if (base + 2 * lane < len) {
+            const LevelsPlace place = levels_seek(c.again.map, levels_first(a.encoding, tile) + base + 2 * lane);
+            const LevelsValue<V> first = levels_fetch<V>(a, c.again, tile, base + 2 * lane, place);
+            const LevelsValue<V> second = levels_fetch<V>(a, c.again, tile, base + 2 * lane + 1, place);
+            const u32 q = trellis ? first.set & 1 : 0, then = trellis ? second.set & 1 : 0;
+            const u32 bit = (then ^ (q & c.on_quantiser) ^ ((u32)first.k & c.on_parity)) & 1;
+            size[0] = (u32)(first.k < 0 ? -first.k : first.k);
+            size[1] = (u32)(second.k < 0 ? -second.k : second.k);
+            const u32 symbol = (size[0] << 4 & 0xf0) | (size[1] & 15);
+            const u16 *start = a.pairs + (first.set / 2 * 4 + bit * 2 + q) * 256;
+            mine = size[0] > 15 || size[1] > 15 || pair_escapes(symbol) || pair_start(start, symbol + 1) == start[symbol];
+        }
+        const u32 who = __ballot_sync(ALL_LANES, mine);
+        const u32 at = done + (u32)__popc(who & ((1u << lane) - 1));
+        if (mine && at < count) put_escaped_pair(to + (u64)at * width, width, size[0] / 2, size[1] / 2);
+        done += (u32)__popc(who);
+    }
+}
+
 // Escapes, value after value.
 template <class V>
 OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 width, u32 count) {
@@ -120,7 +164,7 @@ DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, const Crc &checks
     u8 *out = (u8 *)a.encoding.out + a.starts[tile];
     const u32 len = a.lengths[tile];
     const bool coded = t.flags & LEVELS_CODED, exact = t.flags & LEVELS_ASIDE;
-    const u32 code = coded && t.escapes ? levels_escape_code(t.far) : 0;
+    const u32 code = coded && t.escapes ? levels_escape_code(t.far, c.paired) : 0;
     u32 at = 4;
     if (lane == 0)
         *(u32 *)out = (coded ? TILE_CODED | t.words << 8 : 0) | code << TILE_ESCAPES_SHIFT | (exact ? TILE_EXACT : 0);
@@ -138,10 +182,11 @@ DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, const Crc &checks
             at += bytes;
         }
         if (code) {
-            const u32 width = 1u << (code - 1);
+            const u32 width = levels_escape_width(code, c.paired);
             if (lane == 0) levels_put_varint(out + at, t.escapes);
             at += levels_varint(t.escapes);
-            put_escapes<V>(a, c, tile, out + at, width, t.escapes);
+            if (c.paired) put_escaped_pairs<V>(a, c, tile, out + at, width, t.escapes);
+            else put_escapes<V>(a, c, tile, out + at, width, t.escapes);
             at += t.escapes * width;
         }
     }
@@ -175,7 +220,8 @@ template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
     const LevelsMap map = levels_map(plan, 32, sums);
     const bool trellis = plan->nu != 0;
     if (threadIdx.x == 0)
-        c = PutShared{{map, scale, thresholds, trellis}, low, slots, (u32 *)memory, plan->any_low != 0};
+        c = PutShared{{map, scale, thresholds, trellis, plan->paired != 0}, low,          slots,           (u32 *)memory,
+                      plan->any_low != 0, plan->paired != 0, plan->on_quantiser, plan->on_parity};
     if (!trellis) scalar_thresholds(thresholds, plan);
     crc_fill(crc);
     if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];

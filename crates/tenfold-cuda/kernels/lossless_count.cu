@@ -8,6 +8,11 @@
 #include "split.cuh"
 
 KERNEL(LOSSLESS_THREADS) lossless_count_begin(const LosslessArgs a) {
+    if (a.whole) {
+        const u64 stride = (u64)gridDim.x * blockDim.x;
+        for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < 2 * a.assembly.tiles; i += stride) a.ends[i] = 0;
+    }
+    if (blockIdx.x > 0) return;
     for (u32 i = threadIdx.x; i < size_of(a.dtype) * 256; i += blockDim.x) {
         a.counts[i] = 0;
         if (a.sampled) a.sampled[i] = 0;
@@ -15,6 +20,7 @@ KERNEL(LOSSLESS_THREADS) lossless_count_begin(const LosslessArgs a) {
     if (threadIdx.x == 0) {
         *a.assembly.status = Status{0, 0, 0};
         a.tabled->missed = 0;
+        a.tabled->taken[0] = a.tabled->taken[1] = 0;
     }
 }
 
@@ -58,15 +64,12 @@ template <u32 P> DEVICE void count_add(const u32 *bins, u64 *counts) {
     }
 }
 
-// Of so many bytes of a large tensor one is looked at before all are counted.
-#define SAMPLE_EVERY 64
-
-// Counts 512 bytes in every SAMPLE_EVERY times as many.
+// Counts 512 bytes in every `a.every` times as many.
 template <u32 P> DEVICE void sample_planes(const LosslessArgs &a, u8 *memory) {
     u32 *bins = (u32 *)memory, *mine = count_open<P>(bins);
-    const u64 vectors = a.values / (16 / P) / SAMPLE_EVERY / 32 * 32;
+    const u64 vectors = a.values / (16 / P) / a.every / 32 * 32;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < vectors; i += (u64)gridDim.x * blockDim.x) {
-        const u64 at = i / 32 * (32 * SAMPLE_EVERY) + i % 32;
+        const u64 at = i / 32 * (32 * a.every) + i % 32;
         const uint4 v[1] = {split_vector<P>(__ldg((const uint4 *)a.data + at), is_float(a.dtype))};
         count_vectors<P>(mine, v, (1u << P) - 1);
     }

@@ -1,11 +1,12 @@
 // Elements to lossless tiles. The twin of `lossless/encode.rs`.
 //
 // Tables and header from the counts of `lossless_count.cu`; tiles, a warp each, with coded planes in slots of the
-// workspace. Once `assemble_layout` knows where tiles go, `lossless_write.cu` puts them there.
+// workspace. Once `lossless_layout` knows where tiles go, `lossless_write.cu` puts them there.
 
 #include "fit.cuh"
 #include "lossless_encode.cuh"
 #include "pack.cuh"
+#include "quotient.cuh"
 #include "split.cuh"
 
 // Bytes near those of a sample get a slot as well: above, and further below, as there are half as many values of every
@@ -15,8 +16,32 @@
 // More than these would cost more than a second pass.
 #define SPARE_MOST 32
 
-// Marks the entry of a byte that has no slot.
-#define NO_SLOT 0x80000000u
+// Whether `quotient_factor` makes exact quotients of states that are below f·2^20: of every frequency up to 2963, and of
+// most above.
+DEVICE bool divides(u32 f) {
+    const Quotient by = quotient_of(f);
+    return ((u64)f << 20) - 1 < (1ull << (32 + by.shift)) / max((u64)1, (u64)by.factor * f - (1ull << (32 + by.shift)));
+}
+
+// Gives slots of a symbol that has too many for an exact quotient to the one that has most beside it. All lanes of a warp
+// take part.
+DEVICE void table_divide(u32 *freq) {
+    const u32 lane = lane_of();
+    u32 taken = 0, most = 0;
+    for (u32 s = lane; s < 256; s += 32) {
+        const u32 f = freq[s];
+        u32 to = f;
+        while (to > 2 && !divides(to)) --to;
+        freq[s] = to;
+        taken += f - to;
+        most = max(most, f <= 1u << (PLANE_LOG - 1) ? f << 8 | s : 0);
+    }
+    // No two have more than half of all slots.
+    taken = warp_sum(taken);
+    for (int by = 16; by > 0; by >>= 1) most = max(most, __shfl_xor_sync(ALL_LANES, most, by));
+    if (lane == 0 && taken > 0) freq[most & 255] += taken;
+    __syncwarp();
+}
 
 DEVICE void plane_entries(uint2 *entries, const u32 *freq) {
     pack_fill(entries, freq);
@@ -73,6 +98,7 @@ KERNEL(LOSSLESS_THREADS) lossless_encode_tables(const LosslessArgs a) {
             for (u32 s = lane; s < 256; s += 32) total += counts[warp][s];
             const double each = (double)a.values / (double)warp_sum(total);
             fit_normalise(counts[warp], PLANE_LOG, false, freq[warp]);
+            table_divide(freq[warp]);
             const double content = fit_cost(counts[warp], freq[warp], PLANE_LOG, false) * each;
             const u32 header = table_measure(freq[warp], false).bits;
             const double states = (double)a.assembly.tiles * a.lanes * 32.0;
@@ -216,7 +242,7 @@ template <class E> DEVICE void encode_planes_tile(const LosslessArgs &a, const T
 template <class E> DEVICE void encode_planes(const LosslessArgs &a, u8 *memory) {
     const u32 P = sizeof(E), warps = blockDim.x / 32;
     uint2 *entries = (uint2 *)memory;
-    if (lossless_done(a)) return;
+    if (lossless_done(a) || lossless_whole(a)) return;
     const Tabled tabled = *a.tabled;
     for (u32 i = threadIdx.x; i < P * 256; i += blockDim.x)
         if (tabled.coded >> (i / 256) & 1) entries[i] = a.entries[i];

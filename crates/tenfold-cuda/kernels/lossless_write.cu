@@ -103,7 +103,7 @@ template <class E> DEVICE void write_planes_tile(const LosslessArgs &a, const Cr
 
 template <class E> DEVICE void write_planes(const LosslessArgs &a) {
     __shared__ u32 tables[CRC_TABLE_WORDS];
-    if (a.assembly.status->code) return;
+    if (a.assembly.status->code || lossless_whole(a)) return;
     crc_fill(tables);
     __syncthreads();
     const Crc r = crc_open(tables);
@@ -112,6 +112,9 @@ template <class E> DEVICE void write_planes(const LosslessArgs &a) {
         write_planes_tile<E>(a, r, t);
 }
 
+KERNEL(ASSEMBLE_THREADS) lossless_layout(const LosslessArgs a) {
+    if (!lossless_whole(a)) assemble_place(a.assembly);
+}
 KERNEL(LOSSLESS_THREADS) lossless_write_1(const LosslessArgs a) { write_planes<u8>(a); }
 KERNEL(LOSSLESS_THREADS) lossless_write_2(const LosslessArgs a) { write_planes<u16>(a); }
 KERNEL(LOSSLESS_THREADS) lossless_write_4(const LosslessArgs a) { write_planes<u32>(a); }

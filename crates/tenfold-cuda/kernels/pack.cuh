@@ -73,6 +73,22 @@ DEVICE void pack_push(Pack &p, uint2 entry, u32 log, bool active = true) {
     if (active) p.x = next;
 }
 
+// Pushes a pair a lane, its `raw` bits below it. The entry is that of a symbol; see `pack_push`.
+DEVICE void pack_push_pair(Pack &p, uint2 entry, u32 raw, u32 bits, bool active = true) {
+    const u32 f = entry.x & 0xffff;
+    const bool full = active && p.x >> (32 - PAIR_LOG - raw) >= f;
+    const u32 who = __ballot_sync(ALL_LANES, full);
+    p.top -= (u32)__popc(who);
+    const u32 at = p.top + (u32)__popc(who & ((1u << lane_of()) - 1));
+    if (full) p.stage[at] = (u16)p.x;
+    const u32 x = (full ? p.x >> 16 : p.x) << raw | bits;
+    // As above; no frequency is all of the slots.
+    const u32 other = (1u << PAIR_LOG) - f, quotient = __umulhi(x, entry.y);
+    u32 next = x + quotient * other + (entry.x >> 16);
+    if (x - quotient * f >= f) next += other;
+    if (active) p.x = next;
+}
+
 DEVICE void pack_leave(Pack &p) {
     uint4 *lower = (uint4 *)p.ring + lane_of(), *upper = lower + PACK_CHUNK / 8;
     p.done -= PACK_CHUNK;

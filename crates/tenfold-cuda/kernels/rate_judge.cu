@@ -2,8 +2,15 @@
 // `rate/refine.rs` and of the loop in `rate/finish.rs`.
 
 #include "bracket.cuh"
+#include "pairs.cuh"
 
 #define COSTS_SETS (2 * MAX_CLASSES)
+// As `rate/pairing.rs` and `rate/classes.rs` have them: bits a value that pairs may cost, the share of them that may escape, values of a row that has classes; and log2
+// of the frequencies that this is reckoned with.
+#define PAIR_MOST_BITS 0.01f
+#define PAIR_MOST_ESCAPED 0.004f
+#define PAIR_LEAST_WIDTH 256
+#define PAIR_FIT_LOG 12
 // Bits of the rarest level that the search reckons with.
 #define COSTS_MOST 28.0f
 
@@ -112,10 +119,99 @@ DEVICE double trial_got(const RateArgs &a, double symbols, double tables) {
     }
     const double share = (double)a.encoding.values / (double)subset_values(a, trial_stride(a));
     double bytes = (symbols + (double)t.escape_bits) / 8.0 * share + (double)t.exact_bytes * share;
+    if (p->paired) bytes += (double)p->pair_bits * (double)a.encoding.values / 8.0;
     if (p->classes > 1)
         bytes += (varint_len(p->width) + p->classes) * rate_headers(a) + (double)((p->rows * p->row_bits + 7) / 8)
                  + (double)((p->width * listed_bits(p->col_bits) + 7) / 8);
     return bytes + rate_overhead(a) + tables / 8.0 * rate_headers(a);
+}
+
+// Levels of a set in shares of all: magnitudes that pairs have symbols for, odd levels, and the entropy.
+struct PairShares {
+    float of[16], odd, entropy;
+};
+
+// What pairs of a class cost that begin in a state with the bits `low`: bits beyond single levels, and the share of those that escape.
+// `start` is room for a table. A warp takes part. The twin of `Price` in `entropy/pairs.rs`.
+DEVICE float2 pair_price(const PairFold *of, const PairShares *shares, u32 both, u16 *start, u32 low, const Plan *p) {
+    pair_table(start, of, both, PAIR_FIT_LOG, low, p->on_quantiser, p->on_parity);
+    __syncwarp();
+    const u32 lane = lane_of(), a = lane / 2;
+    const auto second = [&](u32 odd) -> const PairShares & {
+        return shares[pair_second(low, odd, p->on_quantiser, p->on_parity) & both];
+    };
+    const PairShares &first = shares[low & both];
+    float bits = 0.0f, own = 0.0f;
+    for (u32 i = 0; i < 8; ++i) {
+        const u32 b = lane % 2 * 8 + i, symbol = a << 4 | b, f = pair_start(start, symbol + 1) - start[symbol];
+        if (f == 0 || pair_escapes(symbol)) continue;
+        const float w = first.of[a] * second(a).of[b];
+        own += w;
+        bits += w * ((float)PAIR_LOG - log2f((float)f) + (float)pair_raw(symbol));
+    }
+    // An escape takes its symbol, raw bits and mostly a byte. There are four, of which each has its share of slots.
+    float slots = 0.0f;
+    for (u32 i = 0; i < 4; ++i) {
+        const u32 symbol = PAIR_ESCAPE | (i >> 1) << 4 | (i & 1);
+        slots += (float)(pair_start(start, symbol + 1) - start[symbol]);
+    }
+    const float escaped = fmaxf(1.0f - warp_sum(own), 0.0f);
+    bits = warp_sum(bits) + escaped * ((float)PAIR_LOG - log2f(slots) + 2.0f + PAIR_ESCAPE_BITS + 8.0f);
+    return make_float2(bits - first.entropy - (1.0f - first.odd) * second(0).entropy - first.odd * second(1).entropy, escaped);
+}
+
+// Whether levels are coded in pairs: where that costs little, and readers find their classes at once.
+DEVICE void pairs_judge(const RateArgs &a, PairFold *folds, PairShares *shares, u16 (*starts)[256], float2 *prices) {
+    Plan *p = a.plan;
+    const u32 warp = warp_of(), lane = lane_of(), warps = SUM_THREADS / 32;
+    const u32 both = p->nu ? 1 : 0, sets = p->classes * (both + 1), lows = both ? 4 : 1;
+    const bool may = a.encoding.may_pair && !p->any_low && !p->common && p->classes <= PAIR_CLASSES && !p->bounded &&
+                     (p->classes == 1 || (p->col_bits == 0 && p->width % 2 == 0 && p->width >= PAIR_LEAST_WIDTH));
+    __syncthreads();
+    if (threadIdx.x == 0) p->paired = 0;
+    if (!may) return;
+    for (u32 i = warp; i < sets; i += warps) {
+        const u32 *counts = a.rate->tally.counts + (both ? i : 2 * i) * 256;
+        const SetBits s = set_bits(counts, p->log);
+        u32 odd = 0;
+        for (u32 k = lane; k < 256; k += 32) odd += k & 1 ? counts[k] : 0;
+        odd = warp_sum(odd);
+        const float each = 1.0f / (float)max(s.total, 1u), slots = (float)(1u << PAIR_FIT_LOG);
+        if (lane < 16) {
+            const float share = (float)(counts[lane] + (lane ? counts[256 - lane] : 0)) * each;
+            shares[i].of[lane] = share;
+            folds[i].of[lane] = (u16)(share * slots);
+        }
+        if (lane == 0) {
+            shares[i].odd = (float)odd * each;
+            shares[i].entropy = (s.bits + 8.0f * (float)counts[ESCAPE]) * each;
+            // No less than its parts, which are rounded down.
+            folds[i].parity[1] = (u16)ceilf((float)odd * each * slots);
+            folds[i].parity[0] = (u16)((1u << PAIR_FIT_LOG) - folds[i].parity[1]);
+        }
+    }
+    __syncthreads();
+    for (u32 t = warp; t < p->classes * lows; t += warps) {
+        const u32 set = t / lows * (both + 1);
+        const float2 price = pair_price(folds + set, shares + set, both, starts[warp], t % lows, p);
+        if (lane == 0) prices[t] = price;
+    }
+    __syncthreads();
+    if (warp != 0) return;
+    float bits = 0.0f, escaped = 0.0f, all = 0.0f;
+    for (u32 c = 0; c < p->classes; ++c) {
+        u32 n = 0;
+        for (u32 k = lane; k < 512; k += 32) n += a.rate->tally.counts[2 * c * 256 + k];
+        const float pairs = 0.5f * (float)warp_sum(n) / (float)lows;
+        for (u32 t = 0; t < lows; ++t) {
+            bits += pairs * prices[c * lows + t].x;
+            escaped += pairs * prices[c * lows + t].y;
+            all += pairs;
+        }
+    }
+    if (lane) return;
+    p->pair_bits = 0.5f * bits / fmaxf(all, 1.0f);
+    p->paired = all > 0.0f && p->pair_bits <= PAIR_MOST_BITS && escaped <= PAIR_MOST_ESCAPED * all;
 }
 
 // Reconstruction points at the mean of what quantises to them, where enough does.
@@ -130,6 +226,10 @@ DEVICE void set_points(Plan *p, const Tally &t) {
 // After a trial: costs, the next step.
 KERNEL(SUM_THREADS) rate_judge_trial(const RateArgs a) {
     __shared__ float bits[COSTS_SETS], tables[COSTS_SETS];
+    __shared__ float2 prices[4 * PAIR_CLASSES];
+    __shared__ PairFold folds[COSTS_SETS];
+    __shared__ PairShares shares[COSTS_SETS];
+    __shared__ u16 starts[SUM_THREADS / 32][256];
     Rate *r = a.rate;
     Plan *p = a.plan;
     const u32 tid = threadIdx.x, sets = 2 * p->classes, mode = a.mode;
@@ -139,9 +239,11 @@ KERNEL(SUM_THREADS) rate_judge_trial(const RateArgs a) {
         u32 any = 0;
         for (u32 c = 0; c < p->classes; ++c) any |= p->low[c];
         p->any_low = any != 0;
+        if (any) p->paired = 0;
         r->low_changed = 0;
     }
     if (over) return;
+    if (mode == TRIAL_COSTS || (mode <= TRIAL_LOW && a.encoding.nu == 0)) pairs_judge(a, folds, shares, starts, prices);
     for (u32 set = warp_of(); set < sets; set += SUM_THREADS / 32) {
         const u32 *counts = r->tally.counts + set * 256;
         const u32 low = p->low[set / 2];

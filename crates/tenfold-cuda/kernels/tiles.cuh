@@ -29,7 +29,9 @@ template <class F> DEVICE const Share &share_open(const TilesArgs &a, u32 codec,
         s.item = a.items[s.place.item];
         s.work = work_of(s.item);
         const Desc *d = &s.work->desc;
-        s.empty = s.status->code != 0 || d->codec != codec || size_of(s.item.dtype) != size ||
+        // What another block said of a tile does not count before the header's checksum is known, of which this one may have a part.
+        const bool over = s.status->code != 0 && s.work->header_left == 0;
+        s.empty = over || d->codec != codec || size_of(s.item.dtype) != size ||
                   d->first_tile + s.place.part >= d->end_tile;
         const Part part = s.empty ? PART_NONE : part_of(s.item, s.work);
         s.empty = part == PART_NONE;

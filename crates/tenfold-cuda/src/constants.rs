@@ -58,6 +58,12 @@ fn format() -> String {
     put("FIXED", format::FIXED as i64);
     put("CODEC_PLANES", format::CODEC_PLANES as i64);
     put("CODEC_LEVELS", format::CODEC_LEVELS as i64);
+    put("CODEC_PAIRS", format::CODEC_PAIRS as i64);
+    put("PAIR_LOG", format::PAIR_LOG as i64);
+    put("PAIR_ESCAPE", format::PAIR_ESCAPE as i64);
+    put("PAIR_ESCAPE_BITS", format::PAIR_ESCAPE_BITS as i64);
+    put("PAIR_FIRST_ODD", format::PAIR_FIRST_ODD as i64);
+    put("PAIR_SECOND_ODD", format::PAIR_SECOND_ODD as i64);
     put("TRANSFORM_WEIGHTS", format::TRANSFORM_WEIGHTS as i64);
     put("TRANSFORM_MEANS", format::TRANSFORM_MEANS as i64);
     put("TRANSFORM_KEPT", format::TRANSFORM_KEPT as i64);

@@ -8,7 +8,7 @@ shared_constants! {
     const ITEMS_PER_LAUNCH: usize = 48;
     const PLACED_PER_LAUNCH: usize = 320;
     /// Bytes of workspace for the header and tables of one blob.
-    const WORK_BYTES: usize = 17 << 10;
+    const WORK_BYTES: usize = 34 << 10;
     /// Tiles whose lengths are added up together.
     const RUN: usize = 64;
     /// Threads of the block that lists blobs, of one that reads a header, and, at most, of one that decodes.

@@ -14,6 +14,8 @@ shared_constants! {
     const TABLES_THREADS: u32 = 1024;
     /// Tables of a blob: two a class.
     const LEVELS_SETS: usize = 2 * MAX_CLASSES;
+    /// Classes that the levels of pairs may have: as many as there is room for while they are packed.
+    const PAIR_CLASSES: usize = MAX_CLASSES / 2;
     /// Shared memory of a block that searches for levels, that packs them, that writes them, in bytes and without what
     /// each of its warps takes.
     const SEARCH_SHARED: usize = 50 << 10;
@@ -63,6 +65,8 @@ shared_structs! {
         /// Counts and frequencies by set and symbol.
         counts: Each<u64>;
         freq: Each<u32>;
+        /// First slots of the symbols of pairs, four tables a class.
+        pairs: Each<u16>;
         sums: Each<LevelsSum>;
         sum_count: u32;
         /// Whether to measure the error of what a decoder will see.
@@ -92,7 +96,7 @@ shared_structs! {
         counts: Each<u64>;
         step, bound: f64;
         width, rows, row_scale, col_scale: u64;
-        dtype, nu, bounded, classes, row_bits, col_bits, log: u32;
+        dtype, nu, bounded, classes, row_bits, col_bits, log, paired: u32;
         max_u, lambda: f32;
         offsets: [i32; 16];
         thresholds, low: [u8; MAX_CLASSES];

@@ -1,4 +1,4 @@
-//! Lossless tiles: `lossless_count.cu`, `lossless_encode.cu`, `lossless_write.cu`.
+//! Lossless tiles: `lossless_count.cu`, `lossless_encode.cu`, `lossless_whole.cu`, `lossless_write.cu`.
 
 use super::{Address, Assembly, Const, MAX_DIMS, Uint2, kernels, shared_constants, shared_structs};
 
@@ -6,6 +6,11 @@ shared_constants! {
     /// Threads of a block that counts, and, at most, of one that codes or writes.
     const COUNT_THREADS: u32 = 1024;
     const LOSSLESS_THREADS: u32 = 256;
+    /// Threads, at most, of a block that makes whole tiles; bytes of its shared memory that do not depend on tiles, and of
+    /// each warp's besides the low bytes of a tile.
+    const WHOLE_THREADS: u32 = 384;
+    const WHOLE_SHARED: usize = 256 * 16 + 512;
+    const WHOLE_WARP: usize = 1024;
     /// Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
     const COUNT_BYTES: usize = 64 << 10;
 }
@@ -15,6 +20,8 @@ shared_structs! {
     /// says, and whether a tile turned out to have a byte that the sample had not.
     pub(crate) struct Tabled {
         coded, constant, missed, unused: u32;
+        /// Tiles that warps of `lossless_whole` have taken in the first pass and in the second.
+        taken: [u32; 2];
     }
 
     /// What every kernel of a lossless encoder takes.
@@ -34,11 +41,17 @@ shared_structs! {
         slot_words, staged_room, lanes, ticks, dtype, dims: u32;
         /// Set for the second pass over a tensor that was sampled: it does nothing unless the sample had missed a byte.
         again: u32;
+        /// Whether `lossless_whole` makes the tiles of planes that suit it.
+        whole: u32;
+        /// Of so many bytes of a large tensor one is looked at before all are counted.
+        every: u64;
+        /// What `lossless_whole` knows of the ends of tiles, in the first pass and in the second.
+        ends: Address<u64>;
         shape: [u64; MAX_DIMS];
     }
 }
 
 kernels! {
-    Kernel<LosslessArgs>: lossless_count_begin, lossless_encode_tables;
+    Kernel<LosslessArgs>: lossless_count_begin, lossless_encode_tables, lossless_whole_tiles, lossless_layout;
     BySize<LosslessArgs>: lossless_count_sample, lossless_count, lossless_encode_tiles, lossless_write;
 }

@@ -104,6 +104,8 @@ shared_structs! {
         /// position. And where in the header it goes in place of a byte, and where the length of its transform is.
         positions: Each<Const<u64>>;
         position_at, length_at: u32;
+        /// Whether levels may be coded in pairs.
+        may_pair, unused: u32;
     }
 
     /// What is decided of one tensor. `rate_*` kernels write it, `levels_*` kernels quantise and write by it.
@@ -145,6 +147,9 @@ shared_structs! {
         finite: u64;
         /// 1 for a plan that pages have together; and where the header has the scale then, in bytes.
         common, scale_at: u32;
+        /// Whether levels are coded in pairs, and the bits a value that this is thought to cost.
+        paired: u32;
+        pair_bits: f32;
     }
 
     /// What is known of a whole tensor: how its state of a search starts. Magnitudes are in units.

@@ -36,7 +36,7 @@ impl Emulated {
     /// A device with so much memory.
     pub(crate) fn new(memory: u64) -> Emulated {
         let properties = Properties {
-            name: "emulator".into(),
+            name: super::EMULATOR.into(),
             capability: (7, 5),
             multiprocessors: 2,
             shared_per_block: 227 << 10,

@@ -6,11 +6,11 @@ use tenfold::format::{MAX_CLASSES, OFFSETS};
 use super::levels::Encoder;
 use super::{Batch, Call, EncodeRequest};
 use crate::abi::{
-    self, LAMBDA_SCALAR, LAMBDA_TRELLIS, LevelsFixed, PASS_THREADS, SCALAR_MAX_U, TRELLIS_MAX_U,
+    self, LAMBDA_SCALAR, LAMBDA_TRELLIS, LevelsFixed, PAIR_CLASSES, PASS_THREADS, SCALAR_MAX_U, TRELLIS_MAX_U,
 };
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A plan. Costs are guessed for the first pass and measured for later ones.
 #[derive(Debug, Clone)]
@@ -37,6 +37,8 @@ pub struct FixedPlan {
     pub col_scales: (u64, u32),
     /// log2 of the sum of frequencies.
     pub log: u32,
+    /// Whether levels are coded in pairs; there is an even number of values then, and no low bits.
+    pub paired: bool,
     /// Passes over the tensor.
     pub passes: u32,
 }
@@ -64,6 +66,13 @@ pub unsafe fn encode_fixed(
 ) -> Result<()> {
     let (values, batch, together) = (values(request), Batch::ONE, false);
     let call = Call { device, request, values, batch, status, workspace, stream, together };
+    if plan.paired
+        && (plan.low.len() > PAIR_CLASSES || plan.low.iter().any(|&low| low > 0) || values % 2 == 1)
+    {
+        let why =
+            format!("pairs take at most {PAIR_CLASSES} classes, no low bits and an even number of values");
+        return Err(Error::InvalidArgument(why));
+    }
     let encoder = Encoder::new(&call, plan.nu)?;
     let (max_u, lambda) = match plan.nu {
         0 => (SCALAR_MAX_U, LAMBDA_SCALAR),
@@ -85,6 +94,7 @@ pub unsafe fn encode_fixed(
         row_bits: plan.row_scales.1,
         col_bits: plan.col_scales.1,
         log: plan.log,
+        paired: plan.paired as u32,
         max_u,
         lambda,
         offsets: [0; 16],

@@ -137,6 +137,7 @@ impl Layout {
             header_len: pieces.take(1, 1),
             counts: pieces.take(LEVELS_SETS, 256),
             freq: pieces.take(LEVELS_SETS, 256),
+            pairs: pieces.take(2 * LEVELS_SETS, 256),
             sums: pieces.take(shapes.searchers(), 1),
             sum_count: shapes.searchers() as u32,
             header: pieces.take(header_room / 4, 1),

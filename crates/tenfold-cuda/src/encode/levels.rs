@@ -5,7 +5,7 @@
 //! own, and writes the tiles to their places.
 
 use tenfold::engine::TINY;
-use tenfold::format::{FIXED, Geometry};
+use tenfold::format::{FIXED, Geometry, MAX_LANES};
 use tenfold::{Dtype, Goal};
 
 use super::assemble;
@@ -86,6 +86,10 @@ impl Encoding {
             positions: Each::new(positions.map_or(0, |p| p.address), size_of::<u64>()),
             position_at: positions.map_or(0, |p| start + p.at) as u32,
             length_at: positions.map_or(0, |p| start + p.length_at) as u32,
+            // Tiles are of whole blocks of pairs, but for the last.
+            may_pair: (request.options.minor >= 1 && geometry.lanes == MAX_LANES && values.is_multiple_of(2))
+                as u32,
+            unused: 0,
         })
     }
 }
@@ -103,7 +107,9 @@ fn prepare(
     batch: Batch,
     nu: u32,
 ) -> Result<(Encoding, Shapes, usize)> {
-    let encoding = Encoding::new(request, values, batch, nu)?;
+    let mut encoding = Encoding::new(request, values, batch, nu)?;
+    // What chooses and packs pairs has run on the emulator alone; a device codes single levels until it has passed there too.
+    encoding.may_pair &= device.is_emulated() as u32;
     let shapes = Shapes::new(device, &encoding, batch)?;
     let rate_len = rate::workspace_len(device, &encoding)?;
     Ok((encoding, shapes, rate_len))

@@ -47,6 +47,8 @@ fn join_pages(encoding: &Encoding, count: u64) -> (Encoding, Encoding) {
     all.data = Each::one(encoding.data.first);
     all.out = Each::one(encoding.out.first);
     all.positions = Each::ZERO;
+    // Pages have the classes of a basis's columns, which differ from one to the next.
+    all.may_pair = 0;
     all.values = encoding.values.saturating_mul(count);
     all.tiles = encoding.tiles.saturating_mul(count);
     if matches!(encoding.goal, GOAL_BYTES | GOAL_CAP) {

@@ -19,6 +19,7 @@ pub struct Plan {
     pub rows: (Vec<u8>, u32),
     pub cols: (Vec<u8>, u32),
     pub log: u32,
+    pub paired: bool,
 }
 
 impl Plan {
@@ -35,6 +36,7 @@ impl Plan {
             rows: (Vec::new(), 0),
             cols: (Vec::new(), 0),
             log: 12,
+            paired: false,
         }
     }
 
@@ -65,7 +67,7 @@ impl Plan {
                 }
             }
         };
-        if blob[5] != 2 {
+        if blob[5] != 2 && blob[5] != 5 {
             return None;
         }
         sample.shape.iter().for_each(|&n| assert_eq!(varint(&mut at), n));
@@ -82,6 +84,7 @@ impl Plan {
         at += if wide { 8 } else { 4 };
         let mut plan = Plan::simple(nu, scale * 64.0);
         plan.log = log;
+        plan.paired = blob[5] == 5;
         for i in 0..byte(&mut at) as usize {
             plan.offsets[i] = byte(&mut at) as i8;
         }
@@ -133,6 +136,7 @@ pub fn encode_by(
         row_scales: (rows.slice().address, plan.rows.1),
         col_scales: (cols.slice().address, plan.cols.1),
         log: plan.log,
+        paired: plan.paired,
         passes,
     };
     let mut slice = out.slice();

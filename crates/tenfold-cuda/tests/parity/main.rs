@@ -19,6 +19,7 @@ mod fixed;
 mod golden;
 mod layers;
 mod pages;
+mod pairs;
 mod prepared;
 mod rate;
 mod streams;
@@ -47,6 +48,7 @@ fn main() {
         encode_lossy::cases(),
         batch::cases(),
         pages::cases(),
+        pairs::cases(),
         rate::cases(),
         streams::cases(),
     ]

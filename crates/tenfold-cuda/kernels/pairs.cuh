@@ -1,0 +1,201 @@
+// Tables of pairs: what follows from the tables of single levels, and the forms in which kernels read them. The twin of
+// `entropy/pairs.rs`. Normative: docs/format.md, 'Pairs'.
+//
+// A symbol is two magnitudes of four bits each. Kernels keep it with its bits in another order, parities first, so that the next
+// state of the trellis takes one look-up: the *near* form.
+#pragma once
+
+#include "base.cuh"
+
+#define PAIR_SLOTS (1u << PAIR_LOG)
+#define PAIR_MASK (PAIR_SLOTS - 1)
+
+DEVICE bool pair_escapes(u32 symbol) { return (symbol & PAIR_ESCAPE) == PAIR_ESCAPE; }
+
+// Raw bits behind a symbol: signs of magnitudes that are not zero.
+DEVICE u32 pair_raw(u32 symbol) {
+    return pair_escapes(symbol) ? PAIR_ESCAPE_BITS : (u32)(symbol >> 4 != 0) + (u32)((symbol & 15) != 0);
+}
+
+// Parity of the first magnitude and of the second, halves of the first and of the second.
+DEVICE u32 pair_near(u32 symbol) {
+    return (symbol >> 4 & 1) | (symbol & 1) << 1 | (symbol >> 5) << 2 | (symbol >> 1 & 7) << 5;
+}
+DEVICE u32 pair_of_near(u32 near) {
+    return ((near & 1) | (near >> 2 & 7) << 1) << 4 | ((near >> 1 & 1) | (near >> 5) << 1);
+}
+
+// The quantiser of a pair's second level, by the state's low bits and the parity of the first.
+DEVICE u32 pair_second(u32 low, u32 odd, u32 on_quantiser, u32 on_parity) {
+    return (low >> 1 ^ (low & on_quantiser) ^ (odd & on_parity)) & 1;
+}
+
+// What the low bits of a state make of the next but one, and what the parities of a pair do: a byte each.
+struct PairNext {
+    u32 by_low, by_parity;
+};
+
+DEVICE PairNext pair_next(u32 on_quantiser, u32 on_parity) {
+    PairNext n = {0, 0};
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+        u32 s = i >> 1 ^ (i & 1 ? on_quantiser : 0);
+        s = s >> 1 ^ (s & 1 ? on_quantiser : 0);
+        n.by_low |= s << 8 * i;
+        s = i & 1 ? on_parity : 0;
+        s = s >> 1 ^ (s & 1 ? on_quantiser : 0) ^ (i & 2 ? on_parity : 0);
+        n.by_parity |= s << 8 * i;
+    }
+    return n;
+}
+
+// Byte `i` of a word whose first byte is zero.
+#ifdef TENFOLD_EMULATOR
+DEVICE u32 pair_byte(u32 v, u32 i) { return v >> 8 * i & 255; }
+#else
+DEVICE u32 pair_byte(u32 v, u32 i) { return __byte_perm(v, 0, i); }
+#endif
+
+DEVICE u32 pair_state(const PairNext &n, u32 s, u32 low, u32 near) {
+    return s >> 2 ^ pair_byte(n.by_low, low) ^ pair_byte(n.by_parity, near & 3);
+}
+
+// A table of single levels: frequencies of magnitudes that pairs have symbols for, and of all even and all odd levels; escapes
+// count as even.
+struct PairFold {
+    u16 of[16], parity[2];
+};
+
+// Makes one of first slots of symbols. All lanes of a warp take part.
+DEVICE void pair_fold(PairFold *to, const u16 *start, u32 log) {
+    const auto frequency = [&](u32 symbol) { return (symbol < 255 ? (u32)start[symbol + 1] : 1u << log) - start[symbol]; };
+    const u32 lane = lane_of();
+    u32 odd = 0;
+#pragma unroll 1
+    for (u32 i = 1; i < 8; i += 2) odd += frequency(lane * 8 + i);
+    odd = warp_sum(odd);
+    if (lane < 16) to->of[lane] = (u16)(frequency(lane) + (lane ? frequency(256 - lane) : 0));
+    if (lane == 0) {
+        to->parity[0] = (u16)((1u << log) - odd);
+        to->parity[1] = (u16)odd;
+    }
+}
+
+// The same of frequencies.
+DEVICE void pair_fold_frequencies(PairFold *to, const u32 *freq, u32 log) {
+    const u32 lane = lane_of();
+    u32 odd = 0;
+#pragma unroll 1
+    for (u32 i = 1; i < 8; i += 2) odd += freq[lane * 8 + i];
+    odd = warp_sum(odd);
+    if (lane < 16) to->of[lane] = (u16)(freq[lane] + (lane ? freq[256 - lane] : 0));
+    if (lane == 0) {
+        to->parity[0] = (u16)((1u << log) - odd);
+        to->parity[1] = (u16)odd;
+    }
+}
+
+// The first slots of the symbols of one table of pairs: of pairs that begin in a state with the bits `low`; `of` are the tables of
+// the quantisers, of which there are two if `both`. All lanes of a warp take part; eight symbols each.
+DEVICE void pair_table(u16 *to, const PairFold *of, u32 both, u32 log, u32 low, u32 on_quantiser, u32 on_parity) {
+    const u32 lane = lane_of(), a = lane / 2, unit = 1u << (2 * log - PAIR_LOG), least = unit + unit / 4;
+    const PairFold &first = of[low & both], &second = of[pair_second(low, a, on_quantiser, on_parity) & both];
+    const u32 size = first.of[a], from = lane % 2 * 8;
+    const bool escapes = a >= 14 && lane % 2 == 1;
+    // Loops that are not unrolled here and below: code that runs once takes longer to fetch than to run.
+    const auto product = [&](u32 b) {
+        const u32 w = size * second.of[b];
+        return w >= unit / 4 && !(a >= 14 && b >= 14) ? w : 0;
+    };
+    u32 even = 0, odd = 0, sum = 0;
+#pragma unroll 1
+    for (u32 b = from; b < from + 8; ++b) {
+        const u32 w = product(b);
+        sum += w ? max(w, least) : 0;
+        even += b & 1 ? 0 : w;
+        odd += b & 1 ? w : 0;
+    }
+    // What is left for escapes, by the parities of both: lanes whose magnitudes have the same parity add up theirs.
+#pragma unroll 1
+    for (u32 by = 1; by < 32; by = by == 1 ? 4 : 2 * by) {
+        even += __shfl_xor_sync(ALL_LANES, even, (int)by);
+        odd += __shfl_xor_sync(ALL_LANES, odd, (int)by);
+    }
+    const u32 all = first.parity[a & 1];
+    even = max(all * second.parity[0] - even, least);
+    odd = max(all * second.parity[1] - odd, least);
+    if (escapes) sum += even + odd;
+    u32 before = warp_before(sum);
+    // A quotient of numbers below 2^36 and 2^25 is nearer to no integer than an f64 can tell: rounding it down is exact.
+    const double total = (double)__shfl_sync(ALL_LANES, before + sum, 31);
+#pragma unroll 1
+    for (u32 b = from; b < from + 8; ++b) {
+        to[a * 16 + b] = (u16)((double)before * (double)PAIR_SLOTS / total);
+        const u32 w = product(b);
+        before += escapes && b >= 14 ? (b & 1 ? odd : even) : w ? max(w, least) : 0;
+    }
+}
+
+// A class in shared memory: for each of its four tables the near symbol of every slot, then of each near symbol its span.
+#define PAIR_SPANS (4 * PAIR_SLOTS)
+#define PAIR_CLASS (PAIR_SPANS + 4 * 256 * 4)
+
+// A span: the frequency in bits 0–10, how many raw bits in 11–12, whether it is an escape, and minus the first slot above.
+#define SPAN_RAW 11
+#define SPAN_ESCAPE (1u << 16)
+#define SPAN_START 20
+
+DEVICE u32 pair_span(u32 symbol, u32 start, u32 end) {
+    return (end - start) | pair_raw(symbol) << SPAN_RAW | (pair_escapes(symbol) ? SPAN_ESCAPE : 0) | (0u - start) << SPAN_START;
+}
+DEVICE u32 span_frequency(u32 span) { return span & PAIR_MASK; }
+DEVICE u32 span_pop(u32 span, u32 x, u32 slot) {
+    return span_frequency(span) * (x >> PAIR_LOG) + slot + (u32)((i32)span >> SPAN_START);
+}
+// What is left of a state once the raw bits are off it. Bits 13 to 15 of a span are zero.
+DEVICE u32 span_rest(u32 span, u32 y) { return __funnelshift_r(y, 0, span >> SPAN_RAW); }
+
+DEVICE u32 pair_start(const u16 *start, u32 symbol) { return symbol < 256 ? start[symbol] : PAIR_SLOTS; }
+
+// The symbol that owns a slot: the last that starts at it or before it.
+DEVICE u32 pair_owner(const u16 *start, u32 slot) {
+    u32 low = 0;
+#pragma unroll 1
+    for (u32 by = 128; by > 0; by /= 2)
+        if (start[low + by] <= slot) low += by;
+    return low;
+}
+
+// Fills the tables of all classes. All threads of a block take part, and synchronise after; `near` is shared memory for the first
+// slots of `room` tables at a time.
+DEVICE void pairs_fill(u8 *to, const u16 (*start)[256], u32 tables, u16 *near, u32 room) {
+    for (u32 from = 0; from < tables; from += room) {
+        const u32 count = min(room, tables - from);
+        __syncthreads();
+#pragma unroll 1
+        for (u32 i = threadIdx.x; i < count * 128; i += blockDim.x) ((u32 *)near)[i] = ((const u32 *)start[from])[i];
+        __syncthreads();
+#pragma unroll 1
+        for (u32 i = threadIdx.x; i < count * (PAIR_SLOTS / 8); i += blockDim.x) {
+            const u32 t = i / (PAIR_SLOTS / 8), slot = i % (PAIR_SLOTS / 8) * 8, table = from + t;
+            const u16 *starts = near + t * 256;
+            u8 *slots = to + table / 4 * PAIR_CLASS + table % 4 * PAIR_SLOTS;
+            u32 owner = 0, end = 0;
+#pragma unroll 1
+            for (u32 j = slot; j < slot + 8; ++j) {
+                if (j >= end) {
+                    owner = pair_owner(starts, j);
+                    end = pair_start(starts, owner + 1);
+                }
+                slots[j] = (u8)pair_near(owner);
+            }
+        }
+#pragma unroll 1
+        for (u32 i = threadIdx.x; i < count * 256; i += blockDim.x) {
+            const u32 t = i / 256, symbol = i % 256, table = from + t;
+            const u16 *starts = near + t * 256;
+            u32 *spans = (u32 *)(to + table / 4 * PAIR_CLASS + PAIR_SPANS) + table % 4 * 256;
+            spans[pair_near(symbol)] = pair_span(symbol, starts[symbol], pair_start(starts, symbol + 1));
+        }
+    }
+}

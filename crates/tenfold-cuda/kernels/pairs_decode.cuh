@@ -1,0 +1,200 @@
+// Tiles of pairs to elements, with or without transforms. As `levels_decode.cu` and `levels_prepared.cuh` do for single levels.
+//
+// A function that is called, so that other blobs do not pay for it.
+#pragma once
+
+#include "levels_pairs.cuh"
+#include "levels_prepared.cuh"
+
+// What becomes of working values: the numbers of their columns are added or multiplied, and elements made of them.
+template <class E, u32 DTYPE> struct PairByColumn {
+    static const u32 ENTRY = 8;
+    typedef typename Pair<sizeof(E)>::Two Two;
+    // The column of the lane's first pair of a group, and where columns end.
+    SharedAt at, end;
+    u32 bytes;
+    bool added;
+
+    METHOD PairByColumn(const Columns &columns, u64 first) {
+        const SharedAt start = shared_at(columns.numbers);
+        bytes = columns.count * 4;
+        at = start + (u32)(first % columns.count) * 4;
+        end = start + bytes;
+        added = columns.added;
+    }
+    METHOD SharedAt within(SharedAt to) const { return to >= end ? to - bytes : to; }
+    METHOD float undo(float v, u32 bits) const {
+        const float by = __uint_as_float(bits);
+        return added ? __fadd_rn(v, by) : __fmul_rn(v, by);
+    }
+    // What a table has is so small that no sum or product leaves the range of f32 or bf16.
+    METHOD u32 near_element(float v) const {
+        const u32 b = __float_as_uint(v);
+        if (DTYPE == DTYPE_F32) return b;
+        if (DTYPE == DTYPE_BF16) return (b + 0x7fff + (b >> 16 & 1)) >> 16;
+        return element_of(DTYPE, v);
+    }
+    METHOD uint2 fetch(SharedAt lut) const { return shared_u64(lut); }
+    METHOD Two of_table(uint2 v, u32 j) const {
+        const uint2 by = shared_u64(within(at + j * 256));
+        const u32 a = near_element(undo(__uint_as_float(v.x), by.x)), b = near_element(undo(__uint_as_float(v.y), by.y));
+        return (Two)a | (Two)b << (8 * sizeof(E));
+    }
+    METHOD Two of_units(const Item &, const Desc *d, i32 first, i32 second, u32 j) const {
+        const uint2 by = shared_u64(within(at + j * 256));
+        const u32 a = element_of(DTYPE, undo(Working<u32>::of_units(d->scale, first), by.x));
+        const u32 b = element_of(DTYPE, undo(Working<u32>::of_units(d->scale, second), by.y));
+        return (Two)a | (Two)b << (8 * sizeof(E));
+    }
+    METHOD void go_on() { at = within(at + GROUP * 256); }
+};
+
+// What the tiles of a blob of pairs have in common.
+struct PairsNear {
+    Near near;
+    // The header with pairs taken for values.
+    const Desc *halved;
+    Columns columns;
+};
+
+template <class E, u32 SIZE> struct PairGroups {
+    METHOD static void run(const Item &item, const Desc *d, const PairsNear &n, const Tile &t, Coder &c, u32 end) {
+        const u64 first = t.start + 2 * lane_of();
+        if (!d->prepared) {
+            pairs_mapped<E>(item, d, n.halved, n.near, PairElements<E>(), t, c, end);
+        } else if (sizeof(E) == 4) {
+            pairs_mapped<E>(item, d, n.halved, n.near, PairByColumn<E, DTYPE_F32>(n.columns, first), t, c, end);
+        } else if (item.dtype == DTYPE_BF16) {
+            pairs_mapped<E>(item, d, n.halved, n.near, PairByColumn<E, DTYPE_BF16>(n.columns, first), t, c, end);
+        } else {
+            pairs_mapped<E>(item, d, n.halved, n.near, PairByColumn<E, DTYPE_F16>(n.columns, first), t, c, end);
+        }
+    }
+};
+// Numbers of columns are not for elements of a byte.
+template <class E> struct PairGroups<E, 1> {
+    METHOD static void run(const Item &item, const Desc *d, const PairsNear &n, const Tile &t, Coder &c, u32 end) {
+        pairs_mapped<E>(item, d, n.halved, n.near, PairElements<E>(), t, c, end);
+    }
+};
+// Nor are tables for those of eight.
+template <class E> struct PairGroups<E, 8> {
+    METHOD static void run(const Item &, const Desc *, const PairsNear &, const Tile &, Coder &, u32) {}
+};
+
+// Values from tick `done` on.
+template <class E>
+DEVICE void pairs_rest(const Item &item, const Work *work, const PairsNear &n, const Tile &t, Coder &c, u32 done) {
+    const Desc *d = &work->desc;
+    E *out = (E *)item.out;
+    const auto class_of = [&](u32 i) {
+        const u64 at = t.start + i, row = at / d->width;
+        return class_at(item, d, row, at - row * d->width);
+    };
+    const u8 *tables = (const u8 *)n.near.slots;
+    if (d->prepared) {
+        const Undo transforms(item, d);
+        pairs_plain(work, tables, t, c, done, class_of, [&](u32 i, i32 units) {
+            const u64 at = t.start + i, row = at / d->columns;
+            const auto v = transforms.undo(Working<E>::of_units(d->scale, units), row, at - row * d->columns);
+            out[at - d->first] = Working<E>::element_of_real(item.dtype, v);
+        });
+    } else {
+        pairs_plain(work, tables, t, c, done, class_of, [&](u32 i, i32 units) {
+            out[t.start + i - d->first] = element<E>(item.dtype, d->scale, units);
+        });
+    }
+}
+
+template <class E> DEVICE void pairs_tile(const Item &item, const Work *work, const PairsNear &n, u64 number, Status *status) {
+    const Desc *d = &work->desc;
+    const u32 lane = lane_of();
+    Tile t;
+    u32 code = tile_open(item, work, number, t);
+    if (code) {
+        if (lane == 0) report(status, code);
+        return;
+    }
+    if (t.coded) {
+        Coder c = coder_open(item, d, t, n.near.ring);
+        if (__any_sync(ALL_LANES, c.bad)) {
+            if (c.bad) report(status, c.bad);
+            return;
+        }
+        const u32 done = pairs_in_groups(d, n.near, t);
+        if (done) PairGroups<E, sizeof(E)>::run(item, d, n, t, c, done);
+        pairs_rest<E>(item, work, n, t, c, done);
+        coder_close(t, c);
+        if (c.bad) report(status, c.bad);
+    } else if (d->prepared) {
+        prepared_zeros<E>(item, d, t);
+    } else {
+        E *out = (E *)item.out + (t.start - d->first);
+        for (u32 i = t.from + lane; i < t.to; i += 32) out[i] = 0;
+    }
+    __syncwarp();
+    if (t.exact) {
+        code = d->prepared ? prepared_exact<E>(item, d, t) : put_exact<E>(item, d, t);
+        if (code && lane == 0) report(status, code);
+        __syncwarp();
+    }
+    if (d->prepared && d->kept > 0) kept_put<E>(item, d, t.start + t.from, t.start + t.to);
+    __syncwarp();
+}
+
+// A block's share of a blob. Another launch may have more room.
+template <class E> OUTLINE void pairs_blob(const Share &share, u32 room, u32 above, u32 more) {
+    DYNAMIC_SHARED(memory);
+    __shared__ __align__(16) Desc halved;
+    __shared__ u32 large;
+    const Item &item = share.item;
+    const Work *work = share.work;
+    const Desc *d = &work->desc;
+    const u32 warps = blockDim.x / 32, rings = warps * RING_ROOM;
+    // Two numbers of columns are read at once.
+    const bool by_column = d->prepared && sizeof(E) >= 2 && sizeof(E) <= 4 && d->columns % 2 == 0 && d->columns >= 256 &&
+                           columns_alone(item, d);
+    bool grouped = sizeof(E) < 8 && (by_column || !d->prepared);
+
+    // Shared memory: rings, what pairs become, numbers of columns, tables, the map; from the tables on if there is room.
+    const u32 entry = by_column || sizeof(E) == 4 ? 8 : 4, columns_bytes = by_column ? (u32)d->columns * 4 : 0;
+    const u64 tables = (u64)d->classes * PAIR_CLASS;
+    u32 used = rings + (grouped ? 4096 * entry + columns_bytes : 0);
+    used = (used + 15) & ~15u;
+    if ((above && used + tables <= above) || (more && used + tables > room)) return;
+    // Numbers of very many columns may leave no room for tables, which matter more.
+    if (used + tables > room) {
+        grouped = false;
+        used = (rings + 15) & ~15u;
+    }
+    const bool fits = used + tables <= room;
+    u8 *const at = memory + used;
+    u32 *lut = (u32 *)(memory + rings);
+    float *numbers = (float *)(memory + rings + 4096 * entry);
+    PairsNear n;
+    n.near.slots = fits ? (const u32 *)at : nullptr;
+    n.near.lut = lut;
+    n.near.ring = (u16 *)(memory + warp_of() * RING_ROOM);
+    n.near.map.kind = MAP_NONE;
+    n.halved = &halved;
+    n.columns = Columns{numbers, by_column ? (u32)d->columns : 0, d->undone_kind[0] >= UNDO_MEANS};
+    if (threadIdx.x == 0) large = 0;
+    pairs_halve(&halved, d);
+    if (grouped && fits) {
+        if (by_column) {
+            pair_entries<u32>(&halved, DTYPE_F32, lut);
+            if (!columns_fill(item, d, numbers)) large = 1;
+        } else {
+            pair_entries<E>(&halved, item.dtype, lut);
+        }
+        // Where rows have an odd number of values, pairs lie otherwise in every second row.
+        if (d->classes == 1 || d->width % 2 == 0) map_open(n.near.map, item, &halved, true, memory, used + (u32)tables, room);
+    }
+    // The rings are not in use yet.
+    if (fits) pairs_fill(at, work->start, d->classes * 4, (u16 *)memory, rings / 512);
+    __syncthreads();
+    map_fill(n.near.map, &halved);
+    __syncthreads();
+    if (large) n.near.map.kind = MAP_NONE;
+    share_tiles<1>(share, warps, [&](u64 tile, u64) { pairs_tile<E>(item, work, n, tile, share.status); });
+}
