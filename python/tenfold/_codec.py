@@ -71,6 +71,7 @@ def encode_options(
     importance: Any = None,
     prepare: str | None = None,
     residual: Any = None,
+    format: str | None = None,
     **goal: Any,
 ) -> _native.EncodeOptions:
     """Makes the native options, with a goal as :func:`stated_goal` returns it."""
@@ -81,7 +82,7 @@ def encode_options(
     if columns is not None and name in ("lossless", "max_error", "round_bits"):
         raise ArgumentError(f"importance weights errors and cannot be combined with {name}; leave out one of the two")
     layers = residual_goals(residual)
-    return _native.EncodeOptions(name, number, effort, threads, lane_values, columns, prepare, layers)
+    return _native.EncodeOptions(name, number, effort, threads, lane_values, columns, prepare, layers, format)
 
 
 def goal_text(options: _native.EncodeOptions) -> str:
@@ -113,6 +114,7 @@ def encode(
     importance: Any = None,
     prepare: str | None = None,
     residual: Any = None,
+    format: str | None = None,
     dtype: Any = None,
 ) -> bytes:
     """Encodes a tensor into a blob: a self-describing, checksummed byte string.
@@ -146,6 +148,7 @@ def encode(
             ``{"round_bits": 8}``. A list of goals adds that many layers, up to seven. A rate counts the bytes of its
             layer alone; an error is that of the sum up to its layer. ``importance`` and ``prepare`` apply to the first
             layer only.
+        format: newest format that all readers of the blob know, ``"1.0"`` or ``"1.1"``; the newest by default.
         dtype: true element type of a raw view, such as ``"bfloat16"`` for an array of uint16.
 
     >>> import numpy as np, tenfold
@@ -178,6 +181,7 @@ def encode(
         importance=importance,
         prepare=prepare,
         residual=residual,
+        format=format,
     )
     return codec.encode(tensor, dtype=dtype)
 
@@ -344,6 +348,7 @@ class Codec:
         importance: Any = None,
         prepare: str | None = None,
         residual: Any = None,
+        format: str | None = None,
     ) -> None:
         self._options = encode_options(
             bits=bits,
@@ -361,6 +366,7 @@ class Codec:
             importance=importance,
             prepare=prepare,
             residual=residual,
+            format=format,
         )
         self._effort = effort
         self._threads = threads

@@ -59,6 +59,7 @@ class EncodeOptions:
         importance: Sequence[float] | None = None,
         prepare: str | None = None,
         residual: Sequence[tuple[str, float | None]] | None = None,
+        format: str | None = None,
     ) -> EncodeOptions: ...
     @property
     def goal(self) -> tuple[str, float | None]: ...

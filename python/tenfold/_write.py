@@ -47,7 +47,7 @@ def save(
         metadata: strings to keep in the file.
         overwrite: whether an existing file may be replaced.
         progress: True for a tqdm bar, or a function that is called with the bytes done and the total.
-        options: a goal, ``effort``, ``threads``, ``prepare`` and ``residual``, as in :func:`encode`.
+        options: a goal, ``effort``, ``threads``, ``prepare``, ``residual`` and ``format``, as in :func:`encode`.
 
     >>> import numpy as np, tenfold
     >>> x = np.random.default_rng(0).standard_normal((64, 256), dtype=np.float32)

@@ -63,6 +63,15 @@ def test_goals(normal):
     assert tenfold.inspect(tenfold.encode(normal, step=0.25)).step == pytest.approx(0.25)
 
 
+def test_blobs_for_older_readers():
+    x = np.random.default_rng(3).standard_normal((160, 256), dtype=np.float32)
+    newest, older = tenfold.encode(x, bits=2.5), tenfold.encode(x, bits=2.5, format="1.0")
+    # The codec, as docs/format.md has it: pairs, levels.
+    assert (newest[5], older[5]) == (5, 2)
+    assert tenfold.encode(x, bits=2.5, format="1.1") == newest
+    assert np.mean((tenfold.decode(newest) - tenfold.decode(older)) ** 2) < 0.2
+
+
 def test_threads_and_lanes_do_not_change_values(normal):
     blob = tenfold.encode(normal, bits=3, threads=1, lane_values=64)
     assert blob == tenfold.encode(normal, bits=3, threads=3, lane_values=64)

@@ -18,9 +18,9 @@ pub struct EncodeOptions(pub tenfold::EncodeOptions);
 #[pymethods]
 impl EncodeOptions {
     /// `goal` is the name of a goal, `value` its number (none for `lossless`); `importance` has a number for each column,
-    /// `prepare` names transforms, `residual` has the goal of each further layer.
+    /// `prepare` names transforms, `residual` has the goal of each further layer, `format` is the newest that readers know.
     #[new]
-    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None, prepare=None, residual=None))]
+    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None, prepare=None, residual=None, format=None))]
     #[allow(clippy::too_many_arguments, reason = "one for each of Python's")]
     fn new(
         goal: &str,
@@ -31,6 +31,7 @@ impl EncodeOptions {
         importance: Option<Vec<f64>>,
         prepare: Option<&str>,
         residual: Option<Vec<(String, Option<f64>)>>,
+        format: Option<&str>,
     ) -> PyResult<EncodeOptions> {
         let prepare =
             prepare.map(str::parse::<Preparation>).transpose().map_err(errors::codec)?.unwrap_or_default();
@@ -50,6 +51,9 @@ impl EncodeOptions {
         }
         for (goal, value) in residual.unwrap_or_default() {
             options = options.with_residual(parse_goal(&goal, value)?);
+        }
+        if let Some(version) = format {
+            options = options.with_minor(tenfold::format::parse_version(version).map_err(errors::codec)?);
         }
         options.validate().map_err(errors::codec)?;
         Ok(EncodeOptions(options))

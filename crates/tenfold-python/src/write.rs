@@ -151,6 +151,7 @@ impl WriteOptions {
         }
         options.prepare = encode.prepare.clone();
         options.residual = encode.residual.clone();
+        options.minor = Some(encode.minor);
         let importance = match self.importance {
             Some(ImportanceOf::File(path)) => Importance::read(&path),
             Some(ImportanceOf::Vectors(vectors)) => Importance::new(vectors),
