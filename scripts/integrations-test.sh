@@ -27,4 +27,5 @@ rm -rf "$home/emulated"
 mkdir -p "$home/emulated"
 cp -r python/tenfold "$home/emulated/tenfold"
 cp "$target/debug/lib_native.so" "$home/emulated/tenfold/_native.abi3.so"
-PYTHONPATH="$home/emulated" run python/integrations/test_torch_device.py python/integrations/test_torch_device_layers.py -k "not cuda"
+device=(test_torch_device.py test_torch_device_layers.py test_torch_kept_device.py)
+PYTHONPATH="$home/emulated" run "${device[@]/#/python/integrations/}" -k "not cuda"

@@ -54,6 +54,50 @@ def test_logits_and_text_are_those_of_the_decoded_weights(small: Path, settings:
     tenfold.torch.check()
 
 
+@pytest.mark.parametrize("blobs", ["device", "pinned"])
+@pytest.mark.parametrize("prefetch", [True, False], ids=["ahead", "in turn"])
+def test_steps_replay_a_graph_with_the_same_bits(small: Path, prefetch: bool, blobs: str) -> None:
+    settings = {"keep_compressed": True, "prefetch": prefetch, "blobs": blobs, "graph": True}
+    edit_config(small, settings)
+    model = AutoModelForCausalLM.from_pretrained(small).cuda()
+    edit_config(small, {**settings, "graph": False})
+    uncaptured = AutoModelForCausalLM.from_pretrained(small).cuda()
+    plain = reference(small).cuda()
+    how = {"do_sample": False, "pad_token_id": 0, "return_dict_in_generate": True, "output_logits": True}
+    for prompt, tokens in ((IDS, 12), (IDS[:, :2], 20), (torch.cat([IDS, IDS.flip(1)]), 9), (IDS, 12)):
+        outs = [
+            one.generate(prompt.cuda(), max_new_tokens=tokens, cache_implementation="static", **how)
+            for one in (model, uncaptured)
+        ]
+        assert torch.equal(outs[0].sequences, outs[1].sequences)
+        assert all(torch.equal(a, b) for a, b in zip(outs[0].logits, outs[1].logits, strict=True))
+        expected = plain.generate(prompt.cuda(), max_new_tokens=tokens, cache_implementation="static", disable_compile=True, **how)
+        assert torch.equal(outs[0].sequences, expected.sequences)
+        # And as without a static cache, which takes another way.
+        model.generate(prompt.cuda(), max_new_tokens=4, **how)
+    # Each text has a cache of its own; if it lies where the last one was, the graph still fits.
+    assert 3 <= model.hf_quantizer.layers.captured <= 4
+    assert uncaptured.hf_quantizer.layers.captured == 0
+    tenfold.torch.check()
+
+
+def test_beams_run_without_a_graph(small: Path) -> None:
+    edit_config(small, {"keep_compressed": True, "prefetch": True, "blobs": "device", "graph": True})
+    model, plain = AutoModelForCausalLM.from_pretrained(small).cuda(), reference(small).cuda()
+    how = {"max_new_tokens": 8, "num_beams": 3, "do_sample": False, "pad_token_id": 0, "cache_implementation": "static"}
+    assert torch.equal(model.generate(IDS.cuda(), **how), plain.generate(IDS.cuda(), disable_compile=True, **how))
+
+
+def test_a_damaged_blob_ends_generating(small: Path) -> None:
+    edit_config(small, {"keep_compressed": True, "prefetch": True, "blobs": "device", "graph": True})
+    model = AutoModelForCausalLM.from_pretrained(small).cuda()
+    held = model.hf_quantizer.layers.stages[2].held[0]
+    held.blob().data[-9] ^= 0x40
+    with pytest.raises(DataError, match=held.name):
+        model.generate(IDS.cuda(), max_new_tokens=16, do_sample=False, pad_token_id=0, cache_implementation="static")
+        tenfold.torch.check()
+
+
 def test_a_model_may_move(small: Path) -> None:
     edit_config(small, {"keep_compressed": True, "prefetch": True})
     model = AutoModelForCausalLM.from_pretrained(small)

@@ -21,7 +21,20 @@ from ._decoder import Decoder
 from ._importance import Importance
 from ._verdicts import check
 
+# After the functions that it uses.
+from .kept import compress_module, decompress_module  # noqa: E402 isort: skip
+
 # Registers the operators of torch.ops.tenfold.
 from . import _ops  # noqa: F401, E402 isort: skip
 
-__all__ = ["Codec", "Decoder", "Importance", "check", "decode", "decode_many", "encode"]
+__all__ = [
+    "Codec",
+    "Decoder",
+    "Importance",
+    "check",
+    "compress_module",
+    "decode",
+    "decode_many",
+    "decompress_module",
+    "encode",
+]

@@ -67,6 +67,11 @@ class Decoder:
         """The tensors that calls write to."""
         return list(self._outs)
 
+    @property
+    def verdicts(self) -> torch.Tensor:
+        """What the device said of each blob in the last call: two numbers, of which :meth:`check` makes an error."""
+        return self._status
+
     def __call__(self) -> list[torch.Tensor]:
         """Queues the decoding and returns the outputs."""
         with _device.preserve_current(self._device):

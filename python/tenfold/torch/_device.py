@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from .. import _native
+from .._errors import ArgumentError
 
 _opened: dict[int, _native.CudaDevice] = {}
 
@@ -53,6 +54,32 @@ def on(stream: torch.cuda.Stream) -> AbstractContextManager[Any]:
 def is_capturing() -> bool:
     """Whether a CUDA graph is being captured."""
     return torch.cuda.is_current_stream_capturing()
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits for all work on a device."""
+    torch.cuda.synchronize(device)
+
+
+def pinned(*shape: int) -> torch.Tensor:
+    """Returns zeros in host memory that a device writes to without waiting."""
+    return torch.zeros(shape, dtype=torch.int64, device="cpu", pin_memory=True)
+
+
+def pin(memory: torch.Tensor) -> None:
+    """Lets devices read host memory without waiting. ``unpin`` it before it is freed.
+
+    torch's own pinned memory comes in powers of two; a model of 70 billion weights would take 10 GB more.
+    """
+    if not torch.cuda.is_available():
+        raise ArgumentError("torch finds no CUDA device to pin memory for; leave the blobs where the model is")
+    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    torch.cuda.check_error(int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)))
+
+
+def unpin(address: int) -> None:
+    """Undoes ``pin``."""
+    torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
 
 
 def upload(blob: bytes | np.ndarray, device: torch.device) -> torch.Tensor:

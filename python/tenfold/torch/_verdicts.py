@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+import weakref
+from typing import Any, Protocol
 
 import torch
 
@@ -14,7 +15,7 @@ from ._tensors import as_device
 # Verdicts that a stream collects before it keeps only the first bad one; each takes 16 bytes.
 _SLOTS = 1024
 # The code is in the lower half of a verdict's first number; zero means success.
-_CODE = 0xFFFF_FFFF
+CODE = 0xFFFF_FFFF
 
 
 class Verdicts:
@@ -39,9 +40,7 @@ class Verdicts:
 
     def _fold(self, count: int) -> None:
         """Makes room without waiting: the device picks the first bad verdict."""
-        bad = (self._slots[:, 0] & _CODE) != 0
-        first = self._slots.index_select(0, bad.to(torch.uint8).argmax().view(1))
-        self._first_bad.copy_(torch.where((self._first_bad[:, :1] & _CODE) != 0, self._first_bad, first))
+        self._first_bad.copy_(first_bad(torch.cat([self._first_bad, self._slots])))
         if count > self._slots.shape[0]:
             self._slots = _zeros(count, self._slots.device)
         else:
@@ -64,10 +63,34 @@ def _zeros(count: int, device: torch.device) -> torch.Tensor:
         return torch.zeros(count, 2, dtype=torch.int64, device=device)
 
 
+def first_bad(said: torch.Tensor) -> torch.Tensor:
+    """The first bad one of verdicts, or a good one, as one row; does not wait."""
+    bad = (said[:, 0] & CODE) != 0
+    return said.index_select(0, bad.to(torch.uint8).argmax().view(1))
+
+
 def raise_bad(said: torch.Tensor) -> None:
     """Raises the first bad one of verdicts in host memory."""
-    for one in said[(said[:, 0] & _CODE) != 0]:
+    for one in said[(said[:, 0] & CODE) != 0]:
         _native.cuda_decoded(one.numpy().tobytes())
+
+
+class Watched(Protocol):
+    """Something that decodes again and again and knows what the device said."""
+
+    @property
+    def device(self) -> torch.device | None: ...
+
+    def report(self) -> None:
+        """Waits, and raises the first error since the last report."""
+
+
+_watched: weakref.WeakSet[Watched] = weakref.WeakSet()
+
+
+def watch(one: Watched) -> None:
+    """Lets :func:`check` ask something that decodes by itself, as long as it exists."""
+    _watched.add(one)
 
 
 _of_stream: dict[tuple[int | None, int], Verdicts] = {}
@@ -82,17 +105,26 @@ def verdicts_of(device: torch.device, stream: torch.cuda.Stream) -> Verdicts:
     return found
 
 
+def check_streams(index: int | None) -> None:
+    """Asks only the streams, of a device or of all: not what decodes by itself."""
+    for (found, _), verdicts in list(_of_stream.items()):
+        if index is None or found == index:
+            verdicts.check()
+
+
 def check(device: Any = None) -> None:
     """Waits for the blobs decoded on a device, or on all devices, and raises the error of the first bad one.
 
     :func:`tenfold.torch.decode` does not wait for a blob on a device, so it cannot report a damaged blob; this function
-    does, for all calls since the last check. The tensor decoded from a damaged blob is undefined. Blobs in host memory
-    are checked before :func:`tenfold.torch.decode` returns.
+    does, for all calls since the last check, and for modules whose weights stay compressed. The tensor decoded from a
+    damaged blob is undefined. Blobs in host memory are checked before :func:`tenfold.torch.decode` returns.
 
     >>> import tenfold.torch
     >>> tenfold.torch.check()
     """
     index = None if device is None else as_device(device).index
-    for (found, _), verdicts in list(_of_stream.items()):
-        if device is None or found == index:
-            verdicts.check()
+    check_streams(index)
+    for watched in list(_watched):
+        at = watched.device
+        if at is not None and (device is None or at.index == index):
+            watched.report()

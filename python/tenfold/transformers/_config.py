@@ -8,8 +8,10 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from .. import _native
 from .._errors import ArgumentError, DataError, DtypeError, UnsupportedError
+from ..torch.kept import check_buffers
 
-_LOADING = ("keep_compressed", "buffers", "prefetch")
+_LOADING = ("keep_compressed", "buffers", "prefetch", "blobs", "graph")
+_PLACES = ("device", "pinned")
 
 
 class TenfoldConfig(QuantizationConfigMixin):
@@ -20,6 +22,9 @@ class TenfoldConfig(QuantizationConfigMixin):
             before they are used. If not, all weights are decoded while the model loads.
         buffers: decoded layers in memory at a time, 1 to 16. With two, the next layer is decoded while one computes.
         prefetch: whether to decode ahead. Without it a layer is decoded when its turn comes.
+        blobs: where compressed weights lie: "device", with the rest of the model, or "pinned", in host memory, from where a
+            CUDA device fetches each layer ahead of its turn.
+        graph: whether ``generate`` with ``cache_implementation="static"`` replays its step as a CUDA graph.
         format: format version of the folder's files; ``tenfold compress`` writes it.
 
     >>> from tenfold.transformers import TenfoldConfig
@@ -37,6 +42,8 @@ class TenfoldConfig(QuantizationConfigMixin):
         *,
         buffers: int = 2,
         prefetch: bool = True,
+        blobs: str = "device",
+        graph: bool = True,
         format: int = _native.MODEL_FORMAT,  # noqa: A002 - the name that config.json has
         quant_method: str = "tenfold",
         **unknown: Any,
@@ -52,17 +59,18 @@ class TenfoldConfig(QuantizationConfigMixin):
         if unknown:
             names = ", ".join(unknown)
             raise UnsupportedError(f"quantization_config says {names}, which is unknown here; install a newer tenfold")
-        if not isinstance(keep_compressed, bool) or not isinstance(prefetch, bool):
-            raise DtypeError("keep_compressed and prefetch must be True or False")
-        if not isinstance(buffers, int) or isinstance(buffers, bool) or not 1 <= buffers <= 16:
-            raise ArgumentError(f"buffers must be a number from 1 to 16, not {buffers!r}")
-        if prefetch and buffers == 1 and keep_compressed:
-            raise ArgumentError("one buffer leaves no room for the next layer; pass buffers=2 or prefetch=False")
+        if not all(isinstance(one, bool) for one in (keep_compressed, prefetch, graph)):
+            raise DtypeError("keep_compressed, prefetch and graph must be True or False")
+        if blobs not in _PLACES:
+            raise ArgumentError(f"blobs must be {' or '.join(map(repr, _PLACES))}, not {blobs!r}")
+        check_buffers(buffers, prefetch and keep_compressed)
         self.quant_method = quant_method  # type: ignore[assignment] # theirs is an enumeration of their own methods
         self.format = format
         self.keep_compressed = keep_compressed
         self.buffers = buffers
         self.prefetch = prefetch
+        self.blobs = blobs
+        self.graph = graph
 
     def get_loading_attributes(self) -> dict[str, Any]:
         """What an argument of ``from_pretrained`` overrides in a folder's own configuration."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from .. import torch as tenfold_torch
-from .._errors import DataError, Error
-from ._stages import Held, stage_of
+from .._errors import DataError
+from ..torch.kept import Held, Site, decode_named, sites
+from ._places import stage_of
 
 
 @dataclass(frozen=True)
@@ -21,45 +21,6 @@ class Arrived:
     shape: tuple[int, ...]
     stored: torch.dtype
     wanted: torch.dtype
-
-
-@dataclass(frozen=True)
-class Site:
-    """A place in a model where a tensor is."""
-
-    name: str
-    module: nn.Module
-    attribute: str
-    tensor: torch.Tensor
-
-    def put(self, tensor: torch.Tensor) -> None:
-        """Replaces the tensor there."""
-        if self.attribute in self.module._parameters:
-            # Set as an attribute it would have to be of the blob's dtype.
-            self.module._parameters[self.attribute] = tensor  # type: ignore[assignment]
-        else:
-            self.module._buffers[self.attribute] = tensor
-
-
-def sites(model: nn.Module) -> Iterator[Site]:
-    """All places; those of tied weights each."""
-    for prefix, module in model.named_modules():
-        for attribute, tensor in (*module._parameters.items(), *module._buffers.items()):
-            if tensor is not None:
-                yield Site(f"{prefix}.{attribute}" if prefix else attribute, module, attribute, tensor)
-
-
-def decode_named(name: str, blob: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Decodes a blob where it is, and says which one it was if it is bad."""
-    try:
-        with torch.no_grad():
-            # Cast afterwards: a device that decodes straight to another dtype rounds once, where others round twice.
-            decoded = tenfold_torch.decode(blob.detach()).to(dtype)
-        if blob.device.type == "cuda":
-            tenfold_torch.check(blob.device)
-    except Error as error:
-        raise type(error)(f"tensor {name!r}: {error}; fetch the model again, or compress it again") from error
-    return decoded
 
 
 def place(

@@ -10,16 +10,17 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.cache_utils import StaticCache
 from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming, rename_source_key
 from transformers.quantizers.base import HfQuantizer
 
 from .._errors import ArgumentError, UnsupportedError
+from ..torch.kept import Held, Layers, decode_named, restore
 from ._checkpoint import Checkpoint
 from ._config import TenfoldConfig
-from ._layers import Layers
-from ._placing import Arrived, Site, decode_named, place
+from ._places import stage_of, stages_of
+from ._placing import Arrived, place
 from ._saving import state_to_save
-from ._stages import Held, stage_of
 
 
 class TenfoldQuantizer(HfQuantizer):
@@ -51,7 +52,8 @@ class TenfoldQuantizer(HfQuantizer):
         if "disk" in places or ("cpu" in places and len(places) > 1):
             raise UnsupportedError(
                 f"the device map puts parts of the model on {' and '.join(sorted(places))}; compressed models are not "
-                "offloaded: name one device, or TenfoldConfig(keep_compressed=True), which takes less memory"
+                "offloaded by a device map: name one device, and TenfoldConfig(keep_compressed=True), which takes less memory, or "
+                'blobs="pinned" with it, which keeps layers in host memory'
             )
 
     def _process_model_before_weight_loading(
@@ -107,20 +109,26 @@ class TenfoldQuantizer(HfQuantizer):
         if config.keep_compressed:
             model.requires_grad_(False)
         if self._held:
-            self._layers = Layers(model, self._held, config.buffers, config.prefetch)
-            self._layers.check()
+            self._layers = Layers(
+                model,
+                stages_of(model, self._held),
+                buffers=config.buffers,
+                prefetch=config.prefetch,
+                pinned=config.blobs == "pinned",
+                wanted=is_step if config.graph else None,
+            )
+            self._layers.check(self._device_of(model) if config.blobs == "pinned" else None)
         return model
+
+    def _device_of(self, model: nn.Module) -> torch.device | None:
+        """Where the model is; blobs in pinned memory say nothing of that."""
+        blobs = {id(held.blob()) for held in self._held}
+        return next((one.device for one in model.parameters() if id(one) not in blobs), None)
 
     def _dequantize(self, model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
         if self._layers is not None:
             self._layers.remove()
-        decoded: dict[int, torch.Tensor] = {}
-        for held, blob in [(held, held.blob()) for held in self._held]:
-            if id(blob) not in decoded:
-                plain = decode_named(held.name, blob, held.wanted)
-                floats = plain.is_floating_point()
-                decoded[id(blob)] = nn.Parameter(plain, floats) if isinstance(blob, nn.Parameter) else plain
-            Site(held.name, held.module, held.attribute, blob).put(decoded[id(blob)])
+        restore(self._held, self._device_of(model))
         self._layers, self._held, self._decoded = None, [], {}
         for parameter in model.parameters():
             if parameter.is_floating_point():
@@ -176,6 +184,13 @@ class _Same(ConversionOps):
     @property
     def reverse_op(self) -> ConversionOps:
         return self
+
+
+def is_step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call adds one token to a cache that does not grow, as ``generate`` does again and again."""
+    ids = kwargs.get("input_ids", args[0] if args else None)
+    one = isinstance(ids, torch.Tensor) and ids.ndim == 2 and ids.shape[1] == 1
+    return one and isinstance(kwargs.get("past_key_values"), StaticCache)
 
 
 def _is_bytes(param: Any) -> bool:

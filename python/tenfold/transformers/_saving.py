@@ -10,9 +10,8 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from .. import _native
 from .._errors import DtypeError
+from ..torch.kept import Held, decode_named
 from ._checkpoint import Checkpoint
-from ._placing import decode_named
-from ._stages import Held
 
 
 def state_to_save(

@@ -1,0 +1,95 @@
+"""Compressed modules on a device: a CUDA device, or the emulator in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from streams import World
+from test_torch_device import EMULATED, emulate
+from torch import nn
+
+import tenfold.torch
+from tenfold import DataError
+from tenfold.torch import _device, _verdicts
+from tenfold.torch.kept._compress import kept
+
+
+@pytest.fixture(params=["emulator", "cuda"])
+def device(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    if request.param == "cuda":
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+        yield torch.device("cuda", 0)
+    else:
+        if EMULATED is None:
+            pytest.skip("a build without the feature emulator")
+        monkeypatch.setattr(_verdicts, "_of_stream", {})
+        emulate(monkeypatch)
+        World(monkeypatch, real=True)
+        monkeypatch.setattr(_device, "pin", lambda memory: None)
+        monkeypatch.setattr(_device, "unpin", lambda address: None)
+        monkeypatch.setattr(_device, "pinned", lambda *shape: torch.zeros(shape, dtype=torch.int64))
+        monkeypatch.setattr(_device, "synchronize", lambda device: None)
+        yield torch.device("cpu")
+    tenfold.torch.check()
+
+
+def made(device: torch.device, **options: Any) -> tuple[nn.Module, nn.Module]:
+    """A compressed module, and one with the same values."""
+    net = nn.Sequential(nn.Linear(96, 64), nn.GELU(), nn.Linear(64, 64), nn.Linear(64, 96)).to(device).requires_grad_(False)
+    tenfold.torch.compress_module(net, bits=4, **options)
+    plain = nn.Sequential(nn.Linear(96, 64), nn.GELU(), nn.Linear(64, 64), nn.Linear(64, 96)).to(device).requires_grad_(False)
+    for number in (0, 2, 3):
+        blob = net.get_parameter(f"{number}.weight") if not options.get("offload") else net.get_buffer(f"{number}.weight")
+        plain[number].weight.copy_(tenfold.torch.decode(blob.to(device)))
+        plain[number].bias.copy_(net[number].bias)
+    return net, plain
+
+
+@pytest.mark.parametrize("offload", [False, True], ids=["device", "pinned"])
+@pytest.mark.parametrize("prefetch", [True, False], ids=["ahead", "in turn"])
+def test_the_same_bits(device: torch.device, prefetch: bool, offload: bool) -> None:
+    net, plain = made(device, prefetch=prefetch, offload=offload)
+    for rows in (1, 3, 3, 2):
+        x = torch.randn(rows, 96, device=device)
+        assert torch.equal(net(x), plain(x))
+    tenfold.torch.check()
+    tenfold.torch.decompress_module(net)
+    assert torch.equal(net(x), plain(x))
+    assert [one.device for one in net.parameters()] == [device] * 6
+
+
+@pytest.mark.parametrize("offload", [False, True], ids=["device", "pinned"])
+def test_damage_is_reported_once_with_the_name(device: torch.device, offload: bool) -> None:
+    net, plain = made(device, offload=offload)
+    x = torch.randn(3, 96, device=device)
+    net(x)
+    blob = kept(net).held[1].blob()
+    blob.data[-9] ^= 0x40
+    net(x)
+    with pytest.raises(DataError, match="2.weight"):
+        tenfold.torch.check()
+    tenfold.torch.check()
+    net(x)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    with pytest.raises(DataError, match="2.weight"):
+        net(x)
+    blob.data[-9] ^= 0x40
+    for _ in range(3):
+        assert torch.equal(net(x), plain(x))
+
+
+def test_blobs_in_host_memory_do_not_say_where_the_module_is(device: torch.device) -> None:
+    net, _ = made(device, offload=True)
+    weights = [held.blob() for held in kept(net).held]
+    assert all(weight.device.type == "cpu" for weight in weights)
+    net.to(torch.float64)
+    assert all(held.blob() is weight for held, weight in zip(kept(net).held, weights, strict=True))
+    assert sorted(name for name, _ in net.named_parameters()) == ["0.bias", "2.bias", "3.bias"]
+    assert sorted(net.state_dict()) == [f"{number}.{kind}" for number in (0, 2, 3) for kind in ("bias", "weight")]
+    tenfold.torch.decompress_module(net)
+    assert len(list(net.parameters())) == 6
