@@ -25,6 +25,8 @@ impl Encoding<'_> {
         }
         let lambda = lambda(plan.machine);
         let (want, slope) = (self.want(target), self.slope(target));
+        // Levels are looked at one by one until the step is about right: at others pairs may cost far more.
+        let paired = std::mem::take(&mut plan.paired);
         for round in 0..COARSE_SAMPLE.rounds {
             let trial = self.trial(plan, &coarse)?;
             plan.costs = CostTable::from_counts(&trial.counts, &plan.low, lambda);
@@ -42,6 +44,7 @@ impl Encoding<'_> {
             let trial = self.trial(plan, &coarse)?;
             plan.costs = CostTable::from_counts(&trial.counts, &plan.low, lambda);
         }
+        plan.paired = paired;
         self.settle_pairs(plan, |plan| self.trial(plan, &coarse))?;
         if plan.machine != Machine::SCALAR {
             // Once more from all of the sample: rare levels are scarce in the coarse one.

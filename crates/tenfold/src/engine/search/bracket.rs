@@ -14,10 +14,13 @@ pub struct Moves {
     pub farthest: f64,
     /// Fraction of an interval that trials keep away from its ends: otherwise one end alone could move for ever.
     pub clear: f64,
+    /// Trials in a row on one side of the goal after which the interval is halved: the curve has a step, and a line through its
+    /// ends says little.
+    pub creep: usize,
 }
 
 /// The moves of every search.
-pub const MOVES: Moves = Moves { beyond: 1.3, least: 1.6, farthest: 6.0, clear: 0.08 };
+pub const MOVES: Moves = Moves { beyond: 1.3, least: 1.6, farthest: 6.0, clear: 0.08, creep: 3 };
 
 /// A trial: where on the line, and the number there.
 type At = (f64, f64);
@@ -31,11 +34,14 @@ pub struct Bracket {
     under: Option<At>,
     /// The last two trials.
     last: [Option<At>; 2],
+    /// How many trials in a row, the last one included, lie on its side of the goal.
+    alike: usize,
 }
 
 impl Bracket {
     /// Notes a trial.
     pub fn note(&mut self, x: f64, y: f64, want: f64) {
+        self.alike = if self.last[0].is_some_and(|l| (l.1 > want) == (y > want)) { self.alike + 1 } else { 1 };
         self.last = [Some((x, y)), self.last[0]];
         if y > want {
             self.over = self.over.filter(|o| o.0 > x).or(Some((x, y)));
@@ -54,7 +60,7 @@ impl Bracket {
     pub fn next(&self, want: f64, guess: f64) -> f64 {
         if let (Some(over), Some(under)) = (self.over, self.under) {
             let share = (want - over.1) / (under.1 - over.1);
-            let share = if share.is_finite() { share.clamp(MOVES.clear, 1.0 - MOVES.clear) } else { 0.5 };
+            let share = if share.is_finite() && self.alike < MOVES.creep { share.clamp(MOVES.clear, 1.0 - MOVES.clear) } else { 0.5 };
             return over.0 + (under.0 - over.0) * share;
         }
         let (from, by) = match self.last {
