@@ -83,6 +83,9 @@ DEVICE u32 shared_u16(SharedAt at) { return *(const u16 *)at; }
 DEVICE u32 shared_u32(SharedAt at) { return *(const u32 *)at; }
 DEVICE uint2 shared_u64(SharedAt at) { return *(const uint2 *)at; }
 DEVICE uint4 shared_u128(SharedAt at) { return *(const uint4 *)at; }
+DEVICE u32 ordered_u16(SharedAt at) { return shared_u16(at); }
+DEVICE u32 ordered_u32(SharedAt at) { return shared_u32(at); }
+DEVICE uint2 ordered_u64(SharedAt at) { return shared_u64(at); }
 DEVICE void shared_put_u8(SharedAt at, u32 v) { *(u8 *)at = (u8)v; }
 DEVICE void shared_put_u16(SharedAt at, u32 v) { *(u16 *)at = (u16)v; }
 template <class T> DEVICE void shared_put(SharedAt at, T v) { *(T *)at = v; }
@@ -112,6 +115,22 @@ DEVICE uint2 shared_u64(SharedAt at) {
 DEVICE uint4 shared_u128(SharedAt at) {
     uint4 v;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+// Loads that the assembler leaves in their order, too: it likes to put them off until they are waited for.
+DEVICE u32 ordered_u16(SharedAt at) {
+    u32 v;
+    asm volatile("ld.volatile.shared.u16 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+DEVICE u32 ordered_u32(SharedAt at) {
+    u32 v;
+    asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+DEVICE uint2 ordered_u64(SharedAt at) {
+    uint2 v;
+    asm volatile("ld.volatile.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
     return v;
 }
 DEVICE void shared_put_u16(SharedAt at, u32 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"((u16)v) : "memory"); }
@@ -164,6 +183,7 @@ DEVICE u32 global_get(const u32 *p) { return *p; }
 DEVICE void fetch_soon(const void *, i32) {}
 DEVICE void wait_briefly() {}
 template <class T> DEVICE void global_put(T *p, T v) { *p = v; }
+template <class T> DEVICE T *not_before(T *p, u32) { return p; }
 #else
 DEVICE u32 global_get(const u32 *p) {
     u32 v;
@@ -175,6 +195,12 @@ DEVICE void wait_briefly() { asm volatile("nanosleep.u32 50;"); }
 // Sends for the line that holds an address, if `left` bytes may be read from there; nothing waits for it.
 DEVICE void fetch_soon(const void *p, i32 left) {
     if (left > 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+// An address that is known once a word of 16 bits is there: adds what lies above it. The assembler puts stores as early as it can,
+// where they wait, and would see through a shift.
+template <class T> DEVICE T *not_before(T *p, u32 word) {
+    const u64 at = (u64)p;
+    return (T *)((at & ~0xffffffffull) | plus_byte(word, 3, (u32)at));
 }
 DEVICE void global_put(u8 *p, u8 v) { asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"((u32)v) : "memory"); }
 DEVICE void global_put(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }

@@ -76,8 +76,8 @@ DEVICE void pairs_plain(const Work *work, const u8 *tables, const Tile &t, Coder
         u32 symbol, span;
         if (tables) {
             const u8 *of = tables + cls * PAIR_CLASS;
-            const u32 near = of[low * PAIR_SLOTS + slot];
-            span = ((const u32 *)(of + PAIR_SPANS))[low * 256 + near];
+            const u32 near = of[pair_slot(low, slot)];
+            span = ((const u32 *)(of + PAIR_SPANS))[pair_within(low, near)];
             symbol = pair_of_near(near);
         } else {
             const u16 *start = work->start[cls * 4 + low];
@@ -110,7 +110,7 @@ template <class E> struct PairElements {
     static const u32 ENTRY = sizeof(E) < 4 ? 4 : 8;
     typedef typename Pair<sizeof(E)>::Two Two;
     // Fetched first, and made elements of when it is there.
-    METHOD uint2 fetch(SharedAt at) const { return sizeof(E) < 4 ? make_uint2(shared_u32(at), 0) : shared_u64(at); }
+    METHOD uint2 fetch(SharedAt at) const { return sizeof(E) < 4 ? make_uint2(ordered_u32(at), 0) : ordered_u64(at); }
     METHOD Two of_table(uint2 v, u32) const { return sizeof(E) < 4 ? (Two)v.x : (Two)(v.x | (u64)v.y << 32); }
     METHOD Two of_units(const Item &item, const Desc *d, i32 first, i32 second, u32) const {
         return (Two)element<E>(item.dtype, d->scale, first) | (Two)element<E>(item.dtype, d->scale, second) << (8 * sizeof(E) & 63);
@@ -118,7 +118,12 @@ template <class E> struct PairElements {
     METHOD void go_on() {}
 };
 
-// Entry `i` of such a table: by the low bits of the state, the near symbol and two raw bits.
+// Where tables of elements and those of pairs are in a block's shared memory, behind the rings: wherever they are the same for all
+// blobs, addresses take no instruction.
+#define PAIRS_LUT (DECODE_THREADS / 32 * RING_ROOM)
+#define PAIRS_TABLES(entry) (PAIRS_LUT + 4096 * (entry))
+
+// Entry `i` of such a table: by the near symbol within its class and two raw bits.
 template <class E> DEVICE void pair_entry(const Desc *d, u32 dtype, u32 *to, u32 i) {
     const PairLevels p = pair_levels(d, i >> 10, pair_of_near(i >> 2 & 255), i & 3);
     u32 v = 0;
@@ -137,6 +142,20 @@ template <class E> DEVICE void pair_entries(const Desc *d, u32 dtype, u32 *to) {
     for (u32 i = threadIdx.x; i < 4096; i += blockDim.x) pair_entry<E>(d, dtype, to, i);
 }
 
+// The escapes of a group, over what was stored; entries of its ticks are two a word.
+template <class E, class As>
+OUTLINE void pairs_escaped(const Item &item, const Desc *d, const As &as, const Tile &t, Coder &c, typename As::Two *out, u32 first,
+                           u32 second) {
+#pragma unroll 1
+    for (u32 j = 0; j < GROUP; ++j, out += 32) {
+        const u32 entry = (j < 2 ? first : second) >> 16 * (j & 1) & 0xffff, symbol = entry >> 2 & 255;
+        const bool mine = pair_near_escapes(symbol);
+        if (!__any_sync(ALL_LANES, mine)) continue;
+        const PairLevels p = pair_escape(d, t, c, mine, entry >> 10, pair_of_near(symbol), entry & 3);
+        if (mine) *out = as.of_units(item, d, units_of(d->offsets, p.k[0], p.q[0]), units_of(d->offsets, p.k[1], p.q[1]), j);
+    }
+}
+
 // Whole ticks of pairs, a group at a time from `step` to `end`. Whether a symbol was an escape is asked once a group; its parities
 // are the symbol's, so that states need not wait for its levels, which then overwrite what the table had.
 //
@@ -147,53 +166,45 @@ OUTLINE void pairs_grouped(const Item &item, const Desc *d, const Desc *halved, 
     typedef typename As::Two Two;
     const u32 below = (1u << lane_of()) - 1;
     const PairNext next = pair_next(d->on_quantiser, d->on_parity);
-    const SharedAt lut = shared_at(near.lut), ring = c.words.ring;
-    Map map(item, halved, near.map, shared_at(near.slots), t.start / 2 + lane_of());
+    const SharedAt lut = shared_at(near.lut), tables = lut + 4096 * As::ENTRY, ring = c.words.ring;
+    Map map(item, halved, near.map, tables, t.start / 2 + lane_of());
     Two *out = (Two *)((E *)item.out + (t.start - d->first)) + lane_of();
     u32 x = c.x, s = c.s;
     Words w = c.words;
     for (u32 step = 0; step < end; step += GROUP) {
         const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
         SharedAt at = from;
-        // What escapes need to be found again, two ticks a word.
-        u32 escaped = 0, seen[GROUP / 2] = {0, 0};
+        u32 escaped = 0, entry[GROUP], last = 0;
+        uint2 elements[GROUP];
         map.look_ahead();
-        uint2 elements;
-        // Three look-ups follow each other from one state to the next; everything else is done while one is on its way, the store of
-        // a pair in the tick after.
+        // Three look-ups follow each other from one state to the next; everything else is done while one is on its way.
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
             const u32 low = s & 3, slot = x & PAIR_MASK;
             const SharedAt table = map.table(j);
-            const u32 symbol = shared_u8(table + (low << PAIR_LOG) + slot);
-            if (j) global_put(out + (j - 1) * 32, as.of_table(elements, j - 1));
-            const u32 span = shared_u32(table + PAIR_SPANS + (low << 10) + (symbol << 2));
+            const u32 symbol = shared_u8(plus_quads(slot, table + low));
+            const u32 within = pair_within(low, symbol);
+            const u32 span = shared_u32(table + PAIR_SPANS + 4 * within);
             s = pair_state(next, s, low, symbol);
             const u32 y = span_pop(span, x, slot);
             x = span_rest(span, y);
+            entry[j] = 4 * within + (y & 3);
+            elements[j] = as.fetch(lut + entry[j] * As::ENTRY);
             const bool runs_low = x < START;
             const u32 who = __ballot_sync(ALL_LANES, runs_low);
-            const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
-            elements = as.fetch(lut + ((low << 10) + (symbol << 2) + (y & 3)) * As::ENTRY);
+            const u32 word = ordered_u16(at + 2 * (u32)__popc(who & below));
             at += 2 * (u32)__popc(who);
             x = runs_low ? x << 16 | word : x;
+            last = word;
             escaped |= span;
-            seen[j / 2] |= (low | symbol << 2 | (y & 7) << 10 | (span & SPAN_ESCAPE) >> 3) << 16 * (j & 1);
             if (j == 1) map.half_way();
         }
-        global_put(out + (GROUP - 1) * 32, as.of_table(elements, GROUP - 1));
-        if (__any_sync(ALL_LANES, escaped & SPAN_ESCAPE)) {
+        // All at once, after the last word, so that none is waited for by itself.
+        out = not_before(out, last);
 #pragma unroll
-            for (u32 j = 0; j < GROUP; ++j) {
-                const u32 was = seen[j / 2] >> 16 * (j & 1);
-                const bool mine = was & SPAN_ESCAPE >> 3;
-                if (!__any_sync(ALL_LANES, mine)) continue;
-                const PairLevels p = pair_escape(d, t, c, mine, was & 3, pair_of_near(was >> 2 & 255), was >> 10);
-                if (mine)
-                    out[j * 32] = as.of_units(item, d, units_of(d->offsets, p.k[0], p.q[0]),
-                                              units_of(d->offsets, p.k[1], p.q[1]), j);
-            }
-        }
+        for (u32 j = 0; j < GROUP; ++j) global_put(out + j * 32, as.of_table(elements[j], j));
+        if (__any_sync(ALL_LANES, escaped & SPAN_ESCAPE))
+            pairs_escaped<E>(item, d, as, t, c, out, entry[0] | entry[1] << 16, entry[2] | entry[3] << 16);
         map.go_on();
         as.go_on();
         out += GROUP * 32;

@@ -136,9 +136,23 @@ DEVICE void pair_table(u16 *to, const PairFold *of, u32 both, u32 log, u32 low, 
     }
 }
 
-// A class in shared memory: for each of its four tables the near symbol of every slot, then of each near symbol its span.
+// A class in shared memory: the near symbols of every slot, one for each of its four tables; then a span of each near symbol of each
+// table. A near symbol within its class has the table's number above it.
 #define PAIR_SPANS (4 * PAIR_SLOTS)
 #define PAIR_CLASS (PAIR_SPANS + 4 * 256 * 4)
+
+DEVICE u32 pair_slot(u32 low, u32 slot) { return 4 * slot + low; }
+#ifdef TENFOLD_EMULATOR
+DEVICE u32 pair_within(u32 low, u32 near) { return low << 8 | near; }
+#else
+// Left to itself, the compiler shifts and masks the state anew.
+DEVICE u32 pair_within(u32 low, u32 near) {
+    asm("mad.lo.u32 %0, %1, 256, %0;" : "+r"(near) : "r"(low));
+    return near;
+}
+#endif
+// The near forms of escapes are the last.
+DEVICE bool pair_near_escapes(u32 near) { return near >= 252; }
 
 // A span: the frequency in bits 0–10, how many raw bits in 11–12, whether it is an escape, and minus the first slot above.
 #define SPAN_RAW 11
@@ -167,35 +181,35 @@ DEVICE u32 pair_owner(const u16 *start, u32 slot) {
 }
 
 // Fills the tables of all classes. All threads of a block take part, and synchronise after; `near` is shared memory for the first
-// slots of `room` tables at a time.
-DEVICE void pairs_fill(u8 *to, const u16 (*start)[256], u32 tables, u16 *near, u32 room) {
-    for (u32 from = 0; from < tables; from += room) {
-        const u32 count = min(room, tables - from);
+// slots of `room` classes at a time.
+DEVICE void pairs_fill(u8 *to, const u16 (*start)[256], u32 classes, u16 *near, u32 room) {
+    for (u32 from = 0; from < classes; from += room) {
+        const u32 count = min(room, classes - from);
         __syncthreads();
 #pragma unroll 1
-        for (u32 i = threadIdx.x; i < count * 128; i += blockDim.x) ((u32 *)near)[i] = ((const u32 *)start[from])[i];
+        for (u32 i = threadIdx.x; i < count * 512; i += blockDim.x) ((u32 *)near)[i] = ((const u32 *)start[from * 4])[i];
         __syncthreads();
+        // A thread takes two slots of all four tables.
 #pragma unroll 1
-        for (u32 i = threadIdx.x; i < count * (PAIR_SLOTS / 8); i += blockDim.x) {
-            const u32 t = i / (PAIR_SLOTS / 8), slot = i % (PAIR_SLOTS / 8) * 8, table = from + t;
-            const u16 *starts = near + t * 256;
-            u8 *slots = to + table / 4 * PAIR_CLASS + table % 4 * PAIR_SLOTS;
-            u32 owner = 0, end = 0;
+        for (u32 i = threadIdx.x; i < count * (PAIR_SLOTS / 2); i += blockDim.x) {
+            const u32 cls = i / (PAIR_SLOTS / 2), slot = i % (PAIR_SLOTS / 2) * 2;
+            uint2 v = make_uint2(0, 0);
 #pragma unroll 1
-            for (u32 j = slot; j < slot + 8; ++j) {
-                if (j >= end) {
-                    owner = pair_owner(starts, j);
-                    end = pair_start(starts, owner + 1);
-                }
-                slots[j] = (u8)pair_near(owner);
+            for (u32 low = 0; low < 4; ++low) {
+                const u16 *starts = near + (cls * 4 + low) * 256;
+                u32 owner = pair_owner(starts, slot);
+                v.x |= pair_near(owner) << 8 * low;
+                if (slot + 1 >= pair_start(starts, owner + 1)) owner = pair_owner(starts, slot + 1);
+                v.y |= pair_near(owner) << 8 * low;
             }
+            *(uint2 *)(to + (from + cls) * PAIR_CLASS + pair_slot(0, slot)) = v;
         }
 #pragma unroll 1
-        for (u32 i = threadIdx.x; i < count * 256; i += blockDim.x) {
-            const u32 t = i / 256, symbol = i % 256, table = from + t;
-            const u16 *starts = near + t * 256;
-            u32 *spans = (u32 *)(to + table / 4 * PAIR_CLASS + PAIR_SPANS) + table % 4 * 256;
-            spans[pair_near(symbol)] = pair_span(symbol, starts[symbol], pair_start(starts, symbol + 1));
+        for (u32 i = threadIdx.x; i < count * 1024; i += blockDim.x) {
+            const u32 cls = i / 1024, low = i / 256 % 4, symbol = i % 256;
+            const u16 *starts = near + (cls * 4 + low) * 256;
+            u32 *spans = (u32 *)(to + (from + cls) * PAIR_CLASS + PAIR_SPANS);
+            spans[pair_within(low, pair_near(symbol))] = pair_span(symbol, starts[symbol], pair_start(starts, symbol + 1));
         }
     }
 }

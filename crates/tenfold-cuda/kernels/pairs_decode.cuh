@@ -34,7 +34,7 @@ template <class E, u32 DTYPE> struct PairByColumn {
         if (DTYPE == DTYPE_BF16) return (b + 0x7fff + (b >> 16 & 1)) >> 16;
         return element_of(DTYPE, v);
     }
-    METHOD uint2 fetch(SharedAt lut) const { return shared_u64(lut); }
+    METHOD uint2 fetch(SharedAt lut) const { return ordered_u64(lut); }
     METHOD Two of_table(uint2 v, u32 j) const {
         const uint2 by = shared_u64(within(at + j * 256));
         const u32 a = near_element(undo(__uint_as_float(v.x), by.x)), b = near_element(undo(__uint_as_float(v.y), by.y));
@@ -150,27 +150,27 @@ template <class E> OUTLINE void pairs_blob(const Share &share, u32 room, u32 abo
     const Item &item = share.item;
     const Work *work = share.work;
     const Desc *d = &work->desc;
-    const u32 warps = blockDim.x / 32, rings = warps * RING_ROOM;
+    const u32 warps = blockDim.x / 32, rings = PAIRS_LUT;
     // Two numbers of columns are read at once.
     const bool by_column = d->prepared && sizeof(E) >= 2 && sizeof(E) <= 4 && d->columns % 2 == 0 && d->columns >= 256 &&
                            columns_alone(item, d);
     bool grouped = sizeof(E) < 8 && (by_column || !d->prepared);
 
-    // Shared memory: rings, what pairs become, numbers of columns, tables, the map; from the tables on if there is room.
-    const u32 entry = by_column || sizeof(E) == 4 ? 8 : 4, columns_bytes = by_column ? (u32)d->columns * 4 : 0;
+    // Shared memory: rings, what pairs become, tables, numbers of columns, the map; from the tables on if there is room.
+    const u32 entry = by_column || sizeof(E) == 4 ? 8 : 4, columns_bytes = by_column ? ((u32)d->columns * 4 + 15) & ~15u : 0;
     const u64 tables = (u64)d->classes * PAIR_CLASS;
-    u32 used = rings + (grouped ? 4096 * entry + columns_bytes : 0);
-    used = (used + 15) & ~15u;
-    if ((above && used + tables <= above) || (more && used + tables > room)) return;
+    u32 used = grouped ? PAIRS_TABLES(entry) : rings, columns = columns_bytes;
+    if ((above && used + tables + columns <= above) || (more && used + tables + columns > room)) return;
     // Numbers of very many columns may leave no room for tables, which matter more.
-    if (used + tables > room) {
+    if (used + tables + columns > room) {
         grouped = false;
-        used = (rings + 15) & ~15u;
+        used = rings;
+        columns = 0;
     }
     const bool fits = used + tables <= room;
     u8 *const at = memory + used;
-    u32 *lut = (u32 *)(memory + rings);
-    float *numbers = (float *)(memory + rings + 4096 * entry);
+    u32 *lut = (u32 *)(memory + PAIRS_LUT);
+    float *numbers = (float *)(at + tables);
     PairsNear n;
     n.near.slots = fits ? (const u32 *)at : nullptr;
     n.near.lut = lut;
@@ -188,10 +188,10 @@ template <class E> OUTLINE void pairs_blob(const Share &share, u32 room, u32 abo
             pair_entries<E>(&halved, item.dtype, lut);
         }
         // Where rows have an odd number of values, pairs lie otherwise in every second row.
-        if (d->classes == 1 || d->width % 2 == 0) map_open(n.near.map, item, &halved, true, memory, used + (u32)tables, room);
+        if (d->classes == 1 || d->width % 2 == 0) map_open(n.near.map, item, &halved, true, memory, used + (u32)tables + columns, room);
     }
     // The rings are not in use yet.
-    if (fits) pairs_fill(at, work->start, d->classes * 4, (u16 *)memory, rings / 512);
+    if (fits) pairs_fill(at, work->start, d->classes, (u16 *)memory, rings / 2048);
     __syncthreads();
     map_fill(n.near.map, &halved);
     __syncthreads();
