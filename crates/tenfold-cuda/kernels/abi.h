@@ -27,6 +27,9 @@
 #define BEFORE_NOTHING 1
 #define BEFORE_ROPE 2
 #define TRANSFORMS_KNOWN 3
+// What is known of levels in pairs: there are none, they all are.
+#define PAIRS_NONE 1
+#define PAIRS_ALL 2
 // Threads of a block that counts, and, at most, of one that codes or writes.
 #define COUNT_THREADS 1024
 #define LOSSLESS_THREADS 256
@@ -207,13 +210,13 @@ struct Item {
     u32 dtype;
     // The first block that works on this blob, in kernels that give a blob several.
     u32 block0;
-    // The codec it must have; 0 for any.
-    u32 codec, unused;
+    // The codec it must have; 0 for any. Whether its levels are in pairs; 0 if that is not known.
+    u32 codec, pairs;
 };
 static_assert(sizeof(Item) == 80, "size of Item");
 OFFSET(Item, blob, 0); OFFSET(Item, blob_len, 8); OFFSET(Item, out, 16); OFFSET(Item, out_len, 24);
 OFFSET(Item, first, 32); OFFSET(Item, count, 40); OFFSET(Item, work, 48); OFFSET(Item, work_len, 56);
-OFFSET(Item, dtype, 64); OFFSET(Item, block0, 68); OFFSET(Item, codec, 72); OFFSET(Item, unused, 76);
+OFFSET(Item, dtype, 64); OFFSET(Item, block0, 68); OFFSET(Item, codec, 72); OFFSET(Item, pairs, 76);
 
 // The transforms behind which values are wanted; all zeros for none.
 struct OpenBasis {
@@ -718,6 +721,10 @@ extern "C" __global__ void levels_decode_1(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void levels_decode_2(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void levels_decode_4(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void levels_decode_8(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void pairs_decode_1(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void pairs_decode_2(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void pairs_decode_4(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void pairs_decode_8(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_decode_1(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_decode_2(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_decode_4(const GRID_CONSTANT TilesArgs a);

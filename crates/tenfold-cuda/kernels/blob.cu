@@ -34,7 +34,7 @@ KERNEL(PLACE_THREADS) blob_place_pages(const PlaceArgs a) {
         item.dtype = a.dtype;
         item.block0 = number;
         item.codec = a.codec;
-        item.unused = 0;
+        item.pairs = 0;
         a.to[number] = item;
         a.status[number] = Status{0, 0, 0};
     }
@@ -89,7 +89,8 @@ DEVICE void place_output(Reader &r, const Item &item, Desc *d) {
     const u64 rest = d->values - item.first;
     const u64 count = item.count == ~0ull ? rest : item.count;
     const u64 bytes = count * header_size_of(item.dtype);
-    reader_detail(r, item.codec && item.codec != d->codec, STATUS_OTHER_CODEC, d->codec);
+    const bool other = (item.codec && item.codec != d->codec) || (item.pairs && item.pairs != (d->paired ? PAIRS_ALL : PAIRS_NONE));
+    reader_detail(r, other, STATUS_OTHER_CODEC, d->codec);
     reader_detail(r, !same && !converted, STATUS_OUTPUT_DTYPE, d->dtype);
     reader_size(r, !inside || count > rest, STATUS_ROWS, d->values);
     reader_size(r, bytes != item.out_len, STATUS_BUFFER, bytes);

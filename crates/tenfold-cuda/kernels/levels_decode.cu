@@ -1,6 +1,6 @@
 // Levels: tiles of quantised values to elements, a warp a tile. The twin of `levels/decode.rs` and `levels/dequant.rs`.
 
-#include "pairs_decode.cuh"
+#include "levels_prepared.cuh"
 
 template <class E> DEVICE void decode_tile(const Item &item, const Work *work, const Near &near, u64 number, Status *status) {
     const Desc *d = &work->desc;
@@ -44,12 +44,10 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
 
 template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     DYNAMIC_SHARED(memory);
-    const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [](const Item &, const Work *) { return PART_ALL; });
+    const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [](const Item &, const Work *work) {
+        return work->desc.paired ? PART_NONE : PART_ALL;
+    });
     if (share.empty) return;
-    if (share.work->desc.paired) {
-        pairs_blob<E>(share, a.shared, a.above, a.more);
-        return;
-    }
     if (share.work->desc.prepared) {
         prepared_blob<E>(share, a.shared, a.above, a.more);
         return;

@@ -113,7 +113,7 @@ DEVICE u32 stream_groups(const StreamShared &c, u32 lanes, u32 len) {
 template <class V, bool WHOLE>
 DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
     if (from <= to) return;
-    const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of(), len = levels_len(a.encoding, tile);
+    const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of();
     const u32 ticks = levels_steps(a.encoding, tile, lane, c.paired);
     const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.encoding, tile) + lane + (u64)(from - 1) * lanes;
     const typename V::E *data =

@@ -118,10 +118,8 @@ template <class E> struct PairElements {
     METHOD void go_on() {}
 };
 
-// Where tables of elements and those of pairs are in a block's shared memory, behind the rings: wherever they are the same for all
-// blobs, addresses take no instruction.
-#define PAIRS_LUT (DECODE_THREADS / 32 * RING_ROOM)
-#define PAIRS_TABLES(entry) (PAIRS_LUT + 4096 * (entry))
+// Where the tables of pairs are, behind those of elements.
+#define PAIRS_TABLES(entry) (4096 * (entry))
 
 // Entry `i` of such a table: by the near symbol within its class and two raw bits.
 template <class E> DEVICE void pair_entry(const Desc *d, u32 dtype, u32 *to, u32 i) {
@@ -158,15 +156,13 @@ OUTLINE void pairs_escaped(const Item &item, const Desc *d, const As &as, const 
 
 // Whole ticks of pairs, a group at a time from `step` to `end`. Whether a symbol was an escape is asked once a group; its parities
 // are the symbol's, so that states need not wait for its levels, which then overwrite what the table had.
-//
-// A function that is called, so that its registers are its own.
 template <class E, class Map, class As>
-OUTLINE void pairs_grouped(const Item &item, const Desc *d, const Desc *halved, const Near &near, As as, const Tile &t, Coder &c,
-                          u32 end) {
+DEVICE void pairs_grouped(const Item &item, const Desc *d, const Desc *halved, const Near &near, As as, const Tile &t, Coder &c,
+                         u32 end) {
     typedef typename As::Two Two;
     const u32 below = (1u << lane_of()) - 1;
     const PairNext next = pair_next(d->on_quantiser, d->on_parity);
-    const SharedAt lut = shared_at(near.lut), tables = lut + 4096 * As::ENTRY, ring = c.words.ring;
+    const SharedAt lut = shared_at(near.lut), tables = lut + PAIRS_TABLES(As::ENTRY), ring = c.words.ring;
     Map map(item, halved, near.map, tables, t.start / 2 + lane_of());
     Two *out = (Two *)((E *)item.out + (t.start - d->first)) + lane_of();
     u32 x = c.x, s = c.s;

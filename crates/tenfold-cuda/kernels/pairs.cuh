@@ -181,14 +181,19 @@ DEVICE u32 pair_owner(const u16 *start, u32 slot) {
 }
 
 // Fills the tables of all classes. All threads of a block take part, and synchronise after; `near` is shared memory for the first
-// slots of `room` classes at a time.
+// slots of `room` classes at a time. Small blocks have none, and read them where they are.
 DEVICE void pairs_fill(u8 *to, const u16 (*start)[256], u32 classes, u16 *near, u32 room) {
-    for (u32 from = 0; from < classes; from += room) {
-        const u32 count = min(room, classes - from);
-        __syncthreads();
+    const u32 each = room ? min(room, classes) : classes;
+    for (u32 from = 0; from < classes; from += each) {
+        const u32 count = min(each, classes - from);
+        const u16 *first = start[from * 4];
+        if (room) {
+            __syncthreads();
 #pragma unroll 1
-        for (u32 i = threadIdx.x; i < count * 512; i += blockDim.x) ((u32 *)near)[i] = ((const u32 *)start[from * 4])[i];
-        __syncthreads();
+            for (u32 i = threadIdx.x; i < count * 512; i += blockDim.x) ((u32 *)near)[i] = ((const u32 *)first)[i];
+            __syncthreads();
+            first = near;
+        }
         // A thread takes two slots of all four tables.
 #pragma unroll 1
         for (u32 i = threadIdx.x; i < count * (PAIR_SLOTS / 2); i += blockDim.x) {
@@ -196,7 +201,7 @@ DEVICE void pairs_fill(u8 *to, const u16 (*start)[256], u32 classes, u16 *near, 
             uint2 v = make_uint2(0, 0);
 #pragma unroll 1
             for (u32 low = 0; low < 4; ++low) {
-                const u16 *starts = near + (cls * 4 + low) * 256;
+                const u16 *starts = first + (cls * 4 + low) * 256;
                 u32 owner = pair_owner(starts, slot);
                 v.x |= pair_near(owner) << 8 * low;
                 if (slot + 1 >= pair_start(starts, owner + 1)) owner = pair_owner(starts, slot + 1);
@@ -207,7 +212,7 @@ DEVICE void pairs_fill(u8 *to, const u16 (*start)[256], u32 classes, u16 *near, 
 #pragma unroll 1
         for (u32 i = threadIdx.x; i < count * 1024; i += blockDim.x) {
             const u32 cls = i / 1024, low = i / 256 % 4, symbol = i % 256;
-            const u16 *starts = near + (cls * 4 + low) * 256;
+            const u16 *starts = first + (cls * 4 + low) * 256;
             u32 *spans = (u32 *)(to + (from + cls) * PAIR_CLASS + PAIR_SPANS);
             spans[pair_within(low, pair_near(symbol))] = pair_span(symbol, starts[symbol], pair_start(starts, symbol + 1));
         }

@@ -353,7 +353,7 @@ impl<M: Memory> Single for DeviceCodec<'_, M> {
         let status = self.take(STATUS)?;
         let request = DecodeRequest::new(part, *out, info.dtype)
             .with_values(values.start as u64, values.len() as u64)
-            .with_codec(info.codec);
+            .with_info(&info);
         let (settings, stream) = (&self.settings, self.stream);
         let said = if can_decode(&info).is_ok() {
             let requests = [request];

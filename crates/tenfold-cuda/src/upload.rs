@@ -195,7 +195,7 @@ impl Upload {
             let at = usize::try_from(p.first).unwrap_or(usize::MAX).saturating_mul(dtype.size());
             let len = usize::try_from(p.count).unwrap_or(usize::MAX).saturating_mul(dtype.size());
             let part = out.part(at, len)?;
-            Ok(DecodeRequest::new(blob, part, dtype).with_values(p.first, p.count).with_codec(info.codec))
+            Ok(DecodeRequest::new(blob, part, dtype).with_values(p.first, p.count).with_info(&info))
         };
         let Room { blob: on_device, workspace, status } = self.reserve(pieces.len(), blob.len())?;
         // What the last call left is still being decoded, perhaps on another stream.

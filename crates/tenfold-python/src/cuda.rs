@@ -238,7 +238,7 @@ impl DecodeRequests {
         let request = |(blob, out, dtype, info): (Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)| {
             let request = DecodeRequest::new(slice(blob), slice(out), parse_dtype(&dtype)?);
             Ok(match info {
-                Some(info) if tenfold_cuda::can_decode(&info.0).is_ok() => request.with_codec(info.0.codec),
+                Some(info) if tenfold_cuda::can_decode(&info.0).is_ok() => request.with_info(&info.0),
                 _ => request,
             })
         };

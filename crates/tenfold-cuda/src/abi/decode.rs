@@ -1,4 +1,4 @@
-//! Blobs to tensors: `blob.cu`, `levels_decode.cu`, `lossless_decode.cu`, `lossless_halves.cu`.
+//! Blobs to tensors: `blob.cu`, `levels_decode.cu`, `pairs_decode.cu`, `lossless_decode.cu`, `lossless_halves.cu`.
 
 use super::{Address, Const, kernels, shared_constants, shared_structs};
 use crate::status::Status;
@@ -23,6 +23,9 @@ shared_constants! {
     const BEFORE_NOTHING: u32 = 1;
     const BEFORE_ROPE: u32 = 2;
     const TRANSFORMS_KNOWN: u32 = 3;
+    /// What is known of levels in pairs: there are none, they all are.
+    const PAIRS_NONE: u32 = 1;
+    const PAIRS_ALL: u32 = 2;
 }
 
 shared_structs! {
@@ -37,8 +40,8 @@ shared_structs! {
         dtype: u32;
         /// The first block that works on this blob, in kernels that give a blob several.
         block0: u32;
-        /// The codec it must have; 0 for any.
-        codec, unused: u32;
+        /// The codec it must have; 0 for any. Whether its levels are in pairs; 0 if that is not known.
+        codec, pairs: u32;
     }
 
     /// The transforms behind which values are wanted; all zeros for none.
@@ -99,6 +102,6 @@ shared_structs! {
 kernels! {
     Kernel<OpenArgs>: blob_place, blob_open, blob_open_placed;
     Kernel<PlaceArgs>: blob_place_pages;
-    #[grid_constant] BySize<TilesArgs>: levels_decode, lossless_decode;
+    #[grid_constant] BySize<TilesArgs>: levels_decode, pairs_decode, lossless_decode;
     #[grid_constant] Kernel<TilesArgs>: lossless_halves;
 }

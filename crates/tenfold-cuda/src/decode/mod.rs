@@ -11,8 +11,8 @@ use tenfold::format::{BlobInfo, Codec};
 use tenfold::prepare::Transform;
 
 use crate::abi::{
-    self, CType, ITEMS_PER_LAUNCH, Item, Kernel, OPEN_THREADS, OpenArgs, OpenBasis, PLACE_THREADS,
-    PLACED_PER_LAUNCH, PlaceArgs, RUN, TilesArgs, WORK_BYTES,
+    self, CType, ITEMS_PER_LAUNCH, Item, Kernel, OPEN_THREADS, OpenArgs, OpenBasis, PAIRS_ALL, PAIRS_NONE,
+    PLACE_THREADS, PLACED_PER_LAUNCH, PlaceArgs, RUN, TilesArgs, WORK_BYTES,
 };
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
@@ -42,8 +42,8 @@ impl PlaceArgs {
             by.is_multiple_of(16) && by / 16 <= u64::from(u32::MAX) && u32::try_from(r.blob.len).is_ok()
         };
         let regular = |(i, r): (usize, &DecodeRequest)| {
-            let alike = (r.dtype, r.values, r.codec, r.out.len)
-                == (first.dtype, (0, None), first.codec, first.out.len);
+            let alike = (r.dtype, r.values, r.codec, r.pairs, r.out.len)
+                == (first.dtype, (0, None), first.codec, None, first.out.len);
             alike && near(r) && r.out.address == first.out.address + (i * first.out.len) as u64
         };
         let alone = grid.blocks as usize == requests.len();
@@ -209,7 +209,7 @@ pub(crate) unsafe fn decode_with(
                 dtype: r.dtype.id() as u32,
                 block0,
                 codec: r.codec.map_or(0, codec_id),
-                unused: 0,
+                pairs: r.pairs.map_or(0, |pairs| if pairs { PAIRS_ALL } else { PAIRS_NONE }),
             };
             at += work_len;
         }
@@ -224,8 +224,8 @@ pub(crate) unsafe fn decode_with(
     // SAFETY: as above.
     unsafe { device.launch(open, Shape::new(count, OPEN_THREADS, 0), &args, stream)? };
 
-    // 3. Tiles and their checksums, by the size of an element. Which codec a blob has only the device knows: both
-    // kernels are queued, and the one that has nothing to do ends at once.
+    // 3. Tiles and their checksums, by the size of an element. Which codec a blob has only the device knows, unless
+    // the caller does: all kernels are queued, and those that have nothing to do end at once.
     let mut args = TilesArgs {
         items: workspace.into(),
         status: status.into(),
@@ -237,9 +237,10 @@ pub(crate) unsafe fn decode_with(
         more: 0,
     };
     for size in [1, 2, 4, 8] {
-        let some = |codec: Codec| {
+        let some = |codec: Codec, paired: bool| {
             let may_be = |r: &DecodeRequest| r.codec.is_none_or(|c| c == codec);
-            let coded = |r: &DecodeRequest| codec != Codec::Levels || r.dtype.is_float();
+            let levels = |r: &DecodeRequest| r.dtype.is_float() && r.pairs.is_none_or(|p| p == paired);
+            let coded = |r: &DecodeRequest| codec != Codec::Levels || levels(r);
             requests.iter().any(|r| r.dtype.size() == size && may_be(r) && coded(r))
         };
         let mut launch = |kernel: Kernel<TilesArgs>, shape: Shape, above: u32, more: bool| {
@@ -247,17 +248,20 @@ pub(crate) unsafe fn decode_with(
             // SAFETY: as above.
             unsafe { device.launch(kernel, shape, &args, stream) }
         };
-        if some(Codec::Levels) {
-            let levels = abi::levels_decode.select(size);
+        for (paired, kernels) in [(false, abi::levels_decode), (true, abi::pairs_decode)] {
+            if !some(Codec::Levels, paired) {
+                continue;
+            }
+            let kernel = kernels.select(size);
             // Tables of few classes leave room for several blocks a multiprocessor.
             let mut above = 0;
             if let Some(shared) = grid.narrow {
-                launch(levels, Shape { shared, ..grid.shape }, 0, true)?;
+                launch(kernel, Shape { shared, ..grid.shape }, 0, true)?;
                 above = shared;
             }
-            launch(levels, grid.shape, above, false)?;
+            launch(kernel, grid.shape, above, false)?;
         }
-        if some(Codec::Planes) {
+        if some(Codec::Planes, false) {
             // Halves have a kernel of their own; the other one decodes what is not for it, or what it left.
             if size == 2 {
                 launch(abi::lossless_halves, grid.shape, 0, false)?;

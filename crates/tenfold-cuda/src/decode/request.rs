@@ -2,7 +2,7 @@
 
 use tenfold::Dtype;
 use tenfold::engine::Limits;
-use tenfold::format::Codec;
+use tenfold::format::{BlobInfo, Codec};
 
 use crate::device::DeviceSlice;
 
@@ -21,12 +21,14 @@ pub struct DecodeRequest {
     /// The blob's codec, where the caller knows it: saves a launch. A blob of the other codec is then not decoded,
     /// and its status says so.
     pub codec: Option<Codec>,
+    /// Whether its levels are in pairs, likewise.
+    pub pairs: Option<bool>,
 }
 
 impl DecodeRequest {
     /// A whole blob.
     pub fn new(blob: DeviceSlice, out: DeviceSlice, dtype: Dtype) -> Self {
-        DecodeRequest { blob, out, dtype, values: (0, None), codec: None }
+        DecodeRequest { blob, out, dtype, values: (0, None), codec: None, pairs: None }
     }
 
     /// Only some values, in row-major order.
@@ -38,6 +40,13 @@ impl DecodeRequest {
     /// Says which codec the blob has.
     pub fn with_codec(mut self, codec: Codec) -> Self {
         self.codec = Some(codec);
+        self
+    }
+
+    /// Says what its header does.
+    pub fn with_info(mut self, info: &BlobInfo) -> Self {
+        self.codec = Some(info.codec);
+        self.pairs = info.paired;
         self
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use tenfold::format::BlobInfo;
 use tenfold::{DecodeOptions, Dtype};
 use tenfold_cuda::{
     Buffer, CudaEngine, DecodeRequest, DecodeSettings, Device, Status, Stream, decode, decode_workspace_len,
@@ -59,12 +60,26 @@ impl Subject {
         count: Option<u64>,
         len: usize,
     ) -> tenfold::engine::Result<Vec<u8>> {
+        self.decode_said(blob, dtype, first, count, len, None)
+    }
+
+    /// The same where the caller says what the header does.
+    pub fn decode_said(
+        &self,
+        blob: &[u8],
+        dtype: Dtype,
+        first: u64,
+        count: Option<u64>,
+        len: usize,
+        info: Option<&BlobInfo>,
+    ) -> tenfold::engine::Result<Vec<u8>> {
         let device = self.device();
         let on_device = Buffer::from_slice(device, blob).unwrap();
         let out = Buffer::from_slice(device, &vec![0xa5; len]).unwrap();
         let status = Buffer::new(device, 16).unwrap();
         let mut request = DecodeRequest::new(on_device.slice(), out.slice(), dtype);
         request.values = (first, count);
+        request = info.map_or(request, |info| request.with_info(info));
         let workspace = Buffer::new(device, decode_workspace_len(&[request])).unwrap();
         let settings = DecodeSettings::default().with_limits(DecodeOptions::default().limits);
         // SAFETY: all of it is ours and lives to the end of this function.

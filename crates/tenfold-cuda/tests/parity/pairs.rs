@@ -19,9 +19,28 @@ pub fn cases() -> Vec<Case> {
         ("pairs: every dtype, behind columns too".into(), dtypes),
         ("pairs: some of the values".into(), windows),
         ("pairs: flipped bits".into(), flips),
+        ("pairs: taken for single levels".into(), mistaken),
         ("pairs: of a device".into(), encoded),
         ("pairs: where hardly any has a symbol".into(), escapes),
     ]
+}
+
+/// What a caller says of a blob saves launches; where it is wrong, nothing is decoded, and the status says so.
+fn mistaken(subject: &Subject) {
+    let sample = Sample::make(Dtype::Bf16, &[70, 256], Kind::Gaussian, 12);
+    let options = plain(2.5, Effort::Balanced, 128);
+    let pairs = paired(&sample, &options);
+    let single = tenfold::encode(&sample.view(), &options.clone().with_minor(0)).unwrap();
+    let infos = [&pairs, &single].map(|blob| tenfold::inspect(blob).unwrap());
+    assert_eq!(infos.clone().map(|info| info.paired), [Some(true), Some(false)]);
+    let decode =
+        |blob: &[u8], info| subject.decode_said(blob, Dtype::Bf16, 0, None, sample.data.len(), Some(info));
+    for (blob, known, other) in [(&pairs, &infos[0], &infos[1]), (&single, &infos[1], &infos[0])] {
+        let whole = tenfold::decode(blob, &DecodeOptions::default()).unwrap().data;
+        assert!(decode(blob, known).unwrap() == whole);
+        let error = decode(blob, other).unwrap_err();
+        assert!(error.to_string().contains("codec"), "{error}");
+    }
 }
 
 fn plain(bits: f64, effort: Effort, lane: u32) -> EncodeOptions {

@@ -89,6 +89,8 @@ pub struct BlobInfo {
     pub classes: Option<u32>,
     /// Raw low bits of a level, at most (lossy only).
     pub low_bits: Option<u32>,
+    /// Whether levels are coded in pairs (lossy only).
+    pub paired: Option<bool>,
 }
 
 impl BlobInfo {
@@ -129,6 +131,7 @@ impl BlobInfo {
             states: lossy.map(|p| p.machine.states()),
             classes: lossy.map(|p| p.class_count() as u32),
             low_bits: lossy.map(|p| p.low.most()),
+            paired: lossy.map(|p| p.paired),
         }
     }
 

@@ -41,7 +41,8 @@ pub struct Bracket {
 impl Bracket {
     /// Notes a trial.
     pub fn note(&mut self, x: f64, y: f64, want: f64) {
-        self.alike = if self.last[0].is_some_and(|l| (l.1 > want) == (y > want)) { self.alike + 1 } else { 1 };
+        self.alike =
+            if self.last[0].is_some_and(|l| (l.1 > want) == (y > want)) { self.alike + 1 } else { 1 };
         self.last = [Some((x, y)), self.last[0]];
         if y > want {
             self.over = self.over.filter(|o| o.0 > x).or(Some((x, y)));
@@ -60,7 +61,11 @@ impl Bracket {
     pub fn next(&self, want: f64, guess: f64) -> f64 {
         if let (Some(over), Some(under)) = (self.over, self.under) {
             let share = (want - over.1) / (under.1 - over.1);
-            let share = if share.is_finite() && self.alike < MOVES.creep { share.clamp(MOVES.clear, 1.0 - MOVES.clear) } else { 0.5 };
+            let share = if share.is_finite() && self.alike < MOVES.creep {
+                share.clamp(MOVES.clear, 1.0 - MOVES.clear)
+            } else {
+                0.5
+            };
             return over.0 + (under.0 - over.0) * share;
         }
         let (from, by) = match self.last {

@@ -17,7 +17,8 @@ fn finds_the_step_of_steep_and_flat_curves() {
 #[test]
 fn a_cliff_is_found_where_the_curve_is_flat_on_both_sides() {
     // Values that are all alike: a coarser step sends nothing at all.
-    let bytes = |step: f64| if step < 1.005 { 6700.0 } else { 6700.0 * (-150.0 * (step - 1.005)).exp() + 60.0 };
+    let bytes =
+        |step: f64| if step < 1.005 { 6700.0 } else { 6700.0 * (-150.0 * (step - 1.005)).exp() + 60.0 };
     let near = Tolerance { over: 0.0, under: 0.02, rounds: 18, ..FINE_SAMPLE };
     for want in [5500.0, 4768.0, 3000.0, 1000.0] {
         for start in [0.7, 1.0166, 1.2] {

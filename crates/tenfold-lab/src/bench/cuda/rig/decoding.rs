@@ -1,7 +1,8 @@
 //! Decoding on the device, call after call.
 
 use anyhow::{Result, ensure};
-use tenfold::Dtype;
+use tenfold::format::BlobInfo;
+use tenfold::{Dtype, inspect};
 use tenfold_cuda::{Buffer, DecodeRequest, DecodeSettings, Status, decode, decode_workspace_len};
 
 use super::{Rig, Times, is_repeated, read_status};
@@ -13,6 +14,7 @@ pub(in crate::bench::cuda) struct Decoding<'a> {
     sets: Vec<[Buffer; 3]>,
     workspace: Buffer,
     dtype: Dtype,
+    info: BlobInfo,
     settings: DecodeSettings,
 }
 
@@ -32,16 +34,17 @@ impl<'a> Decoding<'a> {
         };
         let sets: Vec<_> =
             (0..rig.sets(blob.len() + out)).map(|_| set()).collect::<tenfold_cuda::Result<_>>()?;
-        let request = request(&sets[0], dtype);
+        let info = inspect(blob)?;
+        let request = request(&sets[0], dtype, &info);
         let workspace = Buffer::new(device, decode_workspace_len(&[request]))?;
-        Ok(Decoding { rig, sets, workspace, dtype, settings })
+        Ok(Decoding { rig, sets, workspace, dtype, info, settings })
     }
 
     /// Decodes call after call, each to an output of its own in turn.
     pub fn time(&self) -> Result<Times> {
         self.rig.time(|i, stream| {
             let set = &self.sets[i % self.sets.len()];
-            let (request, device) = (request(set, self.dtype), &self.rig.device);
+            let (request, device) = (request(set, self.dtype, &self.info), &self.rig.device);
             let (status, workspace) = (set[2].slice(), self.workspace.slice());
             // SAFETY: all of it is ours, used by one stream alone, and lives until `time` has waited.
             unsafe { decode(device, &[request], &self.settings, status, workspace, stream)? };
@@ -59,6 +62,7 @@ impl<'a> Decoding<'a> {
     }
 }
 
-fn request(set: &[Buffer; 3], dtype: Dtype) -> DecodeRequest {
-    DecodeRequest::new(set[0].slice(), set[1].slice(), dtype)
+/// Whoever has a blob in Python or as a file has read its header.
+fn request(set: &[Buffer; 3], dtype: Dtype, info: &BlobInfo) -> DecodeRequest {
+    DecodeRequest::new(set[0].slice(), set[1].slice(), dtype).with_info(info)
 }

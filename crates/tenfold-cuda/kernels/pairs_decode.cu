@@ -1,7 +1,5 @@
-// Tiles of pairs to elements, with or without transforms. As `levels_decode.cu` and `levels_prepared.cuh` do for single levels.
-//
-// A function that is called, so that other blobs do not pay for it.
-#pragma once
+// Levels in pairs: tiles of quantised values to elements, a warp a tile, with or without transforms. As `levels_decode.cu` and
+// `levels_prepared.cuh` do for single levels.
 
 #include "levels_pairs.cuh"
 #include "levels_prepared.cuh"
@@ -143,14 +141,14 @@ template <class E> DEVICE void pairs_tile(const Item &item, const Work *work, co
 }
 
 // A block's share of a blob. Another launch may have more room.
-template <class E> OUTLINE void pairs_blob(const Share &share, u32 room, u32 above, u32 more) {
+template <class E> DEVICE void pairs_blob(const Share &share, u32 room, u32 above, u32 more) {
     DYNAMIC_SHARED(memory);
     __shared__ __align__(16) Desc halved;
     __shared__ u32 large;
     const Item &item = share.item;
     const Work *work = share.work;
     const Desc *d = &work->desc;
-    const u32 warps = blockDim.x / 32, rings = PAIRS_LUT;
+    const u32 warps = blockDim.x / 32, rings = warps * RING_ROOM;
     // Two numbers of columns are read at once.
     const bool by_column = d->prepared && sizeof(E) >= 2 && sizeof(E) <= 4 && d->columns % 2 == 0 && d->columns >= 256 &&
                            columns_alone(item, d);
@@ -159,7 +157,7 @@ template <class E> OUTLINE void pairs_blob(const Share &share, u32 room, u32 abo
     // Shared memory: rings, what pairs become, tables, numbers of columns, the map; from the tables on if there is room.
     const u32 entry = by_column || sizeof(E) == 4 ? 8 : 4, columns_bytes = by_column ? ((u32)d->columns * 4 + 15) & ~15u : 0;
     const u64 tables = (u64)d->classes * PAIR_CLASS;
-    u32 used = grouped ? PAIRS_TABLES(entry) : rings, columns = columns_bytes;
+    u32 used = rings + (grouped ? PAIRS_TABLES(entry) : 0), columns = columns_bytes;
     if ((above && used + tables + columns <= above) || (more && used + tables + columns > room)) return;
     // Numbers of very many columns may leave no room for tables, which matter more.
     if (used + tables + columns > room) {
@@ -169,7 +167,7 @@ template <class E> OUTLINE void pairs_blob(const Share &share, u32 room, u32 abo
     }
     const bool fits = used + tables <= room;
     u8 *const at = memory + used;
-    u32 *lut = (u32 *)(memory + PAIRS_LUT);
+    u32 *lut = (u32 *)(memory + rings);
     float *numbers = (float *)(at + tables);
     PairsNear n;
     n.near.slots = fits ? (const u32 *)at : nullptr;
@@ -188,7 +186,8 @@ template <class E> OUTLINE void pairs_blob(const Share &share, u32 room, u32 abo
             pair_entries<E>(&halved, item.dtype, lut);
         }
         // Where rows have an odd number of values, pairs lie otherwise in every second row.
-        if (d->classes == 1 || d->width % 2 == 0) map_open(n.near.map, item, &halved, true, memory, used + (u32)tables + columns, room);
+        if (d->classes == 1 || d->width % 2 == 0)
+            map_open(n.near.map, item, &halved, true, memory, used + (u32)tables + columns, room);
     }
     // The rings are not in use yet.
     if (fits) pairs_fill(at, work->start, d->classes, (u16 *)memory, rings / 2048);
@@ -198,3 +197,15 @@ template <class E> OUTLINE void pairs_blob(const Share &share, u32 room, u32 abo
     if (large) n.near.map.kind = MAP_NONE;
     share_tiles<1>(share, warps, [&](u64 tile, u64) { pairs_tile<E>(item, work, n, tile, share.status); });
 }
+
+template <class E> DEVICE void decode_paired(const TilesArgs &a) {
+    const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [](const Item &, const Work *work) {
+        return work->desc.paired ? PART_ALL : PART_NONE;
+    });
+    if (!share.empty) pairs_blob<E>(share, a.shared, a.above, a.more);
+}
+
+KERNEL(DECODE_THREADS) pairs_decode_1(const GRID_CONSTANT TilesArgs a) { decode_paired<u8>(a); }
+KERNEL(DECODE_THREADS) pairs_decode_2(const GRID_CONSTANT TilesArgs a) { decode_paired<u16>(a); }
+KERNEL(DECODE_THREADS) pairs_decode_4(const GRID_CONSTANT TilesArgs a) { decode_paired<u32>(a); }
+KERNEL(DECODE_THREADS) pairs_decode_8(const GRID_CONSTANT TilesArgs a) { decode_paired<u64>(a); }
