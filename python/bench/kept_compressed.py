@@ -17,12 +17,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
-import platform
-import subprocess
-import sys
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +26,7 @@ from torch import nn
 
 import tenfold
 import tenfold.torch
+from _about import about
 from tenfold._codec import encode_options
 from tenfold.torch.kept import Layers, Site, Stage, sites
 from tenfold.torch.kept._compress import hold, keep
@@ -239,25 +235,6 @@ def bounds(layers: Layers, device: torch.device, speed: float) -> dict[str, Any]
     return row
 
 
-def describe() -> dict[str, Any]:
-    import transformers
-
-    machine: dict[str, Any] = {"system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count()}
-    if torch.cuda.is_available():
-        machine["device"] = torch.cuda.get_device_name()
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    return {
-        "bench": "kept_compressed",
-        "command": " ".join(sys.argv),
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": commit or None,
-        "version": tenfold.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "machine": machine,
-    }
-
-
 def show(row: dict[str, Any]) -> None:
     """Prints a line."""
     parts = [f"{row['mode']:20} {row['tokens_per_s']:8.2f} tokens/s"]
@@ -322,7 +299,9 @@ def keep_report(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> No
         if row.get("link_s") is not None:
             bound = max(row["share_of_link"], row["share_of_decode"], row["fetched_gb_per_s"] / LINK)
             checks.append(_bar(f"share of the link or of decoding, {row['mode']}", bound, 0.85))
-    report = {**describe(), "notes": notes, "checks": checks, "rows": rows}
+    import transformers
+
+    report = {**about("kept_compressed", torch, transformers), "notes": notes, "checks": checks, "rows": rows}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -27,7 +25,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -143,28 +140,6 @@ def measure(base: Path, mode: str, device: str, tokens: int) -> dict[str, Any]:
     }
 
 
-def describe() -> dict[str, Any]:
-    import torch
-    import transformers
-
-    import tenfold
-
-    machine: dict[str, Any] = {"system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count()}
-    if torch.cuda.is_available():
-        machine["device"] = torch.cuda.get_device_name()
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    return {
-        "bench": "layers",
-        "command": " ".join(sys.argv),
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": commit or None,
-        "version": tenfold.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "machine": machine,
-    }
-
-
 def allowed(row: dict[str, Any]) -> int:
     """Bytes that a model which stays compressed may take."""
     return int(row["stored_bytes"] + 3 * row["layer_bytes"])
@@ -184,7 +159,12 @@ def keep(path: Path, notes: list[str], rows: list[dict[str, Any]], on_cuda: bool
         if on_cuda and row["mode"] != "raw"
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**describe(), "notes": notes, "checks": checks, "rows": rows}, indent=2) + "\n")
+    import torch
+    import transformers
+    from _about import about
+
+    head = about("layers", torch, transformers)
+    path.write_text(json.dumps({**head, "notes": notes, "checks": checks, "rows": rows}, indent=2) + "\n")
 
 
 def show(rows: list[dict[str, Any]], on_cuda: bool) -> None:

@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import subprocess
-import sys
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
-import tenfold
+from _about import about
 from tenfold.serving import RECORD_OVERHEAD, KvPages
 
 ROOT = Path(__file__).parents[2]
@@ -60,18 +56,9 @@ def main() -> None:
     for row in rows:
         print(f"{row['goal']:>9} {row['tokens']:4} tokens: {row['bits']:7.3f} bits a value, nmse {row['nmse']:.5f}")
     if options.json:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-        about = {
-            "bench": "page_tokens",
-            "command": "python " + " ".join(sys.argv),
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "commit": commit,
-            "version": tenfold.__version__,
-            "machine": {"system": f"{platform.system()} {platform.machine()}"},
-            "notes": ["256 tokens of SmolLM2-135M, testdata/kv.safetensors; effort fast, one exact token"],
-            "rows": rows,
-        }
-        options.json.write_text(json.dumps(about, indent=2) + "\n")
+        notes = ["256 tokens of SmolLM2-135M, testdata/kv.safetensors; effort fast, one exact token"]
+        report = {**about("page_tokens"), "notes": notes, "rows": rows}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +23,7 @@ import numpy as np
 import tenfold
 import tenfold.torch
 import torch
+from _about import about
 from tenfold import _native
 from tenfold.torch import _cuda, _device
 
@@ -144,12 +143,6 @@ def many(device: torch.device, bits: float, effort: str, rounds: int) -> dict[st
     return {"shapes": shapes, "gb_per_s": rate}
 
 
-def commit() -> str:
-    here = pathlib.Path(__file__).parent
-    said = subprocess.run(["git", "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return said.stdout.strip() or "unknown"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, action="append", help="values of a tensor in Mi; 512, 64 and 16 unless stated")
@@ -181,19 +174,7 @@ def main() -> None:
     print("a layer of seven tensors:", ", ".join(f"{n} {r:.0f} GB/s" for n, r in layer["gb_per_s"].items()))
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        report = {
-            "command": " ".join(sys.argv),
-            "commit": commit(),
-            "device": torch.cuda.get_device_name(device),
-            "machine": platform.platform(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "tenfold": tenfold.__version__,
-            "bits": args.bits,
-            "effort": args.effort,
-            "decode": results,
-            "layer": layer,
-        }
+        report = {**about("torch_cuda", torch), "bits": args.bits, "effort": args.effort, "decode": results, "layer": layer}
         args.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
