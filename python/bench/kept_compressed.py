@@ -28,7 +28,7 @@ import tenfold
 import tenfold.torch
 from _about import about
 from tenfold._codec import encode_options
-from tenfold.torch.kept import Layers, Site, Stage, sites
+from tenfold.torch.kept import Layers, Site, Stage, _engines, sites
 from tenfold.torch.kept._compress import hold, keep
 from tenfold.torch.kept._held import aligned
 
@@ -260,12 +260,15 @@ def main() -> None:
     parser.add_argument("--no-raw", action="store_true", help="leave the raw model out")
     parser.add_argument("--offload", action="store_true", help="keep blobs in pinned host memory")
     parser.add_argument("--buffers", type=int, default=2, help="decoded layers in memory at a time")
+    parser.add_argument("--warps", type=int, help="warps of a multiprocessor that decoding may take, 1 to 32")
     parser.add_argument("--limit-gb", type=float, help="memory of the device that may be used, GB")
     parser.add_argument("--prompt", type=int, default=16, help="tokens of the prompt")
     parser.add_argument("--tokens", type=int, default=64, help="tokens to time")
     parser.add_argument("--json", type=Path, help="where to keep the figures")
     arguments = parser.parse_args()
     on_cuda = arguments.device.startswith("cuda")
+    if arguments.warps is not None:
+        _engines.WARPS = arguments.warps
     if arguments.limit_gb is not None and on_cuda:
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(arguments.limit_gb * 1e9 / total)

@@ -5,6 +5,7 @@ The emulator is in builds with the feature of that name; to it the CPU's tensors
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -35,19 +36,24 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_device, "upload", lambda blob, device: _tensors.from_bytes(bytes(blob)))
 
 
-@pytest.fixture(params=["emulator", "cuda"])
-def device(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    if request.param == "cuda":
+def each(kind: str, patch: pytest.MonkeyPatch, emulate: Callable[[pytest.MonkeyPatch], None]) -> Iterator[torch.device]:
+    """A device of a kind, or a skipped test; in the end nothing may have gone wrong there."""
+    if kind == "cuda":
         if not torch.cuda.is_available():
             pytest.skip("no CUDA device")
         yield torch.device("cuda", 0)
     else:
         if EMULATED is None:
             pytest.skip("a build without the feature emulator")
-        monkeypatch.setattr(_verdicts, "_of_stream", {})
-        emulate(monkeypatch)
+        patch.setattr(_verdicts, "_of_stream", {})
+        emulate(patch)
         yield torch.device("cpu")
     tenfold.torch.check()
+
+
+@pytest.fixture(params=["emulator", "cuda"])
+def device(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    yield from each(request.param, monkeypatch, emulate)
 
 
 def on_host(x: torch.Tensor, **options: Any) -> bytes:
@@ -215,11 +221,12 @@ def test_many_in_one_call(device: torch.device) -> None:
     assert all(same_bits(x.to(device), y) for x, y in zip(layer, outs, strict=True))
 
 
-def test_decoder(device: torch.device) -> None:
+@pytest.mark.parametrize("warps", [32, 3])
+def test_decoder(device: torch.device, warps: int) -> None:
     layer = [torch.randn(64, 64), torch.randn(100)]
     blobs = [on(device, on_host(layer[0], bits=4)), on(device, on_host(layer[1], lossless=True))]
     outs = [torch.zeros(64, 64, dtype=torch.bfloat16, device=device), torch.zeros(100, device=device)]
-    decoder = tenfold.torch.Decoder(blobs, outs)
+    decoder = tenfold.torch.Decoder(blobs, outs, warps=warps)
     for _ in range(3):
         outs[0].zero_()
         assert decoder()[0] is outs[0]
@@ -232,6 +239,8 @@ def test_decoder(device: torch.device) -> None:
         decoder.check()
     with pytest.raises(tenfold.ArgumentError, match="an output is"):
         tenfold.torch.Decoder(blobs, [outs[1], outs[0]])
+    with pytest.raises(tenfold.ArgumentError, match="warps must be 1 to 32, not 33"):
+        tenfold.torch.Decoder(blobs, outs, warps=33)
 
 
 def test_a_damaged_blob_is_reported_when_asked(device: torch.device) -> None:

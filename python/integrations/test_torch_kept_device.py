@@ -8,33 +8,27 @@ from typing import Any
 import pytest
 import torch
 from streams import World
-from test_torch_device import EMULATED, emulate
+from test_torch_device import each, emulate
 from torch import nn
 
 import tenfold.torch
 from tenfold import DataError
-from tenfold.torch import _device, _verdicts
+from tenfold.torch import _device
 from tenfold.torch.kept._compress import kept
+
+
+def _emulate(patch: pytest.MonkeyPatch) -> None:
+    emulate(patch)
+    World(patch, real=True)
+    patch.setattr(_device, "pin", lambda memory: None)
+    patch.setattr(_device, "unpin", lambda address: None)
+    patch.setattr(_device, "pinned", lambda *shape: torch.zeros(shape, dtype=torch.int64))
+    patch.setattr(_device, "synchronize", lambda device: None)
 
 
 @pytest.fixture(params=["emulator", "cuda"])
 def device(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
-    if request.param == "cuda":
-        if not torch.cuda.is_available():
-            pytest.skip("no CUDA device")
-        yield torch.device("cuda", 0)
-    else:
-        if EMULATED is None:
-            pytest.skip("a build without the feature emulator")
-        monkeypatch.setattr(_verdicts, "_of_stream", {})
-        emulate(monkeypatch)
-        World(monkeypatch, real=True)
-        monkeypatch.setattr(_device, "pin", lambda memory: None)
-        monkeypatch.setattr(_device, "unpin", lambda address: None)
-        monkeypatch.setattr(_device, "pinned", lambda *shape: torch.zeros(shape, dtype=torch.int64))
-        monkeypatch.setattr(_device, "synchronize", lambda device: None)
-        yield torch.device("cpu")
-    tenfold.torch.check()
+    yield from each(request.param, monkeypatch, _emulate)
 
 
 def made(device: torch.device, **options: Any) -> tuple[nn.Module, nn.Module]:

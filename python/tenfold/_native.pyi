@@ -260,6 +260,7 @@ class DecodeRequests:
         items: Sequence[tuple[_Memory, _Memory, str, BlobInfo | None]],
         checksums: bool = True,
         max_bytes: int | None = None,
+        warps: int = 32,
     ) -> DecodeRequests: ...
     @property
     def workspace_len(self) -> int: ...

@@ -105,6 +105,13 @@ DEVICE u32 tile_open(const Item &item, const Work *work, u64 number, Tile &t) {
     return tile_read(d, t);
 }
 
+// The same; whether there is nothing wrong with it, and otherwise tells what is.
+DEVICE bool tile_begin(const Item &item, const Work *work, u64 number, Tile &t, Status *status) {
+    const u32 code = tile_open(item, work, number, t);
+    if (code && lane_of() == 0) report(status, code);
+    return code == 0;
+}
+
 // Values stored as they were, as elements of `size` bytes: `put` is told from where to where each run reaches among the
 // values wanted, and its bits, which `allowed` has let pass. All lanes alike.
 template <class Allowed, class Put> DEVICE u32 exact_runs(const Tile &t, u32 size, Allowed allowed, Put put) {

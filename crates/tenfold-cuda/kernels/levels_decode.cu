@@ -6,11 +6,7 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
     const Desc *d = &work->desc;
     const u32 lane = lane_of();
     Tile t;
-    u32 code = tile_open(item, work, number, t);
-    if (code) {
-        if (lane == 0) report(status, code);
-        return;
-    }
+    if (!tile_begin(item, work, number, t, status)) return;
     if (!t.coded) {
         E *out = (E *)item.out + (t.start - d->first);
         for (u32 i = t.from + lane; i < t.to; i += 32) out[i] = 0;
@@ -36,7 +32,7 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
     }
     if (t.exact) {
         __syncwarp();
-        code = put_exact<E>(item, d, t);
+        const u32 code = put_exact<E>(item, d, t);
         if (code && lane == 0) report(status, code);
     }
     __syncwarp();

@@ -161,7 +161,7 @@ template <class V, u32 MODE, bool WHOLE>
 DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
     typedef typename V::E E;
     if (from <= to) return;
-    const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of(), len = levels_len(a.encoding, tile);
+    const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of();
     const bool paired = c.paired;
     const u32 ticks = levels_steps(a.encoding, tile, lane, paired);
     const u64 first = levels_first(a.encoding, tile) + (paired ? 2 * lane : lane);

@@ -33,15 +33,14 @@ struct Columns {
     bool added;
 };
 
-// What becomes of a working value: its column's number is added or multiplied, and an element of a dtype made of it.
-template <class E, u32 DTYPE> struct ByColumn {
-    static const bool MARKED = false;
-    // The column of the lane's first value of a group, and where columns end.
+// Where a lane stands among them: at its first value of a group; working values are `APART` bytes of numbers apart from one step to
+// the next. They become elements of a dtype.
+template <u32 DTYPE, u32 APART> struct OverColumns {
     SharedAt at, end;
     u32 bytes;
     bool added;
 
-    METHOD ByColumn(const Columns &columns, u64 first) {
+    METHOD OverColumns(const Columns &columns, u64 first) {
         const SharedAt start = shared_at(columns.numbers);
         bytes = columns.count * 4;
         at = start + (u32)(first % columns.count) * 4;
@@ -49,22 +48,31 @@ template <class E, u32 DTYPE> struct ByColumn {
         added = columns.added;
     }
     METHOD SharedAt within(SharedAt to) const { return to >= end ? to - bytes : to; }
-    METHOD float undo(float v, u32 j) const {
-        const float by = __uint_as_float(shared_u32(within(at + j * 128)));
+    METHOD SharedAt number(u32 j) const { return within(at + j * APART); }
+    METHOD float undo(float v, u32 number) const {
+        const float by = __uint_as_float(number);
         return added ? __fadd_rn(v, by) : __fmul_rn(v, by);
     }
     // What a table has is so small that no sum or product leaves the range of f32 or bf16: signs need not be set apart.
+    METHOD static u32 near_element(float v) {
+        const u32 b = __float_as_uint(v);
+        if (DTYPE == DTYPE_F32) return b;
+        if (DTYPE == DTYPE_BF16) return (b + 0x7fff + (b >> 16 & 1)) >> 16;
+        return element_of(DTYPE, v);
+    }
+    METHOD void go_on() { at = within(at + GROUP * APART); }
+};
+
+// What becomes of a working value: its column's number is added or multiplied, and an element made of it.
+template <class E, u32 DTYPE> struct ByColumn : OverColumns<DTYPE, 128> {
+    static const bool MARKED = false;
+    METHOD ByColumn(const Columns &columns, u64 first) : OverColumns<DTYPE, 128>(columns, first) {}
     METHOD E of_table(u32 v, u32 j) const {
-        const float undone = undo(__uint_as_float(v), j);
-        const u32 b = __float_as_uint(undone);
-        if (DTYPE == DTYPE_F32) return (E)b;
-        if (DTYPE == DTYPE_BF16) return (E)((b + 0x7fff + (b >> 16 & 1)) >> 16);
-        return (E)element_of(DTYPE, undone);
+        return (E)this->near_element(this->undo(__uint_as_float(v), shared_u32(this->number(j))));
     }
     METHOD E of_units(const Item &, const Desc *d, i32 units, u32 j) const {
-        return (E)element_of(DTYPE, undo(Working<u32>::of_units(d->scale, units), j));
+        return (E)element_of(DTYPE, this->undo(Working<u32>::of_units(d->scale, units), shared_u32(this->number(j))));
     }
-    METHOD void go_on() { at = within(at + GROUP * 128); }
 };
 
 // Magnitudes below which neither sums nor products of two reach the ends of f32.
@@ -155,11 +163,7 @@ DEVICE void prepared_tile(const Item &item, const Work *work, const Near &near, 
     const Desc *d = &work->desc;
     const u32 lane = lane_of();
     Tile t;
-    u32 code = tile_open(item, work, number, t);
-    if (code) {
-        if (lane == 0) report(status, code);
-        return;
-    }
+    if (!tile_begin(item, work, number, t, status)) return;
     if (!t.coded) {
         prepared_zeros<E>(item, d, t);
     } else {
@@ -177,7 +181,7 @@ DEVICE void prepared_tile(const Item &item, const Work *work, const Near &near, 
     }
     __syncwarp();
     if (t.exact) {
-        code = prepared_exact<E>(item, d, t);
+        const u32 code = prepared_exact<E>(item, d, t);
         if (code && lane == 0) report(status, code);
         __syncwarp();
     }

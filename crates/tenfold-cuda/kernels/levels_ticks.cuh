@@ -178,18 +178,24 @@ DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &ma
         const u32 x_before = x, s_before = s;
         const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
         SharedAt at = from;
-        u32 escaped = 0;
+        u32 escaped = 0, elements[GROUP], word = 0;
         map.look_ahead();
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
             const u32 q = (u32)((i32)s >> 31);
             const u32 slot = shared_u32((x << 2 & mask) | (map.table(j) + (i32)(q & ~(mask | 3))));
-            x = pop_fill(x, slot, log, below, at);
-            const u32 v = shared_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
-            escaped |= As::MARKED ? v : (u32)(slot_symbol(slot) == ESCAPE) << 31;
+            elements[j] = ordered_u32(lut + (i32)((slot >> 10 & 0x3fc) | (q & ~0x3ffu)));
+            x = pop_fill(x, slot, log, below, at, word);
+            if (!As::MARKED) escaped |= (u32)(slot_symbol(slot) == ESCAPE) << 31;
             s = s << 1 ^ (q & on_quantiser) ^ ((u32)((i32)(slot << 19) >> 31) & on_parity);
-            global_put(out + j * 32, as.of_table(v, j));
             if (j == 1) map.half_way();
+        }
+        // All at once, after the last word, so that none is waited for by itself.
+        out = not_before(out, word);
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) {
+            if (As::MARKED) escaped |= elements[j];
+            global_put(out + j * 32, as.of_table(elements[j], j));
         }
         if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
             x = x_before;

@@ -88,7 +88,8 @@ DEVICE u32 plane_four(Plane &p, SharedAt slots, SharedAt ring, u32 below) {
 #pragma unroll
     for (u32 j = 0; j < 4; ++j) {
         const u32 slot = shared_u32(slots + (x << 2 & (((1u << PLANE_LOG) - 1) << 2)));
-        x = pop_fill(x, slot, PLANE_LOG, below, at);
+        u32 word;
+        x = pop_fill(x, slot, PLANE_LOG, below, at, word);
         bytes |= (slot >> 12 & 255) << (8 * j);
     }
     p.x = x;

@@ -5,46 +5,23 @@
 #include "levels_prepared.cuh"
 
 // What becomes of working values: the numbers of their columns are added or multiplied, and elements made of them.
-template <class E, u32 DTYPE> struct PairByColumn {
+template <class E, u32 DTYPE> struct PairByColumn : OverColumns<DTYPE, 256> {
     static const u32 ENTRY = 8;
     typedef typename Pair<sizeof(E)>::Two Two;
-    // The column of the lane's first pair of a group, and where columns end.
-    SharedAt at, end;
-    u32 bytes;
-    bool added;
-
-    METHOD PairByColumn(const Columns &columns, u64 first) {
-        const SharedAt start = shared_at(columns.numbers);
-        bytes = columns.count * 4;
-        at = start + (u32)(first % columns.count) * 4;
-        end = start + bytes;
-        added = columns.added;
-    }
-    METHOD SharedAt within(SharedAt to) const { return to >= end ? to - bytes : to; }
-    METHOD float undo(float v, u32 bits) const {
-        const float by = __uint_as_float(bits);
-        return added ? __fadd_rn(v, by) : __fmul_rn(v, by);
-    }
-    // What a table has is so small that no sum or product leaves the range of f32 or bf16.
-    METHOD u32 near_element(float v) const {
-        const u32 b = __float_as_uint(v);
-        if (DTYPE == DTYPE_F32) return b;
-        if (DTYPE == DTYPE_BF16) return (b + 0x7fff + (b >> 16 & 1)) >> 16;
-        return element_of(DTYPE, v);
-    }
+    METHOD PairByColumn(const Columns &columns, u64 first) : OverColumns<DTYPE, 256>(columns, first) {}
     METHOD uint2 fetch(SharedAt lut) const { return ordered_u64(lut); }
     METHOD Two of_table(uint2 v, u32 j) const {
-        const uint2 by = shared_u64(within(at + j * 256));
-        const u32 a = near_element(undo(__uint_as_float(v.x), by.x)), b = near_element(undo(__uint_as_float(v.y), by.y));
+        const uint2 by = shared_u64(this->number(j));
+        const u32 a = this->near_element(this->undo(__uint_as_float(v.x), by.x));
+        const u32 b = this->near_element(this->undo(__uint_as_float(v.y), by.y));
         return (Two)a | (Two)b << (8 * sizeof(E));
     }
     METHOD Two of_units(const Item &, const Desc *d, i32 first, i32 second, u32 j) const {
-        const uint2 by = shared_u64(within(at + j * 256));
-        const u32 a = element_of(DTYPE, undo(Working<u32>::of_units(d->scale, first), by.x));
-        const u32 b = element_of(DTYPE, undo(Working<u32>::of_units(d->scale, second), by.y));
+        const uint2 by = shared_u64(this->number(j));
+        const u32 a = element_of(DTYPE, this->undo(Working<u32>::of_units(d->scale, first), by.x));
+        const u32 b = element_of(DTYPE, this->undo(Working<u32>::of_units(d->scale, second), by.y));
         return (Two)a | (Two)b << (8 * sizeof(E));
     }
-    METHOD void go_on() { at = within(at + GROUP * 256); }
 };
 
 // What the tiles of a blob of pairs have in common.
@@ -108,11 +85,7 @@ template <class E> DEVICE void pairs_tile(const Item &item, const Work *work, co
     const Desc *d = &work->desc;
     const u32 lane = lane_of();
     Tile t;
-    u32 code = tile_open(item, work, number, t);
-    if (code) {
-        if (lane == 0) report(status, code);
-        return;
-    }
+    if (!tile_begin(item, work, number, t, status)) return;
     if (t.coded) {
         Coder c = coder_open(item, d, t, n.near.ring);
         if (__any_sync(ALL_LANES, c.bad)) {
@@ -132,7 +105,7 @@ template <class E> DEVICE void pairs_tile(const Item &item, const Work *work, co
     }
     __syncwarp();
     if (t.exact) {
-        code = d->prepared ? prepared_exact<E>(item, d, t) : put_exact<E>(item, d, t);
+        const u32 code = d->prepared ? prepared_exact<E>(item, d, t) : put_exact<E>(item, d, t);
         if (code && lane == 0) report(status, code);
         __syncwarp();
     }

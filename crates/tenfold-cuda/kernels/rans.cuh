@@ -138,12 +138,13 @@ DEVICE u32 pop(u32 x, u32 slot, u32 log) {
 }
 
 // The same, and fills the state up from the ring's words from `at` on, which moves behind what was taken; `below` has a
-// bit for each lane before this one. For loops that turn the ring themselves. All lanes of the warp take part.
-DEVICE u32 pop_fill(u32 x, u32 slot, u32 log, u32 below, SharedAt &at) {
+// bit for each lane before this one, `word` is what it found there. For loops that turn the ring themselves. All lanes of the warp
+// take part.
+DEVICE u32 pop_fill(u32 x, u32 slot, u32 log, u32 below, SharedAt &at, u32 &word) {
     x = pop(x, slot, log);
     const bool low = x < START;
     const u32 who = __ballot_sync(ALL_LANES, low);
-    const u32 word = shared_u16(at + 2 * (u32)__popc(who & below));
+    word = ordered_u16(at + 2 * (u32)__popc(who & below));
     at += 2 * (u32)__popc(who);
     return low ? x << 16 | word : x;
 }

@@ -11,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use tenfold::engine::{Elements, Layered, Limits, Scratch};
 use tenfold_cuda::{
-    DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, Status, Stream, decode_workspace_len,
+    DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, MAX_WARPS, Status, Stream,
+    decode_workspace_len,
 };
 
 use crate::codec::{BlobInfo, EncodeOptions, decode_options};
@@ -229,11 +230,12 @@ pub struct DecodeRequests {
 impl DecodeRequests {
     /// Each item is a blob, an output, the output's dtype, and what the blob's header says where that is known.
     #[new]
-    #[pyo3(signature = (items, checksums=true, max_bytes=None))]
+    #[pyo3(signature = (items, checksums=true, max_bytes=None, warps=MAX_WARPS))]
     fn new(
         items: Vec<(Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)>,
         checksums: bool,
         max_bytes: Option<u64>,
+        warps: u32,
     ) -> PyResult<DecodeRequests> {
         let request = |(blob, out, dtype, info): (Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)| {
             let request = DecodeRequest::new(slice(blob), slice(out), parse_dtype(&dtype)?);
@@ -248,7 +250,8 @@ impl DecodeRequests {
         if let Some(bytes) = max_bytes {
             limits = limits.with_max_bytes(bytes);
         }
-        let settings = DecodeSettings::default().with_checksums(checksums).with_limits(limits);
+        let settings =
+            DecodeSettings::default().with_checksums(checksums).with_limits(limits).with_warps(warps);
         Ok(DecodeRequests { items, settings })
     }
 

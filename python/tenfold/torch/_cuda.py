@@ -16,6 +16,8 @@ from ._verdicts import raise_bad, verdicts_of
 
 # Bytes fetched to read the header of a blob; most headers are shorter.
 _PEEK = 1 << 16
+# Warps of a multiprocessor that decoding takes unless told otherwise: all that it can use.
+MAX_WARPS = 32
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def requests(
     outs: Sequence[torch.Tensor],
     infos: Sequence[_native.BlobInfo | None],
     limits: Limits,
+    warps: int = MAX_WARPS,
 ) -> _native.DecodeRequests:
     """Makes the native requests: addresses, and the known headers, which save launches."""
     items = []
@@ -66,7 +69,7 @@ def requests(
         check_aligned(blob, "blob")
         check_aligned(out, "out")
         items.append((_memory(blob), _memory(out), name_of(out.dtype), info))
-    return _native.DecodeRequests(items, limits.checksums, limits.max_bytes)
+    return _native.DecodeRequests(items, limits.checksums, limits.max_bytes, warps)
 
 
 def one_device(blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> torch.device:

@@ -26,6 +26,8 @@ class Decoder:
             decode to any float dtype of at most 32 bits.
         checksums: whether to check the checksums of tiles; headers are always checked.
         max_bytes: refuse a blob whose tensor is larger; 64 GiB by default.
+        warps: how many of a multiprocessor's warps to use at most, 1 to 32. Decoding takes all of a multiprocessor by default, so
+            kernels of other streams wait for it; with fewer it takes longer, and they run beside it.
     """
 
     def __init__(
@@ -35,7 +37,10 @@ class Decoder:
         *,
         checksums: bool = True,
         max_bytes: int | None = None,
+        warps: int = _cuda.MAX_WARPS,
     ) -> None:
+        if not 1 <= warps <= _cuda.MAX_WARPS:
+            raise ArgumentError(f"warps must be 1 to {_cuda.MAX_WARPS}, not {warps}")
         if len(blobs) != len(outs) or not blobs:
             raise ArgumentError(f"there are {len(blobs)} blobs and {len(outs)} outputs; pass one output a blob")
         self._blobs = [check_blob(blob) for blob in blobs]
@@ -55,7 +60,7 @@ class Decoder:
                     raise ArgumentError(
                         f"an output is {out.dtype} {tuple(out.shape)}; its blob is {info.codec} {info.dtype} {info.shape}"
                     )
-            self._call = _cuda.requests(self._blobs, self._outs, infos, _cuda.Limits(checksums, max_bytes))
+            self._call = _cuda.requests(self._blobs, self._outs, infos, _cuda.Limits(checksums, max_bytes), warps)
             self._workspace = torch.empty(self._call.workspace_len, dtype=torch.uint8, device=device)
             self._status = torch.zeros(len(outs), 2, dtype=torch.int64, device=device)
             self._memory = (self._workspace.data_ptr(), self._workspace.nbytes)

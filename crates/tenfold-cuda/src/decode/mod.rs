@@ -19,7 +19,7 @@ use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
 use crate::status::Status;
 
-pub use request::{DecodeRequest, DecodeSettings, lane_values};
+pub use request::{DecodeRequest, DecodeSettings, MAX_WARPS, lane_values};
 
 /// The fewest values of a warp's tile that a grid is laid out for.
 const TILE: u64 = 32 * 1024;
@@ -158,7 +158,7 @@ pub(crate) unsafe fn decode_with(
     if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
         return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
     }
-    let grid = Grid::new(device, requests);
+    let grid = Grid::new(device, requests, settings.warps.clamp(1, MAX_WARPS));
 
     // 1. The list of blobs, through the launch's own arguments: no copy from the host has to be waited for.
     let mut at = workspace.address + (size_of::<Item>() * requests.len()).next_multiple_of(16) as u64;
@@ -282,18 +282,19 @@ struct Grid {
 }
 
 impl Grid {
-    fn new(device: &Device, requests: &[DecodeRequest]) -> Grid {
+    fn new(device: &Device, requests: &[DecodeRequest], warps: u32) -> Grid {
         let properties = device.properties();
         let tiles = |r: &DecodeRequest| (r.out.len as u64 / r.dtype.size() as u64).div_ceil(TILE).max(1);
         let total: u64 = requests.iter().map(tiles).sum();
         // Blocks as wide as the blobs are large on average, and as many of them as fill a multiprocessor.
-        let mean = (total / requests.len() as u64).max(1).next_power_of_two().min(32) as u32;
-        let most = properties.shared_per_block.saturating_sub(1 << 10);
+        let mean = (total / requests.len() as u64).max(1).next_power_of_two().min(MAX_WARPS.into()) as u32;
+        let whole = properties.shared_per_block.saturating_sub(1 << 10);
+        let most = (whole / MAX_WARPS * warps).max(LEAST_SHARED.min(whole));
         // Many small blobs: whatever a warp has to wait for, other blobs' warps do not. Most have few tables.
-        let many = requests.len() as u64 >= MANY * properties.multiprocessors as u64 && mean < 32;
-        let mean = if many { mean.max(8) } else { mean };
+        let many = requests.len() as u64 >= MANY * properties.multiprocessors as u64 && mean < MAX_WARPS;
+        let mean = if many { mean.max(8) } else { mean }.min(warps);
         let least = if many { MANY_SHARED } else { LEAST_SHARED };
-        let per_multiprocessor = (32 / mean).clamp(1, (most / least).max(1));
+        let per_multiprocessor = (warps / mean).clamp(1, (most / least).max(1));
         let shared = (most / per_multiprocessor) & !15;
         let narrow = many.then_some(((most / (3 * per_multiprocessor)) & !15).saturating_sub(1 << 10));
         let at_once = (properties.multiprocessors * per_multiprocessor) as u64;

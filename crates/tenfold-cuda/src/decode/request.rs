@@ -4,6 +4,7 @@ use tenfold::Dtype;
 use tenfold::engine::Limits;
 use tenfold::format::{BlobInfo, Codec};
 
+use crate::abi::DECODE_THREADS;
 use crate::device::DeviceSlice;
 
 /// One blob to decode.
@@ -60,11 +61,17 @@ pub struct DecodeSettings {
     /// Whether to check the checksums of tiles. Default: true. Headers are always checked, and no blob makes a
     /// kernel leave its memory.
     pub checksums: bool,
+    /// Warps that decoding takes of each multiprocessor at most, 1 to [`MAX_WARPS`], with as large a share of its shared
+    /// memory. Default: all. Fewer leave room for kernels of other streams, which otherwise wait.
+    pub warps: u32,
 }
+
+/// Warps of a multiprocessor that decoding takes.
+pub const MAX_WARPS: u32 = DECODE_THREADS / 32;
 
 impl Default for DecodeSettings {
     fn default() -> Self {
-        DecodeSettings { limits: Limits::default(), checksums: true }
+        DecodeSettings { limits: Limits::default(), checksums: true, warps: MAX_WARPS }
     }
 }
 
@@ -72,6 +79,12 @@ impl DecodeSettings {
     /// Sets whether to check the checksums of tiles.
     pub fn with_checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
+        self
+    }
+
+    /// Sets the warps a multiprocessor; numbers out of range become the nearest in it.
+    pub fn with_warps(mut self, warps: u32) -> Self {
+        self.warps = warps.clamp(1, MAX_WARPS);
         self
     }
 

@@ -2,6 +2,7 @@
 
 use tenfold::engine::Engine;
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal};
+use tenfold_cuda::DecodeSettings;
 
 use crate::Case;
 use crate::common::{FLOATS, Kind, Sample};
@@ -15,6 +16,7 @@ pub fn cases() -> Vec<Case> {
         ("rows and columns of every width".into(), widths),
         ("more tiles than a warp adds up at once".into(), many_tiles),
         ("windows of values".into(), windows),
+        ("few warps of a multiprocessor".into(), few_warps),
         ("other dtypes than the blob's".into(), converted),
         ("real tensors".into(), real),
     ]
@@ -52,6 +54,21 @@ fn lossy(subject: &Subject) {
                     &format!("{dtype} {shape:?} {kind:?} {bits} bits {effort:?} lanes of {lane}"),
                 );
             }
+        }
+    }
+}
+
+/// Blocks that leave room for others: narrow ones, with little shared memory.
+fn few_warps(subject: &Subject) {
+    let sample = Sample::make(Dtype::Bf16, &[96, 512], Kind::Rows, 5);
+    let lossy = EncodeOptions::new(Goal::Bits(2.5)).with_effort(Effort::Balanced).with_lane_values(64);
+    for options in [lossy.clone(), lossy.with_minor(0), EncodeOptions::new(Goal::Lossless)] {
+        let blob = tenfold::encode(&sample.view(), &options).unwrap();
+        let wanted = tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data;
+        for warps in [1, 3, 20] {
+            let settings = DecodeSettings::default().with_warps(warps);
+            let found = subject.decode_by(&blob, sample.dtype, wanted.len(), &settings, |request| request);
+            assert!(found.unwrap() == wanted, "{:?} with {warps}", options.goal);
         }
     }
 }

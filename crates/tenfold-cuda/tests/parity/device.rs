@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tenfold::format::BlobInfo;
 use tenfold::{DecodeOptions, Dtype};
 use tenfold_cuda::{
     Buffer, CudaEngine, DecodeRequest, DecodeSettings, Device, Status, Stream, decode, decode_workspace_len,
@@ -60,32 +59,31 @@ impl Subject {
         count: Option<u64>,
         len: usize,
     ) -> tenfold::engine::Result<Vec<u8>> {
-        self.decode_said(blob, dtype, first, count, len, None)
+        let settings = DecodeSettings::default().with_limits(DecodeOptions::default().limits);
+        self.decode_by(blob, dtype, len, &settings, |mut request| {
+            request.values = (first, count);
+            request
+        })
     }
 
-    /// The same where the caller says what the header does.
-    pub fn decode_said(
+    /// The same by a request as `change` makes it.
+    pub fn decode_by(
         &self,
         blob: &[u8],
         dtype: Dtype,
-        first: u64,
-        count: Option<u64>,
         len: usize,
-        info: Option<&BlobInfo>,
+        settings: &DecodeSettings,
+        change: impl FnOnce(DecodeRequest) -> DecodeRequest,
     ) -> tenfold::engine::Result<Vec<u8>> {
         let device = self.device();
         let on_device = Buffer::from_slice(device, blob).unwrap();
         let out = Buffer::from_slice(device, &vec![0xa5; len]).unwrap();
         let status = Buffer::new(device, 16).unwrap();
-        let mut request = DecodeRequest::new(on_device.slice(), out.slice(), dtype);
-        request.values = (first, count);
-        request = info.map_or(request, |info| request.with_info(info));
+        let request = change(DecodeRequest::new(on_device.slice(), out.slice(), dtype));
         let workspace = Buffer::new(device, decode_workspace_len(&[request])).unwrap();
-        let settings = DecodeSettings::default().with_limits(DecodeOptions::default().limits);
         // SAFETY: all of it is ours and lives to the end of this function.
         unsafe {
-            decode(device, &[request], &settings, status.slice(), workspace.slice(), Stream::DEFAULT)
-                .unwrap();
+            decode(device, &[request], settings, status.slice(), workspace.slice(), Stream::DEFAULT).unwrap();
         }
         let mut said = [0; 16];
         status.read(&mut said, Stream::DEFAULT).unwrap();

@@ -3,6 +3,7 @@
 use tenfold::engine::Engine;
 use tenfold::prepare::{Means, Preparation, Transform};
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal};
+use tenfold_cuda::DecodeSettings;
 
 use crate::Case;
 use crate::common::{FLOATS, Kind, Sample, max_error, seal};
@@ -33,8 +34,10 @@ fn mistaken(subject: &Subject) {
     let single = tenfold::encode(&sample.view(), &options.clone().with_minor(0)).unwrap();
     let infos = [&pairs, &single].map(|blob| tenfold::inspect(blob).unwrap());
     assert_eq!(infos.clone().map(|info| info.paired), [Some(true), Some(false)]);
-    let decode =
-        |blob: &[u8], info| subject.decode_said(blob, Dtype::Bf16, 0, None, sample.data.len(), Some(info));
+    let decode = |blob: &[u8], info| {
+        let settings = DecodeSettings::default();
+        subject.decode_by(blob, Dtype::Bf16, sample.data.len(), &settings, |request| request.with_info(info))
+    };
     for (blob, known, other) in [(&pairs, &infos[0], &infos[1]), (&single, &infos[1], &infos[0])] {
         let whole = tenfold::decode(blob, &DecodeOptions::default()).unwrap().data;
         assert!(decode(blob, known).unwrap() == whole);

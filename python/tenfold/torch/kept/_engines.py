@@ -13,6 +13,9 @@ from ... import torch as tenfold_torch
 from ._held import Stage, aligned
 from ._watch import Watch
 
+# Warps of a multiprocessor that decoding ahead may take; fewer would leave room for the layer that computes meanwhile.
+WARPS = 32
+
 
 @dataclass
 class Slot:
@@ -102,7 +105,7 @@ class CudaEngine:
             # reads the blobs' headers, so fetched ones must have arrived.
             if stage.from_host and self._link is not None:
                 main.wait_stream(self._link)
-            decoder = self._decoders[index, slot.number] = tenfold_torch.Decoder(blobs, slot.views)
+            decoder = self._decoders[index, slot.number] = tenfold_torch.Decoder(blobs, slot.views, warps=WARPS)
         self._last[slot.number] = decoder
         for one in before:
             if one.number in self._free:
