@@ -3,6 +3,7 @@
 //! A call queues a few kernels on the caller's stream and returns: headers are read and checked on the device,
 //! then tiles are decoded, a warp each. What came of it lies in a [`Status`] a blob, on the device too.
 
+mod grid;
 mod request;
 
 use tenfold::Dtype;
@@ -19,18 +20,11 @@ use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
 use crate::status::Status;
 
+use grid::Grid;
 pub use request::{DecodeRequest, DecodeSettings, MAX_WARPS, lane_values};
-
-/// The fewest values of a warp's tile that a grid is laid out for.
-const TILE: u64 = 32 * 1024;
-/// Shared memory that a block needs to keep the two tables of a blob without classes beside its rings.
-const LEAST_SHARED: u32 = 56 << 10;
 
 /// How blobs are listed.
 const PLACE: Shape = Shape::new(1, PLACE_THREADS, 0);
-/// Blobs a multiprocessor from which on there are many; shared memory that holds all tables that a blob may have.
-const MANY: u64 = 4;
-const MANY_SHARED: u32 = 140 << 10;
 
 impl PlaceArgs {
     /// For blobs whose outputs lie one after the other, with a block each.
@@ -270,41 +264,4 @@ pub(crate) unsafe fn decode_with(
         }
     }
     Ok(())
-}
-
-/// How tiles are dealt to blocks: as many blocks as the device runs at once, shared among the blobs by size.
-struct Grid {
-    shape: Shape,
-    /// Where there are many blobs: shared memory of blocks that do those with few tables.
-    narrow: Option<u32>,
-    blocks: u32,
-    first_block: Vec<u32>,
-}
-
-impl Grid {
-    fn new(device: &Device, requests: &[DecodeRequest], warps: u32) -> Grid {
-        let properties = device.properties();
-        let tiles = |r: &DecodeRequest| (r.out.len as u64 / r.dtype.size() as u64).div_ceil(TILE).max(1);
-        let total: u64 = requests.iter().map(tiles).sum();
-        // Blocks as wide as the blobs are large on average, and as many of them as fill a multiprocessor.
-        let mean = (total / requests.len() as u64).max(1).next_power_of_two().min(MAX_WARPS.into()) as u32;
-        let whole = properties.shared_per_block.saturating_sub(1 << 10);
-        let most = (whole / MAX_WARPS * warps).max(LEAST_SHARED.min(whole));
-        // Many small blobs: whatever a warp has to wait for, other blobs' warps do not. Most have few tables.
-        let many = requests.len() as u64 >= MANY * properties.multiprocessors as u64 && mean < MAX_WARPS;
-        let mean = if many { mean.max(8) } else { mean }.min(warps);
-        let least = if many { MANY_SHARED } else { LEAST_SHARED };
-        let per_multiprocessor = (warps / mean).clamp(1, (most / least).max(1));
-        let shared = (most / per_multiprocessor) & !15;
-        let narrow = many.then_some(((most / (3 * per_multiprocessor)) & !15).saturating_sub(1 << 10));
-        let at_once = (properties.multiprocessors * per_multiprocessor) as u64;
-        let mut first_block = Vec::with_capacity(requests.len());
-        let mut blocks = 0u32;
-        for r in requests {
-            first_block.push(blocks);
-            let share = (at_once * tiles(r) / total).clamp(1, tiles(r));
-            blocks += u32::try_from(share).unwrap_or(1);
-        }
-        Grid { shape: Shape::new(blocks, 32 * mean, shared), narrow, blocks, first_block }
-    }
 }
