@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <sys/mman.h>
 #include <vector>
 
 #if !defined(__x86_64__)
@@ -168,6 +169,28 @@ struct Entry {
 
 const Entry *find(const char *name);
 
+// A thread's dynamic shared memory. What lies behind a block's part of it, and far before it, is nobody's: a kernel that goes there
+// stops the process.
+class Shared {
+    static const std::size_t ROOM = 256 << 10, GUARD = 16 << 20;
+    char *start;
+
+  public:
+    Shared() {
+        void *all = mmap(nullptr, GUARD + ROOM + GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        start = all == MAP_FAILED ? nullptr : static_cast<char *>(all);
+        if (start && mprotect(start + GUARD, ROOM, PROT_READ | PROT_WRITE) != 0) {
+            munmap(start, GUARD + ROOM + GUARD);
+            start = nullptr;
+        }
+    }
+    ~Shared() {
+        if (start) munmap(start, GUARD + ROOM + GUARD);
+    }
+    // Memory of so many bytes that ends where the guard begins, or null.
+    void *last(std::size_t bytes) const { return start && bytes <= ROOM ? start + GUARD + ROOM - bytes : nullptr; }
+};
+
 } // namespace emulator
 
 // Runs a kernel over a grid of blocks; returns why it failed, or null.
@@ -179,15 +202,18 @@ extern "C" const char *tenfold_emulate(const char *name, unsigned grid, unsigned
     if (entry->bytes != bytes) return "arguments of another size";
     if (threads == 0 || threads > 1024 || threads % 32 != 0 || grid == 0 || batch == 0 || batch > 65535)
         return "grid or block of a size that no device takes";
-    std::vector<uint4> memory(shared / 16 + 1);
+    static thread_local const Shared all;
+    const std::size_t room = (shared + 15) & ~std::size_t(15);
+    void *memory = all.last(room);
+    if (!memory) return "no room for shared memory";
     run.kernel = entry->kernel;
     run.params = params;
     failure = nullptr;
     for (unsigned i = 0; i < grid * batch; ++i) {
         const unsigned b = i % grid, item = i / grid;
         // What one block leaves in shared memory means nothing to the next.
-        std::memset(memory.data(), 0xa5, memory.size() * sizeof(uint4));
-        block = Block{{b, item, 0}, {threads, 1, 1}, {grid, batch, 1}, memory.data()};
+        std::memset(memory, 0xa5, room);
+        block = Block{{b, item, 0}, {threads, 1, 1}, {grid, batch, 1}, memory};
         run_block(threads);
         if (failure) return failure;
     }

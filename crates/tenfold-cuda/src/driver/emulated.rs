@@ -1,6 +1,6 @@
 //! The emulator: kernels run on this thread, memory is the process's own, streams do everything at once.
 //!
-//! Device memory ends at a guard page, so a kernel that reads or writes past an allocation stops the process instead of
+//! Device memory and shared memory end at guard pages, so a kernel that reads or writes past an allocation stops the process instead of
 //! passing a test.
 
 use std::collections::HashMap;
