@@ -79,13 +79,13 @@ template <u32 K> DEVICE void halves_four(Halves *t, const HalvesNear &near, u32 
         u32 slot[K], word[K];
         bool low[K];
 #pragma unroll
-        for (u32 k = 0; k < K; ++k) slot[k] = shared_u32(plus_quads(t[k].x & ((1u << PLANE_LOG) - 1), near.table));
+        for (u32 k = 0; k < K; ++k) slot[k] = ordered_u32(plus_quads(t[k].x & ((1u << PLANE_LOG) - 1), near.table));
 #pragma unroll
         for (u32 k = 0; k < K; ++k) {
             t[k].x = pop(t[k].x, slot[k], PLANE_LOG);
             low[k] = t[k].x < START;
             const u32 who = __ballot_sync(ALL_LANES, low[k]);
-            word[k] = shared_u16(at[k] + 2 * (u32)__popc(who & below));
+            word[k] = ordered_u16(at[k] + 2 * (u32)__popc(who & below));
             at[k] += 2 * (u32)__popc(who);
         }
 #pragma unroll
