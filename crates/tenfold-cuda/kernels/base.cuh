@@ -182,7 +182,11 @@ DEVICE SharedAt plus_half_64(u32 v, u32 i, SharedAt to) {
 DEVICE u32 global_get(const u32 *p) { return *p; }
 DEVICE void fetch_soon(const void *, i32) {}
 DEVICE void wait_briefly() {}
-template <class T> DEVICE void global_put(T *p, T v) { *p = v; }
+// A device refuses what is not aligned.
+template <class T> DEVICE void global_put(T *p, T v) {
+    if ((u64)p % sizeof(T)) __builtin_trap();
+    *p = v;
+}
 template <class T> DEVICE T *not_before(T *p, u32) { return p; }
 #else
 DEVICE u32 global_get(const u32 *p) {

@@ -224,9 +224,9 @@ DEVICE void pairs_mapped(const Item &item, const Desc *d, const Desc *halved, co
     }
 }
 
-// Ticks of a tile that can be taken in groups: two elements must lie where a word may.
-DEVICE u32 pairs_in_groups(const Desc *d, const Near &near, const Tile &t) {
-    const bool grouped = t.from == 0 && t.to == t.values && (d->first & 1) == 0;
+// Ticks of a tile that can be taken in groups: two elements of `size` bytes must lie where a word of both may.
+DEVICE u32 pairs_in_groups(const Item &item, const Desc *d, const Near &near, const Tile &t, u32 size) {
+    const bool grouped = t.from == 0 && t.to == t.values && (d->first & 1) == 0 && (item.out & (2 * size - 1)) == 0;
     return grouped && near.map.kind != MAP_NONE ? t.values / (64 * GROUP) * GROUP : 0;
 }
 

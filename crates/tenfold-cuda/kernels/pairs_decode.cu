@@ -92,7 +92,7 @@ template <class E> DEVICE void pairs_tile(const Item &item, const Work *work, co
             if (c.bad) report(status, c.bad);
             return;
         }
-        const u32 done = pairs_in_groups(d, n.near, t);
+        const u32 done = pairs_in_groups(item, d, n.near, t, sizeof(E));
         if (done) PairGroups<E, sizeof(E)>::run(item, d, n, t, c, done);
         pairs_rest<E>(item, work, n, t, c, done);
         coder_close(t, c);

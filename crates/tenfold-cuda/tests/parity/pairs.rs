@@ -3,7 +3,7 @@
 use tenfold::engine::Engine;
 use tenfold::prepare::{Means, Preparation, Transform};
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal};
-use tenfold_cuda::DecodeSettings;
+use tenfold_cuda::{DecodeSettings, DeviceSlice};
 
 use crate::Case;
 use crate::common::{FLOATS, Kind, Sample, max_error, seal};
@@ -21,9 +21,25 @@ pub fn cases() -> Vec<Case> {
         ("pairs: some of the values".into(), windows),
         ("pairs: flipped bits".into(), flips),
         ("pairs: taken for single levels".into(), mistaken),
+        ("pairs: to where no two elements are aligned".into(), unaligned),
         ("pairs: of a device".into(), encoded),
         ("pairs: where hardly any has a symbol".into(), escapes),
     ]
+}
+
+/// Outputs need only be aligned to an element.
+fn unaligned(subject: &Subject) {
+    for dtype in [Dtype::Bf16, Dtype::F32] {
+        let sample = Sample::make(dtype, &[70, 256], Kind::Gaussian, 13);
+        let blob = paired(&sample, &plain(2.5, Effort::Balanced, 128));
+        let (wanted, by) = (tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data, dtype.size());
+        let settings = DecodeSettings::default();
+        let found = subject.decode_by(&blob, dtype, wanted.len() + by, &settings, |mut request| {
+            request.out = DeviceSlice::new(request.out.address + by as u64, wanted.len());
+            request
+        });
+        assert!(found.unwrap()[by..] == wanted, "{dtype}");
+    }
 }
 
 /// What a caller says of a blob saves launches; where it is wrong, nothing is decoded, and the status says so.
