@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::abi::{CType, Kernel};
-use crate::driver::{Arguments, Cuda, Driver, EMULATOR, Properties, Shape, Stream, count, describe};
+use crate::driver::{Arguments, Cuda, Driver, Properties, Shape, Stream, count, describe};
 use crate::error::{Error, Result};
 
 /// A CUDA device with tenfold's kernels. Cheap to clone.
@@ -64,11 +64,6 @@ impl Device {
     /// What the device is like.
     pub fn properties(&self) -> &Properties {
         self.driver.properties()
-    }
-
-    /// Whether kernels run on the CPU.
-    pub(crate) fn is_emulated(&self) -> bool {
-        self.properties().name == EMULATOR
     }
 
     /// Waits until a stream's work is done.

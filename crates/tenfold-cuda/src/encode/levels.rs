@@ -107,9 +107,7 @@ fn prepare(
     batch: Batch,
     nu: u32,
 ) -> Result<(Encoding, Shapes, usize)> {
-    let mut encoding = Encoding::new(request, values, batch, nu)?;
-    // What chooses and packs pairs has run on the emulator alone; a device codes single levels until it has passed there too.
-    encoding.may_pair &= device.is_emulated() as u32;
+    let encoding = Encoding::new(request, values, batch, nu)?;
     let shapes = Shapes::new(device, &encoding, batch)?;
     let rate_len = rate::workspace_len(device, &encoding)?;
     Ok((encoding, shapes, rate_len))

@@ -168,8 +168,7 @@ fn encoded(subject: &Subject) {
         for bits in [1.2, 2.5, 3.2] {
             let options = plain(bits, effort, 256);
             let blob = subject.engine().encode(&sample.view(), &options).unwrap();
-            // Devices do not choose them yet.
-            assert!(blob[CODEC] == PAIRS || subject.name() != "emulator", "{} at {bits} bits", sample.name());
+            assert_eq!(blob[CODEC], PAIRS, "{} at {bits} bits", sample.name());
             let off = blob.len() as f64 * 8.0 / sample.len() as f64 / bits - 1.0;
             assert!(off.abs() < 0.02, "{} at {bits} bits: off by {off}", sample.name());
             compare(subject, &sample.name(), &blob);
