@@ -191,7 +191,7 @@ def measure(arguments: argparse.Namespace, goal: str) -> list[dict[str, Any]]:
     options: dict[str, Any] | None = None
     if goal != "raw":
         options = {"lossless": True} if goal == "lossless" else {"bits": arguments.bits, "effort": "fast"}
-        options["prepare"] = "none"
+        options |= {"prepare": "none", "lane_values": arguments.lanes}
     size = dict(SIZES[arguments.size])
     size["layers"] = arguments.layers or size["layers"]
     start = time.perf_counter()
@@ -260,15 +260,16 @@ def main() -> None:
     parser.add_argument("--no-raw", action="store_true", help="leave the raw model out")
     parser.add_argument("--offload", action="store_true", help="keep blobs in pinned host memory")
     parser.add_argument("--buffers", type=int, default=2, help="decoded layers in memory at a time")
-    parser.add_argument("--warps", type=int, help="warps of a multiprocessor that decoding may take, 1 to 32")
+    parser.add_argument("--lanes", type=int, default=0, help="values a lane; the encoder's choice by default")
+    parser.add_argument("--share", type=float, help="share of the multiprocessors that decoding ahead takes")
     parser.add_argument("--limit-gb", type=float, help="memory of the device that may be used, GB")
     parser.add_argument("--prompt", type=int, default=16, help="tokens of the prompt")
     parser.add_argument("--tokens", type=int, default=64, help="tokens to time")
     parser.add_argument("--json", type=Path, help="where to keep the figures")
     arguments = parser.parse_args()
     on_cuda = arguments.device.startswith("cuda")
-    if arguments.warps is not None:
-        _engines.WARPS = arguments.warps
+    if arguments.share is not None:
+        _engines.SHARE = arguments.share
     if arguments.limit_gb is not None and on_cuda:
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(arguments.limit_gb * 1e9 / total)

@@ -139,7 +139,7 @@ class World:
         _graph._stream_to_capture.cache_clear()
 
         class Decoder:
-            def __init__(self, blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], *, warps: int = 32) -> None:
+            def __init__(self, blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], *, multiprocessors: int | None) -> None:
                 assert world.graph is None, "a decoder cannot be made while capturing"
                 self.blobs, self.outs, self.stream = list(blobs), list(outs), world.current
                 self.verdicts = torch.zeros(len(blobs), 2, dtype=torch.int64)
@@ -192,6 +192,7 @@ class World:
 
         # What this world decodes is nobody's business later.
         patch.setattr(_verdicts, "_watched", weakref.WeakSet())
+        patch.setattr(_device, "multiprocessors", lambda device: 4)
         patch.setattr(torch.cuda, "Stream", lambda device, priority=0: world.stream())
         patch.setattr(torch.cuda, "Event", lambda: Event(world))
         patch.setattr(torch.cuda, "stream", on)

@@ -31,6 +31,7 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_device, "is_ours", lambda device: device.type == "cpu")
     patch.setattr(_device, "native", lambda device: native)
     patch.setattr(_device, "stream", lambda device: stream)
+    patch.setattr(_device, "multiprocessors", lambda device: 4)
     patch.setattr(_device, "preserve_current", lambda device: nullcontext())
     patch.setattr(_device, "on", lambda stream: nullcontext())
     patch.setattr(_device, "upload", lambda blob, device: _tensors.from_bytes(bytes(blob)))
@@ -221,12 +222,12 @@ def test_many_in_one_call(device: torch.device) -> None:
     assert all(same_bits(x.to(device), y) for x, y in zip(layer, outs, strict=True))
 
 
-@pytest.mark.parametrize("warps", [32, 3])
-def test_decoder(device: torch.device, warps: int) -> None:
+@pytest.mark.parametrize("multiprocessors", [None, 1])
+def test_decoder(device: torch.device, multiprocessors: int | None) -> None:
     layer = [torch.randn(64, 64), torch.randn(100)]
     blobs = [on(device, on_host(layer[0], bits=4)), on(device, on_host(layer[1], lossless=True))]
     outs = [torch.zeros(64, 64, dtype=torch.bfloat16, device=device), torch.zeros(100, device=device)]
-    decoder = tenfold.torch.Decoder(blobs, outs, warps=warps)
+    decoder = tenfold.torch.Decoder(blobs, outs, multiprocessors=multiprocessors)
     for _ in range(3):
         outs[0].zero_()
         assert decoder()[0] is outs[0]
@@ -237,10 +238,27 @@ def test_decoder(device: torch.device, warps: int) -> None:
     decoder()
     with pytest.raises(tenfold.DataError, match="checksum"):
         decoder.check()
+    # What has been said is not said again, and a blob that is whole again is decoded again.
+    blobs[0][-3] ^= 1
+    outs[0].zero_()
+    decoder()
+    decoder.check()
+    assert same_bits(outs[0], tenfold.torch.decode(blobs[0], dtype=torch.bfloat16))
+    # A directory that leads elsewhere leads nowhere.
+    header = tenfold.inspect(blobs[0].cpu().numpy()).header_len
+    there = blobs[0][header - 12 : header - 8].clone()
+    blobs[0][header - 12 : header - 8] = 255
+    decoder()
+    with pytest.raises(tenfold.DataError):
+        decoder.check()
+    blobs[0][header - 12 : header - 8] = there
     with pytest.raises(tenfold.ArgumentError, match="an output is"):
         tenfold.torch.Decoder(blobs, [outs[1], outs[0]])
-    with pytest.raises(tenfold.ArgumentError, match="warps must be 1 to 32, not 33"):
-        tenfold.torch.Decoder(blobs, outs, warps=33)
+    with pytest.raises(tenfold.ArgumentError, match="multiprocessors must be at least 1, not 0"):
+        tenfold.torch.Decoder(blobs, outs, multiprocessors=0)
+    blobs[0][9] ^= 1
+    with pytest.raises(tenfold.DataError):
+        tenfold.torch.Decoder(blobs, outs)
 
 
 def test_a_damaged_blob_is_reported_when_asked(device: torch.device) -> None:

@@ -86,6 +86,7 @@ DEVICE uint4 shared_u128(SharedAt at) { return *(const uint4 *)at; }
 DEVICE u32 ordered_u16(SharedAt at) { return shared_u16(at); }
 DEVICE u32 ordered_u32(SharedAt at) { return shared_u32(at); }
 DEVICE uint2 ordered_u64(SharedAt at) { return shared_u64(at); }
+DEVICE u32 ordered_count(u32 v) { return (u32)__popc(v); }
 DEVICE void shared_put_u8(SharedAt at, u32 v) { *(u8 *)at = (u8)v; }
 DEVICE void shared_put_u16(SharedAt at, u32 v) { *(u16 *)at = (u16)v; }
 template <class T> DEVICE void shared_put(SharedAt at, T v) { *(T *)at = v; }
@@ -132,6 +133,12 @@ DEVICE uint2 ordered_u64(SharedAt at) {
     uint2 v;
     asm volatile("ld.volatile.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
     return v;
+}
+// Bits that are set; counting takes long, and what others wait for is to come first.
+DEVICE u32 ordered_count(u32 v) {
+    u32 n;
+    asm volatile("popc.b32 %0, %1;" : "=r"(n) : "r"(v));
+    return n;
 }
 DEVICE void shared_put_u16(SharedAt at, u32 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"((u16)v) : "memory"); }
 DEVICE void shared_put(SharedAt at, u32 v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory"); }

@@ -163,7 +163,11 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
     if (warp == 0) {
         if (lane == 0) {
             open_basis = a.basis;
-            if (item.work_len >= sizeof(Work)) work->header_left = 0;
+            if (item.work_len >= sizeof(Work)) {
+                work->header_left = 0;
+                // Of no kernel's business until all is known to be well.
+                work->desc.codec = 0;
+            }
             if (a.basis.before == BEFORE_ROPE) a.basis.positions[blockIdx.x] = 0;
         }
         const u32 len = open_window(r, item);

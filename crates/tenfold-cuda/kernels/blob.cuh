@@ -114,5 +114,8 @@ DEVICE TileAt tile_at(const Item &item, const Work *work, u64 tile) {
     if (lane < before) sum += lengths[2 * (run * RUN + lane)];
     if (lane + 32 < before) sum += lengths[2 * (run * RUN + lane + 32)];
     sum = warp_sum(sum) + work->runs[run];
-    return TileAt{blob + sum, lengths[2 * tile], lengths[2 * tile + 1]};
+    const u32 len = lengths[2 * tile];
+    // A blob may have changed since it was opened; a tile without bytes is an error to whoever decodes it.
+    const bool inside = sum <= item.blob_len && len <= item.blob_len - sum;
+    return TileAt{blob + (inside ? sum : 0), inside ? len : 0, lengths[2 * tile + 1]};
 }

@@ -62,6 +62,20 @@ DEVICE PairLevels pair_escape(const Desc *d, const Tile &t, Coder &c, bool mine,
     return p;
 }
 
+// What the tables in shared memory say, if there was room for them, or else those that they are made of.
+DEVICE PairFound pair_find(const Work *work, const u8 *tables, u32 cls, u32 low, u32 x) {
+    const u32 slot = x & PAIR_MASK;
+    if (tables && work->desc.classes == 1) return word_found(((const u32 *)tables)[low * PAIR_SLOTS + slot], x >> PAIR_LOG);
+    if (tables) {
+        const u8 *of = tables + cls * PAIR_CLASS;
+        const u32 near = of[pair_slot(low, slot)];
+        return span_found(((const u32 *)(of + PAIR_SPANS))[pair_within(low, near)], near, x, slot);
+    }
+    const u16 *start = work->start[cls * 4 + low];
+    const u32 symbol = pair_owner(start, slot);
+    return span_found(pair_span(symbol, start[symbol], pair_start(start, symbol + 1)), pair_near(symbol), x, slot);
+}
+
 // Any blob, any window, from tick `step` on; `tables` are those in shared memory, if there was room. `class_of` is asked for the
 // first value of each of a lane's pairs, `put` is given the places in 1/64 steps of values that are wanted, in order.
 template <class ClassOf, class Put>
@@ -70,32 +84,21 @@ DEVICE void pairs_plain(const Work *work, const u8 *tables, const Tile &t, Coder
     const PairNext next = pair_next(d->on_quantiser, d->on_parity);
     const u32 lane = lane_of(), pairs = (t.values + 1) / 2, end = (t.to + 63) / 64;
     for (; step < end; ++step) {
-        const u32 pair = step * 32 + lane, low = c.s & 3, slot = c.x & PAIR_MASK;
+        const u32 pair = step * 32 + lane, low = c.s & 3;
         const bool active = pair < pairs;
-        const u32 cls = d->classes > 1 && active ? class_of(2 * pair) : 0;
-        u32 symbol, span;
-        if (tables) {
-            const u8 *of = tables + cls * PAIR_CLASS;
-            const u32 near = of[pair_slot(low, slot)];
-            span = ((const u32 *)(of + PAIR_SPANS))[pair_within(low, near)];
-            symbol = pair_of_near(near);
-        } else {
-            const u16 *start = work->start[cls * 4 + low];
-            symbol = pair_owner(start, slot);
-            span = pair_span(symbol, start[symbol], pair_start(start, symbol + 1));
-        }
-        const u32 y = span_pop(span, c.x, slot);
-        if (active) c.x = span_rest(span, y);
+        const PairFound found = pair_find(work, tables, d->classes > 1 && active ? class_of(2 * pair) : 0, low, c.x);
+        const u32 symbol = pair_of_near(found.near), y = found.y;
+        if (active) c.x = found.rest;
         c.x = fill_up(c.words, c.x, active);
         words_refill(c.words);
-        const bool escaped = active && span & SPAN_ESCAPE;
+        const bool escaped = active && pair_near_escapes(found.near);
         PairLevels p = pair_levels(d, low, symbol, y);
         if (__any_sync(ALL_LANES, escaped)) {
             const PairLevels other = pair_escape(d, t, c, escaped, low, symbol, y);
             if (escaped) p = other;
         }
         if (!active) continue;
-        c.s = pair_state(next, c.s, low, pair_near(symbol));
+        c.s = pair_state(next, c.s, low, found.near);
 #pragma unroll
         for (u32 j = 0; j < 2; ++j) {
             const u32 i = 2 * pair + j;
@@ -154,57 +157,61 @@ OUTLINE void pairs_escaped(const Item &item, const Desc *d, const As &as, const 
     }
 }
 
-// Whole ticks of pairs, a group at a time from `step` to `end`. Whether a symbol was an escape is asked once a group; its parities
-// are the symbol's, so that states need not wait for its levels, which then overwrite what the table had.
-template <class E, class Map, class As>
+// The most groups between two looks at the ring, which has the words of so many.
+#define PAIR_GROUPS 2
+static_assert(PAIR_GROUPS * GROUP * 32 <= CHUNK, "");
+
+// Whole ticks of pairs, groups at a time up to `end`. Whether a symbol was an escape is asked once a group; its parities are the
+// symbol's, so that states need not wait for its levels, which then overwrite what the table had.
+template <class E, class Tables, class Map, class As>
 DEVICE void pairs_grouped(const Item &item, const Desc *d, const Desc *halved, const Near &near, As as, const Tile &t, Coder &c,
                          u32 end) {
     typedef typename As::Two Two;
-    const u32 below = (1u << lane_of()) - 1;
+    const u32 groups = As::ENTRY == 4 ? Tables::GROUPS : 1, below = (1u << lane_of()) - 1;
     const PairNext next = pair_next(d->on_quantiser, d->on_parity);
     const SharedAt lut = shared_at(near.lut), tables = lut + PAIRS_TABLES(As::ENTRY), ring = c.words.ring;
     Map map(item, halved, near.map, tables, t.start / 2 + lane_of());
     Two *out = (Two *)((E *)item.out + (t.start - d->first)) + lane_of();
     u32 x = c.x, s = c.s;
     Words w = c.words;
-    for (u32 step = 0; step < end; step += GROUP) {
-        const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
-        SharedAt at = from;
-        u32 escaped = 0, entry[GROUP], last = 0;
-        uint2 elements[GROUP];
-        map.look_ahead();
-        // Three look-ups follow each other from one state to the next; everything else is done while one is on its way.
+    for (u32 step = 0; step < end; step += groups * GROUP) {
 #pragma unroll
-        for (u32 j = 0; j < GROUP; ++j) {
-            const u32 low = s & 3, slot = x & PAIR_MASK;
-            const SharedAt table = map.table(j);
-            const u32 symbol = shared_u8(plus_quads(slot, table + low));
-            const u32 within = pair_within(low, symbol);
-            const u32 span = shared_u32(table + PAIR_SPANS + 4 * within);
-            s = pair_state(next, s, low, symbol);
-            const u32 y = span_pop(span, x, slot);
-            x = span_rest(span, y);
-            entry[j] = 4 * within + (y & 3);
-            elements[j] = as.fetch(lut + entry[j] * As::ENTRY);
-            const bool runs_low = x < START;
-            const u32 who = __ballot_sync(ALL_LANES, runs_low);
-            const u32 word = ordered_u16(at + 2 * (u32)__popc(who & below));
-            at += 2 * (u32)__popc(who);
-            x = runs_low ? x << 16 | word : x;
-            last = word;
-            escaped |= span;
-            if (j == 1) map.half_way();
+        for (u32 group = 0; group < groups; ++group) {
+            const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
+            SharedAt at = from;
+            u32 marks = 0, entry[GROUP], last = 0;
+            uint2 elements[GROUP];
+            map.look_ahead();
+            // Look-ups follow each other from one state to the next; everything else is done while one is on its way.
+#pragma unroll
+            for (u32 j = 0; j < GROUP; ++j) {
+                const u32 low = s & 3;
+                const PairFound found = Tables::find(map.table(j), low, x);
+                s = pair_state(next, s, low, found.near);
+                x = found.rest;
+                entry[j] = 4 * pair_within(low, found.near) + (found.y & 3);
+                elements[j] = as.fetch(lut + entry[j] * As::ENTRY);
+                const bool runs_low = x < START;
+                const u32 who = __ballot_sync(ALL_LANES, runs_low);
+                const u32 before = ordered_count(who & below);
+                const u32 word = ordered_u16(at + 2 * before);
+                at += 2 * ordered_count(who);
+                x = runs_low ? x << 16 | word : x;
+                last = word;
+                marks = Tables::gather(marks, found.mark);
+                if (j == 1) map.half_way();
+            }
+            // All at once, after the last word, so that none is waited for by itself.
+            out = not_before(out, last);
+#pragma unroll
+            for (u32 j = 0; j < GROUP; ++j) global_put(out + j * 32, as.of_table(elements[j], j));
+            if (__any_sync(ALL_LANES, Tables::any(marks)))
+                pairs_escaped<E>(item, d, as, t, c, out, entry[0] | entry[1] << 16, entry[2] | entry[3] << 16);
+            map.go_on();
+            as.go_on();
+            out += GROUP * 32;
+            w.at += (u32)(at - from) / 2;
         }
-        // All at once, after the last word, so that none is waited for by itself.
-        out = not_before(out, last);
-#pragma unroll
-        for (u32 j = 0; j < GROUP; ++j) global_put(out + j * 32, as.of_table(elements[j], j));
-        if (__any_sync(ALL_LANES, escaped & SPAN_ESCAPE))
-            pairs_escaped<E>(item, d, as, t, c, out, entry[0] | entry[1] << 16, entry[2] | entry[3] << 16);
-        map.go_on();
-        as.go_on();
-        out += GROUP * 32;
-        w.at += (u32)(at - from) / 2;
         words_refill(w);
     }
     c.x = x;
@@ -217,17 +224,18 @@ template <class E, class As>
 DEVICE void pairs_mapped(const Item &item, const Desc *d, const Desc *halved, const Near &near, As as, const Tile &t, Coder &c,
                          u32 end) {
     switch (near.map.kind) {
-    case MAP_ONE: pairs_grouped<E, OneClass>(item, d, halved, near, as, t, c, end); break;
-    case MAP_PHASES: pairs_grouped<E, PhasesMap>(item, d, halved, near, as, t, c, end); break;
-    case MAP_ALIGNED: pairs_grouped<E, AlignedMap>(item, d, halved, near, as, t, c, end); break;
-    default: pairs_grouped<E, AnyMap>(item, d, halved, near, as, t, c, end);
+    case MAP_ONE: pairs_grouped<E, WordTables, OneClass>(item, d, halved, near, as, t, c, end); break;
+    case MAP_PHASES: pairs_grouped<E, SpanTables, PhasesMap>(item, d, halved, near, as, t, c, end); break;
+    case MAP_ALIGNED: pairs_grouped<E, SpanTables, AlignedMap>(item, d, halved, near, as, t, c, end); break;
+    default: pairs_grouped<E, SpanTables, AnyMap>(item, d, halved, near, as, t, c, end);
     }
 }
 
 // Ticks of a tile that can be taken in groups: two elements of `size` bytes must lie where a word of both may.
 DEVICE u32 pairs_in_groups(const Item &item, const Desc *d, const Near &near, const Tile &t, u32 size) {
     const bool grouped = t.from == 0 && t.to == t.values && (d->first & 1) == 0 && (item.out & (2 * size - 1)) == 0;
-    return grouped && near.map.kind != MAP_NONE ? t.values / (64 * GROUP) * GROUP : 0;
+    const u32 ticks = PAIR_GROUPS * GROUP;
+    return grouped && near.map.kind != MAP_NONE ? t.values / (64 * ticks) * ticks : 0;
 }
 
 // What a header says with every pair taken for one value, for class maps.

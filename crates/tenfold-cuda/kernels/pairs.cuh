@@ -136,23 +136,41 @@ DEVICE void pair_table(u16 *to, const PairFold *of, u32 both, u32 log, u32 low, 
     }
 }
 
-// A class in shared memory: the near symbols of every slot, one for each of its four tables; then a span of each near symbol of each
-// table. A near symbol within its class has the table's number above it.
-#define PAIR_SPANS (4 * PAIR_SLOTS)
-#define PAIR_CLASS (PAIR_SPANS + 4 * 256 * 4)
+// What tables say of a state: the near symbol, the state once that is off it, and once the raw bits are off it as well; `mark`
+// tells escapes from others.
+struct PairFound {
+    u32 near, y, rest, mark;
+};
 
-DEVICE u32 pair_slot(u32 low, u32 slot) { return 4 * slot + low; }
 #ifdef TENFOLD_EMULATOR
 DEVICE u32 pair_within(u32 low, u32 near) { return low << 8 | near; }
+template <u32 N> DEVICE u32 less_times(u32 v, u32 by) { return v - by * N; }
+DEVICE SharedAt pair_words(SharedAt table, u32 low) { return table + low * (4 * PAIR_SLOTS); }
 #else
 // Left to itself, the compiler shifts and masks the state anew.
 DEVICE u32 pair_within(u32 low, u32 near) {
     asm("mad.lo.u32 %0, %1, 256, %0;" : "+r"(near) : "r"(low));
     return near;
 }
+// v − N · by: what is left of a word without its upper bits. Masks would do, in the busier pipe.
+template <u32 N> DEVICE u32 less_times(u32 v, u32 by) {
+    asm("mad.lo.u32 %0, %1, %2, %0;" : "+r"(v) : "r"(by), "n"((int)(0u - N)));
+    return v;
+}
+DEVICE SharedAt pair_words(SharedAt table, u32 low) {
+    asm("mad.lo.u32 %0, %1, %2, %0;" : "+r"(table) : "r"(low), "n"(4 * PAIR_SLOTS));
+    return table;
+}
 #endif
 // The near forms of escapes are the last.
 DEVICE bool pair_near_escapes(u32 near) { return near >= 252; }
+
+// Tables of several classes. A class is the near symbols of every slot, one for each of its four tables; then a span of each near
+// symbol of each table. A near symbol within its class has the table's number above it.
+#define PAIR_SPANS (4 * PAIR_SLOTS)
+#define PAIR_CLASS (PAIR_SPANS + 4 * 256 * 4)
+
+DEVICE u32 pair_slot(u32 low, u32 slot) { return 4 * slot + low; }
 
 // A span: the frequency in bits 0–10, how many raw bits in 11–12, whether it is an escape, and minus the first slot above.
 #define SPAN_RAW 11
@@ -162,12 +180,47 @@ DEVICE bool pair_near_escapes(u32 near) { return near >= 252; }
 DEVICE u32 pair_span(u32 symbol, u32 start, u32 end) {
     return (end - start) | pair_raw(symbol) << SPAN_RAW | (pair_escapes(symbol) ? SPAN_ESCAPE : 0) | (0u - start) << SPAN_START;
 }
-DEVICE u32 span_frequency(u32 span) { return span & PAIR_MASK; }
-DEVICE u32 span_pop(u32 span, u32 x, u32 slot) {
-    return span_frequency(span) * (x >> PAIR_LOG) + slot + (u32)((i32)span >> SPAN_START);
+DEVICE PairFound span_found(u32 span, u32 near, u32 x, u32 slot) {
+    const u32 y = (span & PAIR_MASK) * (x >> PAIR_LOG) + slot + (u32)((i32)span >> SPAN_START);
+    // Bits 13 to 15 of a span are zero.
+    return PairFound{near, y, __funnelshift_r(y, 0, span >> SPAN_RAW), span & SPAN_ESCAPE};
 }
-// What is left of a state once the raw bits are off it. Bits 13 to 15 of a span are zero.
-DEVICE u32 span_rest(u32 span, u32 y) { return __funnelshift_r(y, 0, span >> SPAN_RAW); }
+
+struct SpanTables {
+    // Groups between two looks at the ring; more of them have no room in registers.
+    static const u32 GROUPS = 1;
+    METHOD static PairFound find(SharedAt table, u32 low, u32 x) {
+        const u32 slot = x & PAIR_MASK, near = shared_u8(plus_quads(slot, table + low));
+        return span_found(shared_u32(table + PAIR_SPANS + 4 * pair_within(low, near)), near, x, slot);
+    }
+    METHOD static u32 gather(u32 marks, u32 mark) { return marks | mark; }
+    METHOD static bool any(u32 marks) { return marks != 0; }
+};
+
+// Tables of one class: a word a slot of each of the four, so that one look-up tells all. The frequency is in bits 0–10, the slot's
+// offset within its symbol in 11–21, the near symbol in 22–29, how many raw bits above: escapes are the largest words.
+#define PAIR_ALONE (4 * PAIR_SLOTS * 4)
+#define WORD_NEAR 22
+#define WORD_RAW 30
+#define WORD_ESCAPE (PAIR_ESCAPE_BITS << WORD_RAW | 252u << WORD_NEAR)
+
+DEVICE u32 pair_word(u32 symbol, u32 frequency) { return frequency | pair_near(symbol) << WORD_NEAR | pair_raw(symbol) << WORD_RAW; }
+DEVICE PairFound word_found(u32 word, u32 high) {
+    const u32 then = word >> PAIR_LOG, symbol = word >> WORD_NEAR, raw = word >> WORD_RAW;
+    const u32 offset = less_times<1u << (WORD_NEAR - PAIR_LOG)>(then, symbol);
+    const u32 y = less_times<PAIR_SLOTS>(word, then) * high + offset;
+    return PairFound{less_times<1u << (WORD_RAW - WORD_NEAR)>(symbol, raw), y, y >> raw, word};
+}
+
+struct WordTables {
+    static const u32 GROUPS = 2;
+    METHOD static PairFound find(SharedAt table, u32 low, u32 x) {
+        const u32 high = x >> PAIR_LOG;
+        return word_found(shared_u32(plus_quads(less_times<PAIR_SLOTS>(x, high), pair_words(table, low))), high);
+    }
+    METHOD static u32 gather(u32 marks, u32 mark) { return max(marks, mark); }
+    METHOD static bool any(u32 marks) { return marks >= WORD_ESCAPE; }
+};
 
 DEVICE u32 pair_start(const u16 *start, u32 symbol) { return symbol < 256 ? start[symbol] : PAIR_SLOTS; }
 
@@ -178,6 +231,27 @@ DEVICE u32 pair_owner(const u16 *start, u32 slot) {
     for (u32 by = 128; by > 0; by /= 2)
         if (start[low + by] <= slot) low += by;
     return low;
+}
+
+// Fills the tables of one class; `start` may be anywhere. All threads of a block take part, and synchronise after.
+DEVICE void pairs_fill_alone(u32 *to, const u16 (*start)[256]) {
+    // Slots that a symbol's thread sees to; those of symbols with more are left to the warp.
+    const u32 few = 8, lane = lane_of();
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < 4 * 256; i += blockDim.x) {
+        const u32 symbol = i % 256, first = start[i / 256][symbol], end = pair_start(start[i / 256], symbol + 1);
+        const u32 word = pair_word(symbol, end - first);
+        u32 at = i / 256 * PAIR_SLOTS + first;
+#pragma unroll 1
+        for (u32 j = 0; j < min(few, end - first); ++j) to[at + j] = word | j << PAIR_LOG;
+#pragma unroll 1
+        for (u32 left = __ballot_sync(ALL_LANES, end - first > few); left; left &= left - 1) {
+            const int who = __ffs((int)left) - 1;
+            const u32 from = __shfl_sync(ALL_LANES, at, who), its = __shfl_sync(ALL_LANES, word, who);
+#pragma unroll 1
+            for (u32 j = few + lane; j < (its & PAIR_MASK); j += 32) to[from + j] = its | j << PAIR_LOG;
+        }
+    }
 }
 
 // Fills the tables of all classes. All threads of a block take part, and synchronise after; `near` is shared memory for the first

@@ -129,7 +129,7 @@ template <class E> DEVICE void pairs_blob(const Share &share, u32 room, u32 abov
 
     // Shared memory: rings, what pairs become, tables, numbers of columns, the map; from the tables on if there is room.
     const u32 entry = by_column || sizeof(E) == 4 ? 8 : 4, columns_bytes = by_column ? ((u32)d->columns * 4 + 15) & ~15u : 0;
-    const u64 tables = (u64)d->classes * PAIR_CLASS;
+    const u64 tables = d->classes == 1 ? PAIR_ALONE : (u64)d->classes * PAIR_CLASS;
     u32 used = rings + (grouped ? PAIRS_TABLES(entry) : 0), columns = columns_bytes;
     if ((above && used + tables + columns <= above) || (more && used + tables + columns > room)) return;
     // Numbers of very many columns may leave no room for tables, which matter more.
@@ -163,7 +163,8 @@ template <class E> DEVICE void pairs_blob(const Share &share, u32 room, u32 abov
             map_open(n.near.map, item, &halved, true, memory, used + (u32)tables + columns, room);
     }
     // The rings are not in use yet.
-    if (fits) pairs_fill(at, work->start, d->classes, (u16 *)memory, rings / 2048);
+    if (fits && d->classes == 1) pairs_fill_alone((u32 *)at, work->start);
+    else if (fits) pairs_fill(at, work->start, d->classes, (u16 *)memory, rings / 2048);
     __syncthreads();
     map_fill(n.near.map, &halved);
     __syncthreads();

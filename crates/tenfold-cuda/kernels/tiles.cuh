@@ -37,7 +37,8 @@ template <class F> DEVICE const Share &share_open(const TilesArgs &a, u32 codec,
         s.empty = part == PART_NONE;
         s.rest = part == PART_REST;
         s.check = a.check && !s.rest;
-        s.pieces = s.rest ? 0 : header_pieces(d);
+        // Opened once, a blob may be decoded again and again: its header is checked the first time.
+        s.pieces = s.rest || s.work->header_left == 0 ? 0 : header_pieces(d);
     }
     __syncthreads();
     return s;

@@ -26,8 +26,8 @@ mod upload;
 
 pub use codec::DeviceCodec;
 pub use decode::{
-    DecodeRequest, DecodeSettings, MAX_WARPS, can_convert, can_decode, capabilities, decode,
-    decode_workspace_len, lane_values,
+    DecodeRequest, DecodeSettings, can_convert, can_decode, capabilities, decode, decode_opened,
+    decode_workspace_len, lane_values, open,
 };
 pub use device::{Device, DeviceSlice};
 pub use driver::{Properties, Stream};

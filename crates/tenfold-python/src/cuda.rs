@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use tenfold::engine::{Elements, Layered, Limits, Scratch};
 use tenfold_cuda::{
-    DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, MAX_WARPS, Status, Stream,
+    DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, Status, Stream,
     decode_workspace_len,
 };
 
@@ -69,7 +69,36 @@ impl CudaDevice {
         stream: usize,
     ) -> PyResult<()> {
         // SAFETY: the caller's promise; see the module.
-        py.detach(|| unsafe { self.queue(requests, status, workspace, stream) }).map_err(errors::cuda)
+        py.detach(|| unsafe { self.queue(tenfold_cuda::decode, requests, status, workspace, stream) })
+            .map_err(errors::cuda)
+    }
+
+    /// Queues the reading of their headers; then `decode_opened` decodes them, as often as wanted.
+    fn open(
+        &self,
+        py: Python<'_>,
+        requests: &DecodeRequests,
+        status: u64,
+        workspace: Memory,
+        stream: usize,
+    ) -> PyResult<()> {
+        // SAFETY: as above.
+        py.detach(|| unsafe { self.queue(tenfold_cuda::open, requests, status, workspace, stream) })
+            .map_err(errors::cuda)
+    }
+
+    /// Queues the decoding of blobs that are open.
+    fn decode_opened(
+        &self,
+        py: Python<'_>,
+        requests: &DecodeRequests,
+        status: u64,
+        workspace: Memory,
+        stream: usize,
+    ) -> PyResult<()> {
+        // SAFETY: as above.
+        py.detach(|| unsafe { self.queue(tenfold_cuda::decode_opened, requests, status, workspace, stream) })
+            .map_err(errors::cuda)
     }
 
     /// Milliseconds, by the device's clock, of decoding a list of requests one after the other without Python in between:
@@ -85,7 +114,7 @@ impl CudaDevice {
         let requests: Vec<&DecodeRequests> = requests.iter().map(|r| &**r).collect();
         let queue = || {
             // SAFETY: the caller's promise; see the module.
-            requests.iter().try_for_each(|r| unsafe { self.queue(r, status, workspace, stream) })
+            requests.iter().try_for_each(|r| unsafe { self.queue(tenfold_cuda::decode, r, status, workspace, stream) })
         };
         py.detach(|| self.0.time(stream_of(stream), queue)).map_err(errors::cuda)
     }
@@ -199,6 +228,7 @@ impl CudaDevice {
     /// As of [`tenfold_cuda::decode`].
     unsafe fn queue(
         &self,
+        what: Queue,
         requests: &DecodeRequests,
         status: u64,
         workspace: Memory,
@@ -207,9 +237,19 @@ impl CudaDevice {
         let status = DeviceSlice::new(status, requests.items.len() * size_of::<Status>());
         let (items, settings) = (&requests.items, &requests.settings);
         // SAFETY: the caller's promise.
-        unsafe { tenfold_cuda::decode(&self.0, items, settings, status, slice(workspace), stream_of(stream)) }
+        unsafe { what(&self.0, items, settings, status, slice(workspace), stream_of(stream)) }
     }
 }
+
+/// Decoding, or a half of it.
+type Queue = unsafe fn(
+    &Device,
+    &[DecodeRequest],
+    &DecodeSettings,
+    DeviceSlice,
+    DeviceSlice,
+    Stream,
+) -> tenfold_cuda::Result<()>;
 
 fn slice((address, len): Memory) -> DeviceSlice {
     DeviceSlice::new(address, len)
@@ -230,12 +270,12 @@ pub struct DecodeRequests {
 impl DecodeRequests {
     /// Each item is a blob, an output, the output's dtype, and what the blob's header says where that is known.
     #[new]
-    #[pyo3(signature = (items, checksums=true, max_bytes=None, warps=MAX_WARPS))]
+    #[pyo3(signature = (items, checksums=true, max_bytes=None, multiprocessors=None))]
     fn new(
         items: Vec<(Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)>,
         checksums: bool,
         max_bytes: Option<u64>,
-        warps: u32,
+        multiprocessors: Option<u32>,
     ) -> PyResult<DecodeRequests> {
         let request = |(blob, out, dtype, info): (Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)| {
             let request = DecodeRequest::new(slice(blob), slice(out), parse_dtype(&dtype)?);
@@ -250,8 +290,8 @@ impl DecodeRequests {
         if let Some(bytes) = max_bytes {
             limits = limits.with_max_bytes(bytes);
         }
-        let settings =
-            DecodeSettings::default().with_checksums(checksums).with_limits(limits).with_warps(warps);
+        let mut settings = DecodeSettings::default().with_checksums(checksums).with_limits(limits);
+        settings.multiprocessors = multiprocessors;
         Ok(DecodeRequests { items, settings })
     }
 

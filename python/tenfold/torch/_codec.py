@@ -159,7 +159,7 @@ def _from_device(
     blob: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype | None, limits: _cuda.Limits, layers: int
 ) -> torch.Tensor:
     if out is not None:
-        _cuda.decode([blob], [out], [None], limits)
+        _cuda.decode([blob], [out], [_cuda.known(blob)], limits)
         return out
     info = _cuda.inspect(blob)
     own = dtype_of(info.dtype)

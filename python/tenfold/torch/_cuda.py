@@ -16,8 +16,9 @@ from ._verdicts import raise_bad, verdicts_of
 
 # Bytes fetched to read the header of a blob; most headers are shorter.
 _PEEK = 1 << 16
-# Warps of a multiprocessor that decoding takes unless told otherwise: all that it can use.
-MAX_WARPS = 32
+# Attribute of blobs that were made here: None, or the version of the tensor when its header was read, and what that says. Other
+# blobs may lie where something else was received, of which torch knows nothing.
+_HEADER = "_tenfold_header"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def requests(
     outs: Sequence[torch.Tensor],
     infos: Sequence[_native.BlobInfo | None],
     limits: Limits,
-    warps: int = MAX_WARPS,
+    multiprocessors: int | None = None,
 ) -> _native.DecodeRequests:
     """Makes the native requests: addresses, and the known headers, which save launches."""
     items = []
@@ -69,7 +70,7 @@ def requests(
         check_aligned(blob, "blob")
         check_aligned(out, "out")
         items.append((_memory(blob), _memory(out), name_of(out.dtype), info))
-    return _native.DecodeRequests(items, limits.checksums, limits.max_bytes, warps)
+    return _native.DecodeRequests(items, limits.checksums, limits.max_bytes, multiprocessors)
 
 
 def one_device(blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> torch.device:
@@ -121,8 +122,22 @@ def decode_from_host(
 
 
 def inspect(blob: torch.Tensor) -> _native.BlobInfo:
-    """Reads the header of a blob on a device. Waits for it."""
-    flat = blob.reshape(-1)
+    """Reads the header of a blob on a device. Waits for it, unless it has been read before and is ours."""
+    info = known(blob)
+    if info is None:
+        info = _read_header(blob.reshape(-1))
+        if hasattr(blob, _HEADER):
+            setattr(blob, _HEADER, (blob._version, info))
+    return info
+
+
+def known(blob: torch.Tensor) -> _native.BlobInfo | None:
+    """What the header of a blob says, if it was made here, has been read, and was not written to since."""
+    header = getattr(blob, _HEADER, None)
+    return header[1] if header is not None and header[0] == blob._version else None
+
+
+def _read_header(flat: torch.Tensor) -> _native.BlobInfo:
     try:
         return _native.inspect(flat[:_PEEK].cpu().numpy())
     except DataError:
@@ -161,4 +176,7 @@ def encode(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor
         blob: torch.Tensor = _device.native(device).encode(
             _memory(tensor), name_of(tensor.dtype), list(tensor.shape), options, _allocator(device), stream
         )
+    # Inference tensors do not count how often they were written to.
+    if not blob.is_inference():
+        setattr(blob, _HEADER, None)
     return blob

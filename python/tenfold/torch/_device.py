@@ -31,6 +31,11 @@ def native(device: torch.device) -> _native.CudaDevice:
     return found
 
 
+def multiprocessors(device: torch.device) -> int:
+    """How many multiprocessors a device has."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
 def stream(device: torch.device) -> torch.cuda.Stream:
     """Returns torch's current stream on a device."""
     return torch.cuda.current_stream(device)

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{DecodeRequest, MAX_WARPS};
+use super::DecodeRequest;
+use crate::abi::DECODE_THREADS;
 use crate::device::Device;
 use crate::driver::Shape;
 
@@ -14,6 +15,8 @@ const LEAST_SHARED: u32 = 56 << 10;
 /// Blobs a multiprocessor from which on there are many; shared memory that holds all tables that a blob may have.
 const MANY: u64 = 4;
 const MANY_SHARED: u32 = 140 << 10;
+/// Warps of a block that takes a whole multiprocessor.
+const WARPS: u32 = DECODE_THREADS / 32;
 
 /// The launch of kernels that decode tiles.
 pub(super) struct Grid {
@@ -25,24 +28,25 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// For blocks that take so many warps of a multiprocessor at most.
-    pub(super) fn new(device: &Device, requests: &[DecodeRequest], warps: u32) -> Grid {
+    /// For blocks on so many multiprocessors at most, each of which one takes whole; `None` for all, which small blobs share.
+    pub(super) fn new(device: &Device, requests: &[DecodeRequest], multiprocessors: Option<u32>) -> Grid {
         let properties = device.properties();
         let tiles = |r: &DecodeRequest| (r.out.len as u64 / r.dtype.size() as u64).div_ceil(TILE).max(1);
         let tiles: Vec<u64> = requests.iter().map(tiles).collect();
         let total: u64 = tiles.iter().sum();
         // Blocks as wide as the blobs are large on average, and as many of them as fill a multiprocessor.
-        let mean = (total / requests.len() as u64).max(1).next_power_of_two().min(MAX_WARPS.into()) as u32;
-        let whole = properties.shared_per_block.saturating_sub(1 << 10);
-        let most = (whole / MAX_WARPS * warps).max(LEAST_SHARED.min(whole));
+        let mean = (total / requests.len() as u64).max(1).next_power_of_two().min(WARPS.into()) as u32;
+        let most = properties.shared_per_block.saturating_sub(1 << 10);
+        let all = properties.multiprocessors.max(1);
+        let limit = multiprocessors.filter(|&n| n < all).map(|n| n.max(1));
         // Many small blobs: whatever a warp has to wait for, other blobs' warps do not. Most have few tables.
-        let many = requests.len() as u64 >= MANY * properties.multiprocessors as u64 && mean < MAX_WARPS;
-        let mean = if many { mean.max(8) } else { mean }.min(warps);
+        let many = requests.len() as u64 >= MANY * u64::from(all) && mean < WARPS && limit.is_none();
+        let mean = if many { mean.max(8) } else { mean };
         let least = if many { MANY_SHARED } else { LEAST_SHARED };
-        let per_multiprocessor = (warps / mean).clamp(1, (most / least).max(1));
+        let per_multiprocessor = if limit.is_some() { 1 } else { (WARPS / mean).clamp(1, (most / least).max(1)) };
         let shared = (most / per_multiprocessor) & !15;
         let narrow = many.then_some(((most / (3 * per_multiprocessor)) & !15).saturating_sub(1 << 10));
-        let at_once = u64::from(properties.multiprocessors * per_multiprocessor);
+        let at_once = u64::from(limit.unwrap_or(all) * per_multiprocessor);
         let mut first_block = Vec::with_capacity(requests.len());
         let mut blocks = 0u32;
         for share in apportion(&tiles, at_once) {

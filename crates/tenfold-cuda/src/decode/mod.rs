@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::status::Status;
 
 use grid::Grid;
-pub use request::{DecodeRequest, DecodeSettings, MAX_WARPS, lane_values};
+pub use request::{DecodeRequest, DecodeSettings, lane_values};
 
 /// How blobs are listed.
 const PLACE: Shape = Shape::new(1, PLACE_THREADS, 0);
@@ -128,6 +128,44 @@ pub unsafe fn decode(
     unsafe { decode_with(device, requests, &OpenBasis::ZERO, settings, status, workspace, stream) }
 }
 
+/// Queues the first half of [`decode`]: headers are read and checked, and what they say is left in the workspace. Then
+/// [`decode_opened`] decodes the blobs, as often as wanted.
+///
+/// # Safety
+/// As for [`decode`].
+pub unsafe fn open(
+    device: &Device,
+    requests: &[DecodeRequest],
+    settings: &DecodeSettings,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let Some(call) = Call::new(device, requests, settings, status, workspace, stream)? else { return Ok(()) };
+    // SAFETY: the caller's.
+    unsafe { call.open(&OpenBasis::ZERO) }
+}
+
+/// Queues the second half of [`decode`], for blobs that [`open`] was given with the same requests, settings, status and workspace.
+///
+/// Statuses stay as they are where nothing is wrong. Tiles may have been elsewhere in between, as where many blobs come to one
+/// place in turn, and may be damaged; a header that is no longer what it was is not noticed by itself.
+///
+/// # Safety
+/// As for [`decode`], and the workspace is as [`open`] or an earlier call left it.
+pub unsafe fn decode_opened(
+    device: &Device,
+    requests: &[DecodeRequest],
+    settings: &DecodeSettings,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let Some(call) = Call::new(device, requests, settings, status, workspace, stream)? else { return Ok(()) };
+    // SAFETY: the caller's.
+    unsafe { call.tiles() }
+}
+
 /// The same without undoing transforms.
 ///
 /// # Safety
@@ -141,127 +179,173 @@ pub(crate) unsafe fn decode_with(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    if requests.is_empty() {
-        return Ok(());
+    let Some(call) = Call::new(device, requests, settings, status, workspace, stream)? else { return Ok(()) };
+    // SAFETY: the caller's.
+    unsafe {
+        call.open(basis)?;
+        call.tiles()
     }
-    let count = u32::try_from(requests.len()).map_err(|_| {
-        Error::InvalidArgument("more blobs than one launch takes; decode fewer at a time".into())
-    })?;
-    let status = status.part(0, requests.len() * size_of::<Status>())?;
-    let workspace = workspace.part(0, decode_workspace_len(requests))?;
-    if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
-        return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
-    }
-    let grid = Grid::new(device, requests, settings.warps.clamp(1, MAX_WARPS));
+}
 
-    // 1. The list of blobs, through the launch's own arguments: no copy from the host has to be waited for.
-    let mut at = workspace.address + (size_of::<Item>() * requests.len()).next_multiple_of(16) as u64;
-    let mut args = OpenArgs {
-        to: workspace.into(),
-        status: status.into(),
-        max_bytes: settings.limits.max_bytes,
-        count,
-        max_dims: settings.limits.max_dims.min(255) as u32,
-        basis: *basis,
-        ..OpenArgs::ZERO
-    };
-    let one_launch = requests.len() <= ITEMS_PER_LAUNCH;
-    let regular = if one_launch { None } else { PlaceArgs::new(requests, &grid) };
-    let listed = if regular.is_some() { &[] } else { requests };
-    if let Some(mut place) = regular {
-        (place.to, place.status, place.work) = (workspace.into(), status.into(), at);
-        let mut work = 0;
-        for (chunk, requests) in requests.chunks(PLACED_PER_LAUNCH).enumerate() {
-            (place.first, place.count) = ((chunk * PLACED_PER_LAUNCH) as u32, requests.len() as u32);
-            for (i, r) in requests.iter().enumerate() {
-                place.at[i] = ((r.blob.address - place.base) / 16) as u32;
-                place.len[i] = r.blob.len as u32;
-                place.work_at[i] = u32::try_from(work / 16).map_err(|_| {
-                    Error::InvalidArgument("more blobs than one launch takes; decode fewer at a time".into())
-                })?;
-                work += work_len(r.blob.len);
-            }
-            // SAFETY: the caller vouches for the memory, whose sizes were checked above.
-            unsafe { device.launch(abi::blob_place_pages, PLACE, &place, stream)? };
+/// What both halves of decoding have to know; their memory is large enough.
+struct Call<'a> {
+    device: &'a Device,
+    requests: &'a [DecodeRequest],
+    settings: &'a DecodeSettings,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+    grid: Grid,
+    count: u32,
+}
+
+impl<'a> Call<'a> {
+    /// `None` if there is nothing to do.
+    fn new(
+        device: &'a Device,
+        requests: &'a [DecodeRequest],
+        settings: &'a DecodeSettings,
+        status: DeviceSlice,
+        workspace: DeviceSlice,
+        stream: Stream,
+    ) -> Result<Option<Call<'a>>> {
+        if requests.is_empty() {
+            return Ok(None);
         }
+        let count = u32::try_from(requests.len()).map_err(|_| {
+            Error::InvalidArgument("more blobs than one launch takes; decode fewer at a time".into())
+        })?;
+        let status = status.part(0, requests.len() * size_of::<Status>())?;
+        let workspace = workspace.part(0, decode_workspace_len(requests))?;
+        if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
+            return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
+        }
+        let grid = Grid::new(device, requests, settings.multiprocessors);
+        Ok(Some(Call { device, requests, settings, status, workspace, stream, grid, count }))
     }
-    for (chunk, requests) in listed.chunks(ITEMS_PER_LAUNCH).enumerate() {
-        args.first = (chunk * ITEMS_PER_LAUNCH) as u32;
-        args.count = requests.len() as u32;
-        let blocks = &grid.first_block[chunk * ITEMS_PER_LAUNCH..];
-        for ((item, r), &block0) in args.items.iter_mut().zip(requests).zip(blocks) {
-            let work_len = work_len(r.blob.len) as u64;
-            *item = Item {
-                blob: r.blob.address,
-                blob_len: r.blob.len as u64,
-                out: r.out.address,
-                out_len: r.out.len as u64,
-                first: r.values.0,
-                count: r.values.1.unwrap_or(u64::MAX),
-                work: at,
-                work_len,
-                dtype: r.dtype.id() as u32,
-                block0,
-                codec: r.codec.map_or(0, codec_id),
-                pairs: r.pairs.map_or(0, |pairs| if pairs { PAIRS_ALL } else { PAIRS_NONE }),
+
+    /// Lists the blobs and reads their headers.
+    ///
+    /// # Safety
+    /// As for [`decode`].
+    unsafe fn open(&self, basis: &OpenBasis) -> Result<()> {
+        let &Call { device, requests, settings, status, workspace, stream, ref grid, count } = self;
+        // The list of blobs, through the launch's own arguments: no copy from the host has to be waited for.
+        let mut at = workspace.address + (size_of::<Item>() * requests.len()).next_multiple_of(16) as u64;
+        let mut args = OpenArgs {
+            to: workspace.into(),
+            status: status.into(),
+            max_bytes: settings.limits.max_bytes,
+            count,
+            max_dims: settings.limits.max_dims.min(255) as u32,
+            basis: *basis,
+            ..OpenArgs::ZERO
+        };
+        let one_launch = requests.len() <= ITEMS_PER_LAUNCH;
+        let regular = if one_launch { None } else { PlaceArgs::new(requests, grid) };
+        let listed = if regular.is_some() { &[] } else { requests };
+        if let Some(mut place) = regular {
+            (place.to, place.status, place.work) = (workspace.into(), status.into(), at);
+            let mut work = 0;
+            for (chunk, requests) in requests.chunks(PLACED_PER_LAUNCH).enumerate() {
+                (place.first, place.count) = ((chunk * PLACED_PER_LAUNCH) as u32, requests.len() as u32);
+                for (i, r) in requests.iter().enumerate() {
+                    place.at[i] = ((r.blob.address - place.base) / 16) as u32;
+                    place.len[i] = r.blob.len as u32;
+                    place.work_at[i] = u32::try_from(work / 16).map_err(|_| {
+                        Error::InvalidArgument("more blobs than one launch takes; decode fewer at a time".into())
+                    })?;
+                    work += work_len(r.blob.len);
+                }
+                // SAFETY: the caller vouches for the memory, whose sizes were checked above.
+                unsafe { device.launch(abi::blob_place_pages, PLACE, &place, stream)? };
+            }
+        }
+        for (chunk, requests) in listed.chunks(ITEMS_PER_LAUNCH).enumerate() {
+            args.first = (chunk * ITEMS_PER_LAUNCH) as u32;
+            args.count = requests.len() as u32;
+            let blocks = &grid.first_block[chunk * ITEMS_PER_LAUNCH..];
+            for ((item, r), &block0) in args.items.iter_mut().zip(requests).zip(blocks) {
+                let work_len = work_len(r.blob.len) as u64;
+                *item = Item {
+                    blob: r.blob.address,
+                    blob_len: r.blob.len as u64,
+                    out: r.out.address,
+                    out_len: r.out.len as u64,
+                    first: r.values.0,
+                    count: r.values.1.unwrap_or(u64::MAX),
+                    work: at,
+                    work_len,
+                    dtype: r.dtype.id() as u32,
+                    block0,
+                    codec: r.codec.map_or(0, codec_id),
+                    pairs: r.pairs.map_or(0, |pairs| if pairs { PAIRS_ALL } else { PAIRS_NONE }),
+                };
+                at += work_len;
+            }
+            if !one_launch {
+                // SAFETY: the caller vouches for the memory, whose sizes were checked above.
+                unsafe { device.launch(abi::blob_place, PLACE, &args, stream)? };
+            }
+        }
+
+        // Headers.
+        let open = if one_launch { abi::blob_open } else { abi::blob_open_placed };
+        // SAFETY: as above.
+        unsafe { device.launch(open, Shape::new(count, OPEN_THREADS, 0), &args, stream) }
+    }
+
+    /// Decodes tiles and compares their checksums.
+    ///
+    /// # Safety
+    /// As for [`decode_opened`].
+    unsafe fn tiles(&self) -> Result<()> {
+        let &Call { device, requests, settings, status, workspace, stream, ref grid, count } = self;
+        // By the size of an element. Which codec a blob has only the device knows, unless
+        // the caller does: all kernels are queued, and those that have nothing to do end at once.
+        let mut args = TilesArgs {
+            items: workspace.into(),
+            status: status.into(),
+            count,
+            blocks: grid.blocks,
+            shared: grid.shape.shared,
+            check: settings.checksums as u32,
+            above: 0,
+            more: 0,
+        };
+        for size in [1, 2, 4, 8] {
+            let some = |codec: Codec, paired: bool| {
+                let may_be = |r: &DecodeRequest| r.codec.is_none_or(|c| c == codec);
+                let levels = |r: &DecodeRequest| r.dtype.is_float() && r.pairs.is_none_or(|p| p == paired);
+                let coded = |r: &DecodeRequest| codec != Codec::Levels || levels(r);
+                requests.iter().any(|r| r.dtype.size() == size && may_be(r) && coded(r))
             };
-            at += work_len;
+            let mut launch = |kernel: Kernel<TilesArgs>, shape: Shape, above: u32, more: bool| {
+                (args.shared, args.above, args.more) = (shape.shared, above, more as u32);
+                // SAFETY: as above.
+                unsafe { device.launch(kernel, shape, &args, stream) }
+            };
+            for (paired, kernels) in [(false, abi::levels_decode), (true, abi::pairs_decode)] {
+                if !some(Codec::Levels, paired) {
+                    continue;
+                }
+                let kernel = kernels.select(size);
+                // Tables of few classes leave room for several blocks a multiprocessor.
+                let mut above = 0;
+                if let Some(shared) = grid.narrow {
+                    launch(kernel, Shape { shared, ..grid.shape }, 0, true)?;
+                    above = shared;
+                }
+                launch(kernel, grid.shape, above, false)?;
+            }
+            if some(Codec::Planes, false) {
+                // Halves have a kernel of their own; the other one decodes what is not for it, or what it left.
+                if size == 2 {
+                    launch(abi::lossless_halves, grid.shape, 0, false)?;
+                }
+                launch(abi::lossless_decode.select(size), grid.shape, 0, false)?;
+            }
         }
-        if !one_launch {
-            // SAFETY: the caller vouches for the memory, whose sizes were checked above.
-            unsafe { device.launch(abi::blob_place, PLACE, &args, stream)? };
-        }
+        Ok(())
     }
-
-    // 2. Headers.
-    let open = if one_launch { abi::blob_open } else { abi::blob_open_placed };
-    // SAFETY: as above.
-    unsafe { device.launch(open, Shape::new(count, OPEN_THREADS, 0), &args, stream)? };
-
-    // 3. Tiles and their checksums, by the size of an element. Which codec a blob has only the device knows, unless
-    // the caller does: all kernels are queued, and those that have nothing to do end at once.
-    let mut args = TilesArgs {
-        items: workspace.into(),
-        status: status.into(),
-        count,
-        blocks: grid.blocks,
-        shared: grid.shape.shared,
-        check: settings.checksums as u32,
-        above: 0,
-        more: 0,
-    };
-    for size in [1, 2, 4, 8] {
-        let some = |codec: Codec, paired: bool| {
-            let may_be = |r: &DecodeRequest| r.codec.is_none_or(|c| c == codec);
-            let levels = |r: &DecodeRequest| r.dtype.is_float() && r.pairs.is_none_or(|p| p == paired);
-            let coded = |r: &DecodeRequest| codec != Codec::Levels || levels(r);
-            requests.iter().any(|r| r.dtype.size() == size && may_be(r) && coded(r))
-        };
-        let mut launch = |kernel: Kernel<TilesArgs>, shape: Shape, above: u32, more: bool| {
-            (args.shared, args.above, args.more) = (shape.shared, above, more as u32);
-            // SAFETY: as above.
-            unsafe { device.launch(kernel, shape, &args, stream) }
-        };
-        for (paired, kernels) in [(false, abi::levels_decode), (true, abi::pairs_decode)] {
-            if !some(Codec::Levels, paired) {
-                continue;
-            }
-            let kernel = kernels.select(size);
-            // Tables of few classes leave room for several blocks a multiprocessor.
-            let mut above = 0;
-            if let Some(shared) = grid.narrow {
-                launch(kernel, Shape { shared, ..grid.shape }, 0, true)?;
-                above = shared;
-            }
-            launch(kernel, grid.shape, above, false)?;
-        }
-        if some(Codec::Planes, false) {
-            // Halves have a kernel of their own; the other one decodes what is not for it, or what it left.
-            if size == 2 {
-                launch(abi::lossless_halves, grid.shape, 0, false)?;
-            }
-            launch(abi::lossless_decode.select(size), grid.shape, 0, false)?;
-        }
-    }
-    Ok(())
 }

@@ -4,7 +4,6 @@ use tenfold::Dtype;
 use tenfold::engine::Limits;
 use tenfold::format::{BlobInfo, Codec};
 
-use crate::abi::DECODE_THREADS;
 use crate::device::DeviceSlice;
 
 /// One blob to decode.
@@ -61,17 +60,14 @@ pub struct DecodeSettings {
     /// Whether to check the checksums of tiles. Default: true. Headers are always checked, and no blob makes a
     /// kernel leave its memory.
     pub checksums: bool,
-    /// Warps that decoding takes of each multiprocessor at most, 1 to [`MAX_WARPS`], with as large a share of its shared
-    /// memory. Default: all. Fewer leave room for kernels of other streams, which otherwise wait.
-    pub warps: u32,
+    /// Multiprocessors that decoding takes at most. Default: all. It takes those that it does take whole, so that kernels of
+    /// other streams wait for it, or run on the others.
+    pub multiprocessors: Option<u32>,
 }
-
-/// Warps of a multiprocessor that decoding takes.
-pub const MAX_WARPS: u32 = DECODE_THREADS / 32;
 
 impl Default for DecodeSettings {
     fn default() -> Self {
-        DecodeSettings { limits: Limits::default(), checksums: true, warps: MAX_WARPS }
+        DecodeSettings { limits: Limits::default(), checksums: true, multiprocessors: None }
     }
 }
 
@@ -82,9 +78,9 @@ impl DecodeSettings {
         self
     }
 
-    /// Sets the warps a multiprocessor; numbers out of range become the nearest in it.
-    pub fn with_warps(mut self, warps: u32) -> Self {
-        self.warps = warps.clamp(1, MAX_WARPS);
+    /// Sets how many multiprocessors to take at most.
+    pub fn with_multiprocessors(mut self, count: u32) -> Self {
+        self.multiprocessors = Some(count);
         self
     }
 

@@ -36,7 +36,7 @@ impl Emulated {
     /// A device with so much memory.
     pub(crate) fn new(memory: u64) -> Emulated {
         let properties = Properties {
-            name: super::EMULATOR.into(),
+            name: "emulator".into(),
             capability: (7, 5),
             multiprocessors: 2,
             shared_per_block: 227 << 10,

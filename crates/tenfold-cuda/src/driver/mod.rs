@@ -153,6 +153,3 @@ pub(crate) trait Driver: Send + Sync {
     /// Milliseconds between two events that have happened.
     fn elapsed(&self, from: Event, to: Event) -> Result<f32>;
 }
-
-/// What an emulated device is called.
-pub(crate) const EMULATOR: &str = "emulator";

@@ -16,7 +16,7 @@ pub fn cases() -> Vec<Case> {
         ("rows and columns of every width".into(), widths),
         ("more tiles than a warp adds up at once".into(), many_tiles),
         ("windows of values".into(), windows),
-        ("few warps of a multiprocessor".into(), few_warps),
+        ("few multiprocessors".into(), few_multiprocessors),
         ("other dtypes than the blob's".into(), converted),
         ("real tensors".into(), real),
     ]
@@ -58,17 +58,17 @@ fn lossy(subject: &Subject) {
     }
 }
 
-/// Blocks that leave room for others: narrow ones, with little shared memory.
-fn few_warps(subject: &Subject) {
+/// Multiprocessors that are left to others.
+fn few_multiprocessors(subject: &Subject) {
     let sample = Sample::make(Dtype::Bf16, &[96, 512], Kind::Rows, 5);
     let lossy = EncodeOptions::new(Goal::Bits(2.5)).with_effort(Effort::Balanced).with_lane_values(64);
     for options in [lossy.clone(), lossy.with_minor(0), EncodeOptions::new(Goal::Lossless)] {
         let blob = tenfold::encode(&sample.view(), &options).unwrap();
         let wanted = tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data;
-        for warps in [1, 3, 20] {
-            let settings = DecodeSettings::default().with_warps(warps);
+        for count in [1, 3, 1000] {
+            let settings = DecodeSettings::default().with_multiprocessors(count);
             let found = subject.decode_by(&blob, sample.dtype, wanted.len(), &settings, |request| request);
-            assert!(found.unwrap() == wanted, "{:?} with {warps}", options.goal);
+            assert!(found.unwrap() == wanted, "{:?} on {count}", options.goal);
         }
     }
 }

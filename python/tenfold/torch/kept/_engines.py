@@ -10,11 +10,12 @@ from typing import Protocol
 import torch
 
 from ... import torch as tenfold_torch
+from .. import _device
 from ._held import Stage, aligned
 from ._watch import Watch
 
-# Warps of a multiprocessor that decoding ahead may take; fewer would leave room for the layer that computes meanwhile.
-WARPS = 32
+# Share of the multiprocessors that decoding ahead takes; the layer that computes meanwhile has the others.
+SHARE = 0.79
 
 
 @dataclass
@@ -82,6 +83,7 @@ class CudaEngine:
     def __init__(self, device: torch.device, prefetch: bool) -> None:
         self._device = device
         self._side = torch.cuda.Stream(device) if prefetch else None  # type: ignore[no-untyped-call]
+        self._multiprocessors = max(1, round(SHARE * _device.multiprocessors(device))) if prefetch else None
         self._link: torch.cuda.Stream | None = None
         self._ready: dict[int, torch.cuda.Event] = {}
         self._free: dict[int, torch.cuda.Event] = {}
@@ -105,7 +107,7 @@ class CudaEngine:
             # reads the blobs' headers, so fetched ones must have arrived.
             if stage.from_host and self._link is not None:
                 main.wait_stream(self._link)
-            decoder = self._decoders[index, slot.number] = tenfold_torch.Decoder(blobs, slot.views, warps=WARPS)
+            decoder = self._decoders[index, slot.number] = tenfold_torch.Decoder(blobs, slot.views, multiprocessors=self._multiprocessors)
         self._last[slot.number] = decoder
         for one in before:
             if one.number in self._free:
