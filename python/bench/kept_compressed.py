@@ -195,7 +195,8 @@ def measure(arguments: argparse.Namespace, goal: str) -> list[dict[str, Any]]:
     size = dict(SIZES[arguments.size])
     size["layers"] = arguments.layers or size["layers"]
     start = time.perf_counter()
-    model, layers = build(size, device, options, offload=arguments.offload, buffers=arguments.buffers)
+    settings = {"offload": arguments.offload, "buffers": arguments.buffers, "multiply": not arguments.no_multiply}
+    model, layers = build(size, device, options, **settings)
     built = time.perf_counter() - start
     rows = []
     for graph in arguments.graph or ("off", "on"):
@@ -260,6 +261,7 @@ def main() -> None:
     parser.add_argument("--no-raw", action="store_true", help="leave the raw model out")
     parser.add_argument("--offload", action="store_true", help="keep blobs in pinned host memory")
     parser.add_argument("--buffers", type=int, default=2, help="decoded layers in memory at a time")
+    parser.add_argument("--no-multiply", action="store_true", help="leave products of one token to torch")
     parser.add_argument("--lanes", type=int, default=0, help="values a lane; the encoder's choice by default")
     parser.add_argument("--share", type=float, help="share of the multiprocessors that decoding ahead takes")
     parser.add_argument("--limit-gb", type=float, help="memory of the device that may be used, GB")

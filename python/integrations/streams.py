@@ -139,7 +139,9 @@ class World:
         _graph._stream_to_capture.cache_clear()
 
         class Decoder:
-            def __init__(self, blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], *, multiprocessors: int | None) -> None:
+            def __init__(
+                self, blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], *, checksums: str, multiprocessors: int | None
+            ) -> None:
                 assert world.graph is None, "a decoder cannot be made while capturing"
                 self.blobs, self.outs, self.stream = list(blobs), list(outs), world.current
                 self.verdicts = torch.zeros(len(blobs), 2, dtype=torch.int64)

@@ -24,6 +24,9 @@ class OnlyStream:
 
     cuda_stream = 0
 
+    def wait_stream(self, other: Any) -> None:
+        """There is no other."""
+
 
 def emulate(patch: pytest.MonkeyPatch) -> None:
     native = EMULATED(1 << 32)
@@ -32,6 +35,8 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_device, "native", lambda device: native)
     patch.setattr(_device, "stream", lambda device: stream)
     patch.setattr(_device, "multiprocessors", lambda device: 4)
+    patch.setattr(_device, "sides", lambda device, count: [stream])
+    patch.setattr(_device, "share", lambda tensor, stream: None)
     patch.setattr(_device, "preserve_current", lambda device: nullcontext())
     patch.setattr(_device, "on", lambda stream: nullcontext())
     patch.setattr(_device, "upload", lambda blob, device: _tensors.from_bytes(bytes(blob)))
@@ -222,6 +227,21 @@ def test_many_in_one_call(device: torch.device) -> None:
     assert all(same_bits(x.to(device), y) for x, y in zip(layer, outs, strict=True))
 
 
+def test_many_tensors_are_encoded_as_each_would_be(device: torch.device) -> None:
+    tensors = [torch.randn(*shape).to(device) for shape in ((64, 64), (300, 70), (5,), (0, 3), (128, 96), (33, 33))]
+    tensors.append(torch.arange(100, device=device))
+    for goal in ({"bits": 3.0}, {"lossless": True}):
+        blobs = tenfold.torch.encode_many(tensors, **goal)
+        for x, blob in zip(tensors, blobs, strict=True):
+            assert torch.equal(blob, tenfold.torch.encode(x, **goal))
+            assert blob.device == x.device
+    assert tenfold.torch.encode_many([]) == []
+    with pytest.raises(tenfold.ArgumentError, match="encode does"):
+        tenfold.torch.encode_many(tensors, importance=torch.ones(64))
+    with pytest.raises(tenfold.DtypeError):
+        tenfold.torch.encode_many([tensors[0], tensors[0].to(torch.complex64)])
+
+
 @pytest.mark.parametrize("multiprocessors", [None, 1])
 def test_decoder(device: torch.device, multiprocessors: int | None) -> None:
     layer = [torch.randn(64, 64), torch.randn(100)]
@@ -238,6 +258,13 @@ def test_decoder(device: torch.device, multiprocessors: int | None) -> None:
     decoder()
     with pytest.raises(tenfold.DataError, match="checksum"):
         decoder.check()
+    # Checked once, as long as nothing has been found.
+    careful, quick = (tenfold.torch.Decoder(blobs, outs, checksums=checks) for checks in (True, "once"))  # type: ignore[arg-type]
+    for decode, times in ((careful, 2), (quick, 1)):
+        for time in range(2):
+            decode()
+            with pytest.raises(tenfold.DataError, match="checksum") if time < times else nullcontext():
+                decode.check()
     # What has been said is not said again, and a blob that is whole again is decoded again.
     blobs[0][-3] ^= 1
     outs[0].zero_()

@@ -116,7 +116,7 @@ def test_inference_mode_comes_and_goes() -> None:
 @pytest.mark.parametrize("offload", [False, True], ids=["device", "pinned"])
 @pytest.mark.parametrize("graph", [False, True], ids=["plain", "graph"])
 def test_a_damaged_blob_is_reported(graph: bool, offload: bool) -> None:
-    net, _ = nets(4, graph=graph, offload=offload)
+    net, _ = nets(4, graph=graph, offload=offload, checksums=True)
     x = inputs()
     for _ in range(4):
         net(x)

@@ -13,7 +13,7 @@ from torch import nn
 
 import tenfold.torch
 from tenfold import DataError
-from tenfold.torch import _device
+from tenfold.torch import _cuda, _device
 from tenfold.torch.kept._compress import kept
 
 
@@ -58,7 +58,7 @@ def test_the_same_bits(device: torch.device, prefetch: bool, offload: bool) -> N
 
 @pytest.mark.parametrize("offload", [False, True], ids=["device", "pinned"])
 def test_damage_is_reported_once_with_the_name(device: torch.device, offload: bool) -> None:
-    net, plain = made(device, offload=offload)
+    net, plain = made(device, offload=offload, checksums=True)
     x = torch.randn(3, 96, device=device)
     net(x)
     blob = kept(net).held[1].blob()
@@ -75,6 +75,46 @@ def test_damage_is_reported_once_with_the_name(device: torch.device, offload: bo
     blob.data[-9] ^= 0x40
     for _ in range(3):
         assert torch.equal(net(x), plain(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_one_vector_is_multiplied_by_a_kernel_of_ours(
+    device: torch.device, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, plain = (one.to(dtype) for one in made(device))
+    tenfold.torch.decompress_module(net)
+    tenfold.torch.compress_module(net, lossless=True)
+    seen = []
+    multiply = _cuda.multiply
+    monkeypatch.setattr(_cuda, "multiply", lambda *args: (seen.append(args[0].shape), multiply(*args)))
+    for shape in ((96,), (1, 96), (1, 1, 96)):
+        x = torch.randn(*shape, device=device, dtype=dtype)
+        out = net(x)
+        assert out.shape == plain(x).shape
+        assert torch.allclose(out.float(), plain(x).float(), rtol=0.02, atol=0.02)
+    assert len(seen) == 9
+    # What is not for it, torch does as ever.
+    for x in (torch.randn(2, 96), torch.randn(0, 96), torch.randn(96, 2).T[:1]):
+        x = x.to(device, dtype)
+        assert torch.equal(net(x), plain(x))
+    assert len(seen) == 9 + 2
+    tenfold.torch.decompress_module(net)
+    assert torch.equal(net(x), plain(x))
+    tenfold.torch.compress_module(net, lossless=True, multiply=False)
+    assert torch.equal(net(x), plain(x))
+    assert len(seen) == 9 + 2
+
+
+def test_blobs_that_are_loaded_in_place_are_opened_again(device: torch.device) -> None:
+    net, plain = made(device)
+    other, values = made(device)
+    x = torch.randn(3, 96, device=device)
+    assert torch.equal(net(x), plain(x))
+    same = {name: blob for name, blob in other.state_dict().items() if blob.shape == net.state_dict()[name].shape}
+    assert any(blob.dtype == torch.uint8 for blob in same.values())
+    net.load_state_dict(other.state_dict())
+    assert torch.equal(net(x), values(x))
+    tenfold.torch.check()
 
 
 def test_blobs_in_host_memory_do_not_say_where_the_module_is(device: torch.device) -> None:

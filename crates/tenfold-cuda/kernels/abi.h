@@ -159,6 +159,8 @@
 #define CHAIN_THREADS 256
 // Threads of a block that works on layers.
 #define LAYERS_THREADS 256
+// Threads of a block that multiplies.
+#define MULTIPLY_THREADS 512
 
 // Structures, each after those that it is made of.
 struct Rate;
@@ -710,6 +712,17 @@ static_assert(sizeof(LayersArgs) == 40, "size of LayersArgs");
 OFFSET(LayersArgs, first, 0); OFFSET(LayersArgs, second, 8); OFFSET(LayersArgs, to, 16);
 OFFSET(LayersArgs, count, 24); OFFSET(LayersArgs, dtype, 32); OFFSET(LayersArgs, unused, 36);
 
+// What multiplying takes.
+struct MultiplyArgs {
+    // Rows one after the other, a number for each column, one for each row or none, and where a number for each row goes.
+    const void *matrix, *vector, *bias;
+    void *to;
+    u32 rows, columns;
+};
+static_assert(sizeof(MultiplyArgs) == 40, "size of MultiplyArgs");
+OFFSET(MultiplyArgs, matrix, 0); OFFSET(MultiplyArgs, vector, 8); OFFSET(MultiplyArgs, bias, 16);
+OFFSET(MultiplyArgs, to, 24); OFFSET(MultiplyArgs, rows, 32); OFFSET(MultiplyArgs, columns, 36);
+
 // Kernels.
 extern "C" __global__ void assemble_layout(const Assembly a);
 extern "C" __global__ void assemble_seal(const Assembly a);
@@ -846,3 +859,5 @@ extern "C" __global__ void layers_subtract_8(const LayersArgs a);
 extern "C" __global__ void layers_widen(const LayersArgs a);
 extern "C" __global__ void layers_round(const LayersArgs a);
 extern "C" __global__ void layers_largest(const LayersArgs a);
+extern "C" __global__ void multiply_bf16(const MultiplyArgs a);
+extern "C" __global__ void multiply_f16(const MultiplyArgs a);

@@ -16,6 +16,7 @@ mod error;
 mod event;
 mod layers;
 mod memory;
+mod multiply;
 mod pieces;
 mod prepare;
 mod ptx;
@@ -39,6 +40,7 @@ pub use encode::{FixedPlan, encode_fixed, fixed_workspace_len};
 pub use engine::CudaEngine;
 pub use error::{Error, Result};
 pub use memory::{Buffer, Memory, Pinned, Taken};
+pub use multiply::{MultiplyRequest, multiply};
 pub use prepare::{
     DeviceBasis, DeviceChain, EncodePages, decode_coordinates, decode_pages, decode_pages_workspace_len,
     decode_prepared, decode_prepared_workspace_len, encode_pages, encode_pages_workspace_len,

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use tenfold::engine::{Elements, Layered, Limits, Scratch};
 use tenfold_cuda::{
-    DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, Status, Stream,
+    DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, MultiplyRequest, Status, Stream,
     decode_workspace_len,
 };
 
@@ -99,6 +99,29 @@ impl CudaDevice {
         // SAFETY: as above.
         py.detach(|| unsafe { self.queue(tenfold_cuda::decode_opened, requests, status, workspace, stream) })
             .map_err(errors::cuda)
+    }
+
+    /// Queues the product of a matrix and a vector, to which a bias may be added.
+    #[allow(clippy::too_many_arguments)] // each is one address
+    fn multiply(
+        &self,
+        py: Python<'_>,
+        matrix: Memory,
+        vector: Memory,
+        bias: Option<Memory>,
+        to: Memory,
+        dtype: &str,
+        stream: usize,
+    ) -> PyResult<()> {
+        let request = MultiplyRequest {
+            matrix: slice(matrix),
+            vector: slice(vector),
+            bias: bias.map(slice),
+            to: slice(to),
+            dtype: parse_dtype(dtype)?,
+        };
+        // SAFETY: the caller's promise; see the module.
+        py.detach(|| unsafe { tenfold_cuda::multiply(&self.0, &request, stream_of(stream)) }).map_err(errors::cuda)
     }
 
     /// Milliseconds, by the device's clock, of decoding a list of requests one after the other without Python in between:

@@ -16,7 +16,7 @@ try:
 except ImportError as error:
     raise ImportError("tenfold.torch needs torch: pip install 'tenfold[torch]'") from error
 
-from ._codec import Codec, decode, decode_many, encode
+from ._codec import Codec, decode, decode_many, encode, encode_many
 from ._decoder import Decoder
 from ._importance import Importance
 from ._verdicts import check
@@ -37,4 +37,5 @@ __all__ = [
     "decode_many",
     "decompress_module",
     "encode",
+    "encode_many",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,8 @@ from . import _device
 from ._tensors import check_aligned, mark_written, name_of
 from ._verdicts import raise_bad, verdicts_of
 
+# Tensors that are encoded at a time.
+_AT_ONCE = 4
 # Bytes fetched to read the header of a blob; most headers are shorter.
 _PEEK = 1 << 16
 # Attribute of blobs that were made here: None, or the version of the tensor when its header was read, and what that says. Other
@@ -165,6 +169,48 @@ def decode_any(
             _memory(blob), _memory(out), layers, limits.checksums, limits.max_bytes, host, _allocator(device), stream
         )
     mark_written(out)
+
+
+def multiply(matrix: torch.Tensor, vector: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
+    """Queues the product of a matrix and a vector on a device, to which a bias may be added."""
+    device = out.device
+    with _device.preserve_current(device):
+        stream = _device.stream(device).cuda_stream
+        added = None if bias is None else _memory(bias)
+        _device.native(device).multiply(_memory(matrix), _memory(vector), added, _memory(out), name_of(out.dtype), stream)
+
+
+def encode_many(tensors: Sequence[torch.Tensor], options: _native.EncodeOptions) -> list[torch.Tensor]:
+    """Encodes tensors of one device, several at a time, each on one of a few streams. Waits for the sizes of the blobs."""
+    device = tensors[0].device
+    main = _device.stream(device)
+    # The largest first, so that none of them is waited for alone.
+    left = iter(sorted(range(len(tensors)), key=lambda i: -tensors[i].nbytes))
+    blobs: dict[int, torch.Tensor] = {}
+    lock = threading.Lock()
+
+    def work(stream: torch.cuda.Stream) -> None:
+        with _device.on(stream):
+            while True:
+                with lock:
+                    i = next(left, None)
+                if i is None:
+                    return
+                blobs[i] = encode(tensors[i], options)
+                # It is of the stream's memory, and will be used on the other.
+                _device.share(blobs[i], main)
+
+    streams = _device.sides(device, min(_AT_ONCE, len(tensors)))
+    for stream in streams:
+        stream.wait_stream(main)
+    try:
+        with ThreadPoolExecutor(len(streams), thread_name_prefix="tenfold") as pool:
+            for done in [pool.submit(work, stream) for stream in streams]:
+                done.result()
+    finally:
+        for stream in streams:
+            main.wait_stream(stream)
+    return [blobs[i] for i in range(len(tensors))]
 
 
 def encode(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor:

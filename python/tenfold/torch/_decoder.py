@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 
@@ -28,7 +29,8 @@ class Decoder:
         blobs: tensors of uint8 on one CUDA device.
         outs: as many tensors there, contiguous, of the shapes of the blobs' tensors. Lossy blobs of floats of at most 32 bits
             decode to any float dtype of at most 32 bits.
-        checksums: whether to check the checksums of tiles; headers are always checked.
+        checksums: whether to check the checksums of tiles; headers are always checked. ``"once"`` checks them in the first call
+            alone: what is wrong with a tile's stream is still found in all of them, but for damage that happens to fit.
         max_bytes: refuse a blob whose tensor is larger; 64 GiB by default.
         multiprocessors: how many to use at most, all by default. Decoding takes whole ones, so kernels of other streams wait for it
             or run on those that are left to them.
@@ -42,10 +44,12 @@ class Decoder:
         blobs: Sequence[torch.Tensor],
         outs: Sequence[torch.Tensor],
         *,
-        checksums: bool = True,
+        checksums: bool | Literal["once"] = True,
         max_bytes: int | None = None,
         multiprocessors: int | None = None,
     ) -> None:
+        if checksums not in (True, False, "once"):
+            raise ArgumentError(f"checksums must be True, False or \"once\", not {checksums!r}")
         if multiprocessors is not None and multiprocessors < 1:
             raise ArgumentError(f"multiprocessors must be at least 1, not {multiprocessors}")
         if len(blobs) != len(outs) or not blobs:
@@ -66,8 +70,11 @@ class Decoder:
                     raise ArgumentError(
                         f"an output is {out.dtype} {tuple(out.shape)}; its blob is {info.codec} {info.dtype} {info.shape}"
                     )
-            limits = _cuda.Limits(checksums, max_bytes)
-            self._call = _cuda.requests(self._blobs, self._outs, infos, limits, multiprocessors)
+            def call(checks: bool) -> _native.DecodeRequests:
+                return _cuda.requests(self._blobs, self._outs, infos, _cuda.Limits(checks, max_bytes), multiprocessors)
+
+            self._call = call(bool(checksums))
+            self._later = call(False) if checksums == "once" else self._call
             self._workspace = torch.empty(self._call.workspace_len, dtype=torch.uint8, device=device)
             self._status = torch.zeros(len(outs), 2, dtype=torch.int64, device=device)
             self._memory = (self._workspace.data_ptr(), self._workspace.nbytes)
@@ -98,6 +105,7 @@ class Decoder:
                     tensor.record_stream(stream)
                 self._stream = stream
             self._engine.decode_opened(self._call, self._status.data_ptr(), self._memory, stream.cuda_stream)
+        self._call = self._later
         for out in self._outs:
             mark_written(out)
         return self._outs

@@ -16,6 +16,7 @@ from .. import _native
 from .._errors import ArgumentError
 
 _opened: dict[int, _native.CudaDevice] = {}
+_sides: dict[int, list[torch.cuda.Stream]] = {}
 
 
 def is_ours(device: torch.device) -> bool:
@@ -39,6 +40,19 @@ def multiprocessors(device: torch.device) -> int:
 def stream(device: torch.device) -> torch.cuda.Stream:
     """Returns torch's current stream on a device."""
     return torch.cuda.current_stream(device)
+
+
+def sides(device: torch.device, count: int) -> list[torch.cuda.Stream]:
+    """Returns streams for work beside the current one: the same ones each time, since the allocator keeps memory for each."""
+    streams = _sides.setdefault(device.index, [])
+    while len(streams) < count:
+        streams.append(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+    return streams[:count]
+
+
+def share(tensor: torch.Tensor, stream: torch.cuda.Stream) -> None:
+    """Tells the allocator that another stream uses a tensor too."""
+    tensor.record_stream(stream)
 
 
 @contextmanager

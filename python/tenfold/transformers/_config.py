@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from .. import _native
 from .._errors import ArgumentError, DataError, DtypeError, UnsupportedError
-from ..torch.kept import check_buffers
+from ..torch.kept import check_buffers, check_checksums
 
-_LOADING = ("keep_compressed", "buffers", "prefetch", "blobs", "graph")
+_LOADING = ("keep_compressed", "buffers", "prefetch", "blobs", "graph", "multiply", "checksums")
 _PLACES = ("device", "pinned")
 
 
@@ -25,6 +25,10 @@ class TenfoldConfig(QuantizationConfigMixin):
         blobs: where compressed weights lie: "device", with the rest of the model, or "pinned", in host memory, from where a
             CUDA device fetches each layer ahead of its turn.
         graph: whether ``generate`` with ``cache_implementation="static"`` replays its step as a CUDA graph.
+        multiply: whether linear layers that work on one token on a CUDA device use a kernel of tenfold, which leaves more of the device
+            to decoding. Sums are added up in another order than torch's, so the last bits may differ.
+        checksums: whether a CUDA device checks the checksums of tiles in every pass (True), in none, or once, while the model loads. In
+            later passes it still finds what does not decode.
         format: format version of the folder's files; ``tenfold compress`` writes it.
 
     >>> from tenfold.transformers import TenfoldConfig
@@ -44,6 +48,8 @@ class TenfoldConfig(QuantizationConfigMixin):
         prefetch: bool = True,
         blobs: str = "device",
         graph: bool = True,
+        multiply: bool = True,
+        checksums: bool | Literal["once"] = "once",
         format: int = _native.MODEL_FORMAT,  # noqa: A002 - the name that config.json has
         quant_method: str = "tenfold",
         **unknown: Any,
@@ -59,11 +65,12 @@ class TenfoldConfig(QuantizationConfigMixin):
         if unknown:
             names = ", ".join(unknown)
             raise UnsupportedError(f"quantization_config says {names}, which is unknown here; install a newer tenfold")
-        if not all(isinstance(one, bool) for one in (keep_compressed, prefetch, graph)):
-            raise DtypeError("keep_compressed, prefetch and graph must be True or False")
+        if not all(isinstance(one, bool) for one in (keep_compressed, prefetch, graph, multiply)):
+            raise DtypeError("keep_compressed, prefetch, graph and multiply must be True or False")
         if blobs not in _PLACES:
             raise ArgumentError(f"blobs must be {' or '.join(map(repr, _PLACES))}, not {blobs!r}")
         check_buffers(buffers, prefetch and keep_compressed)
+        check_checksums(checksums)
         self.quant_method = quant_method  # type: ignore[assignment] # theirs is an enumeration of their own methods
         self.format = format
         self.keep_compressed = keep_compressed
@@ -71,6 +78,8 @@ class TenfoldConfig(QuantizationConfigMixin):
         self.prefetch = prefetch
         self.blobs = blobs
         self.graph = graph
+        self.multiply = multiply
+        self.checksums = checksums
 
     def get_loading_attributes(self) -> dict[str, Any]:
         """What an argument of ``from_pretrained`` overrides in a folder's own configuration."""

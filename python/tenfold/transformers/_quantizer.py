@@ -86,7 +86,7 @@ class TenfoldQuantizer(HfQuantizer):
             return None  # _Decode casts what comes out
         return dtype if _is_float(param) else None
 
-    def update_weight_conversions(self, weight_conversions: list[Any], model: nn.Module) -> list[Any]:
+    def update_weight_conversions(self, weight_conversions: list[Any], model: nn.Module | None = None) -> list[Any]:
         """Some models merge tensors of the files into one weight, such as experts: those are decoded before that."""
         converters = [one for one in weight_conversions if isinstance(one, WeightConverter)]
         if self.quantization_config.keep_compressed:
@@ -116,6 +116,8 @@ class TenfoldQuantizer(HfQuantizer):
                 prefetch=config.prefetch,
                 pinned=config.blobs == "pinned",
                 wanted=is_step if config.graph else None,
+                multiply=config.multiply,
+                checksums=config.checksums,
             )
             self._layers.check(self._device_of(model) if config.blobs == "pinned" else None)
         return model

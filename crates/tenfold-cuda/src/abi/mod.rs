@@ -13,6 +13,7 @@ mod kernel;
 mod layers;
 mod levels;
 mod lossless;
+mod multiply;
 mod rate;
 mod search;
 
@@ -25,6 +26,7 @@ pub(crate) use kernel::{ByFloat, ByReal, BySize, Kernel};
 pub(crate) use layers::*;
 pub(crate) use levels::*;
 pub(crate) use lossless::*;
+pub(crate) use multiply::*;
 pub(crate) use rate::*;
 pub(crate) use search::*;
 
@@ -45,6 +47,7 @@ fn describe() -> Header {
         levels::write_constants,
         chain::write_constants,
         layers::write_constants,
+        multiply::write_constants,
     ] {
         part(&mut header);
     }
@@ -59,6 +62,7 @@ fn describe() -> Header {
         levels::write_structs,
         chain::write_structs,
         layers::write_structs,
+        multiply::write_structs,
     ] {
         part(&mut header);
     }
@@ -71,6 +75,7 @@ fn describe() -> Header {
         levels::write_prototypes,
         chain::write_prototypes,
         layers::write_prototypes,
+        multiply::write_prototypes,
     ] {
         part(&mut header);
     }

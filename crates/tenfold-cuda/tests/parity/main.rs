@@ -18,6 +18,7 @@ mod faults;
 mod fixed;
 mod golden;
 mod layers;
+mod multiply;
 mod pages;
 mod pairs;
 mod prepared;
@@ -39,6 +40,7 @@ fn main() {
     let cases: Vec<Case> = [
         golden::cases(),
         layers::cases(),
+        multiply::cases(),
         decode::cases(),
         corruption::cases(),
         prepared::cases(),

@@ -16,6 +16,7 @@ from .. import _cuda
 from .._codec import encode_with
 from .._tensors import dtype_of
 from ._choose import choose
+from ._engines import Checksums
 from ._held import Held, Site, Stage, restore
 from ._layers import Layers
 from ._passes import Passes, Wanted
@@ -42,6 +43,8 @@ def compress_module(
     prefetch: bool = True,
     offload: bool = False,
     graph: bool = False,
+    multiply: bool = True,
+    checksums: Checksums = "once",
     progress: bool | Callable[[int, int], object] = False,
     **options: Any,
 ) -> nn.Module:
@@ -68,6 +71,10 @@ def compress_module(
         offload: whether the blobs lie in pinned host memory, from where a CUDA device fetches each layer ahead of its turn.
         graph: whether calls that are repeated on a CUDA device (with inputs of the same shapes, the same numbers, and caches
             at the same place) are captured as a CUDA graph and replayed.
+        multiply: whether linear layers of 16-bit floats that work on one vector on a CUDA device use a kernel of tenfold, which
+            leaves more of the device to decoding. Sums are added up in another order than torch's, so the last bits may differ.
+        checksums: whether a device checks the checksums of tiles in every pass (True), in none, or once, when it decodes a layer for the
+            first time. In later passes it still finds what does not decode.
         progress: True for a tqdm bar, or a function that is called with the bytes done and the total.
         options: another goal, ``effort``, ``threads``, ``lane_values`` and ``prepare``, as in :func:`tenfold.torch.encode`.
 
@@ -88,6 +95,7 @@ def compress_module(
     if any(isinstance(one.__dict__.get("forward"), Passes) for one in module.modules()):
         raise ArgumentError("the module, or a part of it, is compressed already; call tenfold.torch.decompress_module first")
     check_buffers(buffers, prefetch)
+    check_checksums(checksums)
     for name in ("importance", "residual"):
         if name in options:
             raise ArgumentError(f"{name} is stated tensor by tensor; compress_module does not take it")
@@ -112,7 +120,17 @@ def compress_module(
                     tell(done, total)
         stages = [Stage(part, tuple(members)) for part, members in by_part.items()]
         wanted = _any_call if graph else None
-        keep(module, stages, buffers=buffers, prefetch=prefetch, offload=offload, wanted=wanted, trainable=trainable)
+        keep(
+            module,
+            stages,
+            buffers=buffers,
+            prefetch=prefetch,
+            offload=offload,
+            wanted=wanted,
+            trainable=trainable,
+            multiply=multiply,
+            checksums=checksums,
+        )
     except BaseException:
         restore(held)
         _mark_trainable(held, trainable)
@@ -149,9 +167,20 @@ def keep(
     offload: bool = False,
     wanted: Wanted | None = None,
     trainable: Iterable[str] = (),
+    multiply: bool = True,
+    checksums: Checksums = "once",
 ) -> Layers:
     """Sees to the decoding of weights whose blobs are in place."""
-    layers = Layers(module, stages, buffers=buffers, prefetch=prefetch, pinned=offload, wanted=wanted)
+    layers = Layers(
+        module,
+        stages,
+        buffers=buffers,
+        prefetch=prefetch,
+        pinned=offload,
+        wanted=wanted,
+        multiply=multiply,
+        checksums=checksums,
+    )
     hook = module.register_load_state_dict_pre_hook(_take_blobs)  # type: ignore[no-untyped-call]
     module.__dict__[_STATE] = _State(layers, set(trainable), hook)
     return layers
@@ -193,6 +222,12 @@ def check_buffers(buffers: object, prefetch: object) -> None:
         raise ArgumentError(f"buffers must be a number from 1 to 16, not {buffers!r}")
     if prefetch and buffers == 1:
         raise ArgumentError("one buffer leaves no room for the next layer; pass buffers=2 or prefetch=False")
+
+
+def check_checksums(checksums: object) -> None:
+    """Refuses what says neither whether nor when."""
+    if not (isinstance(checksums, bool) or checksums == "once"):
+        raise ArgumentError(f'checksums must be True, False or "once", not {checksums!r}')
 
 
 def _mark_trainable(held: Iterable[Held], names: set[str]) -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 
 from ... import torch as tenfold_torch
 from .. import _device
-from ._held import Stage, aligned
+from ._held import Stage, aligned, version_of
 from ._watch import Watch
 
 # Share of the multiprocessors that decoding ahead takes; the layer that computes meanwhile has the others.
 SHARE = 0.79
+
+
+# Of tiles: in every pass, in none, or once, in the first; what lies in memory most likely stays as it was found then.
+Checksums = bool | Literal["once"]
 
 
 @dataclass
@@ -51,7 +55,8 @@ class Engine(Protocol):
 class CpuEngine:
     """Decodes in a second thread, one stage after the other."""
 
-    def __init__(self, device: torch.device, prefetch: bool) -> None:
+    def __init__(self, device: torch.device, prefetch: bool, checksums: Checksums) -> None:
+        # A CPU always checks.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tenfold") if prefetch else None
         self._work: dict[int, Future[None]] = {}
 
@@ -80,8 +85,8 @@ class CudaEngine:
     the streams belong to the graph and know only events that were recorded there.
     """
 
-    def __init__(self, device: torch.device, prefetch: bool) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, prefetch: bool, checksums: Checksums) -> None:
+        self._device, self._checksums = device, checksums
         self._side = torch.cuda.Stream(device) if prefetch else None  # type: ignore[no-untyped-call]
         self._multiprocessors = max(1, round(SHARE * _device.multiprocessors(device))) if prefetch else None
         self._link: torch.cuda.Stream | None = None
@@ -89,6 +94,8 @@ class CudaEngine:
         self._free: dict[int, torch.cuda.Event] = {}
         self._outside: tuple[dict[int, torch.cuda.Event], dict[int, torch.cuda.Event]] | None = None
         self._decoders: dict[tuple[int, int], tenfold_torch.Decoder] = {}
+        # How often its blobs had been written to.
+        self._versions: dict[tuple[int, int], list[int]] = {}
         self._last: dict[int, tenfold_torch.Decoder] = {}
         self.watch = Watch(device)
 
@@ -101,13 +108,17 @@ class CudaEngine:
         main = torch.cuda.current_stream(self._device)
         side = self._side or main
         blobs = self._fetch(slot, stage, before, main) if stage.from_host else stage.blobs()
+        versions = [version_of(blob) for blob in stage.blobs()]
         decoder = self._decoders.get((index, slot.number))
-        if decoder is None:
+        if decoder is None or self._versions.get((index, slot.number)) != versions:
             # It belongs to the current stream, where blobs and buffers were made, and sees to the change to the other. It
             # reads the blobs' headers, so fetched ones must have arrived.
             if stage.from_host and self._link is not None:
                 main.wait_stream(self._link)
-            decoder = self._decoders[index, slot.number] = tenfold_torch.Decoder(blobs, slot.views, multiprocessors=self._multiprocessors)
+            self._versions[index, slot.number] = versions
+            decoder = self._decoders[index, slot.number] = tenfold_torch.Decoder(
+                blobs, slot.views, checksums=self._checksums, multiprocessors=self._multiprocessors
+            )
         self._last[slot.number] = decoder
         for one in before:
             if one.number in self._free:

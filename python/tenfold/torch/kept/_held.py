@@ -121,6 +121,11 @@ class Uncopied:
         raise UnsupportedError("a model whose weights stay compressed cannot be copied; load it once more, or compress another")
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """Counts how often a blob has been written to: decoders read its header but once. Of other tensors nobody asks."""
+    return 0 if tensor.dtype != torch.uint8 or tensor.is_inference() else tensor._version
+
+
 def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGN) * ALIGN
 

@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from ..._errors import ArgumentError, UnsupportedError
+from ._engines import Checksums
 from ._held import Held, Stage, Uncopied
 from ._passes import Passes, Wanted
 from ._pinned import Pinned
+from ._products import products
 from ._ring import Ring
 
 
@@ -26,6 +28,8 @@ class Layers(Uncopied):
         prefetch: whether to decode ahead.
         pinned: whether the blobs stay in host memory, whatever device the module runs on.
         wanted: which calls of the module may become CUDA graphs; none if this is None.
+        checksums: whether a device checks those of tiles: in every pass, in none, or once.
+        multiply: whether linear layers that work on one token multiply by a kernel of ours, and not torch's.
     """
 
     def __init__(
@@ -37,6 +41,8 @@ class Layers(Uncopied):
         prefetch: bool = True,
         pinned: bool = False,
         wanted: Wanted | None = None,
+        multiply: bool = True,
+        checksums: Checksums = "once",
     ) -> None:
         if pinned:
             # Tables are large, so fetching them for each pass would take long; they stay with the rest of the model.
@@ -55,10 +61,11 @@ class Layers(Uncopied):
         self.rings: list[Ring] = []
         self._hooks: list[Any] = []
         for members in by_device.values():
-            ring = Ring(members, buffers, prefetch)
+            ring = Ring(members, buffers, prefetch, checksums)
             self.rings.append(ring)
             for index, stage in enumerate(members):
                 self._hook(model.get_submodule(stage.name), ring, index)
+        self._products = products(self.held) if multiply else []
         self._passes = Passes(model, self.rings, wanted)
 
     @property
@@ -113,6 +120,8 @@ class Layers(Uncopied):
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        for product in self._products:
+            product.remove()
         self._passes.remove()
         if self._pinned is not None:
             self._pinned.remove()

@@ -15,7 +15,7 @@ import torch
 from ..._errors import ArgumentError, Error
 from .. import _device
 from .._verdicts import watch
-from ._engines import CpuEngine, CudaEngine, Engine, Slot
+from ._engines import Checksums, CpuEngine, CudaEngine, Engine, Slot
 from ._held import Stage
 
 
@@ -26,13 +26,14 @@ class Ring:
         stages: in the order in which the model has them.
         buffers: how many layers the memory holds.
         prefetch: whether to decode ahead.
+        checksums: whether a device checks those of tiles: in every pass, in none, or once.
     """
 
-    def __init__(self, stages: Sequence[Stage], buffers: int, prefetch: bool) -> None:
+    def __init__(self, stages: Sequence[Stage], buffers: int, prefetch: bool, checksums: Checksums = "once") -> None:
         self._stages = list(stages)
         self._layer_bytes = max((stage.nbytes for stage in stages if not stage.is_table), default=0)
         self._buffers = buffers if self._layer_bytes else 0
-        self._prefetch = prefetch
+        self._prefetch, self._checksums = prefetch, checksums
         self._device: torch.device | None = None
         self._slots: list[Slot] = []
         self._whole: Slot | None = None
@@ -280,7 +281,7 @@ class Ring:
         if any(stage.is_table for stage in self._stages):
             self._whole = Slot(self._buffers, memory)
         make: Any = CudaEngine if on_device else CpuEngine
-        engine: Engine = make(device, self._prefetch)
+        engine: Engine = make(device, self._prefetch, self._checksums)
         self._engine, self._device = engine, device
         return engine
 

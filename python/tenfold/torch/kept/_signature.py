@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ._held import version_of
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 # How deep objects are looked into: a cache has layers, a layer has tensors.
 _DEPTH = 4
@@ -133,7 +135,7 @@ class Structure:
         modules = list(module.modules())
         self._modules = [(one, dict(one._modules), _settings(one)) for one in modules]
         self._tensors = [
-            (place, name, tensor, tensor.data_ptr())
+            (place, name, tensor, tensor.data_ptr(), version_of(tensor))
             for one in modules
             for place in (one._parameters, one._buffers)
             for name, tensor in place.items()
@@ -146,7 +148,8 @@ class Structure:
             if module._modules != children or _settings(module) != settings:
                 return False
         return all(
-            place.get(name) is tensor and tensor.data_ptr() == address for place, name, tensor, address in self._tensors
+            place.get(name) is tensor and tensor.data_ptr() == address and version_of(tensor) == version
+            for place, name, tensor, address, version in self._tensors
         )
 
 
