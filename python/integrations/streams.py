@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 import tenfold
 import tenfold.torch
-from tenfold.torch import _device, _verdicts
+from tenfold.torch import _cuda, _device, _verdicts
 from tenfold.torch.kept import _engines, _graph
 
 Clock = dict[str, int]
@@ -204,6 +204,10 @@ class World:
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: world.graph is not None)
         if real:
             return
+        def multiply(matrix: torch.Tensor, vector: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
+            world.do(lambda: out.copy_(torch.nn.functional.linear(vector, matrix, bias)), [matrix, vector], [out])
+
+        patch.setattr(_cuda, "multiply", multiply)
         patch.setattr(_device, "is_ours", lambda device: True)
         patch.setattr(tenfold.torch, "Decoder", Decoder)
         patch.setattr(_engines, "Watch", Watch)

@@ -139,8 +139,12 @@ def test_any_model_of_transformers_can_be_compressed_in_place(tmp_path: Path, mo
 def test_settings_that_do_not_exist() -> None:
     with pytest.raises(ArgumentError, match="'device' or 'pinned'"):
         TenfoldConfig(keep_compressed=True, blobs="disk")
-    with pytest.raises(DtypeError, match="graph must be True or False"):
+    with pytest.raises(DtypeError, match="must be True or False"):
         TenfoldConfig(graph="yes")  # type: ignore[arg-type]
+    with pytest.raises(DtypeError, match="must be True or False"):
+        TenfoldConfig(keep_compressed=True, multiply="yes")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match='True, False or "once"'):
+        TenfoldConfig(keep_compressed=True, checksums="twice")  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

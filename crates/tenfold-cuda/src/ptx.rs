@@ -1,5 +1,8 @@
 //! The kernels as the driver takes them: PTX, made by `make ptx` from `kernels/` and kept as text with the sources. The build
-//! script packs it, because text of 12 MB takes a fifth of that deflated; a module is unpacked when a device loads it.
+//! script packs it, because text of 12 MB takes a fifth of that deflated; a module is unpacked when a device loads a kernel of it.
+//!
+//! The driver compiles what it is given, once a machine, and a stage's kernels for all dtypes take it half a minute. So each kernel is
+//! loaded by itself, without the others of its module.
 
 use std::ffi::CString;
 
@@ -23,6 +26,15 @@ pub(crate) fn module_of(kernel: &str) -> Option<&'static Module> {
 }
 
 impl Module {
+    /// The text without all kernels but one.
+    pub(crate) fn unpack_only(&self, kernel: &str) -> Result<CString> {
+        let text = self.unpack()?.into_string().unwrap_or_default();
+        CString::new(only(&text, kernel)).map_err(|_| Error::Driver {
+            what: "loading a kernel",
+            reason: "the packed PTX is damaged".into(),
+        })
+    }
+
     /// The text.
     pub(crate) fn unpack(&self) -> Result<CString> {
         let text = miniz_oxide::inflate::decompress_to_vec_with_limit(self.packed, self.len).ok();
@@ -31,6 +43,36 @@ impl Module {
             reason: "the packed PTX is damaged".into(),
         })
     }
+}
+
+/// How a kernel begins.
+const ENTRY: &str = ".visible .entry ";
+
+/// PTX without all kernels but one; functions and tables stay.
+fn only(text: &str, kernel: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(ENTRY) {
+        let len = entry_len(&rest[at..]);
+        let name = rest[at + ENTRY.len()..].split('(').next().unwrap_or_default().trim();
+        kept.push_str(&rest[..if name == kernel { at + len } else { at }]);
+        rest = &rest[at + len..];
+    }
+    kept + rest
+}
+
+/// Bytes of a kernel: its body is the first block of braces, which comments have none of.
+fn entry_len(text: &str) -> usize {
+    let mut depth = 0usize;
+    for (i, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' if depth <= 1 => return i + 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+    }
+    text.len()
 }
 
 #[cfg(test)]
@@ -48,6 +90,25 @@ mod tests {
         files.sort();
         unpacked.sort();
         assert!(files == unpacked, "{} files, {} modules", files.len(), unpacked.len());
+    }
+
+    #[test]
+    fn a_kernel_is_loaded_without_the_others() {
+        for module in MODULES {
+            let whole = module.unpack().unwrap().into_string().unwrap();
+            let (tables, functions) = (whole.matches("\n.global").count(), whole.matches("\n.func").count());
+            for &kernel in module.kernels {
+                let text = module.unpack_only(kernel).unwrap().into_string().unwrap();
+                let entries: Vec<_> = text.split(ENTRY).skip(1).map(|t| t.split('(').next().unwrap()).collect();
+                assert_eq!(entries, [kernel]);
+                assert_eq!((text.matches("\n.global").count(), text.matches("\n.func").count()), (tables, functions));
+                assert_eq!(text.matches('{').count(), text.matches('}').count(), "{kernel}");
+                let own = whole.find(&format!("{ENTRY}{kernel}(")).unwrap();
+                assert!(text.contains(&whole[own..own + entry_len(&whole[own..])]), "{kernel}");
+            }
+            // One that it does not have leaves none.
+            assert!(!module.unpack_only("absent").unwrap().into_string().unwrap().contains(ENTRY));
+        }
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Cuda {
         check("entering the device's context", unsafe { result::ctx::set_current(self.context) })
     }
 
-    /// The kernel, its module loaded if this is the first time.
+    /// The kernel, loaded if this is the first time.
     fn function(&self, kernel: &'static str) -> Result<sys::CUfunction> {
         let mut known = self.functions.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(&f) = known.found.get(kernel) {
@@ -149,24 +149,19 @@ impl Cuda {
             what: "loading a kernel",
             reason: format!("{kernel} does not exist"),
         })?;
-        let text = packed.unpack()?;
+        let text = packed.unpack_only(kernel)?;
+        let name = CString::new(kernel).map_err(|_| Error::Driver {
+            what: "loading a kernel",
+            reason: "a name with a zero byte".into(),
+        })?;
         // SAFETY: a string of PTX that ends with a zero byte.
-        let module = check("loading kernels", unsafe { result::module::load_data(text.as_ptr().cast()) })?;
+        let module = check("loading a kernel", unsafe { result::module::load_data(text.as_ptr().cast()) })?;
         known.modules.push(module);
-        for &name in packed.kernels {
-            let c_name = CString::new(name).map_err(|_| Error::Driver {
-                what: "loading kernels",
-                reason: "a name with a zero byte".into(),
-            })?;
-            // SAFETY: `module` was just loaded and stays so.
-            let f = check("looking up a kernel", unsafe { result::module::get_function(module, c_name) })?;
-            self.allow_shared(f)?;
-            known.found.insert(name, f);
-        }
-        known.found.get(kernel).copied().ok_or_else(|| Error::Driver {
-            what: "looking up a kernel",
-            reason: format!("{kernel} is not in its module"),
-        })
+        // SAFETY: `module` was just loaded and stays so.
+        let f = check("looking up a kernel", unsafe { result::module::get_function(module, name) })?;
+        self.allow_shared(f)?;
+        known.found.insert(kernel, f);
+        Ok(f)
     }
 
     /// Lets a kernel take all the shared memory that its own fixed part leaves.
