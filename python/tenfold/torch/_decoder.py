@@ -113,6 +113,6 @@ class Decoder:
     def check(self) -> None:
         """Waits for the last call and raises the error of the first bad blob, in any call since the last check."""
         with _device.preserve_current(self._device), _device.on(self._stream):
-            said = self._status.cpu()
+            said = self._status.to("cpu", copy=True)
             self._status.zero_()
         raise_bad(said)
