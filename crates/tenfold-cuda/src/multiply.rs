@@ -49,10 +49,13 @@ pub unsafe fn multiply(device: &Device, request: &MultiplyRequest, stream: Strea
         ));
     }
     if matrix.len != rows * columns * 2 || bias.is_some_and(|b| b.len != to.len) {
-        return Err(Error::InvalidArgument("a matrix, a vector, a bias and a result whose sizes do not fit".into()));
+        return Err(Error::InvalidArgument(
+            "a matrix, a vector, a bias and a result whose sizes do not fit".into(),
+        ));
     }
     let number = |n: usize| {
-        u32::try_from(n).map_err(|_| Error::InvalidArgument("a matrix of more rows than a device multiplies".into()))
+        u32::try_from(n)
+            .map_err(|_| Error::InvalidArgument("a matrix of more rows than a device multiplies".into()))
     };
     let args = MultiplyArgs {
         matrix: matrix.into(),

@@ -99,9 +99,13 @@ mod tests {
             let (tables, functions) = (whole.matches("\n.global").count(), whole.matches("\n.func").count());
             for &kernel in module.kernels {
                 let text = module.unpack_only(kernel).unwrap().into_string().unwrap();
-                let entries: Vec<_> = text.split(ENTRY).skip(1).map(|t| t.split('(').next().unwrap()).collect();
+                let entries: Vec<_> =
+                    text.split(ENTRY).skip(1).map(|t| t.split('(').next().unwrap()).collect();
                 assert_eq!(entries, [kernel]);
-                assert_eq!((text.matches("\n.global").count(), text.matches("\n.func").count()), (tables, functions));
+                assert_eq!(
+                    (text.matches("\n.global").count(), text.matches("\n.func").count()),
+                    (tables, functions)
+                );
                 assert_eq!(text.matches('{').count(), text.matches('}').count(), "{kernel}");
                 let own = whole.find(&format!("{ENTRY}{kernel}(")).unwrap();
                 assert!(text.contains(&whole[own..own + entry_len(&whole[own..])]), "{kernel}");

@@ -121,7 +121,8 @@ impl CudaDevice {
             dtype: parse_dtype(dtype)?,
         };
         // SAFETY: the caller's promise; see the module.
-        py.detach(|| unsafe { tenfold_cuda::multiply(&self.0, &request, stream_of(stream)) }).map_err(errors::cuda)
+        py.detach(|| unsafe { tenfold_cuda::multiply(&self.0, &request, stream_of(stream)) })
+            .map_err(errors::cuda)
     }
 
     /// Milliseconds, by the device's clock, of decoding a list of requests one after the other without Python in between:
@@ -137,7 +138,9 @@ impl CudaDevice {
         let requests: Vec<&DecodeRequests> = requests.iter().map(|r| &**r).collect();
         let queue = || {
             // SAFETY: the caller's promise; see the module.
-            requests.iter().try_for_each(|r| unsafe { self.queue(tenfold_cuda::decode, r, status, workspace, stream) })
+            requests
+                .iter()
+                .try_for_each(|r| unsafe { self.queue(tenfold_cuda::decode, r, status, workspace, stream) })
         };
         py.detach(|| self.0.time(stream_of(stream), queue)).map_err(errors::cuda)
     }

@@ -43,7 +43,8 @@ impl Grid {
         let many = requests.len() as u64 >= MANY * u64::from(all) && mean < WARPS && limit.is_none();
         let mean = if many { mean.max(8) } else { mean };
         let least = if many { MANY_SHARED } else { LEAST_SHARED };
-        let per_multiprocessor = if limit.is_some() { 1 } else { (WARPS / mean).clamp(1, (most / least).max(1)) };
+        let per_multiprocessor =
+            if limit.is_some() { 1 } else { (WARPS / mean).clamp(1, (most / least).max(1)) };
         let shared = (most / per_multiprocessor) & !15;
         let narrow = many.then_some(((most / (3 * per_multiprocessor)) & !15).saturating_sub(1 << 10));
         let at_once = u64::from(limit.unwrap_or(all) * per_multiprocessor);

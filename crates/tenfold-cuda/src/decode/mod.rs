@@ -218,7 +218,9 @@ impl<'a> Call<'a> {
         let status = status.part(0, requests.len() * size_of::<Status>())?;
         let workspace = workspace.part(0, decode_workspace_len(requests))?;
         if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
-            return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
+            return Err(Error::InvalidArgument(
+                "a workspace must be aligned to 16 bytes, a status to 8".into(),
+            ));
         }
         let grid = Grid::new(device, requests, settings.multiprocessors);
         Ok(Some(Call { device, requests, settings, status, workspace, stream, grid, count }))
@@ -253,7 +255,9 @@ impl<'a> Call<'a> {
                     place.at[i] = ((r.blob.address - place.base) / 16) as u32;
                     place.len[i] = r.blob.len as u32;
                     place.work_at[i] = u32::try_from(work / 16).map_err(|_| {
-                        Error::InvalidArgument("more blobs than one launch takes; decode fewer at a time".into())
+                        Error::InvalidArgument(
+                            "more blobs than one launch takes; decode fewer at a time".into(),
+                        )
                     })?;
                     work += work_len(r.blob.len);
                 }
