@@ -37,7 +37,7 @@
 // each warp's besides the low bytes of a tile.
 #define WHOLE_THREADS 384
 #define WHOLE_SHARED 4608
-#define WHOLE_WARP 1024
+#define WHOLE_WARP 1168
 // Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
 #define COUNT_BYTES 65536
 // How far one trial leads to the next.

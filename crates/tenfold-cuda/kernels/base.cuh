@@ -188,6 +188,10 @@ DEVICE SharedAt plus_half_64(u32 v, u32 i, SharedAt to) {
 #ifdef TENFOLD_EMULATOR
 DEVICE u32 global_get(const u32 *p) { return *p; }
 DEVICE void fetch_soon(const void *, i32) {}
+DEVICE void global_pair(uint2 &v, const void *p, i32 left) {
+    if (left >= 4) v.x = ((const u32 *)p)[0];
+    if (left >= 8) v.y = ((const u32 *)p)[1];
+}
 DEVICE void wait_briefly() {}
 // A device refuses what is not aligned.
 template <class T> DEVICE void global_put(T *p, T v) {
@@ -200,6 +204,16 @@ DEVICE u32 global_get(const u32 *p) {
     u32 v;
     asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
+}
+// Two words, of which those beyond the `left` bytes that may be read stay as they are. No branch, and a load each: two that may
+// fill the same register would wait for each other.
+DEVICE void global_pair(uint2 &v, const void *p, i32 left) {
+    asm volatile("{.reg .pred one, two;\n\t"
+                 "setp.ge.s32 one, %3, 4;\n\t"
+                 "setp.ge.s32 two, %3, 8;\n\t"
+                 "@one ld.global.nc.u32 %0, [%2];\n\t"
+                 "@two ld.global.nc.u32 %1, [%2 + 4];}"
+                 : "+r"(v.x), "+r"(v.y) : "l"(p), "r"(left) : "memory");
 }
 // What a warp that waits for another does meanwhile: nothing, for about 50 nanoseconds.
 DEVICE void wait_briefly() { asm volatile("nanosleep.u32 50;"); }
@@ -218,6 +232,10 @@ DEVICE void global_put(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" :
 DEVICE void global_put(u32 *p, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void global_put(u64 *p, u64 v) { asm volatile("st.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
 #endif
+
+// Whether something holds in all lanes of a warp. Asked of what is the same in all of them, it tells the assembler so: lanes that
+// it sees stay together need not be gathered before they vote or change values, and that waits for every load on its way.
+DEVICE bool warp_agrees(bool v) { return __all_sync(ALL_LANES, v); }
 
 template <class T> DEVICE T warp_sum(T v) {
     for (int by = 16; by > 0; by >>= 1) v += __shfl_xor_sync(ALL_LANES, v, by);

@@ -13,7 +13,7 @@ STORED u32 crc_parts[16] = CRC_PARTS;
 STORED u32 crc_sixteens[16] = CRC_SIXTEENS;
 
 // Product modulo the CRC's polynomial; lowest coefficients in the top bits.
-OUTLINE u32 crc_multiply(u32 a, u32 b) {
+DEVICE u32 crc_product(u32 a, u32 b) {
     u32 product = 0;
 #pragma unroll
     for (int bit = 31; bit >= 0; --bit) {
@@ -22,6 +22,7 @@ OUTLINE u32 crc_multiply(u32 a, u32 b) {
     }
     return product;
 }
+OUTLINE u32 crc_multiply(u32 a, u32 b) { return crc_product(a, b); }
 
 // Fills a block's tables; the caller synchronises. Four loads are on their way at a time: they come from far.
 DEVICE void crc_fill(u32 *tables) {

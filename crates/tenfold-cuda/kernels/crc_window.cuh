@@ -73,6 +73,7 @@ DEVICE u32 window_close(Window &w, SharedAt nibbles, u32 words, u32 rest) {
         last = rows * 32 + lane;
         sum = window_row(nibbles, sum) ^ (last == 0 ? ~rest : rest);
     }
-    if (last < words) sum = crc_multiply(sum, crc_powers[words - last]);
-    return words == 0 ? 0 : ~warp_xor(sum);
+    if (last < words) sum = crc_product(sum, crc_powers[words - last]);
+    sum = warp_xor(sum);
+    return words == 0 ? 0 : ~sum;
 }

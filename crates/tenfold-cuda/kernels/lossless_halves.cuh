@@ -12,8 +12,8 @@
 // Values of four steps, and of a unit: both turns of the stored bytes' registers.
 #define TURN 128
 #define UNIT (2 * TURN)
-// Shared memory of a warp: the rings of two tiles and the bytes of a turn of both.
-#define HALVES_WARP (2 * HALVES_ROOM + 2 * TURN)
+// Shared memory of a warp: the rings of two tiles.
+#define HALVES_WARP (2 * HALVES_ROOM)
 
 // Shared memory of the tables; the rings of at least one warp have to fit beside them.
 DEVICE u32 halves_tables(const Desc *d) { return (d->tables << PLANE_LOG) * 4; }
@@ -31,15 +31,21 @@ DEVICE u32 halves_states(u32 values) { return 4 + ((values + 3) & ~3u) + 4; }
 DEVICE u32 halves_words(u32 values) { return halves_states(values) + 4 * 32; }
 DEVICE u32 halves_head(const TileAt &tile, u32 values) { return *(const u32 *)(tile.bytes + halves_states(values) - 4); }
 
+// Where a tile is, known to be the same in all lanes. All lanes of the warp take part.
+DEVICE TileAt halves_at(const Item &item, const Work *work, u64 number) {
+    const TileAt t = tile_at(item, work, number);
+    return TileAt{(const u8 *)__shfl_sync(ALL_LANES, (u64)t.bytes, 0), t.len, t.crc};
+}
+
 // Whether a tile is of that kind, and sound as far as can be seen. What is not is left to `lossless_decode.cu`, which says
 // what is wrong with it. All lanes of the warp take part.
 DEVICE bool halves_kind(const TileAt &tile, u32 values) {
     const u32 words = halves_words(values), lane = lane_of();
-    if (tile.len < words || *(const u32 *)tile.bytes != PLANE_STORED) return false;
+    if (!warp_agrees(tile.len >= words && *(const u32 *)tile.bytes == PLANE_STORED)) return false;
     const u32 head = halves_head(tile, values), len = (head >> 8) * 2;
-    if ((head & 255) != PLANE_CODED || tile.len != words + ((len + 3) & ~3u)) return false;
-    if (len & 2 && *(const u16 *)(tile.bytes + words + len)) return false;
-    for (u32 i = 4 + values; i < halves_states(values) - 4; ++i)
-        if (tile.bytes[i]) return false;
-    return __all_sync(ALL_LANES, *(const u32 *)(tile.bytes + halves_states(values) + 4 * lane) >= START);
+    if (!warp_agrees((head & 255) == PLANE_CODED && len > 0 && tile.len == words + ((len + 3) & ~3u))) return false;
+    // Padding, of both planes; states.
+    bool sound = !(len & 2) || *(const u16 *)(tile.bytes + words + len) == 0;
+    if (4 + values + lane < halves_states(values) - 4) sound &= tile.bytes[4 + values + lane] == 0;
+    return warp_agrees(sound && *(const u32 *)(tile.bytes + halves_states(values) + 4 * lane) >= START);
 }

@@ -14,9 +14,11 @@
 #define WHOLE_AHEAD 8
 // Words leave a warp's shared memory in chunks, as in `pack.cuh`; a unit has no more.
 #define WHOLE_CHUNK (PACK_RING / 2)
-static_assert(WHOLE_CHUNK == WHOLE_UNIT && WHOLE_WARP == PACK_RING * 2, "a ring of two chunks");
+#define WHOLE_RING (PACK_RING * 2)
+static_assert(WHOLE_CHUNK == WHOLE_UNIT && WHOLE_WARP >= WHOLE_RING + 4 + 4 * 32, "a ring of two chunks, a head and states");
 
-// Where things are in shared memory: entries, the table of checksums, the warp's words and its low bytes. A number that a
+// Where things are in shared memory: entries, the table of checksums, the warp's words and its low bytes, which have room for
+// a head before them, where there are no words by then, and for one with states after them. A number that a
 // ballot is multiplied by to leave what is below this lane; how bytes change lanes.
 struct WholeNear {
     SharedAt table, nibbles, ring, low;
@@ -53,17 +55,28 @@ DEVICE u32 shift_right(u32 v, u32 by) {
 }
 #endif
 
+// What a push leaves to be stored: the state as it was, whether its low word has to leave, and a bit for each lane whose does.
+// It is stored after the next push: a state would have to wait for its store otherwise, and that for counts of bits.
+struct WholePush {
+    u32 x, who;
+    bool full;
+};
+
 // Pushes a symbol a lane; lanes that are not `active` stay as they are. All lanes of the warp take part.
-DEVICE void whole_push(WholeStream &s, const WholeNear &near, const uint4 &entry, bool active = true) {
+DEVICE WholePush whole_push(WholeStream &s, const WholeNear &near, const uint4 &entry, bool active = true) {
     const bool full = active && s.x >= entry.x;
-    const u32 who = __ballot_sync(ALL_LANES, full);
-    s.to -= 2 * (u32)__popc(who);
-    if (full) shared_put_u16(s.to + 2 * (u32)__popc(who * near.below), s.x);
-    // Not in place, which would have to wait for the store.
-    const u32 x = __byte_perm(s.x, 0, full ? 0x4432 : 0x3210);
+    const WholePush push = {s.x, __ballot_sync(ALL_LANES, full), full};
+    const u32 x = full ? s.x >> 16 : s.x;
     const u32 quotient = shift_right(__umulhi(x, entry.y), entry.w);
     const u32 next = x + (entry.w >> 5) + quotient * entry.z;
     if (active) s.x = next;
+    return push;
+}
+
+// Stores the words of a push.
+DEVICE void whole_put(WholeStream &s, const WholeNear &near, const WholePush &push) {
+    s.to -= 2 * (u32)__popc(push.who);
+    if (push.full) shared_put_u16(s.to + 2 * (u32)__popc(push.who * near.below), push.x);
 }
 
 // Brings the upper chunk to memory, and the lower one to its place.
@@ -71,7 +84,7 @@ DEVICE void whole_leave(WholeStream &s, const WholeNear &near) {
     const SharedAt lower = near.ring + lane_of() * 16, upper = lower + WHOLE_CHUNK * 2;
     s.whole &= s.free >= WHOLE_CHUNK;
     __syncwarp();
-    if (s.whole) {
+    if (warp_agrees(s.whole)) {
         s.free -= WHOLE_CHUNK;
         *(uint4 *)(s.slot + s.free + lane_of() * 8) = shared_u128(upper);
     }
@@ -82,7 +95,7 @@ DEVICE void whole_leave(WholeStream &s, const WholeNear &near) {
 
 // To be called after a unit at most.
 DEVICE void whole_flush(WholeStream &s, const WholeNear &near) {
-    if (s.to <= near.ring + WHOLE_CHUNK * 2) whole_leave(s, near);
+    if (warp_agrees(s.to <= near.ring + WHOLE_CHUNK * 2)) whole_leave(s, near);
 }
 
 // What is known of a tile's bytes: bits in which low and high bytes differ from the first value's; see `NO_SLOT`.
@@ -90,25 +103,38 @@ struct WholeSeen {
     u32 low, high, marks;
 };
 
-// From four neighbours of one step in a lane to four steps of it, or back.
-DEVICE u32 whole_turn(u32 v, const WholeNear &near) {
-    v = __byte_perm(v, __shfl_xor_sync(ALL_LANES, v, 1), near.pairs);
-    return __byte_perm(v, __shfl_xor_sync(ALL_LANES, v, 2), near.quads);
-}
-
-// Four steps: `at` is where the lane's low bytes go.
-DEVICE void whole_group(WholeStream &s, WholeSeen &seen, const WholeNear &near, uint2 v, uint2 first, SharedAt at) {
+// Puts the low bytes of four neighbours into shared memory, and returns the high ones.
+DEVICE u32 whole_split(WholeSeen &seen, uint2 v, uint2 first, SharedAt at) {
     const u32 lower = __byte_perm(v.x, v.y, 0x6420), upper = __byte_perm(v.x, v.y, 0x7531);
     const u32 low = bits_of_two(upper >> 7, lower << 1, 0xfefefefe), high = bits_of_two(lower >> 7, upper << 1, 0xfefefefe);
     shared_put(at, low);
     seen.low |= low ^ first.x;
     seen.high |= high ^ first.y;
-    const u32 symbols = whole_turn(high, near);
-    uint4 entry[4];
+    return high;
+}
+
+// From four neighbours of one step in a lane to four steps of it.
+DEVICE u32 whole_turn(u32 v, const WholeNear &near) {
+    v = __byte_perm(v, __shfl_xor_sync(ALL_LANES, v, 1), near.pairs);
+    return __byte_perm(v, __shfl_xor_sync(ALL_LANES, v, 2), near.quads);
+}
+
+// The entries of four steps.
+DEVICE void whole_entries(uint4 (&entry)[4], const WholeNear &near, u32 symbols) {
 #pragma unroll
     for (u32 j = 0; j < 4; ++j) entry[j] = shared_u128(plus_byte_16(symbols, j, near.table));
+}
+
+// Pushes them.
+DEVICE void whole_four(WholeStream &s, WholeSeen &seen, const WholeNear &near, const uint4 (&entry)[4]) {
+    WholePush last = whole_push(s, near, entry[3]);
 #pragma unroll
-    for (u32 j = 4; j-- > 0;) whole_push(s, near, entry[j]);
+    for (u32 j = 3; j-- > 0;) {
+        const WholePush push = whole_push(s, near, entry[j]);
+        whole_put(s, near, last);
+        last = push;
+    }
+    whole_put(s, near, last);
     seen.marks |= entry[0].z | entry[1].z;
     seen.marks |= entry[2].z | entry[3].z;
 }
@@ -119,8 +145,9 @@ DEVICE void whole_code(WholeStream &s, WholeSeen &seen, const WholeNear &near, c
     const u32 one = split_element(data[0], true);
     const uint2 first = make_uint2((one & 255) * 0x01010101u, (one >> 8) * 0x01010101u);
     // 1. What is less than a unit.
-    for (u32 i = (values + 31) / 32 * 32 + lane; i > units * WHOLE_UNIT + lane;) {
-        i -= 32;
+    for (u32 from = (values + 31) / 32 * 32; warp_agrees(from > units * WHOLE_UNIT);) {
+        from -= 32;
+        const u32 i = from + lane;
         const bool active = i < values;
         const u32 v = active ? split_element(data[i], true) : one;
         const uint4 entry = shared_u128(plus_byte_16(v, 1, near.table));
@@ -128,28 +155,44 @@ DEVICE void whole_code(WholeStream &s, WholeSeen &seen, const WholeNear &near, c
         seen.low |= (v ^ one) & 255;
         seen.high |= (v ^ one) >> 8;
         seen.marks |= entry.z;
-        whole_push(s, near, entry, active);
+        whole_put(s, near, whole_push(s, near, entry, active));
     }
     whole_flush(s, near);
-    if (units == 0) return;
-    // 2. All others. Lane l has four neighbours of step l mod 4; the next unit is on its way meanwhile.
+    if (warp_agrees(units == 0)) return;
+    // 2. All others, units of two groups. A lane gets four neighbours of step l mod 4; then bytes change lanes, which makes them four
+    // steps of it. While a unit is pushed the one before it comes closer: its entries come once those of the same registers are done
+    // with, and the elements of the next are on their way.
     const u32 place = lane % 4 * 8 + lane / 4;
     const uint2 *at = (const uint2 *)data + (u64)(units - 1) * (WHOLE_UNIT / 4) + place;
     SharedAt to = near.low + (units - 1) * WHOLE_UNIT + place * 4;
     uint2 next[2] = {__ldg(at), __ldg(at + WHOLE_GROUP / 4)};
+    u32 a = whole_split(seen, next[0], first, to), b = whole_split(seen, next[1], first, to + WHOLE_GROUP);
+    uint4 upper[4], lower[4];
+    whole_entries(lower, near, whole_turn(a, near));
+    whole_entries(upper, near, whole_turn(b, near));
+    if (units > 1) at -= WHOLE_UNIT / 4;
+    if (units > 1) to -= WHOLE_UNIT;
+    next[0] = __ldg(at);
+    next[1] = __ldg(at + WHOLE_GROUP / 4);
 #pragma unroll 1
-    for (u32 left = units; left > 0; --left) {
-        const uint2 now[2] = {next[0], next[1]};
-        if (left > 1) at -= WHOLE_UNIT / 4;
+    for (u32 left = units; warp_agrees(left > 0); --left) {
+        // Below the first unit there is none, and it comes again.
+        a = whole_split(seen, next[0], first, to);
+        b = whole_split(seen, next[1], first, to + WHOLE_GROUP);
+        if (left > 2) at -= WHOLE_UNIT / 4;
+        if (left > 2) to -= WHOLE_UNIT;
         next[0] = __ldg(at);
         next[1] = __ldg(at + WHOLE_GROUP / 4);
         // Each lane sends for a line.
         if (left % WHOLE_AHEAD == 0)
             fetch_soon((const u8 *)data + ((left - WHOLE_AHEAD) * (WHOLE_UNIT * 2)) - WHOLE_AHEAD * WHOLE_UNIT * 2 + lane * 128, (i32)left - WHOLE_AHEAD);
-        whole_group(s, seen, near, now[1], first, to + WHOLE_GROUP);
-        whole_group(s, seen, near, now[0], first, to);
+        b = whole_turn(b, near);
+        whole_four(s, seen, near, upper);
+        whole_entries(upper, near, b);
+        a = whole_turn(a, near);
+        whole_four(s, seen, near, lower);
         whole_flush(s, near);
-        to -= WHOLE_UNIT;
+        whole_entries(lower, near, a);
     }
 }
 
@@ -179,10 +222,10 @@ DEVICE u64 whole_before(volatile u64 *ends, u64 tile, u64 len) {
     return before;
 }
 
-// A tile as it is written: words of low bytes in shared memory, states there too or none, and words in a slot; the heads of
-// both planes, and words of all that.
+// A tile as it is written: words of low bytes and states, both in shared memory or none, and words in a slot; the heads of
+// both planes, words that shared memory has, and all words.
 struct WholeTile {
-    u32 heads[2], lows, states, count, words;
+    u32 heads[2], lows, states, count, near, words;
     const u16 *from;
 };
 
@@ -196,16 +239,14 @@ DEVICE u32 whole_pair(const WholeTile &t, u32 k) {
 
 // Word `i` of a tile; zero beyond its end.
 DEVICE u32 whole_word(const WholeTile &t, const WholeNear &near, u32 i) {
-    const u32 k = i - t.lows - 2;
-    u32 v = i == 0 ? t.heads[0] : t.heads[1];
-    if (i - 1 < t.lows) v = shared_u32(near.low + 4 * (i - 1));
-    if (k < t.states) v = shared_u32(near.ring + 4 * k);
-    if (i >= t.lows + 2 + t.states) v = i < t.words ? whole_pair(t, k - t.states) : 0;
+    u32 v = 0;
+    if (i < t.near) v = shared_u32(near.low + 4 * i - 4);
+    else if (i < t.words) v = whole_pair(t, i - t.near);
     return v;
 }
 
 // Bytes of the high plane in place of a stream's words.
-OUTLINE void whole_store(u32 *slot, const u16 *data, u32 values) {
+DEVICE void whole_store(u32 *slot, const u16 *data, u32 values) {
     for (u32 k = lane_of(); k < (values + 3) / 4; k += 32) {
         const Quad<2> q = quad_gather<u16>(data + 4 * (u64)k, min(4u, values - 4 * k));
         slot[k] = quad_plane(q, 1, true);
@@ -214,7 +255,7 @@ OUTLINE void whole_store(u32 *slot, const u16 *data, u32 values) {
 
 // Writes a tile and returns its checksum.
 DEVICE u32 whole_write(const WholeTile &t, const WholeNear &near, u32 *out) {
-    const u32 lane = lane_of(), skip = window_skip(t.words), stream = t.lows + 2 + t.states;
+    const u32 lane = lane_of(), skip = window_skip(t.words);
     Window w;
     window_open(w, t.words);
     // The lane's word of the next row; those before the first are far beyond the end.
@@ -224,13 +265,13 @@ DEVICE u32 whole_write(const WholeTile &t, const WholeNear &near, u32 *out) {
         return v;
     };
 #pragma unroll 1
-    for (; w.rows > 0; at += FOLD_ROWS * 32) {
+    for (; warp_agrees(w.rows > 0); at += FOLD_ROWS * 32) {
         const u32 first = at - lane, last = first + FOLD_ROWS * 32 - 1;
-        if (first - 1 < t.lows && last <= t.lows) {
-            const SharedAt low = near.low + 4 * (at - 1);
-            window_take(w, [&](u32 row) { return shared_u32(low + row * 128); }, plain);
-        } else if (first >= stream && first <= last && last + 1 < t.words) {
-            const u32 *pair = (const u32 *)((u64)t.from & ~3ull) + (at - stream);
+        if (warp_agrees(first - 1 < t.near && last < t.near)) {
+            const SharedAt from = near.low + 4 * at - 4;
+            window_take(w, [&](u32 row) { return shared_u32(from + row * 128); }, plain);
+        } else if (warp_agrees(first >= t.near && first <= last && last + 1 < t.words)) {
+            const u32 *pair = (const u32 *)((u64)t.from & ~3ull) + (at - t.near);
             const u32 shift = (u64)t.from & 2 ? 16 : 0;
             window_take(w, [&](u32 row) { return __funnelshift_r(pair[row * 32], pair[row * 32 + 1], shift); }, plain);
         } else {
@@ -254,14 +295,14 @@ DEVICE void whole_tile(const LosslessArgs &a, const WholeNear &near, u16 *slot, 
     const u16 *data = (const u16 *)a.data + start;
 
     // 1. The stream.
-    WholeStream s = {START, near.ring + WHOLE_WARP, slot, a.slot_words, true};
+    WholeStream s = {START, near.ring + WHOLE_RING, slot, a.slot_words, true};
     WholeSeen seen = {0, 0, 0};
     whole_code(s, seen, near, data, values);
 
     // 2. Whichever form takes fewest bytes.
-    const u32 left = (u32)(near.ring + WHOLE_WARP - s.to) / 2, count = a.slot_words - s.free + left;
+    const u32 left = (u32)(near.ring + WHOLE_RING - s.to) / 2, count = a.slot_words - s.free + left;
     const bool low = __any_sync(ALL_LANES, seen.low != 0);
-    WholeTile t = {{PLANE_STORED, PLANE_STORED}, (values + 3) / 4, 0, 0, 0, slot};
+    WholeTile t = {{PLANE_STORED, PLANE_STORED}, (values + 3) / 4, 0, 0, 0, 0, slot};
     bool missed = __any_sync(ALL_LANES, seen.marks >= NO_SLOT);
     if (!low) {
         t.heads[0] = PLANE_CONSTANT | (split_element(data[0], true) & 255) << 8;
@@ -271,22 +312,25 @@ DEVICE void whole_tile(const LosslessArgs &a, const WholeNear &near, u16 *slot, 
     }
     if (!__any_sync(ALL_LANES, seen.high != 0)) {
         t.heads[1] = PLANE_CONSTANT | split_element(data[0], true) >> 8 << 8;
-    } else if (s.whole && 32 * 4 + count * 2 < values) {
+    } else if (warp_agrees(s.whole && 32 * 4 + count * 2 < values)) {
         t.heads[1] = PLANE_CODED | count << 8;
         t.states = 32;
         t.count = count;
         t.from = slot + (a.slot_words - count);
-        if (left > 0) whole_leave(s, near);
+        if (warp_agrees(left > 0)) whole_leave(s, near);
     } else {
         t.count = (values + 3) / 4 * 2;
         whole_store((u32 *)slot, data, values);
     }
+    t.near = 2 + t.lows + t.states;
+    t.words = t.near + (t.count + 1) / 2;
     __syncwarp();
-    shared_put(near.ring + 4 * lane, s.x);
+    if (lane == 0) shared_put(near.low - 4, t.heads[0]);
+    if (lane == 0) shared_put(near.low + t.lows * 4, t.heads[1]);
+    shared_put(near.low + t.lows * 4 + 4 + 4 * lane, s.x);
     __syncwarp();
 
     // 3. Its place.
-    t.words = 2 + t.lows + t.states + (t.count + 1) / 2;
     const u64 directory = assemble_directory(a.assembly), header = directory + 8 * a.assembly.tiles + 4;
     volatile Tabled *tabled = a.tabled;
     if (lane == 0 && missed && !a.again) {
@@ -301,7 +345,7 @@ DEVICE void whole_tile(const LosslessArgs &a, const WholeNear &near, u16 *slot, 
         if (end > a.assembly.out_len) report(a.assembly.status, STATUS_BUFFER, 0, end);
         else a.assembly.status->size = end;
     }
-    if (end > a.assembly.out_len) return;
+    if (warp_agrees(end > a.assembly.out_len)) return;
 
     // 4. What it holds.
     const u32 sum = whole_write(t, near, (u32 *)(a.assembly.out + at));
@@ -329,7 +373,7 @@ KERNEL(WHOLE_THREADS) lossless_whole_tiles(const LosslessArgs a) {
     near.table = shared_at(entries);
     near.nibbles = shared_at(nibbles);
     near.ring = shared_at(memory) + WHOLE_SHARED + warp_of() * each;
-    near.low = near.ring + WHOLE_WARP;
+    near.low = near.ring + WHOLE_RING;
     // By way of the warp: the compiler would work them out anew in every step.
     near.below = __shfl_sync(ALL_LANES, lane ? 1u << (32 - lane) : 0, (int)lane);
     near.pairs = __shfl_sync(ALL_LANES, lane & 1 ? 0x3715 : 0x6240, (int)lane);

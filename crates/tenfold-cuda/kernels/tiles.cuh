@@ -74,6 +74,16 @@ OUTLINE void header_check(const Share &share, u32 piece) {
     if (atomicXor(&work->header_sum, 0u) != header[words]) overrule(share.status, STATUS_HEADER_CHECKSUM);
 }
 
+// A block's share of a long header's pieces, from the last of `warps` warps on.
+DEVICE void share_pieces(const Share &share, u32 warps) {
+    if (share.pieces == 0) return;
+    // Among the blocks that have tiles.
+    const Desc *d = &share.work->desc;
+    const u32 blocks = (u32)min((u64)share.place.parts, d->end_tile - d->first_tile);
+    for (u32 i = share.place.part + (warps - 1 - warp_of()) * blocks; i < share.pieces; i += warps * blocks)
+        header_check(share, i);
+}
+
 // Deals a block's share of tiles to `warps` warps, so that few tiles are spread over many blocks. A warp gets `K` at
 // once: one, or two of which the second may be beyond the end. Checksums are dealt from the other end, so that warps
 // without a tile take them; where all have one, every second warp decodes first and the others check first: what the one
@@ -81,13 +91,7 @@ OUTLINE void header_check(const Share &share, u32 piece) {
 template <u32 K, class F> DEVICE void share_tiles(const Share &share, u32 warps, F decode) {
     const u32 warp = warp_of();
     if (warp >= warps) return;
-    if (share.pieces > 0) {
-        // Among the blocks that have tiles.
-        const Desc *d = &share.work->desc;
-        const u32 blocks = (u32)min((u64)share.place.parts, d->end_tile - d->first_tile);
-        for (u32 i = share.place.part + (warps - 1 - warp) * blocks; i < share.pieces; i += warps * blocks)
-            header_check(share, i);
-    }
+    share_pieces(share, warps);
     const auto tile_of = [&](u32 i) { return share.work->desc.first_tile + share.place.part + (u64)i * share.place.parts; };
     const auto check = [&](u32 round) {
         for (u32 i = round * warps + warps - 1 - warp; i < (round + K) * warps; i += warps)

@@ -10,7 +10,7 @@ shared_constants! {
     /// each warp's besides the low bytes of a tile.
     const WHOLE_THREADS: u32 = 384;
     const WHOLE_SHARED: usize = 256 * 16 + 512;
-    const WHOLE_WARP: usize = 1024;
+    const WHOLE_WARP: usize = 1024 + 144;
     /// Bytes of a block's histograms: several of each plane, so that threads do not wait for each other.
     const COUNT_BYTES: usize = 64 << 10;
 }
