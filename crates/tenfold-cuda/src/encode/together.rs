@@ -65,7 +65,7 @@ pub(super) fn workspace_len(
     values: usize,
     count: usize,
 ) -> Result<usize> {
-    let encoding = Encoding::new(request, values, Batch::ONE, 0)?;
+    let encoding = Encoding::new(device, request, values, Batch::ONE, 0)?;
     let (all, tables) = join_pages(&encoding, count as u64);
     let shapes = Shapes::new(device, &tables, Batch::ONE)?;
     Layout::new(&tables, &shapes, rate::workspace_len(device, &all)?, Each::ZERO).pieces.len()
@@ -137,6 +137,6 @@ pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
             pages.finish()?;
             search.judge(pass, passes)?;
         }
-        pages.close()
+        pages.close(false)
     }
 }
