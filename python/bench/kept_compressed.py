@@ -29,7 +29,7 @@ import tenfold.torch
 from _about import about
 from tenfold._codec import encode_options
 from tenfold.torch.kept import Layers, Site, Stage, _engines, sites
-from tenfold.torch.kept._compress import hold, keep
+from tenfold.torch.kept._compress import LANE_VALUES, hold, keep
 from tenfold.torch.kept._held import aligned
 
 SIZES: dict[str, dict[str, int]] = {
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--offload", action="store_true", help="keep blobs in pinned host memory")
     parser.add_argument("--buffers", type=int, default=2, help="decoded layers in memory at a time")
     parser.add_argument("--no-multiply", action="store_true", help="leave products of one token to torch")
-    parser.add_argument("--lanes", type=int, default=0, help="values a lane; the encoder's choice by default")
+    parser.add_argument("--lanes", type=int, default=LANE_VALUES, help="values a lane")
     parser.add_argument("--share", type=float, help="share of the multiprocessors that decoding ahead takes")
     parser.add_argument("--limit-gb", type=float, help="memory of the device that may be used, GB")
     parser.add_argument("--prompt", type=int, default=16, help="tokens of the prompt")

@@ -52,11 +52,12 @@
 // Trials on the sample: step and costs in turn, and the step alone.
 #define COARSE_NEAR 0.01
 #define COARSE_DAMPING 2.0
-#define COARSE_SETTLING 4
-#define COARSE_ROUNDS 6
+#define COARSE_SETTLING 3
+#define COARSE_ROUNDS 5
 #define FINE_NEAR 0.0015
+#define FINE_SURE 0.006
 #define FINE_DAMPING 1.0
-#define FINE_ROUNDS 5
+#define FINE_ROUNDS 4
 // Full passes: what is aimed at, and what is near enough. Under a cap that is a share of the cap.
 #define BYTES_NEAR 0.007
 #define CAP_AIM 0.996
@@ -120,8 +121,12 @@
 // Warps of a block that searches a trellis of few states, or of many.
 #define TRIAL_NARROW 8
 #define TRIAL_WIDE 4
+// Windows from which on a part of each will do in trials of all of the sample.
+#define TRIAL_THIN 512
+// Parts of a window that few states are searched in.
+#define TRIAL_PARTS 4
 // Shared memory of such blocks.
-#define TRIAL_NARROW_SHARED 88064
+#define TRIAL_NARROW_SHARED 71680
 #define TRIAL_SHARED 88064
 // Threads of a block that shares a plan among pages.
 #define SHARE_THREADS 256
@@ -143,6 +148,8 @@
 // Threads of a block that clears what a pass adds to, and of one that makes tables.
 #define PASS_THREADS 256
 #define TABLES_THREADS 1024
+// Steps of a lane's part that a warp searches through, at least.
+#define PART_LEAST 256
 // Tables of a blob: two a class.
 #define LEVELS_SETS 32
 // Classes that the levels of pairs may have: as many as there is room for while they are packed.
@@ -550,6 +557,9 @@ struct LevelsPass {
     // Decisions of a search, `warp_decisions` bytes a warp.
     Each<u8> decisions;
     u64 warp_decisions;
+    // Warps that share a tile in a search through few states, and the steps of each lane that one takes, a multiple
+    // of four.
+    u32 parts, part_ticks;
     // A slot of words a tile, filled from its end.
     Each<u16> words;
     u32 slot_words;
@@ -576,33 +586,36 @@ struct LevelsPass {
     u64 header_room, header_front;
     Each<u64> header_len;
 };
-static_assert(sizeof(LevelsPass) == 584, "size of LevelsPass");
+static_assert(sizeof(LevelsPass) == 592, "size of LevelsPass");
 OFFSET(LevelsPass, encoding, 0); OFFSET(LevelsPass, plan, 288); OFFSET(LevelsPass, pass, 304);
 OFFSET(LevelsPass, codes, 320); OFFSET(LevelsPass, decisions, 336); OFFSET(LevelsPass, warp_decisions, 352);
-OFFSET(LevelsPass, words, 360); OFFSET(LevelsPass, slot_words, 376); OFFSET(LevelsPass, escape_room, 380);
-OFFSET(LevelsPass, states, 384); OFFSET(LevelsPass, escapes, 400); OFFSET(LevelsPass, tiles, 416);
-OFFSET(LevelsPass, lengths, 432); OFFSET(LevelsPass, starts, 448); OFFSET(LevelsPass, counts, 464);
-OFFSET(LevelsPass, freq, 480); OFFSET(LevelsPass, pairs, 496); OFFSET(LevelsPass, sums, 512);
-OFFSET(LevelsPass, sum_count, 528); OFFSET(LevelsPass, measure, 532); OFFSET(LevelsPass, header, 536);
-OFFSET(LevelsPass, header_room, 552); OFFSET(LevelsPass, header_front, 560);
-OFFSET(LevelsPass, header_len, 568);
+OFFSET(LevelsPass, parts, 360); OFFSET(LevelsPass, part_ticks, 364); OFFSET(LevelsPass, words, 368);
+OFFSET(LevelsPass, slot_words, 384); OFFSET(LevelsPass, escape_room, 388); OFFSET(LevelsPass, states, 392);
+OFFSET(LevelsPass, escapes, 408); OFFSET(LevelsPass, tiles, 424); OFFSET(LevelsPass, lengths, 440);
+OFFSET(LevelsPass, starts, 456); OFFSET(LevelsPass, counts, 472); OFFSET(LevelsPass, freq, 488);
+OFFSET(LevelsPass, pairs, 504); OFFSET(LevelsPass, sums, 520); OFFSET(LevelsPass, sum_count, 536);
+OFFSET(LevelsPass, measure, 540); OFFSET(LevelsPass, header, 544); OFFSET(LevelsPass, header_room, 560);
+OFFSET(LevelsPass, header_front, 568); OFFSET(LevelsPass, header_len, 576);
 
 // What kernels around a pass take.
 struct LevelsTurn {
     LevelsPass levels;
     // What the caller is told.
     Each<Status> status;
+    // Whether the host may queue another pass: it is told by the status's `detail` if one is wanted.
+    u32 more, unused;
 };
-static_assert(sizeof(LevelsTurn) == 600, "size of LevelsTurn");
-OFFSET(LevelsTurn, levels, 0); OFFSET(LevelsTurn, status, 584);
+static_assert(sizeof(LevelsTurn) == 616, "size of LevelsTurn");
+OFFSET(LevelsTurn, levels, 0); OFFSET(LevelsTurn, status, 592); OFFSET(LevelsTurn, more, 608);
+OFFSET(LevelsTurn, unused, 612);
 
 // What kernels that put tiles in their places take.
 struct LevelsWrite {
     LevelsPass pass;
     Assembly assembly;
 };
-static_assert(sizeof(LevelsWrite) == 696, "size of LevelsWrite");
-OFFSET(LevelsWrite, pass, 0); OFFSET(LevelsWrite, assembly, 584);
+static_assert(sizeof(LevelsWrite) == 704, "size of LevelsWrite");
+OFFSET(LevelsWrite, pass, 0); OFFSET(LevelsWrite, assembly, 592);
 
 // A plan as the host gives it, for tests.
 struct LevelsFixed {
@@ -783,7 +796,6 @@ extern "C" __global__ void rate_classes_try(const RateArgs a);
 extern "C" __global__ void rate_classes_apply(const RateArgs a);
 extern "C" __global__ void rate_trial_narrow(const RateArgs a);
 extern "C" __global__ void rate_trial_wide(const RateArgs a);
-extern "C" __global__ void rate_judge_trial(const RateArgs a);
 extern "C" __global__ void rate_judge_pass(const RateArgs a);
 extern "C" __global__ void rate_share_scale(const ShareArgs a);
 extern "C" __global__ void rate_share_open(const ShareArgs a);

@@ -51,6 +51,9 @@ KERNEL(32) levels_pass_end(const LevelsTurn a) {
 // The last pass that was made is the one that counts.
 KERNEL(32) levels_pass_close(const LevelsTurn a) {
     if (threadIdx.x || a.status->code) return;
+    // Someone waits who can queue another.
+    a.status->detail = a.more && !a.levels.plan->done;
+    if (a.status->detail) return;
     if (a.levels.pass->detail == STATUS_OK) a.status->size = a.levels.plan->bytes;
     else report(a.status, a.levels.pass->detail == STATUS_BUFFER ? STATUS_BUFFER : STATUS_WORKSPACE, 0, a.levels.plan->bytes);
 }

@@ -86,10 +86,22 @@ DEVICE void fit_plan(const RateArgs &a, bool trellis, double step) {
     if (bounded) a.rate->fixed = 1;
 }
 
-// Costs before anything was counted: one bit for zero, one more for each step away. All threads of a block take part.
+// Costs before anything was counted, where nothing is known. All threads of a block take part.
 DEVICE void fit_guess(Plan *plan, float lambda) {
     for (u32 i = threadIdx.x; i < 2 * COST_SIGN; i += blockDim.x)
         plan->cost[i] = lambda * fminf((float)(i % COST_LEVELS) + 1.0f, 12.0f);
+}
+
+// The same from the magnitudes of the smallest subset: bits of the values that are nearest to each level's point, as if both
+// quantisers were used alike. `step` is in units.
+DEVICE void fit_costs(Plan *plan, float lambda, const u32 *before, float zeros, float total, float step) {
+    for (u32 i = threadIdx.x; i < 2 * COST_SIGN; i += blockDim.x) {
+        const u32 k = i % COST_LEVELS, q = i / COST_LEVELS % 2;
+        const float at = (float)(2 * k) - (k ? (float)q : 0.0f);
+        const float from = k ? fit_below(before, (at - 1.0f) * step) : -zeros;
+        const float count = fit_below(before, (at + 1.0f) * step) - from;
+        plan->cost[i] = lambda * fminf(log2f((total + 1.0f) / ((k ? 0.5f * count : count) + 0.25f)), 28.0f);
+    }
 }
 
 // The first step, and which machine: from the error, or from the entropy of a scalar quantiser. Dynamic shared memory:
@@ -195,7 +207,9 @@ KERNEL(FIT_THREADS) rate_fit_first(const RateArgs a) {
         const float reach = (float)(0.7 * TRELLIS_MAX_U * (step / r->unit));
         trellis = ((float)found - fit_below(before, reach)) * 2000.0f <= all;
     }
-    fit_guess(a.plan, trellis ? LAMBDA_TRELLIS : LAMBDA_SCALAR);
+    const float lambda = trellis ? LAMBDA_TRELLIS : LAMBDA_SCALAR;
+    if (held) fit_costs(a.plan, lambda, before, (float)zeros, all, (float)(step / r->unit));
+    else fit_guess(a.plan, lambda);
     if (tid != 0) return;
     r->finest = finest * r->unit;
     r->want = rate_want(a);
@@ -280,7 +294,10 @@ KERNEL(FIT_THREADS) rate_fit_low(const RateArgs a) {
         for (u32 i = 1; i <= MAX_LOW_BITS; ++i)
             if (costs[i] < costs[best]) best = i;
     }
-    if (tid == 0 && plan->low[cls] != best) {
+    if (tid != 0) return;
+    // What is noted here stands where no trial follows.
+    if (best) atomicOr(&plan->any_low, 1u);
+    if (plan->low[cls] != best) {
         plan->low[cls] = (u8)best;
         atomicOr(&a.rate->low_changed, 1u);
     }

@@ -1,9 +1,19 @@
 // A trial: the sample quantised under the plan as it stands, its symbols counted, its error and what is stored beside
-// symbols added up. `rate_judge` makes costs and the next step of it.
+// symbols added up. The last block to end makes costs and the next step of it.
+//
+// A trellis of few states is searched by a warp a part of a window: it starts a little earlier, whatever the state, and goes
+// on a little further. Paths of neighbouring parts need not meet, since nothing is made of them but counts.
 
-#include "sample.cuh"
+#include "judge.cuh"
 #include "scalar.cuh"
 #include "trellis.cuh"
+
+// Steps of a part, and those before and after it.
+#define TRIAL_TICKS (SAMPLE_TICKS / TRIAL_PARTS)
+#define TRIAL_BEFORE 16
+#define TRIAL_AFTER 16
+// Where there are so many parts or fewer, all of them are asked for reconstruction points; of more, one in four.
+#define TRIAL_FEW 256
 
 // Steps whose values are on their way while as many others are searched.
 #define TRIAL_AHEAD 8
@@ -26,8 +36,8 @@ struct TrialShared {
     u32 points[OFFSETS + 1];
     i32 beyond[OFFSETS + 1];
     union {
-        // A window searched by a warp, a thread a lane: decisions of four steps a word.
-        u32 decisions[TRIAL_NARROW][SAMPLE_TICKS / 4 * 32];
+        // A part searched by a warp, a thread a lane: decisions of four steps a word.
+        u32 decisions[TRIAL_NARROW][(TRIAL_BEFORE + TRIAL_TICKS + TRIAL_AFTER) / 4 * 32];
         TrialWide wide[TRIAL_WIDE];
     };
 };
@@ -35,6 +45,7 @@ struct TrialShared {
 static_assert(sizeof(TrialShared) <= TRIAL_SHARED, "as the launch code asks for");
 static_assert(sizeof(TrialShared) - sizeof(TrialShared::wide) + sizeof(TrialShared::decisions) <= TRIAL_NARROW_SHARED,
               "as the launch code asks for");
+static_assert(sizeof(JudgeShared) <= sizeof(TrialShared) - sizeof(TrialShared::wide), "it takes the place of what was counted");
 
 // What a trial needs of the plan, and what a thread adds up.
 struct TrialWork {
@@ -144,9 +155,9 @@ DEVICE void trial_load(const TrialWork &w, u32 t, TrialBatch &b) {
     }
 }
 
-DEVICE TrialSums trial_scalar(const TrialWork &w) {
+DEVICE TrialSums trial_scalar(const TrialWork &w, u32 part) {
     TrialSums s = {0, 0, 0, 0.0f, 0, 0, 0};
-    for (u32 t = 0; t < SAMPLE_TICKS; t += TRIAL_AHEAD) {
+    for (u32 t = part * TRIAL_TICKS; t < (part + 1) * TRIAL_TICKS; t += TRIAL_AHEAD) {
         TrialBatch b;
         trial_load(w, t, b);
 #pragma unroll
@@ -162,18 +173,24 @@ DEVICE TrialSums trial_scalar(const TrialWork &w) {
     return s;
 }
 
-template <u32 NU> DEVICE TrialSums trial_narrow(const TrialWork &w) {
+template <u32 NU> DEVICE TrialSums trial_narrow(const TrialWork &w, u32 part) {
     constexpr u32 on_quantiser[] = TRELLIS_QUANTISER, on_parity[] = TRELLIS_PARITY;
     TrialSums s = {0, 0, 0, 0.0f, 0, 0, 0};
     u32 *decisions = w.shared->decisions[warp_of()] + lane_of();
     const float *costs = w.shared->costs;
+    const u32 first = part * TRIAL_TICKS, last = first + TRIAL_TICKS;
+    const u32 from = part ? first - TRIAL_BEFORE : 0, to = min(last + TRIAL_AFTER, (u32)SAMPLE_TICKS);
     float metric[1 << NU];
     trellis_start<NU>(metric);
+    if (part)
+#pragma unroll
+        for (u32 i = 0; i < 1u << NU; ++i) metric[i] = 0.0f;
     TrialBatch next;
-    trial_load(w, 0, next);
-    for (u32 t = 0; t < SAMPLE_TICKS; t += TRIAL_AHEAD) {
+    trial_load(w, from, next);
+    for (u32 t = from; t < to; t += TRIAL_AHEAD) {
         const TrialBatch b = next;
-        if (t + TRIAL_AHEAD < SAMPLE_TICKS) trial_load(w, t + TRIAL_AHEAD, next);
+        if (t + TRIAL_AHEAD < to) trial_load(w, t + TRIAL_AHEAD, next);
+        const bool mine = t >= first && t < last;
 #pragma unroll
         for (u32 g = 0; g < TRIAL_AHEAD; g += 4) {
             u32 word = 0;
@@ -181,23 +198,27 @@ template <u32 NU> DEVICE TrialSums trial_narrow(const TrialWork &w) {
             for (u32 j = g; j < g + 4; ++j) {
                 bool aside;
                 const float u = trial_u(w, b.v[j], aside);
-                trial_exact(s, b.v[j], aside, (t + j) * 32 + lane_of() < w.len);
+                if (mine) trial_exact(s, b.v[j], aside, (t + j) * 32 + lane_of() < w.len);
                 float cost[4];
                 trellis_branch(costs + b.cls[j] * TRELLIS_CLASS, u, cost);
                 word |= trellis_step<NU>(metric, cost) << (8 * (j - g));
             }
-            decisions[(t + g) / 4 * 32] = word;
+            decisions[(t - from + g) / 4 * 32] = word;
         }
     }
     u32 state = trellis_best<NU>(metric);
-    trial_load(w, SAMPLE_TICKS - TRIAL_AHEAD, next);
-    for (u32 t = SAMPLE_TICKS; t > 0;) {
+    for (u32 t = to; t-- > last;) {
+        const u32 word = decisions[(t - from) / 4 * 32] >> (8 * (t % 4));
+        state = trellis_before(state, state >> (NU - 1), word >> state & 1, NU, on_quantiser[NU], on_parity[NU]);
+    }
+    trial_load(w, last - TRIAL_AHEAD, next);
+    for (u32 t = last; t > first;) {
         t -= TRIAL_AHEAD;
         const TrialBatch b = next;
-        if (t > 0) trial_load(w, t - TRIAL_AHEAD, next);
+        if (t > first) trial_load(w, t - TRIAL_AHEAD, next);
 #pragma unroll
         for (u32 g = TRIAL_AHEAD; g > 0; g -= 4) {
-            const u32 word = decisions[(t + g - 4) / 4 * 32];
+            const u32 word = decisions[(t - from + g - 4) / 4 * 32];
 #pragma unroll
             for (u32 j = g; j-- > g - 4;) {
                 bool aside;
@@ -275,6 +296,20 @@ DEVICE TrialSums trial_wide_any(const TrialWork &w, u32 nu, u32 lane) {
     }
 }
 
+// Whether this is the last block of a trial to get here: then all others have added what they saw. All threads take part.
+DEVICE bool trial_last(const RateArgs &a) {
+    __shared__ u32 last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(&a.rate->arrived, 1u) == gridDim.x - 1;
+        if (last) a.rate->arrived = 0;
+    }
+    __syncthreads();
+    __threadfence();
+    return last;
+}
+
 DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
     TrialShared &t = *(TrialShared *)memory;
     const Plan *plan = a.plan;
@@ -298,17 +333,20 @@ DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
     w.scale = (float)plan->scale;
     w.per_real = plan->factor;
     w.measure = a.encoding.goal == GOAL_MSE || a.encoding.goal == GOAL_NMSE;
-    w.points = a.mode == TRIAL_POINTS;
+    const bool points = trial_points(a);
     const u32 stride = trial_stride(a), windows = (a.taken + stride - 1) / stride;
-    const u32 units = wide ? windows * 32 : windows;
-    // Few windows are spread over many blocks.
+    // Of many windows a part each will do.
+    const bool thin = a.mode > TRIAL_LOW && a.mode != TRIAL_COUNTS && windows >= TRIAL_THIN;
+    const u32 each = wide ? 32 : thin ? 1 : TRIAL_PARTS, units = windows * each;
+    // Few parts are spread over many blocks.
     for (u32 unit = warp_of() * gridDim.x + blockIdx.x; unit < units; unit += gridDim.x * (threads / 32)) {
-        const u32 window = (wide ? unit / 32 : unit) * stride;
+        const u32 window = unit / each * stride, part = thin ? unit % TRIAL_PARTS : unit % each;
         w.sample = a.sample + (u64)window * SAMPLE_WINDOW;
         w.classes = classes > 1 ? a.sample_class + (u64)window * SAMPLE_WINDOW : 0;
         w.len = window_len(a, window);
-        if (wide) trial_add(a, trial_wide_any(w, nu, unit % 32), unit % 32 == 0);
-        else trial_add(a, nu == 0 ? trial_scalar(w) : nu == 2 ? trial_narrow<2>(w) : trial_narrow<3>(w), true);
+        w.points = points && (units <= TRIAL_FEW || a.mode == TRIAL_POINTS || unit / TRIAL_PARTS % 4 == 0);
+        if (wide) trial_add(a, trial_wide_any(w, nu, part), part == 0);
+        else trial_add(a, nu == 0 ? trial_scalar(w, part) : nu == 2 ? trial_narrow<2>(w, part) : trial_narrow<3>(w, part), true);
     }
 
     __syncthreads();
@@ -318,10 +356,11 @@ DEVICE void trial_all(const RateArgs &a, u8 *memory, bool wide) {
         for (u32 c = 0; c < 1u << w.copies_log; ++c) sum += t.counts[(i << w.copies_log) + c];
         if (sum) atomicAdd(&tally->counts[i], sum);
     }
-    if (w.points && tid <= OFFSETS && t.points[tid]) {
+    if (points && tid <= OFFSETS && t.points[tid]) {
         atomicAdd(&tally->points[tid], (u64)t.points[tid]);
         atomicAdd((u64 *)&tally->beyond[tid], (u64)(i64)t.beyond[tid]);
     }
+    if (a.mode != TRIAL_COUNTS && trial_last(a)) judge_trial(a, *(JudgeShared *)memory);
 }
 
 // For scalar quantisers and trellises of 4 and 8 states.

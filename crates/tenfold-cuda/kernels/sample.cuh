@@ -59,7 +59,9 @@ struct Rate : Seen {
     // often the step was made coarser for want of any that kept to it.
     double nearest_miss, nearest_step, kept_step;
     u64 smallest;
-    u32 coarsened, pad;
+    u32 coarsened;
+    // Blocks of a trial that have added what they saw.
+    u32 arrived;
     // Exponents of an f64 tensor's values.
     u64 exponents[2048];
     Tally tally;
@@ -77,6 +79,13 @@ DEVICE double page_scale(const RateArgs &a, u64 page) {
 
 DEVICE bool is_nothing(const RateArgs &a) { return a.plan->trivial || a.rate->fixed; }
 
+// Whether reconstruction points are made of a trial: they follow the step where that does not follow them. They are not worth
+// their bytes in a small tensor.
+DEVICE bool trial_points(const RateArgs &a) {
+    const bool by_error = a.encoding.goal == GOAL_MSE || a.encoding.goal == GOAL_NMSE;
+    return a.encoding.values >= 1 << 14 && (a.mode == TRIAL_POINTS || (a.mode == TRIAL_STEP && !by_error));
+}
+
 // Whether a trial has nothing to tell any more.
 DEVICE bool trial_over(const RateArgs &a) {
     if (is_nothing(a)) return true;
@@ -86,8 +95,7 @@ DEVICE bool trial_over(const RateArgs &a) {
     case TRIAL_COSTS: return a.plan->nu == 0;
     case TRIAL_STEP: return a.rate->fine_done;
     case TRIAL_COUNTS: return false;
-    // Offsets are not worth their bytes in a small tensor.
-    default: return a.encoding.values < 1 << 14;
+    default: return !trial_points(a);
     }
 }
 

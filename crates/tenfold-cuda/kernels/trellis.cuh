@@ -98,9 +98,9 @@ DEVICE i32 trellis_level(const float *costs, float u, u32 q, u32 odd) {
 
 // A lane by a thread: metrics of its 2^NU states in registers.
 
-template <u32 NU> DEVICE void trellis_start(float (&metric)[1 << NU]) {
+template <u32 NU> DEVICE void trellis_start(float (&metric)[1 << NU], u32 state = 0) {
 #pragma unroll
-    for (u32 s = 0; s < 1u << NU; ++s) metric[s] = s ? TRELLIS_NEVER : 0.0f;
+    for (u32 s = 0; s < 1u << NU; ++s) metric[s] = s == state ? 0.0f : TRELLIS_NEVER;
 }
 
 // One step; returns the decisions, a bit a state, with those of earlier steps above them.

@@ -2,6 +2,7 @@
 //! [`Layered`](tenfold::engine::Layered) adds layers with it.
 
 use std::borrow::{BorrowMut, Cow};
+use std::cell::Cell;
 use std::ops::Range;
 
 use tenfold::engine::{Coded, Elements, Layer, Outcome, Pieces, Single, meet_goal};
@@ -12,7 +13,7 @@ use tenfold::{Dtype, EncodeOptions, Goal, TensorView, format};
 use crate::decode::{DecodeRequest, DecodeSettings, can_decode, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
-use crate::encode::{EncodeRequest, encode, encode_workspace_len};
+use crate::encode::{EncodeRequest, encode_waiting, encode_workspace_len};
 use crate::error::{Error, Result};
 use crate::layers::{Operation, queue};
 use crate::memory::{Memory, Taken};
@@ -150,9 +151,34 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         let request =
             EncodeRequest::new(*tensor.bytes, tensor.dtype, tensor.shape, room.slice(), options.clone());
         let workspace = self.take(encode_workspace_len(self.device, &request)?)?;
-        // SAFETY: memory of the codec or its caller, kept until the wait in `said`.
-        unsafe { encode(self.device, &request, status.slice(), workspace.slice(), self.stream)? };
-        self.fitted(&room, self.said(&status)?)
+        // SAFETY: memory of the codec or its caller.
+        let said = unsafe { self.encode(&request, &status, workspace.slice())? };
+        self.fitted(&room, said)
+    }
+
+    /// Encodes and waits.
+    ///
+    /// # Safety
+    /// As for [`encode_waiting`], but that this waits.
+    unsafe fn encode(
+        &self,
+        request: &EncodeRequest,
+        status: &Taken<M::Piece>,
+        workspace: DeviceSlice,
+    ) -> Result<Status> {
+        let last = Cell::new(None);
+        let wants_more = || {
+            let said = self.said(status)?;
+            let more = said.code == Code::Ok as u32 && said.detail != 0;
+            last.set((!more).then_some(said));
+            Ok(more)
+        };
+        // SAFETY: the caller's; all of it is kept until the last wait.
+        unsafe { encode_waiting(self.device, request, status.slice(), workspace, self.stream, &wants_more)? };
+        match last.take() {
+            Some(said) => Ok(said),
+            None => self.said(status),
+        }
     }
 
     /// A blob that was made in a large room, in memory of its own length.
@@ -221,8 +247,7 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         let Some(goal) = goal? else { return Ok(Some(Outcome::Failed(None))) };
         inner.options.goal = goal;
         // SAFETY: as above.
-        unsafe { encode(device, &inner, status.slice(), rest, stream)? };
-        let said = self.said(&status)?;
+        let said = unsafe { self.encode(&inner, &status, rest)? };
         if said.code == Code::NotFinite as u32 {
             return Ok(None);
         }

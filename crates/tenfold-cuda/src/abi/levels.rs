@@ -12,6 +12,8 @@ shared_constants! {
     /// Threads of a block that clears what a pass adds to, and of one that makes tables.
     const PASS_THREADS: u32 = 256;
     const TABLES_THREADS: u32 = 1024;
+    /// Steps of a lane's part that a warp searches through, at least.
+    const PART_LEAST: u32 = 256;
     /// Tables of a blob: two a class.
     const LEVELS_SETS: usize = 2 * MAX_CLASSES;
     /// Classes that the levels of pairs may have: as many as there is room for while they are packed.
@@ -50,6 +52,9 @@ shared_structs! {
         /// Decisions of a search, `warp_decisions` bytes a warp.
         decisions: Each<u8>;
         warp_decisions: u64;
+        /// Warps that share a tile in a search through few states, and the steps of each lane that one takes, a multiple
+        /// of four.
+        parts, part_ticks: u32;
         /// A slot of words a tile, filled from its end.
         words: Each<u16>;
         slot_words: u32;
@@ -82,6 +87,8 @@ shared_structs! {
         levels: LevelsPass;
         /// What the caller is told.
         status: Each<Status>;
+        /// Whether the host may queue another pass: it is told by the status's `detail` if one is wanted.
+        more, unused: u32;
     }
 
     /// What kernels that put tiles in their places take.

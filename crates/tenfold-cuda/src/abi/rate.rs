@@ -49,8 +49,12 @@ shared_constants! {
     /// Warps of a block that searches a trellis of few states, or of many.
     const TRIAL_NARROW: u32 = 8;
     const TRIAL_WIDE: u32 = 4;
+    /// Windows from which on a part of each will do in trials of all of the sample.
+    const TRIAL_THIN: u32 = 512;
+    /// Parts of a window that few states are searched in.
+    const TRIAL_PARTS: u32 = 4;
     /// Shared memory of such blocks.
-    const TRIAL_NARROW_SHARED: u32 = 86 << 10;
+    const TRIAL_NARROW_SHARED: u32 = 70 << 10;
     const TRIAL_SHARED: u32 = 86 << 10;
     /// Threads of a block that shares a plan among pages.
     const SHARE_THREADS: u32 = 256;
@@ -215,7 +219,7 @@ kernels! {
     ByFloat<RateArgs>: rate_scan;
     Kernel<RateArgs>: rate_scan_open, rate_scan_exponents, rate_scan_unit, rate_scan_sum, rate_scan_rows,
         rate_scan_cols_few, rate_scan_cols, rate_fit_sample, rate_fit_first, rate_fit_low, rate_classes_try,
-        rate_classes_apply, rate_trial_narrow, rate_trial_wide, rate_judge_trial, rate_judge_pass;
+        rate_classes_apply, rate_trial_narrow, rate_trial_wide, rate_judge_pass;
     Kernel<ShareArgs>: rate_share_scale, rate_share_open, rate_share_counts, rate_share_begin, rate_share_step,
         rate_share_header;
 }

@@ -24,6 +24,7 @@ shared_constants! {
     const COARSE_SETTLING: u32 = DEVICE_COARSE_SAMPLE.settling as u32;
     const COARSE_ROUNDS: u32 = DEVICE_COARSE_SAMPLE.rounds as u32;
     const FINE_NEAR: f64 = DEVICE_FINE_SAMPLE.over;
+    const FINE_SURE: f64 = DEVICE_FINE_SAMPLE.late.0;
     const FINE_DAMPING: f64 = DEVICE_FINE_SAMPLE.damping;
     const FINE_ROUNDS: u32 = DEVICE_FINE_SAMPLE.rounds as u32;
     /// Full passes: what is aimed at, and what is near enough. Under a cap that is a share of the cap.

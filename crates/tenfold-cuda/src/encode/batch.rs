@@ -11,7 +11,8 @@ use crate::status::Status;
 
 /// Tensors of one shape, dtype and goal, at constant distances in memory, each to a blob in a slot of its own.
 ///
-/// Every blob is the one that [`encode`](super::encode) makes of that tensor alone.
+/// Every blob is the one that [`encode`](super::encode) makes of that tensor alone, but for large ones: from 2^17 values on a
+/// tensor alone is cut finer, to keep a device busy.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EncodeBatch {
@@ -199,8 +200,17 @@ pub unsafe fn encode_batch(
         let status = statuses.part(start * STATUS, count * STATUS)?;
         let part = batch.batch(count, full);
         let together = batch.together;
-        let call =
-            Call { device, request: &request, values, batch: part, status, workspace, stream, together };
+        let call = Call {
+            device,
+            request: &request,
+            values,
+            batch: part,
+            status,
+            workspace,
+            stream,
+            together,
+            wants_more: None,
+        };
         // SAFETY: the caller's.
         unsafe { levels::encode(&call)? };
     }

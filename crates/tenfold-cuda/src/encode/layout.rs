@@ -7,7 +7,7 @@ use super::assemble::{Pieces, slot_words};
 use super::rate;
 use crate::abi::{
     Each, Encoding, LEVELS_BLOCKS, LEVELS_SETS, LEVELS_THREADS, LevelsPass, LevelsTile, PACK_RING,
-    PACK_SHARED, PASS_THREADS, SEARCH_SHARED, TABLES_THREADS, WIDE_WARP_SHARED, WRITE_SHARED,
+    PACK_SHARED, PART_LEAST, PASS_THREADS, SEARCH_SHARED, TABLES_THREADS, WIDE_WARP_SHARED, WRITE_SHARED,
     WRITE_WARP_SHARED,
 };
 use crate::device::Device;
@@ -29,6 +29,13 @@ const ESCAPES: usize = 512;
 const TABLE_BLOCKS: u32 = 16;
 /// Bytes that a block clears before a pass.
 const CLEAR_BYTES: usize = 32 << 10;
+/// Multiprocessors of a large device. What decides which blob is made goes by these, and not by those that there are: all devices
+/// make the same.
+pub(super) const MULTIPROCESSORS: u32 = 132;
+/// Warps of a multiprocessor that are enough to search: with fewer, several share a tile.
+const SEARCHERS: u32 = 16;
+/// Values from which on they may: small tensors are the same blobs alone and in a batch.
+const SHARED_FROM: u64 = 128 << 10;
 /// Shared memory that kernels take beside what they are given.
 const STATIC: u32 = 1 << 10;
 
@@ -38,6 +45,8 @@ pub(super) struct Shapes {
     pub clear: Shape,
     pub tables: Shape,
     pub search: Shape,
+    /// Warps that share a tile in a search through few states.
+    pub parts: u32,
     pub pack: Shape,
     pub write: Shape,
 }
@@ -68,7 +77,18 @@ impl Shapes {
             1..=3 => (tiles, 0),
             _ => (tiles * encoding.lanes as usize, WIDE_WARP_SHARED),
         };
-        let search = shape(work, SEARCH_SHARED, metrics)?;
+        let mut search = shape(work, SEARCH_SHARED, metrics)?;
+        let mut parts = 1;
+        if encoding.nu == 3 && encoding.values >= SHARED_FROM {
+            let room = (MULTIPROCESSORS * SEARCHERS) as usize / tiles.max(1);
+            parts = 1 << (room as u32).min(encoding.ticks / PART_LEAST).clamp(1, WARPS).ilog2();
+        }
+        if parts > 1 {
+            // Few tiles: the product is no larger than the warps that run at once.
+            let work = tiles as u32 * parts;
+            let warps = work.div_ceil(at_once).next_multiple_of(parts).min(WARPS);
+            (search.grid, search.block) = (work.div_ceil(warps), 32 * warps);
+        }
         let pack = shape(tiles, PACK_SHARED, PACK_RING * 2)?;
         let write = shape(tiles, WRITE_SHARED, WRITE_WARP_SHARED)?;
         // A thread packs 32 bits of a list of scales at a time; a block more makes the tables.
@@ -86,7 +106,7 @@ impl Shapes {
         let cleared = LEVELS_SETS * 256 * 8 + header + tiles * size_of::<LevelsTile>();
         let clear = u32::try_from(cleared / CLEAR_BYTES).unwrap_or(u32::MAX).clamp(1, at_once);
         let clear = Shape { grid: clear, block: PASS_THREADS, shared: 0, batch };
-        Ok(Shapes { clear, tables, search, pack, write })
+        Ok(Shapes { clear, tables, search, parts, pack, write })
     }
 
     /// Warps that search at once.
@@ -121,10 +141,11 @@ impl Layout {
         let slot_words = slot_words(values);
         let escape_room = (values / 64).clamp(32, ESCAPES);
         let groups = ticks.div_ceil(4);
+        let part_groups = groups.div_ceil(shapes.parts as usize);
         // Four decisions of eight states a lane in a word, or all decisions of one lane.
         let warp_decisions = match encoding.nu {
             0 => 0,
-            1..=3 => groups * MAX_LANES * 4,
+            1..=3 => part_groups * MAX_LANES * 4,
             nu => ticks * ((1usize << nu) / 8).max(4),
         };
         // Four codes a group.
@@ -154,6 +175,8 @@ impl Layout {
             codes: pieces.take(codes, 4),
             decisions: pieces.take(shapes.searchers(), warp_decisions),
             warp_decisions: warp_decisions as u64,
+            parts: shapes.parts,
+            part_ticks: 4 * part_groups as u32,
             measure: rate::needs_error(encoding.goal) as u32,
         };
         Layout { pass, rate: pieces.take(rate_len, 1), pieces }

@@ -9,7 +9,7 @@ use tenfold::format::{FIXED, Geometry, MAX_LANES};
 use tenfold::{Dtype, Goal};
 
 use super::assemble;
-use super::layout::{Layout, Shapes};
+use super::layout::{Layout, MULTIPROCESSORS, Shapes};
 use super::rate::{self, Passes, Places};
 use super::{Batch, Call, EncodeRequest, dims, lossless, together};
 use crate::abi::{self, Assembly, CType, Each, Encoding, Kernel, LevelsPass, LevelsTurn, LevelsWrite};
@@ -19,9 +19,15 @@ use crate::error::{Error, Result};
 use crate::status::Status;
 
 /// Values from which on there are tiles enough for longer lanes: a warp takes one, and it takes thousands to keep a
-/// device busy. Against the CPU's choice this costs at most 0.006 bits a value; shorter lanes are the caller's to ask
-/// for.
+/// device busy. Against the CPU's choice this costs at most 0.006 bits a value.
 const MANY: usize = 256 << 20;
+/// Tiles of a tensor alone for each multiprocessor of a large device, at least: lanes are shorter where there would be fewer, but no
+/// shorter than `SHORTEST`. A lane takes about 24 bits: 1024 values a lane, as 16 Mi values have, cost 0.012
+/// bits a value more than the usual 2048, and halve the time of everything that takes a lane's values one after the other,
+/// in decoders too. Batches keep a device busy by themselves, and small tensors are the same blobs alone and in a batch.
+const TILES: usize = 4;
+const SHORTEST: usize = 768;
+const ALONE_FROM: usize = 256 << 10;
 /// Bytes of a header that lists of scales may take, at the most.
 const LISTS: usize = 1 << 31;
 
@@ -61,7 +67,11 @@ impl Encoding {
             let why = format!("{} tensors need lossless coding: ask for the goal lossless", request.dtype);
             return Err(Error::InvalidArgument(why));
         }
-        let geometry = Geometry::for_levels(values, request.options.lane_values, MANY);
+        let lane_values = match request.options.lane_values {
+            0 if batch.full == 1 => own_lane_values(values),
+            asked => asked,
+        };
+        let geometry = Geometry::for_levels(values, lane_values, MANY);
         let tiles = geometry.tiles(values);
         assemble::check_tiles(tiles, LISTS)?;
         Ok(Encoding {
@@ -92,6 +102,13 @@ impl Encoding {
             unused: 0,
         })
     }
+}
+
+/// Values a lane of a tensor alone where the caller leaves them to the encoder: 0 for the usual number.
+fn own_lane_values(values: usize) -> u32 {
+    let tiles = TILES * MULTIPROCESSORS as usize;
+    let lane = (values / (tiles * MAX_LANES)).next_multiple_of(128).max(SHORTEST);
+    if values < ALONE_FROM || lane >= 2048 { 0 } else { lane as u32 }
 }
 
 /// Bytes of a number as headers have it.
@@ -181,8 +198,8 @@ impl<'a> Encoder<'a> {
         self
     }
 
-    unsafe fn turn(&self, kernel: Kernel<LevelsTurn>, shape: Shape) -> Result<()> {
-        let args = LevelsTurn { levels: self.pass, status: self.places.status };
+    unsafe fn turn(&self, kernel: Kernel<LevelsTurn>, shape: Shape, more: bool) -> Result<()> {
+        let args = LevelsTurn { levels: self.pass, status: self.places.status, more: more as u32, unused: 0 };
         // SAFETY: the caller's.
         unsafe { self.device.launch(kernel, shape, &args, self.stream) }
     }
@@ -198,7 +215,7 @@ impl<'a> Encoder<'a> {
     /// As for [`super::encode`]; the same holds for all that follow.
     pub(super) unsafe fn open(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn(abi::levels_pass_open, self.one_thread()) }
+        unsafe { self.turn(abi::levels_pass_open, self.one_thread(), false) }
     }
 
     /// Queues a pass over the tensor with the plan as it then is.
@@ -227,7 +244,7 @@ impl<'a> Encoder<'a> {
     /// Queues what a pass starts with.
     pub(super) unsafe fn begin(&self) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn(abi::levels_pass_begin, self.shapes.clear) }
+        unsafe { self.turn(abi::levels_pass_begin, self.shapes.clear, false) }
     }
 
     /// Queues tables and header of what was counted.
@@ -246,14 +263,14 @@ impl<'a> Encoder<'a> {
             assemble::queue_layout(self.device, &self.assembly, self.places.batch, stream)?;
             self.device.launch(abi::levels_write.select(self.dtype), self.shapes.write, &args, stream)?;
             assemble::queue_seal(self.device, &self.assembly, self.places.batch, stream)?;
-            self.turn(abi::levels_pass_end, self.one_thread())
+            self.turn(abi::levels_pass_end, self.one_thread(), false)
         }
     }
 
-    /// Queues what the caller is told.
-    pub(super) unsafe fn close(&self) -> Result<()> {
+    /// Queues what the caller is told, or with `more` that another pass is wanted.
+    pub(super) unsafe fn close(&self, more: bool) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.turn(abi::levels_pass_close, self.one_thread()) }
+        unsafe { self.turn(abi::levels_pass_close, self.one_thread(), more) }
     }
 }
 
@@ -303,10 +320,18 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
     unsafe {
         encoder.open()?;
         rate::queue_plan(device, encoding, places, stream)?;
-        for pass in 0..Passes::for_goal(encoding.goal).all {
+        let passes = Passes::for_goal(encoding.goal).all;
+        for pass in 0..passes {
             encoder.pass()?;
             rate::queue_judge(device, encoding, places, pass, stream)?;
+            // Most tensors take one pass: who waits anyway need not queue what will do nothing.
+            if let (Some(wants_more), true) = (call.wants_more, pass + 1 < passes) {
+                encoder.close(true)?;
+                if !wants_more()? {
+                    return Ok(());
+                }
+            }
         }
-        encoder.close()
+        encoder.close(false)
     }
 }

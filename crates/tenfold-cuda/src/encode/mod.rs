@@ -155,6 +155,8 @@ struct Call<'a> {
     stream: Stream,
     /// Whether the tensors of a batch have one plan.
     together: bool,
+    /// Waits for a pass and says whether another is wanted, as the status has it; none for who does not wait.
+    wants_more: Option<&'a dyn Fn() -> Result<bool>>,
 }
 
 /// A shape as the kernels have it.
@@ -188,13 +190,42 @@ pub unsafe fn encode(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
+    // SAFETY: the caller's.
+    unsafe { encode_passes(device, request, status, workspace, stream, None) }
+}
+
+/// The same for a caller who waits: passes are queued one at a time, and `wants_more` waits for one and says whether
+/// `detail` of the status asks for another.
+///
+/// # Safety
+/// As for [`encode`].
+pub(crate) unsafe fn encode_waiting(
+    device: &Device,
+    request: &EncodeRequest,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+    wants_more: &dyn Fn() -> Result<bool>,
+) -> Result<()> {
+    // SAFETY: the caller's.
+    unsafe { encode_passes(device, request, status, workspace, stream, Some(wants_more)) }
+}
+
+unsafe fn encode_passes(
+    device: &Device,
+    request: &EncodeRequest,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+    wants_more: Option<&dyn Fn() -> Result<bool>>,
+) -> Result<()> {
     let values = request.check()?;
     let status = status.part(0, size_of::<Status>())?;
     if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
         return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
     }
-    let together = false;
-    let call = Call { device, request, values, batch: Batch::ONE, status, workspace, stream, together };
+    let (batch, together) = (Batch::ONE, false);
+    let call = Call { device, request, values, batch, status, workspace, stream, together, wants_more };
     // SAFETY: the caller's.
     unsafe {
         match request.options.goal {

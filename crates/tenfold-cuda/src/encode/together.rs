@@ -137,6 +137,6 @@ pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
             pages.finish()?;
             search.judge(pass, passes)?;
         }
-        pages.close()
+        pages.close(false)
     }
 }

@@ -21,6 +21,9 @@ from ._held import Held, Site, Stage, restore
 from ._layers import Layers
 from ._passes import Passes, Wanted
 
+# Values a lane. A device that encodes a weight by itself takes shorter lanes, to be quick with it alone; but a layer's weights are
+# decoded together, which keeps a device busy anyway.
+LANE_VALUES = 2048
 # Where a module keeps what is needed to undo it.
 _STATE = "_tenfold_kept"
 
@@ -99,6 +102,7 @@ def compress_module(
     for name in ("importance", "residual"):
         if name in options:
             raise ArgumentError(f"{name} is stated tensor by tensor; compress_module does not take it")
+    options = {"lane_values": LANE_VALUES, **options}
     how = encode_options(bits=bits, **options)
     plain = how if "prepare" in options else encode_options(bits=bits, **options, prepare="none")
     chosen = choose(module, include, exclude, layers)

@@ -189,8 +189,10 @@ impl<'a> Search<'a> {
         let row_threads = loads.next_power_of_two().min(SCAN_THREADS).ilog2();
         let stripes = loads.div_ceil(1 << row_threads);
         let together = (SCAN_THREADS >> row_threads) * SCAN_AHEAD;
-        let blocks = device.properties().multiprocessors as u64 * 16;
-        let bands = (blocks / stripes).clamp(1, rows.div_ceil(together).max(1));
+        // What a band adds up takes bytes too: bands are of several rows a thread where that leaves blocks enough.
+        let multiprocessors = device.properties().multiprocessors as u64;
+        let bands_of = |blocks: u64, rows: u64| (multiprocessors * blocks / stripes).clamp(1, rows.max(1));
+        let bands = bands_of(16, rows.div_ceil(4 * together)).max(bands_of(4, rows.div_ceil(together)));
         let band_rows = rows.div_ceil(bands).next_multiple_of(together);
         let bands = rows.div_ceil(band_rows.max(1));
         let pieces = stripes * (1u64 << row_threads).div_ceil(32);

@@ -7,8 +7,8 @@ use super::{CLASSES_SHARED, OWN_WAYS, Passes, Search, needs_error};
 use crate::abi::{
     self, CLASS_COPIES, COARSE_ROUNDS, COARSE_SETTLING, Each, FINE_ROUNDS, FIT_BINS, FIT_THREADS, GOAL_BOUND,
     GOAL_STEP, Kernel, RateArgs, SCAN_THREADS, SUM_THREADS, TRIAL_COARSE, TRIAL_COSTS, TRIAL_COUNTS,
-    TRIAL_LOW, TRIAL_NARROW, TRIAL_NARROW_SHARED, TRIAL_POINTS, TRIAL_SHARED, TRIAL_STEP, TRIAL_WIDE, WAYS,
-    WINDOW_THREADS,
+    TRIAL_LOW, TRIAL_NARROW, TRIAL_NARROW_SHARED, TRIAL_PARTS, TRIAL_POINTS, TRIAL_SHARED, TRIAL_STEP,
+    TRIAL_THIN, TRIAL_WIDE, WAYS, WINDOW_THREADS,
 };
 use crate::driver::Shape;
 use crate::error::Result;
@@ -145,8 +145,7 @@ impl<'a> Search<'a> {
         // SAFETY: the caller's.
         unsafe {
             if goal == GOAL_BOUND {
-                // Nothing is searched; but whether any class has low bits is still to be noted.
-                return self.launch(abi::rate_judge_trial, 1, SUM_THREADS, 0);
+                return Ok(());
             }
             // With a step given, only the costs settle.
             for _ in 0..if goal == GOAL_STEP { COARSE_SETTLING } else { COARSE_ROUNDS } {
@@ -162,22 +161,14 @@ impl<'a> Search<'a> {
             if needs_error(goal) {
                 self.run_trial(TRIAL_POINTS)?;
             }
-            for _ in 0..if goal == GOAL_STEP { 0 } else { FINE_ROUNDS } {
+            // Otherwise trials for a step see to them, and where a step is given one of their own.
+            if goal == GOAL_STEP {
+                return self.run_trial(TRIAL_POINTS);
+            }
+            for _ in 0..FINE_ROUNDS {
                 self.run_trial(TRIAL_STEP)?;
             }
-            if needs_error(goal) {
-                return Ok(());
-            }
-            self.run_trial(TRIAL_POINTS)
-        }
-    }
-
-    /// Quantises the sample and draws the conclusions.
-    unsafe fn run_trial(&mut self, mode: u32) -> Result<()> {
-        // SAFETY: the caller's.
-        unsafe {
-            self.quantise(mode)?;
-            self.launch(abi::rate_judge_trial, 1, SUM_THREADS, 0)
+            Ok(())
         }
     }
 
@@ -186,22 +177,25 @@ impl<'a> Search<'a> {
         match self.args.taken {
             0 => Ok(()),
             // SAFETY: the caller's.
-            _ => unsafe { self.quantise(TRIAL_COUNTS) },
+            _ => unsafe { self.run_trial(TRIAL_COUNTS) },
         }
     }
 
-    /// Which machine is in use only the device knows.
-    unsafe fn quantise(&mut self, mode: u32) -> Result<()> {
+    /// Quantises the sample and, unless symbols are only counted, draws the conclusions. Which machine is in use only the
+    /// device knows.
+    unsafe fn run_trial(&mut self, mode: u32) -> Result<()> {
         self.args.mode = mode;
         let stride = if mode <= TRIAL_LOW { self.args.coarse_stride } else { self.args.fine_stride };
         let windows = self.args.taken.div_ceil(stride) as u64;
+        let thin = mode > TRIAL_LOW && mode != TRIAL_COUNTS && windows >= u64::from(TRIAL_THIN);
+        let parts = windows * if thin { 1 } else { u64::from(TRIAL_PARTS) };
         let multiprocessors = self.device.properties().multiprocessors as u64;
-        // A warp takes a window, or a lane of one; few windows are spread over all of the device.
+        // A warp takes a part of a window, or a lane of one; few are spread over all of the device.
         let most = |blocks: u64| blocks.div_ceil(self.batch as u64);
-        let narrow = windows
+        let narrow = parts
             .div_ceil(u64::from(TRIAL_NARROW))
             .min(most(multiprocessors * 8))
-            .max(windows.min(most(multiprocessors)));
+            .max(parts.min(most(multiprocessors)));
         let wide = (windows * 8).min(most(multiprocessors * 2));
         // SAFETY: the caller's.
         unsafe {

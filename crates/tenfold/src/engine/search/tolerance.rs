@@ -116,10 +116,11 @@ pub const SLOTS: Tolerance = Tolerance { aim: 0.995, over: f64::INFINITY, under:
 pub const AT_FINEST: f64 = 1.001;
 
 /// Trials on a device's sample, step and costs in turn.
-pub const DEVICE_COARSE_SAMPLE: Tolerance = Tolerance { rounds: 6, ..COARSE_SAMPLE };
+pub const DEVICE_COARSE_SAMPLE: Tolerance = Tolerance { settling: 3, rounds: 5, ..COARSE_SAMPLE };
 
-/// Trials on a device's sample, the step alone.
-pub const DEVICE_FINE_SAMPLE: Tolerance = Tolerance { rounds: 5, ..FINE_SAMPLE };
+/// Trials on a device's sample, the step alone. A trial that is off by no more than `late` is the last: the step is moved by as
+/// much, which leaves a hundredth of that.
+pub const DEVICE_FINE_SAMPLE: Tolerance = Tolerance { late: (0.006, 0), rounds: 4, ..FINE_SAMPLE };
 
 /// Full passes of a device for a size. They are all queued before the first has run, so there are few, with more latitude.
 pub const DEVICE_BYTES: Tolerance =
