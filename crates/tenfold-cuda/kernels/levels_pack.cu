@@ -68,15 +68,9 @@ DEVICE void stream_escape_pair(Stream &s, bool mine, u32 a, u32 b) {
     s.far = max(s.far, max(a, b) / 2);
 }
 
-// A pair as it is pushed: what its symbol is before anyone asks whether it escapes.
-struct StreamPair {
-    uint2 entry;
-    u32 table, raw, bits;
-    bool escaped;
-};
-
-// Codes have class and quantiser of both values; `a` and `b` are the levels as far as a code tells.
-DEVICE StreamPair stream_pair(const StreamShared &c, u32 first, u32 second, i32 a, i32 b, bool active) {
+// Pushes the pairs of one step. Codes have class and quantiser of both values; levels beyond the table's are told by `far`, which
+// is seldom asked. All lanes of a warp take part.
+template <class F> DEVICE void stream_push_pair(const StreamShared &c, Stream &s, u32 first, u32 second, i32 a, i32 b, bool active, F far) {
     // What a trellis has left for steps that a lane does not have means nothing, and must not lead beyond the tables.
     if (!active) {
         first = second = 0;
@@ -84,147 +78,133 @@ DEVICE StreamPair stream_pair(const StreamShared &c, u32 first, u32 second, i32 
     }
     const u32 q = first >> 8 & 1;
     const u32 bit = (second >> 8 ^ (q & c.on_quantiser) ^ ((u32)a & c.on_parity)) & 1;
-    const u32 size_a = (u32)(a < 0 ? -a : a), size_b = (u32)(b < 0 ? -b : b);
-    const u32 symbol = (size_a << 4 & 0xf0) | (size_b & 15);
-    StreamPair p;
-    p.table = (first >> 9 & (MAX_CLASSES - 1)) * 4 + q;
-    p.entry = c.entries[(p.table + bit * 2) << 8 | symbol];
-    p.raw = (u32)(a != 0) + (u32)(b != 0);
-    p.bits = (u32)(a < 0) | (u32)(b < 0) << (a != 0);
-    p.escaped = active && (size_a > 15 || size_b > 15 || pair_escapes(symbol) || (p.entry.x & 0xffff) == 0);
-    return p;
-}
-
-// Makes it an escape where it is one: keeps the levels, and pushes their parities and signs. All lanes of a warp take part.
-DEVICE void stream_pair_escape(const StreamShared &c, Stream &s, StreamPair &p, u32 second, i32 a, i32 b) {
-    const u32 size_a = (u32)(a < 0 ? -a : a), size_b = (u32)(b < 0 ? -b : b);
-    if (p.escaped) {
-        const u32 q = p.table & 1, bit = (second >> 8 ^ (q & c.on_quantiser) ^ ((u32)a & c.on_parity)) & 1;
-        p.entry = c.entries[(p.table + bit * 2) << 8 | PAIR_ESCAPE | (size_a & 1) << 4 | (size_b & 1)];
-        p.raw = PAIR_ESCAPE_BITS;
-        p.bits = (u32)(a < 0) | (u32)(b < 0) << 1;
+    const u32 table = (first >> 9 & (MAX_CLASSES - 1)) * 4 + bit * 2 + q;
+    u32 size_a = (u32)(a < 0 ? -a : a), size_b = (u32)(b < 0 ? -b : b);
+    u32 symbol = (size_a << 4 & 0xf0) | (size_b & 15);
+    uint2 entry = c.entries[table << 8 | symbol];
+    u32 raw = (u32)(a != 0) + (u32)(b != 0), bits = (u32)(a < 0) | (u32)(b < 0) << (a != 0);
+    const bool escaped = active && (size_a > 15 || size_b > 15 || pair_escapes(symbol) || (entry.x & 0xffff) == 0);
+    if (__any_sync(ALL_LANES, escaped)) {
+        if (escaped) {
+            far(a, b);
+            size_a = (u32)(a < 0 ? -a : a);
+            size_b = (u32)(b < 0 ? -b : b);
+            // The parity of a level that is not in the table counts too.
+            const u32 now = (second >> 8 ^ (q & c.on_quantiser) ^ ((u32)a & c.on_parity)) & 1;
+            symbol = PAIR_ESCAPE | (size_a & 1) << 4 | (size_b & 1);
+            entry = c.entries[((first >> 9 & (MAX_CLASSES - 1)) * 4 + now * 2 + q) << 8 | symbol];
+            raw = PAIR_ESCAPE_BITS;
+            bits = (u32)(a < 0) | (u32)(b < 0) << 1;
+        }
+        stream_escape_pair(s, escaped, size_a, size_b);
     }
-    stream_escape_pair(s, p.escaped, size_a, size_b);
+    pack_push_pair(s.pack, entry, raw, bits, active);
 }
 
 // Groups of four steps that all 32 lanes have; 0 where a tile has fewer lanes.
 DEVICE u32 stream_whole(u32 lanes, u32 len) { return lanes == 32 ? len / 128 : 0; }
 
 // Groups that some lane has.
-template <bool PAIRED> DEVICE u32 stream_groups(u32 lanes, u32 len) {
-    return PAIRED ? (len + 127) / 128 : ((len + lanes - 1) / lanes + 3) / 4;
+DEVICE u32 stream_groups(const StreamShared &c, u32 lanes, u32 len) {
+    return c.paired ? (len + 127) / 128 : ((len + lanes - 1) / lanes + 3) / 4;
 }
 
-// One group of levels that a trellis has left as codes. What is seldom asked for stays in shared memory, in `again`; `data` is
-// the lane's first value.
-template <class V, bool PAIRED, bool WHOLE>
-DEVICE void stream_codes_group(const StreamShared &c, const LevelsAgain &again, const typename V::E *data, u32 lanes, u32 ticks, u32 group, uint2 now, Stream &s) {
-    if (PAIRED) {
-        StreamPair pair[2];
+// Levels that a trellis has left as codes: groups `from` − 1 down to `to`. WHOLE: every lane has all of their steps.
+template <class V, bool WHOLE>
+DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
+    if (from <= to) return;
+    const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of();
+    const u32 ticks = levels_steps(a.encoding, tile, lane, c.paired);
+    const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.encoding, tile) + lane + (u64)(from - 1) * lanes;
+    const typename V::E *data =
+        (const typename V::E *)a.encoding.data + levels_first(a.encoding, tile) + (c.paired ? 2 * lane : lane);
+    uint2 next = WHOLE || ticks > (from - 1) * 4 ? *codes : make_uint2(0, 0);
+    for (u32 group = from; group-- > to;) {
+        const uint2 now = next;
+        codes -= lanes;
+        if (group > to && (WHOLE || ticks)) next = *codes;
+        if (c.paired) {
 #pragma unroll
-        for (u32 j = 0; j < 2; ++j) {
-            const u32 two = j ? now.y : now.x;
-            pair[j] = stream_pair(c, two & 0xffff, two >> 16, (i32)(signed char)two, (i32)(signed char)(two >> 16),
-                                  WHOLE || group * 4 + 2 * j < ticks);
-        }
-        if (__any_sync(ALL_LANES, pair[0].escaped || pair[1].escaped)) {
-#pragma unroll
-            for (u32 j = 2; j-- > 0;) {
-                const u32 two = j ? now.y : now.x;
-                i32 a = 0, b = 0;
+            for (u32 j = 4; j > 0; j -= 2) {
+                const u32 two = j > 2 ? now.y : now.x, first = two & 0xffff, second = two >> 16, step = group * 4 + j - 2;
                 // The symbol of a level beyond all has another parity than some of them.
-                if (pair[j].escaped) {
-                    const typename V::E *of = data + levels_offset(lanes, group * 4 + 2 * j, true);
-                    a = levels_decoded<V>(again.scale, two & 0xffff, of[0]).k;
-                    b = levels_decoded<V>(again.scale, two >> 16, of[1]).k;
-                }
-                stream_pair_escape(c, s, pair[j], two >> 16, a, b);
+                stream_push_pair(c, s, first, second, (i32)(signed char)first, (i32)(signed char)second,
+                                 WHOLE || step < ticks, [&](i32 &a, i32 &b) {
+                                     const typename V::E *of = data + levels_offset(lanes, step, true);
+                                     a = levels_decoded<V>(c.scale, first, of[0]).k;
+                                     b = levels_decoded<V>(c.scale, second, of[1]).k;
+                                 });
             }
+            pack_flush(s.pack);
+            continue;
         }
-#pragma unroll
-        for (u32 j = 2; j-- > 0;)
-            pack_push_pair(s.pack, pair[j].entry, pair[j].raw, pair[j].bits, WHOLE || group * 4 + 2 * j < ticks);
-    } else {
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
             const u32 code = (j & 2 ? now.y : now.x) >> (16 * (j & 1)) & 0xffff, step = group * 4 + j;
             stream_push(c, s, code, WHOLE || step < ticks, [&]() {
-                return levels_decoded<V>(again.scale, code, data[(u64)step * lanes]).k;
+                return levels_decoded<V>(c.scale, code, data[(u64)step * lanes]).k;
             });
         }
+        pack_flush(s.pack);
     }
-    pack_flush(s.pack);
 }
 
-// Groups `from` − 1 down to `to`. WHOLE: every lane has all of their steps.
-template <class V, bool PAIRED, bool WHOLE>
-DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, const LevelsAgain &again, u64 tile, u32 from, u32 to, Stream &s) {
+template <class V> DEVICE void stream_codes(const LevelsPass &a, const StreamShared &c, u64 tile, Stream &s) {
+    const u32 lanes = a.encoding.lanes, len = levels_len(a.encoding, tile);
+    const u32 groups = stream_groups(c, lanes, len), whole = stream_whole(lanes, len);
+    stream_codes_groups<V, false>(a, c, tile, groups, whole, s);
+    stream_codes_groups<V, true>(a, c, tile, whole, 0, s);
+}
+
+// Levels of a scalar quantiser, found a second time: groups `from` − 1 down to `to`.
+template <class V, u32 MODE, bool WHOLE>
+DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
+    typedef typename V::E E;
     if (from <= to) return;
     const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of();
-    const u32 ticks = levels_steps(a.encoding, tile, lane, PAIRED);
-    const uint2 *codes = (const uint2 *)a.codes + levels_codes(a.encoding, tile) + lane + (u64)(from - 1) * lanes;
-    const typename V::E *data =
-        (const typename V::E *)a.encoding.data + levels_first(a.encoding, tile) + (PAIRED ? 2 * lane : lane);
-    // Two groups are on their way. Neither moves to another register: that would wait for it. Only the last group is short, and
-    // lanes without values stay without.
-    const uint2 none = make_uint2(0, 0);
-    uint2 next = WHOLE || ticks > (from - 1) * 4 ? *codes : none;
-    uint2 after = from - 1 > to && (WHOLE || ticks) ? *(codes - lanes) : none;
-    codes -= 2 * lanes;
-    for (u32 group = from; group > to;) {
-        --group;
-        const uint2 now = next;
-        if (group >= to + 2 && (WHOLE || ticks)) next = *codes;
-        stream_codes_group<V, PAIRED, WHOLE>(c, again, data, lanes, ticks, group, now, s);
-        if (group == to) break;
-        --group;
-        const uint2 then = after;
-        if (group >= to + 2 && (WHOLE || ticks)) after = *(codes - lanes);
-        codes -= 2 * lanes;
-        stream_codes_group<V, PAIRED, WHOLE>(c, again, data, lanes, ticks, group, then, s);
-    }
-}
-
-template <class V, bool PAIRED>
-DEVICE void stream_codes(const LevelsPass &a, const StreamShared &c, const LevelsAgain &again, u64 tile, Stream &s) {
-    const u32 lanes = a.encoding.lanes, len = levels_len(a.encoding, tile);
-    const u32 groups = stream_groups<PAIRED>(lanes, len), whole = stream_whole(lanes, len);
-    stream_codes_groups<V, PAIRED, false>(a, c, again, tile, groups, whole, s);
-    stream_codes_groups<V, PAIRED, true>(a, c, again, tile, whole, 0, s);
-}
-
-// One group of levels of a scalar quantiser, found a second time; `seen` is all levels or-ed together, `left` whether any value
-// is stored exactly.
-template <class V, u32 MODE, bool PAIRED, bool WHOLE>
-DEVICE void stream_scalar_group(const StreamShared &c, LevelsPlace &place, const typename V::E (&now)[4], u32 ticks, u32 group, u32 &seen, bool &left, Stream &s) {
-    if (PAIRED) {
-        StreamPair pair[2];
-        i32 k[4];
+    const bool paired = c.paired;
+    const u32 ticks = levels_steps(a.encoding, tile, lane, paired);
+    const u64 first = levels_first(a.encoding, tile) + (paired ? 2 * lane : lane);
+    const E *data = (const E *)a.encoding.data + first + (u64)(from - 1) * 4 * lanes;
+    const u32 last = WHOLE ? from * 4 : min(ticks, from * 4);
+    LevelsPlace place = levels_seek(c.map, first + levels_offset(lanes, last ? last - 1 : 0, paired));
+    E next[4];
 #pragma unroll
-        for (u32 j = 2; j-- > 0;) {
-            const bool active = WHOLE || group * 4 + 2 * j < ticks;
-            u32 cls = 0;
-            k[2 * j] = k[2 * j + 1] = 0;
-            if (active) {
-                cls = levels_class(c.map, place);
-                levels_back(c.map, place);
+    for (u32 j = 0; j < 4; ++j)
+        next[j] = WHOLE || (from - 1) * 4 + j < ticks ? data[levels_offset(lanes, j, paired)] : (E)0;
+    u32 any = 0;
+    bool left = false;
+    for (u32 group = from; group-- > to;) {
+        E now[4];
+        data -= 4 * lanes;
 #pragma unroll
-                for (u32 i = 2 * j; i < 2 * j + 2; ++i) {
-                    bool aside;
-                    k[i] = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[i], aside);
-                    seen |= (u32)k[i];
-                    left |= aside;
-                }
-            }
-            pair[j] = stream_pair(c, cls << 9, cls << 9, k[2 * j], k[2 * j + 1], active);
+        for (u32 j = 0; j < 4; ++j) {
+            now[j] = next[j];
+            // All of them are there: only the last group is short, and lanes without values stay without.
+            if (group > to && (WHOLE || ticks)) next[j] = data[levels_offset(lanes, j, paired)];
         }
-        if (__any_sync(ALL_LANES, pair[0].escaped || pair[1].escaped))
+        if (paired) {
 #pragma unroll
-            for (u32 j = 2; j-- > 0;) stream_pair_escape(c, s, pair[j], 0, k[2 * j], k[2 * j + 1]);
+            for (u32 j = 4; j > 0; j -= 2) {
+                const bool active = WHOLE || group * 4 + j - 2 < ticks;
+                u32 cls = 0;
+                i32 k[2] = {0, 0};
+                if (active) {
+                    cls = levels_class(c.map, place);
+                    levels_back(c.map, place);
 #pragma unroll
-        for (u32 j = 2; j-- > 0;)
-            pack_push_pair(s.pack, pair[j].entry, pair[j].raw, pair[j].bits, WHOLE || group * 4 + 2 * j < ticks);
-    } else {
+                    for (u32 i = 0; i < 2; ++i) {
+                        bool aside;
+                        k[i] = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j - 2 + i], aside);
+                        any |= (u32)k[i];
+                        left |= aside;
+                    }
+                }
+                stream_push_pair(c, s, cls << 9, cls << 9, k[0], k[1], active, [](i32 &, i32 &) {});
+            }
+            pack_flush(s.pack);
+            continue;
+        }
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
             const bool active = WHOLE || group * 4 + j < ticks;
@@ -236,67 +216,26 @@ DEVICE void stream_scalar_group(const StreamShared &c, LevelsPlace &place, const
                 bool aside;
                 k = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j], aside);
                 code = cls << 9 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k);
-                seen |= (u32)k;
+                any |= (u32)k;
                 left |= aside;
             }
             stream_push(c, s, code, active, [&]() { return k; });
         }
+        pack_flush(s.pack);
     }
-    pack_flush(s.pack);
+    s.flags |= (any ? LEVELS_CODED : 0) | (left ? LEVELS_ASIDE : 0);
 }
 
-// Groups `from` − 1 down to `to`, as above.
-template <class V, u32 MODE, bool PAIRED, bool WHOLE>
-DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64 tile, u32 from, u32 to, Stream &s) {
-    typedef typename V::E E;
-    if (from <= to) return;
-    const u32 lanes = WHOLE ? 32 : a.encoding.lanes, lane = lane_of();
-    const u32 ticks = levels_steps(a.encoding, tile, lane, PAIRED);
-    const u64 first = levels_first(a.encoding, tile) + (PAIRED ? 2 * lane : lane);
-    const E *data = (const E *)a.encoding.data + first + (u64)(from - 1) * 4 * lanes;
-    const u32 last = WHOLE ? from * 4 : min(ticks, from * 4);
-    LevelsPlace place = levels_seek(c.map, first + levels_offset(lanes, last ? last - 1 : 0, PAIRED));
-    E next[4], after[4];
-#pragma unroll
-    for (u32 j = 0; j < 4; ++j) {
-        next[j] = WHOLE || (from - 1) * 4 + j < ticks ? data[levels_offset(lanes, j, PAIRED)] : (E)0;
-        after[j] = from - 1 > to && (WHOLE || ticks) ? (data - 4 * lanes)[levels_offset(lanes, j, PAIRED)] : (E)0;
-    }
-    data -= 8 * lanes;
-    u32 seen = 0;
-    bool left = false;
-    for (u32 group = from; group > to;) {
-        --group;
-        E now[4], then[4];
-#pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
-            now[j] = next[j];
-            if (group >= to + 2 && (WHOLE || ticks)) next[j] = data[levels_offset(lanes, j, PAIRED)];
-        }
-        stream_scalar_group<V, MODE, PAIRED, WHOLE>(c, place, now, ticks, group, seen, left, s);
-        if (group == to) break;
-        --group;
-#pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
-            then[j] = after[j];
-            if (group >= to + 2 && (WHOLE || ticks)) after[j] = (data - 4 * lanes)[levels_offset(lanes, j, PAIRED)];
-        }
-        data -= 8 * lanes;
-        stream_scalar_group<V, MODE, PAIRED, WHOLE>(c, place, then, ticks, group, seen, left, s);
-    }
-    s.flags |= (seen ? LEVELS_CODED : 0) | (left ? LEVELS_ASIDE : 0);
-}
-
-template <class V, u32 MODE, bool PAIRED>
+template <class V, u32 MODE>
 DEVICE void stream_scalar(const LevelsPass &a, StreamShared c, u64 tile, Stream &s) {
     if (MODE != SEARCH_FULL) {
         c.map.any = MODE == SEARCH_MAPPED;
         c.any_low = false;
     }
     const u32 lanes = a.encoding.lanes, len = levels_len(a.encoding, tile);
-    const u32 groups = stream_groups<PAIRED>(lanes, len), whole = stream_whole(lanes, len);
-    stream_scalar_groups<V, MODE, PAIRED, false>(a, c, tile, groups, whole, s);
-    stream_scalar_groups<V, MODE, PAIRED, true>(a, c, tile, whole, 0, s);
+    const u32 groups = stream_groups(c, lanes, len), whole = stream_whole(lanes, len);
+    stream_scalar_groups<V, MODE, false>(a, c, tile, groups, whole, s);
+    stream_scalar_groups<V, MODE, true>(a, c, tile, whole, 0, s);
 }
 
 template <class V>
@@ -309,20 +248,14 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
     s.escapes = s.far = s.low_bits = 0;
     s.flags = 0;
     if (!c.trellis) {
-        // Pairs have neither a bound nor low bits.
-        if (c.paired && c.map.any) stream_scalar<V, SEARCH_MAPPED, true>(a, c, tile, s);
-        else if (c.paired) stream_scalar<V, SEARCH_BARE, true>(a, c, tile, s);
-        else if (c.scale.bounded || c.any_low) stream_scalar<V, SEARCH_FULL, false>(a, c, tile, s);
-        else if (c.map.any) stream_scalar<V, SEARCH_MAPPED, false>(a, c, tile, s);
-        else stream_scalar<V, SEARCH_BARE, false>(a, c, tile, s);
+        if (c.scale.bounded || c.any_low) stream_scalar<V, SEARCH_FULL>(a, c, tile, s);
+        else if (c.map.any) stream_scalar<V, SEARCH_MAPPED>(a, c, tile, s);
+        else stream_scalar<V, SEARCH_BARE>(a, c, tile, s);
         s.flags = levels_flags(s.flags & LEVELS_CODED, s.flags & LEVELS_ASIDE);
     } else {
         s.flags = a.tiles[tile].flags;
         __syncwarp();
-        if (s.flags & LEVELS_CODED) {
-            if (c.paired) stream_codes<V, true>(a, c, again, tile, s);
-            else stream_codes<V, false>(a, c, again, tile, s);
-        }
+        if (s.flags & LEVELS_CODED) stream_codes<V>(a, c, tile, s);
     }
     pack_close(s.pack);
     LevelsTile t;

@@ -67,14 +67,10 @@ pub unsafe fn encode_fixed(
     let (values, batch, together) = (values(request), Batch::ONE, false);
     let call = Call { device, request, values, batch, status, workspace, stream, together, wants_more: None };
     if plan.paired
-        && (plan.low.len() > PAIR_CLASSES
-            || plan.low.iter().any(|&low| low > 0)
-            || values % 2 == 1
-            || plan.bound.is_some())
+        && (plan.low.len() > PAIR_CLASSES || plan.low.iter().any(|&low| low > 0) || values % 2 == 1)
     {
-        let why = format!(
-            "pairs take at most {PAIR_CLASSES} classes, no low bits, no bound and an even number of values"
-        );
+        let why =
+            format!("pairs take at most {PAIR_CLASSES} classes, no low bits and an even number of values");
         return Err(Error::InvalidArgument(why));
     }
     let encoder = Encoder::new(&call, plan.nu)?;
