@@ -235,6 +235,9 @@ def test_many_tensors_are_encoded_as_each_would_be(device: torch.device) -> None
             assert torch.equal(blob, tenfold.torch.encode(x, **goal))
             assert blob.device == x.device
     assert tenfold.torch.encode_many([]) == []
+    assert torch.equal(tenfold.torch.encode_many(x for x in tensors[:1])[0], tenfold.torch.encode(tensors[0]))  # type: ignore[arg-type]
+    with pytest.raises(tenfold.ArgumentError, match="encode takes one"):
+        tenfold.torch.encode_many(tensors[0])  # type: ignore[arg-type]
     with pytest.raises(tenfold.ArgumentError, match="encode does"):
         tenfold.torch.encode_many(tensors, importance=torch.ones(64))
     with pytest.raises(tenfold.DtypeError):

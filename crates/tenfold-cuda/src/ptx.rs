@@ -1,7 +1,7 @@
 //! The kernels as the driver takes them: PTX, made by `make ptx` from `kernels/` and kept as text with the sources. The build
 //! script packs it, because text of 12 MB takes a fifth of that deflated; a module is unpacked when a device loads a kernel of it.
 //!
-//! The driver compiles what it is given, once a machine, and a stage's kernels for all dtypes take it half a minute. So each kernel is
+//! The driver compiles what it is given, once a machine, and a stage's kernels for all dtypes take up to ten seconds. So each kernel is
 //! loaded by itself, without the others of its module.
 
 use std::ffi::CString;

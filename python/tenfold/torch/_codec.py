@@ -91,9 +91,10 @@ def encode_many(tensors: Sequence[torch.Tensor], *, bits: float | None = None, *
     for name in ("importance", "residual"):
         if options.get(name) is not None:
             raise ArgumentError(f"{name} is stated tensor by tensor; encode_many does not take it, encode does")
+    if isinstance(tensors, torch.Tensor):
+        raise ArgumentError("encode_many takes several tensors; encode takes one")
     how = encode_options(bits=bits, **options)
-    for tensor in tensors:
-        check_tensor(tensor, "tensor")
+    tensors = [check_tensor(tensor, "tensor") for tensor in tensors]
     together = [i for i, tensor in enumerate(tensors) if _device.is_ours(tensor.device) and tensor.numel() > 0]
     if len(together) > 1 and len({tensors[i].device for i in together}) == 1:
         made = dict(zip(together, _cuda.encode_many([tensors[i] for i in together], how), strict=True))

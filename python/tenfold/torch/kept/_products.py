@@ -1,4 +1,4 @@
-"""Linear layers that work on one token: a kernel of ours multiplies, which few multiprocessors suffice for while others decode."""
+"""Linear layers that work on one token: a kernel of ours multiplies, on the multiprocessors that decoding leaves over."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Product(Uncopied):
 
 
 def products(held: list[Held]) -> list[Product]:
-    """Puts itself before all linear layers whose weights are held."""
+    """Puts a product before each linear layer whose weight is held."""
     # Subclasses and layers that someone else wrapped have their own ideas of what forward is.
     plain = {id(one.module): one.module for one in held if one.attribute == "weight" and type(one.module) is nn.Linear}
     return [Product(module) for module in plain.values() if "forward" not in module.__dict__]
@@ -48,6 +48,7 @@ def _suits(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
     return (
         isinstance(input, torch.Tensor)
         and input.dtype in _DTYPES
+        and input.ndim > 0
         and input.numel() == input.shape[-1] == columns
         and _device.is_ours(input.device)
         and weight.device == input.device
