@@ -224,9 +224,9 @@ template <u32 K> DEVICE void halves_decode(const Share &share, const HalvesNear 
     }
 }
 
-// The table of checksums, in shared memory.
+// The table of checksums, in shared memory; where slots begin while their table is made.
 DEVICE u32 *halves_nibbles() {
-    __shared__ u32 nibbles[128];
+    __shared__ __align__(16) u32 nibbles[128];
     return nibbles;
 }
 
@@ -302,15 +302,14 @@ DEVICE bool halves_tiles(const Share &share, SharedAt memory, u32 warps) {
 
 KERNEL(DECODE_THREADS) lossless_halves(const GRID_CONSTANT TilesArgs a) {
     DYNAMIC_SHARED(memory);
-    __shared__ __align__(16) u16 starts[256];
     const Share &share = share_open(a, CODEC_PLANES, 2, [&](const Item &item, const Work *work) {
         return halves_suit(item, &work->desc, a.shared) ? PART_ALL : PART_NONE;
     });
     if (share.empty) return;
     const Desc *d = &share.work->desc;
-    for (u32 i = threadIdx.x; i < 128; i += blockDim.x) halves_nibbles()[i] = crc_nibbles[i];
-    slots_fill((u32 *)memory, share.work->start, d->tables, PLANE_LOG, starts, 1, [](u32 t) { return t; });
+    slots_fill((u32 *)memory, share.work->start, d->tables, PLANE_LOG, (u16 *)halves_nibbles(), 1, [](u32 t) { return t; });
     __syncthreads();
+    for (u32 i = threadIdx.x; i < 128; i += blockDim.x) halves_nibbles()[i] = crc_nibbles[i];
     const u32 tables = halves_tables(d), warps = min(blockDim.x / 32, (a.shared - tables) / HALVES_WARP), lane = lane_of();
     for (u32 i = threadIdx.x; i < tables / 4; i += blockDim.x) ((u32 *)memory)[i] = halves_slot(((u32 *)memory)[i]);
     __syncthreads();

@@ -115,6 +115,36 @@ mod tests {
         }
     }
 
+    /// Blocks that take all the dynamic shared memory there is leave 1 KiB for what kernels have besides.
+    #[test]
+    fn fixed_shared_memory_fits_beside_what_is_asked_for() {
+        let whole_blocks = [
+            "levels_decode_",
+            "levels_pack_",
+            "levels_trellis_",
+            "lossless_decode_",
+            "lossless_encode_tiles_",
+            "lossless_halves",
+            "lossless_whole_tiles",
+            "pairs_decode_",
+        ];
+        for module in MODULES {
+            for &kernel in module.kernels.iter().filter(|k| whole_blocks.iter().any(|w| k.starts_with(w))) {
+                let text = module.unpack_only(kernel).unwrap().into_string().unwrap();
+                let fixed: usize = text
+                    .lines()
+                    .filter_map(|line| {
+                        line.trim_start().strip_prefix(".shared ")?.split_once(".b8 ")?.1.strip_suffix("];")
+                    })
+                    .filter_map(|array| array.split_once('['))
+                    .filter(|(name, size)| !size.is_empty() && text.matches(name).count() > 1)
+                    .map(|(_, size)| size.parse::<usize>().unwrap())
+                    .sum();
+                assert!(fixed <= 1 << 10, "{kernel} has {fixed} bytes of fixed shared memory");
+            }
+        }
+    }
+
     #[test]
     fn modules_are_found_by_their_kernels() {
         let module = module_of("levels_pass_open").unwrap();
