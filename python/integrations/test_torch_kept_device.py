@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +108,40 @@ def test_one_vector_is_multiplied_by_a_kernel_of_ours(
     tenfold.torch.compress_module(net, lossless=True, multiply=False)
     assert torch.equal(net(x), plain(x))
     assert len(seen) == 9 + 2
+
+
+class PlusRMSNorm(nn.Module):
+    """As some models have it, or, with `plus` 0, as most have."""
+
+    def __init__(self, plus: float) -> None:
+        super().__init__()
+        self.plus, self.variance_epsilon, self.calls = plus, 1e-6, 0
+        self.weight = nn.Parameter(torch.rand(96) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        return (self.plus + self.weight) * wide.to(x.dtype)
+
+
+@pytest.mark.parametrize("plus", [0.0, 1.0])
+def test_norms_of_one_vector_take_one_kernel(device: torch.device, plus: float) -> None:
+    layer = nn.Sequential(PlusRMSNorm(plus), nn.Linear(96, 96))
+    net = nn.Sequential(layer, nn.Sequential(PlusRMSNorm(plus), nn.Linear(96, 96))).to(device, torch.bfloat16)
+    plain = copy.deepcopy(net)
+    tenfold.torch.compress_module(net, lossless=True)
+    norm = net[0][0]
+    before = norm.calls
+    x = torch.randn(1, 1, 96, device=device, dtype=torch.bfloat16)
+    assert torch.allclose(net(x).float(), plain(x).float(), rtol=0.02, atol=0.02)
+    # One that adds to its weights is left alone.
+    assert norm.calls == before + (plus != 0)
+    many = torch.randn(3, 96, device=device, dtype=torch.bfloat16)
+    assert torch.equal(net(many), plain(many))
+    assert norm.calls == before + (plus != 0) + 1
+    tenfold.torch.decompress_module(net)
+    assert torch.equal(net(x), plain(x)) and "forward" not in norm.__dict__
 
 
 def test_blobs_that_are_loaded_in_place_are_opened_again(device: torch.device) -> None:

@@ -3,7 +3,7 @@
 
 #include "floats.cuh"
 
-// Loads of 16 bytes that a lane has under way.
+// Words of 16 bytes of a lane that are used, while as many are on their way.
 #define MULTIPLY_AHEAD 4
 
 // Two numbers of a word.
@@ -29,41 +29,68 @@ template <u32 DTYPE> DEVICE float multiply_add(float sum, u32 a, u32 b) {
     return fmaf(x.y, y.y, fmaf(x.x, y.x, sum));
 }
 
+// A row's result out of what its lanes have.
+template <u32 DTYPE> DEVICE void multiply_end(const MultiplyArgs &a, u32 row, float sum) {
+    for (int by = 16; by > 0; by >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, by);
+    if (lane_of() != 0) return;
+    const u16 *bias = (const u16 *)a.bias;
+    if (bias) sum += __uint_as_float(f32_of(DTYPE, bias[row]));
+    // What is not finite is so in 16 bits too.
+    const u32 bits = __float_as_uint(sum), sign = bits >> 31 << 15;
+    const u32 special = DTYPE == DTYPE_BF16 ? 0x7f80 : 0x7c00;
+    const bool infinite = (bits & 0x7fffffff) >= (DTYPE == DTYPE_BF16 ? 0x7f7f8000u : 0x477ff000u);
+    const bool nan = (bits & 0x7fffffff) > 0x7f800000u;
+    ((u16 *)a.to)[row] = (u16)(nan ? 0x7fff : infinite ? sign | special : element_of(DTYPE, sum));
+}
+
+// Sixteen-byte words of a row that a lane has under way.
+struct MultiplyWords {
+    uint4 at[MULTIPLY_AHEAD];
+};
+
 // Sums of products in f32, always in the same order.
 template <u32 DTYPE> DEVICE void multiply(const MultiplyArgs &a, uint4 *vector) {
     const u32 chunks = a.columns / 8, lane = lane_of(), warps = gridDim.x * (MULTIPLY_THREADS / 32);
+    u32 row = blockIdx.x * (MULTIPLY_THREADS / 32) + warp_of(), from = lane;
+    float sum = 0.0f;
+    const auto load = [&](MultiplyWords &w) {
+        const uint4 *weights = (const uint4 *)a.matrix + (u64)row * chunks;
+#pragma unroll
+        for (u32 i = 0; i < MULTIPLY_AHEAD; ++i)
+            w.at[i] = row < a.rows && from + 32 * i < chunks ? __ldcs(weights + from + 32 * i) : make_uint4(0, 0, 0, 0);
+    };
+    // Uses what has arrived, while what comes next, of this row or of the warp's next one, is on its way.
+    const auto take = [&](const MultiplyWords &w, MultiplyWords &next) {
+        const u32 now = from, of = row;
+        from += 32 * MULTIPLY_AHEAD;
+        const bool ends = from - lane >= chunks;
+        if (ends) {
+            row += warps;
+            from = lane;
+        }
+        load(next);
+#pragma unroll
+        for (u32 i = 0; i < MULTIPLY_AHEAD; ++i) {
+            if (now + 32 * i >= chunks) continue;
+            const uint4 x = vector[now + 32 * i];
+            sum = multiply_add<DTYPE>(sum, w.at[i].x, x.x);
+            sum = multiply_add<DTYPE>(sum, w.at[i].y, x.y);
+            sum = multiply_add<DTYPE>(sum, w.at[i].z, x.z);
+            sum = multiply_add<DTYPE>(sum, w.at[i].w, x.w);
+        }
+        if (!warp_agrees(ends)) return;
+        multiply_end<DTYPE>(a, of, sum);
+        sum = 0.0f;
+    };
+    MultiplyWords even, odd;
+    load(even);
     for (u32 i = threadIdx.x; i < chunks; i += MULTIPLY_THREADS) vector[i] = ((const uint4 *)a.vector)[i];
     __syncthreads();
-    for (u32 row = blockIdx.x * (MULTIPLY_THREADS / 32) + warp_of(); row < a.rows; row += warps) {
-        const uint4 *weights = (const uint4 *)a.matrix + (u64)row * chunks;
-        float sum = 0.0f;
 #pragma unroll 1
-        for (u32 from = lane; from < chunks; from += 32 * MULTIPLY_AHEAD) {
-            uint4 w[MULTIPLY_AHEAD];
-#pragma unroll
-            for (u32 i = 0; i < MULTIPLY_AHEAD; ++i)
-                w[i] = from + 32 * i < chunks ? weights[from + 32 * i] : make_uint4(0, 0, 0, 0);
-#pragma unroll
-            for (u32 i = 0; i < MULTIPLY_AHEAD; ++i) {
-                if (from + 32 * i >= chunks) continue;
-                const uint4 x = vector[from + 32 * i];
-                sum = multiply_add<DTYPE>(sum, w[i].x, x.x);
-                sum = multiply_add<DTYPE>(sum, w[i].y, x.y);
-                sum = multiply_add<DTYPE>(sum, w[i].z, x.z);
-                sum = multiply_add<DTYPE>(sum, w[i].w, x.w);
-            }
-        }
-        for (int by = 16; by > 0; by >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, by);
-        if (lane == 0) {
-            const u16 *bias = (const u16 *)a.bias;
-            if (bias) sum += __uint_as_float(f32_of(DTYPE, bias[row]));
-            // What is not finite is so in 16 bits too.
-            const u32 bits = __float_as_uint(sum), sign = bits >> 31 << 15;
-            const u32 special = DTYPE == DTYPE_BF16 ? 0x7f80 : 0x7c00;
-            const bool infinite = (bits & 0x7fffffff) >= (DTYPE == DTYPE_BF16 ? 0x7f7f8000u : 0x477ff000u);
-            const bool nan = (bits & 0x7fffffff) > 0x7f800000u;
-            ((u16 *)a.to)[row] = (u16)(nan ? 0x7fff : infinite ? sign | special : element_of(DTYPE, sum));
-        }
+    while (warp_agrees(row < a.rows)) {
+        take(even, odd);
+        if (!warp_agrees(row < a.rows)) break;
+        take(odd, even);
     }
 }
 

@@ -26,7 +26,7 @@ class TenfoldConfig(QuantizationConfigMixin):
             CUDA device fetches each layer ahead of its turn.
         graph: whether ``generate`` with ``cache_implementation="static"`` replays its step as a CUDA graph.
         multiply: whether linear layers that work on one token on a CUDA device use a kernel of tenfold, which leaves more of the device
-            to decoding. Sums are added up in another order than torch's, so the last bits may differ.
+            to decoding, and RMS norms take one kernel. Sums are added up in another order, so the last bits may differ.
         checksums: whether a CUDA device checks the checksums of tiles in every pass (True), in none, or once, while the model loads. In
             later passes it still finds what does not decode.
         format: format version of the folder's files; ``tenfold compress`` writes it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from transformers.cache_utils import StaticCache
 from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming, rename_source_key
@@ -30,6 +31,11 @@ class TenfoldQuantizer(HfQuantizer):
 
     def __init__(self, quantization_config: TenfoldConfig, **kwargs: Any) -> None:
         super().__init__(quantization_config, **kwargs)
+        if not hasattr(HfQuantizer, "get_new_dtype"):
+            raise UnsupportedError(
+                f"transformers {transformers.__version__} does not ask how tensors of a file are cast, without which blobs cannot be "
+                "loaded: install transformers 5.22 or newer"
+            )
         if not self.pre_quantized:
             raise ArgumentError(
                 "the folder is not compressed: run `tenfold compress FOLDER -o SMALL --bits 4` and load SMALL; "

@@ -75,7 +75,8 @@ def compress_module(
         graph: whether calls that are repeated on a CUDA device (with inputs of the same shapes, the same numbers, and caches
             at the same place) are captured as a CUDA graph and replayed.
         multiply: whether linear layers of 16-bit floats that work on one vector on a CUDA device use a kernel of tenfold, which
-            leaves more of the device to decoding. Sums are added up in another order than torch's, so the last bits may differ.
+            leaves more of the device to decoding, and RMS norms take one kernel. Sums are added up in another order, so the last
+            bits may differ.
         checksums: whether a device checks the checksums of tiles in every pass (True), in none, or once, when it decodes a layer for the
             first time. In later passes it still finds what does not decode.
         progress: True for a tqdm bar, or a function that is called with the bytes done and the total.

@@ -12,9 +12,10 @@ from torch import nn
 from ..._errors import ArgumentError, UnsupportedError
 from ._engines import Checksums
 from ._held import Held, Stage, Uncopied
+from ._norms import Norm, norms
 from ._passes import Passes, Wanted
 from ._pinned import Pinned
-from ._products import products
+from ._products import Product, products
 from ._ring import Ring
 
 
@@ -29,7 +30,7 @@ class Layers(Uncopied):
         pinned: whether the blobs stay in host memory, whatever device the module runs on.
         wanted: which calls of the module may become CUDA graphs; none if this is None.
         checksums: whether a device checks those of tiles: in every pass, in none, or once.
-        multiply: whether linear layers that work on one token multiply by a kernel of ours, and not torch's.
+        multiply: whether linear layers that work on one token multiply by a kernel of ours, and not torch's, and norms take one kernel.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class Layers(Uncopied):
             self.rings.append(ring)
             for index, stage in enumerate(members):
                 self._hook(model.get_submodule(stage.name), ring, index)
-        self._products = products(self.held) if multiply else []
+        self._instead: list[Product | Norm] = []
+        if multiply:
+            self._instead += [*products(self.held), *norms(model.get_submodule(stage.name) for stage in self.stages)]
         self._passes = Passes(model, self.rings, wanted)
 
     @property
@@ -120,8 +123,8 @@ class Layers(Uncopied):
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        for product in self._products:
-            product.remove()
+        for one in self._instead:
+            one.remove()
         self._passes.remove()
         if self._pinned is not None:
             self._pinned.remove()
