@@ -125,6 +125,7 @@ class PlusRMSNorm(nn.Module):
         return (self.plus + self.weight) * wide.to(x.dtype)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("plus", [0.0, 1.0])
 def test_norms_of_one_vector_take_one_kernel(device: torch.device, plus: float) -> None:
     layer = nn.Sequential(PlusRMSNorm(plus), nn.Linear(96, 96))
