@@ -131,14 +131,24 @@ def variances(path: Path) -> np.ndarray:
 
 
 def step_of(variances: np.ndarray, bits: float, taken: Callable[[float], float]) -> float:
-    """The step that gives a rate: from the variances of coordinates, then corrected with what a step really takes."""
-    asked = bits
-    for _ in range(5):
-        step = _ideal_step(variances, asked)
-        off = bits - taken(step)
-        if abs(off) < 0.01 * bits:
+    """The step that gives a rate: from the variances of coordinates, then corrected with what a step really takes. What no vector
+    was stored for takes bits too, on some texts most of them, so nothing is assumed but that finer steps take more."""
+    step = _ideal_step(variances, bits)
+    fine = coarse = None
+    for _ in range(8):
+        found = taken(step)
+        if abs(found - bits) < 0.01 * bits:
             break
-        asked = max(asked + off, 0.02 * bits)
+        # A bit more or less halves or doubles a step where all values are coded, and changes it more where few are.
+        if found > bits:
+            fine = step, found
+        else:
+            coarse = step, found
+        if fine and coarse:
+            share = np.log(bits / coarse[1]) / np.log(fine[1] / coarse[1])
+            step = float(coarse[0] * (fine[0] / coarse[0]) ** min(max(share, 0.1), 0.9))
+        else:
+            step *= float(min(max(found / bits, 0.25), 4.0))
     return step
 
 

@@ -26,6 +26,7 @@ use crate::error::Result;
 #[derive(Debug, Clone)]
 pub struct RowCodec {
     basis: Arc<Basis>,
+    known: Vec<Arc<Basis>>,
     effort: Effort,
     threads: usize,
     stop: Stop,
@@ -34,12 +35,15 @@ pub struct RowCodec {
 impl RowCodec {
     /// Rows that have this basis.
     pub fn new(basis: Arc<Basis>) -> Self {
-        RowCodec { basis, effort: Effort::default(), threads: 0, stop: Stop::default() }
+        RowCodec { basis, known: Vec::new(), effort: Effort::default(), threads: 0, stop: Stop::default() }
     }
 
-    /// Hidden states before a layer, as a file has a basis for them.
+    /// Hidden states before a layer, as a file has a basis for them. It is completed: what the file's vectors do not span is coded
+    /// too.
     pub fn hidden(file: &BasisFile, layer: usize) -> Result<Self> {
-        Ok(RowCodec::new(file.group(Kind::Hidden, layer)?.basis.clone()))
+        let group = file.group(Kind::Hidden, layer)?;
+        // Blobs of earlier versions have the basis as it is stored.
+        Ok(RowCodec { known: vec![group.basis.clone()], ..RowCodec::new(group.whole()?) })
     }
 
     /// Sets the effort.
@@ -87,6 +91,6 @@ impl RowCodec {
 
     fn decode_options(&self) -> DecodeOptions {
         let options = DecodeOptions::default().with_threads(self.threads).with_stop(self.stop.clone());
-        options.with_bases(vec![self.basis.clone()])
+        options.with_bases(std::iter::once(&self.basis).chain(&self.known).cloned().collect())
     }
 }

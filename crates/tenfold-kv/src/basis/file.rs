@@ -1,8 +1,9 @@
 //! A file of bases beside a model. Layout: docs/kv.md, 'The file'.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use half::bf16;
 use serde::{Deserialize, Serialize};
@@ -60,13 +61,58 @@ pub struct Group {
     pub kind: Kind,
     /// The layers whose columns stand side by side, in this order.
     pub layers: Vec<usize>,
-    /// Their basis.
+    /// Their basis, as it is stored: what lies outside of it is lost.
     pub basis: Arc<Basis>,
+    parts: Arc<Parts>,
+}
+
+/// What a group's basis is made of, and the completed one once somebody has asked for it.
+#[derive(Debug)]
+struct Parts {
+    means: Vec<bf16>,
+    deviations: Vec<bf16>,
+    blocks: Vec<Opened>,
+    whole: OnceLock<Arc<Basis>>,
 }
 
 impl Group {
+    /// Their basis with vectors for all that the stored ones do not span, so that nothing is lost. They are computed the first time,
+    /// which takes as long as a few products of square matrices, and are the same on every machine.
+    pub fn whole(&self) -> Result<Arc<Basis>> {
+        if self.basis.rank() == self.basis.cols() {
+            return Ok(self.basis.clone());
+        }
+        if let Some(found) = self.parts.whole.get() {
+            return Ok(found.clone());
+        }
+        let blocks: Vec<Opened> = self.parts.blocks.iter().map(Opened::completed).collect::<Result<_>>()?;
+        // Little is expected of coordinates that no vector was stored for.
+        let mut known = self.parts.deviations.iter().copied();
+        let rest = self.parts.deviations.iter().copied().fold(bf16::INFINITY, bf16::min);
+        let rest = bf16::from_f32(0.5 * rest.to_f32());
+        let mut deviations = Vec::with_capacity(self.basis.cols());
+        for (stored, whole) in self.parts.blocks.iter().zip(&blocks) {
+            deviations.extend(known.by_ref().take(stored.vectors.len() / stored.cols));
+            deviations
+                .resize(deviations.len() + (whole.vectors.len() - stored.vectors.len()) / stored.cols, rest);
+        }
+        let made = Arc::new(join(&self.parts.means, &deviations, &blocks)?);
+        Ok(self.parts.whole.get_or_init(|| made).clone())
+    }
+
+    /// Which coordinates of the completed basis the stored one does not have.
+    pub fn rest(&self) -> Vec<Range<usize>> {
+        let mut first = 0;
+        let blocks = self.parts.blocks.iter().map(|block| {
+            let (from, to) = (first + block.vectors.len() / block.cols, first + block.cols);
+            first = to;
+            from..to
+        });
+        blocks.filter(|range| !range.is_empty()).collect()
+    }
+
     /// Columns of a layer among those of the group.
-    pub fn columns(&self, layer: usize) -> Result<std::ops::Range<usize>> {
+    pub fn columns(&self, layer: usize) -> Result<Range<usize>> {
         let at = self.layers.iter().position(|&l| l == layer);
         let at = at.ok_or(Error::MissingGroup { kind: self.kind, layer })?;
         let width = self.basis.cols() / self.layers.len();
@@ -156,18 +202,20 @@ impl BasisFile {
         found.ok_or(Error::MissingGroup { kind, layer })
     }
 
-    /// The basis with this fingerprint, if the file has it.
+    /// The basis with this fingerprint, if the file has it: stored, or completed.
     pub fn find(&self, fingerprint: Fingerprint) -> Option<&Arc<Basis>> {
-        self.groups.iter().map(|g| &g.basis).find(|b| b.fingerprint() == fingerprint)
+        let stored = self.groups.iter().map(|g| &g.basis);
+        let whole = self.groups.iter().filter_map(|g| g.parts.whole.get());
+        stored.chain(whole).find(|b| b.fingerprint() == fingerprint)
     }
 
     /// From numbers that belong to the groups of `meta`, and blocks of them opened.
-    pub(super) fn new(mut meta: Meta, numbers: &[Numbers], opened: &[Vec<Opened>]) -> Result<Self> {
+    pub(super) fn new(mut meta: Meta, numbers: &[Numbers], opened: Vec<Vec<Opened>>) -> Result<Self> {
         check(&meta)?;
         let mut groups = Vec::with_capacity(meta.groups.len());
         let mut contents = Vec::new();
         for ((group, numbers), opened) in meta.groups.iter_mut().zip(numbers).zip(opened) {
-            let basis = Arc::new(join(numbers, opened)?);
+            let basis = Arc::new(join(&numbers.means, &numbers.deviations, &opened)?);
             if !basis.cols().is_multiple_of(group.layers.len()) {
                 let (cols, layers) = (basis.cols(), group.layers.len());
                 return Err(Error::Malformed(format!("its {cols} columns do not divide by {layers} layers")));
@@ -180,7 +228,14 @@ impl BasisFile {
                     format!("{} of layers {:?} differ from what was written", group.kind, group.layers);
                 return Err(Error::Malformed(reason));
             }
-            groups.push(Group { kind: group.kind, layers: group.layers.clone(), basis });
+            let parts = Parts {
+                means: numbers.means.clone(),
+                deviations: numbers.deviations.clone(),
+                blocks: opened,
+                whole: OnceLock::new(),
+            };
+            let layers = group.layers.clone();
+            groups.push(Group { kind: group.kind, layers, basis, parts: Arc::new(parts) });
             contents.extend(write(group, numbers));
         }
         Ok(BasisFile { meta, groups, contents })
@@ -206,7 +261,7 @@ impl BasisFile {
         let open = |n: &Numbers| n.blocks.iter().map(Stored::open).collect::<Result<Vec<_>>>();
         let opened: Vec<Vec<Opened>> = numbers.iter().map(open).collect::<Result<_>>()?;
         // Only files that are read need this check.
-        BasisFile::new(meta, &numbers, &opened).map_err(|error| match error {
+        BasisFile::new(meta, &numbers, opened).map_err(|error| match error {
             Error::Codec(tenfold::Error::InvalidArgument(reason)) => Error::Malformed(reason),
             error => error,
         })
@@ -294,15 +349,15 @@ fn read(archive: &Archive, group: &GroupMeta) -> Result<Numbers> {
 }
 
 /// Blocks side by side as one basis. Numbers are only copied: the same on every machine.
-fn join(numbers: &Numbers, blocks: &[Opened]) -> Result<Basis> {
-    let means: Vec<f32> = numbers.means.iter().map(|v| v.to_f32()).collect();
+fn join(means: &[bf16], deviations: &[bf16], blocks: &[Opened]) -> Result<Basis> {
+    let means: Vec<f32> = means.iter().map(|v| v.to_f32()).collect();
     let cols: usize = blocks.iter().map(|b| b.cols).sum();
     let rank: usize = blocks.iter().map(|b| b.vectors.len() / b.cols).sum();
-    if means.len() != cols || numbers.deviations.len() != rank {
+    if means.len() != cols || deviations.len() != rank {
         return Err(Error::Malformed(format!(
             "{} means and {} deviations for {rank} vectors of {cols} columns",
             means.len(),
-            numbers.deviations.len()
+            deviations.len()
         )));
     }
     let mut vectors = vec![0f32; rank * cols];
@@ -318,6 +373,6 @@ fn join(numbers: &Numbers, blocks: &[Opened]) -> Result<Basis> {
         }
         column += block.cols;
     }
-    let deviations: Vec<f64> = numbers.deviations.iter().map(|v| v.to_f64()).collect();
+    let deviations: Vec<f64> = deviations.iter().map(|v| v.to_f64()).collect();
     Ok(Basis::with_forward(&means, &vectors, &forward)?.with_deviations(&deviations)?)
 }

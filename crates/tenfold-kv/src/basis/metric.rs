@@ -128,6 +128,31 @@ impl Metric {
         self.size
     }
 
+    /// One row times L, in plain arithmetic in a fixed order.
+    pub(super) fn see(&self, row: &mut [f64]) {
+        for (part, l) in self.blocks(row) {
+            // Column c of L has nothing above its diagonal, so what is still needed has not been replaced.
+            for c in 0..part.len() {
+                part[c] = (c..part.len()).fold(0.0, |sum, i| sum + part[i] * l[i * part.len() + c]);
+            }
+        }
+    }
+
+    /// One row times L⁻¹, likewise.
+    pub(super) fn unsee(&self, row: &mut [f64]) {
+        for (part, l) in self.blocks(row) {
+            for c in (0..part.len()).rev() {
+                let known = (c + 1..part.len()).fold(0.0, |sum, i| sum + part[i] * l[i * part.len() + c]);
+                part[c] = (part[c] - known) / l[c * part.len() + c];
+            }
+        }
+    }
+
+    /// Parts of a row with the factors that they meet.
+    fn blocks<'r>(&'r self, row: &'r mut [f64]) -> impl Iterator<Item = (&'r mut [f64], &'r [f64])> {
+        row.chunks_exact_mut(self.size).zip(self.factors.chunks_exact(self.size * self.size))
+    }
+
     /// rows · L.
     pub(super) fn multiply(&self, rows: &Mat) -> Mat {
         self.map_blocks(rows, |block, l| block * l)

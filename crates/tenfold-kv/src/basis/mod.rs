@@ -1,11 +1,12 @@
 //! Bases for rows of keys, values and hidden states: from captured tensors to a file beside the model.
 //!
 //! `capture` reads rows, `moments` sums them up, `components` finds the principal components, `gain` says what they are
-//! worth on rows that they were not made from, `stored` and `press` compress them, `file` keeps them, and `fit` does all of
-//! that in turn.
+//! worth on rows that they were not made from, `stored` and `press` compress them, `complete` adds what they do not span, `file` keeps
+//! them, and `fit` does all of that in turn.
 
 mod algebra;
 mod capture;
+mod complete;
 mod components;
 mod file;
 mod fit;

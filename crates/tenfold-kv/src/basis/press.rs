@@ -116,7 +116,7 @@ fn press_at(measured: &[Measured], options: &FitOptions, common: bool, bits: f64
     };
     let meta =
         Meta { format: 1, model: options.model.clone(), rope, head_dim: options.head(), groups: metas };
-    Ok(Pressed { bits, file: BasisFile::new(meta, &numbers, &opened)?, groups })
+    Ok(Pressed { bits, file: BasisFile::new(meta, &numbers, opened)?, groups })
 }
 
 fn press_group(

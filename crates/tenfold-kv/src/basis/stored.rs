@@ -11,6 +11,7 @@ use tenfold::prepare::{Axis, Transform, Weights};
 use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
 
 use super::algebra::{Mat, product, solve, to_floats, to_matrix};
+use super::complete::complete;
 use super::components::Components;
 use super::metric::Metric;
 use super::water::rate;
@@ -40,6 +41,21 @@ pub(super) struct Opened {
     pub vectors: Vec<f32>,
     /// What makes coordinates, a row for each vector.
     pub forward: Vec<f32>,
+    /// How errors of coordinates are counted, where there are fewer vectors than columns.
+    metric: Option<Metric>,
+}
+
+impl Opened {
+    /// The same with vectors for all that these do not span; vectors that stay are the first.
+    pub fn completed(&self) -> Result<Opened> {
+        let mut vectors = self.vectors.clone();
+        vectors.extend(complete(&self.vectors, self.cols, self.metric.as_ref()));
+        if vectors.iter().any(|v| !v.is_finite()) {
+            return Err(Error::Malformed("a vector that completes a basis is not finite".into()));
+        }
+        let forward = forward(&vectors, self.cols, self.metric.as_ref())?;
+        Ok(Opened { cols: self.cols, vectors, forward, metric: None })
+    }
 }
 
 impl Stored {
@@ -76,7 +92,7 @@ impl Stored {
         }
         let metric = self.metric.as_ref().map(|(size, blob)| open_metric(*size, blob, cols)).transpose()?;
         let forward = forward(&vectors, cols, metric.as_ref())?;
-        Ok(Opened { cols, vectors, forward })
+        Ok(Opened { cols, vectors, forward, metric })
     }
 }
 

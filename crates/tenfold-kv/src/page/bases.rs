@@ -1,13 +1,15 @@
 //! Groups of pages as a file of bases has them.
 
+use rayon::prelude::*;
 use tenfold::prepare::Positions;
 
-use super::codec::{Chain, Group, PageCodec};
-use crate::basis::{BasisFile, Kind};
+use super::codec::{BasisPart, Chain, Group, PageCodec};
+use crate::basis::{self, BasisFile, Kind};
 use crate::error::{Error, Result, invalid};
 
 impl PageCodec {
-    /// Groups for pages of all layers that a file has bases for, from layer 0 on. `steps` are factors on the quantiser
+    /// Groups for pages of all layers that a file has bases for, from layer 0 on. Bases are completed: what the file's vectors do not
+    /// span is coded too, at the same step, in pages where it is worth its bits. `steps` are factors on the quantiser
     /// steps of keys and of values.
     pub fn groups_of(file: &BasisFile, steps: (f64, f64)) -> Result<Vec<Group>> {
         let mut groups = Vec::new();
@@ -21,17 +23,27 @@ impl PageCodec {
                     keys.layers, values.layers
                 )));
             }
-            let mut chain = Chain::default().with_basis(keys.basis.clone()).with_step(steps.0);
-            if let Some(rope) = file.rope() {
-                chain = chain.with_rope(rope.at(Positions::From(0))?);
-            }
-            let values = Chain::default().with_basis(values.basis.clone()).with_step(steps.1);
-            groups.push(Group { layers: keys.layers.len(), keys: chain, values });
+            groups.push((keys, values));
             next += keys.layers.len();
         }
         if groups.is_empty() {
             return Err(Error::MissingGroup { kind: Kind::Keys, layer: 0 });
         }
-        Ok(groups)
+        let chain = |group: &basis::Group, step: f64| -> Result<Chain> {
+            let chain = Chain::default().with_basis(group.whole()?).with_step(step);
+            let without = group.rest();
+            Ok(match without.is_empty() {
+                true => chain,
+                false => chain.with_part(BasisPart { basis: group.basis.clone(), without }),
+            })
+        };
+        let made = |(keys, values): (&basis::Group, &basis::Group)| -> Result<Group> {
+            let (mut keys_chain, values) = rayon::join(|| chain(keys, steps.0), || chain(values, steps.1));
+            if let (Ok(chain), Some(rope)) = (&mut keys_chain, file.rope()) {
+                chain.rope = Some(rope.at(Positions::From(0))?);
+            }
+            Ok(Group { layers: keys.layers.len(), keys: keys_chain?, values: values? })
+        };
+        groups.into_par_iter().map(made).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! How pages of a model are made.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -29,6 +30,15 @@ pub struct Page<'a> {
     pub positions: Option<Positions>,
 }
 
+/// Some vectors of a basis, as a basis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BasisPart {
+    /// The vectors.
+    pub basis: Arc<Basis>,
+    /// Which coordinates of the whole it does not have.
+    pub without: Vec<Range<usize>>,
+}
+
 /// How keys or values are transformed and quantised.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
@@ -36,13 +46,15 @@ pub struct Chain {
     pub rope: Option<Rope>,
     /// The basis; without one a page's columns are coded directly, or without their means.
     pub basis: Option<Arc<Basis>>,
+    /// A part of the basis, which pages have where the rest is not worth its bits.
+    pub part: Option<BasisPart>,
     /// Factor on the quantiser step.
     pub step: f64,
 }
 
 impl Default for Chain {
     fn default() -> Self {
-        Chain { rope: None, basis: None, step: 1.0 }
+        Chain { rope: None, basis: None, part: None, step: 1.0 }
     }
 }
 
@@ -50,6 +62,12 @@ impl Chain {
     /// Sets the basis.
     pub fn with_basis(mut self, basis: Arc<Basis>) -> Self {
         self.basis = Some(basis);
+        self
+    }
+
+    /// Sets the part of the basis that pages may do with.
+    pub fn with_part(mut self, part: BasisPart) -> Self {
+        self.part = Some(part);
         self
     }
 
@@ -194,8 +212,9 @@ impl PageCodec {
 
     /// Reads the header of a page; layers are decoded on request.
     pub fn reader<'b>(&self, bytes: &'b [u8]) -> Result<PageReader<'b>> {
+        let chains = self.groups.iter().flat_map(|g| [&g.keys, &g.values]);
         let bases =
-            self.groups.iter().flat_map(|g| [&g.keys.basis, &g.values.basis]).flatten().cloned().collect();
+            chains.flat_map(|c| c.basis.iter().chain(c.part.as_ref().map(|p| &p.basis))).cloned().collect();
         let options = DecodeOptions::default().with_bases(bases).with_threads(1).with_stop(self.stop.clone());
         PageReader::new(bytes, options)
     }

@@ -23,6 +23,13 @@ impl Wide {
     }
 }
 
+/// Steps from which on a value that is hardly ever anything but zero is coded: before that it costs more than it is worth.
+const CODED: f64 = 1.5;
+/// Squared error of a value that is coded, in squared steps.
+const ROUNDING: f64 = 1.0 / 12.0;
+/// How much more error of a token is worth no bits.
+const LOSS: f64 = 0.05;
+
 /// What of a layer.
 type Side = for<'a> fn(&Layer<'a>) -> TensorView<'a>;
 
@@ -83,10 +90,20 @@ fn code(
         let mut parts = Vec::with_capacity(wide.len());
         for (rows, chain) in wide {
             let view = rows.view(dtype)?;
-            let transforms = transforms(chain, positions.as_ref(), &view, step)?;
-            // Which goal comes later: this one only says that there is something to quantise.
-            let subject = Subject::new(&view, &options(codec, Goal::Step(1.0)).with_transforms(transforms))?;
-            parts.push(Part { subject, values: view.len(), step: chain.step });
+            let subject = |chain: &Chain| {
+                let transforms = transforms(chain, positions.as_ref(), &view, step)?;
+                // Which goal comes later: this one only says that there is something to quantise.
+                let options = options(codec, Goal::Step(1.0)).with_transforms(transforms);
+                Ok::<_, crate::Error>(Subject::new(&view, &options)?)
+            };
+            let mut whole = subject(chain)?;
+            if let (Some(part), Some(step)) = (&chain.part, step)
+                && part_does(&whole, view.cols(), &part.without, step * chain.step)?
+            {
+                let basis = Some(part.basis.clone());
+                whole = subject(&Chain { basis, part: None, ..(*chain).clone() })?;
+            }
+            parts.push(Part { subject: whole, values: view.len(), step: chain.step });
         }
         Ok(parts)
     };
@@ -110,7 +127,7 @@ fn code(
     let left = cap.checked_sub(taken).ok_or(Error::DoesNotFit { cap: cap as u64, need: taken as u64 })?;
     let mut parts = parts_at(None)?;
     let mut step = share::estimate_step(&parts, left)?;
-    if wide.iter().any(|(_, chain)| chain.basis.is_none()) {
+    if wide.iter().any(|(_, chain)| chain.basis.is_none() || chain.part.is_some()) {
         step = share::find_step(&parts, left, step)?;
         parts = parts_at(Some(step))?;
     }
@@ -168,6 +185,19 @@ fn cut_positions(positions: &Positions, rows: &Range<usize>) -> Positions {
         Positions::From(first) => Positions::From(first.saturating_add(rows.start as u64)),
         Positions::List(list) => Positions::List(list[rows.clone()].to_vec()),
     }
+}
+
+/// Whether coordinates can be left out at a step: in no row would enough of them be coded to make a difference to its error.
+fn part_does(whole: &Subject<'_>, cols: usize, without: &[Range<usize>], step: f64) -> Result<bool> {
+    let values = whole.worked_values()?;
+    let does = |row: &[f64]| {
+        let square = |v: &f64| (v / step).powi(2);
+        let rest = without.iter().flat_map(|range| &row[range.clone()]);
+        let lost: f64 = rest.map(square).filter(|v| !(*v < CODED * CODED)).sum();
+        let kept: f64 = row.iter().map(|v| square(v).min(ROUNDING)).sum();
+        lost <= LOSS * kept
+    };
+    Ok(values.chunks_exact(cols).all(does))
 }
 
 /// The transforms of a chain. Without a basis and with a known common step, the values decide whether means pay for

@@ -13,6 +13,6 @@ mod frame;
 mod read;
 mod share;
 
-pub use codec::{Chain, Group, Layer, Page, PageCodec};
+pub use codec::{BasisPart, Chain, Group, Layer, Page, PageCodec};
 pub use frame::MAGIC;
 pub use read::PageReader;

@@ -1,11 +1,14 @@
 //! Shares one budget of bytes so that all blobs of a page are quantised about equally, which minimises their error.
 
 use tenfold::engine::Subject;
-use tenfold::engine::search::tolerance::SHARES;
+use tenfold::engine::search::tolerance::{PAGE, SHARES};
 use tenfold::engine::search::{Point, Search, Slope, gaussian_step};
 use tenfold::{Effort, EncodeOptions, Error, Goal};
 
 use crate::error::Result;
+
+/// How much of a cap one step must fill; else each blob looks for its own.
+const FILLED: f64 = 0.95;
 
 /// A blob to be.
 pub(super) struct Part<'a> {
@@ -36,9 +39,40 @@ pub(super) fn estimate_step(parts: &[Part<'_>], cap: usize) -> Result<f64> {
     Ok(gaussian_step(&scales, cap as f64 * 8.0 / values).exp2())
 }
 
-/// Encodes all parts within `cap` bytes. Shares of it are those of a common step, which is looked for from `start` on.
+/// Encodes all parts within `cap` bytes, with a common step, which is looked for from `start` on.
 pub(super) fn encode(parts: &[Part<'_>], effort: Effort, cap: usize, start: f64) -> Result<Vec<Vec<u8>>> {
-    let (shares, _) = find_shares(parts, cap, start)?;
+    let (shares, step) = find_shares(parts, cap, start)?;
+    match encode_alike(parts, effort, cap, step)? {
+        Some(blobs) => Ok(blobs),
+        None => encode_shares(parts, effort, cap, &shares),
+    }
+}
+
+/// Encodes all parts with one step, if one is found at which they nearly fill `cap` bytes.
+fn encode_alike(parts: &[Part<'_>], effort: Effort, cap: usize, start: f64) -> Result<Option<Vec<Vec<u8>>>> {
+    let values: f64 = parts.iter().map(|p| p.values as f64).sum();
+    let mut best: Option<(usize, Vec<Vec<u8>>)> = None;
+    Search::new(PAGE.aim * cap as f64, Slope::bytes(values), &PAGE).run(start, |knob| {
+        let encode = |p: &Part<'_>| {
+            let goal = Goal::Step(knob * p.step);
+            p.subject.encode(&EncodeOptions::new(goal).with_effort(effort).with_threads(1))
+        };
+        // A step out of range, or values that no step is fine enough for, are for the caps of single blobs to deal with.
+        let Ok(blobs) = parts.iter().map(encode).collect::<std::result::Result<Vec<Vec<u8>>, Error>>() else {
+            return Ok(None);
+        };
+        let bytes: usize = blobs.iter().map(Vec::len).sum();
+        if bytes <= cap && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
+            best = Some((bytes, blobs));
+        }
+        Ok::<_, crate::Error>(Some(Point { knob, got: bytes as f64 }))
+    })?;
+    let filled = |bytes: usize| bytes as f64 >= FILLED * cap as f64;
+    Ok(best.filter(|(bytes, _)| filled(*bytes)).map(|(_, blobs)| blobs))
+}
+
+/// Encodes all parts within `cap` bytes, each within its share.
+fn encode_shares(parts: &[Part<'_>], effort: Effort, cap: usize, shares: &[f64]) -> Result<Vec<Vec<u8>>> {
     let total: f64 = shares.iter().sum();
     let goal = |cap: usize| EncodeOptions::new(Goal::MaxBytes(cap)).with_effort(effort).with_threads(1);
     let (mut left, mut open) = (cap, total);

@@ -107,6 +107,15 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// What is quantised, behind the transforms; nothing if the tensor has no floats.
+    pub fn worked_values(&self) -> Result<Vec<f64>> {
+        let found = match self.transforms.is_empty() {
+            true => self.view.to_f64(),
+            false => self.prepare(&Workers::current_thread())?.view()?.to_f64(),
+        };
+        Ok(found.unwrap_or_default())
+    }
+
     fn prepare(&self, workers: &Workers) -> Result<&Prepared> {
         if let Some(prepared) = self.prepared.get() {
             return Ok(prepared);

@@ -95,6 +95,10 @@ pub const WEIGHTS: std::ops::RangeInclusive<f64> = 0.05..=6.0;
 /// Shares of a page's blobs: shares matter, the size is kept by the blobs themselves.
 pub const SHARES: Tolerance = Tolerance { over: 0.02, under: 0.02, rounds: 12, closed: (0.03, 0), ..PLAIN };
 
+/// One step for all blobs of a page under a cap, by encoding them.
+pub const PAGE: Tolerance =
+    Tolerance { aim: 0.995, over: 0.005, under: 0.01, late: (0.03, 3), rounds: 5, ..PLAIN };
+
 /// One step for all tensors of a model, corrected by what encoding the whole model took.
 pub const ARCHIVE: Tolerance = Tolerance { over: 0.005, under: 0.005, rounds: 3, ..PLAIN };
 
