@@ -162,6 +162,27 @@ class PageCodec:
             raise ArgumentError(f"a page's goal must be max_bytes, bits, step or lossless, not {name}")
         return self._native.encode([_page(*page) for page in pages], name, number)
 
+    def encode_together(
+        self, pages: Sequence[tuple[Sequence[Any], Sequence[Any], Any]], *, max_bytes: int
+    ) -> list[bytes]:
+        """Encodes the pages of a context within a number of bytes for all of them.
+
+        All have one step, so those that are harder to code get more bytes. Where each page has a slot of its own, pass ``max_bytes`` to
+        :meth:`encode_many` instead, which caps each.
+
+        >>> import numpy as np
+        >>> codec = PageCodec(layers=1)
+        >>> quiet = np.random.default_rng(0).standard_normal((64, 32), dtype=np.float32)
+        >>> pages = codec.encode_together([([quiet], [quiet], None), ([50 * quiet], [50 * quiet], None)], max_bytes=6000)
+        >>> sum(map(len, pages)) <= 6000, len(pages[0]) < len(pages[1])
+        (True, True)
+        """
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int):
+            raise DtypeError(f"max_bytes must be a whole number, not {max_bytes!r}")
+        if max_bytes < 0:
+            raise ArgumentError("max_bytes must not be negative")
+        return self._native.encode_together([_page(*page) for page in pages], max_bytes)
+
     def decode_layer(self, page: Any, layer: int, *, keys: Any = None, values: Any = None) -> tuple[Any, Any]:
         """Decodes keys and values of one layer, into new arrays or into the arrays or CPU tensors passed."""
         page = as_blob(page)

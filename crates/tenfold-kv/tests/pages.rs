@@ -199,6 +199,31 @@ fn many_pages_go_in_one_call() {
 }
 
 /// A page with something done to it.
+#[test]
+fn pages_of_a_context_share_a_cap() {
+    let (quiet, loud) = (Cache::random(64, 32, 2, 5), Cache::random(64, 32, 2, 6));
+    let shape = quiet.shape();
+    let mut soft = Cache::random(64, 32, 2, 7);
+    soft.layers.iter_mut().flatten().flatten().for_each(|v| *v = bf16::from_f32(v.to_f32() / 64.0));
+    let codec = codec(&[2], 32).with_exact(1, 0);
+    let pages = [quiet.page(&shape, 0), soft.page(&shape, 64), loud.page(&shape, 128)];
+    for cap in [3_000, 8_000] {
+        let made = codec.encode_together(&pages, cap).unwrap();
+        let sizes: Vec<usize> = made.iter().map(Vec::len).collect();
+        let all: usize = sizes.iter().sum();
+        assert!(all <= cap && all as f64 > 0.93 * cap as f64, "{sizes:?}");
+        assert!(2 * sizes[1] < sizes[0].min(sizes[2]), "{sizes:?}");
+        // The same with another number of threads.
+        assert_eq!(codec.encode_together_until(&pages, cap, 1, &Stop::default()).unwrap(), made);
+    }
+    let refused = codec.encode_together(&pages, 200).unwrap_err();
+    assert!(matches!(refused, Error::Codec(CodecError::DoesNotFit { cap: 200, need }) if need > 200));
+    assert!(codec.encode_together(&[], 200).unwrap().is_empty());
+    let stop = Stop::new();
+    stop.stop();
+    assert!(codec.encode_together_until(&pages, 8_000, 1, &stop).is_err());
+}
+
 fn changed<'a>(page: &Page<'a>, change: impl FnOnce(&mut Page<'a>)) -> Page<'a> {
     let mut page = page.clone();
     change(&mut page);

@@ -153,6 +153,22 @@ impl Pages {
         made.map_err(errors::kv)?.into_iter().map(bytes).collect()
     }
 
+    /// Encodes pages within a number of bytes for all of them.
+    fn encode_together<'py>(
+        &self,
+        py: Python<'py>,
+        pages: Vec<PageArgs<'py>>,
+        cap: usize,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let pages = pages.into_iter().map(Given::from_args).collect::<PyResult<Vec<_>>>()?;
+        let long = pages.iter().map(Given::bytes).sum::<usize>() >= LONG_ENCODE;
+        let made = attend::run(py, long, |stop| {
+            let pages = pages.iter().map(Given::page).collect::<tenfold_kv::Result<Vec<_>>>()?;
+            self.codec.encode_together_until(&pages, cap, limit_threads(self.codec.threads()), stop)
+        })?;
+        Ok(made.map_err(errors::kv)?.iter().map(|page| PyBytes::new(py, page)).collect())
+    }
+
     /// Decodes one layer of pages, each into a pair of arrays.
     fn decode(
         &self,

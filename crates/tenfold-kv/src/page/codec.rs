@@ -8,8 +8,8 @@ use tenfold::engine::{Stop, threads};
 use tenfold::prepare::{Basis, Positions, Rope};
 use tenfold::{DecodeOptions, Effort, Goal, TensorView};
 
-use super::encode;
 use super::read::PageReader;
+use super::{encode, together};
 use crate::error::{Result, invalid};
 
 /// Keys and values of one layer: a row for each token, heads side by side.
@@ -208,6 +208,37 @@ impl PageCodec {
             self.encode(page, goal)
         };
         Ok(threads::install(threads, || pages.par_iter().map(encode).collect())?)
+    }
+
+    /// Encodes the pages of a context within `cap` bytes for all of them: all have one step, so those that are harder to code get
+    /// more bytes. Where each page has a slot of its own, [`Goal::MaxBytes`] with [`PageCodec::encode_all`] is what fits.
+    ///
+    /// ```
+    /// use tenfold::TensorView;
+    /// use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
+    /// let group = Group { layers: 1, keys: Chain::default(), values: Chain::default() };
+    /// let codec = PageCodec::new(vec![group])?;
+    /// let quiet: Vec<f32> = (0..64 * 32).map(|i| 0.1 * (i as f32 * 0.37).sin()).collect();
+    /// let loud: Vec<f32> = quiet.iter().map(|v| 100.0 * v).collect();
+    /// let views = [TensorView::from_slice(&quiet, &[64, 32])?, TensorView::from_slice(&loud, &[64, 32])?];
+    /// let pages = views.map(|v| Page { layers: vec![Layer { keys: v, values: v }], positions: None });
+    /// let made = codec.encode_together(&pages, 4000)?;
+    /// assert!(made[0].len() + made[1].len() <= 4000 && made[0].len() < made[1].len());
+    /// # Ok::<(), tenfold_kv::Error>(())
+    /// ```
+    pub fn encode_together(&self, pages: &[Page<'_>], cap: usize) -> Result<Vec<Vec<u8>>> {
+        self.encode_together_until(pages, cap, self.threads, &self.stop)
+    }
+
+    /// The same on this many threads, with a switch for this call alone.
+    pub fn encode_together_until(
+        &self,
+        pages: &[Page<'_>],
+        cap: usize,
+        threads: usize,
+        stop: &Stop,
+    ) -> Result<Vec<Vec<u8>>> {
+        together::encode(self, pages, cap, threads, stop)
     }
 
     /// Reads the header of a page; layers are decoded on request.

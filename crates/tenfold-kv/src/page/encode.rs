@@ -74,6 +74,29 @@ pub(super) fn encode(codec: &PageCodec, page: &Page<'_>, goal: Goal) -> Result<V
     }
 }
 
+/// A step at which a page takes about so many bytes, taken as Gaussian.
+pub(super) fn start_step(codec: &PageCodec, page: &Page<'_>, bytes: usize) -> Result<f64> {
+    let (tokens, dtype) = check(codec, page)?;
+    let all = 0..tokens;
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut wide = Vec::new();
+    for group in &codec.groups {
+        let layers = &page.layers[start..start + group.layers];
+        start += group.layers;
+        for ((side, _, _), chain) in SIDES.iter().zip([&group.keys, &group.values]) {
+            wide.push((gather(layers, *side, std::slice::from_ref(&all)), chain));
+        }
+    }
+    for (rows, chain) in &wide {
+        let view = rows.view(dtype)?;
+        let transforms = transforms(chain, page.positions.as_ref(), &view, None)?;
+        let subject = Subject::new(&view, &options(codec, Goal::Step(1.0)).with_transforms(transforms))?;
+        parts.push(Part { subject, values: view.len(), step: chain.step });
+    }
+    share::estimate_step(&parts, bytes)
+}
+
 /// Blobs of what is quantised: keys and values of each group in turn.
 fn code(
     codec: &PageCodec,

@@ -3,7 +3,7 @@
 //! Layers are taken in groups. Each group's keys and each group's values are one blob, without rotary positions and in
 //! a basis; exact tokens are in lossless blobs beside them. Normative: docs/format.md, 'Pages'. `codec` says how pages
 //! of
-//! a model are made, `encode` makes one, `share` gives each blob its part of the bytes, `frame` is the stored form,
+//! a model are made, `encode` makes one, `share` gives each blob its part of the bytes, `together` each page, `frame` is the stored form,
 //! `read` decodes layers.
 
 mod bases;
@@ -12,6 +12,7 @@ mod encode;
 mod frame;
 mod read;
 mod share;
+mod together;
 
 pub use codec::{BasisPart, Chain, Group, Layer, Page, PageCodec};
 pub use frame::MAGIC;

@@ -99,6 +99,9 @@ pub const SHARES: Tolerance = Tolerance { over: 0.02, under: 0.02, rounds: 12, c
 pub const PAGE: Tolerance =
     Tolerance { aim: 0.995, over: 0.005, under: 0.01, late: (0.03, 3), rounds: 5, ..PLAIN };
 
+/// One step for all pages of a context under a cap, likewise; and if need be a step as coarse as it takes.
+pub const CONTEXT: Tolerance = Tolerance { rounds: 8, retreat: 24, ..PAGE };
+
 /// One step for all tensors of a model, corrected by what encoding the whole model took.
 pub const ARCHIVE: Tolerance = Tolerance { over: 0.005, under: 0.005, rounds: 3, ..PLAIN };
 
