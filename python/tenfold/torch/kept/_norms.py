@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -23,19 +23,23 @@ class Norm(Uncopied):
 
     def __init__(self, module: nn.Module, epsilon: float) -> None:
         self._module, self._forward, self._epsilon = module, module.forward, epsilon
+        # Whether the module computes what its name says. Known once it has its weight, which may be a blob until it runs.
+        weight: Any = getattr(module, "weight", None)
+        self._agrees: bool | None = _agrees(self._forward, weight, epsilon) if _is_known(weight) else None
         functools.update_wrapper(self, self._forward)
-        module.forward = self  # type: ignore[method-assign]
+        module.forward = self
 
     def remove(self) -> None:
         """Takes itself away."""
         self._module.__dict__.pop("forward", None)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        weight = self._module.weight
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        weight: Any = getattr(self._module, "weight", None)
         if kwargs or len(args) != 1 or not _suits(args[0], weight):
-            result: torch.Tensor = self._forward(*args, **kwargs)
-            return result
-        return rms_norm(args[0], weight.shape, weight, self._epsilon)
+            return self._forward(*args, **kwargs)
+        if self._agrees is None and not _device.is_capturing():
+            self._agrees = _agrees(self._forward, weight, self._epsilon)
+        return rms_norm(args[0], weight.shape, weight, self._epsilon) if self._agrees else self._forward(*args)
 
 
 def norms(parts: Iterable[nn.Module]) -> list[Norm]:
@@ -44,7 +48,7 @@ def norms(parts: Iterable[nn.Module]) -> list[Norm]:
     # Torch's own takes one kernel as it is.
     others = [child for child in found.values() if type(child) is not nn.RMSNorm and "forward" not in child.__dict__]
     with_epsilon = [(child, _epsilon(child)) for child in others]
-    return [Norm(child, epsilon) for child, epsilon in with_epsilon if epsilon is not None and _agrees(child, epsilon)]
+    return [Norm(child, epsilon) for child, epsilon in with_epsilon if epsilon is not None]
 
 
 def _epsilon(module: nn.Module) -> float | None:
@@ -52,21 +56,24 @@ def _epsilon(module: nn.Module) -> float | None:
     return found if isinstance(found, float) else None
 
 
-def _agrees(module: nn.Module, epsilon: float) -> bool:
-    """Whether it computes what its name says: some models add one to the weight, or norm parts."""
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, torch.Tensor) or weight.ndim != 1 or weight.dtype not in _DTYPES or weight.is_meta:
-        return False
+def _is_known(weight: Any) -> bool:
+    return isinstance(weight, torch.Tensor) and weight.ndim == 1 and weight.dtype in _DTYPES and not weight.is_meta
+
+
+def _agrees(forward: Callable[..., torch.Tensor], weight: torch.Tensor, epsilon: float) -> bool:
+    """Whether a module's ``forward`` is a norm with these numbers: some models add one to the weight, or norm parts."""
     with torch.no_grad():
         row = torch.linspace(-1, 2, weight.shape[0], dtype=torch.float32, device=weight.device).to(weight.dtype)
-        expected, found = module(row).float(), rms_norm(row, weight.shape, weight, epsilon).float()
+        expected, found = forward(row).float(), rms_norm(row, weight.shape, weight, epsilon).float()
         most = _NEAR * expected.abs().max()
         return bool(expected.shape == found.shape and ((expected - found).abs() <= most).all())
 
 
-def _suits(input: Any, weight: torch.Tensor) -> bool:
+def _suits(input: Any, weight: Any) -> bool:
     return (
         isinstance(input, torch.Tensor)
+        and isinstance(weight, torch.Tensor)
+        and weight.ndim == 1
         and input.dtype in _DTYPES
         and input.ndim > 0
         and input.numel() == input.shape[-1] == weight.shape[0]
