@@ -25,6 +25,9 @@ const CHECKSUM: &str = "basis_checksum";
 /// Most bytes that a tensor's entry in the header takes besides its name.
 const ENTRY: usize = 160;
 
+/// Columns of a group up to which its basis is completed: time grows with their cube, memory with their square.
+pub const MOST_COLUMNS: usize = 4096;
+
 /// The metadata of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Meta {
@@ -77,9 +80,10 @@ struct Parts {
 
 impl Group {
     /// Their basis with vectors for all that the stored ones do not span, so that nothing is lost. They are computed the first time,
-    /// which takes as long as a few products of square matrices, and are the same on every machine.
+    /// which takes as long as a few products of square matrices, and are the same on every machine. A group of more than
+    /// [`MOST_COLUMNS`] has its basis as it is stored.
     pub fn whole(&self) -> Result<Arc<Basis>> {
-        if self.basis.rank() == self.basis.cols() {
+        if self.rest().is_empty() {
             return Ok(self.basis.clone());
         }
         if let Some(found) = self.parts.whole.get() {
@@ -102,6 +106,9 @@ impl Group {
 
     /// Which coordinates of the completed basis the stored one does not have.
     pub fn rest(&self) -> Vec<Range<usize>> {
+        if self.basis.cols() > MOST_COLUMNS {
+            return Vec::new();
+        }
         let mut first = 0;
         let blocks = self.parts.blocks.iter().map(|block| {
             let (from, to) = (first + block.vectors.len() / block.cols, first + block.cols);

@@ -25,7 +25,7 @@ mod water;
 
 pub use capture::{Captured, Names};
 pub use components::Components;
-pub use file::{BasisFile, Group};
+pub use file::{BasisFile, Group, MOST_COLUMNS};
 pub use fit::{Fitted, fit};
 pub use gain::{AtRate, Gain, leave_one_out};
 pub use kind::Kind;
