@@ -135,3 +135,11 @@ fn pages_of_earlier_versions_can_be_read() {
     let (keys, _) = codec.reader(&bytes).unwrap().layer(1).unwrap();
     assert!(off(&usual, &keys) < 0.02);
 }
+
+#[test]
+fn a_second_implementation_completes_the_same() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/complete.py");
+    let out = std::process::Command::new("python3").arg("-B").arg(script).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(String::from_utf8_lossy(&out.stdout).starts_with("7 bases"));
+}
