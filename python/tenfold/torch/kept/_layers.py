@@ -68,7 +68,7 @@ class Layers(Uncopied):
                 self._hook(model.get_submodule(stage.name), ring, index)
         self._instead: list[Product | Norm] = []
         if multiply:
-            self._instead += [*products(self.held), *norms(model.get_submodule(stage.name) for stage in self.stages)]
+            self._instead += [*products(self.held), *norms(model)]
         self._passes = Passes(model, self.rings, wanted)
 
     @property

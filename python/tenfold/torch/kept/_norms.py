@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,11 +42,11 @@ class Norm(Uncopied):
         return rms_norm(args[0], weight.shape, weight, self._epsilon) if self._agrees else self._forward(*args)
 
 
-def norms(parts: Iterable[nn.Module]) -> list[Norm]:
-    """Puts a norm of ours before each of these parts of a model that is one."""
-    found = {id(child): child for part in parts for child in part.modules() if type(child).__name__.endswith("RMSNorm")}
+def norms(model: nn.Module) -> list[Norm]:
+    """Puts a norm of ours before each part of a model that is one."""
+    found = [child for child in model.modules() if type(child).__name__.endswith("RMSNorm")]
     # Torch's own takes one kernel as it is.
-    others = [child for child in found.values() if type(child) is not nn.RMSNorm and "forward" not in child.__dict__]
+    others = [child for child in found if type(child) is not nn.RMSNorm and "forward" not in child.__dict__]
     with_epsilon = [(child, _epsilon(child)) for child in others]
     return [Norm(child, epsilon) for child, epsilon in with_epsilon if epsilon is not None]
 
