@@ -10,7 +10,7 @@ use tenfold::engine::{ErrorKind, Stop};
 use tenfold::prepare::{Basis, Positions, Rope};
 use tenfold::{Effort, Error as CodecError, Goal, TensorView};
 use tenfold_kv::Error;
-use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
+use tenfold_kv::page::{BasisPart, Chain, Group, Layer, Page, PageCodec};
 
 /// Rows of a cache: layers, each keys and values.
 struct Cache {
@@ -219,9 +219,31 @@ fn pages_of_a_context_share_a_cap() {
     let refused = codec.encode_together(&pages, 200).unwrap_err();
     assert!(matches!(refused, Error::Codec(CodecError::DoesNotFit { cap: 200, need }) if need > 200));
     assert!(codec.encode_together(&[], 200).unwrap().is_empty());
+    // None, a page that never changes, one that is exact as a whole, all the bytes there are.
+    assert!(codec.encode_together(&pages, 0).unwrap_err().kind() == refused.kind());
+    let flat =
+        Cache { tokens: 64, cols: 32, layers: vec![[vec![bf16::ONE; 2048], vec![bf16::ZERO; 2048]]; 2] };
+    let made = codec.encode_together(&[flat.page(&shape, 0)], 4_000).unwrap();
+    assert!(made[0].len() <= 4_000);
+    assert!(codec.encode_together(&pages, usize::MAX).is_ok());
     let stop = Stop::new();
     stop.stop();
     assert!(codec.encode_together_until(&pages, 8_000, 1, &stop).is_err());
+}
+
+#[test]
+fn parts_that_do_not_fit_their_basis_are_refused() {
+    let (whole, part) = (cosines(64, 64), cosines(64, 16));
+    let chain = |basis: &Arc<Basis>, without| {
+        Chain::default().with_basis(whole.clone()).with_part(BasisPart { basis: basis.clone(), without })
+    };
+    let made = |keys: Chain| PageCodec::new(vec![Group { layers: 2, keys, values: Chain::default() }]);
+    assert!(made(chain(&part, vec![16..64])).is_ok());
+    let other = cosines(32, 16);
+    for bad in [chain(&part, vec![17..65]), chain(&part, vec![16..63]), chain(&other, vec![16..64])] {
+        assert_eq!(made(bad).unwrap_err().kind(), ErrorKind::Caller);
+    }
+    assert!(made(Chain { basis: None, ..chain(&part, vec![16..64]) }).is_err());
 }
 
 fn changed<'a>(page: &Page<'a>, change: impl FnOnce(&mut Page<'a>)) -> Page<'a> {

@@ -133,6 +133,19 @@ impl PageCodec {
         if steps.into_iter().any(|s| !(s.is_finite() && s > 0.0)) {
             return Err(invalid("the step of keys or values must be a positive number"));
         }
+        let fits = |chain: &Chain| match (&chain.basis, &chain.part) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(basis), Some(part)) => {
+                let lacks: usize = part.without.iter().map(|r| r.len()).sum();
+                part.basis.cols() == basis.cols()
+                    && part.basis.rank() + lacks == basis.rank()
+                    && part.without.iter().all(|r| r.end <= basis.rank())
+            }
+        };
+        if !groups.iter().flat_map(|g| [&g.keys, &g.values]).all(fits) {
+            return Err(invalid("a part of a basis does not fit the basis that it is stated with"));
+        }
         Ok(PageCodec { groups, effort: Effort::default(), exact: (0, 0), threads: 0, stop: Stop::default() })
     }
 

@@ -42,24 +42,16 @@ pub(super) fn encode(codec: &PageCodec, page: &Page<'_>, goal: Goal) -> Result<V
     let first = if lossless { tokens } else { codec.exact.0.min(tokens) };
     let last = codec.exact.1.min(tokens - first);
     let middle = first..tokens - last;
-    let mut groups: Vec<(usize, Blobs<Vec<u8>>)> = Vec::with_capacity(codec.groups.len());
-    let mut wide = Vec::new();
-    let mut start = 0;
-    for group in &codec.groups {
-        let layers = &page.layers[start..start + group.layers];
-        start += group.layers;
-        let mut blobs = Blobs::default();
-        for ((side, exact, _), chain) in SIDES.iter().zip([&group.keys, &group.values]) {
-            if first + last > 0 {
-                let rows = gather(layers, *side, &[0..first, tokens - last..tokens]);
-                blobs[*exact] = tenfold::encode(&rows.view(dtype)?, &options(codec, Goal::Lossless))?;
-            }
-            if !middle.is_empty() {
-                wide.push((gather(layers, *side, std::slice::from_ref(&middle)), chain));
-            }
+    let mut groups: Vec<(usize, Blobs<Vec<u8>>)> =
+        codec.groups.iter().map(|g| (g.layers, Blobs::default())).collect();
+    if first + last > 0 {
+        for (i, (layers, side, _)) in sides(codec, page).into_iter().enumerate() {
+            let rows = gather(layers, side, &[0..first, tokens - last..tokens]);
+            groups[i / 2].1[SIDES[i % 2].1] =
+                tenfold::encode(&rows.view(dtype)?, &options(codec, Goal::Lossless))?;
         }
-        groups.push((group.layers, blobs));
     }
+    let wide = if middle.is_empty() { Vec::new() } else { gather_all(codec, page, &middle) };
     let coded = code(codec, page, goal, dtype, &wide, &middle, &groups)?;
     for (i, blob) in coded.into_iter().enumerate() {
         groups[i / 2].1[SIDES[i % 2].2] = blob;
@@ -77,24 +69,10 @@ pub(super) fn encode(codec: &PageCodec, page: &Page<'_>, goal: Goal) -> Result<V
 /// A step at which a page takes about so many bytes, taken as Gaussian.
 pub(super) fn start_step(codec: &PageCodec, page: &Page<'_>, bytes: usize) -> Result<f64> {
     let (tokens, dtype) = check(codec, page)?;
-    let all = 0..tokens;
-    let mut parts = Vec::new();
-    let mut start = 0;
-    let mut wide = Vec::new();
-    for group in &codec.groups {
-        let layers = &page.layers[start..start + group.layers];
-        start += group.layers;
-        for ((side, _, _), chain) in SIDES.iter().zip([&group.keys, &group.values]) {
-            wide.push((gather(layers, *side, std::slice::from_ref(&all)), chain));
-        }
-    }
-    for (rows, chain) in &wide {
-        let view = rows.view(dtype)?;
-        let transforms = transforms(chain, page.positions.as_ref(), &view, None)?;
-        let subject = Subject::new(&view, &options(codec, Goal::Step(1.0)).with_transforms(transforms))?;
-        parts.push(Part { subject, values: view.len(), step: chain.step });
-    }
-    share::estimate_step(&parts, bytes)
+    let wide = gather_all(codec, page, &(0..tokens));
+    let positions = page.positions.as_ref();
+    let parts = wide.iter().map(|(rows, chain)| part(codec, rows.view(dtype)?, chain, positions, None));
+    share::estimate_step(&parts.collect::<Result<Vec<_>>>()?, bytes)
 }
 
 /// Blobs of what is quantised: keys and values of each group in turn.
@@ -108,27 +86,10 @@ fn code(
     groups: &[(usize, Blobs<Vec<u8>>)],
 ) -> Result<Vec<Vec<u8>>> {
     let positions = page.positions.as_ref().map(|p| cut_positions(p, middle));
-    // At the step, if it is known: the gain of means depends on it.
     let parts_at = |step: Option<f64>| -> Result<Vec<Part<'_>>> {
-        let mut parts = Vec::with_capacity(wide.len());
-        for (rows, chain) in wide {
-            let view = rows.view(dtype)?;
-            let subject = |chain: &Chain| {
-                let transforms = transforms(chain, positions.as_ref(), &view, step)?;
-                // Which goal comes later: this one only says that there is something to quantise.
-                let options = options(codec, Goal::Step(1.0)).with_transforms(transforms);
-                Ok::<_, crate::Error>(Subject::new(&view, &options)?)
-            };
-            let mut whole = subject(chain)?;
-            if let (Some(part), Some(step)) = (&chain.part, step)
-                && part_does(&whole, view.cols(), &part.without, step * chain.step)?
-            {
-                let basis = Some(part.basis.clone());
-                whole = subject(&Chain { basis, part: None, ..(*chain).clone() })?;
-            }
-            parts.push(Part { subject: whole, values: view.len(), step: chain.step });
-        }
-        Ok(parts)
+        wide.iter()
+            .map(|(rows, chain)| part(codec, rows.view(dtype)?, chain, positions.as_ref(), step))
+            .collect()
     };
     if wide.is_empty() {
         return Ok(Vec::new());
@@ -210,8 +171,30 @@ fn cut_positions(positions: &Positions, rows: &Range<usize>) -> Positions {
     }
 }
 
+/// A blob to be, at the step if it is known: the gain of means depends on it, and what of a basis is needed.
+fn part<'a>(
+    codec: &PageCodec,
+    view: TensorView<'a>,
+    chain: &Chain,
+    positions: Option<&Positions>,
+    step: Option<f64>,
+) -> Result<Part<'a>> {
+    let subject = |chain: &Chain| -> Result<Subject<'a>> {
+        let transforms = transforms(chain, positions, &view, step)?;
+        // Which goal comes later: this one only says that there is something to quantise.
+        Ok(Subject::new(&view, &options(codec, Goal::Step(1.0)).with_transforms(transforms))?)
+    };
+    let mut made = subject(chain)?;
+    if let (Some(basis), Some(part), Some(step)) = (&chain.basis, &chain.part, step)
+        && part_does(&made, basis.rank(), &part.without, step * chain.step)?
+    {
+        made = subject(&Chain { basis: Some(part.basis.clone()), part: None, ..chain.clone() })?;
+    }
+    Ok(Part { subject: made, values: view.len(), step: chain.step })
+}
+
 /// Whether coordinates can be left out at a step: in no row would enough of them be coded to make a difference to its error.
-fn part_does(whole: &Subject<'_>, cols: usize, without: &[Range<usize>], step: f64) -> Result<bool> {
+fn part_does(whole: &Subject<'_>, rank: usize, without: &[Range<usize>], step: f64) -> Result<bool> {
     let values = whole.worked_values()?;
     let does = |row: &[f64]| {
         let square = |v: &f64| (v / step).powi(2);
@@ -220,7 +203,7 @@ fn part_does(whole: &Subject<'_>, cols: usize, without: &[Range<usize>], step: f
         let kept: f64 = row.iter().map(|v| square(v).min(ROUNDING)).sum();
         lost <= LOSS * kept
     };
-    Ok(values.chunks_exact(cols).all(does))
+    Ok(values.chunks_exact(rank).all(does))
 }
 
 /// The transforms of a chain. Without a basis and with a known common step, the values decide whether means pay for
@@ -253,6 +236,23 @@ fn transforms(
     chains.push(transforms);
     let options = EncodeOptions::new(Goal::Step(step * chain.step)).with_threads(1);
     Ok(choose(view, &options, &chains)?)
+}
+
+/// Keys and values of each group in turn: layers, which of the two, and their chain.
+fn sides<'p, 'c>(codec: &'c PageCodec, page: &'p Page<'_>) -> Vec<(&'p [Layer<'p>], Side, &'c Chain)> {
+    let mut left = &page.layers[..];
+    let each = codec.groups.iter().flat_map(|group| {
+        let (layers, rest) = left.split_at(group.layers);
+        left = rest;
+        [(layers, SIDES[0].0, &group.keys), (layers, SIDES[1].0, &group.values)]
+    });
+    each.collect()
+}
+
+/// The same with some rows of the layers side by side.
+fn gather_all<'c>(codec: &'c PageCodec, page: &Page<'_>, rows: &Range<usize>) -> Vec<(Wide, &'c Chain)> {
+    let rows = std::slice::from_ref(rows);
+    sides(codec, page).into_iter().map(|(layers, side, chain)| (gather(layers, side, rows), chain)).collect()
 }
 
 /// Some rows of keys or values of layers, side by side.
