@@ -17,6 +17,7 @@ With a file of bases (``tenfold basis fit``) pages take a fraction of that. See 
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -177,11 +178,13 @@ class PageCodec:
         >>> sum(map(len, pages)) <= 6000, len(pages[0]) < len(pages[1])
         (True, True)
         """
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int):
-            raise DtypeError(f"max_bytes must be a whole number, not {max_bytes!r}")
-        if max_bytes < 0:
-            raise ArgumentError("max_bytes must not be negative")
-        return self._native.encode_together([_page(*page) for page in pages], max_bytes)
+        try:
+            cap = operator.index(max_bytes)
+        except TypeError:
+            raise DtypeError(f"max_bytes must be a whole number, not {max_bytes!r}") from None
+        if not 0 <= cap < 1 << 63:
+            raise ArgumentError(f"max_bytes must be a number of bytes, not {cap}")
+        return self._native.encode_together([_page(*page) for page in pages], cap)
 
     def decode_layer(self, page: Any, layer: int, *, keys: Any = None, values: Any = None) -> tuple[Any, Any]:
         """Decodes keys and values of one layer, into new arrays or into the arrays or CPU tensors passed."""

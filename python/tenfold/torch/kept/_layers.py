@@ -12,10 +12,11 @@ from torch import nn
 from ..._errors import ArgumentError, UnsupportedError
 from ._engines import Checksums
 from ._held import Held, Stage, Uncopied
-from ._norms import Norm, norms
+from ._instead import Instead
+from ._norms import norms
 from ._passes import Passes, Wanted
 from ._pinned import Pinned
-from ._products import Product, products
+from ._products import products
 from ._ring import Ring
 
 
@@ -66,9 +67,7 @@ class Layers(Uncopied):
             self.rings.append(ring)
             for index, stage in enumerate(members):
                 self._hook(model.get_submodule(stage.name), ring, index)
-        self._instead: list[Product | Norm] = []
-        if multiply:
-            self._instead += [*products(self.held), *norms(model)]
+        self._instead: list[Instead] = [*products(self.held), *norms(model)] if multiply else []
         self._passes = Passes(model, self.rings, wanted)
 
     @property

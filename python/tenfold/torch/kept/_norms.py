@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,31 +10,25 @@ from torch import nn
 from torch.nn.functional import rms_norm
 
 from .. import _device
-from ._held import Uncopied
+from ._instead import DTYPES, Instead, is_vector_for
 
-_DTYPES = (torch.bfloat16, torch.float16)
 # How far results may differ, next to the largest one: these round once, models twice.
 _NEAR = 0.02
 
 
-class Norm(Uncopied):
-    """Stands before the ``forward`` of a norm, and takes over where its input is one vector on a CUDA device."""
+class Norm(Instead):
+    """A norm of one vector, by torch's kernel, if the module computes what its name says."""
 
     def __init__(self, module: nn.Module, epsilon: float) -> None:
-        self._module, self._forward, self._epsilon = module, module.forward, epsilon
-        # Whether the module computes what its name says. Known once it has its weight, which may be a blob until it runs.
+        super().__init__(module)
+        self._epsilon = epsilon
+        # Known once the module has its weight, which may be a blob until it runs.
         weight: Any = getattr(module, "weight", None)
         self._agrees: bool | None = _agrees(self._forward, weight, epsilon) if _is_known(weight) else None
-        functools.update_wrapper(self, self._forward)
-        module.forward = self
-
-    def remove(self) -> None:
-        """Takes itself away."""
-        self._module.__dict__.pop("forward", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         weight: Any = getattr(self._module, "weight", None)
-        if kwargs or len(args) != 1 or not _suits(args[0], weight):
+        if kwargs or len(args) != 1 or not is_vector_for(weight, args[0]) or weight.ndim != 1:
             return self._forward(*args, **kwargs)
         if self._agrees is None and not _device.is_capturing():
             self._agrees = _agrees(self._forward, weight, self._epsilon)
@@ -57,7 +50,7 @@ def _epsilon(module: nn.Module) -> float | None:
 
 
 def _is_known(weight: Any) -> bool:
-    return isinstance(weight, torch.Tensor) and weight.ndim == 1 and weight.dtype in _DTYPES and not weight.is_meta
+    return isinstance(weight, torch.Tensor) and weight.ndim == 1 and weight.dtype in DTYPES and not weight.is_meta
 
 
 def _agrees(forward: Callable[..., torch.Tensor], weight: torch.Tensor, epsilon: float) -> bool:
@@ -67,18 +60,3 @@ def _agrees(forward: Callable[..., torch.Tensor], weight: torch.Tensor, epsilon:
         expected, found = forward(row).float(), rms_norm(row, weight.shape, weight, epsilon).float()
         most = _NEAR * expected.abs().max()
         return bool(expected.shape == found.shape and ((expected - found).abs() <= most).all())
-
-
-def _suits(input: Any, weight: Any) -> bool:
-    return (
-        isinstance(input, torch.Tensor)
-        and isinstance(weight, torch.Tensor)
-        and weight.ndim == 1
-        and input.dtype in _DTYPES
-        and input.ndim > 0
-        and input.numel() == input.shape[-1] == weight.shape[0]
-        and _device.is_ours(input.device)
-        and weight.dtype == input.dtype
-        and weight.device == input.device
-        and not torch.is_autocast_enabled()
-    )

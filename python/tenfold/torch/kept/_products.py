@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import functools
+from typing import Any
 
 import torch
 from torch import nn
 
-from .. import _cuda, _device
-from ._held import Held, Uncopied
+from .. import _cuda
+from ._held import Held
+from ._instead import Instead, is_vector_for
 
-_DTYPES = (torch.bfloat16, torch.float16)
 # Columns of a matrix for which the smallest devices have room.
 _WIDEST = 32000
 
 
-class Product(Uncopied):
-    """Stands before the ``forward`` of a linear layer, and takes over where its input is one vector on a CUDA device."""
+class Product(Instead):
+    """A linear layer of one vector, by our kernel."""
 
-    def __init__(self, module: nn.Linear) -> None:
-        self._module, self._forward = module, module.forward
-        functools.update_wrapper(self, self._forward)
-        module.forward = self  # type: ignore[method-assign]
-
-    def remove(self) -> None:
-        """Takes itself away."""
-        self._module.__dict__.pop("forward", None)
-
-    def __call__(self, input: torch.Tensor) -> torch.Tensor:
-        weight, bias = self._module.weight, self._module.bias
-        if not _suits(input, weight, bias):
-            return self._forward(input)
-        out = torch.empty(*input.shape[:-1], weight.shape[0], dtype=input.dtype, device=input.device)
-        _cuda.multiply(weight, input, bias, out)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        weight: Any = self._module.weight
+        bias: Any = self._module.bias
+        if kwargs or len(args) != 1 or not _suits(args[0], weight, bias):
+            return self._forward(*args, **kwargs)
+        (vector,) = args
+        out = torch.empty(*vector.shape[:-1], weight.shape[0], dtype=vector.dtype, device=vector.device)
+        _cuda.multiply(weight, vector, bias, out)
         return out
 
 
@@ -43,18 +36,11 @@ def products(held: list[Held]) -> list[Product]:
     return [Product(module) for module in plain.values() if "forward" not in module.__dict__]
 
 
-def _suits(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    columns = weight.shape[-1]
+def _suits(vector: Any, weight: Any, bias: Any) -> bool:
     return (
-        isinstance(input, torch.Tensor)
-        and input.dtype in _DTYPES
-        and input.ndim > 0
-        and input.numel() == input.shape[-1] == columns
-        and _device.is_ours(input.device)
-        and weight.device == input.device
-        and all(one is None or one.dtype == input.dtype for one in (weight, bias))
-        and columns % 8 == 0
-        and columns <= _WIDEST
-        and all(one.is_contiguous() and one.data_ptr() % 16 == 0 for one in (input, weight))
-        and not torch.is_autocast_enabled()
+        is_vector_for(weight, vector)
+        and (bias is None or bias.dtype == vector.dtype)
+        and weight.shape[-1] % 8 == 0
+        and weight.shape[-1] <= _WIDEST
+        and all(one.is_contiguous() and one.data_ptr() % 16 == 0 for one in (vector, weight))
     )
