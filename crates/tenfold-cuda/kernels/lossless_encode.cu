@@ -39,6 +39,8 @@ DEVICE void table_divide(u32 *freq) {
     // No two have more than half of all slots.
     taken = warp_sum(taken);
     for (int by = 16; by > 0; by >>= 1) most = max(most, __shfl_xor_sync(ALL_LANES, most, by));
+    // Another lane wrote what lane 0 adds to: shuffles do not order memory.
+    __syncwarp();
     if (lane == 0 && taken > 0) freq[most & 255] += taken;
     __syncwarp();
 }
