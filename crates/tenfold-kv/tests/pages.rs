@@ -10,7 +10,7 @@ use tenfold::engine::{ErrorKind, Stop};
 use tenfold::prepare::{Basis, Positions, Rope};
 use tenfold::{Effort, Error as CodecError, Goal, TensorView};
 use tenfold_kv::Error;
-use tenfold_kv::page::{BasisPart, Chain, Group, Layer, Page, PageCodec};
+use tenfold_kv::page::{BasisPart, Chain, Choice, Group, Layer, Page, PageCodec};
 
 /// Rows of a cache: layers, each keys and values.
 struct Cache {
@@ -232,11 +232,55 @@ fn pages_of_a_context_share_a_cap() {
 }
 
 #[test]
+fn a_page_has_the_basis_that_takes_the_fewest_bits() {
+    let cols = 64;
+    let smooth = cosines(cols, cols);
+    let unit: Vec<f32> = (0..cols * cols).map(|i| f32::from(u8::from(i % (cols + 1) == 0))).collect();
+    let sparse = Arc::new(Basis::orthonormal(&vec![0.0; cols], &unit).unwrap());
+    let codec = |bases: &[&Arc<Basis>]| {
+        let chain = bases.iter().fold(Chain::default(), |chain, &basis| chain.with_basis(basis.clone()));
+        PageCodec::new(vec![Group { layers: 1, keys: chain.clone(), values: chain }]).unwrap()
+    };
+    let mut r = StdRng::seed_from_u64(3);
+    // Waves are one coordinate of the one basis, spikes one of the other.
+    let mut rows = |spiky: bool| -> Vec<bf16> {
+        let mut row = || -> Vec<bf16> {
+            let (at, height) = (r.random_range(1..6usize), 8.0 * r.random::<f32>());
+            let wave = |c: usize| (std::f32::consts::PI * (c as f32 + 0.5) * at as f32 / cols as f32).cos();
+            let value = |c: usize| if spiky { f32::from(u8::from(c == at)) } else { wave(c) };
+            (0..cols).map(|c| bf16::from_f32(height * value(c))).collect()
+        };
+        (0..64).flat_map(|_| row()).collect()
+    };
+    let cache = Cache { tokens: 64, cols, layers: vec![[rows(true), rows(false)]] };
+    let shape = cache.shape();
+    let page = cache.page(&shape, 0);
+    let both = codec(&[&smooth, &sparse]);
+    for goal in [Goal::Step(0.05), Goal::MaxBytes(2_000)] {
+        let made = both.encode(&page, goal).unwrap();
+        let alone = [&smooth, &sparse].map(|basis| codec(&[basis]).encode(&page, goal).unwrap());
+        if let Goal::MaxBytes(cap) = goal {
+            assert!(made.len() <= cap);
+        } else {
+            assert!(alone.iter().all(|one| made.len() < one.len() * 9 / 10), "{} bytes", made.len());
+            // Which comes first does not matter.
+            assert!(made == codec(&[&sparse, &smooth]).encode(&page, goal).unwrap());
+        }
+        for bytes in alone.iter().chain([&made]) {
+            let (keys, values) = both.reader(bytes).unwrap().layer(0).unwrap();
+            assert_eq!((keys.shape, values.shape), (vec![64, cols], vec![64, cols]));
+        }
+        // A page names what it needs.
+        assert!(codec(&[&sparse]).reader(&made).unwrap().layer(0).is_err());
+    }
+}
+
+#[test]
 fn parts_that_do_not_fit_their_basis_are_refused() {
     let (whole, part) = (cosines(64, 64), cosines(64, 16));
     let chain = |basis: &Arc<Basis>, without: std::ops::Range<usize>| {
         let part = BasisPart { basis: basis.clone(), without: Vec::from([without]) };
-        Chain::default().with_basis(whole.clone()).with_part(part)
+        Chain::default().with_basis(Choice::from(whole.clone()).with_part(part))
     };
     let made = |keys: Chain| PageCodec::new(vec![Group { layers: 2, keys, values: Chain::default() }]);
     assert!(made(chain(&part, 16..64)).is_ok());
@@ -244,7 +288,8 @@ fn parts_that_do_not_fit_their_basis_are_refused() {
     for bad in [chain(&part, 17..65), chain(&part, 16..63), chain(&other, 16..64)] {
         assert_eq!(made(bad).unwrap_err().kind(), ErrorKind::Caller);
     }
-    assert!(made(Chain { basis: None, ..chain(&part, 16..64) }).is_err());
+    let narrow = chain(&part, 16..64).with_basis(other);
+    assert!(made(narrow).unwrap_err().to_string().contains("same columns"));
 }
 
 fn changed<'a>(page: &Page<'a>, change: impl FnOnce(&mut Page<'a>)) -> Page<'a> {

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use tenfold::prepare::Positions;
 
-use super::codec::{BasisPart, Chain, Group, PageCodec};
+use super::codec::{BasisPart, Chain, Choice, Group, PageCodec};
 use crate::basis::{self, BasisFile, Kind};
 use crate::error::{Error, Result, invalid};
 
@@ -30,12 +30,13 @@ impl PageCodec {
             return Err(Error::MissingGroup { kind: Kind::Keys, layer: 0 });
         }
         let chain = |group: &basis::Group, step: f64| -> Result<Chain> {
-            let chain = Chain::default().with_basis(group.whole()?).with_step(step);
+            let whole = Choice::from(group.whole()?);
             let without = group.rest();
-            Ok(match without.is_empty() {
-                true => chain,
-                false => chain.with_part(BasisPart { basis: group.basis.clone(), without }),
-            })
+            let choice = match without.is_empty() {
+                true => whole,
+                false => whole.with_part(BasisPart { basis: group.basis.clone(), without }),
+            };
+            Ok(Chain::default().with_basis(choice).with_step(step))
         };
         let made = |(keys, values): (&basis::Group, &basis::Group)| -> Result<Group> {
             let (mut keys_chain, values) = rayon::join(|| chain(keys, steps.0), || chain(values, steps.1));

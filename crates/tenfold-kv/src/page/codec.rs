@@ -39,35 +39,61 @@ pub struct BasisPart {
     pub without: Vec<Range<usize>>,
 }
 
+/// A basis that pages can have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// The basis.
+    pub basis: Arc<Basis>,
+    /// A part of it, which pages have where the rest is not worth its bits.
+    pub part: Option<BasisPart>,
+}
+
+impl From<Arc<Basis>> for Choice {
+    fn from(basis: Arc<Basis>) -> Self {
+        Choice { basis, part: None }
+    }
+}
+
+impl Choice {
+    /// Sets the part that pages may do with.
+    pub fn with_part(mut self, part: BasisPart) -> Self {
+        self.part = Some(part);
+        self
+    }
+
+    /// Whether the part is one of the basis.
+    fn is_sound(&self) -> bool {
+        self.part.as_ref().is_none_or(|part| {
+            let lacks: usize = part.without.iter().map(|r| r.len()).sum();
+            part.basis.cols() == self.basis.cols()
+                && part.basis.rank() + lacks == self.basis.rank()
+                && part.without.iter().all(|r| r.end <= self.basis.rank())
+        })
+    }
+}
+
 /// How keys or values are transformed and quantised.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
     /// Rotary positions of keys to undo; the positions are those of each page.
     pub rope: Option<Rope>,
-    /// The basis; without one a page's columns are coded directly, or without their means.
-    pub basis: Option<Arc<Basis>>,
-    /// A part of the basis, which pages have where the rest is not worth its bits.
-    pub part: Option<BasisPart>,
+    /// Bases for different kinds of text: a page has the one that takes the fewest bits. Without any, its columns are coded directly,
+    /// or without their means.
+    pub bases: Vec<Choice>,
     /// Factor on the quantiser step.
     pub step: f64,
 }
 
 impl Default for Chain {
     fn default() -> Self {
-        Chain { rope: None, basis: None, part: None, step: 1.0 }
+        Chain { rope: None, bases: Vec::new(), step: 1.0 }
     }
 }
 
 impl Chain {
-    /// Sets the basis.
-    pub fn with_basis(mut self, basis: Arc<Basis>) -> Self {
-        self.basis = Some(basis);
-        self
-    }
-
-    /// Sets the part of the basis that pages may do with.
-    pub fn with_part(mut self, part: BasisPart) -> Self {
-        self.part = Some(part);
+    /// Adds a basis to choose from.
+    pub fn with_basis(mut self, basis: impl Into<Choice>) -> Self {
+        self.bases.push(basis.into());
         self
     }
 
@@ -133,18 +159,13 @@ impl PageCodec {
         if steps.into_iter().any(|s| !(s.is_finite() && s > 0.0)) {
             return Err(invalid("the step of keys or values must be a positive number"));
         }
-        let fits = |chain: &Chain| match (&chain.basis, &chain.part) {
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(basis), Some(part)) => {
-                let lacks: usize = part.without.iter().map(|r| r.len()).sum();
-                part.basis.cols() == basis.cols()
-                    && part.basis.rank() + lacks == basis.rank()
-                    && part.without.iter().all(|r| r.end <= basis.rank())
-            }
-        };
-        if !groups.iter().flat_map(|g| [&g.keys, &g.values]).all(fits) {
+        let chains = || groups.iter().flat_map(|g| [&g.keys, &g.values]);
+        if !chains().flat_map(|c| &c.bases).all(Choice::is_sound) {
             return Err(invalid("a part of a basis does not fit the basis that it is stated with"));
+        }
+        let cols = |choice: &Choice| choice.basis.cols();
+        if !chains().all(|c| c.bases.iter().all(|choice| cols(choice) == cols(&c.bases[0]))) {
+            return Err(invalid("bases to choose from must be for rows of the same columns"));
         }
         Ok(PageCodec { groups, effort: Effort::default(), exact: (0, 0), threads: 0, stop: Stop::default() })
     }
@@ -257,8 +278,12 @@ impl PageCodec {
     /// Reads the header of a page; layers are decoded on request.
     pub fn reader<'b>(&self, bytes: &'b [u8]) -> Result<PageReader<'b>> {
         let chains = self.groups.iter().flat_map(|g| [&g.keys, &g.values]);
-        let bases =
-            chains.flat_map(|c| c.basis.iter().chain(c.part.as_ref().map(|p| &p.basis))).cloned().collect();
+        let choices = chains.flat_map(|c| &c.bases);
+        let bases = choices
+            .flat_map(|c| [Some(&c.basis), c.part.as_ref().map(|p| &p.basis)])
+            .flatten()
+            .cloned()
+            .collect();
         let options = DecodeOptions::default().with_bases(bases).with_threads(1).with_stop(self.stop.clone());
         PageReader::new(bytes, options)
     }

@@ -1,12 +1,13 @@
 //! From layers to a page.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use tenfold::engine::Subject;
-use tenfold::prepare::{Means, Positions, Rotation, Transform, choose};
-use tenfold::{Dtype, EncodeOptions, Error, Goal, TensorView};
+use tenfold::prepare::{Basis, Means, Positions, Rotation, Transform, choose};
+use tenfold::{Dtype, Effort, EncodeOptions, Error, Goal, TensorView};
 
-use super::codec::{Chain, Layer, Page, PageCodec};
+use super::codec::{Chain, Choice, Layer, Page, PageCodec};
 use super::frame::{self, Blobs, EXACT_KEYS, EXACT_VALUES, Frame, KEYS, VALUES};
 use super::share::{self, Part};
 use crate::error::{Result, invalid};
@@ -111,7 +112,7 @@ fn code(
     let left = cap.checked_sub(taken).ok_or(Error::DoesNotFit { cap: cap as u64, need: taken as u64 })?;
     let mut parts = parts_at(None)?;
     let mut step = share::estimate_step(&parts, left)?;
-    if wide.iter().any(|(_, chain)| chain.basis.is_none() || chain.part.is_some()) {
+    if wide.iter().any(|(_, chain)| depends_on_step(chain)) {
         step = share::find_step(&parts, left, step)?;
         parts = parts_at(Some(step))?;
     }
@@ -171,7 +172,15 @@ fn cut_positions(positions: &Positions, rows: &Range<usize>) -> Positions {
     }
 }
 
-/// A blob to be, at the step if it is known: the gain of means depends on it, and what of a basis is needed.
+/// Whether a blob's transforms are chosen by its step.
+fn depends_on_step(chain: &Chain) -> bool {
+    match &chain.bases[..] {
+        [one] => one.part.is_some(),
+        _ => true,
+    }
+}
+
+/// A blob to be, at the step if it is known: the gain of means depends on it, which basis is best, and what of it is needed.
 fn part<'a>(
     codec: &PageCodec,
     view: TensorView<'a>,
@@ -179,18 +188,44 @@ fn part<'a>(
     positions: Option<&Positions>,
     step: Option<f64>,
 ) -> Result<Part<'a>> {
-    let subject = |chain: &Chain| -> Result<Subject<'a>> {
-        let transforms = transforms(chain, positions, &view, step)?;
+    let step = step.map(|s| s * chain.step);
+    let subject = |basis: Option<&Arc<Basis>>| -> Result<Subject<'a>> {
+        let transforms = transforms(chain, basis, positions, &view, step)?;
         // Which goal comes later: this one only says that there is something to quantise.
         Ok(Subject::new(&view, &options(codec, Goal::Step(1.0)).with_transforms(transforms))?)
     };
-    let mut made = subject(chain)?;
-    if let (Some(basis), Some(part), Some(step)) = (&chain.basis, &chain.part, step)
-        && part_does(&made, basis.rank(), &part.without, step * chain.step)?
-    {
-        made = subject(&Chain { basis: Some(part.basis.clone()), part: None, ..chain.clone() })?;
-    }
+    let made = match (&chain.bases[..], step) {
+        ([], _) => subject(None)?,
+        ([first, ..], None) => subject(Some(&first.basis))?,
+        (choices, Some(step)) => {
+            let (choice, made) = cheapest(choices, step, |basis| subject(Some(basis)))?;
+            match &choice.part {
+                Some(part) if part_does(&made, choice.basis.rank(), &part.without, step)? => {
+                    subject(Some(&part.basis))?
+                }
+                _ => made,
+            }
+        }
+    };
     Ok(Part { subject: made, values: view.len(), step: chain.step })
+}
+
+/// The basis behind which values take the fewest bits at a step. All are whole, so that what one does not know counts too.
+fn cheapest<'c, 'a>(
+    choices: &'c [Choice],
+    step: f64,
+    subject: impl Fn(&Arc<Basis>) -> Result<Subject<'a>>,
+) -> Result<(&'c Choice, Subject<'a>)> {
+    let mut best: Option<(f64, &Choice, Subject<'a>)> = None;
+    for choice in choices {
+        let made = subject(&choice.basis)?;
+        // Nothing to compare: no need to count.
+        let bits = if choices.len() > 1 { made.estimate_bits(step, Effort::Fast)? } else { 0.0 };
+        if best.as_ref().is_none_or(|(least, ..)| bits < *least) {
+            best = Some((bits, choice, made));
+        }
+    }
+    best.map(|(_, choice, made)| (choice, made)).ok_or_else(|| invalid("there is no basis to choose"))
 }
 
 /// Whether coordinates can be left out at a step: in no row would enough of them be coded to make a difference to its error.
@@ -210,6 +245,7 @@ fn part_does(whole: &Subject<'_>, rank: usize, without: &[Range<usize>], step: f
 /// their bytes, and whether undoing positions helps.
 fn transforms(
     chain: &Chain,
+    basis: Option<&Arc<Basis>>,
     positions: Option<&Positions>,
     view: &TensorView<'_>,
     step: Option<f64>,
@@ -220,7 +256,7 @@ fn transforms(
             .ok_or_else(|| invalid("keys have rotary positions: state the positions of the page"))?;
         transforms.push(Transform::Rope(rope.clone().with_positions(positions.clone())?));
     }
-    if let Some(basis) = &chain.basis {
+    if let Some(basis) = basis {
         transforms.push(Transform::Basis(Rotation::named(basis)));
         return Ok(transforms);
     }
@@ -234,7 +270,7 @@ fn transforms(
     }
     transforms.push(Transform::Means(Means::measure(&values, view.cols())));
     chains.push(transforms);
-    let options = EncodeOptions::new(Goal::Step(step * chain.step)).with_threads(1);
+    let options = EncodeOptions::new(Goal::Step(step)).with_threads(1);
     Ok(choose(view, &options, &chains)?)
 }
 

@@ -13,6 +13,6 @@ mod read;
 mod share;
 mod together;
 
-pub use codec::{BasisPart, Chain, Group, Layer, Page, PageCodec};
+pub use codec::{BasisPart, Chain, Choice, Group, Layer, Page, PageCodec};
 pub use frame::MAGIC;
 pub use read::PageReader;
