@@ -77,7 +77,7 @@ impl Choice {
 pub struct Chain {
     /// Rotary positions of keys to undo; the positions are those of each page.
     pub rope: Option<Rope>,
-    /// Bases for different kinds of text: a page has the one that takes the fewest bits. Without any, its columns are coded directly,
+    /// Bases for different kinds of text: a page has the one that is best for it. Without any, its columns are coded directly,
     /// or without their means.
     pub bases: Vec<Choice>,
     /// Factor on the quantiser step.

@@ -30,6 +30,11 @@ const CODED: f64 = 1.5;
 const ROUNDING: f64 = 1.0 / 12.0;
 /// How much more error of a token is worth no bits.
 const LOSS: f64 = 0.05;
+/// Steps up to which most values become zero; squared error of others that are coded one by one; and the squared error that a bit
+/// is worth, both in squared steps.
+const DEAD: f64 = 1.24;
+const FINE: f64 = 1.0 / 3.0;
+const WORTH: f64 = 0.46;
 
 /// What of a layer.
 type Side = for<'a> fn(&Layer<'a>) -> TensorView<'a>;
@@ -210,7 +215,7 @@ fn part<'a>(
     Ok(Part { subject: made, values: view.len(), step: chain.step })
 }
 
-/// The basis behind which values take the fewest bits at a step. All are whole, so that what one does not know counts too.
+/// The basis that is best at a step. All are whole, so that what one does not know counts too.
 fn cheapest<'c, 'a>(
     choices: &'c [Choice],
     step: f64,
@@ -220,12 +225,23 @@ fn cheapest<'c, 'a>(
     for choice in choices {
         let made = subject(&choice.basis)?;
         // Nothing to compare: no need to count.
-        let bits = if choices.len() > 1 { made.estimate_bits(step, Effort::Fast)? } else { 0.0 };
-        if best.as_ref().is_none_or(|(least, ..)| bits < *least) {
-            best = Some((bits, choice, made));
+        let cost = if choices.len() > 1 { cost(&made, step)? } else { 0.0 };
+        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+            best = Some((cost, choice, made));
         }
     }
     best.map(|(_, choice, made)| (choice, made)).ok_or_else(|| invalid("there is no basis to choose"))
+}
+
+/// Bits a value at a step, and those that its error is worth: behind a basis that does not fit, little may be coded, and much lost.
+fn cost(subject: &Subject<'_>, step: f64) -> Result<f64> {
+    let values = subject.worked_values()?;
+    let error = |v: &f64| {
+        let v = (v / step).abs();
+        if v < DEAD { v * v } else { FINE }
+    };
+    let lost = values.iter().map(error).sum::<f64>() / values.len().max(1) as f64;
+    Ok(subject.estimate_bits(step, Effort::Fast)? + lost / WORTH)
 }
 
 /// Whether coordinates can be left out at a step: in no row would enough of them be coded to make a difference to its error.
