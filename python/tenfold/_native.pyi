@@ -282,11 +282,14 @@ class Bases:
     @property
     def nbytes(self) -> int: ...
     @property
+    def sets(self) -> list[str]: ...
+    @property
     def groups(self) -> list[tuple[int, int]]: ...
     def check_model(self, fingerprint: str) -> None: ...
 
 def fit_bases(
-    files: list[str],
+    sets: list[tuple[str | None, float, list[str]]],
+    each: bool,
     out: str,
     group: int,
     bits: float,

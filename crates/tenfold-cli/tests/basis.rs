@@ -70,6 +70,83 @@ fn a_model_caps_its_bases() {
     bench.fails(5, &[&args[..], &["--max-bytes", "300"]].concat());
 }
 
+/// Rows of eight columns. The second moves with the first, or hardly at all: a basis for the one mixes both columns, which the
+/// other does not bear.
+fn write_rows(path: &std::path::Path, together: f32, rows: usize) {
+    let noise = |i: usize| ((i as u32).wrapping_mul(2_654_435_761) >> 8) as f32 / 8e6 - 1.0;
+    let row = |i: usize| {
+        let mut row: [f32; 8] = std::array::from_fn(|c| noise(8 * i + c));
+        row[1] = together * row[0] + 0.01 * row[1];
+        row
+    };
+    let entry = serde_json::json!({"dtype": "F32", "shape": [rows, 8], "data_offsets": [0, 32 * rows]});
+    let header = serde_json::json!({"layers.0.v": entry}).to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend((0..rows).flat_map(row).flat_map(f32::to_le_bytes));
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn sets_are_weighed_reported_and_warned_about() {
+    let bench = Bench::new();
+    write_rows(&bench.path("prose.st"), 1.0, 1000);
+    write_rows(&bench.path("code.st"), 0.0, 200);
+    write_rows(&bench.path("more.st"), 0.0, 200);
+    let fit = ["basis", "fit", "--bits", "8", "--rates", "2"];
+    let gains = |report: &serde_json::Value| -> Vec<f64> {
+        let sets = report["sets"].as_array().unwrap();
+        sets.iter().map(|set| set["gains"]["values"]["at"][0]["basis"].as_f64().unwrap()).collect()
+    };
+    let sets = ["--set", "prose=prose.st:50", "--set", "code=code.st", "--set", "code=more.st:1"];
+    let shared = bench.json(&[&fit[..], &sets, &["--json"]].concat());
+    let about = |set: &serde_json::Value| (set["name"].clone(), set["weight"].clone(), set["tokens"].clone());
+    assert_eq!(about(&shared["sets"][0]), ("prose".into(), 50.0.into(), 1000.into()));
+    assert_eq!(about(&shared["sets"][1]), ("code".into(), 1.0.into(), 400.into()));
+    assert!(gains(&shared)[0] > gains(&shared)[1] + 0.3, "{shared}");
+    let warnings = shared["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let warning = warnings[0].as_str().unwrap();
+    assert!(warning.contains("set \"code\"") && warning.contains("raise its weight"), "{warning}");
+
+    let run = bench.run(&[&fit[..], &sets].concat());
+    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(out.contains("gain of") && err.contains(&format!("tenfold: warning: {warning}")), "{out}{err}");
+
+    let each = bench.json(&[&fit[..], &sets, &["--each", "--out", "each.basis", "--json"]].concat());
+    assert!(each["warnings"].as_array().unwrap().is_empty());
+    assert!(gains(&each)[1] > gains(&shared)[1] + 0.3, "{each}");
+    assert_eq!((&each["groups"][0]["set"], &each["groups"][1]["set"]), (&"prose".into(), &"code".into()));
+    let shown = bench.json(&["basis", "show", "each.basis", "--json"]);
+    assert_eq!(shown["sets"], serde_json::json!(["prose", "code"]));
+    let text = bench.ok(&["basis", "show", "each.basis"]);
+    assert!(text.contains("values 0 of code") && text.contains("sets: prose, code"), "{text}");
+    assert!(bench.ok(&["inspect", "each.basis"]).contains("values.0.set.code.vectors"));
+}
+
+#[test]
+fn sets_that_make_no_sense_are_refused() {
+    let bench = Bench::new();
+    write_rows(&bench.path("a.st"), 1.0, 100);
+    write_rows(&bench.path("few.st"), 1.0, 5);
+    let fails = |more: &[&str], words: &str| {
+        let error = bench.fails(2, &[&["basis", "fit"], more].concat());
+        assert!(error.contains(words), "{error}");
+    };
+    fails(&[], "--set");
+    fails(&["a.st", "--set", "a=a.st"], "a set or to none");
+    fails(&["a.st", "--each"], "--set");
+    fails(&["--set", "a.st"], "NAME=FILE");
+    fails(&["--set", "a="], "file");
+    fails(&["--set", "=a.st"], "letters, digits");
+    fails(&["--set", "a.b=a.st"], "letters, digits");
+    for weight in ["0", "-1", "nan", "inf"] {
+        fails(&["--set", &format!("a=a.st:{weight}")], "positive");
+    }
+    fails(&["--set", "a=a.st:1", "--set", "a=a.st:2"], "two weights");
+    fails(&["--set", "a=a.st", "--set", "b=few.st"], "set \"b\": 5 rows");
+}
+
 #[test]
 fn failures_say_who_must_act() {
     let bench = bench();

@@ -10,7 +10,7 @@ use tenfold::prepare::{Pairing, Positions, Rope, Scaling};
 use tenfold::{Goal, TensorView};
 use tenfold_archive::Silent;
 use tenfold_kv::RowCodec;
-use tenfold_kv::basis::{BasisFile, FitOptions, Grouping, Keys, Kind, fit};
+use tenfold_kv::basis::{BasisFile, FitOptions, Grouping, Keys, Kind, Set, fit, fit_sets};
 use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
 
 use crate::attend::{self, LONG_ENCODE};
@@ -52,10 +52,17 @@ impl Bases {
         self.1
     }
 
-    /// First layer and number of layers of each group of keys.
+    /// Names of the sets that have bases of their own.
+    #[getter]
+    fn sets(&self) -> Vec<&str> {
+        self.0.sets().into_iter().flatten().collect()
+    }
+
+    /// First layer and number of layers of each group of keys, which all sets have alike.
     #[getter]
     fn groups(&self) -> Vec<(usize, usize)> {
-        let keys = self.0.groups().iter().filter(|g| g.kind == Kind::Keys);
+        let first = self.0.sets().first().copied().flatten();
+        let keys = self.0.groups_of(first).into_iter().filter(|g| g.kind == Kind::Keys);
         keys.map(|g| (g.layers.first().copied().unwrap_or(0), g.layers.len())).collect()
     }
 
@@ -232,12 +239,16 @@ impl Pages {
     }
 }
 
+/// Files of captured rows by set: its name, its weight, its files. Only one set may be without a name.
+type SetArgs = Vec<(Option<String>, f64, Vec<PathBuf>)>;
+
 /// Makes a file of bases from captured rows and returns the report as JSON.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn fit_bases(
     py: Python<'_>,
-    files: Vec<PathBuf>,
+    sets: SetArgs,
+    each: bool,
     out: PathBuf,
     group: usize,
     bits: f64,
@@ -248,6 +259,7 @@ pub fn fit_bases(
 ) -> PyResult<String> {
     let mut options = FitOptions::default();
     options.grouping = Grouping::Layers(group);
+    options.each = each;
     options.bits = bits;
     options.keys = match rope {
         Some(text) => Keys::Rope(text.parse().map_err(errors::kv)?),
@@ -256,7 +268,15 @@ pub fn fit_bases(
     options.max_bytes = Some(max_bytes);
     options.metrics = metric;
     let work = || -> tenfold_kv::Result<_> {
-        let fitted = fit(&files, &options, &Silent)?;
+        let fitted = match sets.as_slice() {
+            [(None, _, files)] => fit(files, &options, &Silent)?,
+            _ => {
+                let named = sets.iter().map(|(name, weight, files)| {
+                    Set::new(name.clone().unwrap_or_default(), files.clone()).with_weight(*weight)
+                });
+                fit_sets(&named.collect::<Vec<_>>(), &options, &Silent)?
+            }
+        };
         let mut report = fitted.report;
         report.bytes = fitted.file.save(&out, overwrite)?;
         Ok(report)

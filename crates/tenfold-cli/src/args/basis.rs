@@ -29,8 +29,15 @@ pub enum BasisCommand {
 #[command(after_help = FIT_HELP)]
 pub struct BasisFitArgs {
     /// Safetensors files of captured tensors. Several files hold more rows of the same layers.
-    #[arg(value_name = "CAPTURED", required = true)]
+    #[arg(value_name = "CAPTURED")]
     pub inputs: Vec<PathBuf>,
+    /// Captured tensors of one kind of text, such as prose=a.safetensors:1, instead of CAPTURED (repeatable). WEIGHT is the set's
+    /// share in the bases, whatever its number of rows [default: 1]. The gain is reported for each set.
+    #[arg(long, value_name = "NAME=FILE[,FILE...][:WEIGHT]", action = ArgAction::Append, value_parser = set)]
+    pub set: Vec<SetArg>,
+    /// Make bases for each set alone; pages choose the best.
+    #[arg(long, requires = "set")]
+    pub each: bool,
     /// File of bases to write. Without it the command only reports.
     #[arg(long, short, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -102,10 +109,12 @@ Examples:
   tenfold basis fit captured.safetensors --out model.basis --model model.safetensors \\
       --rope base=100000,head=64,pairing=neighbours --context 1024
   tenfold basis fit captured.safetensors --kind keys,values --group all --compare 1,head
+  tenfold basis fit --set prose=prose.safetensors:2 --set code=code-0.safetensors,code-1.safetensors --out model.basis
 
 --rope also takes turned=N (how many columns of a head rotate), linear=X, and Llama 3's factor=X,low=X,high=X,original=N.
-JSON: `groups`, each with `kind`, `layers`, `cols`, `tokens`, `rank`, `bytes`, `loss` and `gain` (`means`, `basis`, and `at`, each with
-`bits`, `means`, `basis`); `summaries` with `kind`, `group`, `gain`; `bytes` of the file (without --out an upper bound), `bits`,
+JSON: `groups`, each with `kind`, `layers`, `set` (with --each), `cols`, `tokens`, `rank`, `bytes`, `loss` and `gain` (`means`, `basis`,
+and `at`, each with `bits`, `means`, `basis`); `summaries` with `kind`, `group`, `gain`; `sets` with `name` (null without --set), `weight`,
+`tokens` and `gains`, a gain for each kind; `warnings`, a list of texts; `bytes` of the file (without --out an upper bound), `bits`,
 `model_bytes` (null without --model).";
 
 /// List the bases of a file.
@@ -124,8 +133,8 @@ const SHOW_HELP: &str = "\
 Example:
   tenfold basis show model.basis
 
-JSON: `bytes`, `model`, `rope`, `head_dim` (null if unknown) and `groups`, each with `kind`, `layers`, `cols`, `rank`,
-`fingerprint`.";
+JSON: `bytes`, `model`, `rope`, `head_dim` (null if unknown), `sets` (names; one null if all text shares the bases) and `groups`, each with
+`set`, `kind`, `layers`, `cols`, `rank`, `fingerprint`.";
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum BasisKindArg {
@@ -142,6 +151,25 @@ impl From<BasisKindArg> for Kind {
             BasisKindArg::Hidden => Kind::Hidden,
         }
     }
+}
+
+/// A set as it is stated; several of one name are one set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SetArg {
+    pub name: String,
+    pub files: Vec<PathBuf>,
+    pub weight: Option<f64>,
+}
+
+fn set(text: &str) -> Result<SetArg, String> {
+    let (name, rest) = text.split_once('=').ok_or("must have the form NAME=FILE[,FILE...][:WEIGHT]")?;
+    // A colon that no number follows belongs to a path.
+    let weighted = rest.rsplit_once(':').and_then(|(files, weight)| Some((files, weight.parse().ok()?)));
+    let (files, weight) = weighted.map_or((rest, None), |(files, weight)| (files, Some(weight)));
+    if files.split(',').any(str::is_empty) {
+        return Err("names a file that is empty".into());
+    }
+    Ok(SetArg { name: name.to_owned(), files: files.split(',').map(PathBuf::from).collect(), weight })
 }
 
 fn grouping(text: &str) -> Result<Grouping, String> {
@@ -170,5 +198,19 @@ fn keys(text: &str) -> Result<Keys, String> {
     match text {
         "none" => Ok(Keys::Plain),
         text => text.parse().map(Keys::Rope).map_err(|e: tenfold_kv::Error| e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_have_names_files_and_weights() {
+        let read = |text: &str| set(text).map(|s| (s.name, s.files.len(), s.weight));
+        assert_eq!(read("prose=a.safetensors"), Ok(("prose".into(), 1, None)));
+        assert_eq!(read("code=a,b,c:0.5"), Ok(("code".into(), 3, Some(0.5))));
+        assert_eq!(set("x=C:\\a=b").unwrap().files, [PathBuf::from("C:\\a=b")]);
+        assert!(read("a.safetensors").is_err() && read("x=").is_err() && read("x=a,,b").is_err());
     }
 }

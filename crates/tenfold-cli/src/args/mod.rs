@@ -12,7 +12,7 @@ use tenfold::Effort;
 
 use crate::exit;
 
-pub use basis::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs};
+pub use basis::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs, SetArg};
 pub use bench::BenchArgs;
 pub use compress::{CodecArg, CompressArgs};
 pub use engine::{EngineArg, EngineArgs};

@@ -4,11 +4,11 @@ use std::io::IsTerminal;
 
 use serde::Serialize;
 use tenfold_kv::basis::{
-    BasisFile, FitOptions, Gain, GroupReport, Grouping, Keys, Kind, Names, Report, fingerprint_model, fit,
-    model_bytes,
+    BasisFile, FitOptions, Gain, Group, GroupReport, Grouping, Keys, Kind, Names, Report, Set, SetReport,
+    fingerprint_model, fit, fit_sets, model_bytes,
 };
 
-use crate::args::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs};
+use crate::args::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs, SetArg};
 use crate::exit::{self, Usage};
 use crate::print;
 use crate::progress::Bar;
@@ -35,14 +35,29 @@ fn run_fit(args: BasisFitArgs, quiet: bool) -> anyhow::Result<u8> {
     if let Some(out) = args.out.as_ref().filter(|out| !args.force && out.symlink_metadata().is_ok()) {
         return Err(Usage(format!("{} already exists; use --force to replace it", out.display())).into());
     }
+    match (args.inputs.is_empty(), args.set.is_empty()) {
+        (true, true) => return Err(Usage("state captured files, or sets of them with --set".into()).into()),
+        (false, false) => {
+            let text =
+                "captured files belong to a set or to none: put all of them behind --set, or leave it out";
+            return Err(Usage(text.into()).into());
+        }
+        _ => {}
+    }
     let model_bytes = args.model.as_deref().map(model_bytes).transpose()?;
     let options = options(&args, model_bytes)?;
     let bar = Bar::new(quiet);
-    let fitted = fit(&args.inputs, &options, &bar)?;
+    let fitted = match args.set.as_slice() {
+        [] => fit(&args.inputs, &options, &bar),
+        given => fit_sets(&gather_sets(given)?, &options, &bar),
+    }?;
     drop(bar);
     let mut report = fitted.report;
     if let Some(out) = &args.out {
         report.bytes = fitted.file.save(out, args.force)?;
+    }
+    if !quiet {
+        report.warnings.iter().for_each(|warning| eprintln!("tenfold: warning: {warning}"));
     }
     if args.json {
         print::json(&FitOutput { report, model_bytes })?;
@@ -57,6 +72,7 @@ fn options(args: &BasisFitArgs, model_bytes: Option<u64>) -> anyhow::Result<FitO
     options.kinds = args.kind.iter().map(|&kind| kind.into()).collect();
     options.grouping = if args.per_head { Grouping::Heads } else { args.group };
     options.compare = args.compare.clone();
+    options.each = args.each;
     options.rank = args.rank;
     options.bits = args.bits;
     // Rounded down: a cap.
@@ -77,6 +93,25 @@ fn options(args: &BasisFitArgs, model_bytes: Option<u64>) -> anyhow::Result<FitO
         (None, None) => None,
     };
     Ok(options)
+}
+
+/// Sets whose files may have been stated in several places.
+fn gather_sets(given: &[SetArg]) -> anyhow::Result<Vec<Set>> {
+    let mut sets: Vec<(Set, Option<f64>)> = Vec::new();
+    for SetArg { name, files, weight } in given {
+        let Some((set, known)) = sets.iter_mut().find(|(set, _)| set.name == *name) else {
+            sets.push((Set::new(name, files.clone()), *weight));
+            continue;
+        };
+        set.files.extend(files.iter().cloned());
+        match (*known, *weight) {
+            (Some(a), Some(b)) if a != b => {
+                return Err(Usage(format!("--set {name} has two weights, {a} and {b}; state one")).into());
+            }
+            (a, b) => *known = a.or(b),
+        }
+    }
+    Ok(sets.into_iter().map(|(set, weight)| set.with_weight(weight.unwrap_or(1.0))).collect())
 }
 
 fn names(given: &[String]) -> anyhow::Result<Names> {
@@ -117,6 +152,10 @@ fn fit_text(report: &Report, model_bytes: Option<u64>, saved: bool, asked: f64) 
         }
         text.push_str(&format!("\n{}", table.render()));
     }
+    let named: Vec<&SetReport> = report.sets.iter().filter(|set| set.name.is_some()).collect();
+    if !named.is_empty() {
+        text.push_str(&format!("\n{}", sets_table(&named, &gains).render()));
+    }
     let what = if saved { "the file takes" } else { "a file would take at most" };
     text.push_str(&format!("\n{what} {}", print::bytes(report.bytes)));
     if let Some(model) = model_bytes {
@@ -127,9 +166,38 @@ fn fit_text(report: &Report, model_bytes: Option<u64>, saved: bool, asked: f64) 
     text
 }
 
+/// Gains of each set on rows that were left out.
+fn sets_table(sets: &[&SetReport], gains: &[String]) -> Table {
+    let mut headings = vec!["set", "weight", "tokens", "gain of"];
+    headings.extend(gains.iter().map(String::as_str));
+    let mut table = Table::new(&headings, false);
+    for set in sets {
+        let name = set.name.clone().unwrap_or_default();
+        let start = vec![name, set.weight.to_string(), set.tokens.to_string()];
+        if set.gains.is_empty() {
+            let mut row = start.clone();
+            row.resize(headings.len(), "-".into());
+            table.row(row);
+        }
+        for (kind, gain) in &set.gains {
+            let mut row = start.clone();
+            row.push(kind.to_string());
+            row.extend(gain_cells(Some(gain), gains.len()));
+            table.row(row);
+        }
+    }
+    table
+}
+
+/// A basis as `keys 0-9`, or `keys 0-9 of code`.
+fn basis_name(kind: Kind, of: &[usize], set: Option<&str>) -> String {
+    let set = set.map_or_else(String::new, |set| format!(" of {set}"));
+    format!("{kind} {}{set}", layers(of))
+}
+
 fn cells(group: &GroupReport, gains: usize) -> Vec<String> {
     let mut row = vec![
-        format!("{} {}", group.kind, layers(&group.layers)),
+        basis_name(group.kind, &group.layers, group.set.as_deref()),
         group.cols.to_string(),
         group.tokens.to_string(),
         group.rank.to_string(),
@@ -165,11 +233,13 @@ struct ShowOutput {
     model: Option<String>,
     rope: Option<String>,
     head_dim: Option<usize>,
+    sets: Vec<Option<String>>,
     groups: Vec<ShowGroup>,
 }
 
 #[derive(Serialize)]
 struct ShowGroup {
+    set: Option<String>,
     kind: Kind,
     layers: Vec<usize>,
     cols: usize,
@@ -179,18 +249,23 @@ struct ShowGroup {
 
 fn show(args: BasisShowArgs) -> anyhow::Result<u8> {
     let file = BasisFile::open(&args.input)?;
-    let groups = file.groups().iter().map(|group| ShowGroup {
-        kind: group.kind,
-        layers: group.layers.clone(),
-        cols: group.basis.cols(),
-        rank: group.basis.rank(),
-        fingerprint: group.basis.fingerprint().to_string(),
-    });
+    let sets = file.sets();
+    let of_set = |set| file.groups_of(set).into_iter().map(move |group| (set, group));
+    let groups =
+        sets.iter().copied().flat_map(of_set).map(|(set, group): (Option<&str>, &Group)| ShowGroup {
+            set: set.map(str::to_owned),
+            kind: group.kind,
+            layers: group.layers.clone(),
+            cols: group.basis.cols(),
+            rank: group.basis.rank(),
+            fingerprint: group.basis.fingerprint().to_string(),
+        });
     let output = ShowOutput {
         bytes: std::fs::metadata(&args.input)?.len(),
         model: file.model().map(str::to_owned),
         rope: file.rope().map(ToString::to_string),
         head_dim: file.head_dim(),
+        sets: sets.iter().map(|set| set.map(str::to_owned)).collect(),
         groups: groups.collect(),
     };
     if args.json {
@@ -206,15 +281,17 @@ fn show_text(output: &ShowOutput) -> String {
         Table::new(&["basis", "columns", "vectors", "fingerprint"], std::io::stdout().is_terminal());
     for group in &output.groups {
         table.row(vec![
-            format!("{} {}", group.kind, layers(&group.layers)),
+            basis_name(group.kind, &group.layers, group.set.as_deref()),
             group.cols.to_string(),
             group.rank.to_string(),
             group.fingerprint.clone(),
         ]);
     }
     let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
+    let named: Vec<&str> = output.sets.iter().flatten().map(String::as_str).collect();
+    let sets = if named.is_empty() { String::new() } else { format!("; sets: {}", named.join(", ")) };
     format!(
-        "{}{}; model: {}; rotary positions: {}\n",
+        "{}{}; model: {}; rotary positions: {}{sets}\n",
         table.render(),
         print::bytes(output.bytes),
         known(&output.model),

@@ -1,6 +1,6 @@
 //! A file of bases beside a model. Layout: docs/kv.md, 'The file'.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -13,11 +13,14 @@ use tenfold_archive::{Archive, Content, assemble};
 
 use super::kind::Kind;
 use super::rope::RopeSpec;
+use super::sets::{MOST_SETS, is_name};
 use super::stored::{Opened, Stored};
 use crate::error::{Error, Result};
 
-/// Version of the layout.
-const FORMAT: u64 = 1;
+/// Version of the layout where all share the bases.
+const SHARED: u64 = 1;
+/// Version of the layout where bases belong to sets.
+const SETS: u64 = 2;
 /// Key of the metadata.
 const KEY: &str = "basis";
 /// Key of the first half of BLAKE3 over the former's text, in hexadecimal digits.
@@ -38,10 +41,25 @@ pub(super) struct Meta {
     pub groups: Vec<GroupMeta>,
 }
 
+impl Meta {
+    /// Of the version that these groups need.
+    pub fn new(
+        model: Option<String>,
+        rope: Option<RopeSpec>,
+        head_dim: Option<usize>,
+        groups: Vec<GroupMeta>,
+    ) -> Self {
+        Meta { format: format_of(&groups), model, rope, head_dim, groups }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct GroupMeta {
     pub kind: Kind,
     pub layers: Vec<usize>,
+    /// The set whose basis it is; `None` if all share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
     /// Size of each block's metric, 0 if it has none. There is one block, unless heads have their own.
     pub blocks: Vec<usize>,
     /// Fingerprint of the basis; empty until it is made.
@@ -198,14 +216,32 @@ impl BasisFile {
         self.meta.head_dim
     }
 
-    /// All groups.
+    /// All groups, of all sets.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// The group that a layer belongs to.
+    /// The sets that have bases of their own, in the order of the file; `None` stands for bases that all share. All sets have the
+    /// same groups of layers.
+    pub fn sets(&self) -> Vec<Option<&str>> {
+        sets_of(&self.meta.groups)
+    }
+
+    /// The groups of a set.
+    pub fn groups_of(&self, set: Option<&str>) -> Vec<&Group> {
+        let own = self.meta.groups.iter().zip(&self.groups).filter(|(meta, _)| meta.set.as_deref() == set);
+        own.map(|(_, group)| group).collect()
+    }
+
+    /// The group that a layer belongs to, in the file's first set.
     pub fn group(&self, kind: Kind, layer: usize) -> Result<&Group> {
-        let found = self.groups.iter().find(|g| g.kind == kind && g.layers.contains(&layer));
+        let first = self.meta.groups.first().and_then(|group| group.set.as_deref());
+        self.group_of(first, kind, layer)
+    }
+
+    /// The group that a layer belongs to in a set.
+    pub fn group_of(&self, set: Option<&str>, kind: Kind, layer: usize) -> Result<&Group> {
+        let found = self.groups_of(set).into_iter().find(|g| g.kind == kind && g.layers.contains(&layer));
         found.ok_or(Error::MissingGroup { kind, layer })
     }
 
@@ -245,6 +281,7 @@ impl BasisFile {
             groups.push(Group { kind: group.kind, layers, basis, parts: Arc::new(parts) });
             contents.extend(write(group, numbers));
         }
+        check_columns(&meta, &groups)?;
         Ok(BasisFile { meta, groups, contents })
     }
 
@@ -257,8 +294,8 @@ impl BasisFile {
         let bad = |e: serde_json::Error| Error::Malformed(format!("metadata: {e}"));
         let value: serde_json::Value = serde_json::from_str(text).map_err(bad)?;
         match value.get("format").and_then(serde_json::Value::as_u64) {
-            Some(FORMAT) => {}
-            Some(found) => return Err(Error::Version { found, supported: FORMAT }),
+            Some(SHARED | SETS) => {}
+            Some(found) => return Err(Error::Version { found, supported: SETS }),
             None => return Err(Error::Malformed("metadata: no format".into())),
         }
         let meta: Meta = serde_json::from_value(value).map_err(bad)?;
@@ -283,22 +320,80 @@ fn checksum(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex()[..32].to_owned()
 }
 
+fn format_of(groups: &[GroupMeta]) -> u64 {
+    if groups.iter().any(|group| group.set.is_some()) { SETS } else { SHARED }
+}
+
+/// Sets in the order in which they appear.
+fn sets_of(groups: &[GroupMeta]) -> Vec<Option<&str>> {
+    let mut sets = Vec::new();
+    for group in groups {
+        if !sets.contains(&group.set.as_deref()) {
+            sets.push(group.set.as_deref());
+        }
+    }
+    sets
+}
+
 fn check(meta: &Meta) -> Result<()> {
     let mut seen = BTreeSet::new();
     for group in &meta.groups {
-        let once = group.layers.iter().all(|&layer| seen.insert((group.kind, layer)));
+        let once = group.layers.iter().all(|&layer| seen.insert((&group.set, group.kind, layer)));
         if group.layers.is_empty() || group.blocks.is_empty() || !once {
             return Err(Error::Malformed(format!("{} of layers {:?}", group.kind, group.layers)));
+        }
+        if let Some(name) = group.set.as_ref().filter(|name| !is_name(name)) {
+            return Err(Error::Malformed(format!("{name:?} is no name of a set")));
         }
     }
     if meta.groups.is_empty() {
         return Err(Error::Malformed("no bases".into()));
     }
+    if meta.format != format_of(&meta.groups) {
+        let reason = format!("format {} and bases of sets do not agree", meta.format);
+        return Err(Error::Malformed(reason));
+    }
+    check_sets(&meta.groups)
+}
+
+/// Refuses sets that differ in their groups of layers: readers choose a set for all layers at once.
+fn check_sets(groups: &[GroupMeta]) -> Result<()> {
+    let sets = sets_of(groups);
+    if sets.len() > MOST_SETS {
+        return Err(Error::Malformed(format!("{} sets; at most {MOST_SETS} are read", sets.len())));
+    }
+    let of = |set: Option<&str>| -> Vec<(Kind, &[usize])> {
+        let own = groups.iter().filter(|group| group.set.as_deref() == set);
+        own.map(|group| (group.kind, group.layers.as_slice())).collect()
+    };
+    match sets.iter().find(|&&set| of(set) != of(sets[0])) {
+        Some(set) => Err(Error::Malformed(format!("set {:?} has other layers", set.unwrap_or_default()))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses sets that differ in their columns.
+fn check_columns(meta: &Meta, groups: &[Group]) -> Result<()> {
+    let mut columns = BTreeMap::new();
+    for (meta, group) in meta.groups.iter().zip(groups) {
+        let cols = group.basis.cols();
+        let expected = *columns.entry((meta.kind, &meta.layers)).or_insert(cols);
+        if cols != expected {
+            let (kind, layers) = (meta.kind, &meta.layers);
+            return Err(Error::Malformed(format!(
+                "{kind} of layers {layers:?} have {cols} columns in one set and {expected} in another"
+            )));
+        }
+    }
     Ok(())
 }
 
 fn names(group: &GroupMeta) -> (String, Vec<String>) {
-    let stem = format!("{}.{}", group.kind, group.layers.first().copied().unwrap_or_default());
+    let first = group.layers.first().copied().unwrap_or_default();
+    let stem = match &group.set {
+        None => format!("{}.{first}", group.kind),
+        Some(set) => format!("{}.{first}.set.{set}", group.kind),
+    };
     let blocks = match group.blocks.len() {
         1 => vec![stem.clone()],
         n => (0..n).map(|head| format!("{stem}.head.{head}")).collect(),

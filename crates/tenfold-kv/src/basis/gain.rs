@@ -70,20 +70,52 @@ impl Gain {
 /// # Ok::<(), tenfold_kv::Error>(())
 /// ```
 pub fn leave_one_out(parts: &[Moments], metric: Option<&Metric>, rates: &[f64]) -> Result<Gain> {
-    if parts.len() < 2 {
-        return Err(invalid("measuring a gain needs at least two parts"));
+    let gains = leave_one_out_each(&[Weighted { parts, weight: 1.0 }], metric, rates)?;
+    gains.into_iter().next().ok_or_else(|| invalid("measuring a gain needs rows"))
+}
+
+/// The rows of one set, in parts, and the share that it has in a basis of several.
+#[derive(Debug, Clone, Copy)]
+pub struct Weighted<'a> {
+    /// Sums over parts of the rows.
+    pub parts: &'a [Moments],
+    /// The set's share next to those of the others, whatever its number of rows.
+    pub weight: f64,
+}
+
+/// The same for a basis that several sets share: the gain of each set on each of its parts, with a basis made from the other parts
+/// of all sets.
+pub fn leave_one_out_each(
+    sets: &[Weighted<'_>],
+    metric: Option<&Metric>,
+    rates: &[f64],
+) -> Result<Vec<Gain>> {
+    let folds = sets.first().map_or(0, |set| set.parts.len());
+    if folds < 2 || sets.iter().any(|set| set.parts.len() != folds) {
+        return Err(invalid("measuring a gain needs at least two parts, and as many of each set"));
     }
-    let mut gains = Vec::with_capacity(parts.len());
-    for (out, part) in parts.iter().enumerate() {
-        let mut others = Moments::new(part.cols())?;
-        for (i, other) in parts.iter().enumerate() {
-            if i != out {
-                others.merge(other)?;
-            }
+    let mut gains = vec![Vec::with_capacity(folds); sets.len()];
+    for out in 0..folds {
+        let components = Components::from_moments(&pool(sets, Some(out))?, metric)?;
+        for (set, gains) in sets.iter().zip(&mut gains) {
+            gains.push(measure_gain(&set.parts[out], &components, rates));
         }
-        gains.push(measure_gain(part, &Components::from_moments(&others, metric)?, rates));
     }
-    Ok(Gain::mean(&gains.iter().map(|g| (g, 1.0)).collect::<Vec<_>>()))
+    Ok(gains.iter().map(|gains| Gain::mean(&gains.iter().map(|g| (g, 1.0)).collect::<Vec<_>>())).collect())
+}
+
+/// The rows of all sets, with their shares, but for those of the part that is left out.
+pub(super) fn pool(sets: &[Weighted<'_>], out: Option<usize>) -> Result<Moments> {
+    let cols = sets.first().and_then(|set| set.parts.first()).map_or(0, Moments::cols);
+    let mut whole = Moments::new(cols)?;
+    for set in sets {
+        let kept = || set.parts.iter().enumerate().filter(|(i, _)| Some(*i) != out).map(|(_, part)| part);
+        let rows: u64 = kept().map(Moments::count).sum();
+        // One set alone has all the shares: its rows count as they are.
+        let weight = if sets.len() == 1 { 1.0 } else { set.weight / rows.max(1) as f64 };
+        kept().try_for_each(|part| whole.merge_weighted(part, weight))?;
+    }
+    Ok(whole)
 }
 
 /// The gain of components on these rows.

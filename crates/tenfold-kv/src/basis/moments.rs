@@ -6,7 +6,7 @@ use crate::error::{Error, Result, invalid};
 /// Rows whose products are made at once: enough to keep a matrix product busy.
 const BLOCK: usize = 512;
 
-/// Count, sums and products of rows, in f64; rows come in any number of pieces.
+/// Count, sums and products of rows, in f64; rows come in any number of pieces, which may count more or less than others.
 ///
 /// ```
 /// use tenfold_kv::basis::Moments;
@@ -18,6 +18,8 @@ const BLOCK: usize = 512;
 #[derive(Debug, Clone)]
 pub struct Moments {
     count: u64,
+    /// What the rows count in all: their number, unless some were weighted.
+    mass: f64,
     sums: Vec<f64>,
     /// Lower triangle of Σ x·xᵀ.
     products: Mat,
@@ -29,7 +31,7 @@ impl Moments {
         if cols == 0 {
             return Err(invalid("rows without columns have no basis"));
         }
-        Ok(Moments { count: 0, sums: vec![0.0; cols], products: Mat::zeros(cols, cols) })
+        Ok(Moments { count: 0, mass: 0.0, sums: vec![0.0; cols], products: Mat::zeros(cols, cols) })
     }
 
     /// Columns of the rows.
@@ -62,16 +64,26 @@ impl Moments {
             }
             add_outer(&mut self.products, &wide);
             self.count += (wide.len() / cols) as u64;
+            self.mass += (wide.len() / cols) as f64;
         }
         Ok(())
     }
 
     /// Adds the rows of another.
     pub fn merge(&mut self, other: &Moments) -> Result<()> {
+        self.merge_weighted(other, 1.0)
+    }
+
+    /// Adds the rows of another, each of which counts as `weight` rows.
+    pub fn merge_weighted(&mut self, other: &Moments, weight: f64) -> Result<()> {
         self.check(other)?;
+        if !(weight.is_finite() && weight > 0.0) {
+            return Err(invalid(format!("rows must have a positive weight, not {weight}")));
+        }
         self.count += other.count;
-        self.sums.iter_mut().zip(&other.sums).for_each(|(a, b)| *a += b);
-        self.products += &other.products;
+        self.mass += weight * other.mass;
+        self.sums.iter_mut().zip(&other.sums).for_each(|(a, b)| *a += weight * b);
+        self.products.zip_apply(&other.products, |a, b| *a += weight * b);
         Ok(())
     }
 
@@ -80,7 +92,7 @@ impl Moments {
         let sums = self.sums.get(range.clone()).filter(|sums| !sums.is_empty());
         let sums = sums.ok_or_else(|| invalid(format!("columns {range:?} do not exist")))?.to_vec();
         let products = self.products.view((range.start, range.start), (sums.len(), sums.len())).into_owned();
-        Ok(Moments { count: self.count, products, sums })
+        Ok(Moments { count: self.count, mass: self.mass, products, sums })
     }
 
     /// Means of the columns.
@@ -114,7 +126,7 @@ impl Moments {
     }
 
     fn rows(&self) -> f64 {
-        self.count.max(1) as f64
+        if self.mass > 0.0 { self.mass } else { 1.0 }
     }
 
     fn check(&self, other: &Moments) -> Result<()> {

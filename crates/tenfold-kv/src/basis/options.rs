@@ -74,6 +74,8 @@ pub struct FitOptions {
     pub grouping: Grouping,
     /// Other groupings whose gain is reported too. Default: none.
     pub compare: Vec<Grouping>,
+    /// Whether each set gets bases of its own, so that pages choose among them. Default: all sets share theirs.
+    pub each: bool,
     /// Vectors of a basis. Default: as many as are needed.
     pub rank: Rank,
     /// Highest rate that the bases must serve, in bits a value. Default: 4.
@@ -108,6 +110,7 @@ impl Default for FitOptions {
             kinds: Vec::new(),
             grouping: Grouping::Layers(1),
             compare: Vec::new(),
+            each: false,
             rank: Rank::Needed,
             bits: 4.0,
             max_bytes: None,

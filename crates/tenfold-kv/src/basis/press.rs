@@ -3,10 +3,8 @@
 use half::bf16;
 use rayon::prelude::*;
 
-use super::components::Components;
 use super::file::{BasisFile, GroupMeta, Meta, Numbers};
-use super::gain::Gain;
-use super::kind::Kind;
+use super::measure::Measured;
 use super::options::{FitOptions, Keys, LEAST_BITS, Rank};
 use super::report::GroupReport;
 use super::stored::{Opened, Stored, cost};
@@ -18,17 +16,6 @@ const KEEP: f64 = 0.25;
 /// How often all bases are compressed again to meet a cap, and which fraction of it is near enough.
 const TRIES: usize = 9;
 const NEAR: f64 = 0.97;
-
-/// One group before its vectors are compressed.
-pub(super) struct Measured {
-    pub kind: Kind,
-    pub layers: Vec<usize>,
-    pub cols: usize,
-    pub tokens: u64,
-    pub gain: Option<Gain>,
-    /// One for each block of columns.
-    pub blocks: Vec<Components>,
-}
 
 /// Bases compressed at a rate.
 pub(super) struct Pressed {
@@ -44,22 +31,19 @@ pub(super) struct PressedGroup {
     loss: f64,
 }
 
-impl Measured {
-    pub fn report(&self, pressed: &PressedGroup) -> GroupReport {
+impl PressedGroup {
+    pub fn report(&self, measured: &Measured) -> GroupReport {
         GroupReport {
-            kind: self.kind,
-            layers: self.layers.clone(),
-            cols: self.cols,
-            tokens: self.tokens,
-            rank: pressed.rank,
-            bytes: pressed.bytes,
-            loss: pressed.loss,
-            gain: self.gain.clone(),
+            set: measured.set.clone(),
+            kind: measured.kind,
+            layers: measured.layers.clone(),
+            cols: measured.cols,
+            tokens: measured.tokens(),
+            rank: self.rank,
+            bytes: self.bytes,
+            loss: self.loss,
+            gain: measured.gain(),
         }
-    }
-
-    fn variances(&self) -> Vec<f64> {
-        self.blocks.iter().flat_map(|b| b.variances().iter().copied()).collect()
     }
 }
 
@@ -114,8 +98,7 @@ fn press_at(measured: &[Measured], options: &FitOptions, common: bool, bits: f64
         Keys::Rope(rope) => Some(rope.clone()),
         _ => None,
     };
-    let meta =
-        Meta { format: 1, model: options.model.clone(), rope, head_dim: options.head(), groups: metas };
+    let meta = Meta::new(options.model.clone(), rope, options.head(), metas);
     Ok(Pressed { bits, file: BasisFile::new(meta, &numbers, opened)?, groups })
 }
 
@@ -147,7 +130,7 @@ fn press_group(
         + 2 * (numbers.means.len() + numbers.deviations.len()) as u64;
     let pressed = PressedGroup { rank: numbers.deviations.len(), bytes, loss: lost / group.cols as f64 };
     let blocks = numbers.blocks.iter().map(|b| b.metric.as_ref().map_or(0, |(size, _)| *size)).collect();
-    let (kind, layers) = (group.kind, group.layers.clone());
-    let meta = GroupMeta { kind, layers, blocks, fingerprint: String::new() };
+    let (kind, layers, set) = (group.kind, group.layers.clone(), group.set.clone());
+    let meta = GroupMeta { kind, layers, set, blocks, fingerprint: String::new() };
     Ok((meta, numbers, opened, pressed))
 }
