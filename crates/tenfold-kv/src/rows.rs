@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenfold::engine::{Cpu, Engine, Stop};
-use tenfold::prepare::{Basis, Rotation, Transform};
+use tenfold::prepare::{Basis, Rotation, Transform, choose};
 use tenfold::{DecodeOptions, Effort, EncodeOptions, Goal, Tensor, TensorView};
 
 use crate::basis::{BasisFile, Kind};
@@ -26,6 +26,9 @@ use crate::error::Result;
 #[derive(Debug, Clone)]
 pub struct RowCodec {
     basis: Arc<Basis>,
+    /// Further bases that rows may have.
+    others: Vec<Arc<Basis>>,
+    /// Bases of blobs that it only decodes.
     known: Vec<Arc<Basis>>,
     effort: Effort,
     threads: usize,
@@ -35,15 +38,24 @@ pub struct RowCodec {
 impl RowCodec {
     /// Rows that have this basis.
     pub fn new(basis: Arc<Basis>) -> Self {
-        RowCodec { basis, known: Vec::new(), effort: Effort::default(), threads: 0, stop: Stop::default() }
+        let (others, known) = (Vec::new(), Vec::new());
+        RowCodec { basis, others, known, effort: Effort::default(), threads: 0, stop: Stop::default() }
     }
 
-    /// Hidden states before a layer, as a file has a basis for them. It is completed: what the file's vectors do not span is coded
-    /// too.
+    /// Hidden states before a layer, as a file has bases for them. They are completed: what the file's vectors do not span is coded
+    /// too. Of a file with bases for several sets, each blob has the one that takes the fewest bits.
     pub fn hidden(file: &BasisFile, layer: usize) -> Result<Self> {
-        let group = file.group(Kind::Hidden, layer)?;
-        // Blobs of earlier versions have the basis as it is stored.
-        Ok(RowCodec { known: vec![group.basis.clone()], ..RowCodec::new(group.whole()?) })
+        let mut codec = RowCodec::new(file.group(Kind::Hidden, layer)?.whole()?);
+        for set in file.sets() {
+            let group = file.group_of(set, Kind::Hidden, layer)?;
+            let whole = group.whole()?;
+            if whole != codec.basis {
+                codec.others.push(whole);
+            }
+            // Blobs of earlier versions have the basis as it is stored.
+            codec.known.push(group.basis.clone());
+        }
+        Ok(codec)
     }
 
     /// Sets the effort.
@@ -64,18 +76,26 @@ impl RowCodec {
         self
     }
 
-    /// The basis.
+    /// The basis; the first, if there are several.
     pub fn basis(&self) -> &Arc<Basis> {
         &self.basis
     }
 
     /// Encodes a tensor whose last dimension is the basis's.
     pub fn encode(&self, rows: &TensorView<'_>, goal: Goal) -> Result<Vec<u8>> {
-        let options = EncodeOptions::new(goal)
+        let mut options = EncodeOptions::new(goal)
             .with_effort(self.effort)
             .with_threads(self.threads)
-            .with_stop(self.stop.clone())
-            .with_transforms(vec![Transform::Basis(Rotation::named(&self.basis))]);
+            .with_stop(self.stop.clone());
+        let chains: Vec<Vec<Transform>> =
+            self.bases().map(|basis| vec![Transform::Basis(Rotation::named(basis))]).collect();
+        options = match &chains[..] {
+            [one] => options.with_transforms(one.clone()),
+            _ => {
+                let chosen = choose(rows, &options, &chains)?;
+                options.with_transforms(chosen)
+            }
+        };
         Ok(tenfold::encode(rows, &options)?)
     }
 
@@ -91,6 +111,11 @@ impl RowCodec {
 
     fn decode_options(&self) -> DecodeOptions {
         let options = DecodeOptions::default().with_threads(self.threads).with_stop(self.stop.clone());
-        options.with_bases(std::iter::once(&self.basis).chain(&self.known).cloned().collect())
+        options.with_bases(self.bases().chain(&self.known).cloned().collect())
+    }
+
+    /// What rows may have.
+    fn bases(&self) -> impl Iterator<Item = &Arc<Basis>> {
+        std::iter::once(&self.basis).chain(&self.others)
     }
 }
