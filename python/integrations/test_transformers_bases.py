@@ -31,14 +31,14 @@ def test_rows_are_those_of_the_projections(model: Any) -> None:
     ]
     try:
         with torch.no_grad():
-            taken, _ = _capture._take(model, ids, 3, [1])
+            taken, _ = _capture.take(model, ids, 3, [1])
             states = model(ids, output_hidden_states=True).hidden_states
     finally:
         for handle in handles:
             handle.remove()
     rope = rotary_of(model.config).rope
     for name, wanted in (("layers.1.k_before_rope", seen["k_proj"]), ("layers.1.v", seen["v_proj"]), ("layers.1.hidden", states[1])):
-        rows = _capture._rows(name, taken[name], rope, 4)
+        rows = _capture.rows(name, taken[name], rope, 4)
         torch.testing.assert_close(rows, wanted[:, 4:].flatten(0, 1), rtol=1e-4, atol=1e-4)
 
 

@@ -287,16 +287,15 @@ class Bases:
     def groups(self) -> list[tuple[int, int]]: ...
     def check_model(self, fingerprint: str) -> None: ...
 
+def check_fit(sets: list[tuple[str | None, float, list[str]]], args: tuple[bool, int, float, int]) -> None: ...
 def fit_bases(
     sets: list[tuple[str | None, float, list[str]]],
-    each: bool,
+    args: tuple[bool, int, float, int],
     out: str,
-    group: int,
-    bits: float,
     rope: str | None,
-    max_bytes: int,
     metric: str | None,
     overwrite: bool,
+    progress: Callable[[int, int], object] | None = None,
 ) -> str: ...
 @final
 class Hidden:

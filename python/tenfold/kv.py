@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._arrays import allocate, as_blob, as_input, convert
@@ -28,7 +28,89 @@ from ._codec import stated_goal
 from ._errors import ArgumentError, DtypeError
 from ._native import PageInfo
 
-__all__ = ["Bases", "HiddenCodec", "PageCodec", "PageInfo"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["Bases", "HiddenCodec", "PageCodec", "PageInfo", "fit"]
+
+
+def fit(
+    model: PreTrainedModel,
+    texts: Sequence[Any] | Mapping[str, Sequence[Any] | tuple[Sequence[Any], float]],
+    out: str | os.PathLike[str],
+    *,
+    tokenizer: Any = None,
+    context: int = 1024,
+    contexts: int | None = None,
+    each: bool = False,
+    group: int = 10,
+    bits: float = 2.0,
+    hidden: Sequence[int] = (),
+    metric: bool = True,
+    every: int = 4,
+    sinks: int = 4,
+    max_bytes: int | None = None,
+    overwrite: bool = False,
+    fresh: bool = False,
+    seed: int = 0,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> dict[str, Any]:
+    """Makes a file of bases for a model of transformers from sample text.
+
+    Rows of keys and values, and what errors in them do to the model's predictions, are captured context by context into
+    the folder ``out + ".capture"``, which takes four bytes for each token, layer and column of keys, and is removed at the
+    end. If the work is interrupted, the same call goes on where it was; only ``group``, ``bits``, ``each``, ``max_bytes``,
+    ``overwrite`` and ``progress`` may differ. A :class:`UserWarning` tells where a basis saves less than none.
+
+    Args:
+        model: a model with full attention in all layers; for a metric, in a dtype with gradients.
+        texts: a list of strings or of token ids, in total several times as many tokens as a group of layers has columns.
+            Or sets of several kinds of text: a dict from names to lists, or to pairs of a list and a weight. The weight
+            (1 by default) is a set's share of the bases and of the metric, whatever its number of tokens.
+        out: the file to write.
+        tokenizer: for strings; by default the one that is saved with the model.
+        context: tokens of a context, if the model has as many positions. Longer texts are cut.
+        contexts: most contexts of each set; all by default.
+        each: whether each set gets bases of its own, so that pages choose the best.
+        group: layers that share a basis. More layers save bits and make the file larger.
+        bits: highest rate that the bases must serve, in bits a value.
+        hidden: layers before which the model is cut; they get bases for hidden states.
+        metric: whether to measure what errors do. It takes several times as long as a forward pass, on some contexts.
+        every: measure the metric on every n-th context of a set.
+        sinks: tokens to leave out at the start of each context: they are attention sinks and differ from all others.
+        max_bytes: largest size of the file; 2 % of the model's by default.
+        overwrite: whether an existing file may be replaced.
+        fresh: whether to begin again, whatever an earlier call left in the folder.
+        seed: of the tokens that the model samples.
+        progress: True for a tqdm bar, False for none, or a function that is called with the contexts done and the total.
+            By default there is a bar on a terminal, if tqdm is installed.
+
+    Returns:
+        The report of ``tenfold basis fit --json``: gains, also for each set, vectors, bytes.
+    """
+    # Not before it is used: pages need neither torch nor transformers.
+    from .transformers import _fit
+
+    return _fit.fit(
+        model,
+        texts,
+        out,
+        tokenizer=tokenizer,
+        context=context,
+        contexts=contexts,
+        each=each,
+        group=group,
+        bits=bits,
+        hidden=hidden,
+        metric=metric,
+        every=every,
+        sinks=sinks,
+        max_bytes=max_bytes,
+        overwrite=overwrite,
+        fresh=fresh,
+        seed=seed,
+        progress=progress,
+    )
 
 
 class Bases:
@@ -51,6 +133,11 @@ class Bases:
     def head_dim(self) -> int | None:
         """Columns of a head."""
         return self._native.head_dim
+
+    @property
+    def sets(self) -> list[str]:
+        """Names of the sets that have bases of their own; empty if all text shares the bases."""
+        return self._native.sets
 
     @property
     def groups(self) -> list[tuple[int, int]]:

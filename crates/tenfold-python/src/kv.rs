@@ -8,9 +8,8 @@ use pyo3::types::PyBytes;
 use tenfold::engine::Stop;
 use tenfold::prepare::{Pairing, Positions, Rope, Scaling};
 use tenfold::{Goal, TensorView};
-use tenfold_archive::Silent;
 use tenfold_kv::RowCodec;
-use tenfold_kv::basis::{BasisFile, FitOptions, Grouping, Keys, Kind, Set, fit, fit_sets};
+use tenfold_kv::basis::{BasisFile, FitOptions, Grouping, Keys, Kind, Set, check_sets, fit, fit_sets};
 use tenfold_kv::page::{Chain, Group, Layer, Page, PageCodec};
 
 use crate::attend::{self, LONG_ENCODE};
@@ -18,6 +17,7 @@ use crate::codec::{parse_effort, parse_goal};
 use crate::errors::{self, ArgumentError, MachineError};
 use crate::tensors::{Blob, Input, Output, python_name};
 use crate::threads::limit_threads;
+use crate::write::run_reporting;
 
 /// A file of bases.
 #[pyclass(frozen, module = "tenfold._native")]
@@ -239,50 +239,73 @@ impl Pages {
     }
 }
 
-/// Files of captured rows by set: its name, its weight, its files. Only one set may be without a name.
-type SetArgs = Vec<(Option<String>, f64, Vec<PathBuf>)>;
+/// A set of captured rows: its name, its weight, its files. A set that is alone needs no name.
+type SetArgs = (Option<String>, f64, Vec<PathBuf>);
+
+/// What to make of the rows: whether each set has its own bases, layers of a group, bits a value, most bytes.
+type FitArgs = (bool, usize, f64, u64);
+
+/// Refuses what [`fit_bases`] would refuse, before rows are captured for it.
+#[pyfunction]
+pub fn check_fit(sets: Vec<SetArgs>, args: FitArgs) -> PyResult<()> {
+    fit_options(args).check().map_err(errors::kv)?;
+    match named_sets(&sets) {
+        None if args.0 => Err(ArgumentError::new_err("a basis for each set needs sets; name them")),
+        None => Ok(()),
+        Some(sets) => check_sets(&sets).map_err(errors::kv),
+    }
+}
 
 /// Makes a file of bases from captured rows and returns the report as JSON.
 #[pyfunction]
+#[pyo3(signature = (sets, args, out, rope, metric, overwrite, progress=None))]
 #[allow(clippy::too_many_arguments)]
 pub fn fit_bases(
     py: Python<'_>,
-    sets: SetArgs,
-    each: bool,
+    sets: Vec<SetArgs>,
+    args: FitArgs,
     out: PathBuf,
-    group: usize,
-    bits: f64,
     rope: Option<&str>,
-    max_bytes: u64,
     metric: Option<PathBuf>,
     overwrite: bool,
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let mut options = FitOptions::default();
-    options.grouping = Grouping::Layers(group);
-    options.each = each;
-    options.bits = bits;
+    let mut options = fit_options(args);
     options.keys = match rope {
         Some(text) => Keys::Rope(text.parse().map_err(errors::kv)?),
         None => Keys::Plain,
     };
-    options.max_bytes = Some(max_bytes);
     options.metrics = metric;
-    let work = || -> tenfold_kv::Result<_> {
-        let fitted = match sets.as_slice() {
-            [(None, _, files)] => fit(files, &options, &Silent)?,
-            _ => {
-                let named = sets.iter().map(|(name, weight, files)| {
-                    Set::new(name.clone().unwrap_or_default(), files.clone()).with_weight(*weight)
-                });
-                fit_sets(&named.collect::<Vec<_>>(), &options, &Silent)?
-            }
+    let report = run_reporting(py, progress.as_ref(), errors::kv, |_, counter| {
+        let fitted = match named_sets(&sets) {
+            Some(sets) => fit_sets(&sets, &options, counter)?,
+            None => fit(&sets[0].2, &options, counter)?,
         };
         let mut report = fitted.report;
         report.bytes = fitted.file.save(&out, overwrite)?;
         Ok(report)
-    };
-    let report = attend::run(py, true, |_| work())?.map_err(errors::kv)?;
+    })?;
     serde_json::to_string(&report).map_err(|e| MachineError::new_err(e.to_string()))
+}
+
+fn fit_options((each, group, bits, max_bytes): FitArgs) -> FitOptions {
+    let mut options = FitOptions::default();
+    options.each = each;
+    options.grouping = Grouping::Layers(group);
+    options.bits = bits;
+    options.max_bytes = Some(max_bytes);
+    options
+}
+
+/// The sets, or `None` if there is one without a name.
+fn named_sets(sets: &[SetArgs]) -> Option<Vec<Set>> {
+    if let [(None, ..)] = sets {
+        return None;
+    }
+    let set = |(name, weight, files): &SetArgs| {
+        Set::new(name.clone().unwrap_or_default(), files.clone()).with_weight(*weight)
+    };
+    Some(sets.iter().map(set).collect())
 }
 
 /// Hidden states of one layer.

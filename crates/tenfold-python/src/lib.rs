@@ -39,7 +39,7 @@ mod _native {
         CudaDevice, DecodeRequests, cuda_can_convert, cuda_can_decode, cuda_decoded, cuda_lane_values,
     };
     #[pymodule_export]
-    use super::kv::{Bases, Hidden, PageInfo, Pages, fit_bases};
+    use super::kv::{Bases, Hidden, PageInfo, Pages, check_fit, fit_bases};
     #[pymodule_export]
     use super::slots::next_slot_step;
     #[pymodule_export]

@@ -83,7 +83,7 @@ impl Source for StateDict {
 
 /// Progress in bytes. Worker threads only count; the waiting thread calls Python.
 #[derive(Default)]
-struct Counter {
+pub struct Counter {
     total: AtomicU64,
     done: AtomicU64,
 }
@@ -163,14 +163,15 @@ impl WriteOptions {
 }
 
 /// Does long work, reports progress to a Python function `f(done, total)`, and raises what that or a signal raises.
-fn run_reporting<T: Send>(
+pub fn run_reporting<T: Send, E: Send>(
     py: Python<'_>,
     function: Option<&Py<PyAny>>,
-    work: impl FnOnce(&Stop, &Counter) -> tenfold_archive::Result<T> + Send,
+    raise: impl FnOnce(E) -> PyErr,
+    work: impl FnOnce(&Stop, &Counter) -> Result<T, E> + Send,
 ) -> PyResult<T> {
     let (counter, mut told) = (Counter::default(), (0, 0));
     let result = attend::attend(py, |stop| work(stop, &counter), |py| counter.tell(py, function, &mut told))?;
-    let result = result.map_err(errors::archive)?;
+    let result = result.map_err(raise)?;
     counter.tell(py, function, &mut told)?;
     Ok(result)
 }
@@ -201,7 +202,7 @@ pub fn save(
     }
     let source = Box::new(StateDict { infos, inputs, metadata });
     let options = write.with_encoding(options)?;
-    let report = run_reporting(py, progress.as_ref(), |stop, counter| {
+    let report = run_reporting(py, progress.as_ref(), errors::archive, |stop, counter| {
         tenfold_archive::compress_source(source, &path, &options.with_stop(stop.clone()), counter)
     })?;
     Ok(Report::from(report))
@@ -219,7 +220,7 @@ pub fn compress(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Report> {
     let options = write.with_encoding(options)?;
-    let report = run_reporting(py, progress.as_ref(), |stop, counter| {
+    let report = run_reporting(py, progress.as_ref(), errors::archive, |stop, counter| {
         tenfold_archive::compress(&input, &output, &options.with_stop(stop.clone()), counter)
     })?;
     Ok(Report::from(report))
@@ -237,7 +238,7 @@ pub fn decompress(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     let options = decode_options(threads, None);
-    run_reporting(py, progress.as_ref(), |stop, counter| {
+    run_reporting(py, progress.as_ref(), errors::archive, |stop, counter| {
         tenfold_archive::decompress(&input, &output, &options.with_stop(stop.clone()), overwrite, counter)
     })
 }

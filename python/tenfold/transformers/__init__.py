@@ -22,9 +22,9 @@ try:
 except ImportError as error:
     raise ImportError("tenfold.transformers needs transformers: pip install 'tenfold[transformers]'") from error
 
+from ._bases import fit_bases
 from ._cache import TenfoldCache
 from ._cache_report import CacheReport
-from ._capture import fit_bases
 from ._config import TenfoldConfig
 from ._quantizer import TenfoldQuantizer
 from ._register import register

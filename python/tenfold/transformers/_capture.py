@@ -1,4 +1,4 @@
-"""Bases for a model's keys, values and hidden states, from what it computes on sample text.
+"""What bases are made from: keys, values and hidden states that a model computes on sample text, and what errors in them do.
 
 Two things are captured: rows (how keys and values vary) and, with a metric, gradients (what an error does). The
 gradients are those of the loss if each token is followed by one that the model itself would have sampled. Their second
@@ -9,101 +9,30 @@ values in all layers then have one unit, and one quantiser step is right for all
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
-from .. import _native
 from .._errors import ArgumentError
-from .._write import save
-from ._cache_config import decoder_config, layers_of, rotary_of
-from ._rotary import rope_text, undo_rotary
+from ._rotary import undo_rotary
 
 Taken = dict[str, torch.Tensor]
 
 
-def fit_bases(
-    model: PreTrainedModel,
-    contexts: Iterable[torch.Tensor],
-    path: str | os.PathLike[str],
-    *,
-    group: int = 10,
-    bits: float = 2.0,
-    hidden: Sequence[int] = (),
-    metric: bool = True,
-    every: int = 4,
-    sinks: int = 4,
-    max_bytes: int | None = None,
-    overwrite: bool = False,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Makes a file of bases for :class:`TenfoldCache`, :class:`tenfold.kv.PageCodec` and :class:`tenfold.kv.HiddenCodec`.
-
-    Args:
-        model: a model with full attention in all layers; for a metric, in a dtype with gradients.
-        contexts: token ids of sample text, with one or two dimensions (batch × tokens), in total several times as many
-            tokens as a group of layers has columns. They are iterated once.
-        path: the file to write.
-        group: layers that share a basis. More layers save bits and make the file larger.
-        bits: highest rate that the bases must serve, in bits a value.
-        hidden: layers before which the model is cut; they get bases for hidden states.
-        metric: whether to measure what errors do. It takes several times as long as a forward pass, on some contexts.
-        every: measure the metric on every n-th context.
-        sinks: tokens to leave out at the start of each context: they are attention sinks and differ from all others.
-        max_bytes: largest size of the file; 2 % of the model's by default.
-        overwrite: whether an existing file may be replaced.
-        seed: of the tokens that the model samples.
-
-    Returns:
-        The report of ``tenfold basis fit --json``: gains, vectors, bytes.
-    """
-    config = decoder_config(model.config)
-    layers, rope = layers_of(config), rotary_of(config).rope
-    if every < 1 or sinks < 0 or group < 1:
-        raise ArgumentError("every and group must be at least 1, and sinks not negative")
-    if any(not 0 <= layer < layers for layer in hidden):
-        raise ArgumentError(f"hidden names layers before which to cut, 0 to {layers - 1}, not {list(hidden)}")
-    sampled = torch.Generator(model.device).manual_seed(seed)
-    sums, files = _Metrics(), []
-    with tempfile.TemporaryDirectory() as folder:
-        for number, context in enumerate(contexts):
-            ids = torch.as_tensor(context, device=model.device)
-            ids = ids[None] if ids.dim() == 1 else ids
-            if ids.dim() != 2 or ids.shape[1] <= sinks:
-                raise ArgumentError(f"a context has more than {sinks} token ids, not the shape {tuple(ids.shape)}")
-            with torch.no_grad():
-                rows = _take(model, ids, layers, hidden)[0]
-            files.append(Path(folder) / f"rows-{number}.safetensors")
-            stored = {name: _stored(_rows(name, value, rope, sinks)) for name, value in rows.items()}
-            save(stored, files[-1], bits=16, exclude=["*"])
-            if metric and number % every == 0:
-                sums.add(_gradients(model, ids, layers, hidden, sampled), rope, sinks)
-        if not files:
-            raise ArgumentError("there are no contexts to make bases from")
-        metrics = Path(folder) / "metrics.safetensors" if metric else None
-        if metrics is not None:
-            save(sums.done(), metrics, bits=16, exclude=["*"])
-        size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-        report: dict[str, Any] = json.loads(
-            _native.fit_bases(
-                [os.fspath(file) for file in files],
-                os.fspath(path),
-                group,
-                float(bits),
-                None if rope is None else rope_text(rope),
-                size // 50 if max_bytes is None else max_bytes,
-                None if metrics is None else os.fspath(metrics),
-                overwrite,
-            )
-        )
-        return report
+@contextlib.contextmanager
+def evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """While open, the model drops nothing out."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 class _Taking(DynamicLayer):  # type: ignore[no-untyped-call] # theirs registers itself
@@ -115,7 +44,7 @@ class _Taking(DynamicLayer):  # type: ignore[no-untyped-call] # theirs registers
         return key_states, value_states
 
 
-def _take(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: Sequence[int], **inputs: Any) -> tuple[Taken, Any]:
+def take(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: Sequence[int], **inputs: Any) -> tuple[Taken, Any]:
     """Keys, values (batch × heads × tokens × columns) and hidden states (batch × tokens × columns) of a pass, by the names
     of captured tensors, and what the model gave."""
     cache = Cache(layer_class_to_replicate=_Taking)
@@ -153,11 +82,11 @@ def _hooks(model: PreTrainedModel, hidden: Sequence[int], seen: Taken) -> Iterat
             handle.remove()
 
 
-def _gradients(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: Sequence[int], sampled: torch.Generator) -> Taken:
-    """Gradients of the summed loss by what :func:`_take` gives, each token followed by one that the model would sample."""
+def gradients(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: Sequence[int], sampled: torch.Generator) -> Taken:
+    """Gradients of the summed loss by what :func:`take` gives, each token followed by one that the model would sample."""
     with torch.enable_grad():
         embedded = model.get_input_embeddings()(ids).detach().requires_grad_()
-        seen, out = _take(model, ids, layers, hidden, inputs_embeds=embedded)
+        seen, out = take(model, ids, layers, hidden, inputs_embeds=embedded)
         logits = out.logits.flatten(0, 1).float()
         with torch.no_grad():
             follow = torch.multinomial(logits.softmax(-1), 1, generator=sampled)[:, 0]
@@ -166,34 +95,10 @@ def _gradients(model: PreTrainedModel, ids: torch.Tensor, layers: int, hidden: S
     return dict(zip(seen, found))
 
 
-def _rows(name: str, taken: torch.Tensor, rope: dict[str, Any] | None, sinks: int) -> torch.Tensor:
+def rows(name: str, taken: torch.Tensor, rope: dict[str, Any] | None, sinks: int) -> torch.Tensor:
     """Returns the rows to capture: keys without positions, without the first tokens of a context."""
     if name.endswith(".k_before_rope"):
         taken = undo_rotary(taken, rope)
     if taken.dim() == 4:
         taken = taken.transpose(1, 2).flatten(2)
     return taken[:, sinks:].flatten(0, 1).float().cpu().contiguous()
-
-
-def _stored(rows: torch.Tensor) -> torch.Tensor:
-    """Rounds rows for a temporary file: half the bytes, and still far more exact than sums over them need."""
-    return rows.bfloat16()
-
-
-class _Metrics:
-    """Second moments of gradients, streamed."""
-
-    def __init__(self) -> None:
-        self._sums: Taken = {}
-        self._count = 0
-
-    def add(self, gradients: Taken, rope: dict[str, Any] | None, sinks: int) -> None:
-        """Adds gradients of one batch of contexts."""
-        for name, found in gradients.items():
-            rows = _rows(name, found, rope, sinks)
-            self._count += len(rows) if name == "layers.0.v" else 0
-            self._sums[name] = self._sums.get(name, 0) + (rows.T @ rows).double()
-
-    def done(self) -> Taken:
-        """The metrics, each a block for the whole layer."""
-        return {name: (total / self._count).float()[None].contiguous() for name, total in self._sums.items()}

@@ -37,5 +37,5 @@ pub use moments::Moments;
 pub use options::{FitOptions, Grouping, Keys, Rank};
 pub use report::{GroupReport, Report, SetReport, Summary};
 pub use rope::RopeSpec;
-pub use sets::{MOST_SETS, Set};
+pub use sets::{MOST_SETS, Set, check_sets};
 pub use water::{distortion, level, rate};

@@ -129,7 +129,8 @@ impl Default for FitOptions {
 }
 
 impl FitOptions {
-    pub(super) fn check(&self) -> Result<()> {
+    /// Refuses what no fit can do; [`fit`](super::fit) does so first.
+    pub fn check(&self) -> Result<()> {
         if !(self.bits.is_finite() && self.bits >= LEAST_BITS && self.bits <= 16.0) {
             return Err(invalid(format!("bases serve {LEAST_BITS} to 16 bits a value, not {}", self.bits)));
         }

@@ -67,7 +67,7 @@ impl Source {
 
     /// Opens sets once all of them have passed.
     pub fn open(sets: &[Set], options: &FitOptions) -> Result<Vec<Source>> {
-        check(sets)?;
+        check_sets(sets)?;
         let open = |set: &Set| {
             let captured = Captured::open(&set.files, &options.names);
             let captured = captured.map_err(|error| of_set(Some(&set.name), error))?;
@@ -90,7 +90,8 @@ fn of_set(name: Option<&str>, error: Error) -> Error {
     }
 }
 
-fn check(sets: &[Set]) -> Result<()> {
+/// Refuses sets that no basis can be made from, whatever their files hold.
+pub fn check_sets(sets: &[Set]) -> Result<()> {
     if sets.is_empty() || sets.len() > MOST_SETS {
         return Err(invalid(format!("bases are made from 1 to {MOST_SETS} sets, not {}", sets.len())));
     }

@@ -1,0 +1,102 @@
+"""`tenfold.kv.fit`: from text to a file of bases in one call that can be interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from .._errors import ArgumentError
+from .._progress import Tell, bar, wanted
+from ._texts import TextSet, digest, read_texts
+from ._work import Capture, Context, Wanted, check_out
+
+# The folder's first file: what it was made for.
+PLAN = "plan.json"
+# Of what a folder holds; others are begun again.
+VERSION = 1
+
+
+def fit(
+    model: PreTrainedModel,
+    texts: Any,
+    out: str | os.PathLike[str],
+    *,
+    tokenizer: Any,
+    context: int,
+    contexts: int | None,
+    each: bool,
+    group: int,
+    bits: float,
+    hidden: Sequence[int],
+    metric: bool,
+    every: int,
+    sinks: int,
+    max_bytes: int | None,
+    overwrite: bool,
+    fresh: bool,
+    seed: int,
+    progress: bool | Tell | None,
+) -> dict[str, Any]:
+    """See :func:`tenfold.kv.fit`."""
+    if every < 1:
+        raise ArgumentError(f"every must be at least 1, not {every}")
+    capture = Capture.of(model, hidden, sinks, seed)
+    goal = Wanted.of(model, each, group, bits, max_bytes)
+    path = check_out(out, overwrite)
+    given = read_texts(model, texts, tokenizer, context, contexts, sinks)
+    sets = [(part.name, part.weight) for part in given]
+    goal.check(sets)
+    options = {"hidden": list(hidden), "metric": metric, "every": every, "sinks": sinks, "seed": seed}
+    folder = _folder(Path(path + ".capture"), digest(model, given, options), fresh)
+    plan = [one for number, part in enumerate(given) for one in _contexts(part, number, every if metric else None, sinks)]
+    shown = wanted(progress)
+    with bar(shown, "capture", unit=" contexts") as tell:
+        files = capture.run(plan, folder, tell, len(plan))
+    # A function of the caller counts contexts, and nothing else.
+    with bar(shown is True, "fit") as tell:
+        report = goal.fit(capture, sets, files, folder, path, overwrite, tell)
+    shutil.rmtree(folder)
+    for text in report["warnings"]:
+        warnings.warn(text, stacklevel=3)
+    return report
+
+
+def _contexts(part: TextSet, number: int, every: int | None, sinks: int) -> list[Context]:
+    """The contexts of a set. Those that are measured have the set's share of the metric together."""
+    measured = [every is not None and at % every == 0 for at in range(len(part.contexts))]
+    rows = sum(len(ids) - sinks for ids, yes in zip(part.contexts, measured) if yes)
+    return [Context(ids[None], number, part.weight / rows if yes else None) for ids, yes in zip(part.contexts, measured)]
+
+
+def _folder(path: Path, name: str, fresh: bool) -> Path:
+    """The folder to capture into: one that was begun for the same work, or a new one."""
+    plan = {"tenfold": "capture", "version": VERSION, "digest": name}
+    if path.exists() or path.is_symlink():
+        try:
+            found = json.loads((path / PLAN).read_text())
+        except (OSError, ValueError):
+            found = None
+        ours = isinstance(found, dict) and found.get("tenfold") == "capture"
+        empty = path.is_dir() and all(entry.name == PLAN + ".new" for entry in path.iterdir())
+        if not (ours or empty):
+            raise ArgumentError(f"{path} holds something else than captured rows; move it away")
+        if found == plan and not fresh:
+            return path
+        if ours and not fresh:
+            raise ArgumentError(
+                f"{path} holds rows captured for another model, other text or other options; delete the folder or pass fresh=True"
+            )
+        shutil.rmtree(path)
+    path.mkdir(parents=True)
+    # Without a whole plan the folder counts as empty.
+    new = path / (PLAN + ".new")
+    new.write_text(json.dumps(plan))
+    os.replace(new, path / PLAN)
+    return path
