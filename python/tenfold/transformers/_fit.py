@@ -55,7 +55,7 @@ def fit(
     goal.check(sets)
     options = {"hidden": list(hidden), "metric": metric, "every": every, "sinks": sinks, "seed": seed}
     folder = _folder(Path(path + ".capture"), digest(model, given, options), fresh)
-    plan = [one for number, part in enumerate(given) for one in _contexts(part, number, every if metric else None, sinks)]
+    plan = [one for number in range(len(given)) for one in _contexts(given, number, every if metric else None, sinks)]
     shown = wanted(progress)
     with bar(shown, "capture", unit=" contexts") as tell:
         files = capture.run(plan, folder, tell, len(plan))
@@ -68,11 +68,14 @@ def fit(
     return report
 
 
-def _contexts(part: TextSet, number: int, every: int | None, sinks: int) -> list[Context]:
+def _contexts(sets: Sequence[TextSet], number: int, every: int | None, sinks: int) -> list[Context]:
     """The contexts of a set. Those that are measured have the set's share of the metric together."""
+    part = sets[number]
     measured = [every is not None and at % every == 0 for at in range(len(part.contexts))]
     rows = sum(len(ids) - sinks for ids, yes in zip(part.contexts, measured) if yes)
-    return [Context(ids[None], number, part.weight / rows if yes else None) for ids, yes in zip(part.contexts, measured)]
+    # Rows of a set that is alone count as they are: the same numbers as without sets.
+    weight = 1.0 if len(sets) == 1 else part.weight / max(rows, 1)
+    return [Context(ids[None], number, weight if yes else None) for ids, yes in zip(part.contexts, measured)]
 
 
 def _folder(path: Path, name: str, fresh: bool) -> Path:
