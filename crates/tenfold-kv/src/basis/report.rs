@@ -82,7 +82,7 @@ impl SetReport {
     pub(super) fn warnings(&self, own: bool) -> Vec<String> {
         let name = self.name.as_ref().map_or_else(String::new, |name| format!("set {name:?}: "));
         let advice = match own {
-            true => "capture more of it",
+            true => "capture more text of this kind",
             false => "raise its weight, capture more of it, or fit each set a basis of its own (`each`)",
         };
         let worst = |gain: &Gain| {
