@@ -188,12 +188,13 @@ impl Pages {
             let (pages, outs) = (pages.len(), outs.len());
             return Err(ArgumentError::new_err(format!("there are {pages} pages, but {outs} outputs")));
         }
-        for (page, (keys, values)) in pages.iter().zip(outs) {
-            let page = Blob::from_object(page)?;
-            let mut room = [Output::from_object(&keys)?, Output::from_object(&values)?];
-            let bytes = page.data();
-            let (keys, values) = py.detach(|| self.codec.reader(bytes)?.layer(layer)).map_err(errors::kv)?;
-            for (room, tensor) in room.iter_mut().zip([keys, values]) {
+        let pages = pages.iter().map(Blob::from_object).collect::<PyResult<Vec<Blob>>>()?;
+        let bytes: Vec<&[u8]> = pages.iter().map(Blob::data).collect();
+        let found = py.detach(|| self.codec.decode_layers(&bytes, layer)).map_err(errors::kv)?;
+        for (found, (keys, values)) in found.into_iter().zip(outs) {
+            let (k, v) = found.map_err(errors::kv)?;
+            for (room, tensor) in [(keys, k), (values, v)] {
+                let mut room = Output::from_object(&room)?;
                 room.check_rows(tensor.dtype, &tensor.shape)?;
                 room.data().copy_from_slice(&tensor.data);
             }

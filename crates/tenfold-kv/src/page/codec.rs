@@ -301,6 +301,17 @@ impl PageCodec {
         Ok(threads::install(self.threads, || pages.par_iter().map(decode).collect())?)
     }
 
+    /// Decodes keys and values of one layer of many pages at once, spread over threads.
+    #[allow(clippy::type_complexity)]
+    pub fn decode_layers<B: AsRef<[u8]> + Sync>(
+        &self,
+        pages: &[B],
+        layer: usize,
+    ) -> Result<Vec<Result<(tenfold::Tensor, tenfold::Tensor)>>> {
+        let decode = |page: &B| self.reader(page.as_ref())?.layer(layer);
+        Ok(threads::install(self.threads, || pages.par_iter().map(decode).collect())?)
+    }
+
     /// Threads that pages of a batch are spread over; 0 means all cores.
     pub fn threads(&self) -> usize {
         self.threads

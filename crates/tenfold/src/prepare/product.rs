@@ -1,18 +1,28 @@
 //! Rows times a matrix, the work of a basis.
 //!
 //! Rows are taken eight at a time, so that what is read of the matrix serves eight of them, and columns in strips that
-//! stay in registers. Sums run over the matrix's rows in their order, whatever the machine: one machine's results are
-//! another's.
+//! stay in registers. Of the matrix, a slab of few rows at a time serves all columns of many rows, while it is in the
+//! cache: a strip of all its rows would be spread over as many pages of memory. Sums run over the matrix's rows in their order,
+//! whatever the machine: one machine's results are another's.
+
+use std::ops::Range;
 
 use super::real::Real;
-use crate::simd::{Isa, multiversion};
+use crate::simd::wide::{WIDTH, Wide};
+use crate::simd::{Isa, widen};
 
 /// Rows done together.
 const ROWS: usize = 8;
 /// Columns done together.
 const STRIP: usize = 32;
+/// Rows of the matrix that are done before any after them.
+const SLAB: usize = 64;
+/// Rows that a slab serves, in groups of `ROWS`.
+const GROUPS: usize = 8;
 
 type Strip = [[f32; STRIP]; ROWS];
+/// Factors of eight rows, and where the row of the matrix that they are for starts.
+type Factor = ([f32; ROWS], usize);
 
 /// `out[r][c] = start[c] + Σ rows[r][i] · matrix[i][from + c]`, where `out` has rows of `start.len()` columns and the
 /// matrix rows of `stride`.
@@ -46,53 +56,85 @@ pub(super) fn product<R: Real>(
 fn product_f32(rows: &[f32], matrix: &[f32], stride: usize, from: usize, start: &[f32], out: &mut [f32]) {
     let isa = Isa::detect();
     let (inner, cols) = (matrix.len() / stride, start.len());
-    // Factors of eight rows side by side, each with the place of the matrix's row; weak components are zeros nearly
-    // everywhere, and what is zero in all eight rows is left out.
-    let mut factors: Vec<([f32; ROWS], usize)> = Vec::with_capacity(inner);
-    for (rows, out) in rows.chunks(ROWS * inner).zip(out.chunks_mut(ROWS * cols)) {
-        factors.clear();
-        let count = rows.len() / inner;
-        for i in 0..inner {
-            let mut eight = [0f32; ROWS];
-            eight.iter_mut().zip(rows[i..].iter().step_by(inner)).for_each(|(e, &v)| *e = v);
-            if eight.iter().any(|&v| v != 0.0) {
-                factors.push((eight, i * stride + from));
+    let mut factors: [Vec<Factor>; GROUPS] = std::array::from_fn(|_| Vec::with_capacity(SLAB));
+    for (rows, out) in rows.chunks(GROUPS * ROWS * inner).zip(out.chunks_mut(GROUPS * ROWS * cols)) {
+        out.chunks_exact_mut(cols).for_each(|row| row.copy_from_slice(start));
+        for slab in (0..inner).step_by(SLAB) {
+            let slab = slab..inner.min(slab + SLAB);
+            for (factors, rows) in factors.iter_mut().zip(rows.chunks(ROWS * inner)) {
+                gather(rows, inner, slab.clone(), |i| i * stride + from, factors);
             }
-        }
-        for c in (0..cols).step_by(STRIP) {
-            let width = STRIP.min(cols - c);
-            let mut sums: Strip = [[0.0; STRIP]; ROWS];
-            sums.iter_mut().for_each(|s| s[..width].copy_from_slice(&start[c..c + width]));
-            if width == STRIP {
-                strip(isa, &factors, &matrix[c..], &mut sums);
-            } else {
-                edge(&factors, &matrix[c..], width, &mut sums);
-            }
-            for (r, sums) in sums.iter().enumerate().take(count) {
-                out[r * cols + c..][..width].copy_from_slice(&sums[..width]);
+            for c in (0..cols).step_by(STRIP) {
+                let width = STRIP.min(cols - c);
+                for (factors, out) in factors.iter().zip(out.chunks_mut(ROWS * cols)) {
+                    add_strip(isa, factors, &matrix[c..], (c, width), cols, out);
+                }
             }
         }
     }
 }
 
-multiversion! { fn strip / strip_inner(factors: &[([f32; ROWS], usize)], matrix: &[f32], sums: &mut Strip) }
-
-#[inline(always)]
-fn strip_inner(factors: &[([f32; ROWS], usize)], matrix: &[f32], sums: &mut Strip) {
-    let mut s = *sums;
-    for (a, at) in factors {
-        let Some(m) = matrix.get(*at..).and_then(|m| m.first_chunk::<STRIP>()) else { return };
-        for r in 0..ROWS {
-            for c in 0..STRIP {
-                s[r][c] += a[r] * m[c];
-            }
+/// Factors of up to eight rows side by side, each with the place of the matrix's row; weak components are zeros nearly
+/// everywhere, and what is zero in all eight rows is left out.
+fn gather(
+    rows: &[f32],
+    inner: usize,
+    slab: Range<usize>,
+    place: impl Fn(usize) -> usize,
+    factors: &mut Vec<Factor>,
+) {
+    factors.clear();
+    for i in slab {
+        let mut eight = [0f32; ROWS];
+        eight.iter_mut().zip(rows[i..].iter().step_by(inner)).for_each(|(e, &v)| *e = v);
+        if eight.iter().any(|&v| v != 0.0) {
+            factors.push((eight, place(i)));
         }
     }
-    *sums = s;
+}
+
+/// Adds what a slab of the matrix gives to columns `at.0` and on, `at.1` of them, of up to eight rows.
+fn add_strip(isa: Isa, factors: &[Factor], matrix: &[f32], at: (usize, usize), cols: usize, out: &mut [f32]) {
+    let (c, width) = at;
+    if factors.is_empty() {
+        return;
+    }
+    let mut sums: Strip = [[0.0; STRIP]; ROWS];
+    for (sums, row) in sums.iter_mut().zip(out.chunks_exact(cols)) {
+        sums[..width].copy_from_slice(&row[c..c + width]);
+    }
+    if width == STRIP {
+        strip(isa, factors, matrix, &mut sums);
+    } else {
+        edge(factors, matrix, width, &mut sums);
+    }
+    for (sums, row) in sums.iter().zip(out.chunks_exact_mut(cols)) {
+        row[c..c + width].copy_from_slice(&sums[..width]);
+    }
+}
+
+widen! { fn strip / strip_on(factors: &[Factor], matrix: &[f32], sums: &mut Strip) }
+
+/// Eight sums at a time, which is what registers hold: left to itself the compiler takes the rows as lanes, at a tenth of the speed.
+#[inline(always)]
+fn strip_on<W: Wide>(factors: &[Factor], matrix: &[f32], sums: &mut Strip) {
+    for half in 0..STRIP / WIDTH {
+        let mut s = sums.each_ref().map(|row| W::load(&row.as_chunks::<WIDTH>().0[half]));
+        for (a, at) in factors {
+            let m = matrix.get(at + half * WIDTH..).and_then(|m| m.first_chunk::<WIDTH>());
+            let Some(m) = m.map(W::load) else { return };
+            for r in 0..ROWS {
+                s[r] = W::add(s[r], W::mul(W::splat(a[r]), m));
+            }
+        }
+        for (s, row) in s.into_iter().zip(sums.iter_mut()) {
+            W::store(s, &mut row.as_chunks_mut::<WIDTH>().0[half]);
+        }
+    }
 }
 
 /// A strip that is not full.
-fn edge(factors: &[([f32; ROWS], usize)], matrix: &[f32], width: usize, sums: &mut Strip) {
+fn edge(factors: &[Factor], matrix: &[f32], width: usize, sums: &mut Strip) {
     for (a, at) in factors {
         let m = &matrix[*at..*at + width];
         for (s, &a) in sums.iter_mut().zip(a) {
@@ -107,9 +149,13 @@ mod tests {
 
     #[test]
     fn products_are_sums_in_order() {
-        for (rows, inner, stride, from, cols) in
-            [(1, 1, 1, 0, 1), (3, 5, 40, 3, 33), (8, 64, 64, 0, 64), (19, 7, 100, 10, 70)]
-        {
+        for (rows, inner, stride, from, cols) in [
+            (1, 1, 1, 0, 1),
+            (3, 5, 40, 3, 33),
+            (8, 64, 64, 0, 64),
+            (19, 7, 100, 10, 70),
+            (70, 130, 100, 4, 96),
+        ] {
             let a: Vec<f32> =
                 (0..rows * inner).map(|i| if i % 3 == 0 { 0.0 } else { (i as f32).sin() }).collect();
             let m: Vec<f32> = (0..inner * stride).map(|i| (i as f32 * 0.7).cos()).collect();
