@@ -26,7 +26,8 @@ from common import bars, bases, causal, options, outside, plot, report
 from common.cache import Cache, Passes, Rotary
 from common.causal import Causal
 from common.coders import Coder
-from common.cuts import Blobs, CutCoder, Cuts, InBasis, Plain
+from common.cuts import Blobs, CutCoder, InBasis, Plain
+from common.judge import Judge
 from common.kvcoders import CacheCoder, Pages
 from common.kvpeers import AsItIs, HadamardScalar, Kvtc
 from common.registry import cache_folder
@@ -80,6 +81,7 @@ class Bench:
     def __init__(self, subject: Causal, args: argparse.Namespace) -> None:
         self.subject, self.args = subject, args
         self.passes = Passes(subject.model)
+        self.judge = Judge(self.passes, subject.judged)
 
     @cached_property
     def caches(self) -> list[Cache]:
@@ -171,23 +173,6 @@ class Bench:
             raise ValueError(why)
         return coder
 
-    @cached_property
-    def exact(self) -> list[torch.Tensor]:
-        """Logarithms of what the uncompressed model predicts, for each context."""
-        return [self.passes.logits(context, None).log_softmax(-1) for context in self.subject.judged]
-
-    def judge(self, caches: Sequence[Cache | None], cuts: Cuts | None) -> report.Row:
-        """Perplexity with these caches in place of the model's own, and coders at cuts; and how far predictions diverge from
-        those of the uncompressed model, in nats a token: the smaller noise, where perplexity has hardly changed."""
-        contexts, changes = self.subject.judged, None if cuts is None else cuts.changes
-        loss = divergence = 0.0
-        for context, cache, exact in zip(contexts, caches, self.exact):
-            found = self.passes.logits(context, cache, changes).log_softmax(-1)
-            loss += torch.nn.functional.nll_loss(found[:-1], context[1:], reduction="sum").item()
-            divergence += (exact.exp() * (exact - found)).sum(-1).mean().item()
-        perplexity = float(np.exp(min(loss / (contexts.numel() - len(contexts)), 700.0)))
-        return {"perplexity": perplexity, "divergence": divergence / len(contexts)}
-
     def point(self, part: str, name: str, bits: float) -> report.Row:
         """One coder at one rate."""
         if part == "streamed":
@@ -206,7 +191,7 @@ class Bench:
             coded = self.cache_coder(name)(before, bits)
             caches = coded.caches
             row |= {"bits": coded.bits, "ratio": 16 / coded.bits, "settings": coded.settings}
-        row |= self.judge(caches, cuts)
+        row |= self.judge(caches, None if cuts is None else cuts.changes)
         if cuts is not None:
             row |= {"cut_bits": cuts.bits, "cut_settings": cuts.settings}
             row = {"bits": cuts.bits, "ratio": 16 / cuts.bits} | row
@@ -245,7 +230,7 @@ def evaluate(subject: Causal, args: argparse.Namespace) -> int:
     kept.notes += missing
     print(about, *missing, sep="\n")
     raw = {"part": "none", "coder": "uncompressed", "asked": 16}
-    kept.measure(raw, lambda: {"bits": 16.0} | bench.judge([None] * len(subject.judged), None))
+    kept.measure(raw, lambda: {"bits": 16.0} | bench.judge([None] * len(subject.judged)))
     with tqdm(todo, unit="point") as bar:
         for part, name, bits in bar:
             bar.set_description(f"{TITLES[part]}: {name}, {bits:g} bits")

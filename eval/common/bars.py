@@ -41,13 +41,13 @@ def peers(rows: Sequence[Row], raw: float, ours: str = "tenfold") -> str:
                 cells += ["–", "–"]
                 continue
             bits, sign = bits_at([(one["bits"], one[harm]) for one in own], row[harm])
-            cells += [f"{sign}{bits:.2f}", _fewer(bits, sign, row["bits"])]
+            cells += [f"{sign}{bits:.2f}", fewer(bits, sign, row["bits"])]
         lines.append(cells)
     header = ("peer", "bits", "more", "tenfold at that perplexity", "fewer", "tenfold at that divergence", "fewer")
     return table(header, lines) if lines else ""
 
 
-def _fewer(bits: float, sign: str, peer: float) -> str:
+def fewer(bits: float, sign: str, peer: float) -> str:
     """Whether bits of a curve are fewer than a peer's; a dash where the curve was not measured so far."""
     if sign == "<" and bits > peer or sign == ">" and bits < peer:
         return "–"

@@ -75,14 +75,28 @@ class Captured:
         with np.load(self.folder / "statistics.npz") as arrays:
             return {kind: Statistics(*(arrays[f"{kind}.{name}"] for name in FIELDS)) for kind in NAMES}
 
+    @property
+    def files(self) -> list[Path]:
+        """Rows, a file for each context."""
+        return sorted(self.folder.glob("rows-*.safetensors"))
+
+    @property
+    def metric(self) -> Path:
+        """The file of metrics."""
+        return self.folder / "metric.safetensors"
+
     def fit(self, path: Path, kinds: Sequence[str], **options: Any) -> dict[str, Any]:
         """Writes a file of bases for these kinds, with options of `tenfold basis fit`; gives its report."""
-        stated = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-        files = sorted(map(str, self.folder.glob("rows-*.safetensors")))
-        common = [f"--out={path}", "--force", f"--metric={self.folder / 'metric.safetensors'}", "--parts=0", "--json"]
-        command = [sys.executable, "-m", "tenfold", "basis", "fit", *files, f"--kind={','.join(kinds)}"]
-        report: dict[str, Any] = json.loads(run([*command, *common, *stated]))
-        return report
+        return fit(path, self.files, kinds, metric=self.metric, **options)
+
+
+def fit(path: Path, files: Sequence[Path], kinds: Sequence[str], **options: Any) -> dict[str, Any]:
+    """Writes a file of bases for these kinds from files of rows, with options of `tenfold basis fit`; gives its report."""
+    stated = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    common = [f"--out={path}", "--force", "--parts=0", "--json"]
+    command = [sys.executable, "-m", "tenfold", "basis", "fit", *map(str, files), f"--kind={','.join(kinds)}"]
+    report: dict[str, Any] = json.loads(run([*command, *common, *stated]))
+    return report
 
 
 def rope_of(config: Any) -> str:

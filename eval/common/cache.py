@@ -51,25 +51,27 @@ class Rotary:
 
     def __init__(self, model: PreTrainedModel, tokens: int) -> None:
         with torch.inference_mode():
-            nothing = torch.zeros(1, 1, 1)
-            cos, sin = model.model.rotary_emb(nothing, torch.arange(tokens)[None])
-        self._cos, self._sin = cos[0].numpy(), sin[0].numpy()
+            nothing = torch.zeros(1, 1, 1, device=model.device)
+            cos, sin = model.model.rotary_emb(nothing, torch.arange(tokens, device=model.device)[None])
+        self._cos, self._sin = cos[0].cpu(), sin[0].cpu()
 
     def turn(self, keys: np.ndarray, *, first: int = 0, back: bool = False) -> np.ndarray:
         """Puts positions, from `first` on, into keys (layers × tokens × heads · width), or takes them out."""
         width = self._cos.shape[-1]
-        heads = keys.reshape(*keys.shape[:2], -1, width)
-        half = np.concatenate([-heads[..., width // 2 :], heads[..., : width // 2]], -1)
+        # torch, as it takes all cores for this.
+        heads = torch.from_numpy(keys).reshape(*keys.shape[:2], -1, width)
+        half = torch.cat([-heads[..., width // 2 :], heads[..., : width // 2]], -1)
         here = slice(first, first + keys.shape[1])
         cos, sin = (part[None, here, None] for part in (self._cos, -self._sin if back else self._sin))
-        return np.float32(heads * cos + half * sin).reshape(keys.shape)
+        return (heads * cos + half * sin).float().reshape(keys.shape).numpy()
 
 
 class Passes:
-    """Passes of a model in which keys, values and hidden states are taken or replaced."""
+    """Passes of a model, on the device that it is on, in which keys, values and hidden states are taken or replaced. Contexts,
+    caches and what stands at cuts are on the CPU; what the model predicts is on its device."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self.model = model
+        self.model, self.device = model, model.device
         self.layers = model.config.num_hidden_layers
 
     def cache(self, context: torch.Tensor, cuts: Mapping[int, Change] | None = None) -> Cache:
@@ -85,13 +87,13 @@ class Passes:
 
         changed = self._hooks(("hidden",), lambda _kind, layer: _changing(layer, cuts))
         with changed, self._hooks(kinds, _keeping(seen)), torch.inference_mode():
-            self.model(context[None], use_cache=False, logits_to_keep=1)
+            self.model(context[None].to(self.device), use_cache=False, logits_to_keep=1)
         return {kind: np.stack([seen[kind, layer] for layer in range(self.layers)]) for kind in kinds}
 
     def loss(self, context: torch.Tensor, cache: Cache | None, cuts: Mapping[int, Change] | None = None) -> float:
         """Summed loss of all tokens but the first, with `cache` as the model's keys and values and `cuts` behind layers."""
         logits = self.logits(context, cache, cuts)[:-1]
-        return torch.nn.functional.cross_entropy(logits, context[1:], reduction="sum").item()
+        return torch.nn.functional.cross_entropy(logits, context[1:].to(self.device), reduction="sum").item()
 
     def logits(self, context: torch.Tensor, cache: Cache | None, cuts: Mapping[int, Change] | None = None) -> torch.Tensor:
         """What the model predicts at each token, tokens × vocabulary, with `cache` and `cuts`."""
@@ -102,10 +104,10 @@ class Passes:
             if cache is None:
                 return None
             value = torch.from_numpy((cache.keys if kind == "keys" else cache.values)[layer])[None]
-            return lambda _module, _inputs, _out: value
+            return lambda _module, _inputs, _out: value.to(self.device)
 
         with self._hooks(("keys", "values", "hidden"), hook), torch.inference_mode():
-            logits: torch.Tensor = self.model(context[None], use_cache=False).logits[0]
+            logits: torch.Tensor = self.model(context[None].to(self.device), use_cache=False).logits[0]
             return logits
 
     def streamed(self, context: torch.Tensor, page: int, rotary: Rotary, code: Callable[[int, Cache], Cache]) -> float:
@@ -115,8 +117,9 @@ class Passes:
         for first in range(0, len(context), page):
             seen: dict[tuple[str, int], np.ndarray] = {}
             with self._hooks(("keys", "values"), _keeping(seen)), torch.inference_mode():
-                logits = self.model(context[None, first : first + page], past_key_values=past, use_cache=True).logits[0]
-            follow = context[first + 1 : first + 1 + page]
+                here = context[None, first : first + page].to(self.device)
+                logits = self.model(here, past_key_values=past, use_cache=True).logits[0]
+            follow = context[first + 1 : first + 1 + page].to(self.device)
             total += torch.nn.functional.cross_entropy(logits[: len(follow)], follow, reduction="sum").item()
             exact = Cache(*(np.stack([seen[kind, i] for i in range(self.layers)]) for kind in ("keys", "values")))
             decoded = code(first, exact)
@@ -139,16 +142,16 @@ class Passes:
 
         with torch.no_grad():
             # Copies, as tensors of inference mode have no gradients.
-            embedded = self.model.get_input_embeddings()(context.clone()[None])
+            embedded = self.model.get_input_embeddings()(context.clone()[None].to(self.device))
         with self._hooks(kinds, hook), torch.enable_grad():
             embedded.requires_grad_()
             logits = self.model(inputs_embeds=embedded, use_cache=False).logits[0]
             with torch.no_grad():
-                sampled = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
-            loss = torch.nn.functional.cross_entropy(logits, sampled, reduction="sum")
+                sampled = torch.multinomial(logits.softmax(-1).cpu(), 1, generator=generator)[:, 0]
+            loss = torch.nn.functional.cross_entropy(logits, sampled.to(self.device), reduction="sum")
             order = [(kind, layer) for kind in kinds for layer in range(self.layers)]
             found = iter(torch.autograd.grad(loss, [seen[key] for key in order]))
-        return {kind: np.stack([next(found)[0].numpy() for _ in range(self.layers)]) for kind in kinds}
+        return {kind: np.stack([next(found)[0].cpu().numpy() for _ in range(self.layers)]) for kind in kinds}
 
     @contextlib.contextmanager
     def _hooks(self, kinds: Sequence[str], make: Callable[[str, int], Hook | None]) -> Iterator[None]:
@@ -175,7 +178,7 @@ def _keeping(seen: dict[tuple[str, int], np.ndarray]) -> Callable[[str, int], Ho
     """Hooks that leave copies in `seen`, by kind and layer."""
 
     def make(kind: str, layer: int) -> Hook:
-        return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out)[0].numpy().copy()})
+        return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out)[0].to("cpu", copy=True).numpy()})
 
     return make
 
@@ -185,7 +188,8 @@ def _changing(layer: int, cuts: Mapping[int, Change] | None) -> Hook | None:
         return None
 
     def hook(_module: object, _inputs: object, out: object) -> object:
-        new = torch.from_numpy(cuts[layer](_tensor(out)[0].numpy()))[None]
+        states = _tensor(out)
+        new = torch.from_numpy(cuts[layer](states[0].cpu().numpy()))[None].to(states.device)
         return (new, *out[1:]) if isinstance(out, tuple) else new
 
     return hook

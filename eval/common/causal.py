@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from common import llama2c, zoo
 from common.registry import cache_folder
 
 DATA = Path(__file__).resolve().parent.parent / "data"
+SMOLLM2 = "SmolLM2-135M-Instruct, GGUF Q4_1 dequantised to f32"
 
 
 @dataclass
@@ -79,9 +80,7 @@ def smollm2(
     """SmolLM2-135M-Instruct from GGUF, dequantised to f32, on the start of WikiText-2's test set; what is chosen with
     data sees the start of its validation set, or `fit_contexts` contexts spread over `fit_text`. `between` judges on contexts of `fit_text` that lie half-way
     between two of those: for what is chosen by trying."""
-    path = zoo.smollm2_gguf()
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    model, tokenizer = load_smollm2()
 
     def tokens(path: Path) -> torch.Tensor:
         # Only the start is needed; eight characters a token are more than English takes.
@@ -110,8 +109,14 @@ def smollm2(
         judged, where = apart[:: max(1, len(apart) // contexts)][:contexts], "contexts between those of bases"
     else:
         judged, where = tokens(text or DATA / "wikitext2_test_start.txt"), text.name if text else "WikiText-2 test"
-    source = f"SmolLM2-135M-Instruct, GGUF Q4_1 dequantised to f32; {where}"
-    return Causal("smollm2", model, judged, chosen, source)
+    return Causal("smollm2", model, judged, chosen, f"{SMOLLM2}; {where}")
+
+
+def load_smollm2() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model and its tokenizer."""
+    path = zoo.smollm2_gguf()
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval(), tokenizer
 
 
 def stories(contexts: int = 8) -> Causal:

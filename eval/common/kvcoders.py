@@ -4,7 +4,7 @@ model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from tenfold.kv import Bases, PageCodec
 
 from common.cache import Cache, Rotary
+from common.parallel import each
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Pages:
     """tenfold: pages of tokens of all layers, as `tenfold.kv.PageCodec` makes and reads them, behind a file of bases that carry the
     metric, all with one step. The step is what the rate asks for. Pages that are capped keep to the rate one by one instead."""
 
-    path: Path
+    path: Path | None
     """Of the bases."""
     rotary: Rotary
     tokens: int = 64
@@ -55,6 +56,8 @@ class Pages:
     effort: str = "best"
     threads: int = 0
     capped: bool = False
+    without: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of a codec without bases."""
 
     def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
         goal: dict[str, float]
@@ -62,8 +65,12 @@ class Pages:
             goal = {"max_bytes": int(bits * caches[0].size / caches[0].keys.shape[1] * self.tokens / 8)}
         else:
             goal = {"step": self.step(caches[0], bits)}
-        coded, stored = zip(*(self.code(cache, **goal) for cache in caches))
-        return CodedCaches(list(coded), 8 * sum(stored) / sum(cache.size for cache in caches), self.settings(**goal))
+        return self.at(caches, **goal)
+
+    def at(self, caches: Sequence[Cache], **goal: float) -> CodedCaches:
+        """Caches after pages with this goal."""
+        coded, stored = self._code(caches, 0, goal)
+        return CodedCaches(coded, 8 * stored / sum(cache.size for cache in caches), self.settings(**goal))
 
     def step(self, cache: Cache, bits: float) -> float:
         """The step at which a cache takes about so many bits a value, found on a fourth of its pages."""
@@ -75,49 +82,64 @@ class Pages:
         size = sum(part.size for part in parts)
 
         def taken(step: float) -> float:
-            pages = [self._encode(part, first=first, step=step) for first, part in zip(starts, parts)]
+            pages = [self._encode([part], first, {"step": step}) for first, part in zip(starts, parts)]
             return exact + 8 * sum(len(page) for found in pages for page in found) / size
 
         return step_of(self._variances, bits, taken)
 
     def settings(self, **goal: float) -> dict[str, Any]:
         """For the report."""
-        return {**goal, "page": self.tokens, "sinks": self.sinks, "basis_bytes": self.path.stat().st_size}
+        stored = 0 if self.path is None else self.path.stat().st_size
+        return {**goal, **self.without, "page": self.tokens, "sinks": self.sinks, "basis_bytes": stored}
 
     def code(self, cache: Cache, *, first: int = 0, **goal: float) -> tuple[Cache, int]:
         """A cache, whose first token is the `first` of its context, after pages, and their bytes."""
-        pages = self._encode(cache, first=first, **goal)
-        keys, values = (torch.empty(one.shape, dtype=torch.bfloat16) for one in cache)
-        later = self._codecs[1]
-        for layer, sides in enumerate(zip(keys, values)):
-            later.decode_layers(pages, layer, list(zip(*(one.split(self.tokens) for one in sides))))
-        decoded = Cache(self.rotary.turn(keys.float().numpy(), first=first, back=True), values.float().numpy())
-        return decoded, sum(map(len, pages))
+        (decoded,), stored = self._code([cache], first, goal)
+        return decoded, stored
 
-    def _encode(self, cache: Cache, *, first: int = 0, **goal: float) -> list[bytes]:
-        """Pages as a cache in bf16 gives them: keys with their positions in."""
-        turned = self.rotary.turn(cache.keys, first=first)
-        sides = [torch.from_numpy(one).bfloat16().split(self.tokens, dim=1) for one in (turned, cache.values)]
-        pages = [
-            ([one.contiguous() for one in keys], [one.contiguous() for one in values], first + index * self.tokens)
-            for index, (keys, values) in enumerate(zip(*sides))
-        ]
-        starts, later = self._codecs
-        if first:
-            return later.encode_many(pages, **goal)
-        return starts.encode_many(pages[:1], **goal) + later.encode_many(pages[1:], **goal)
+    def _code(self, caches: Sequence[Cache], first: int, goal: Mapping[str, float]) -> tuple[list[Cache], int]:
+        """All caches at once, so that no core waits for the last pages of each."""
+        pages = self._encode(caches, first, goal)
+        room = [[torch.empty(one.shape, dtype=torch.bfloat16) for one in cache] for cache in caches]
+
+        def decode(layer: int) -> None:
+            outs = [pair for keys, values in room for pair in zip(*(one[layer].split(self.tokens) for one in (keys, values)))]
+            self._codecs[1].decode_layers(pages, layer, outs)
+
+        each(decode, range(len(caches[0].keys)), self.threads)
+
+        def exact(keys: torch.Tensor, values: torch.Tensor) -> Cache:
+            return Cache(self.rotary.turn(keys.float().numpy(), first=first, back=True), values.float().numpy())
+
+        return [exact(*sides) for sides in room], sum(map(len, pages))
+
+    def _encode(self, caches: Sequence[Cache], first: int, goal: Mapping[str, float]) -> list[bytes]:
+        """Pages as caches in bf16 give them, one after the other: keys with their positions in."""
+        pages = []
+        for cache in caches:
+            turned = self.rotary.turn(cache.keys, first=first)
+            sides = [torch.from_numpy(one).bfloat16().split(self.tokens, dim=1) for one in (turned, cache.values)]
+            pages += [
+                ([one.contiguous() for one in keys], [one.contiguous() for one in values], first + index * self.tokens)
+                for index, (keys, values) in enumerate(zip(*sides))
+            ]
+        kinds = [[page for page in pages if bool(page[2]) is later] for later in (False, True)]
+        coded = each(lambda kind: iter(kind[0].encode_many(kind[1], **goal)), zip(self._codecs, kinds))
+        return [next(coded[bool(page[2])]) for page in pages]
 
     @cached_property
     def _codecs(self) -> tuple[PageCodec, PageCodec]:
         """For the page that a context starts with, and for all others."""
-        bases = Bases.open(self.path)
+        given = self.without if self.path is None else {"bases": Bases.open(self.path)}
         starts, later = (
-            PageCodec(bases, effort=self.effort, exact=(exact, 0), threads=self.threads) for exact in (self.sinks, 0)
+            PageCodec(**given, effort=self.effort, exact=(exact, 0), threads=self.threads) for exact in (self.sinks, 0)
         )
         return starts, later
 
     @cached_property
     def _variances(self) -> np.ndarray:
+        if self.path is None:
+            raise ValueError("pages without bases are asked for a step, not a rate")
         return variances(self.path)
 
 

@@ -13,6 +13,7 @@ from common.bases import Statistics
 from common.cache import Cache, Rotary, layers_of, rows
 from common.coders import Coded, Coder, Weights
 from common.kvcoders import CodedCaches, bf16
+from common.parallel import each
 from common.rounding import half, rotate
 
 
@@ -67,6 +68,19 @@ class HadamardScalar:
         return Coded({name: one(tensor) for name, tensor in tensors.items()}, int(bits) + 16 / self.head)
 
 
+@dataclass(frozen=True)
+class Float8:
+    """A cast to the eight bits of e4m3, as serving engines store caches; what is too large becomes the largest."""
+
+    def __call__(self, tensors: Weights, bits: float) -> Coded:
+        most = torch.finfo(torch.float8_e4m3fn).max
+
+        def one(tensor: np.ndarray) -> np.ndarray:
+            return torch.from_numpy(tensor).clamp(-most, most).to(torch.float8_e4m3fn).float().numpy()
+
+        return Coded({name: one(tensor) for name, tensor in tensors.items()}, 8.0)
+
+
 def lloyd_max(bits: int) -> np.ndarray:
     """The 2^bits numbers with the least mean squared error for a Gaussian of variance 1."""
     points = np.linspace(-8, 8, 10_001)
@@ -97,7 +111,7 @@ class Kvtc:
     @classmethod
     def fitted(cls, seen: Sequence[Statistics]) -> Kvtc:
         """With principal components of what was seen of keys and of values."""
-        return cls([Axes.of(one) for one in seen])
+        return cls([Axes.of(one.means, one.covariance) for one in seen])
 
     def keeping(self, recent: int) -> Kvtc:
         """The same with this many recent tokens exact."""
@@ -115,10 +129,14 @@ class Kvtc:
         for _ in range(6):
             dealt = (low + high) / 2
             low, high = (dealt, high) if taken(dealt) < bits else (low, dealt)
-        done = [self._code(cache, low) for cache in caches]
+        return self.at(caches, low)
+
+    def at(self, caches: Sequence[Cache], dealt: float) -> CodedCaches:
+        """Caches after so many bits a value were dealt."""
+        done = each(lambda cache: self._code(cache, dealt), caches)
         stored = sum(size for _, size in done)
-        basis = sum(2 * int(np.count_nonzero(deal(a.variances, low))) * len(a.means) for a in self.axes)
-        settings = {"dealt": low, "sinks": self.sinks, "recent": self.recent, "basis_bytes": basis}
+        basis = sum(2 * int(np.count_nonzero(deal(a.variances, dealt))) * len(a.means) for a in self.axes)
+        settings = {"dealt": dealt, "sinks": self.sinks, "recent": self.recent, "basis_bytes": basis}
         return CodedCaches([cache for cache, _ in done], 8 * stored / sum(c.size for c in caches), settings)
 
     def _middle(self, table: np.ndarray) -> slice:
@@ -153,10 +171,11 @@ class Axes:
     variances: np.ndarray
 
     @classmethod
-    def of(cls, seen: Statistics) -> Axes:
-        """Those of what was seen."""
-        variances, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(seen.covariance)))
-        return cls(seen.means, np.ascontiguousarray(vectors[:, ::-1]), np.maximum(variances[::-1], 0))
+    def of(cls, means: np.ndarray, covariance: np.ndarray, device: torch.device | str = "cpu") -> Axes:
+        """Those of rows with these statistics, computed on a device."""
+        found = torch.linalg.eigh(torch.from_numpy(covariance).to(device))
+        variances, vectors = (part.cpu().numpy() for part in found)
+        return cls(means, np.ascontiguousarray(vectors[:, ::-1]), np.maximum(variances[::-1], 0))
 
     def coordinates(self, table: np.ndarray) -> np.ndarray:
         """Of rows, strongest first."""

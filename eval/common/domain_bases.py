@@ -1,0 +1,139 @@
+"""Bases from sets of domains: what a model computes on their contexts for bases, captured once a context, and the files that
+`tenfold basis fit` makes of any mixture. Sets have the same number of contexts in all, and as many of each domain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tenfold
+import torch
+from safetensors.torch import load_file, save_file
+from tqdm import tqdm
+
+from common import bases
+from common.bases import NAMES, SINKS
+from common.cache import Passes
+from common.kvpeers import Axes, Kvtc
+
+KINDS = ("keys", "values")
+EVERY = 2
+"""Gradients cost several times as much as a pass, and are taken of each `EVERY`-th context."""
+
+
+class Sets:
+    """Captured contexts of all domains, and what is fitted on some of them."""
+
+    def __init__(self, folder: Path, passes: Passes, contexts: Mapping[str, torch.Tensor], total: int) -> None:
+        """`contexts` for bases, by domain, of which sets take `total` in all. The folder keeps what was captured and fitted."""
+        self.folder, self.passes, self.contexts, self.total = folder, passes, contexts, total
+        self._kvtc: dict[tuple[str, ...], Kvtc] = {}
+
+    def captured(self, names: Sequence[str]) -> dict[str, list[Path]]:
+        """Folders of the contexts that a set has of each domain."""
+        share = self.total // len(names)
+        missing = {name: len(self.contexts[name]) for name in names if len(self.contexts[name]) < share}
+        if missing:
+            raise ValueError(f"a set needs {share} contexts of each domain; there are {missing}")
+        return {name: [self._capture(name, index) for index in range(share)] for name in names}
+
+    def basis(self, names: Sequence[str], **stated: float | str) -> Path:
+        """The file of bases from these domains, made if it is not there."""
+        found = self.captured(names)
+        told = repr((tenfold.__version__, [str(one) for some in found.values() for one in some], sorted(stated.items())))
+        path = self.folder / f"{'-'.join(names)}-{hashlib.sha256(told.encode()).hexdigest()[:16]}.basis"
+        if not path.exists():
+            metric, new = path.with_suffix(".metric"), path.with_suffix(".new")
+            save_file(self._metric(found), metric)
+            made = bases.fit(new, self._rows(found), KINDS, metric=metric, **stated)
+            metric.unlink()
+            new.rename(path)
+            print(f"bases from {', '.join(names)}: {made['bytes']:,} bytes, for {made['bits']:.2f} bits a value and less")
+        return path
+
+    def kvtc(self, names: Sequence[str]) -> Kvtc:
+        """KVTC's recipe, from these domains."""
+        if tuple(names) not in self._kvtc:
+            self._kvtc[tuple(names)] = Kvtc([self._axes(self._rows(self.captured(names)), kind) for kind in KINDS])
+        return self._kvtc[tuple(names)]
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Lets go of what was fitted for KVTC, which takes hundreds of megabytes."""
+        self._kvtc.pop(tuple(names), None)
+
+    def capture_all(self) -> None:
+        """Captures all contexts, with a bar."""
+        todo = [(name, index) for name, contexts in self.contexts.items() for index in range(len(contexts))]
+        for name, index in tqdm(todo, desc="capturing", unit="context"):
+            self._capture(name, index)
+
+    def _capture(self, name: str, index: int) -> Path:
+        """The folder of a context: its rows, and its metric if it has one."""
+        context = self.contexts[name][index]
+        digest = hashlib.sha256(context.numpy().tobytes()).hexdigest()[:16]
+        folder = self.folder / f"{name}-{index:02}-{digest}"
+        if not folder.exists():
+            new = folder.with_suffix(".new")
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir(parents=True)
+            taken = {kind: torch.from_numpy(layers[:, SINKS:]).bfloat16() for kind, layers in self.passes.take(context, KINDS).items()}
+            save_file(_named(taken), new / "rows.safetensors")
+            if index % EVERY == 0:
+                gradients = self.passes.gradients(context, KINDS, torch.Generator().manual_seed(index))
+                save_file(_named({kind: _outer(layers) for kind, layers in gradients.items()}), new / "metric.safetensors")
+            new.rename(folder)
+        return folder
+
+    @staticmethod
+    def _rows(found: Mapping[str, Sequence[Path]]) -> list[Path]:
+        return [folder / "rows.safetensors" for folders in found.values() for folder in folders]
+
+    @staticmethod
+    def _metric(found: Mapping[str, Sequence[Path]]) -> dict[str, torch.Tensor]:
+        """The mean of the domains' metrics, each the mean over its contexts."""
+        total: dict[str, torch.Tensor] = {}
+        for folders in found.values():
+            files = [folder / "metric.safetensors" for folder in folders[::EVERY]]
+            for file in files:
+                for name, one in load_file(file).items():
+                    total[name] = total.get(name, 0) + one[None] / (len(files) * len(found))
+        return total
+
+    def _axes(self, files: Sequence[Path], kind: str) -> Axes:
+        """Principal components of all layers side by side."""
+        first = second = guess = None
+        count = 0
+        for file in files:
+            tensors = load_file(file)
+            parts = [tensors[f"layers.{layer}.{NAMES[kind]}"] for layer in range(self.passes.layers)]
+            table = torch.cat(parts, 1).to(self.passes.device).float()
+            if guess is None:
+                # Products are of differences from a first guess at the means: keys have means far from zero.
+                guess = table.mean(0)
+                first, second = torch.zeros_like(guess), torch.zeros(len(guess), len(guess), device=guess.device)
+            table -= guess
+            first += table.sum(0)
+            second.addmm_(table.T, table)
+            count += len(table)
+        off = first / count
+        covariance = second / count - torch.outer(off, off)
+        return Axes.of((guess + off).cpu().numpy(), covariance.cpu().numpy(), self.passes.device)
+
+
+def _named(kinds: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Layers by the names that `tenfold basis fit` knows."""
+    return {
+        f"layers.{layer}.{NAMES[kind]}": one.contiguous()
+        for kind, layers in kinds.items()
+        for layer, one in enumerate(layers)
+    }
+
+
+def _outer(layers: np.ndarray) -> torch.Tensor:
+    """Mean product of a token's gradients with each other, of each layer."""
+    found = torch.from_numpy(layers[:, SINKS:])
+    return found.transpose(1, 2) @ found / found.shape[1]

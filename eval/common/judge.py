@@ -1,0 +1,36 @@
+"""What coded caches do to predictions: perplexity, and divergence from those of the uncompressed model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from common.cache import Cache, Change, Passes
+from common.report import Row
+
+
+class Judge:
+    """Contexts that a model is judged on."""
+
+    def __init__(self, passes: Passes, contexts: torch.Tensor) -> None:
+        self.passes, self.contexts = passes, contexts
+
+    @cached_property
+    def exact(self) -> list[torch.Tensor]:
+        """Logarithms of what the uncompressed model predicts, for each context."""
+        return [self.passes.logits(context, None).log_softmax(-1) for context in self.contexts]
+
+    def __call__(self, caches: Sequence[Cache | None], cuts: Mapping[int, Change] | None = None) -> Row:
+        """Perplexity with these caches in place of the model's own, and coders at cuts; and how far predictions diverge from
+        those of the uncompressed model, in nats a token: the smaller noise, where perplexity has hardly changed."""
+        loss = divergence = 0.0
+        for context, cache, exact in zip(self.contexts, caches, self.exact):
+            found = self.passes.logits(context, cache, cuts).log_softmax(-1)
+            follow = context[1:].to(found.device)
+            loss += torch.nn.functional.nll_loss(found[:-1], follow, reduction="sum").item()
+            divergence += (exact.exp() * (exact - found)).sum(-1).mean().item()
+        perplexity = float(np.exp(min(loss / (self.contexts.numel() - len(self.contexts)), 700.0)))
+        return {"perplexity": perplexity, "divergence": divergence / len(self.contexts)}
