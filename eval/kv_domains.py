@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -92,7 +92,7 @@ class Bench:
         self.args, self.length = args, length
         self.passes, self.tokenizer = Passes(model), tokenizer
         self.rotary = Rotary(model, length)
-        self._pages: dict[Path | None, Pages] = {}
+        self._pages: dict[tuple[str, ...], Pages] = {}
 
     @cached_property
     def sets(self) -> Sets:
@@ -102,55 +102,56 @@ class Bench:
         fit = {name: domains.load(name, self.tokenizer, 0, count, self.length).fit for name, count in counts.items()}
         return Sets(cache_folder() / "domains-smollm2", self.passes, fit, total)
 
-    def basis(self, domain: str, basis: str) -> Path:
-        """A file of bases."""
+    def basis(self, names: Sequence[str]) -> Path:
+        """The file of bases from these domains."""
         weights = sum(weight.numel() for weight in self.passes.model.parameters())
         most = weights * 2 // 50 if self.args.basis_bytes is None else self.args.basis_bytes
         how = {"bits": self.args.basis_bits, "group": self.args.group, "max_bytes": most}
-        return self.sets.basis(names_of(domain, basis), rope=bases.rope_of(self.passes.model.config), **how)
+        return self.sets.basis(names, rope=bases.rope_of(self.passes.model.config), **how)
 
-    def pages(self, path: Path | None) -> Pages:
-        """tenfold with a file of bases, or without. Codecs take long to make, and are kept."""
-        if path not in self._pages:
+    def pages(self, names: Sequence[str]) -> Pages:
+        """tenfold with bases from these domains, or from none. Codecs take long to make, and are kept."""
+        if tuple(names) not in self._pages:
             config = self.passes.model.config
             rope = {"head": config.head_dim, "base": config.rope_parameters["rope_theta"]}
             plain = {"layers": self.passes.layers, "rope": rope, "steps": tuple(self.args.plain_ratio)}
+            path, without = (self.basis(names), {}) if names else (None, plain)
             how = {"effort": self.args.effort, "threads": self.args.threads}
-            self._pages[path] = Pages(path, self.rotary, self.args.page, without={} if path else plain, **how)
-        return self._pages[path]
+            self._pages[tuple(names)] = Pages(path, self.rotary, self.args.page, without=without, **how)
+        return self._pages[tuple(names)]
 
     def leave(self, domain: str) -> None:
         """Lets go of what no other domain needs."""
-        self.sets.forget(names_of(domain, "others"))
-        kept = {path for path in self._pages if path is None or domain in path.name.split("-")}
-        self._pages = {path: pages for path, pages in self._pages.items() if path in kept}
+        others = names_of(domain, "others")
+        self.sets.forget(others)
+        self._pages.pop(tuple(others), None)
 
     def code(self, job: Job, caches: list[Cache]) -> list[CodedCaches]:
         """Caches after a coder; after each of its variants if it has several, of which the better is taken."""
         if job.coder == "tenfold":
-            path = None if job.basis == "none" else self.basis(job.domain, job.basis)
-            return [self.pages(path).at(caches, step=job.at)]
+            return [self.pages(names_of(job.domain, job.basis)).at(caches, step=job.at)]
         if job.coder == "KVTC's recipe":
             return [self.sets.kvtc(names_of(job.domain, job.basis)).at(caches, job.at)]
         # Attention parks on the first token: exact, it may help by more than its bits.
-        return [together(AsItIs(plain(job.coder), self.rotary, sinks), caches, job.at) for sinks in (0, 1)]
+        coder = plain(job.coder, self.passes.model.config.head_dim)
+        return [together(AsItIs(coder, self.rotary, sinks), caches, job.at) for sinks in (0, 1)]
 
 
 def names_of(domain: str, basis: str) -> list[str]:
     """Domains that bases are made from."""
-    if basis == "prose":
-        return ["prose"]
+    if basis in ("none", "prose"):
+        return [] if basis == "none" else ["prose"]
     return [name for name in domains.TITLES if basis == "all" or name != domain]
 
 
-def plain(name: str) -> Coder:
+def plain(name: str, head: int) -> Coder:
     """A peer that takes any tensor."""
     if name == "x265":
         coder, why = outside.find_x265()
         if coder is None:
             raise ValueError(why)
         return coder
-    known = {"RTN, groups of 64": RoundToNearest(64), "Hadamard + scalar": HadamardScalar(64), "fp8": Float8()}
+    known: dict[str, Coder] = {"RTN, groups of 64": RoundToNearest(64), "Hadamard + scalar": HadamardScalar(head), "fp8": Float8()}
     return known[name]
 
 
@@ -182,7 +183,7 @@ def evaluate(bench: Bench, args: argparse.Namespace) -> int:
     bench.sets.capture_all()
     for domain in args.domain:
         for basis in args.bases:
-            bench.basis(domain, basis)
+            bench.basis(names_of(domain, basis))
     if args.fit_only:
         return 0
     kept = report.Report(args.out / "kv-domains.json", about, fresh=args.fresh)
