@@ -105,23 +105,23 @@ class Sets:
 
     def _axes(self, files: Sequence[Path], kind: str) -> Axes:
         """Principal components of all layers side by side."""
-        first = second = guess = None
-        count = 0
+        # Products are of differences from a first guess at the means: keys have means far from zero.
+        guess = self._table(files[0], kind).mean(0)
+        first, second, count = torch.zeros_like(guess), torch.zeros(len(guess), len(guess), device=guess.device), 0
         for file in files:
-            tensors = load_file(file)
-            parts = [tensors[f"layers.{layer}.{NAMES[kind]}"] for layer in range(self.passes.layers)]
-            table = torch.cat(parts, 1).to(self.passes.device).float()
-            if guess is None:
-                # Products are of differences from a first guess at the means: keys have means far from zero.
-                guess = table.mean(0)
-                first, second = torch.zeros_like(guess), torch.zeros(len(guess), len(guess), device=guess.device)
-            table -= guess
+            table = self._table(file, kind) - guess
             first += table.sum(0)
             second.addmm_(table.T, table)
             count += len(table)
         off = first / count
         covariance = second / count - torch.outer(off, off)
         return Axes.of((guess + off).cpu().numpy(), covariance.cpu().numpy(), self.passes.device)
+
+    def _table(self, file: Path, kind: str) -> torch.Tensor:
+        """Rows of all layers side by side, on the model's device."""
+        tensors = load_file(file)
+        parts = [tensors[f"layers.{layer}.{NAMES[kind]}"] for layer in range(self.passes.layers)]
+        return torch.cat(parts, 1).to(self.passes.device).float()
 
 
 def _named(kinds: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

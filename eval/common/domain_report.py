@@ -73,29 +73,24 @@ def growths(by_domain: Mapping[str, Sequence[Row]]) -> str:
     for growth in GROWTHS:
         found: dict[str, list[tuple[float, str]]] = {basis: [] for basis in kinds}
         for name, rows in by_domain.items():
-            for basis in kinds:
+            most, cells = uncompressed(rows) * (1 + growth), []
+            for basis, known in found.items():
                 points = curve(rows, "tenfold", basis, "perplexity")
-                found[basis].append(bars.bits_at(points, uncompressed(rows) * (1 + growth)) if points else (0.0, "–"))
-            lines.append((f"{growth:+.0%}", domains.TITLES[name], *(_bits(*found[basis][-1]) for basis in kinds)))
-        for word, of in (("worst", max), ("mean", lambda bits: sum(bits) / len(bits))):
-            every = [_over([one for one in found[basis]], of) for basis in kinds]
-            lines.append((f"{growth:+.0%}", word, *every))
-    return table(("perplexity", "domain", *(f"bases: {kind}" for kind in kinds.values())), lines)
+                known += [bars.bits_at(points, most)] if points else []
+                cells.append(_bits(*known[-1]) if points else "–")
+            lines.append((f"{growth:+.0%}", domains.TITLES[name], *cells))
+        for word, over in (("worst", max), ("mean", _mean)):
+            lines.append((f"{growth:+.0%}", word, *(_bits(*over(known)) if known else "–" for known in found.values())))
+    return table(("perplexity", "domain", *kinds.values()), lines)
 
 
 def _bits(bits: float, sign: str) -> str:
-    """Bits for people; a dash for none."""
-    return "–" if sign == "–" else f"{sign}{bits:.2f}"
+    return f"{sign}{bits:.2f}"
 
 
-def _over(found: Sequence[tuple[float, str]], of: object) -> str:
-    """The worst or the mean of bits, with a sign if any of them has one."""
-    known = [one for one in found if one[1] != "–"]
-    if not known:
-        return "–"
-    signs = {sign for _, sign in known if sign}
-    value = of([bits for bits, _ in known])  # type: ignore[operator]
-    return f"{'~' if len(signs) > 1 else ''.join(signs)}{value:.2f}"
+def _mean(found: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """The mean of bits; it is no more than about right where a curve was not measured so far."""
+    return sum(bits for bits, _ in found) / len(found), "~" if any(sign for _, sign in found) else ""
 
 
 def ratio(ours: Sequence[Point], other: Sequence[Point]) -> tuple[float, float] | None:
@@ -145,10 +140,11 @@ def lines(by_domain: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, list[Po
     """Curves of each domain, by name."""
     drawn: dict[str, dict[str, list[Point]]] = {}
     for name, rows in by_domain.items():
-        drawn[domains.TITLES[name]] = found = {}
+        found: dict[str, list[Point]] = {}
         for row in rows:
             if row["coder"] not in ("uncompressed", "fp8"):
                 basis = f", {BASES[row['basis']]}" if row["basis"] in BASES else ""
                 bare = ", no bases" if row["coder"] == "tenfold" and not basis else ""
                 found.setdefault(row["coder"] + basis + bare, []).append((row["bits"], row["divergence"]))
+        drawn[domains.TITLES[name]] = found
     return drawn

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 
 
-def parser(about: str | None, rates: Sequence[float]) -> argparse.ArgumentParser:
-    """A parser with the common options; programs add their own."""
+def parser(about: str | None, rates: Sequence[float] = ()) -> argparse.ArgumentParser:
+    """A parser with the common options, rates only if there are any by default; programs add their own."""
     made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--bits", type=float, nargs="+", default=rates, metavar="N", help="rates of tenfold")
+    if rates:
+        made.add_argument("--bits", type=float, nargs="+", default=rates, metavar="N", help="rates of tenfold")
     made.add_argument("--threads", type=int, default=0, help="threads of torch and of tenfold (default: all cores)")
     made.add_argument("--out", type=Path, default=Path("results/eval"), help="folder of the results")
     made.add_argument("--fresh", action="store_true", help="forget what was measured before")
