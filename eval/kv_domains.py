@@ -63,7 +63,8 @@ def main() -> int:
     parser = options.parser(__doc__)
     parser.add_argument("--domain", nargs="+", choices=domains.TITLES, default=list(domains.TITLES), help="what is judged")
     parser.add_argument("--coders", nargs="+", metavar="WORD", help="only coders whose name has one of these words")
-    parser.add_argument("--bases", nargs="+", choices=domain_report.BASES, default=domain_report.BASES, help="of coders with bases")
+    kinds = domain_report.BASES
+    parser.add_argument("--bases", nargs="+", choices=kinds, default=list(kinds), help="what bases are made from")
     parser.add_argument("--contexts", type=int, default=8, help="contexts of 1024 tokens to judge on, of each domain")
     parser.add_argument("--fit-contexts", type=int, default=42, help="contexts of 1024 tokens for each file of bases")
     parser.add_argument("--steps", type=float, nargs="+", default=STEPS, metavar="N", help="of tenfold with bases")
@@ -146,12 +147,11 @@ def names_of(domain: str, basis: str) -> list[str]:
 
 def plain(name: str, head: int) -> Coder:
     """A peer that takes any tensor."""
-    if name == "x265":
-        coder, why = outside.find_x265()
-        if coder is None:
-            raise ValueError(why)
-        return coder
-    return {"RTN, groups of 64": RoundToNearest(64), "Hadamard + scalar": HadamardScalar(head), "fp8": Float8()}[name]
+    known = {"RTN, groups of 64": RoundToNearest(64), "Hadamard + scalar": HadamardScalar(head), "fp8": Float8()}
+    coder, why = (known[name], "") if name in known else outside.find_x265()
+    if coder is None:
+        raise ValueError(why)
+    return coder
 
 
 def together(coder: AsItIs, caches: list[Cache], bits: float) -> CodedCaches:
@@ -175,8 +175,8 @@ def jobs(args: argparse.Namespace, domain: str) -> Iterator[Job]:
 def evaluate(bench: Bench, args: argparse.Namespace) -> int:
     """Measures every coder at every setting on every domain, then writes tables and plots."""
     about = (
-        f"{causal.SMOLLM2}; {args.contexts} contexts of {bench.length} tokens of each domain; bases from {args.fit_contexts} contexts, "
-        f"groups of {args.group} layers; pages of {args.page} tokens; effort {args.effort}"
+        f"{causal.SMOLLM2}; {args.contexts} contexts of {bench.length} tokens of each domain; bases from {args.fit_contexts} "
+        f"contexts, groups of {args.group} layers; pages of {args.page} tokens; effort {args.effort}"
     )
     print(about)
     bench.sets.capture_all()

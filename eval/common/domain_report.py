@@ -60,7 +60,8 @@ def cells(rows: Sequence[Row], raw: float) -> Iterator[tuple[str, ...]]:
 
     for row in sorted(rows, key=order):
         if row["coder"] != "uncompressed":
-            name = row["coder"] + (", first token exact" if row["settings"].get("sinks") == 1 and row["coder"] != "tenfold" else "")
+            exact = row["coder"] != "tenfold" and row["settings"].get("sinks") == 1
+            name = row["coder"] + (", first token exact" if exact else "")
             seconds = f"{row['coding']:.0f} + {row['judging']:.0f}"
             more = f"{100 * (row['perplexity'] / raw - 1):+.1f} %"
             yield name, BASES.get(row["basis"], "–"), f"{row['bits']:.3f}", more, number(row["divergence"]), seconds

@@ -48,8 +48,8 @@ def curves(
 
 
 def panels(path: Path, title: str, ylabel: str, drawn: Mapping[str, Mapping[str, Curve]]) -> None:
-    """Draws a panel for each group of curves of (bits, value), both logarithmic, with one legend. Names that start with `tenfold` are
-    drawn bold."""
+    """Draws a panel for each group of curves of (bits, value), both logarithmic, with one legend. Names that start with
+    `tenfold` are drawn bold."""
     rows = -(-(len(drawn) + 1) // 2)
     figure, grid = pyplot.subplots(rows, 2, figsize=(12, 4 * rows), layout="constrained", squeeze=False)
     names = sorted({name for lines in drawn.values() for name in lines}, key=lambda name: (not name.startswith("tenfold"), name))
@@ -58,8 +58,9 @@ def panels(path: Path, title: str, ylabel: str, drawn: Mapping[str, Mapping[str,
     for axes, (group, lines) in zip(grid.flat, drawn.items()):
         for name in sorted(lines, key=names.index):
             bits, values = zip(*sorted(lines[name]))
-            bold = {"linewidth": 2, "marker": "o"} if name.startswith("tenfold") else {"linewidth": 1, "marker": "x", "linestyle": "--"}
-            (shown[name],) = axes.plot(bits, values, markersize=4, color=colours[name], **bold)
+            ours = name.startswith("tenfold")
+            style = {"linewidth": 2, "marker": "o"} if ours else {"linewidth": 1, "marker": "x", "linestyle": "--"}
+            (shown[name],) = axes.plot(bits, values, markersize=4, color=colours[name], **style)
         axes.set(title=group, xscale="log", yscale="log", ylabel=ylabel, xlabel="bits a value")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.grid(True, which="both", alpha=0.25)

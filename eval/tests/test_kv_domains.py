@@ -75,7 +75,7 @@ def test_largest_ratio_of_curves():
 
 def test_bits_for_more_perplexity():
     def row(domain, coder, basis, bits, perplexity):
-        return {"domain": domain, "coder": coder, "basis": basis, "bits": bits, "perplexity": perplexity, "divergence": perplexity}
+        return {"domain": domain, "coder": coder, "basis": basis, "bits": bits, "perplexity": perplexity}
 
     rows = {
         name: [row(name, "uncompressed", "none", 16.0, 10.0)]
