@@ -32,7 +32,7 @@ from common.parallel import each
 from common.registry import cache_folder
 from common.rounding import RoundToNearest
 
-STEPS = (0.036, 0.022, 0.013, 0.008, 0.0048, 0.0029)
+STEPS = (0.028, 0.017, 0.01, 0.006, 0.0035, 0.0018)
 """Of tenfold with bases, whose coordinates have a metric."""
 PLAIN_STEPS = (1.2, 0.7, 0.4, 0.23, 0.13)
 """Of tenfold without."""

@@ -63,6 +63,8 @@ def panels(path: Path, title: str, ylabel: str, drawn: Mapping[str, Mapping[str,
             (shown[name],) = axes.plot(bits, values, markersize=4, color=colours[name], **style)
         axes.set(title=group, xscale="log", yscale="log", ylabel=ylabel, xlabel="bits a value")
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("{x:g}")
+        axes.tick_params(axis="x", which="minor", labelsize=6)
         axes.grid(True, which="both", alpha=0.25)
     for axes in grid.flat[len(drawn) :]:
         axes.axis("off")
