@@ -14,18 +14,23 @@ Point = tuple[float, float]
 
 def bits_at(points: Sequence[Point], harm: float) -> tuple[float, str]:
     """Bits at which a curve does so much harm, between the measured points, and what to put before them: `<` or `>` where the
-    curve does not reach so far. A point that does more harm than one with fewer bits is noise and left out."""
-    curve: list[Point] = []
-    for point in sorted(points):
-        if not curve or point[1] < curve[-1][1]:
-            curve.append(point)
-    bits, harms = (np.array(column) for column in zip(*curve))
+    curve does not reach so far."""
+    bits, harms = (np.array(column) for column in zip(*falling(points)))
     if harm > harms[0]:
         return float(bits[0]), "<"
     if harm < harms[-1]:
         return float(bits[-1]), ">"
     # Harm falls about as a power of bits.
     return float(np.exp(np.interp(-np.log(harm), -np.log(harms), np.log(bits)))), ""
+
+
+def falling(points: Sequence[Point]) -> list[Point]:
+    """The points of a curve. One that does more harm than another with fewer bits is noise, or a worse setting, and left out."""
+    curve: list[Point] = []
+    for point in sorted(points):
+        if not curve or point[1] < curve[-1][1]:
+            curve.append(point)
+    return curve
 
 
 def peers(rows: Sequence[Row], raw: float, ours: str = "tenfold") -> str:

@@ -97,11 +97,11 @@ def _mean(found: Sequence[tuple[float, str]]) -> tuple[float, str]:
 def ratio(ours: Sequence[Point], other: Sequence[Point]) -> tuple[float, float] | None:
     """The largest ratio of bits of one curve to bits of another at equal harm, and that harm, where both were measured."""
     found = []
-    for bits, harm in ours:
+    for bits, harm in bars.falling(ours):
         there, sign = bars.bits_at(other, harm)
         if not sign:
             found.append((bits / there, harm))
-    for bits, harm in other:
+    for bits, harm in bars.falling(other):
         here, sign = bars.bits_at(ours, harm)
         if not sign:
             found.append((here / bits, harm))
@@ -147,5 +147,5 @@ def lines(by_domain: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, list[Po
                 basis = f", {BASES[row['basis']]}" if row["basis"] in BASES else ""
                 bare = ", no bases" if row["coder"] == "tenfold" and not basis else ""
                 found.setdefault(row["coder"] + basis + bare, []).append((row["bits"], row["divergence"]))
-        drawn[domains.TITLES[name]] = found
+        drawn[domains.TITLES[name]] = {title: bars.falling(points) for title, points in found.items()}
     return drawn

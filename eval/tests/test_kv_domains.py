@@ -94,7 +94,7 @@ def test_eight_bits():
 
 def options(out, **changed) -> argparse.Namespace:
     given = {"domain": ["prose", "c"], "coders": None, "bases": list(domain_report.BASES), "contexts": 2, "fit_contexts": 6}
-    given |= {"steps": (0.3, 0.05), "plain_steps": (0.5, 0.1), "plain_ratio": (1.0, 0.5), "dealt": (1.0, 4.0), "group": 3}
+    given |= {"steps": (0.3, 0.05), "plain_steps": (0.5, 0.1), "plain_ratios": (0.5,), "dealt": (1.0, 4.0), "group": 3}
     given |= {"basis_bits": 6.0, "basis_bytes": 200_000, "page": 32, "effort": "balanced", "threads": 1, "out": out}
     return argparse.Namespace(**given | {"fresh": False, "fit_only": False} | changed)
 
