@@ -29,7 +29,7 @@ from ._errors import ArgumentError, DtypeError
 from ._native import PageInfo
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel  # type: ignore[import-not-found, unused-ignore] # an environment of its own may not have it
 
 __all__ = ["Bases", "HiddenCodec", "PageCodec", "PageInfo", "fit"]
 
