@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a basis fitted to the context itself would save in long contexts of a KV cache.
 
-`python eval/context_basis.py --basis FILE [FILE …] --text prose=wikitext2_test.txt code=argparse.py,inspect.py,tarfile.py …` prints tables.
+`python eval/context_basis.py --basis FILE [FILE …] --text prose=wikitext2_test.txt code=argparse.py,inspect.py,tarfile.py` prints tables.
 Files are of `tenfold basis fit` with a metric. Keys and values of 8,192 tokens become coordinates in a completed file's basis, in which
 one step serves all and the squared error is the divergence to second order. Pages of 64 tokens go through `tenfold.encode`: bits
 are bytes, errors are those of what comes back. Refits see what a decoder has by then, coordinates of earlier pages as decoded:
@@ -103,8 +103,7 @@ def judged(coordinates: np.ndarray, step: float, turns: Turns, side: int = 0) ->
 
 def decoded(group: Group, step: float, turns: Turns, first: int, last: int) -> np.ndarray:
     """Coordinates of some tokens after the coder, turned and turned back."""
-    starts = range(first, last, PAGE)
-    parts = ((group.coordinates[at : at + PAGE], turns[max(t for t in turns if t <= at)]) for at in starts)
+    parts = ((group.coordinates[at : at + PAGE], turns[max(t for t in turns if t <= at)]) for at in range(first, last, PAGE))
     return np.concatenate([code(page @ turn.T, step)[0] @ turn for page, turn in parts])
 
 
