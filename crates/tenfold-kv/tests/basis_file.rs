@@ -5,7 +5,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{ROPE, kv, rows, write};
+use common::{ROPE, capture, kv, rows, write};
 use tenfold::engine::ErrorKind;
 use tenfold_archive::Silent;
 use tenfold_kv::Error;
@@ -24,20 +24,8 @@ fn real(options: &FitOptions) -> Fitted {
     fit(&[kv()], options, &Silent).unwrap()
 }
 
-/// A capture of two layers of eight columns, two heads each.
 fn small(dir: &tempfile::TempDir) -> PathBuf {
-    let path = dir.path().join("small.safetensors");
-    let deviations = [0.5, 8.0, 0.1, 4.0, 1.0, 2.0, 0.25, 0.05];
-    let layer = |seed| rows(400, &[1.0; 8], &deviations, seed);
-    let shape = vec![400, 2, 4];
-    let tensors = [
-        ("layers.0.v", shape.clone(), &layer(1)[..]),
-        ("layers.1.v", shape.clone(), &layer(2)[..]),
-        ("layers.0.k_before_rope", shape.clone(), &layer(3)[..]),
-        ("layers.1.k_before_rope", shape, &layer(4)[..]),
-    ];
-    write(&path, &tensors);
-    path
+    capture(dir.path(), "small", &[0.5, 8.0, 0.1, 4.0, 1.0, 2.0, 0.25, 0.05], 1.0, 400)
 }
 
 fn saved(file: &BasisFile) -> Vec<u8> {

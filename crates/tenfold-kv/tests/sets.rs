@@ -3,9 +3,9 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use common::{rows, write};
+use common::{capture, rows, write};
 use tenfold::engine::ErrorKind;
 use tenfold_archive::{Archive, ArchiveTensor, Content, Silent, assemble};
 use tenfold_kv::basis::{
@@ -16,21 +16,6 @@ use tenfold_kv::{Error, Result};
 
 const PROSE: [f64; 8] = [0.5, 8.0, 0.1, 4.0, 1.0, 2.0, 0.25, 0.05];
 const CODE: [f64; 8] = [8.0, 0.1, 4.0, 0.05, 2.0, 0.25, 1.0, 0.5];
-
-/// A capture of two layers of eight columns, two heads each.
-fn capture(dir: &Path, name: &str, deviations: &[f64; 8], mean: f64, count: usize) -> PathBuf {
-    let path = dir.join(format!("{name}.safetensors"));
-    let layer = |seed| rows(count, &[mean; 8], deviations, seed);
-    let shape = vec![count, 2, 4];
-    let tensors = [
-        ("layers.0.v", shape.clone(), &layer(1)[..]),
-        ("layers.1.v", shape.clone(), &layer(2)[..]),
-        ("layers.0.k_before_rope", shape.clone(), &layer(3)[..]),
-        ("layers.1.k_before_rope", shape, &layer(4)[..]),
-    ];
-    write(&path, &tensors);
-    path
-}
 
 fn two(dir: &Path) -> Vec<Set> {
     vec![

@@ -39,13 +39,7 @@ def fit_bases(
         contexts: token ids of sample text, with one or two dimensions (batch × tokens), in total several times as many
             tokens as a group of layers has columns. They are iterated once.
         path: the file to write.
-        group: layers that share a basis. More layers save bits and make the file larger.
-        bits: highest rate that the bases must serve, in bits a value.
-        hidden: layers before which the model is cut; they get bases for hidden states.
-        metric: whether to measure what errors do. It takes several times as long as a forward pass, on some contexts.
-        every: measure the metric on every n-th context.
-        sinks: tokens to leave out at the start of each context: they are attention sinks and differ from all others.
-        max_bytes: largest size of the file; 2 % of the model's by default.
+        group, bits, hidden, metric, every, sinks, max_bytes: as those of :func:`tenfold.kv.fit`.
         overwrite: whether an existing file may be replaced.
         seed: of the tokens that the model samples.
 

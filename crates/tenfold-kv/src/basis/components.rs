@@ -46,9 +46,9 @@ impl Components {
         let mut covariance = moments.covariance(&means);
         if let Some(metric) = metric {
             // Lᵀ·C·L; C is symmetric.
-            covariance = metric.multiply(&metric.multiply(&covariance).transpose());
+            covariance = metric.multiply(&metric.multiply(&covariance).transpose().to_owned());
         }
-        let (variances, directions) = decompose(covariance)?;
+        let (variances, directions) = decompose(&covariance)?;
         Ok(Components { means, variances, directions, metric: metric.cloned() })
     }
 
@@ -95,13 +95,13 @@ impl Components {
     /// Variances of coordinates that another matrix makes of the rows that the components come from.
     pub(super) fn spread_under(&self, forward: &Mat) -> Vec<f64> {
         // F·C·Fᵀ with C = Vᵀ·Λ·V.
-        let onto = product(forward, &self.inverse(self.cols()).transpose());
+        let onto = product(forward.as_ref(), self.inverse(self.cols()).transpose());
         let weighted = |k: usize| self.variances.iter().enumerate().map(move |(j, v)| (k, j, v));
         (0..forward.nrows()).map(|k| weighted(k).map(|(k, j, v)| onto[(k, j)].powi(2) * v).sum()).collect()
     }
 
     fn inverse(&self, rank: usize) -> Mat {
-        let directions = self.directions.rows(0, rank).into_owned();
+        let directions = self.directions.subrows(0, rank).to_owned();
         match &self.metric {
             Some(metric) => metric.divide(&directions),
             None => directions,
@@ -111,7 +111,7 @@ impl Components {
 
 /// Diagonal of F·C·Fᵀ.
 fn spread(forward: &Mat, covariance: &Mat) -> Vec<f64> {
-    let half = product(forward, covariance);
+    let half = product(forward.as_ref(), covariance.as_ref());
     let dot = |k: usize| (0..half.ncols()).map(|c| half[(k, c)] * forward[(k, c)]).sum::<f64>();
     (0..forward.nrows()).map(|k| dot(k).max(0.0)).collect()
 }

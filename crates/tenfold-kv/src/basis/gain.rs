@@ -3,6 +3,7 @@
 //! All figures are bits a value that a coder saves compared with one that codes the rows directly, as numbers of one
 //! common variance. Both are ideal coders of Gaussian numbers, so only the preparation differs.
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::components::Components;
@@ -13,6 +14,8 @@ use crate::error::{Result, invalid};
 
 /// Smallest variance, as a fraction of the common one, so that logarithms stay finite.
 const FLOOR: f64 = 1e-12;
+/// Columns up to which all parts are left out at once: each takes several matrices of so many rows and columns.
+const WIDE: usize = 4096;
 
 /// Bits a value saved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -94,14 +97,16 @@ pub fn leave_one_out_each(
     if folds < 2 || sets.iter().any(|set| set.parts.len() != folds) {
         return Err(invalid("measuring a gain needs at least two parts, and as many of each set"));
     }
-    let mut gains = vec![Vec::with_capacity(folds); sets.len()];
-    for out in 0..folds {
+    let fold = |out: usize| -> Result<Vec<Gain>> {
         let components = Components::from_moments(&pool(sets, Some(out))?, metric)?;
-        for (set, gains) in sets.iter().zip(&mut gains) {
-            gains.push(measure_gain(&set.parts[out], &components, rates));
-        }
-    }
-    Ok(gains.iter().map(|gains| Gain::mean(&gains.iter().map(|g| (g, 1.0)).collect::<Vec<_>>())).collect())
+        Ok(sets.iter().map(|set| measure_gain(&set.parts[out], &components, rates)).collect())
+    };
+    let gains: Vec<Vec<Gain>> = match sets[0].parts[0].cols() {
+        0..=WIDE => (0..folds).into_par_iter().map(fold).collect::<Result<_>>()?,
+        _ => (0..folds).map(fold).collect::<Result<_>>()?,
+    };
+    let mean = |set: usize| Gain::mean(&gains.iter().map(|fold| (&fold[set], 1.0)).collect::<Vec<_>>());
+    Ok((0..sets.len()).map(mean).collect())
 }
 
 /// The rows of all sets, with their shares, but for those of the part that is left out.

@@ -3,10 +3,10 @@
 //! For keys M is the mean of q·qᵀ over the queries of a head, for values what the output projection makes of an error.
 //! Both are made of blocks on the diagonal, one for each head.
 
-use nalgebra::DMatrixView;
+use faer::MatRef;
 use rayon::prelude::*;
 
-use super::algebra::{Mat, cholesky};
+use super::algebra::{Mat, cholesky, solve_upper};
 use crate::error::{Error, Result, invalid};
 
 /// Default addition to the diagonal, as a fraction of its mean: directions that the sample found harmless still count.
@@ -59,8 +59,8 @@ impl Metric {
         let mean = mean.map(|i| values[i]).sum::<f64>() / (blocks * size) as f64;
         let mut factors = Vec::with_capacity(values.len());
         for block in values.chunks_exact(area) {
-            let block = Mat::from_row_slice(size, size, block);
-            let most = block.amax();
+            let block = MatRef::from_row_major_slice(block, size, size);
+            let most = block.norm_max();
             let off = (0..size).flat_map(|i| (0..i).map(move |j| (i, j)));
             if off.clone().any(|(i, j)| (block[(i, j)] - block[(j, i)]).abs() > ASYMMETRY * most) {
                 return Err(invalid("a metric must be symmetric"));
@@ -69,7 +69,7 @@ impl Metric {
                 0.5 * (block[(i, j)] + block[(j, i)]) + if i == j { ridge * mean } else { 0.0 }
             });
             let l = cholesky(ridged).ok_or_else(|| invalid("a metric must be positive definite"))?;
-            factors.extend(l.transpose().iter());
+            l.row_iter().for_each(|row| factors.extend(row.iter()));
         }
         Ok(Metric { size, factors })
     }
@@ -166,21 +166,21 @@ impl Metric {
     /// rows · L⁻¹.
     pub(super) fn divide(&self, rows: &Mat) -> Mat {
         self.map_blocks(rows, |block, l| {
-            let mut out = block.transpose();
+            let mut out = block.to_owned();
             // X·L = B is Lᵀ·Xᵀ = Bᵀ.
-            l.transpose().solve_upper_triangular_mut(&mut out);
-            out.transpose()
+            solve_upper(l.transpose(), out.as_mut().transpose_mut());
+            out
         })
     }
 
     /// Applies a function to each block of columns.
-    fn map_blocks(&self, rows: &Mat, f: impl Fn(DMatrixView<'_, f64>, Mat) -> Mat + Sync) -> Mat {
+    fn map_blocks(&self, rows: &Mat, f: impl Fn(MatRef<'_, f64>, MatRef<'_, f64>) -> Mat + Sync) -> Mat {
         let size = self.size;
         let blocks: Vec<Mat> = (0..self.cols() / size)
             .into_par_iter()
             .map(|b| {
                 let l = &self.factors[b * size * size..][..size * size];
-                f(rows.columns(b * size, size), Mat::from_row_slice(size, size, l))
+                f(rows.subcols(b * size, size), MatRef::from_row_major_slice(l, size, size))
             })
             .collect();
         Mat::from_fn(rows.nrows(), rows.ncols(), |i, j| blocks[j / size][(i, j % size)])

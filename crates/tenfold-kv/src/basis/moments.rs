@@ -83,7 +83,9 @@ impl Moments {
         self.count += other.count;
         self.mass += weight * other.mass;
         self.sums.iter_mut().zip(&other.sums).for_each(|(a, b)| *a += weight * b);
-        self.products.zip_apply(&other.products, |a, b| *a += weight * b);
+        for (a, b) in self.products.col_iter_mut().zip(other.products.col_iter()) {
+            a.iter_mut().zip(b.iter()).for_each(|(a, b)| *a += weight * b);
+        }
         Ok(())
     }
 
@@ -91,7 +93,7 @@ impl Moments {
     pub fn columns(&self, range: std::ops::Range<usize>) -> Result<Moments> {
         let sums = self.sums.get(range.clone()).filter(|sums| !sums.is_empty());
         let sums = sums.ok_or_else(|| invalid(format!("columns {range:?} do not exist")))?.to_vec();
-        let products = self.products.view((range.start, range.start), (sums.len(), sums.len())).into_owned();
+        let products = self.products.submatrix(range.start, range.start, sums.len(), sums.len()).to_owned();
         Ok(Moments { count: self.count, mass: self.mass, products, sums })
     }
 

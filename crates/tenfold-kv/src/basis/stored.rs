@@ -146,7 +146,7 @@ fn forward(vectors: &[f32], cols: usize, metric: Option<&Metric>) -> Result<Vec<
     let vectors = to_matrix(vectors, cols);
     let seen = metric.map_or_else(|| vectors.clone(), |m| m.multiply(&vectors));
     let back = metric.map_or_else(|| seen.clone(), |m| m.multiply_transposed(&seen));
-    let gram = product(&seen, &seen.transpose());
+    let gram = product(seen.as_ref(), seen.transpose());
     let found = solve(gram, back).map(|m| to_floats(&m));
     found
         .filter(|m| m.iter().all(|v| v.is_finite()))
@@ -175,5 +175,5 @@ pub(super) fn cost(components: &Components, opened: &Opened, level: f64) -> Resu
 
 /// Mean squared length of rows.
 fn mean_square(rows: &Mat) -> f64 {
-    rows.norm_squared() / rows.nrows() as f64
+    rows.squared_norm_l2() / rows.nrows() as f64
 }

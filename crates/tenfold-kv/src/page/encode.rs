@@ -35,6 +35,9 @@ const LOSS: f64 = 0.05;
 const DEAD: f64 = 1.24;
 const FINE: f64 = 1.0 / 3.0;
 const WORTH: f64 = 0.46;
+/// Of so many neighbouring tokens one is looked at to choose a basis: the others are of the same text. At least so many are.
+const SPREAD: usize = 4;
+const LEAST_SEEN: usize = 8;
 
 /// What of a layer.
 type Side = for<'a> fn(&Layer<'a>) -> TensorView<'a>;
@@ -194,43 +197,68 @@ fn part<'a>(
     step: Option<f64>,
 ) -> Result<Part<'a>> {
     let step = step.map(|s| s * chain.step);
-    let subject = |basis: Option<&Arc<Basis>>| -> Result<Subject<'a>> {
-        let transforms = transforms(chain, basis, positions, &view, step)?;
-        // Which goal comes later: this one only says that there is something to quantise.
-        Ok(Subject::new(&view, &options(codec, Goal::Step(1.0)).with_transforms(transforms))?)
-    };
+    let subject = |basis: Option<&Arc<Basis>>| subject(codec, view, chain, basis, positions, step);
     let made = match (&chain.bases[..], step) {
         ([], _) => subject(None)?,
         ([first, ..], None) => subject(Some(&first.basis))?,
-        (choices, Some(step)) => {
-            let (choice, made) = cheapest(choices, step, |basis| subject(Some(basis)))?;
+        ([_, ..], Some(step)) => {
+            let choice = cheapest(codec, view, chain, positions, step)?;
+            let whole = subject(Some(&choice.basis))?;
             match &choice.part {
-                Some(part) if part_does(&made, choice.basis.rank(), &part.without, step)? => {
+                Some(part) if part_does(&whole, choice.basis.rank(), &part.without, step)? => {
                     subject(Some(&part.basis))?
                 }
-                _ => made,
+                _ => whole,
             }
         }
     };
     Ok(Part { subject: made, values: view.len(), step: chain.step })
 }
 
+/// Rows behind a chain with a basis, ready to be quantised.
+fn subject<'a>(
+    codec: &PageCodec,
+    view: TensorView<'a>,
+    chain: &Chain,
+    basis: Option<&Arc<Basis>>,
+    positions: Option<&Positions>,
+    step: Option<f64>,
+) -> Result<Subject<'a>> {
+    let transforms = transforms(chain, basis, positions, &view, step)?;
+    // Which goal comes later: this one only says that there is something to quantise.
+    Ok(Subject::new(&view, &options(codec, Goal::Step(1.0)).with_transforms(transforms))?)
+}
+
 /// The basis that is best at a step. All are whole, so that what one does not know counts too.
-fn cheapest<'c, 'a>(
-    choices: &'c [Choice],
+fn cheapest<'c>(
+    codec: &PageCodec,
+    view: TensorView<'_>,
+    chain: &'c Chain,
+    positions: Option<&Positions>,
     step: f64,
-    subject: impl Fn(&Arc<Basis>) -> Result<Subject<'a>>,
-) -> Result<(&'c Choice, Subject<'a>)> {
-    let mut best: Option<(f64, &Choice, Subject<'a>)> = None;
-    for choice in choices {
-        let made = subject(&choice.basis)?;
-        // Nothing to compare: no need to count.
-        let cost = if choices.len() > 1 { cost(&made, step)? } else { 0.0 };
-        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-            best = Some((cost, choice, made));
+) -> Result<&'c Choice> {
+    if let [only] = &chain.bases[..] {
+        return Ok(only);
+    }
+    let (rows, line) = (view.rows(), view.cols() * view.dtype().size());
+    let seen: Vec<usize> = (0..rows).step_by(SPREAD.min(rows / LEAST_SEEN).max(1)).collect();
+    let data: Vec<u8> = seen.iter().flat_map(|row| &view.data()[row * line..][..line]).copied().collect();
+    let shape = [seen.len(), view.cols()];
+    let view = TensorView::new(view.dtype(), &shape, &data)?;
+    let position = |row: &usize| match positions? {
+        Positions::From(first) => Some(first.saturating_add(*row as u64)),
+        Positions::List(list) => list.get(*row).copied(),
+    };
+    let positions = seen.iter().map(position).collect::<Option<_>>().map(Positions::List);
+    let mut best: Option<(f64, &Choice)> = None;
+    for choice in &chain.bases {
+        let made = subject(codec, view, chain, Some(&choice.basis), positions.as_ref(), Some(step))?;
+        let cost = cost(&made, step)?;
+        if best.is_none_or(|(least, _)| cost < least) {
+            best = Some((cost, choice));
         }
     }
-    best.map(|(_, choice, made)| (choice, made)).ok_or_else(|| invalid("there is no basis to choose"))
+    best.map(|(_, choice)| choice).ok_or_else(|| invalid("there is no basis to choose"))
 }
 
 /// Bits a value at a step, and those that its error is worth: behind a basis that does not fit, little may be coded, and much lost.

@@ -47,3 +47,18 @@ pub fn write(path: &Path, tensors: &[(&str, Vec<usize>, &[f32])]) {
         .map(|((name, shape, _), bytes)| (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
     safetensors::serialize_to_file(views, None, path).unwrap();
 }
+
+/// A capture of two layers of eight columns, two heads each, with these rows.
+pub fn capture(dir: &Path, name: &str, deviations: &[f64; 8], mean: f64, count: usize) -> PathBuf {
+    let path = dir.join(format!("{name}.safetensors"));
+    let layer = |seed| rows(count, &[mean; 8], deviations, seed);
+    let shape = vec![count, 2, 4];
+    let tensors = [
+        ("layers.0.v", shape.clone(), &layer(1)[..]),
+        ("layers.1.v", shape.clone(), &layer(2)[..]),
+        ("layers.0.k_before_rope", shape.clone(), &layer(3)[..]),
+        ("layers.1.k_before_rope", shape, &layer(4)[..]),
+    ];
+    write(&path, &tensors);
+    path
+}

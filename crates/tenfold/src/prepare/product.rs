@@ -115,7 +115,7 @@ fn add_strip(isa: Isa, factors: &[Factor], matrix: &[f32], at: (usize, usize), c
 
 widen! { fn strip / strip_on(factors: &[Factor], matrix: &[f32], sums: &mut Strip) }
 
-/// Eight sums at a time, which is what registers hold: left to itself the compiler takes the rows as lanes, at a tenth of the speed.
+/// Eight sums at a time, which is what registers hold, with columns as lanes: left to itself the compiler takes the rows.
 #[inline(always)]
 fn strip_on<W: Wide>(factors: &[Factor], matrix: &[f32], sums: &mut Strip) {
     for half in 0..STRIP / WIDTH {
