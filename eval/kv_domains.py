@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Perplexity of a language model whose KV cache went through a coder, by domain: prose, code, another language, chat, numbers and
-random tokens, with bases from prose alone, from a mixture of all other domains and from one of all domains.
+random tokens, with bases from prose alone, from a mixture of all other domains, from one of all domains, and with bases for each.
 
 `python eval/kv_domains.py`; tables, plots and raw JSON go to results/eval/. A run that was interrupted goes on where it was, and
 `--domain` and `--coders` split the work. Coders run at fixed ladders of settings, and bits are what these take: curves are
@@ -10,9 +10,10 @@ compared between the points.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,14 +33,12 @@ from common.parallel import each
 from common.registry import cache_folder
 from common.rounding import RoundToNearest
 
-STEPS = (0.028, 0.017, 0.01, 0.006, 0.0035, 0.0018)
+STEPS = (0.017, 0.01, 0.006, 0.0035, 0.0018)
 """Of tenfold with bases, whose coordinates have a metric."""
-PLAIN_STEPS = (1.1, 0.75, 0.5, 0.33, 0.2)
-"""Of tenfold without, for keys."""
-PLAIN_RATIOS = (0.25, 0.5)
-"""Factors on these for values. Of 0.06 to 1, tried on a context of prose and one of Python, 0.25 has the least divergence at 2.8 bits, by
-far, and 0.35 or 0.5 at 3.7 bits. The points of both are one curve, of which the better ones count."""
-DEALT = (0.2, 0.4, 0.8, 1.4, 2.2)
+PLAIN = {0.25: (0.75, 0.5, 0.33), 0.5: (0.33, 0.2)}
+"""Of tenfold without: steps of keys, by the factor on them for values. Of 0.06 to 1, tried on a context of prose and one of Python, 0.25
+has the least divergence at 2.8 bits, by far, and 0.35 or 0.5 at 3.7 bits. All points are one curve, of which the better ones count."""
+DEALT = (0.2, 0.4, 0.8, 1.4)
 """Bits that KVTC's recipe deals out, before DEFLATE."""
 PEERS: dict[str, tuple[float, ...]] = {
     "RTN, groups of 64": (2.0, 3.0, 4.0),
@@ -66,18 +65,15 @@ def main() -> int:
     parser = options.parser(__doc__)
     parser.add_argument("--domain", nargs="+", choices=domains.TITLES, default=list(domains.TITLES), help="what is judged")
     parser.add_argument("--coders", nargs="+", metavar="WORD", help="only coders whose name has one of these words")
-    kinds = domain_report.BASES
-    parser.add_argument("--bases", nargs="+", choices=kinds, default=list(kinds), help="what bases are made from")
+    kinds = ["none", *domain_report.BASES]
+    parser.add_argument("--bases", nargs="+", choices=kinds, default=kinds, help="what bases are made from")
     parser.add_argument("--contexts", type=int, default=8, help="contexts of 1024 tokens to judge on, of each domain")
-    parser.add_argument("--fit-contexts", type=int, default=42, help="contexts of 1024 tokens for each file of bases")
+    parser.add_argument("--fit-contexts", type=int, default=24, help="contexts of 1024 tokens for bases, of each domain that has as many")
     parser.add_argument("--steps", type=float, nargs="+", default=STEPS, metavar="N", help="of tenfold with bases")
-    parser.add_argument("--plain-steps", type=float, nargs="+", default=PLAIN_STEPS, metavar="N", help="of tenfold without")
-    ratios = "factors on these for values; the better ones count"
-    parser.add_argument("--plain-ratios", type=float, nargs="+", default=PLAIN_RATIOS, metavar="N", help=ratios)
     parser.add_argument("--dealt", type=float, nargs="+", default=DEALT, metavar="N", help="bits of KVTC's recipe")
     parser.add_argument("--group", type=int, default=10, help="layers that share a basis")
     parser.add_argument("--basis-bits", type=float, default=0.7, metavar="N", help="highest rate of caches that bases serve")
-    size = "most bytes of a file of bases (default: 2 %% of the model in bf16)"
+    size = "most bytes of bases for one kind of text (default: 2 %% of the model in bf16)"
     parser.add_argument("--basis-bytes", type=int, metavar="N", help=size)
     parser.add_argument("--page", type=int, default=64, help="tokens of a page")
     parser.add_argument("--effort", default="balanced", choices=["fast", "balanced", "best"])
@@ -96,46 +92,47 @@ class Bench:
         self.args, self.length = args, length
         self.passes, self.tokenizer = Passes(model), tokenizer
         self.rotary = Rotary(model, length)
-        self._pages: dict[tuple[float, tuple[str, ...]], Pages] = {}
+        self._pages: dict[tuple[Path | None, float], Pages] = {}
 
     @cached_property
     def sets(self) -> Sets:
-        """What bases are made from: as many contexts of each domain as any set takes of it."""
-        total, all_ = self.args.fit_contexts, list(domains.TITLES)
-        counts = {name: total if name == "prose" else total // (len(all_) - 1) for name in all_}
+        """What bases are made from: so many contexts of each domain, or all that it has."""
+        counts = {name: int(min(self.args.fit_contexts, domains.available(name))) for name in domains.TITLES}
         fit = {name: domains.load(name, self.tokenizer, 0, count, self.length).fit for name, count in counts.items()}
-        return Sets(cache_folder() / "domains-smollm2", self.passes, fit, total)
+        return Sets(cache_folder() / "domains-smollm2", self.passes, fit)
 
-    def basis(self, names: Sequence[str]) -> Path:
-        """The file of bases from these domains."""
+    def basis(self, domain: str, basis: str) -> Path | None:
+        """A file of bases for a domain, if it is to have any."""
+        names = names_of(domain, basis)
+        if not names:
+            return None
         weights = sum(weight.numel() for weight in self.passes.model.parameters())
         most = weights * 2 // 50 if self.args.basis_bytes is None else self.args.basis_bytes
+        most *= len(names) if basis == "each" else 1
         how = {"bits": self.args.basis_bits, "group": self.args.group, "max_bytes": most}
-        return self.sets.basis(names, rope=bases.rope_of(self.passes.model.config), **how)
+        return self.sets.basis(names, each=basis == "each", rope=bases.rope_of(self.passes.model.config), **how)
 
-    def pages(self, names: Sequence[str], values: float) -> Pages:
-        """tenfold with bases from these domains; or without, and a factor on the steps of values. Codecs take long to make,
-        and are kept."""
-        key = values, tuple(names)
-        if key not in self._pages:
+    def pages(self, path: Path | None, values: float) -> Pages:
+        """tenfold with a file of bases; or without, and a factor on the steps of values. Codecs take long to make, and are
+        kept."""
+        if (path, values) not in self._pages:
             config = self.passes.model.config
             rope = {"head": config.head_dim, "base": config.rope_parameters["rope_theta"]}
             plain = {"layers": self.passes.layers, "rope": rope, "steps": (1.0, values)}
-            path, without = (self.basis(names), {}) if names else (None, plain)
-            how = {"effort": self.args.effort, "threads": self.args.threads}
-            self._pages[key] = Pages(path, self.rotary, self.args.page, without=without, **how)
-        return self._pages[key]
+            how = {"effort": self.args.effort, "threads": self.args.threads, "without": {} if path else plain}
+            self._pages[path, values] = Pages(path, self.rotary, self.args.page, **how)
+        return self._pages[path, values]
 
     def leave(self, domain: str) -> None:
         """Lets go of what no other domain needs."""
-        others = names_of(domain, "others")
-        self.sets.forget(others)
-        self._pages.pop((1.0, tuple(others)), None)
+        if "others" in self.args.bases:
+            self.sets.forget(names_of(domain, "others"))
+            self._pages.pop((self.basis(domain, "others"), 1.0), None)
 
     def code(self, job: Job, caches: list[Cache]) -> list[CodedCaches]:
         """Caches after a coder; after each of its variants if it has several, of which the better is taken."""
         if job.coder == "tenfold":
-            return [self.pages(names_of(job.domain, job.basis), job.values).at(caches, step=job.at)]
+            return [self.pages(self.basis(job.domain, job.basis), job.values).at(caches, step=job.at)]
         if job.coder == "KVTC's recipe":
             return [self.sets.kvtc(names_of(job.domain, job.basis)).at(caches, job.at)]
         # Attention parks on the first token: exact, it may help by more than its bits.
@@ -147,7 +144,7 @@ def names_of(domain: str, basis: str) -> list[str]:
     """Domains that bases are made from."""
     if basis in ("none", "prose"):
         return [] if basis == "none" else ["prose"]
-    return [name for name in domains.TITLES if basis == "all" or name != domain]
+    return [name for name in domains.TITLES if basis != "others" or name != domain]
 
 
 def plain(name: str, head: int) -> Coder:
@@ -169,25 +166,29 @@ def together(coder: AsItIs, caches: list[Cache], bits: float) -> CodedCaches:
 def jobs(args: argparse.Namespace, domain: str) -> Iterator[Job]:
     """What is measured on a domain."""
     peers = {name: rates for name, rates in PEERS.items() if name != "x265" or outside.find_x265()[0]}
-    found = [Job(domain, "tenfold", "none", at, values) for values in args.plain_ratios for at in args.plain_steps]
-    found += [Job(domain, name, "none", at) for name, rates in peers.items() for at in rates]
+    found = []
     for basis in args.bases:
-        found += [Job(domain, "KVTC's recipe", basis, at) for at in args.dealt]
+        if basis == "none":
+            found += [Job(domain, "tenfold", basis, at, values) for values, steps in PLAIN.items() for at in steps]
+            found += [Job(domain, name, basis, at) for name, rates in peers.items() for at in rates]
+            continue
         found += [Job(domain, "tenfold", basis, at) for at in args.steps]
+        # Its recipe has one basis.
+        found += [Job(domain, "KVTC's recipe", basis, at) for at in args.dealt if basis != "each"]
     yield from (job for job in found if not args.coders or any(word in job.coder for word in args.coders))
 
 
 def evaluate(bench: Bench, args: argparse.Namespace) -> int:
     """Measures every coder at every setting on every domain, then writes tables and plots."""
     about = (
-        f"{causal.SMOLLM2}; {args.contexts} contexts of {bench.length} tokens of each domain; bases from {args.fit_contexts} "
-        f"contexts, groups of {args.group} layers; pages of {args.page} tokens; effort {args.effort}"
+        f"{causal.SMOLLM2}; {args.contexts} contexts of {bench.length} tokens of each domain; bases from up to "
+        f"{args.fit_contexts} contexts of each domain, groups of {args.group} layers; pages of {args.page} tokens; effort {args.effort}"
     )
     print(about)
-    bench.sets.capture_all()
-    for domain in args.domain:
-        for basis in args.bases:
-            bench.basis(names_of(domain, basis))
+    if args.bases != ["none"]:
+        bench.sets.capture_all()
+        for domain, basis in itertools.product(args.domain, args.bases):
+            bench.basis(domain, basis)
     if args.fit_only:
         return 0
     kept = report.Report(args.out / "kv-domains.json", about, fresh=args.fresh)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,19 @@ class Captured:
         return fit(path, self.files, kinds, metric=self.metric, **options)
 
 
-def fit(path: Path, files: Sequence[Path], kinds: Sequence[str], **options: Any) -> dict[str, Any]:
+Files = Sequence[Path] | Mapping[str, Sequence[Path]]
+"""Of rows, or of sets of them by name."""
+
+
+def fit(path: Path, files: Files, kinds: Sequence[str], *, each: bool = False, **options: Any) -> dict[str, Any]:
     """Writes a file of bases for these kinds from files of rows, with options of `tenfold basis fit`; gives its report."""
-    stated = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    stated = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()] + ["--each"] * each
     common = [f"--out={path}", "--force", "--parts=0", "--json"]
-    command = [sys.executable, "-m", "tenfold", "basis", "fit", *map(str, files), f"--kind={','.join(kinds)}"]
+    if isinstance(files, Mapping):
+        given = [f"--set={name}={','.join(map(str, some))}" for name, some in files.items()]
+    else:
+        given = [str(file) for file in files]
+    command = [sys.executable, "-m", "tenfold", "basis", "fit", *given, f"--kind={','.join(kinds)}"]
     report: dict[str, Any] = json.loads(run([*command, *common, *stated]))
     return report
 

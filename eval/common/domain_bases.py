@@ -1,5 +1,5 @@
 """Bases from sets of domains: what a model computes on their contexts for bases, captured once a context, and the files that
-`tenfold basis fit` makes of any mixture. Sets have the same number of contexts in all, and as many of each domain.
+`tenfold basis fit` makes of any mixture, in which all domains have the same share.
 """
 
 from __future__ import annotations
@@ -28,37 +28,38 @@ EVERY = 2
 class Sets:
     """Captured contexts of all domains, and what is fitted on some of them."""
 
-    def __init__(self, folder: Path, passes: Passes, contexts: Mapping[str, torch.Tensor], total: int) -> None:
-        """`contexts` for bases, by domain, of which sets take `total` in all. The folder keeps what was captured and fitted."""
-        self.folder, self.passes, self.contexts, self.total = folder, passes, contexts, total
+    def __init__(self, folder: Path, passes: Passes, contexts: Mapping[str, torch.Tensor]) -> None:
+        """`contexts` for bases, by domain. The folder keeps what was captured and fitted."""
+        self.folder, self.passes, self.contexts = folder, passes, contexts
         self._kvtc: dict[tuple[str, ...], Kvtc] = {}
 
     def captured(self, names: Sequence[str]) -> dict[str, list[Path]]:
-        """Folders of the contexts that a set has of each domain."""
-        share = self.total // len(names)
-        missing = {name: len(self.contexts[name]) for name in names if len(self.contexts[name]) < share}
-        if missing:
-            raise ValueError(f"a set needs {share} contexts of each domain; there are {missing}")
-        return {name: [self._capture(name, index) for index in range(share)] for name in names}
+        """Folders of each domain's contexts."""
+        return {name: [self._capture(name, index) for index in range(len(self.contexts[name]))] for name in names}
 
-    def basis(self, names: Sequence[str], **stated: float | str) -> Path:
-        """The file of bases from these domains, made if it is not there."""
+    def basis(self, names: Sequence[str], *, each: bool = False, **stated: float | str) -> Path:
+        """The file of bases from these domains, or of bases for each of them, made if it is not there."""
         found = self.captured(names)
-        told = repr((tenfold.__version__, [str(one) for some in found.values() for one in some], sorted(stated.items())))
+        told = repr((tenfold.__version__, [one.name for some in found.values() for one in some], each, sorted(stated.items())))
         path = self.folder / f"{'-'.join(names)}-{hashlib.sha256(told.encode()).hexdigest()[:16]}.basis"
         if not path.exists():
             metric, new = path.with_suffix(".metric"), path.with_suffix(".new")
             save_file(self._metric(found), metric)
-            made = bases.fit(new, self._rows(found), KINDS, metric=metric, **stated)
+            sets = {name: self._rows(folders) for name, folders in found.items()}
+            # One domain alone is no set: its file names none.
+            files = sets if len(sets) > 1 else sets[names[0]]
+            made = bases.fit(new, files, KINDS, each=each, metric=metric, **stated)
             metric.unlink()
             new.rename(path)
-            print(f"bases from {', '.join(names)}: {made['bytes']:,} bytes, for {made['bits']:.2f} bits a value and less")
+            kind = "bases for each of" if each else "bases from"
+            print(f"{kind} {', '.join(names)}: {made['bytes']:,} bytes, for {made['bits']:.2f} bits a value and less")
         return path
 
     def kvtc(self, names: Sequence[str]) -> Kvtc:
         """KVTC's recipe, from these domains."""
         if tuple(names) not in self._kvtc:
-            self._kvtc[tuple(names)] = Kvtc([self._axes(self._rows(self.captured(names)), kind) for kind in KINDS])
+            sets = [self._rows(folders) for folders in self.captured(names).values()]
+            self._kvtc[tuple(names)] = Kvtc([self._axes(sets, kind) for kind in KINDS])
         return self._kvtc[tuple(names)]
 
     def forget(self, names: Sequence[str]) -> None:
@@ -91,8 +92,8 @@ class Sets:
         return folder
 
     @staticmethod
-    def _rows(found: Mapping[str, Sequence[Path]]) -> list[Path]:
-        return [folder / "rows.safetensors" for folders in found.values() for folder in folders]
+    def _rows(folders: Sequence[Path]) -> list[Path]:
+        return [folder / "rows.safetensors" for folder in folders]
 
     @staticmethod
     def _metric(found: Mapping[str, Sequence[Path]]) -> dict[str, torch.Tensor]:
@@ -105,18 +106,18 @@ class Sets:
                     total[name] = total.get(name, 0) + one[None] / (len(files) * len(found))
         return total
 
-    def _axes(self, files: Sequence[Path], kind: str) -> Axes:
-        """Principal components of all layers side by side."""
+    def _axes(self, sets: Sequence[Sequence[Path]], kind: str) -> Axes:
+        """Principal components of all layers side by side; sets count alike, and so do contexts of a set."""
         # Products are of differences from a first guess at the means: keys have means far from zero.
-        guess = self._table(files[0], kind).mean(0)
-        first, second, count = torch.zeros_like(guess), torch.zeros(len(guess), len(guess), device=guess.device), 0
-        for file in files:
-            table = self._table(file, kind) - guess
-            first += table.sum(0)
-            second.addmm_(table.T, table)
-            count += len(table)
-        off = first / count
-        covariance = second / count - torch.outer(off, off)
+        guess = self._table(sets[0][0], kind).mean(0)
+        off, second = torch.zeros_like(guess), torch.zeros(len(guess), len(guess), device=guess.device)
+        for files in sets:
+            for file in files:
+                table = self._table(file, kind) - guess
+                share = 1 / (len(sets) * len(files) * len(table))
+                off += share * table.sum(0)
+                second.addmm_(table.T, table, alpha=share)
+        covariance = second - torch.outer(off, off)
         return Axes.of((guess + off).cpu().numpy(), covariance.cpu().numpy(), self.passes.device)
 
     def _table(self, file: Path, kind: str) -> torch.Tensor:

@@ -9,10 +9,12 @@ from common import bars, domains, plot
 from common.bars import Point
 from common.report import Report, Row, number, table
 
-BASES = {"prose": "prose alone", "others": "all but this domain", "all": "all domains"}
-"""What bases are made from."""
-MIXTURE = "all"
+BASES = {"prose": "prose alone", "others": "all but this domain", "all": "all domains", "each": "each domain"}
+"""What bases are made from; with bases for each domain, pages choose."""
+SHARED = ("all", "each")
 """Bases that stand for tenfold where it is held against peers."""
+UNTOLD = "random"
+"""What no model predicts, so that perplexity says nothing: it does not count among the others."""
 GROWTHS = (0.05, 0.01)
 """How much perplexity may grow."""
 MOST = 1.05
@@ -27,7 +29,7 @@ def show(kept: Report, out: Path) -> None:
     page = f"# KV cache by domain\n\n{notes}"
     page += section("Bits for so much more perplexity, by what bases are made from", growths(by_domain))
     page += section("Bits with bases over bits without, at equal divergence: the largest", ratios(by_domain))
-    page += section("Peers, and bits of tenfold with bases from all domains at equal divergence", peers(by_domain))
+    page += section("Peers, and bits of tenfold at equal divergence", peers(by_domain))
     for name, rows in by_domain.items():
         raw = uncompressed(rows)
         title = f"{domains.TITLES[name]}; uncompressed: {raw:.3f}"
@@ -77,11 +79,13 @@ def growths(by_domain: Mapping[str, Sequence[Row]]) -> str:
             most, cells = uncompressed(rows) * (1 + growth), []
             for basis, known in found.items():
                 points = curve(rows, "tenfold", basis, "perplexity")
-                known += [bars.bits_at(points, most)] if points else []
-                cells.append(_bits(*known[-1]) if points else "–")
+                bits = [bars.bits_at(points, most)] if points else []
+                known += bits if name != UNTOLD else []
+                cells.append(_bits(*bits[0]) if bits else "–")
             lines.append((f"{growth:+.0%}", domains.TITLES[name], *cells))
         for word, over in (("worst", max), ("mean", _mean)):
-            lines.append((f"{growth:+.0%}", word, *(_bits(*over(known)) if known else "–" for known in found.values())))
+            cells = [_bits(*over(known)) if known else "–" for known in found.values()]
+            lines.append((f"{growth:+.0%}", f"{word}, random tokens left out", *cells))
     return table(("perplexity", "domain", *kinds.values()), lines)
 
 
@@ -124,17 +128,20 @@ def ratios(by_domain: Mapping[str, Sequence[Row]]) -> str:
 
 
 def peers(by_domain: Mapping[str, Sequence[Row]]) -> str:
-    """Each point of a peer, beside the bits that tenfold takes for the same divergence."""
+    """Each point of a peer, beside the bits that tenfold takes for the same divergence: with the peer's bases, if it has any,
+    and with those of all domains."""
     lines = []
     for name, rows in by_domain.items():
-        own = curve(rows, "tenfold", MIXTURE)
         others = [row for row in rows if row["coder"] not in ("tenfold", "uncompressed")]
         for row in sorted(others, key=lambda row: (row["coder"], row["basis"], row["bits"])):
-            if own:
-                bits, sign = bars.bits_at(own, row["divergence"])
-                known = row["coder"], BASES.get(row["basis"], "–"), f"{row['bits']:.2f}", number(row["divergence"])
-                lines.append((domains.TITLES[name], *known, f"{sign}{bits:.2f}", bars.fewer(bits, sign, row["bits"])))
-    return table(("domain", "peer", "bases from", "bits", "divergence", "tenfold", "fewer"), lines) if lines else ""
+            cells = [domains.TITLES[name], row["coder"], BASES.get(row["basis"], "–"), f"{row['bits']:.2f}", number(row["divergence"])]
+            for basis in (row["basis"] if row["basis"] in BASES else None, *SHARED):
+                own = curve(rows, "tenfold", basis) if basis else []
+                bits, sign = bars.bits_at(own, row["divergence"]) if own else (0.0, "")
+                cells += [f"{sign}{bits:.2f}", bars.fewer(bits, sign, row["bits"])] if own else ["–", "–"]
+            lines.append(cells)
+    shared = [part for basis in SHARED for part in (f"tenfold, {BASES[basis]}", "fewer")]
+    return table(("domain", "peer", "bases from", "bits", "divergence", "tenfold, the same", "fewer", *shared), lines) if lines else ""
 
 
 def lines(by_domain: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, list[Point]]]:

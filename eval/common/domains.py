@@ -20,7 +20,7 @@ from common.causal import DATA
 TITLES = {
     "prose": "prose (WikiText-2)",
     "python": "Python (standard library)",
-    "c": "C (zstd; bases: zlib)",
+    "c": "C (zstd)",
     "french": "French (documentation)",
     "chat": "chat (the model's template)",
     "numbers": "lists of numbers",
@@ -62,6 +62,15 @@ def texts(name: str, tokenizer: PreTrainedTokenizerBase, part: str, count: int) 
     if len(found) < count:
         raise ValueError(f"{name}: there are texts for {len(found)} contexts ({part}), not for {count}")
     return found[:count]
+
+
+def available(name: str) -> float:
+    """Texts that there are of a domain for bases: a number, or no limit for what is made."""
+    if name in ("numbers", "random"):
+        return float("inf")
+    if name == "chat":
+        return len(json.loads((DATA / "domains" / "chat-fit.json").read_text(encoding="utf-8")))
+    return (DATA / "domains" / f"{name}-fit.txt").read_text(encoding="utf-8").count("\f\n") + 1
 
 
 def contexts(what: str, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], length: int) -> torch.Tensor:

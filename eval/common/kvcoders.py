@@ -102,11 +102,8 @@ class Pages:
         pages = self._encode(caches, first, goal)
         room = [[torch.empty(one.shape, dtype=torch.bfloat16) for one in cache] for cache in caches]
 
-        def decode(layer: int) -> None:
-            outs = [pair for keys, values in room for pair in zip(*(one[layer].split(self.tokens) for one in (keys, values)))]
-            self._codecs[1].decode_layers(pages, layer, outs)
-
-        each(decode, range(len(caches[0].keys)), self.threads)
+        outs = [pair for sides in room for pair in zip(*(one.split(self.tokens, dim=1) for one in sides))]
+        self._codecs[1].decode_many(pages, outs)
 
         def exact(keys: torch.Tensor, values: torch.Tensor) -> Cache:
             return Cache(self.rotary.turn(keys.float().numpy(), first=first, back=True), values.float().numpy())

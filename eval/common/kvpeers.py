@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -169,21 +170,28 @@ class Axes:
     vectors: np.ndarray
     """Columns × components."""
     variances: np.ndarray
+    device: torch.device | str = "cpu"
+    """Where products with them are made."""
 
     @classmethod
     def of(cls, means: np.ndarray, covariance: np.ndarray, device: torch.device | str = "cpu") -> Axes:
         """Those of rows with these statistics, computed on a device."""
         found = torch.linalg.eigh(torch.from_numpy(covariance).to(device))
         variances, vectors = (part.cpu().numpy() for part in found)
-        return cls(means, np.ascontiguousarray(vectors[:, ::-1]), np.maximum(variances[::-1], 0))
+        return cls(means, np.ascontiguousarray(vectors[:, ::-1]), np.maximum(variances[::-1], 0), device)
+
+    @cached_property
+    def _matrix(self) -> torch.Tensor:
+        return torch.from_numpy(self.vectors).to(self.device)
 
     def coordinates(self, table: np.ndarray) -> np.ndarray:
         """Of rows, strongest first."""
-        return (table - self.means) @ self.vectors
+        return (torch.from_numpy(table - self.means).to(self.device) @ self._matrix).cpu().numpy()
 
     def values(self, codes: np.ndarray) -> np.ndarray:
         """Rows of the strongest coordinates."""
-        return self.means + codes @ self.vectors[:, : codes.shape[1]].T
+        made = torch.from_numpy(codes).to(self.device) @ self._matrix[:, : codes.shape[1]].T
+        return self.means + made.cpu().numpy()
 
     def code(self, coordinates: np.ndarray, bits: float) -> tuple[np.ndarray, int]:
         """The strongest coordinates after `bits` a value were dealt, and their bytes."""

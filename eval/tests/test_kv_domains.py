@@ -40,7 +40,7 @@ def one_thread():
 
 @pytest.mark.parametrize("name", domains.TITLES)
 def test_texts_to_judge_on_are_not_those_of_bases(name):
-    fit = 42 if name == "prose" else 7
+    fit = {"prose": 42, "chat": 18}.get(name, 24)
     found = domains.load(name, Letters(), 8, fit, 1024)
     assert found.judged.shape == (8, 1024) and found.fit.shape == (fit, 1024)
     every = [tuple(one.tolist()) for one in torch.cat([found.judged, found.fit])]
@@ -54,6 +54,10 @@ def test_too_few_texts_are_an_error():
         domains.load("python", Letters(), 9, 0, 1024)
     with pytest.raises(ValueError, match="python, judged: context 0 has"):
         domains.load("python", Letters(), 1, 0, 100_000)
+
+
+def test_texts_that_there_are():
+    assert [domains.available(name) for name in ("prose", "chat", "c", "numbers")] == [42, 18, 24, float("inf")]
 
 
 def test_chats_are_in_the_models_template():
@@ -83,8 +87,8 @@ def test_bits_for_more_perplexity():
         for name, factor in (("prose", 1.0), ("c", 3.0))
     }
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in domain_report.growths(rows).splitlines()[2:]]
-    assert [line[-1] for line in lines] == ["1.00", "3.00", "3.00", "2.00", "2.00", "6.00", "6.00", "4.00"]
-    assert all(line[2] == "–" for line in lines)
+    assert [line[-2] for line in lines] == ["1.00", "3.00", "3.00", "2.00", "2.00", "6.00", "6.00", "4.00"]
+    assert all(line[2] == line[-1] == "–" for line in lines)
 
 
 def test_eight_bits():
@@ -93,8 +97,8 @@ def test_eight_bits():
 
 
 def options(out, **changed) -> argparse.Namespace:
-    given = {"domain": ["prose", "c"], "coders": None, "bases": list(domain_report.BASES), "contexts": 2, "fit_contexts": 6}
-    given |= {"steps": (0.3, 0.05), "plain_steps": (0.5, 0.1), "plain_ratios": (0.5,), "dealt": (1.0, 4.0), "group": 3}
+    given = {"domain": ["prose", "c"], "coders": None, "bases": ["none", *domain_report.BASES], "contexts": 2, "fit_contexts": 6}
+    given |= {"steps": (0.3, 0.05), "dealt": (1.0, 4.0), "group": 3}
     given |= {"basis_bits": 6.0, "basis_bytes": 200_000, "page": 32, "effort": "balanced", "threads": 1, "out": out}
     return argparse.Namespace(**given | {"fresh": False, "fit_only": False} | changed)
 
@@ -109,15 +113,17 @@ def test_the_program(tmp_path, monkeypatch):
         return domains.Domain(name, told[:judged], told[judged:])
 
     monkeypatch.setattr(domains, "load", load)
+    monkeypatch.setattr(kv_domains, "PLAIN", {0.5: (0.5, 0.1)})
     args = options(tmp_path)
     assert kv_domains.evaluate(kv_domains.Bench(model, None, args, 64), args) == 0
     rows = json.loads((tmp_path / "kv-domains.json").read_text())["rows"]
     found = {(row["domain"], row["coder"], row["basis"], row["at"]): row for row in rows}
-    for basis in ("prose", "others", "all", "none"):
-        coarse, fine = (found["c", "tenfold", basis, at] for at in (args.plain_steps if basis == "none" else args.steps))
+    for basis in ("prose", "others", "all", "each", "none"):
+        coarse, fine = (found["c", "tenfold", basis, at] for at in ((0.5, 0.1) if basis == "none" else args.steps))
         assert coarse["bits"] < fine["bits"] and coarse["divergence"] > fine["divergence"] > 0
     assert found["prose", "fp8", "none", 8.0]["divergence"] < found["prose", "RTN, groups of 64", "none", 2.0]["divergence"]
     page = (tmp_path / "kv-domains.md").read_text()
+    assert ("c", "KVTC's recipe", "all", 1.0) in found and ("c", "KVTC's recipe", "each", 1.0) not in found
     assert "## Peers" in page and "| all but this domain" in page and (tmp_path / "kv-domains.png").stat().st_size > 10_000
     monkeypatch.setattr(kv_domains, "point", lambda *_: pytest.fail("measured again"))
     monkeypatch.setattr(kv_domains.Passes, "gradients", lambda *_: pytest.fail("captured again"))

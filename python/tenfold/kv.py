@@ -288,6 +288,12 @@ class PageCodec:
         """Decodes one layer of many pages, each into a pair of arrays or CPU tensors."""
         self._native.decode([as_blob(page) for page in pages], layer, list(outs))
 
+    def decode_many(self, pages: Sequence[Any], outs: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> None:
+        """Decodes all layers of many pages: each into keys and values, an array or CPU tensor for each layer. Layers that share
+        a basis are decoded at once, so this takes a fraction of the time that :meth:`decode_layers` takes for each of them."""
+        into = [(list(keys), list(values)) for keys, values in outs]
+        self._native.decode_all([as_blob(page) for page in pages], into)
+
     def inspect(self, page: Any) -> PageInfo:
         """Reads the header of a page."""
         return self._native.inspect(as_blob(page))

@@ -184,19 +184,39 @@ impl Pages {
         layer: usize,
         outs: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
     ) -> PyResult<()> {
-        if pages.len() != outs.len() {
-            let (pages, outs) = (pages.len(), outs.len());
-            return Err(ArgumentError::new_err(format!("there are {pages} pages, but {outs} outputs")));
-        }
+        same_number(pages.len(), "pages", outs.len())?;
         let pages = pages.iter().map(Blob::from_object).collect::<PyResult<Vec<Blob>>>()?;
         let bytes: Vec<&[u8]> = pages.iter().map(Blob::data).collect();
         let found = py.detach(|| self.codec.decode_layers(&bytes, layer)).map_err(errors::kv)?;
         for (found, (keys, values)) in found.into_iter().zip(outs) {
             let (k, v) = found.map_err(errors::kv)?;
-            for (room, tensor) in [(keys, k), (values, v)] {
-                let mut room = Output::from_object(&room)?;
-                room.check_rows(tensor.dtype, &tensor.shape)?;
-                room.data().copy_from_slice(&tensor.data);
+            fill(&keys, &k)?;
+            fill(&values, &v)?;
+        }
+        Ok(())
+    }
+
+    /// Decodes all layers of pages, each into arrays for keys and arrays for values.
+    #[allow(clippy::type_complexity)]
+    fn decode_all(
+        &self,
+        py: Python<'_>,
+        pages: Vec<Bound<'_, PyAny>>,
+        outs: Vec<(Vec<Bound<'_, PyAny>>, Vec<Bound<'_, PyAny>>)>,
+    ) -> PyResult<()> {
+        same_number(pages.len(), "pages", outs.len())?;
+        for (keys, values) in &outs {
+            same_number(self.codec.layers(), "layers of keys", keys.len())?;
+            same_number(self.codec.layers(), "layers of values", values.len())?;
+        }
+        let pages = pages.iter().map(Blob::from_object).collect::<PyResult<Vec<Blob>>>()?;
+        let bytes: Vec<&[u8]> = pages.iter().map(Blob::data).collect();
+        let found = py.detach(|| self.codec.decode_all(&bytes)).map_err(errors::kv)?;
+        for (found, (keys, values)) in found.into_iter().zip(outs) {
+            let found = found.map_err(errors::kv)?;
+            for ((k, v), (keys, values)) in found.iter().zip(keys.iter().zip(&values)) {
+                fill(keys, k)?;
+                fill(values, v)?;
             }
         }
         Ok(())
@@ -238,6 +258,21 @@ impl Pages {
         let pages = pages.iter().map(Given::page).collect::<tenfold_kv::Result<Vec<_>>>()?;
         self.codec.encode_all_until(&pages, goal, limit_threads(self.codec.threads()), stop)
     }
+}
+
+fn same_number(have: usize, what: &str, outs: usize) -> PyResult<()> {
+    match have == outs {
+        true => Ok(()),
+        false => Err(ArgumentError::new_err(format!("there are {have} {what}, but {outs} outputs"))),
+    }
+}
+
+/// Copies a tensor into an array of its dtype and rows.
+fn fill(room: &Bound<'_, PyAny>, tensor: &tenfold::Tensor) -> PyResult<()> {
+    let mut room = Output::from_object(room)?;
+    room.check_rows(tensor.dtype, &tensor.shape)?;
+    room.data().copy_from_slice(&tensor.data);
+    Ok(())
 }
 
 /// A set of captured rows: its name, its weight, its files. A set that is alone needs no name.

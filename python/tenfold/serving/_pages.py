@@ -124,8 +124,8 @@ class KvPages:
         if len(keys) != self.layers or len(values) != self.layers:
             raise ArgumentError(f"a page has {self.layers} layers; {len(keys)} keys and {len(values)} values were given")
         if self._joined == 1:
-            for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
-                self.decode_layer(page, layer, key, value)
+            self._check_tokens(page, keys[0])
+            self._codec.decode_many([page], [(keys, values)])
             return
         for group, parts in enumerate(zip(self._grouped(keys), self._grouped(values), strict=True)):
             for part, room in zip(parts, self._decoded(page, group, *parts), strict=True):
@@ -154,10 +154,13 @@ class KvPages:
         return [_bits(room) for room in rooms]
 
     def _decode(self, page: Any, layer: int, key: Any, value: Any) -> None:
-        tokens = self._codec.inspect(page).tokens
-        if tokens != key.shape[0]:
-            raise DataError(f"the page has {tokens} tokens, {key.shape[0]} were expected")
+        self._check_tokens(page, key)
         self._codec.decode_layer(page, layer, keys=key, values=value)
+
+    def _check_tokens(self, page: Any, like: Any) -> None:
+        tokens = self._codec.inspect(page).tokens
+        if tokens != like.shape[0]:
+            raise DataError(f"the page has {tokens} tokens, {like.shape[0]} were expected")
 
     def _grouped(self, tensors: Sequence[Any]) -> list[Sequence[Any]]:
         return [tensors[first : first + self._joined] for first in range(0, len(tensors), self._joined)]

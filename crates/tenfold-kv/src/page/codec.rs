@@ -296,7 +296,12 @@ impl PageCodec {
     ) -> Result<Vec<Result<Vec<(tenfold::Tensor, tenfold::Tensor)>>>> {
         let decode = |page: &B| {
             let reader = self.reader(page.as_ref())?;
-            (0..reader.layers()).map(|l| reader.layer(l)).collect()
+            match (reader.layers(), self.layers()) {
+                (have, need) if have != need => {
+                    Err(invalid(format!("the page has {have} layers, but this codec's pages have {need}")))
+                }
+                _ => reader.all(),
+            }
         };
         Ok(threads::install(self.threads, || pages.par_iter().map(decode).collect())?)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use rayon::prelude::*;
 use tenfold::engine::Coordinates;
 use tenfold::{DecodeOptions, Dtype, Error, Tensor};
 
@@ -78,6 +79,23 @@ impl<'b> PageReader<'b> {
             return Err(Error::Corrupt("a page").into());
         };
         Ok((self.cut_layer(keys, layers, within)?, self.cut_layer(values, layers, within)?))
+    }
+
+    /// Keys and values of all layers; groups are spread over threads.
+    pub fn all(&self) -> Result<Vec<(Tensor, Tensor)>> {
+        let group = |group: usize| -> Result<Vec<(Tensor, Tensor)>> {
+            let (keys, values) = rayon::join(
+                || self.decode_side(group, EXACT_KEYS, KEYS),
+                || self.decode_side(group, EXACT_VALUES, VALUES),
+            );
+            let (keys, values, layers) = (keys?, values?, self.frame.groups[group].0);
+            let cut = |within: usize| {
+                Ok((self.cut_layer(&keys, layers, within)?, self.cut_layer(&values, layers, within)?))
+            };
+            (0..layers).into_par_iter().map(cut).collect()
+        };
+        let groups: Vec<_> = (0..self.frame.groups.len()).into_par_iter().map(group).collect::<Result<_>>()?;
+        Ok(groups.into_iter().flatten().collect())
     }
 
     /// Dtype, and columns of keys and of values of a layer, read from headers alone.
