@@ -78,7 +78,7 @@ def fit(
         metric: whether to measure what errors do. It takes several times as long as a forward pass, on some contexts.
         every: measure the metric on every n-th context of a set.
         sinks: tokens to leave out at the start of each context: they are attention sinks and differ from all others.
-        max_bytes: largest size of the file; 2 % of the model's by default.
+        max_bytes: largest size of the file; 2 % of the model's by default, with ``each`` for each set.
         overwrite: whether an existing file may be replaced.
         fresh: whether to begin again, whatever an earlier call left in the folder.
         seed: of the tokens that the model samples.

@@ -68,6 +68,12 @@ fn a_model_caps_its_bases() {
     let shown = bench.json(&["basis", "show", "kv.basis", "--json"]);
     assert_eq!(shown["model"].as_str().unwrap().len(), 32);
     bench.fails(5, &[&args[..], &["--max-bytes", "300"]].concat());
+    // Each set may take as much.
+    let sets = ["--set", "a=kv.safetensors", "--set", "b=kv.safetensors", "--each"];
+    let each =
+        bench.json(&[&["basis", "fit"], &args[3..], &sets, &["--out", "each.basis", "--json"]].concat());
+    let twice = each["bytes"].as_u64().unwrap();
+    assert!(twice > bytes && twice * 25 <= model, "{twice} of {model}");
 }
 
 /// Rows of eight columns. The second moves with the first, or hardly at all: a basis for the one mixes both columns, which the

@@ -49,7 +49,7 @@ def fit_bases(
     if every < 1:
         raise ArgumentError(f"every must be at least 1, not {every}")
     capture = Capture.of(model, hidden, sinks, seed)
-    wanted = Wanted.of(model, False, group, bits, max_bytes)
+    wanted = Wanted.of(model, 0, group, bits, max_bytes)
     sets = [(None, 1.0)]
     wanted.check(sets)
     out = check_out(path, overwrite)

@@ -48,10 +48,10 @@ def fit(
     if every < 1:
         raise ArgumentError(f"every must be at least 1, not {every}")
     capture = Capture.of(model, hidden, sinks, seed)
-    goal = Wanted.of(model, each, group, bits, max_bytes)
     path = check_out(out, overwrite)
     given = read_texts(model, texts, tokenizer, context, contexts, sinks)
     sets = [(part.name, part.weight) for part in given]
+    goal = Wanted.of(model, len(sets) if each else 0, group, bits, max_bytes)
     goal.check(sets)
     options = {"hidden": list(hidden), "metric": metric, "every": every, "sinks": sinks, "seed": seed}
     folder = _folder(Path(path + ".capture"), digest(model, given, options), fresh)

@@ -97,10 +97,11 @@ class Wanted:
     max_bytes: int
 
     @classmethod
-    def of(cls, model: PreTrainedModel, each: bool, group: int, bits: float, max_bytes: int | None) -> Wanted:
-        """With the default for the largest size: 2 % of the model's."""
-        size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-        return cls(each, group, float(bits), size // 50 if max_bytes is None else max_bytes)
+    def of(cls, model: PreTrainedModel, each: int, group: int, bits: float, max_bytes: int | None) -> Wanted:
+        """For so many sets with bases of their own, or 0 if all share them. The default for the largest size is 2 % of the model's,
+        for each."""
+        size = sum(weight.numel() * weight.element_size() for weight in model.parameters()) * max(each, 1)
+        return cls(bool(each), group, float(bits), size // 50 if max_bytes is None else max_bytes)
 
     def check(self, sets: Sequence[tuple[str | None, float]]) -> None:
         """Raises what :meth:`fit` would, as far as that is known before rows are captured."""

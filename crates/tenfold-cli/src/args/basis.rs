@@ -65,7 +65,8 @@ pub struct BasisFitArgs {
     /// Largest file, in bytes. To fit, the bases serve a lower rate than --bits.
     #[arg(long, value_name = "N")]
     pub max_bytes: Option<u64>,
-    /// The model. Its fingerprint goes into the file, and the file takes at most 2 % of its bytes.
+    /// The model. Its fingerprint goes into the file, and the file takes at most 2 % of its bytes, with --each
+    /// for each set.
     #[arg(long, value_name = "FILE")]
     pub model: Option<PathBuf>,
     /// Fingerprint of the model, instead of the one computed from --model.

@@ -45,11 +45,12 @@ fn run_fit(args: BasisFitArgs, quiet: bool) -> anyhow::Result<u8> {
         _ => {}
     }
     let model_bytes = args.model.as_deref().map(model_bytes).transpose()?;
-    let options = options(&args, model_bytes)?;
+    let sets = gather_sets(&args.set)?;
+    let options = options(&args, model_bytes, sets.len())?;
     let bar = Bar::new(quiet);
-    let fitted = match args.set.as_slice() {
+    let fitted = match sets.as_slice() {
         [] => fit(&args.inputs, &options, &bar),
-        given => fit_sets(&gather_sets(given)?, &options, &bar),
+        sets => fit_sets(sets, &options, &bar),
     }?;
     drop(bar);
     let mut report = fitted.report;
@@ -67,7 +68,7 @@ fn run_fit(args: BasisFitArgs, quiet: bool) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-fn options(args: &BasisFitArgs, model_bytes: Option<u64>) -> anyhow::Result<FitOptions> {
+fn options(args: &BasisFitArgs, model_bytes: Option<u64>, sets: usize) -> anyhow::Result<FitOptions> {
     let mut options = FitOptions::default();
     options.kinds = args.kind.iter().map(|&kind| kind.into()).collect();
     options.grouping = if args.per_head { Grouping::Heads } else { args.group };
@@ -76,7 +77,8 @@ fn options(args: &BasisFitArgs, model_bytes: Option<u64>) -> anyhow::Result<FitO
     options.rank = args.rank;
     options.bits = args.bits;
     // Rounded down: a cap.
-    let cap = model_bytes.map(|bytes| (bytes as f64 * OF_MODEL) as u64);
+    let bases = if args.each { sets } else { 1 };
+    let cap = model_bytes.map(|bytes| (bytes as f64 * OF_MODEL) as u64 * bases as u64);
     options.max_bytes = args.max_bytes.into_iter().chain(cap).min();
     options.keys = args.rope.clone().unwrap_or(Keys::Unknown);
     options.context = args.context;

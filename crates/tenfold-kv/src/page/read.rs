@@ -94,7 +94,8 @@ impl<'b> PageReader<'b> {
             };
             (0..layers).into_par_iter().map(cut).collect()
         };
-        let groups: Vec<_> = (0..self.frame.groups.len()).into_par_iter().map(group).collect::<Result<_>>()?;
+        let groups: Vec<_> =
+            (0..self.frame.groups.len()).into_par_iter().map(group).collect::<Result<_>>()?;
         Ok(groups.into_iter().flatten().collect())
     }
 
