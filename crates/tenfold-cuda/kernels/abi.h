@@ -168,6 +168,8 @@
 #define LAYERS_THREADS 256
 // Threads of a block that multiplies.
 #define MULTIPLY_THREADS 512
+// Threads of a block that moves rows of a pool.
+#define POOL_THREADS 256
 
 // Structures, each after those that it is made of.
 struct Rate;
@@ -736,6 +738,32 @@ static_assert(sizeof(MultiplyArgs) == 40, "size of MultiplyArgs");
 OFFSET(MultiplyArgs, matrix, 0); OFFSET(MultiplyArgs, vector, 8); OFFSET(MultiplyArgs, bias, 16);
 OFFSET(MultiplyArgs, to, 24); OFFSET(MultiplyArgs, rows, 32); OFFSET(MultiplyArgs, columns, 36);
 
+// What moves between a pool and rows.
+struct PoolArgs {
+    // Where each layer starts.
+    const u64 *bases;
+    // The slot of each token.
+    const u64 *slots;
+    void *rows;
+    u64 tokens;
+    // Slots of the pool, fewer than 2^32.
+    u64 slot_count;
+    // Bytes from a block, a token and a head to the next.
+    u64 block_stride, token_stride, head_stride;
+    // Layers, and tokens of a block.
+    u32 layers, block;
+    // Heads of a token that lie apart, and units of one.
+    u32 heads, head;
+    // Bytes of a unit: 16, 4, 2 or 1.
+    u32 unit, unused;
+};
+static_assert(sizeof(PoolArgs) == 88, "size of PoolArgs");
+OFFSET(PoolArgs, bases, 0); OFFSET(PoolArgs, slots, 8); OFFSET(PoolArgs, rows, 16);
+OFFSET(PoolArgs, tokens, 24); OFFSET(PoolArgs, slot_count, 32); OFFSET(PoolArgs, block_stride, 40);
+OFFSET(PoolArgs, token_stride, 48); OFFSET(PoolArgs, head_stride, 56); OFFSET(PoolArgs, layers, 64);
+OFFSET(PoolArgs, block, 68); OFFSET(PoolArgs, heads, 72); OFFSET(PoolArgs, head, 76);
+OFFSET(PoolArgs, unit, 80); OFFSET(PoolArgs, unused, 84);
+
 // Kernels.
 extern "C" __global__ void assemble_layout(const Assembly a);
 extern "C" __global__ void assemble_seal(const Assembly a);
@@ -873,3 +901,5 @@ extern "C" __global__ void layers_round(const LayersArgs a);
 extern "C" __global__ void layers_largest(const LayersArgs a);
 extern "C" __global__ void multiply_bf16(const MultiplyArgs a);
 extern "C" __global__ void multiply_f16(const MultiplyArgs a);
+extern "C" __global__ void pool_gather(const PoolArgs a);
+extern "C" __global__ void pool_scatter(const PoolArgs a);

@@ -14,6 +14,7 @@ mod layers;
 mod levels;
 mod lossless;
 mod multiply;
+mod pool;
 mod rate;
 mod search;
 
@@ -27,6 +28,7 @@ pub(crate) use layers::*;
 pub(crate) use levels::*;
 pub(crate) use lossless::*;
 pub(crate) use multiply::*;
+pub(crate) use pool::*;
 pub(crate) use rate::*;
 pub(crate) use search::*;
 
@@ -48,6 +50,7 @@ fn describe() -> Header {
         chain::write_constants,
         layers::write_constants,
         multiply::write_constants,
+        pool::write_constants,
     ] {
         part(&mut header);
     }
@@ -63,6 +66,7 @@ fn describe() -> Header {
         chain::write_structs,
         layers::write_structs,
         multiply::write_structs,
+        pool::write_structs,
     ] {
         part(&mut header);
     }
@@ -76,6 +80,7 @@ fn describe() -> Header {
         chain::write_prototypes,
         layers::write_prototypes,
         multiply::write_prototypes,
+        pool::write_prototypes,
     ] {
         part(&mut header);
     }

@@ -3,13 +3,14 @@
 //! `chain` holds a chain of transforms on a device, `link` one of them, `transforms` does and undoes them, `calls` are
 //! encoding and decoding behind them: a tensor is made working values, each transform goes over all of them, and what comes of it is
 //! encoded as a tensor of its own. `pages` is the quick way for many pages of bf16 rows behind one basis, `rope` turns rows,
-//! `gather` brings together what the host looks at to choose transforms.
+//! `pool` moves rows out of blocks and back, `gather` brings together what the host looks at to choose transforms.
 
 mod calls;
 mod chain;
 mod gather;
 mod link;
 mod pages;
+mod pool;
 mod rope;
 mod transforms;
 
@@ -22,3 +23,4 @@ pub use pages::{
     DeviceBasis, EncodePages, decode_coordinates, decode_pages, decode_pages_workspace_len, encode_pages,
     encode_pages_workspace_len,
 };
+pub use pool::{DevicePool, PoolLayout};

@@ -21,6 +21,7 @@ mod layers;
 mod multiply;
 mod pages;
 mod pairs;
+mod pool;
 mod prepared;
 mod rate;
 mod streams;
@@ -50,6 +51,7 @@ fn main() {
         encode_lossy::cases(),
         batch::cases(),
         pages::cases(),
+        pool::cases(),
         pairs::cases(),
         rate::cases(),
         streams::cases(),

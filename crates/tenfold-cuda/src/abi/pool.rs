@@ -1,0 +1,34 @@
+//! Rows of a paged pool: `pool.cu`.
+
+use super::{Address, Const, Void, kernels, shared_constants, shared_structs};
+
+shared_constants! {
+    /// Threads of a block that moves rows of a pool.
+    const POOL_THREADS: u32 = 256;
+}
+
+shared_structs! {
+    /// What moves between a pool and rows.
+    pub(crate) struct PoolArgs {
+        /// Where each layer starts.
+        bases: Address<Const<u64>>;
+        /// The slot of each token.
+        slots: Address<Const<u64>>;
+        rows: Address<Void>;
+        tokens: u64;
+        /// Slots of the pool, fewer than 2^32.
+        slot_count: u64;
+        /// Bytes from a block, a token and a head to the next.
+        block_stride, token_stride, head_stride: u64;
+        /// Layers, and tokens of a block.
+        layers, block: u32;
+        /// Heads of a token that lie apart, and units of one.
+        heads, head: u32;
+        /// Bytes of a unit: 16, 4, 2 or 1.
+        unit, unused: u32;
+    }
+}
+
+kernels! {
+    Kernel<PoolArgs>: pool_gather, pool_scatter;
+}

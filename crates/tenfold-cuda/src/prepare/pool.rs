@@ -1,0 +1,189 @@
+//! Paged pools: keys or values of tokens that lie in blocks anywhere in memory, as serving engines keep them.
+
+use crate::abi::{self, Kernel, POOL_THREADS, PoolArgs};
+use crate::device::{Device, DeviceSlice};
+use crate::driver::{Shape, Stream};
+use crate::error::{Error, Result};
+use crate::memory::Buffer;
+use crate::pieces::too_large;
+
+/// Bytes that a thread may move at once, the most first.
+const UNITS: [usize; 4] = [16, 4, 2, 1];
+
+/// How a layer of a pool lies in memory: slots in blocks, heads in slots. Strides are in bytes, from the start of one to that of
+/// the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolLayout {
+    /// Blocks.
+    pub blocks: usize,
+    /// Slots of a block, each for a token.
+    pub block: usize,
+    /// Heads of a token.
+    pub heads: usize,
+    /// Bytes of a head.
+    pub head: usize,
+    /// From block to block.
+    pub block_stride: usize,
+    /// From token to token of a block.
+    pub token_stride: usize,
+    /// From head to head of a token.
+    pub head_stride: usize,
+}
+
+impl PoolLayout {
+    /// Blocks × slots × heads × bytes of a head, nothing between them: what most engines have. With one slot a block it is a pool
+    /// without blocks.
+    ///
+    /// ```
+    /// use tenfold_cuda::PoolLayout;
+    /// let layout = PoolLayout::new(1000, 16, 8, 256);
+    /// assert_eq!((layout.token_stride, layout.block_stride), (2048, 32768));
+    /// ```
+    pub fn new(blocks: usize, block: usize, heads: usize, head: usize) -> Self {
+        let token_stride = heads.saturating_mul(head);
+        let block_stride = block.saturating_mul(token_stride);
+        PoolLayout { blocks, block, heads, head, block_stride, token_stride, head_stride: head }
+    }
+
+    /// Blocks × heads × slots × bytes of a head, likewise.
+    pub fn heads_first(blocks: usize, block: usize, heads: usize, head: usize) -> Self {
+        let head_stride = block.saturating_mul(head);
+        PoolLayout { token_stride: head, head_stride, ..PoolLayout::new(blocks, block, heads, head) }
+    }
+
+    /// The same with other strides, of blocks, tokens and heads.
+    pub fn with_strides(mut self, block: usize, token: usize, head: usize) -> Self {
+        (self.block_stride, self.token_stride, self.head_stride) = (block, token, head);
+        self
+    }
+
+    /// Bytes of a token.
+    fn token(&self) -> Option<usize> {
+        self.heads.checked_mul(self.head)
+    }
+
+    /// Bytes from the first of a layer to behind its last.
+    fn extent(&self) -> Option<usize> {
+        let last = |count: usize, stride: usize| count.checked_sub(1)?.checked_mul(stride);
+        let blocks = last(self.blocks, self.block_stride)?;
+        let within = last(self.block, self.token_stride)?.checked_add(last(self.heads, self.head_stride)?)?;
+        blocks.checked_add(within)?.checked_add(self.head)
+    }
+}
+
+/// The layers of a pool, all of one layout.
+#[derive(Debug)]
+pub struct DevicePool {
+    device: Device,
+    layout: PoolLayout,
+    layers: usize,
+    /// Their addresses.
+    bases: Buffer,
+    /// What all of them are a multiple of.
+    aligned: usize,
+}
+
+impl DevicePool {
+    /// Describes the memory of layers to a device.
+    pub fn new(device: &Device, layers: &[DeviceSlice], layout: PoolLayout) -> Result<DevicePool> {
+        let slots = layout.blocks.checked_mul(layout.block).filter(|slots| u32::try_from(*slots).is_ok());
+        let token = layout.token().filter(|bytes| u32::try_from(*bytes).is_ok());
+        let (Some(extent), Some(slots), Some(_)) = (layout.extent(), slots, token) else {
+            return Err(too_large());
+        };
+        if layers.is_empty() || slots == 0 || layout.head == 0 || u32::try_from(layers.len()).is_err() {
+            return Err(Error::InvalidArgument("a pool needs layers, blocks, slots and heads".into()));
+        }
+        if let Some(short) = layers.iter().find(|layer| layer.len < extent) {
+            return Err(Error::InvalidArgument(format!(
+                "a layer of the pool has {} bytes, but its layout takes {extent}",
+                short.len
+            )));
+        }
+        let bases: Vec<u8> = layers.iter().flat_map(|layer| layer.address.to_le_bytes()).collect();
+        let strides = [layout.block_stride, layout.token_stride, layout.head_stride, layout.head];
+        let fits = |unit: &&usize| {
+            strides.iter().all(|stride| stride.is_multiple_of(**unit))
+                && layers.iter().all(|layer| layer.address.is_multiple_of(**unit as u64))
+        };
+        let aligned = UNITS.iter().find(fits).copied().unwrap_or(1);
+        let bases = Buffer::from_slice(device, &bases)?;
+        Ok(DevicePool { device: device.clone(), layout, layers: layers.len(), bases, aligned })
+    }
+
+    /// Bytes of a token in all layers, side by side: what one row has.
+    pub fn row(&self) -> usize {
+        self.layers * self.layout.heads * self.layout.head
+    }
+
+    /// Queues the copying of tokens out of the pool to rows that lie one after the other, layers side by side. `slots` are the tokens',
+    /// 64 bits each, wherever in the pool they are; a number that is no slot, such as −1, gives zeros.
+    ///
+    /// # Safety
+    /// The layers, the slots and the rows are memory of this device, are as long as they say, do not overlap, and are neither freed nor
+    /// written otherwise until the stream has passed this call; so is the pool.
+    pub unsafe fn gather(&self, slots: DeviceSlice, rows: DeviceSlice, stream: Stream) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.queue(abi::pool_gather, slots, rows, stream) }
+    }
+
+    /// Queues the copying of rows into the pool. A row whose number is no slot goes nowhere; no slot may be stated twice.
+    ///
+    /// # Safety
+    /// As for [`DevicePool::gather`].
+    pub unsafe fn scatter(&self, rows: DeviceSlice, slots: DeviceSlice, stream: Stream) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.queue(abi::pool_scatter, slots, rows, stream) }
+    }
+
+    unsafe fn queue(
+        &self,
+        kernel: Kernel<PoolArgs>,
+        slots: DeviceSlice,
+        rows: DeviceSlice,
+        stream: Stream,
+    ) -> Result<()> {
+        let tokens = slots.len / size_of::<u64>();
+        let need = tokens.checked_mul(self.row()).ok_or_else(too_large)?;
+        if rows.len != need || !slots.len.is_multiple_of(8) || !slots.address.is_multiple_of(8) {
+            return Err(Error::InvalidArgument(format!(
+                "{tokens} tokens of the pool are rows of {need} bytes, {} given; slots are 8 bytes each, at a multiple of 8",
+                rows.len
+            )));
+        }
+        if tokens == 0 {
+            return Ok(());
+        }
+        let unit = UNITS
+            .into_iter()
+            .find(|unit| self.aligned >= *unit && rows.address.is_multiple_of(*unit as u64))
+            .unwrap_or(1);
+        let layout = &self.layout;
+        // Heads that lie side by side are one.
+        let joined = layout.head_stride == layout.head || layout.heads == 1;
+        let (heads, head) =
+            if joined { (1, layout.heads * layout.head) } else { (layout.heads, layout.head) };
+        let args = PoolArgs {
+            bases: self.bases.slice().into(),
+            slots: slots.into(),
+            rows: rows.into(),
+            tokens: tokens as u64,
+            slot_count: (layout.blocks * layout.block) as u64,
+            block_stride: layout.block_stride as u64,
+            token_stride: layout.token_stride as u64,
+            head_stride: layout.head_stride as u64,
+            layers: self.layers as u32,
+            block: layout.block as u32,
+            heads: heads as u32,
+            head: (head / unit) as u32,
+            unit: unit as u32,
+            unused: 0,
+        };
+        let warps = (tokens * self.layers).div_ceil(POOL_THREADS as usize / 32);
+        let most = self.device.properties().multiprocessors as usize * 16;
+        let grid = warps.clamp(1, most) as u32;
+        // SAFETY: the caller's; every slot that is one lies in the layers' memory, and rows have the bytes of all tokens.
+        unsafe { self.device.launch(kernel, Shape::new(grid, POOL_THREADS, 0), &args, stream) }
+    }
+}
