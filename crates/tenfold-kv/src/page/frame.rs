@@ -20,17 +20,17 @@ const MOST_TOKENS: u64 = 1 << 24;
 
 /// Blobs of a group, in the order in which they are stored: exact keys, keys, exact values, values. Those that have no rows are
 /// empty.
-pub(super) type Blobs<T> = [T; 4];
+pub(crate) type Blobs<T> = [T; 4];
 
 /// Where in [`Blobs`] something is.
-pub(super) const EXACT_KEYS: usize = 0;
-pub(super) const KEYS: usize = 1;
-pub(super) const EXACT_VALUES: usize = 2;
-pub(super) const VALUES: usize = 3;
+pub(crate) const EXACT_KEYS: usize = 0;
+pub(crate) const KEYS: usize = 1;
+pub(crate) const EXACT_VALUES: usize = 2;
+pub(crate) const VALUES: usize = 3;
 
 /// The header of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     pub tokens: usize,
     /// Tokens at the start and at the end that are exact.
     pub exact: (usize, usize),
@@ -55,7 +55,7 @@ impl Frame {
 }
 
 /// Puts a page together. Blobs are multiples of four bytes.
-pub(super) fn write(tokens: usize, exact: (usize, usize), groups: &[(usize, Blobs<Vec<u8>>)]) -> Vec<u8> {
+pub(crate) fn write(tokens: usize, exact: (usize, usize), groups: &[(usize, Blobs<Vec<u8>>)]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend_from_slice(&[VERSION, 0, 0, 0]);
     [tokens, exact.0, exact.1, groups.len()].iter().for_each(|&n| put_varint(&mut out, n as u64));
@@ -73,7 +73,7 @@ pub(super) fn write(tokens: usize, exact: (usize, usize), groups: &[(usize, Blob
 }
 
 /// Reads a page's header. The rest of the page may still be missing.
-pub(super) fn parse(bytes: &[u8]) -> Result<Frame> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Frame> {
     let truncated = |need: usize| Error::Truncated { need: need as u64, have: bytes.len() as u64 };
     let known = bytes.len().min(MAGIC.len());
     if bytes.is_empty() || bytes[..known] != MAGIC[..known] {

@@ -8,7 +8,7 @@
 mod bases;
 mod codec;
 mod encode;
-mod frame;
+pub(crate) mod frame;
 mod read;
 mod share;
 mod together;

@@ -1,0 +1,55 @@
+//! The bases of a codec on a device.
+
+use tenfold::prepare::Fingerprint;
+use tenfold_cuda::{Device, DeviceBasis};
+
+use crate::error::Result;
+use crate::page::{Chain, PageCodec};
+
+/// What a device needs to read the pages of a codec, which have groups of layers behind bases.
+#[derive(Debug)]
+pub struct DevicePages {
+    pub(super) device: Device,
+    pub(super) groups: Vec<DeviceGroup>,
+}
+
+/// A group of layers.
+#[derive(Debug)]
+pub(super) struct DeviceGroup {
+    pub layers: usize,
+    /// Bases of keys and of values.
+    pub sides: [Vec<(Fingerprint, DeviceBasis)>; 2],
+}
+
+impl DevicePages {
+    /// Copies the bases of a codec to a device: a few megabytes for each group of layers. Fails if there is no cuBLAS.
+    pub fn new(device: &Device, codec: &PageCodec) -> Result<DevicePages> {
+        let side = |chain: &Chain| -> Result<Vec<(Fingerprint, DeviceBasis)>> {
+            let choices = chain.bases.iter();
+            let bases = choices.flat_map(|c| [Some(&c.basis), c.part.as_ref().map(|p| &p.basis)]).flatten();
+            let made = bases.map(|basis| {
+                let mut made = DeviceBasis::new(device, basis).map_err(tenfold::Error::from)?;
+                if let Some(rope) = &chain.rope {
+                    made = made.with_rope(rope).map_err(tenfold::Error::from)?;
+                }
+                Ok((basis.fingerprint(), made))
+            });
+            made.collect()
+        };
+        let group = |group: &crate::page::Group| {
+            Ok(DeviceGroup { layers: group.layers, sides: [side(&group.keys)?, side(&group.values)?] })
+        };
+        let groups = codec.groups().iter().map(group).collect::<Result<_>>()?;
+        Ok(DevicePages { device: device.clone(), groups })
+    }
+
+    /// Layers of a page.
+    pub fn layers(&self) -> usize {
+        self.groups.iter().map(|group| group.layers).sum()
+    }
+
+    /// Groups of layers.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+}

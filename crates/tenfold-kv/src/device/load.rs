@@ -1,0 +1,220 @@
+//! What the host does before a device decodes pages: it reads headers, and puts blobs and slots where the device finds them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use tenfold::engine::{ErrorKind, Limits};
+use tenfold::format::BlobInfo;
+use tenfold::prepare::{Positions, Transform};
+use tenfold::{Dtype, Error};
+use tenfold_cuda::can_decode;
+
+use super::bases::{DeviceGroup, DevicePages};
+use crate::error::{Result, invalid};
+use crate::page::frame::{self, EXACT_KEYS, EXACT_VALUES, Frame, KEYS, VALUES};
+
+/// What blobs on a device start at a multiple of.
+const ALIGN: usize = 16;
+/// Where the blobs of keys and of values are in a group: those of exact tokens, and the others.
+const PLACES: [[usize; 2]; 2] = [[EXACT_KEYS, KEYS], [EXACT_VALUES, VALUES]];
+
+/// Pages that are about to be decoded on a device.
+#[derive(Debug)]
+pub struct Load<'b> {
+    pages: Vec<&'b [u8]>,
+    /// Tokens of the pages before each, and of all.
+    first: Vec<usize>,
+    pub(super) groups: Vec<Vec<Call>>,
+    len: usize,
+}
+
+/// Blobs of one side of a group that are decoded in one call.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// 0 for keys, 1 for values.
+    pub side: usize,
+    /// The basis that they are behind, by its number; `None` for exact tokens, and what is coded without a basis.
+    pub basis: Option<usize>,
+    /// Rows of each, and columns.
+    pub rows: usize,
+    pub columns: usize,
+    pub blobs: Vec<Placed>,
+    /// Where the slots of all rows are staged.
+    pub slots: Range<usize>,
+}
+
+/// A blob, and where it is staged.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub page: usize,
+    from: Range<usize>,
+    pub staged: Range<usize>,
+    /// Its tokens in the page: a run, and for exact ones another at the end.
+    tokens: [Range<usize>; 2],
+}
+
+impl DevicePages {
+    /// Reads the headers of pages. A page that the device does not decode is an error that says why; decode it on the CPU then.
+    pub fn plan<'b>(&self, pages: &[&'b [u8]]) -> Result<Load<'b>> {
+        let frames = pages.iter().map(|page| self.parse(page)).collect::<Result<Vec<Frame>>>()?;
+        let mut first = vec![0];
+        for frame in &frames {
+            first.push(first[first.len() - 1] + frame.tokens);
+        }
+        let mut load = Load { pages: pages.to_vec(), first, groups: Vec::new(), len: 0 };
+        for (number, group) in self.groups.iter().enumerate() {
+            let mut calls = Vec::new();
+            for side in 0..2 {
+                calls.extend(gather_calls(&load.pages, &frames, (number, group), side)?);
+            }
+            for call in &mut calls {
+                load.place(call);
+            }
+            load.groups.push(calls);
+        }
+        Ok(load)
+    }
+
+    fn parse(&self, page: &[u8]) -> Result<Frame> {
+        let frame = frame::parse(page)?;
+        let end = frame.groups.last().map_or(0, |group| group.1[VALUES].end);
+        match page.len() {
+            have if have < end => {
+                return Err(Error::Truncated { need: end as u64, have: have as u64 }.into());
+            }
+            have if have > end => return Err(Error::Corrupt("bytes after the last blob of a page").into()),
+            _ => {}
+        }
+        if !frame.groups.iter().map(|group| group.0).eq(self.groups.iter().map(|group| group.layers)) {
+            return Err(invalid("the page has other groups of layers than this codec's pages"));
+        }
+        Ok(frame)
+    }
+}
+
+/// Calls for keys or values of a group: one for each basis and number of rows.
+fn gather_calls(
+    pages: &[&[u8]],
+    frames: &[Frame],
+    (number, group): (usize, &DeviceGroup),
+    side: usize,
+) -> Result<Vec<Call>> {
+    let mut calls: BTreeMap<(Option<usize>, usize), Call> = BTreeMap::new();
+    for (page, frame) in frames.iter().enumerate() {
+        let (tokens, (start, end)) = (frame.tokens, frame.exact);
+        let kinds =
+            [(start + end, [0..start, tokens - end..tokens]), (frame.lossy(), [start..tokens - end, 0..0])];
+        for (kind, (rows, tokens)) in kinds.into_iter().enumerate().filter(|(_, (rows, _))| *rows > 0) {
+            let from = frame.groups[number].1[PLACES[side][kind]].clone();
+            let info = BlobInfo::read_native(&pages[page][from.clone()], &Limits::default())?;
+            let &[found, columns] = info.shape.as_slice() else {
+                return Err(Error::Corrupt("a blob does not fit its page").into());
+            };
+            if found != rows {
+                return Err(Error::Corrupt("a blob does not fit its page").into());
+            }
+            if info.dtype != Dtype::Bf16 {
+                return Err(unsupported(format!(
+                    "pages of {} are not decoded on a device, only bf16",
+                    info.dtype
+                )));
+            }
+            let basis = find_basis(&info, group, side, columns)?;
+            let call = calls.entry((basis, rows)).or_insert_with(|| Call {
+                side,
+                basis,
+                rows,
+                columns,
+                blobs: Vec::new(),
+                slots: 0..0,
+            });
+            if call.columns != columns {
+                return Err(invalid("pages of one call must have the same columns"));
+            }
+            call.blobs.push(Placed { page, from, staged: 0..0, tokens });
+        }
+    }
+    Ok(calls.into_values().collect())
+}
+
+/// The number of a blob's basis among those of its group, if it has one.
+fn find_basis(info: &BlobInfo, group: &DeviceGroup, side: usize, columns: usize) -> Result<Option<usize>> {
+    let rotation = match info.transforms.as_slice() {
+        [Transform::Basis(rotation)] => rotation,
+        [Transform::Rope(rope), Transform::Basis(rotation)] => {
+            if let Positions::List(_) = rope.positions() {
+                return Err(unsupported(
+                    "positions that are not one after the other are not turned on a device",
+                ));
+            }
+            rotation
+        }
+        _ => return can_decode(info).map(|()| None).map_err(|e| unsupported(e.to_string())),
+    };
+    let known = group.sides[side].iter().position(|(name, _)| *name == rotation.fingerprint());
+    let missing = || Error::MissingBasis { fingerprint: rotation.fingerprint().to_string() };
+    let known = known.ok_or_else(missing)?;
+    match group.sides[side][known].1.columns() == columns {
+        true => Ok(Some(known)),
+        false => Err(Error::Corrupt("a blob does not fit its page").into()),
+    }
+}
+
+fn unsupported(reason: impl Into<String>) -> crate::Error {
+    let reason = format!("{}; decode it on the CPU", reason.into());
+    Error::Engine { kind: ErrorKind::Unsupported, reason }.into()
+}
+
+impl Load<'_> {
+    /// Finds places for what a call needs.
+    fn place(&mut self, call: &mut Call) {
+        let mut take = |len: usize| {
+            let at = self.len;
+            self.len = (at + len).next_multiple_of(ALIGN);
+            at..at + len
+        };
+        call.blobs.iter_mut().for_each(|blob| blob.staged = take(blob.from.len()));
+        call.slots = take(call.rows * call.blobs.len() * size_of::<i64>());
+    }
+
+    /// Bytes to stage, and to have on the device at a multiple of 256.
+    pub fn staged_len(&self) -> usize {
+        self.len
+    }
+
+    /// Tokens of all pages.
+    pub fn tokens(&self) -> usize {
+        self.first.last().copied().unwrap_or(0)
+    }
+
+    /// Pages.
+    pub fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Puts blobs and slots into memory of the host, best pinned: `slots` has one for each token, page after page. A token whose
+    /// number is no slot of the pool, such as −1, goes nowhere.
+    pub fn stage(&self, slots: &[i64], to: &mut [u8]) -> Result<()> {
+        if slots.len() != self.tokens() || to.len() != self.len {
+            return Err(invalid(format!(
+                "{} tokens need as many slots and {} bytes of memory; {} slots and {} bytes were given",
+                self.tokens(),
+                self.len,
+                slots.len(),
+                to.len()
+            )));
+        }
+        for call in self.groups.iter().flatten() {
+            for blob in &call.blobs {
+                to[blob.staged.clone()].copy_from_slice(&self.pages[blob.page][blob.from.clone()]);
+            }
+            let first = |blob: &Placed| self.first[blob.page];
+            let tokens = call.blobs.iter().flat_map(|blob| {
+                blob.tokens.iter().flat_map(move |run| run.clone()).map(move |token| first(blob) + token)
+            });
+            let room = to[call.slots.clone()].as_chunks_mut::<8>().0;
+            room.iter_mut().zip(tokens).for_each(|(to, token)| *to = slots[token].to_le_bytes());
+        }
+        Ok(())
+    }
+}
