@@ -170,6 +170,8 @@
 #define MULTIPLY_THREADS 512
 // Threads of a block that moves rows of a pool.
 #define POOL_THREADS 256
+// Most layers of a pool, whose addresses are arguments.
+#define POOL_LAYERS 256
 
 // Structures, each after those that it is made of.
 struct Rate;
@@ -741,7 +743,7 @@ OFFSET(MultiplyArgs, to, 24); OFFSET(MultiplyArgs, rows, 32); OFFSET(MultiplyArg
 // What moves between a pool and rows.
 struct PoolArgs {
     // Where each layer starts.
-    const u64 *bases;
+    u64 bases[256];
     // The slot of each token.
     const u64 *slots;
     void *rows;
@@ -757,12 +759,12 @@ struct PoolArgs {
     // Bytes of a unit: 16, 4, 2 or 1.
     u32 unit, unused;
 };
-static_assert(sizeof(PoolArgs) == 88, "size of PoolArgs");
-OFFSET(PoolArgs, bases, 0); OFFSET(PoolArgs, slots, 8); OFFSET(PoolArgs, rows, 16);
-OFFSET(PoolArgs, tokens, 24); OFFSET(PoolArgs, slot_count, 32); OFFSET(PoolArgs, block_stride, 40);
-OFFSET(PoolArgs, token_stride, 48); OFFSET(PoolArgs, head_stride, 56); OFFSET(PoolArgs, layers, 64);
-OFFSET(PoolArgs, block, 68); OFFSET(PoolArgs, heads, 72); OFFSET(PoolArgs, head, 76);
-OFFSET(PoolArgs, unit, 80); OFFSET(PoolArgs, unused, 84);
+static_assert(sizeof(PoolArgs) == 2128, "size of PoolArgs");
+OFFSET(PoolArgs, bases, 0); OFFSET(PoolArgs, slots, 2048); OFFSET(PoolArgs, rows, 2056);
+OFFSET(PoolArgs, tokens, 2064); OFFSET(PoolArgs, slot_count, 2072); OFFSET(PoolArgs, block_stride, 2080);
+OFFSET(PoolArgs, token_stride, 2088); OFFSET(PoolArgs, head_stride, 2096); OFFSET(PoolArgs, layers, 2104);
+OFFSET(PoolArgs, block, 2108); OFFSET(PoolArgs, heads, 2112); OFFSET(PoolArgs, head, 2116);
+OFFSET(PoolArgs, unit, 2120); OFFSET(PoolArgs, unused, 2124);
 
 // Kernels.
 extern "C" __global__ void assemble_layout(const Assembly a);
@@ -901,5 +903,5 @@ extern "C" __global__ void layers_round(const LayersArgs a);
 extern "C" __global__ void layers_largest(const LayersArgs a);
 extern "C" __global__ void multiply_bf16(const MultiplyArgs a);
 extern "C" __global__ void multiply_f16(const MultiplyArgs a);
-extern "C" __global__ void pool_gather(const PoolArgs a);
-extern "C" __global__ void pool_scatter(const PoolArgs a);
+extern "C" __global__ void pool_gather(const GRID_CONSTANT PoolArgs a);
+extern "C" __global__ void pool_scatter(const GRID_CONSTANT PoolArgs a);

@@ -49,5 +49,5 @@ template <bool SCATTER> DEVICE void pool_by_unit(const PoolArgs &a) {
     }
 }
 
-KERNEL(POOL_THREADS) pool_gather(const PoolArgs a) { pool_by_unit<false>(a); }
-KERNEL(POOL_THREADS) pool_scatter(const PoolArgs a) { pool_by_unit<true>(a); }
+KERNEL(POOL_THREADS) pool_gather(const GRID_CONSTANT PoolArgs a) { pool_by_unit<false>(a); }
+KERNEL(POOL_THREADS) pool_scatter(const GRID_CONSTANT PoolArgs a) { pool_by_unit<true>(a); }

@@ -103,7 +103,7 @@ impl Bench {
         let load = self.pages.plan(pages).unwrap();
         assert_eq!((load.tokens(), load.pages()), (slots.len(), pages.len()));
         let mut staged = vec![0; load.staged_len()];
-        load.stage(slots, &mut staged).unwrap();
+        load.stage(pages, slots, &mut staged).unwrap();
         let staged = Buffer::from_slice(&self.device, &staged).unwrap();
         let workspace = Buffer::new(&self.device, load.workspace_len(&self.pages).unwrap()).unwrap();
         let mut verdicts: Vec<Result<(), tenfold_kv::Error>> = pages.iter().map(|_| Ok(())).collect();
@@ -277,8 +277,8 @@ fn what_a_device_does_not_decode_is_refused_before_anything_is_queued() {
     assert!(error.to_string().contains("basis"), "{error}");
     // Slots and memory of other sizes.
     let load = bench.pages.plan(&[&good]).unwrap();
-    assert!(load.stage(&[0; 7], &mut vec![0; load.staged_len()]).is_err());
-    assert!(load.stage(&[0; 8], &mut vec![0; load.staged_len() - 1]).is_err());
+    assert!(load.stage(&[&good], &[0; 7], &mut vec![0; load.staged_len()]).is_err());
+    assert!(load.stage(&[&good], &[0; 8], &mut vec![0; load.staged_len() - 1]).is_err());
     assert!(load.statuses(2).is_err() && load.check(0, &[0; 3]).is_err());
     assert_eq!((bench.pages.layers(), bench.pages.groups()), (3, 2));
 }

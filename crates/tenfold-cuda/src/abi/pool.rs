@@ -5,13 +5,15 @@ use super::{Address, Const, Void, kernels, shared_constants, shared_structs};
 shared_constants! {
     /// Threads of a block that moves rows of a pool.
     const POOL_THREADS: u32 = 256;
+    /// Most layers of a pool, whose addresses are arguments.
+    const POOL_LAYERS: u32 = 256;
 }
 
 shared_structs! {
     /// What moves between a pool and rows.
     pub(crate) struct PoolArgs {
         /// Where each layer starts.
-        bases: Address<Const<u64>>;
+        bases: [u64; POOL_LAYERS as usize];
         /// The slot of each token.
         slots: Address<Const<u64>>;
         rows: Address<Void>;
@@ -30,5 +32,5 @@ shared_structs! {
 }
 
 kernels! {
-    Kernel<PoolArgs>: pool_gather, pool_scatter;
+    #[grid_constant] Kernel<PoolArgs>: pool_gather, pool_scatter;
 }

@@ -1,10 +1,9 @@
 //! Paged pools: keys or values of tokens that lie in blocks anywhere in memory, as serving engines keep them.
 
-use crate::abi::{self, Kernel, POOL_THREADS, PoolArgs};
+use crate::abi::{self, Kernel, POOL_LAYERS, POOL_THREADS, PoolArgs};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
-use crate::memory::Buffer;
 use crate::pieces::too_large;
 
 /// Bytes that a thread may move at once, the most first.
@@ -73,27 +72,27 @@ impl PoolLayout {
 }
 
 /// The layers of a pool, all of one layout.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct DevicePool {
     device: Device,
     layout: PoolLayout,
-    layers: usize,
     /// Their addresses.
-    bases: Buffer,
+    bases: Vec<u64>,
     /// What all of them are a multiple of.
     aligned: usize,
 }
 
 impl DevicePool {
-    /// Describes the memory of layers to a device.
+    /// Describes the memory of layers of a device, 256 at most. Nothing is copied.
     pub fn new(device: &Device, layers: &[DeviceSlice], layout: PoolLayout) -> Result<DevicePool> {
         let slots = layout.blocks.checked_mul(layout.block).filter(|slots| u32::try_from(*slots).is_ok());
         let token = layout.token().filter(|bytes| u32::try_from(*bytes).is_ok());
         let (Some(extent), Some(slots), Some(_)) = (layout.extent(), slots, token) else {
             return Err(too_large());
         };
-        if layers.is_empty() || slots == 0 || layout.head == 0 || u32::try_from(layers.len()).is_err() {
-            return Err(Error::InvalidArgument("a pool needs layers, blocks, slots and heads".into()));
+        if layers.is_empty() || layers.len() > POOL_LAYERS as usize || slots == 0 || layout.head == 0 {
+            let why = format!("a pool needs 1 to {POOL_LAYERS} layers, and blocks, slots and heads");
+            return Err(Error::InvalidArgument(why));
         }
         if let Some(short) = layers.iter().find(|layer| layer.len < extent) {
             return Err(Error::InvalidArgument(format!(
@@ -101,20 +100,19 @@ impl DevicePool {
                 short.len
             )));
         }
-        let bases: Vec<u8> = layers.iter().flat_map(|layer| layer.address.to_le_bytes()).collect();
         let strides = [layout.block_stride, layout.token_stride, layout.head_stride, layout.head];
         let fits = |unit: &&usize| {
             strides.iter().all(|stride| stride.is_multiple_of(**unit))
                 && layers.iter().all(|layer| layer.address.is_multiple_of(**unit as u64))
         };
         let aligned = UNITS.iter().find(fits).copied().unwrap_or(1);
-        let bases = Buffer::from_slice(device, &bases)?;
-        Ok(DevicePool { device: device.clone(), layout, layers: layers.len(), bases, aligned })
+        let bases = layers.iter().map(|layer| layer.address).collect();
+        Ok(DevicePool { device: device.clone(), layout, bases, aligned })
     }
 
     /// Bytes of a token in all layers, side by side: what one row has.
     pub fn row(&self) -> usize {
-        self.layers * self.layout.heads * self.layout.head
+        self.bases.len() * self.layout.heads * self.layout.head
     }
 
     /// Queues the copying of tokens out of the pool to rows that lie one after the other, layers side by side. `slots` are the tokens',
@@ -122,7 +120,7 @@ impl DevicePool {
     ///
     /// # Safety
     /// The layers, the slots and the rows are memory of this device, are as long as they say, do not overlap, and are neither freed nor
-    /// written otherwise until the stream has passed this call; so is the pool.
+    /// written otherwise until the stream has passed this call.
     pub unsafe fn gather(&self, slots: DeviceSlice, rows: DeviceSlice, stream: Stream) -> Result<()> {
         // SAFETY: the caller's.
         unsafe { self.queue(abi::pool_gather, slots, rows, stream) }
@@ -164,8 +162,10 @@ impl DevicePool {
         let joined = layout.head_stride == layout.head || layout.heads == 1;
         let (heads, head) =
             if joined { (1, layout.heads * layout.head) } else { (layout.heads, layout.head) };
+        let mut bases = [0; POOL_LAYERS as usize];
+        bases[..self.bases.len()].copy_from_slice(&self.bases);
         let args = PoolArgs {
-            bases: self.bases.slice().into(),
+            bases,
             slots: slots.into(),
             rows: rows.into(),
             tokens: tokens as u64,
@@ -173,14 +173,14 @@ impl DevicePool {
             block_stride: layout.block_stride as u64,
             token_stride: layout.token_stride as u64,
             head_stride: layout.head_stride as u64,
-            layers: self.layers as u32,
+            layers: self.bases.len() as u32,
             block: layout.block as u32,
             heads: heads as u32,
             head: (head / unit) as u32,
             unit: unit as u32,
             unused: 0,
         };
-        let warps = (tokens * self.layers).div_ceil(POOL_THREADS as usize / 32);
+        let warps = (tokens * self.bases.len()).div_ceil(POOL_THREADS as usize / 32);
         let most = self.device.properties().multiprocessors as usize * 16;
         let grid = warps.clamp(1, most) as u32;
         // SAFETY: the caller's; every slot that is one lies in the layers' memory, and rows have the bytes of all tokens.

@@ -172,7 +172,7 @@ fn refused(subject: &Subject) {
         assert!(make(&[layer.slice()], layout).is_err(), "{layout:?}");
     }
     let layout = PoolLayout::new(4, 16, 2, 32);
-    assert!(make(&[], layout).is_err());
+    assert!(make(&[], layout).is_err() && make(&[layer.slice(); 257], layout).is_err());
     let pool = DevicePool::new(device, &[layer.slice()], layout).unwrap();
     assert_eq!(pool.row(), 64);
     let slots = upload_slots(subject, &[1, 2]);

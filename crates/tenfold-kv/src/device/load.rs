@@ -20,8 +20,9 @@ const PLACES: [[usize; 2]; 2] = [[EXACT_KEYS, KEYS], [EXACT_VALUES, VALUES]];
 
 /// Pages that are about to be decoded on a device.
 #[derive(Debug)]
-pub struct Load<'b> {
-    pages: Vec<&'b [u8]>,
+pub struct Load {
+    /// Bytes of each page.
+    lengths: Vec<usize>,
     /// Tokens of the pages before each, and of all.
     first: Vec<usize>,
     pub(super) groups: Vec<Vec<Call>>,
@@ -55,17 +56,18 @@ pub(super) struct Placed {
 
 impl DevicePages {
     /// Reads the headers of pages. A page that the device does not decode is an error that says why; decode it on the CPU then.
-    pub fn plan<'b>(&self, pages: &[&'b [u8]]) -> Result<Load<'b>> {
+    pub fn plan(&self, pages: &[&[u8]]) -> Result<Load> {
         let frames = pages.iter().map(|page| self.parse(page)).collect::<Result<Vec<Frame>>>()?;
         let mut first = vec![0];
         for frame in &frames {
             first.push(first[first.len() - 1] + frame.tokens);
         }
-        let mut load = Load { pages: pages.to_vec(), first, groups: Vec::new(), len: 0 };
+        let lengths = pages.iter().map(|page| page.len()).collect();
+        let mut load = Load { lengths, first, groups: Vec::new(), len: 0 };
         for (number, group) in self.groups.iter().enumerate() {
             let mut calls = Vec::new();
             for side in 0..2 {
-                calls.extend(gather_calls(&load.pages, &frames, (number, group), side)?);
+                calls.extend(gather_calls(pages, &frames, (number, group), side)?);
             }
             for call in &mut calls {
                 load.place(call);
@@ -165,7 +167,7 @@ fn unsupported(reason: impl Into<String>) -> crate::Error {
     Error::Engine { kind: ErrorKind::Unsupported, reason }.into()
 }
 
-impl Load<'_> {
+impl Load {
     /// Finds places for what a call needs.
     fn place(&mut self, call: &mut Call) {
         let mut take = |len: usize| {
@@ -189,12 +191,15 @@ impl Load<'_> {
 
     /// Pages.
     pub fn pages(&self) -> usize {
-        self.pages.len()
+        self.lengths.len()
     }
 
-    /// Puts blobs and slots into memory of the host, best pinned: `slots` has one for each token, page after page. A token whose
-    /// number is no slot of the pool, such as −1, goes nowhere.
-    pub fn stage(&self, slots: &[i64], to: &mut [u8]) -> Result<()> {
+    /// Puts the blobs of the pages that it was planned for, and slots, into memory of the host, best pinned. `slots` has one for each
+    /// token, page after page; a token whose number is no slot of the pool, such as −1, goes nowhere.
+    pub fn stage(&self, pages: &[&[u8]], slots: &[i64], to: &mut [u8]) -> Result<()> {
+        if !pages.iter().map(|page| page.len()).eq(self.lengths.iter().copied()) {
+            return Err(invalid("these are not the pages that were planned for"));
+        }
         if slots.len() != self.tokens() || to.len() != self.len {
             return Err(invalid(format!(
                 "{} tokens need as many slots and {} bytes of memory; {} slots and {} bytes were given",
@@ -206,7 +211,7 @@ impl Load<'_> {
         }
         for call in self.groups.iter().flatten() {
             for blob in &call.blobs {
-                to[blob.staged.clone()].copy_from_slice(&self.pages[blob.page][blob.from.clone()]);
+                to[blob.staged.clone()].copy_from_slice(&pages[blob.page][blob.from.clone()]);
             }
             let first = |blob: &Placed| self.first[blob.page];
             let tokens = call.blobs.iter().flat_map(|blob| {

@@ -70,7 +70,7 @@ impl Call {
     }
 }
 
-impl Load<'_> {
+impl Load {
     fn calls(&self, group: usize) -> Result<&[Call]> {
         let missing = || invalid(format!("group {group} does not exist: there are {}", self.groups.len()));
         self.groups.get(group).map(Vec::as_slice).ok_or_else(missing)
@@ -98,7 +98,7 @@ impl Load<'_> {
     ///
     /// # Safety
     /// All memory is memory of the pages' device, is as long as it says, does not overlap, and is neither freed nor used otherwise until the
-    /// stream has passed this call; so are the pools.
+    /// stream has passed this call.
     #[allow(clippy::too_many_arguments)] // what a device works on
     pub unsafe fn queue(
         &self,
