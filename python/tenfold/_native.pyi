@@ -223,6 +223,37 @@ def time_decode(blob: bytes | np.ndarray, out: Any = None, threads: int = 0) -> 
 # An address on a device, and bytes.
 _Memory = tuple[int, int]
 
+# Memory of layers; blocks, slots, heads and bytes of a head; strides of blocks, slots and heads.
+_Pool = tuple[list[_Memory], tuple[int, int, int, int], tuple[int, int, int]]
+
+@final
+class CudaPages:
+    def __new__(cls, codec: Pages, device: CudaDevice) -> CudaPages: ...
+    def plan(self, pages: list[Any]) -> CudaLoad: ...
+    def queue(
+        self,
+        load: CudaLoad,
+        group: int,
+        staged: _Memory,
+        keys: _Pool,
+        values: _Pool,
+        status: int,
+        workspace: _Memory,
+        stream: int,
+    ) -> None: ...
+
+@final
+class CudaLoad:
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def staged_len(self) -> int: ...
+    @property
+    def workspace_len(self) -> int: ...
+    def statuses(self, group: int) -> int: ...
+    def stage(self, pages: list[Any], slots: list[int], to: Any) -> None: ...
+    def check(self, group: int, statuses: bytes) -> list[Exception | None]: ...
+
 @final
 class CudaDevice:
     def __new__(cls, ordinal: int) -> CudaDevice: ...

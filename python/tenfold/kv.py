@@ -29,6 +29,7 @@ from ._errors import ArgumentError, DtypeError
 from ._native import PageInfo
 
 if TYPE_CHECKING:
+    from .torch._blocks import Loading
     from transformers import PreTrainedModel  # type: ignore[import-not-found, unused-ignore] # an environment of its own may not have it
 
 __all__ = ["Bases", "HiddenCodec", "PageCodec", "PageInfo", "fit"]
@@ -204,6 +205,7 @@ class PageCodec:
         keys, values = steps
         how = (effort, (first, last), (float(keys), float(values)), threads)
         self._native = _native.Pages(native, layers or 0, group, _rope(rope), *how)
+        self._engines: dict[Any, _native.CudaPages] = {}
 
     @property
     def layers(self) -> int:
@@ -219,6 +221,7 @@ class PageCodec:
         """Returns a codec for pages of one group alone; its layers count from 0."""
         part = object.__new__(PageCodec)
         part._native = self._native.part(group)
+        part._engines = {}
         return part
 
     def encode(
@@ -293,6 +296,38 @@ class PageCodec:
         a basis are decoded at once, so this takes a fraction of the time that :meth:`decode_layers` takes for each of them."""
         into = [(list(keys), list(values)) for keys, values in outs]
         self._native.decode_all([as_blob(page) for page in pages], into)
+
+    def decode_blocks(self, pages: Sequence[Any], slots: Any, keys: Sequence[Any], values: Sequence[Any]) -> Loading:
+        """Decodes all layers of pages into paged pools, as serving engines keep keys and values.
+
+        On a CUDA device the compressed bytes are what crosses the link, and the device does the rest, on torch's current stream: the
+        call returns once everything is queued. That takes pages of bfloat16 behind bases, or without rotary positions, and cuBLAS. Rows are
+        the CPU's within 1/64 of a row's largest magnitude.
+
+        Args:
+            pages: bytes of pages.
+            slots: where each token goes, page after page: whole numbers on the host, -1 for a token that goes nowhere. Slot ``s`` is
+                ``s % slots`` of block ``s // slots``.
+            keys: a tensor for each layer, of (blocks, slots, heads, columns) with any strides but the last, or of (slots, heads,
+                columns) or (slots, columns).
+            values: likewise.
+
+        Returns:
+            What to ask whether all pages were whole: ``check()`` raises, ``errors()`` lists. On the CPU errors are raised at once.
+
+        >>> import torch
+        >>> codec = PageCodec(layers=1)
+        >>> rows = torch.randn(4, 2, 8).bfloat16()
+        >>> page = codec.encode([rows], [rows], lossless=True)
+        >>> pool = torch.zeros(3, 2, 2, 8, dtype=torch.bfloat16)          # 3 blocks of 2 slots, 2 heads of 8 columns
+        >>> codec.decode_blocks([page], [4, 1, 0, 5], [pool], [pool.clone()]).check()
+        >>> torch.equal(pool[2, 0], rows[0]) and torch.equal(pool[0, 1], rows[1])
+        True
+        """
+        # Not before it is used: pages of arrays do not need torch.
+        from .torch import _blocks
+
+        return _blocks.decode(self, pages, slots, keys, values, self._engines)
 
     def inspect(self, page: Any) -> PageInfo:
         """Reads the header of a page."""

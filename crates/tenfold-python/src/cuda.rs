@@ -20,7 +20,7 @@ use crate::errors::{self, ArgumentError, DataError, LimitError};
 use crate::tensors::{Blob, parse_dtype};
 
 /// An address of the device and the bytes there.
-type Memory = (u64, usize);
+pub type Memory = (u64, usize);
 
 /// Devices that were opened. They stay so: kernels are loaded once, and when a process ends the driver may be gone before
 /// anything of ours could be given back.
@@ -250,6 +250,10 @@ unsafe impl tenfold_cuda::Memory for Allocator {
 }
 
 impl CudaDevice {
+    pub fn device(&self) -> &Device {
+        &self.0
+    }
+
     /// # Safety
     /// As of [`tenfold_cuda::decode`].
     unsafe fn queue(
@@ -277,11 +281,11 @@ type Queue = unsafe fn(
     Stream,
 ) -> tenfold_cuda::Result<()>;
 
-fn slice((address, len): Memory) -> DeviceSlice {
+pub fn slice((address, len): Memory) -> DeviceSlice {
     DeviceSlice::new(address, len)
 }
 
-fn stream_of(handle: usize) -> Stream {
+pub fn stream_of(handle: usize) -> Stream {
     Stream(std::ptr::with_exposed_provenance_mut(handle))
 }
 

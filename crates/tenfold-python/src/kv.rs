@@ -239,6 +239,10 @@ impl Pages {
 }
 
 impl Pages {
+    pub fn codec(&self) -> &PageCodec {
+        &self.codec
+    }
+
     fn from_codec(codec: PageCodec) -> Pages {
         let mut first = 0;
         let mut groups = Vec::with_capacity(codec.groups().len());

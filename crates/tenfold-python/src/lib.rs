@@ -10,6 +10,7 @@ mod bench;
 mod codec;
 mod command;
 mod cuda;
+mod cuda_pages;
 mod dlpack;
 mod errors;
 mod kv;
@@ -38,6 +39,8 @@ mod _native {
     use super::cuda::{
         CudaDevice, DecodeRequests, cuda_can_convert, cuda_can_decode, cuda_decoded, cuda_lane_values,
     };
+    #[pymodule_export]
+    use super::cuda_pages::{CudaLoad, CudaPages};
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, check_fit, fit_bases};
     #[pymodule_export]

@@ -85,6 +85,11 @@ def pinned(*shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.int64, device="cpu", pin_memory=True)
 
 
+def staging(length: int) -> torch.Tensor:
+    """Returns host memory that a device reads without waiting. It is not used again before the device has read it."""
+    return torch.empty(length, dtype=torch.uint8, device="cpu", pin_memory=True)
+
+
 def pin(memory: torch.Tensor) -> None:
     """Lets devices read host memory without waiting. ``unpin`` it before it is freed.
 

@@ -1,0 +1,134 @@
+//! Pages on a GPU, decoded into paged pools. What is said of addresses in `cuda` holds here too.
+#![allow(unsafe_code)]
+
+use pyo3::prelude::*;
+use tenfold_cuda::{DecodeSettings, DevicePool, DeviceSlice, PoolLayout};
+use tenfold_kv::device::{Blocks, DevicePages, Load};
+
+use crate::cuda::{CudaDevice, Memory, slice, stream_of};
+use crate::errors;
+use crate::kv::Pages;
+use crate::tensors::{Blob, Output};
+
+/// Layers of a pool: their memory, and blocks, slots of a block, heads, bytes of a head, and the strides of blocks, slots and heads.
+type PoolArgs = (Vec<Memory>, (usize, usize, usize, usize), (usize, usize, usize));
+
+/// A page codec's bases on a device.
+#[pyclass(frozen, module = "tenfold._native")]
+pub struct CudaPages {
+    pages: DevicePages,
+    device: tenfold_cuda::Device,
+}
+
+#[pymethods]
+impl CudaPages {
+    #[new]
+    fn new(py: Python<'_>, codec: &Pages, device: &CudaDevice) -> PyResult<CudaPages> {
+        let device = device.device();
+        let pages = py.detach(|| DevicePages::new(device, codec.codec())).map_err(errors::kv)?;
+        Ok(CudaPages { pages, device: device.clone() })
+    }
+
+    /// Reads the headers of pages.
+    fn plan(&self, py: Python<'_>, pages: Vec<Bound<'_, PyAny>>) -> PyResult<CudaLoad> {
+        let pages = pages.iter().map(Blob::from_object).collect::<PyResult<Vec<Blob>>>()?;
+        let bytes: Vec<&[u8]> = pages.iter().map(Blob::data).collect();
+        let plan = || {
+            let load = self.pages.plan(&bytes)?;
+            let workspace = load.workspace_len(&self.pages)?;
+            Ok((load, workspace))
+        };
+        let (load, workspace) = py.detach(plan).map_err(errors::kv)?;
+        Ok(CudaLoad { load, workspace })
+    }
+
+    /// Queues the decoding of a group of all pages. `status` is the address of 16 bytes a blob.
+    #[allow(clippy::too_many_arguments)] // each is one address
+    fn queue(
+        &self,
+        py: Python<'_>,
+        load: &CudaLoad,
+        group: usize,
+        staged: Memory,
+        keys: PoolArgs,
+        values: PoolArgs,
+        status: u64,
+        workspace: Memory,
+        stream: usize,
+    ) -> PyResult<()> {
+        let pool = |(layers, (blocks, block, heads, head), (by_block, by_slot, by_head)): PoolArgs| {
+            let layout =
+                PoolLayout::new(blocks, block, heads, head).with_strides(by_block, by_slot, by_head);
+            let layers: Vec<DeviceSlice> = layers.into_iter().map(slice).collect();
+            DevicePool::new(&self.device, &layers, layout).map_err(errors::cuda)
+        };
+        let (keys, values) = (pool(keys)?, pool(values)?);
+        let blocks = Blocks { keys: &keys, values: &values };
+        let count = load.load.statuses(group).map_err(errors::kv)?;
+        let status = DeviceSlice::new(status, 16 * count);
+        let (staged, workspace) = (slice(staged), slice(workspace));
+        let settings = DecodeSettings::default();
+        py.detach(|| {
+            let stream = stream_of(stream);
+            // SAFETY: the caller's promise; see the module `cuda`.
+            unsafe {
+                load.load.queue(&self.pages, group, staged, blocks, &settings, status, workspace, stream)
+            }
+        })
+        .map_err(errors::kv)
+    }
+}
+
+/// Pages whose headers were read.
+#[pyclass(frozen, module = "tenfold._native")]
+pub struct CudaLoad {
+    load: Load,
+    workspace: usize,
+}
+
+#[pymethods]
+impl CudaLoad {
+    /// Tokens of all pages.
+    #[getter]
+    fn tokens(&self) -> usize {
+        self.load.tokens()
+    }
+
+    /// Bytes to stage.
+    #[getter]
+    fn staged_len(&self) -> usize {
+        self.load.staged_len()
+    }
+
+    /// Bytes of workspace, at a multiple of 256.
+    #[getter]
+    fn workspace_len(&self) -> usize {
+        self.workspace
+    }
+
+    /// Blobs of a group.
+    fn statuses(&self, group: usize) -> PyResult<usize> {
+        self.load.statuses(group).map_err(errors::kv)
+    }
+
+    /// Puts blobs and slots into memory of the host.
+    fn stage(
+        &self,
+        py: Python<'_>,
+        pages: Vec<Bound<'_, PyAny>>,
+        slots: Vec<i64>,
+        to: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let pages = pages.iter().map(Blob::from_object).collect::<PyResult<Vec<Blob>>>()?;
+        let bytes: Vec<&[u8]> = pages.iter().map(Blob::data).collect();
+        let mut to = Output::from_object(to)?;
+        let to = to.data();
+        py.detach(|| self.load.stage(&bytes, &slots, to)).map_err(errors::kv)
+    }
+
+    /// What a device said of each page's blobs of a group: nothing, or the error.
+    fn check(&self, group: usize, statuses: &[u8]) -> PyResult<Vec<Option<PyErr>>> {
+        let said = self.load.check(group, statuses).map_err(errors::kv)?;
+        Ok(said.into_iter().map(|page| page.err().map(errors::kv)).collect())
+    }
+}

@@ -1,0 +1,168 @@
+"""Pages into paged pools: on the CPU, on a CUDA device, and on the emulator in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import tenfold
+import torch
+from safetensors.torch import save_file
+from tenfold import _native
+from tenfold.kv import Bases, PageCodec
+from tenfold.torch import _device
+from test_torch_device import each, emulate
+
+LAYERS, HEADS, COLUMNS, TOKENS = 4, 2, 16, 24
+ROPE = "base=10000,head=16,pairing=halves"
+
+
+def emulated(patch: pytest.MonkeyPatch) -> None:
+    emulate(patch)
+    patch.setattr(_device, "staging", lambda length: torch.empty(length, dtype=torch.uint8))
+
+
+@pytest.fixture(params=["emulator", "cuda"])
+def device(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    yield from each(request.param, monkeypatch, emulated)
+
+
+def rows(tokens: int, seed: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Keys and values of all layers, which a few numbers a token make, and a little noise."""
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.randn(6, LAYERS, HEADS * COLUMNS, generator=torch.Generator().manual_seed(99))
+    sides = []
+    for _ in range(2):
+        few = torch.randn(tokens, 6, generator=generator)
+        noise = 0.05 * torch.randn(tokens, LAYERS, HEADS * COLUMNS, generator=generator)
+        both = (torch.einsum("tk,klc->tlc", few, mix) + noise).bfloat16()
+        sides.append([both[:, layer].contiguous() for layer in range(LAYERS)])
+    return sides[0], sides[1]
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> Bases:
+    folder = tmp_path_factory.mktemp("bases")
+    keys, values = rows(2000, 1)
+    named = {f"layers.{layer}.k_before_rope": one for layer, one in enumerate(keys)}
+    save_file(named | {f"layers.{layer}.v": one for layer, one in enumerate(values)}, folder / "captured.safetensors")
+    path = folder / "model.basis"
+    command = ["basis", "fit", folder / "captured.safetensors", "--out", path, "--group", "2", "--rope", ROPE, "--head-dim", "16"]
+    assert _native.main(["tenfold", *map(str, command)]) == 0
+    return Bases.open(path)
+
+
+def page(codec: PageCodec, seed: int, **goal: Any) -> bytes:
+    keys, values = rows(TOKENS, seed)
+    return codec.encode(keys, values, position=100 * seed, **goal)
+
+
+def wanted(codec: PageCodec, blob: bytes) -> list[list[torch.Tensor]]:
+    outs = [[torch.empty(TOKENS, HEADS * COLUMNS, dtype=torch.bfloat16) for _ in range(LAYERS)] for _ in range(2)]
+    codec.decode_many([blob], [(outs[0], outs[1])])
+    return outs
+
+
+Pools = Callable[[torch.device], torch.Tensor]
+POOLS: dict[str, Pools] = {
+    "blocks": lambda device: torch.zeros(10, 8, HEADS, COLUMNS, dtype=torch.bfloat16, device=device),
+    "heads first": lambda device: torch.zeros(10, HEADS, 8, COLUMNS, dtype=torch.bfloat16, device=device).transpose(1, 2),
+    "slots": lambda device: torch.zeros(80, HEADS, COLUMNS, dtype=torch.bfloat16, device=device),
+    "rows": lambda device: torch.zeros(80, HEADS * COLUMNS, dtype=torch.bfloat16, device=device),
+    "half of another": lambda device: torch.zeros(10, 2, 8, HEADS, COLUMNS, dtype=torch.bfloat16, device=device)[:, 1],
+}
+
+
+def pools(kind: str, device: torch.device) -> list[torch.Tensor]:
+    return [POOLS[kind](device) for _ in range(LAYERS)]
+
+
+def found(pool: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    """Rows of slots."""
+    block = pool.shape[1] if pool.dim() == 4 else 1
+    at = (slots // block, slots % block) if pool.dim() == 4 else (slots,)
+    return pool.cpu()[at].reshape(len(slots), -1)
+
+
+def compare(kind: str, device: torch.device, bases: Bases, near: float) -> None:
+    codec = PageCodec(bases, exact=(2, 1))
+    blobs = [page(codec, 1, step=0.02), page(codec, 2, bits=3.0), page(codec, 3, lossless=True)]
+    order = torch.randperm(80, generator=torch.Generator().manual_seed(5))[: 3 * TOKENS]
+    keys, values = pools(kind, device), pools(kind, device)
+    codec.decode_blocks(blobs, order, keys, values).check()
+    for number, blob in enumerate(blobs):
+        slots = order[number * TOKENS : (number + 1) * TOKENS]
+        for side, want in zip((keys, values), wanted(codec, blob), strict=True):
+            for first in (0, 2):  # layers that share a basis are one row
+                have = torch.cat([found(side[layer], slots) for layer in (first, first + 1)], 1).float()
+                want_ = torch.cat([want[layer] for layer in (first, first + 1)], 1).float()
+                off = (have - want_).abs().amax(1) / want_.abs().amax(1)
+                assert off.max() <= near, (kind, number, first, off.max())
+                exact = [*range(TOKENS)] if number == 2 else [0, 1, TOKENS - 1]
+                assert torch.equal(have[exact], want_[exact])
+    # What nobody asked for is as it was.
+    free = torch.tensor(sorted(set(range(80)) - set(order.tolist())))
+    assert all(not found(pool, free).any() for pool in (*keys, *values))
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_pages_on_the_cpu(kind: str, bases: Bases) -> None:
+    compare(kind, torch.device("cpu"), bases, 0.0)
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_pages_on_a_device(kind: str, device: torch.device, bases: Bases) -> None:
+    compare(kind, device, bases, 1 / 64)
+
+
+def test_a_damaged_page_is_told_apart(device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases)
+    good, bad = page(codec, 1, step=0.02), bytearray(page(codec, 2, step=0.02))
+    bad[-6] ^= 4
+    keys, values = pools("slots", device), pools("slots", device)
+    loading = codec.decode_blocks([good, bytes(bad)], range(2 * TOKENS), keys, values)
+    errors = loading.errors()
+    assert errors[0] is None and isinstance(errors[1], tenfold.DataError)
+    with pytest.raises(tenfold.DataError):
+        loading.check()
+    slots = torch.arange(TOKENS)
+    assert torch.allclose(found(values[0], slots).float(), wanted(codec, good)[1][0].float(), atol=0.1)
+
+
+def test_tokens_that_go_nowhere(device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases)
+    keys, values = pools("blocks", device), pools("blocks", device)
+    slots = [-1] * (TOKENS - 1) + [7]
+    codec.decode_blocks([page(codec, 1, step=0.02)], slots, keys, values).check()
+    rest = torch.tensor([slot for slot in range(80) if slot != 7])
+    assert found(keys[3], torch.tensor([7])).any() and not found(keys[3], rest).any()
+
+
+def test_bad_arguments(device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases)
+    blob = page(codec, 1, step=0.02)
+    keys, values = pools("blocks", device), pools("blocks", device)
+    slots = list(range(TOKENS))
+    for bad in ([0] * TOKENS, [*slots[1:], 80], [*slots[1:], -2], slots[1:]):
+        with pytest.raises(tenfold.ArgumentError):
+            codec.decode_blocks([blob], bad, keys, values)
+    with pytest.raises(tenfold.DtypeError):
+        codec.decode_blocks([blob], [0.5] * TOKENS, keys, values)
+    with pytest.raises(tenfold.ArgumentError, match="layers"):
+        codec.decode_blocks([blob], slots, keys[1:], values)
+    with pytest.raises(tenfold.DtypeError):
+        codec.decode_blocks([blob], slots, [pool.half() for pool in keys], values)
+    with pytest.raises(tenfold.ArgumentError):
+        codec.decode_blocks([blob], slots, [pool.transpose(2, 3) for pool in keys], values)
+    with pytest.raises(tenfold.DataError):
+        codec.decode_blocks([blob[:-4]], slots, keys, values)
+    assert not any(pool.any() for pool in (*keys, *values))
+
+
+def test_what_a_device_does_not_decode(device: torch.device, bases: Bases) -> None:
+    keys, values = rows(TOKENS, 1)
+    plain = PageCodec(layers=LAYERS, rope={"head": COLUMNS, "base": 1e4})
+    blob = plain.encode([k.float() for k in keys], [v.float() for v in values], position=0, step=0.02)
+    with pytest.raises(tenfold.UnsupportedError, match="CPU"):
+        plain.decode_blocks([blob], range(TOKENS), pools("slots", device), pools("slots", device))

@@ -1,0 +1,176 @@
+"""Pages of a KV cache into the blocks of paged pools, as serving engines keep them: on a CUDA device or on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .. import _native
+from .._errors import ArgumentError, DtypeError
+from . import _device
+from ._tensors import mark_written
+
+if TYPE_CHECKING:
+    from ..kv import PageCodec
+
+# What memory of the engine starts at a multiple of.
+_ALIGN = 256
+# Memory of layers, their counts and their strides, as the native module takes them.
+_Pool = tuple[list[tuple[int, int]], tuple[int, int, int, int], tuple[int, int, int]]
+
+
+class Loading:
+    """Pages on their way into blocks. Work that is queued on the same stream afterwards finds them there; whether all is well only the
+    device knows until :meth:`check` or :meth:`errors` asks, which waits for it."""
+
+    def __init__(self, pages: int, said: Sequence[tuple[_native.CudaLoad, int, torch.Tensor]] = ()) -> None:
+        self._pages, self._said = pages, list(said)
+        self._found: list[Exception | None] | None = None
+
+    def errors(self) -> list[Exception | None]:
+        """Waits, and returns what is wrong with each page: None where it is whole."""
+        if self._found is None:
+            found: list[Exception | None] = [None] * self._pages
+            for load, group, status in self._said:
+                for page, error in enumerate(load.check(group, status.cpu().numpy().tobytes())):
+                    found[page] = found[page] or error
+            self._found, self._said = found, []
+        return self._found
+
+    def check(self) -> None:
+        """Waits, and raises what is wrong with the first page that is not whole. Do not attend to its tokens."""
+        for page, error in enumerate(self.errors()):
+            if error is not None:
+                error.add_note(f"page {page} of the call") if hasattr(error, "add_note") else None
+                raise error
+
+
+def decode(
+    codec: PageCodec,
+    pages: Sequence[Any],
+    slots: Any,
+    keys: Sequence[torch.Tensor],
+    values: Sequence[torch.Tensor],
+    engines: dict[torch.device, _native.CudaPages],
+) -> Loading:
+    """See :meth:`tenfold.kv.PageCodec.decode_blocks`. ``engines`` keeps what a codec has on devices."""
+    _check_pools(codec, keys, values)
+    numbers = _slots(slots, keys[0])
+    device = keys[0].device
+    if not _device.is_ours(device):
+        return _decode_on_cpu(codec, pages, numbers, keys, values)
+    with _device.preserve_current(device):
+        stream = _device.stream(device)
+        if device not in engines:
+            engines[device] = _native.CudaPages(codec._native, _device.native(device))
+        engine = engines[device]
+        load = engine.plan(list(pages))
+        _check_count(numbers, load.tokens)
+        staged = _device.staging(load.staged_len)
+        load.stage(list(pages), numbers.tolist(), staged)
+        on_device = _aligned(load.staged_len, device)
+        on_device.copy_(staged, non_blocking=True)
+        # Freed when this returns; the allocator reuses it only for later work on this stream.
+        workspace = _aligned(load.workspace_len, device)
+        said = []
+        for group, (first, count) in enumerate(codec.groups):
+            sides = [_pool(layers[first : first + count]) for layers in (keys, values)]
+            status = torch.zeros(load.statuses(group), 2, dtype=torch.int64, device=device)
+            memory = (workspace.data_ptr(), workspace.nbytes)
+            staging = (on_device.data_ptr(), on_device.nbytes)
+            engine.queue(load, group, staging, *sides, status.data_ptr(), memory, stream.cuda_stream)
+            said.append((load, group, status))
+    for pool in (*keys, *values):
+        mark_written(pool)
+    return Loading(len(pages), said)
+
+
+def _decode_on_cpu(
+    codec: PageCodec, pages: Sequence[Any], slots: np.ndarray, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
+) -> Loading:
+    tokens = [codec.inspect(page).tokens for page in pages]
+    _check_count(slots, sum(tokens))
+
+    def room(count: int, pools: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [torch.empty(count, pool[0].numel() // _per_block(pool), dtype=pool.dtype) for pool in pools]
+
+    outs = [(room(count, keys), room(count, values)) for count in tokens]
+    codec.decode_many(pages, outs)
+    wanted = torch.from_numpy(slots >= 0)
+    index = torch.from_numpy(slots)[wanted]
+    for side, pools in enumerate((keys, values)):
+        for layer, pool in enumerate(pools):
+            rows = torch.cat([out[side][layer] for out in outs])[wanted] if outs else torch.empty(0)
+            block = _per_block(pool)
+            at = (index // block, index % block) if pool.dim() == 4 else (index,)
+            pool[at] = rows.view(len(index), *pool.shape[len(at) :])
+    return Loading(len(pages))
+
+
+def _per_block(pool: torch.Tensor) -> int:
+    """Slots of a block."""
+    return pool.shape[1] if pool.dim() == 4 else 1
+
+
+def _check_pools(codec: PageCodec, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    if len(keys) != codec.layers or len(values) != codec.layers:
+        raise ArgumentError(f"a page has {codec.layers} layers; {len(keys)} pools of keys and {len(values)} of values were given")
+    for pool in (*keys, *values):
+        if not isinstance(pool, torch.Tensor) or not 2 <= pool.dim() <= 4 or pool.stride(-1) != 1:
+            raise ArgumentError(
+                "a pool is a tensor of (blocks, slots, heads, columns), (slots, heads, columns) or (slots, columns), with columns side by side"
+            )
+        if pool.device != keys[0].device:
+            raise ArgumentError(f"a pool is on {pool.device}, but others are on {keys[0].device}")
+        if pool.shape[:-2] != keys[0].shape[:-2] or pool.dim() != keys[0].dim() or pool.shape[0] != keys[0].shape[0]:
+            raise ArgumentError("all pools must have the same blocks and slots")
+        if _device.is_ours(pool.device) and pool.dtype != torch.bfloat16:
+            raise DtypeError(f"a device decodes pages into pools of torch.bfloat16, not {pool.dtype}; decode on the CPU")
+
+
+def _slots(slots: Any, pool: torch.Tensor) -> np.ndarray:
+    """Slots of tokens as numbers on the host; −1 for tokens that go nowhere."""
+    found = np.asarray(slots.cpu() if isinstance(slots, torch.Tensor) else slots)
+    if found.ndim != 1 or found.dtype.kind not in "iu" and found.size:
+        raise DtypeError("slots are a list of whole numbers, one for each token")
+    found = found.astype(np.int64)
+    count = pool.shape[0] * _per_block(pool)
+    if found.size and (found.min() < -1 or found.max() >= count):
+        raise ArgumentError(f"slots are 0 to {count - 1}, or -1 for a token that goes nowhere")
+    used = found[found >= 0]
+    if len(np.unique(used)) != len(used):
+        raise ArgumentError("two tokens have the same slot")
+    return found
+
+
+def _check_count(slots: np.ndarray, tokens: int) -> None:
+    if len(slots) != tokens:
+        raise ArgumentError(f"the pages have {tokens} tokens, but there are {len(slots)} slots")
+
+
+def _pool(layers: Sequence[torch.Tensor]) -> _Pool:
+    """How layers lie in memory, which must be the same way for all of a group."""
+    first = layers[0]
+    if any(layer.stride() != first.stride() or layer.shape != first.shape for layer in layers):
+        raise ArgumentError("pools of layers that are coded together must have the same shape and strides")
+    size = first.element_size()
+    shape, strides = list(first.shape), [size * stride for stride in first.stride()]
+    if first.dim() == 2:
+        shape.insert(1, 1)
+        strides.insert(1, size * shape[-1])
+    if first.dim() < 4:
+        shape.insert(1, 1)
+        strides.insert(1, strides[0])
+    blocks, block, heads, columns = shape
+    extent = sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True)) + size
+    memory = [(layer.data_ptr(), extent) for layer in layers]
+    return memory, (blocks, block, heads, size * columns), (strides[0], strides[1], strides[2])
+
+
+def _aligned(length: int, device: torch.device) -> torch.Tensor:
+    room = torch.empty(length + _ALIGN, dtype=torch.uint8, device=device)
+    start = -room.data_ptr() % _ALIGN
+    return room[start : start + length]
