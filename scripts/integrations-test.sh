@@ -27,5 +27,5 @@ rm -rf "$home/emulated"
 mkdir -p "$home/emulated"
 cp -r python/tenfold "$home/emulated/tenfold"
 cp "$target/debug/lib_native.so" "$home/emulated/tenfold/_native.abi3.so"
-device=(test_torch_blocks.py test_torch_device.py test_torch_device_layers.py test_torch_kept_device.py)
+device=(test_torch_blocks.py test_torch_device.py test_torch_device_layers.py test_torch_kept_device.py test_transformers_cache_device.py)
 PYTHONPATH="$home/emulated" run "${device[@]/#/python/integrations/}" -k "not cuda"

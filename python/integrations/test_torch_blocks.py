@@ -166,3 +166,26 @@ def test_what_a_device_does_not_decode(device: torch.device, bases: Bases) -> No
     blob = plain.encode([k.float() for k in keys], [v.float() for v in values], position=0, step=0.02)
     with pytest.raises(tenfold.UnsupportedError, match="CPU"):
         plain.decode_blocks([blob], range(TOKENS), pools("slots", device), pools("slots", device))
+
+
+def test_staged_pages_are_decoded_again_and_again(device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases)
+    blob = page(codec, 1, step=0.02)
+    staged = codec.stage([blob], range(TOKENS), device)
+    assert staged.device == device and len(blob) <= staged.nbytes < len(blob) + 4096
+    several = [(pools("slots", device), pools("blocks", device)) for _ in range(2)]
+    with pytest.raises(tenfold.ArgumentError):
+        staged.decode(*several[0])  # of different shapes
+    several = [(pools("slots", device), pools("slots", device)) for _ in range(2)]
+    for keys, values in several:
+        staged.decode(keys, values).check()
+    assert all(torch.equal(a, b) for one, other in zip(*several) for a, b in zip(one, other))
+    short = [pool[: TOKENS - 1] for pool in pools("slots", device)]
+    with pytest.raises(tenfold.ArgumentError, match="slots 0 to 22"):
+        staged.decode(short, short)
+
+
+def test_pages_are_staged_on_devices_alone(bases: Bases) -> None:
+    codec = PageCodec(bases)
+    with pytest.raises(tenfold.ArgumentError, match="CUDA"):
+        codec.stage([page(codec, 1, step=0.02)], range(TOKENS), "cpu")

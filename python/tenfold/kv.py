@@ -29,7 +29,7 @@ from ._errors import ArgumentError, DtypeError
 from ._native import PageInfo
 
 if TYPE_CHECKING:
-    from .torch._blocks import Loading
+    from .torch._blocks import Loading, Staged
     from transformers import PreTrainedModel  # type: ignore[import-not-found, unused-ignore] # an environment of its own may not have it
 
 __all__ = ["Bases", "HiddenCodec", "PageCodec", "PageInfo", "fit"]
@@ -327,7 +327,14 @@ class PageCodec:
         # Not before it is used: pages of arrays do not need torch.
         from .torch import _blocks
 
-        return _blocks.decode(self, pages, slots, keys, values, self._engines)
+        return _blocks.decode(self, pages, slots, keys, values)
+
+    def stage(self, pages: Sequence[Any], slots: Any, device: Any = "cuda") -> Staged:
+        """Copies compressed pages to a CUDA device, with the slots of their tokens, and returns what decodes them there as often as
+        wanted: ``staged.decode(keys, values)``. Arguments are those of :meth:`decode_blocks`."""
+        from .torch import _blocks
+
+        return _blocks.stage(self, pages, slots, device)
 
     def inspect(self, page: Any) -> PageInfo:
         """Reads the header of a page."""

@@ -11,7 +11,7 @@ import torch
 from .. import _native
 from .._errors import ArgumentError, DtypeError
 from . import _device
-from ._tensors import mark_written
+from ._tensors import as_device, mark_written
 
 if TYPE_CHECKING:
     from ..kv import PageCodec
@@ -44,48 +44,87 @@ class Loading:
         """Waits, and raises what is wrong with the first page that is not whole. Do not attend to its tokens."""
         for page, error in enumerate(self.errors()):
             if error is not None:
-                error.add_note(f"page {page} of the call") if hasattr(error, "add_note") else None
+                if hasattr(error, "add_note"):  # Python 3.11
+                    error.add_note(f"page {page} of the call")
                 raise error
 
 
+class Staged:
+    """Compressed pages in a device's memory, with the slots of their tokens: decoded as often as wanted, without the host.
+
+    >>> staged = codec.stage(pages, slots, "cuda")                       # doctest: +SKIP
+    >>> staged.decode(keys, values).check()                              # doctest: +SKIP
+    """
+
+    def __init__(self, codec: PageCodec, pages: Sequence[Any], slots: Any, device: torch.device) -> None:
+        self._codec, self._pages = codec, len(pages)
+        self._numbers = _slots(slots)
+        with _device.preserve_current(device):
+            if device not in codec._engines:
+                codec._engines[device] = _native.CudaPages(codec._native, _device.native(device))
+            self._engine = codec._engines[device]
+            self._load = self._engine.plan(list(pages))
+            _check_count(self._numbers, self._load.tokens)
+            host = _device.staging(self._load.staged_len)
+            self._load.stage(list(pages), self._numbers.tolist(), host)
+            self._memory = _aligned(self._load.staged_len, device)
+            self._memory.copy_(host, non_blocking=True)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the pages are."""
+        return self._memory.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self._memory.nbytes
+
+    def decode(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> Loading:
+        """Queues the decoding into pools of the same device, as :meth:`tenfold.kv.PageCodec.decode_blocks` has them. Waits for nothing,
+        and can be captured in a CUDA graph."""
+        _check_pools(self._codec, keys, values)
+        _check_range(self._numbers, keys[0])
+        device = self._memory.device
+        if keys[0].device != device:
+            raise ArgumentError(f"the pages are on {device}, but the pools on {keys[0].device}")
+        with _device.preserve_current(device):
+            stream = _device.stream(device)
+            # Freed when this returns; the allocator reuses it only for later work on this stream.
+            workspace = _aligned(self._load.workspace_len, device)
+            memory = (workspace.data_ptr(), workspace.nbytes)
+            staged = (self._memory.data_ptr(), self._memory.nbytes)
+            said = []
+            for group, (first, count) in enumerate(self._codec.groups):
+                of_keys, of_values = (_pool(layers[first : first + count]) for layers in (keys, values))
+                status = torch.zeros(self._load.statuses(group), 2, dtype=torch.int64, device=device)
+                how = (of_keys, of_values, status.data_ptr(), memory, stream.cuda_stream)
+                self._engine.queue(self._load, group, staged, *how)
+                said.append((self._load, group, status))
+        for pool in (*keys, *values):
+            mark_written(pool)
+        return Loading(self._pages, said)
+
+
 def decode(
-    codec: PageCodec,
-    pages: Sequence[Any],
-    slots: Any,
-    keys: Sequence[torch.Tensor],
-    values: Sequence[torch.Tensor],
-    engines: dict[torch.device, _native.CudaPages],
+    codec: PageCodec, pages: Sequence[Any], slots: Any, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
 ) -> Loading:
-    """See :meth:`tenfold.kv.PageCodec.decode_blocks`. ``engines`` keeps what a codec has on devices."""
+    """See :meth:`tenfold.kv.PageCodec.decode_blocks`."""
     _check_pools(codec, keys, values)
-    numbers = _slots(slots, keys[0])
+    numbers = _slots(slots)
+    _check_range(numbers, keys[0])
     device = keys[0].device
     if not _device.is_ours(device):
         return _decode_on_cpu(codec, pages, numbers, keys, values)
-    with _device.preserve_current(device):
-        stream = _device.stream(device)
-        if device not in engines:
-            engines[device] = _native.CudaPages(codec._native, _device.native(device))
-        engine = engines[device]
-        load = engine.plan(list(pages))
-        _check_count(numbers, load.tokens)
-        staged = _device.staging(load.staged_len)
-        load.stage(list(pages), numbers.tolist(), staged)
-        on_device = _aligned(load.staged_len, device)
-        on_device.copy_(staged, non_blocking=True)
-        # Freed when this returns; the allocator reuses it only for later work on this stream.
-        workspace = _aligned(load.workspace_len, device)
-        said = []
-        for group, (first, count) in enumerate(codec.groups):
-            sides = [_pool(layers[first : first + count]) for layers in (keys, values)]
-            status = torch.zeros(load.statuses(group), 2, dtype=torch.int64, device=device)
-            memory = (workspace.data_ptr(), workspace.nbytes)
-            staging = (on_device.data_ptr(), on_device.nbytes)
-            engine.queue(load, group, staging, *sides, status.data_ptr(), memory, stream.cuda_stream)
-            said.append((load, group, status))
-    for pool in (*keys, *values):
-        mark_written(pool)
-    return Loading(len(pages), said)
+    return Staged(codec, pages, numbers, device).decode(keys, values)
+
+
+def stage(codec: PageCodec, pages: Sequence[Any], slots: Any, device: Any) -> Staged:
+    """See :meth:`tenfold.kv.PageCodec.stage`."""
+    where = as_device(device)
+    if not _device.is_ours(where):
+        raise ArgumentError(f"pages are staged on a CUDA device, not on {where}; decode_blocks takes pools of the CPU")
+    return Staged(codec, pages, slots, where)
 
 
 def _decode_on_cpu(
@@ -131,19 +170,24 @@ def _check_pools(codec: PageCodec, keys: Sequence[torch.Tensor], values: Sequenc
             raise DtypeError(f"a device decodes pages into pools of torch.bfloat16, not {pool.dtype}; decode on the CPU")
 
 
-def _slots(slots: Any, pool: torch.Tensor) -> np.ndarray:
+def _slots(slots: Any) -> np.ndarray:
     """Slots of tokens as numbers on the host; −1 for tokens that go nowhere."""
     found = np.asarray(slots.cpu() if isinstance(slots, torch.Tensor) else slots)
     if found.ndim != 1 or found.dtype.kind not in "iu" and found.size:
         raise DtypeError("slots are a list of whole numbers, one for each token")
     found = found.astype(np.int64)
-    count = pool.shape[0] * _per_block(pool)
-    if found.size and (found.min() < -1 or found.max() >= count):
-        raise ArgumentError(f"slots are 0 to {count - 1}, or -1 for a token that goes nowhere")
+    if found.size and found.min() < -1:
+        raise ArgumentError("slots are not negative, but for -1: a token that goes nowhere")
     used = found[found >= 0]
     if len(np.unique(used)) != len(used):
         raise ArgumentError("two tokens have the same slot")
     return found
+
+
+def _check_range(slots: np.ndarray, pool: torch.Tensor) -> None:
+    count = pool.shape[0] * _per_block(pool)
+    if slots.size and slots.max() >= count:
+        raise ArgumentError(f"the pools have slots 0 to {count - 1}, and a token goes to {slots.max()}")
 
 
 def _check_count(slots: np.ndarray, tokens: int) -> None:

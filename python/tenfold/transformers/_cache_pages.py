@@ -15,6 +15,7 @@ import torch
 
 from .._errors import ArgumentError
 from ..kv import PageCodec
+from ._cache_device import OnDevice
 
 if TYPE_CHECKING:
     from ._cache_layer import PagedLayer
@@ -53,11 +54,13 @@ class Group:
         self._codec = codec
         self._goal = goal
         self._plan = plan
+        self._device = OnDevice(codec)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Group:
         # Codecs are immutable, so copies can share one.
         memo[id(self)] = other = copy.copy(self)
         other.layers = copy.deepcopy(self.layers, memo)
+        other._device = OnDevice(self._codec)
         return other
 
     def compress_full(self) -> None:
@@ -86,6 +89,8 @@ class Group:
 
     def decode(self, layer: PagedLayer, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes keys and values of one layer's pages: (sequence, token, head, column)."""
+        if self._device.decode(self.layers.index(layer), layer.pages, keys, values):
+            return
         host = (keys, values)
         if keys.device.type != "cpu":
             host = (torch.empty_like(keys, device="cpu"), torch.empty_like(values, device="cpu"))
