@@ -103,6 +103,16 @@ def test_tokens_of_a_backend(impl: Any, by_token: bool, dtype: torch.dtype, head
     cache[ids] = 1
     blocks.write(0, ids, *found)
     assert torch.equal(cache, expected)
+    # As pools, which others decode pages into.
+    pools = blocks.pools()
+    assert (pools is None) == isinstance(impl, Packed)
+    if pools is not None:
+        for ((pool,), rows) in zip(pools, (keys, values), strict=True):
+            assert pool.shape == (COUNT, block, HEADS, head) and pool.data_ptr() < cache.data_ptr() + cache.nbytes
+            assert torch.equal(pool[ids].flatten(0, 1), rows)
+            pool[ids] = 0
+        assert not cache[ids].any()
+        cache.copy_(expected)
     # What was read is not the cache's own.
     assert torch.equal(blocks.rows(raw)[0], found[0])
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 
 from .. import max_encoded_len
-from .._errors import ArgumentError, DataError
+from .._errors import ArgumentError, DataError, UnsupportedError
 from ..kv import Bases, PageCodec
 from ._identity import file_fingerprint
 
@@ -133,6 +133,17 @@ class KvPages:
                 for layer in map(_bits, part):
                     layer[...] = room[:, first : first + layer.shape[1]]
                     first += layer.shape[1]
+
+    def decode_blocks(self, page: Any, slots: Sequence[int], keys: Sequence[Any], values: Sequence[Any]) -> None:
+        """Decodes all layers into paged pools, as :meth:`tenfold.kv.PageCodec.decode_blocks` does, and waits.
+
+        Raises:
+            DataError: the page is damaged. Do not use what its slots hold.
+            UnsupportedError: the pools' device does not decode it.
+        """
+        if self._joined != 1:
+            raise UnsupportedError("layers that are coded side by side without bases are not decoded into blocks")
+        self._codec.decode_blocks([page], slots, keys, values).check()
 
     def decode_layer(self, page: Any, layer: int, key: Any, value: Any) -> None:
         """Decodes one layer."""

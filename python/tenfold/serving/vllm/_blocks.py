@@ -54,6 +54,36 @@ class Blocks:
             self._stream = torch.cuda.Stream(first.device)  # type: ignore[no-untyped-call]
 
     @property
+    def stream(self) -> torch.cuda.Stream | None:
+        """Of loads, if the cache is on a CUDA device."""
+        return self._stream
+
+    def pools(self) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
+        """Keys and values of each layer as views of the cache: blocks × tokens × heads × columns. None if the backend does not keep
+        rows."""
+        shape, cache = self._shape, self._caches[0]
+        places = self._order.view(2, shape.block, shape.heads, shape.head)
+        head, token, column = torch.unravel_index(places, (shape.heads, shape.block, 2 * shape.head))
+        offsets = head * cache.stride(1) + token * cache.stride(2) + column * cache.stride(3)
+        first = offsets[:, :1, :1, :1]
+        # From a token, a head and a column to the next; where there is one alone, anything will do.
+        strides = [int(offsets[0].movedim(dim, 0)[:2].flatten(1)[-1, 0] - first[0]) for dim in range(3)]
+        rows = [torch.arange(count) * stride for count, stride in zip(offsets.shape[1:], strides, strict=True)]
+        regular = first + rows[0].view(-1, 1, 1) + rows[1].view(-1, 1) + rows[2]
+        if strides[2] != 1 or not torch.equal(offsets, regular):
+            return None
+        if any(other.stride() != cache.stride() for other in self._caches):
+            return None
+
+        def views(side: int) -> list[torch.Tensor]:
+            size = (len(cache), shape.block, shape.heads, shape.head)
+            by = (cache.stride(0), *strides)
+            start = int(first.flatten()[side])
+            return [other.as_strided(size, by, other.storage_offset() + start) for other in self._caches]
+
+        return views(0), views(1)
+
+    @property
     def page_bytes(self) -> int:
         """Bytes of a page before it is compressed."""
         return 2 * len(self._caches) * self._shape.page * self._shape.columns * self._caches[0].element_size()

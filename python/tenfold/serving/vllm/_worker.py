@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
 import torch
 
-from ..._errors import DataError, Error
+from ..._errors import DataError, Error, UnsupportedError
 from .._pages import KvPages
 from ._blocks import Blocks
 from ._options import Options
@@ -53,11 +53,15 @@ class Worker:
         self._saving: dict[str, Future[None]] = {}
         self._pending = 0
         self._blocks: Blocks | None = None
+        # On a CUDA device, until there is a page that it does not decode.
+        self._pools: tuple[list[torch.Tensor], list[torch.Tensor]] | None = None
 
     def register(self, caches: Mapping[str, torch.Tensor], layers: Mapping[str, Any]) -> None:
         """Takes vLLM's cache."""
         self._blocks = Blocks(self._shape, caches, layers)
         device = next(iter(caches.values())).device
+        if self._blocks.stream is not None:
+            self._pools = self._blocks.pools()
         if device.type != "cpu":
             logger.warning("TenfoldConnector has been tested with engines on CPUs, and not yet on %s", device.type)
 
@@ -140,12 +144,30 @@ class Worker:
         return set(page.blocks)
 
     def _fill(self, page: Page, payload: memoryview) -> None:
+        if self._pools is not None:
+            try:
+                self._fill_on_device(page, payload, *self._pools)
+                return
+            except UnsupportedError as error:
+                self._pools = None
+                logger.info("pages are decoded on the host: %s", error)
         first = page.first * self._shape.block
         part = slice(first, first + len(page.blocks) * self._shape.block)
-        for layer in range(len(self._shape.layers)):
-            keys, values = self._cache.room()
-            self._pages.decode_layer(payload, layer, keys, values)
+        rooms = [self._cache.room() for _ in self._shape.layers]
+        self._pages.decode(payload, [keys for keys, _ in rooms], [values for _, values in rooms])
+        for layer, (keys, values) in enumerate(rooms):
             self._cache.write(layer, page.blocks, keys[part], values[part])
+
+    def _fill_on_device(
+        self, page: Page, payload: memoryview, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
+    ) -> None:
+        """Compressed bytes go to the device, and come out in blocks."""
+        block = self._shape.block
+        slots = [-1] * self._shape.page
+        for number, at in zip(page.blocks, range(page.first * block, self._shape.page, block), strict=False):
+            slots[at : at + block] = range(number * block, (number + 1) * block)
+        with torch.cuda.stream(self._cache.stream):
+            self._pages.decode_blocks(payload, slots, keys, values)
 
     def _save(self, page: Page, raw: list[torch.Tensor]) -> None:
         started = time.perf_counter()
