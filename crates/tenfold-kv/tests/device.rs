@@ -58,10 +58,10 @@ fn bare() -> PageCodec {
     PageCodec::new(GROUPS.map(group).to_vec()).unwrap()
 }
 
-/// Pages, with rows that few cosines make, or noise.
-fn page(codec: &PageCodec, tokens: usize, first: u64, noise: bool, goal: Goal) -> Vec<u8> {
+/// Keys and values of layers, that few cosines make, or noise.
+fn states(tokens: usize, first: u64, noise: bool) -> Vec<[Vec<bf16>; 2]> {
     let mut normal = random(first + tokens as u64);
-    let layers: Vec<[Vec<bf16>; 2]> = (0..LAYERS)
+    (0..LAYERS)
         .map(|_| {
             [0, 1].map(|_| {
                 let mut rows = Vec::new();
@@ -73,7 +73,12 @@ fn page(codec: &PageCodec, tokens: usize, first: u64, noise: bool, goal: Goal) -
                 rows
             })
         })
-        .collect();
+        .collect()
+}
+
+/// A page of the CPU's.
+fn page(codec: &PageCodec, tokens: usize, first: u64, noise: bool, goal: Goal) -> Vec<u8> {
+    let layers = states(tokens, first, noise);
     let shape = [tokens, COLS];
     let view = |v| TensorView::from_slice(v, &shape).unwrap();
     let layers = layers.iter().map(|[k, v]| Layer { keys: view(k), values: view(v) }).collect();
@@ -173,6 +178,141 @@ impl Bench {
                 );
             }
         }
+    }
+}
+
+impl Bench {
+    /// Puts tokens into the pools, as the host does it.
+    fn put(&self, layers: &[[Vec<bf16>; 2]], slots: &[i64]) {
+        let l = &self.layout;
+        for (memory, layer) in self.memory.iter().zip(layers) {
+            for (buffer, rows) in memory.iter().zip(layer) {
+                let mut bytes = vec![0; buffer.slice().len];
+                buffer.read(&mut bytes, Stream::DEFAULT).unwrap();
+                for (&slot, row) in slots.iter().zip(rows.chunks(COLS)) {
+                    let slot = slot as usize;
+                    let token = slot / l.block * l.block_stride + slot % l.block * l.token_stride;
+                    for (head, part) in row.chunks(COLS / HEADS).enumerate() {
+                        let part: Vec<u8> = part.iter().flat_map(|v| v.to_le_bytes()).collect();
+                        bytes[token + head * l.head_stride..][..l.head].copy_from_slice(&part);
+                    }
+                }
+                buffer.write(&bytes, Stream::DEFAULT).unwrap();
+            }
+        }
+    }
+
+    /// Pages that the device makes of the tokens in slots.
+    fn save(&self, slots: &[i64], positions: &[u64], step: f64) -> Vec<Result<Vec<u8>, tenfold_kv::Error>> {
+        let save = self.pages.save(positions.len(), slots.len() / positions.len(), step).unwrap();
+        let upload = |bytes: Vec<u8>| Buffer::from_slice(&self.device, &bytes).unwrap();
+        let held_slots = upload(slots.iter().flat_map(|s| s.to_le_bytes()).collect());
+        let held_positions = upload(positions.iter().flat_map(|p| p.to_le_bytes()).collect());
+        let workspace = Buffer::new(&self.device, save.workspace_len(&self.pages).unwrap()).unwrap();
+        let mut made: Vec<Result<Vec<[Vec<u8>; 2]>, tenfold_kv::Error>> =
+            positions.iter().map(|_| Ok(Vec::new())).collect();
+        let mut first = 0;
+        for (group, &layers) in GROUPS.iter().enumerate() {
+            let pool = |side: usize| {
+                let layers: Vec<_> =
+                    self.memory[first..first + layers].iter().map(|l| l[side].slice()).collect();
+                DevicePool::new(&self.device, &layers, self.layout).unwrap()
+            };
+            let (keys, values) = (pool(0), pool(1));
+            let blocks = Blocks { keys: &keys, values: &values };
+            let blobs = Buffer::new(&self.device, save.blobs_len(&self.pages, group).unwrap()).unwrap();
+            let said = Buffer::new(&self.device, 16 * save.statuses()).unwrap();
+            let (slots, positions) = (held_slots.slice(), held_positions.slice());
+            let (to, status, work) = (blobs.slice(), said.slice(), workspace.slice());
+            // SAFETY: all of it is ours and lives to the end of this block.
+            unsafe {
+                let stream = Stream::DEFAULT;
+                save.queue(&self.pages, group, blocks, slots, positions, to, status, work, stream).unwrap();
+            }
+            let mut statuses = vec![0; said.slice().len];
+            said.read(&mut statuses, Stream::DEFAULT).unwrap();
+            let mut bytes = vec![0; blobs.slice().len];
+            blobs.read(&mut bytes, Stream::DEFAULT).unwrap();
+            for (page, places) in made.iter_mut().zip(save.places(&self.pages, group, &statuses).unwrap()) {
+                match (&mut *page, places) {
+                    (Ok(page), Ok(places)) => page.push(places.map(|place| bytes[place].to_vec())),
+                    (Ok(_), Err(error)) => *page = Err(error),
+                    _ => {}
+                }
+            }
+            first += layers;
+        }
+        let assemble = |blobs: Vec<[Vec<u8>; 2]>| {
+            let blobs: Vec<[&[u8]; 2]> = blobs.iter().map(|b| [&b[0][..], &b[1][..]]).collect();
+            save.assemble(&self.pages, &blobs).unwrap()
+        };
+        made.into_iter().map(|page| page.map(assemble)).collect()
+    }
+}
+
+/// Mean squared error of a page, keys and values.
+fn errors(codec: &PageCodec, page: &[u8], layers: &[[Vec<bf16>; 2]]) -> [f64; 2] {
+    let mut sums = [0.0; 2];
+    for ((keys, values), layer) in codec.reader(page).unwrap().all().unwrap().iter().zip(layers) {
+        for (side, tensor) in [keys, values].into_iter().enumerate() {
+            let found = tensor.to_vec::<bf16>().unwrap();
+            let off = |(a, b): (&bf16, &bf16)| (a.to_f64() - b.to_f64()).powi(2);
+            sums[side] += found.iter().zip(&layer[side]).map(off).sum::<f64>() / found.len() as f64;
+        }
+    }
+    sums
+}
+
+#[test]
+fn pages_of_the_device_are_those_of_the_cpu_in_bytes_and_error() {
+    let codec = codec();
+    for layout in layouts() {
+        let bench = Bench::new(&codec, layout);
+        let slots = slots(48, 11);
+        let positions = [0, 500, 1 << 20];
+        let given: Vec<_> = positions.iter().map(|&first| states(16, first, first == 500)).collect();
+        given.iter().zip(slots.chunks(16)).for_each(|(layers, slots)| bench.put(layers, slots));
+        for (number, made) in bench.save(&slots, &positions, 0.1).into_iter().enumerate() {
+            let made = made.unwrap();
+            let wanted = page(&codec, 16, positions[number], number == 1, Goal::Step(0.1));
+            let (ours, theirs) =
+                (errors(&codec, &made, &given[number]), errors(&codec, &wanted, &given[number]));
+            for side in 0..2 {
+                assert!(
+                    ours[side] < 1.1 * theirs[side] + 1e-6,
+                    "page {number}, side {side}: {ours:?}, {theirs:?}"
+                );
+            }
+            // It is in the whole basis always, and small pages have much of a header.
+            assert!(
+                made.len() < wanted.len() * 5 / 4 + 200,
+                "page {number}: {} and {}",
+                made.len(),
+                wanted.len()
+            );
+            // And a device reads it.
+            assert!(bench.load(&[&made], &slots[..16]).into_iter().all(|said| said.is_ok()));
+            bench.compare(&codec, &made, &slots[..16], "its own");
+            bench.put(&given[0], &slots[..16]);
+        }
+    }
+}
+
+#[test]
+fn pages_that_a_device_does_not_make() {
+    let bench = Bench::new(&codec(), layouts()[0]);
+    // A value that is not finite; the other page is as it should be.
+    let slots = slots(32, 12);
+    let mut layers = states(32, 0, false);
+    layers[1][0][COLS * 20] = bf16::NAN;
+    bench.put(&layers, &slots);
+    let made = bench.save(&slots, &[0, 16], 0.1);
+    assert!(made[0].is_ok() && made[1].is_err());
+    assert_eq!(bench.pages.save(1, 0, 0.1).unwrap_err().kind(), ErrorKind::Caller);
+    assert_eq!(bench.pages.save(1, 16, f64::NAN).unwrap_err().kind(), ErrorKind::Caller);
+    for other in [bare(), codec().with_exact(1, 0)] {
+        let pages = DevicePages::new(&bench.device, &other).unwrap();
+        assert_eq!(pages.save(1, 16, 0.1).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }
 

@@ -57,8 +57,7 @@ impl CudaPages {
         stream: usize,
     ) -> PyResult<()> {
         let pool = |(layers, (blocks, block, heads, head), (by_block, by_slot, by_head)): PoolArgs| {
-            let layout =
-                PoolLayout::new(blocks, block, heads, head).with_strides(by_block, by_slot, by_head);
+            let layout = PoolLayout::new(blocks, block, heads, head).with_strides(by_block, by_slot, by_head);
             let layers: Vec<DeviceSlice> = layers.into_iter().map(slice).collect();
             DevicePool::new(&self.device, &layers, layout).map_err(errors::cuda)
         };

@@ -1,5 +1,6 @@
 //! The bases of a codec on a device.
 
+use tenfold::Effort;
 use tenfold::prepare::Fingerprint;
 use tenfold_cuda::{Device, DeviceBasis};
 
@@ -11,14 +12,21 @@ use crate::page::{Chain, PageCodec};
 pub struct DevicePages {
     pub(super) device: Device,
     pub(super) groups: Vec<DeviceGroup>,
+    pub(super) effort: Effort,
+    /// Why it makes no pages, if it does not.
+    pub(super) reads_only: Option<&'static str>,
 }
 
 /// A group of layers.
 #[derive(Debug)]
 pub(super) struct DeviceGroup {
     pub layers: usize,
-    /// Bases of keys and of values.
+    /// Bases of keys and of values; the whole ones first.
     pub sides: [Vec<(Fingerprint, DeviceBasis)>; 2],
+    /// Factors on their steps.
+    pub steps: [f64; 2],
+    /// Whether keys have rotary positions.
+    pub turned: bool,
 }
 
 impl DevicePages {
@@ -37,10 +45,22 @@ impl DevicePages {
             made.collect()
         };
         let group = |group: &crate::page::Group| {
-            Ok(DeviceGroup { layers: group.layers, sides: [side(&group.keys)?, side(&group.values)?] })
+            Ok(DeviceGroup {
+                layers: group.layers,
+                sides: [side(&group.keys)?, side(&group.values)?],
+                steps: [group.keys.step, group.values.step],
+                turned: group.keys.rope.is_some(),
+            })
         };
         let groups = codec.groups().iter().map(group).collect::<Result<_>>()?;
-        Ok(DevicePages { device: device.clone(), groups })
+        let chains = || codec.groups().iter().flat_map(|group| [&group.keys, &group.values]);
+        let reads_only = match () {
+            () if chains().any(|chain| chain.bases.is_empty()) => Some("pages without bases"),
+            () if chains().any(|chain| chain.bases.len() > 1) => Some("pages that choose among bases"),
+            () if codec.exact() != (0, 0) => Some("pages with exact tokens"),
+            () => None,
+        };
+        Ok(DevicePages { device: device.clone(), groups, effort: codec.effort(), reads_only })
     }
 
     /// Layers of a page.

@@ -11,7 +11,7 @@ use super::load::{Call, Load, Placed};
 use crate::error::{Result, invalid};
 
 /// What parts of a workspace start at a multiple of.
-const ALIGN: usize = 256;
+pub(super) const ALIGN: usize = 256;
 
 /// Where keys and values of a group's layers go: pools of these layers, in their order.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ pub struct Blocks<'p> {
 }
 
 /// Some bytes of a piece of memory.
-fn part(whole: DeviceSlice, at: usize, len: usize) -> Result<DeviceSlice> {
+pub(super) fn part(whole: DeviceSlice, at: usize, len: usize) -> Result<DeviceSlice> {
     match at.checked_add(len).is_some_and(|end| end <= whole.len) {
         true => Ok(DeviceSlice::new(whole.address + at as u64, len)),
         false => Err(invalid(format!(

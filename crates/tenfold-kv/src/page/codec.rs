@@ -317,6 +317,16 @@ impl PageCodec {
         Ok(threads::install(self.threads, || pages.par_iter().map(decode).collect())?)
     }
 
+    /// The effort.
+    pub fn effort(&self) -> Effort {
+        self.effort
+    }
+
+    /// Tokens at a page's start and end that stay exact.
+    pub fn exact(&self) -> (usize, usize) {
+        self.exact
+    }
+
     /// Threads that pages of a batch are spread over; 0 means all cores.
     pub fn threads(&self) -> usize {
         self.threads

@@ -1,0 +1,209 @@
+//! Pages that a device makes of tokens in blocks.
+
+use tenfold::engine::ErrorKind;
+use tenfold::{EncodeOptions, Error, Goal};
+use tenfold_cuda::{DeviceSlice, EncodePages, Status, Stream, encode_pages, encode_pages_workspace_len};
+
+use super::bases::{DeviceGroup, DevicePages};
+use super::queue::{ALIGN, Blocks, part};
+use crate::error::{Result, invalid};
+use crate::page::frame::{self, Blobs, KEYS, VALUES};
+
+/// Bytes that a blob may take beside one for each value.
+const HEADER: usize = 8192;
+/// What blobs start at a multiple of.
+const BLOB: usize = 16;
+
+/// Pages that are about to be encoded on a device, all with one step and as many tokens.
+#[derive(Debug)]
+pub struct Save {
+    pages: usize,
+    tokens: usize,
+    step: f64,
+}
+
+impl DevicePages {
+    /// Prepares the encoding of so many pages, of so many tokens each, at a step. Errors say what a device does not encode; the CPU does.
+    pub fn save(&self, pages: usize, tokens: usize, step: f64) -> Result<Save> {
+        if let Some(what) = self.reads_only {
+            let reason = format!("{what} are not made on a device; encode them on the CPU");
+            return Err(Error::Engine { kind: ErrorKind::Unsupported, reason }.into());
+        }
+        if tokens == 0 || !(step.is_finite() && step > 0.0) {
+            return Err(invalid(format!(
+                "a page has at least one token and a positive step, not {tokens} and {step}"
+            )));
+        }
+        Ok(Save { pages, tokens, step })
+    }
+}
+
+impl Save {
+    /// Pages.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Tokens of all pages: each has a slot.
+    pub fn tokens(&self) -> usize {
+        self.pages * self.tokens
+    }
+
+    fn group<'p>(&self, pages: &'p DevicePages, group: usize) -> Result<&'p DeviceGroup> {
+        let missing = || invalid(format!("group {group} does not exist: there are {}", pages.groups.len()));
+        pages.groups.get(group).ok_or_else(missing)
+    }
+
+    /// Bytes of room for each blob of keys, and for each of values.
+    fn rooms(&self, group: &DeviceGroup) -> [usize; 2] {
+        let room = |side: usize| self.tokens * group.sides[side][0].1.columns() + HEADER;
+        [0, 1].map(|side| room(side).next_multiple_of(BLOB))
+    }
+
+    /// Bytes that a group's blobs need on the device, at a multiple of 256.
+    pub fn blobs_len(&self, pages: &DevicePages, group: usize) -> Result<usize> {
+        Ok(self
+            .rooms(self.group(pages, group)?)
+            .iter()
+            .map(|room| (room * self.pages).next_multiple_of(ALIGN))
+            .sum())
+    }
+
+    /// Statuses of a group: one for the keys of each page, then one for the values.
+    pub fn statuses(&self) -> usize {
+        2 * self.pages
+    }
+
+    fn request(
+        &self,
+        pages: &DevicePages,
+        group: &DeviceGroup,
+        side: usize,
+        rows: DeviceSlice,
+        blobs: DeviceSlice,
+    ) -> EncodePages {
+        let goal = Goal::Step(self.step * group.steps[side]);
+        let options = EncodeOptions::new(goal).with_effort(pages.effort);
+        EncodePages::new(self.pages, self.tokens, rows, blobs, options)
+    }
+
+    /// Bytes of workspace that any group needs, at a multiple of 256.
+    pub fn workspace_len(&self, pages: &DevicePages) -> Result<usize> {
+        let mut most = 0;
+        for group in &pages.groups {
+            for (side, room) in self.rooms(group).into_iter().enumerate() {
+                let basis = &group.sides[side][0].1;
+                let rows = 2 * self.tokens() * basis.columns();
+                let anywhere = |len: usize| DeviceSlice::new(ALIGN as u64, len);
+                let mut request =
+                    self.request(pages, group, side, anywhere(rows), anywhere(room * self.pages));
+                if side == 0 && group.turned {
+                    request = request.with_positions(anywhere(8 * self.pages));
+                }
+                let work = encode_pages_workspace_len(basis, &request).map_err(Error::from)?;
+                most = most.max(rows.next_multiple_of(ALIGN) + work);
+            }
+        }
+        Ok(most)
+    }
+
+    /// Queues the encoding of one group. `slots` are those of all tokens, page after page, and `positions` those of each page's first
+    /// token, all of 64 bits; `blobs` and `status` are what [`Save::assemble`] reads.
+    ///
+    /// # Safety
+    /// All memory is memory of the pages' device, is as long as it says, does not overlap, and is neither freed nor used otherwise until the
+    /// stream has passed this call.
+    #[allow(clippy::too_many_arguments)] // what a device works on
+    pub unsafe fn queue(
+        &self,
+        pages: &DevicePages,
+        group: usize,
+        blocks: Blocks<'_>,
+        slots: DeviceSlice,
+        positions: DeviceSlice,
+        blobs: DeviceSlice,
+        status: DeviceSlice,
+        workspace: DeviceSlice,
+        stream: Stream,
+    ) -> Result<()> {
+        let group = self.group(pages, group)?;
+        let mut at = 0;
+        for (side, room) in self.rooms(group).into_iter().enumerate() {
+            let basis = &group.sides[side][0].1;
+            let pool = [blocks.keys, blocks.values][side];
+            if pool.row() != 2 * basis.columns() {
+                let (found, expected) = (pool.row(), 2 * basis.columns());
+                return Err(invalid(format!(
+                    "a token takes {expected} bytes in the group's layers, the pool has {found}"
+                )));
+            }
+            let bytes = 2 * self.tokens() * basis.columns();
+            let rows = part(workspace, 0, bytes)?;
+            let behind = bytes.next_multiple_of(ALIGN);
+            let work = part(workspace, behind, workspace.len.saturating_sub(behind))?;
+            let to = part(blobs, at, room * self.pages)?;
+            at += (room * self.pages).next_multiple_of(ALIGN);
+            let said = part(status, 16 * side * self.pages, 16 * self.pages)?;
+            let mut request = self.request(pages, group, side, rows, to);
+            if side == 0 && group.turned {
+                request = request.with_positions(part(positions, 0, 8 * self.pages)?);
+            }
+            // SAFETY: the caller's; the parts of the workspace do not overlap, and calls of one stream follow each other.
+            let queued = unsafe {
+                pool.gather(part(slots, 0, 8 * self.tokens())?, rows, stream)
+                    .and_then(|()| encode_pages(basis, &request, said, work, stream))
+            };
+            queued.map_err(Error::from)?;
+        }
+        Ok(())
+    }
+
+    /// Where on the device the blobs of a group are, from the statuses: of each page keys and values, by their place in `blobs`. An error where
+    /// one was refused.
+    pub fn places(
+        &self,
+        pages: &DevicePages,
+        group: usize,
+        statuses: &[u8],
+    ) -> Result<Vec<Result<[std::ops::Range<usize>; 2]>>> {
+        if statuses.len() != 16 * self.statuses() {
+            return Err(invalid(format!(
+                "{} bytes of statuses are read, {} given",
+                16 * self.statuses(),
+                statuses.len()
+            )));
+        }
+        let rooms = self.rooms(self.group(pages, group)?);
+        let starts = [0, (rooms[0] * self.pages).next_multiple_of(ALIGN)];
+        let all = statuses.as_chunks::<16>().0;
+        let place = |side: usize, page: usize| {
+            let status = Status::from_bytes(all[side * self.pages + page]);
+            status.check()?;
+            let (at, len) = (starts[side] + page * rooms[side], status.size as usize);
+            match len <= rooms[side] && len.is_multiple_of(4) {
+                true => Ok(at..at + len),
+                false => Err(crate::Error::from(Error::Corrupt("the device's answer"))),
+            }
+        };
+        Ok((0..self.pages).map(|page| Ok([place(0, page)?, place(1, page)?])).collect())
+    }
+
+    /// A page from the blobs of all its groups, keys and values of each.
+    pub fn assemble(&self, pages: &DevicePages, blobs: &[[&[u8]; 2]]) -> Result<Vec<u8>> {
+        if blobs.len() != pages.groups.len() {
+            return Err(invalid(format!(
+                "a page has {} groups of layers, not {}",
+                pages.groups.len(),
+                blobs.len()
+            )));
+        }
+        let group = |(group, blobs): (&DeviceGroup, &[&[u8]; 2])| {
+            let mut all = Blobs::<Vec<u8>>::default();
+            all[KEYS] = blobs[0].to_vec();
+            all[VALUES] = blobs[1].to_vec();
+            (group.layers, all)
+        };
+        let groups: Vec<_> = pages.groups.iter().zip(blobs).map(group).collect();
+        Ok(frame::write(self.tokens, (0, 0), &groups))
+    }
+}
