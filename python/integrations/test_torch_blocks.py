@@ -189,3 +189,55 @@ def test_pages_are_staged_on_devices_alone(bases: Bases) -> None:
     codec = PageCodec(bases)
     with pytest.raises(tenfold.ArgumentError, match="CUDA"):
         codec.stage([page(codec, 1, step=0.02)], range(TOKENS), "cpu")
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_pages_of_blocks(kind: str, device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases, effort="fast")
+    order = torch.randperm(80, generator=torch.Generator().manual_seed(6))[: 3 * TOKENS]
+    keys, values = pools(kind, device), pools(kind, device)
+    seeds = (1, 2, 3)
+    for number, seed in enumerate(seeds):
+        slots = order[number * TOKENS : (number + 1) * TOKENS].to(device)
+        for side, states in zip((keys, values), rows(TOKENS, seed), strict=True):
+            for pool, state in zip(side, states, strict=True):
+                block = pool.shape[1] if pool.dim() == 4 else 1
+                at = (slots // block, slots % block) if pool.dim() == 4 else (slots,)
+                pool[at] = state.to(device).view(TOKENS, *pool.shape[len(at) :])
+    table = order.view(3, TOKENS)
+    made = codec.encode_blocks(table, keys, values, positions=[100 * seed for seed in seeds], step=0.1)
+    for seed, blob in zip(seeds, made, strict=True):
+        plain = page(codec, seed, step=0.1)
+        for ours, theirs, states in zip(wanted(codec, blob), wanted(codec, plain), rows(TOKENS, seed), strict=True):
+            both = [sum(float((a.float() - b.float()).square().sum()) for a, b in zip(one, states)) for one in (ours, theirs)]
+            assert both[0] <= 1.1 * both[1]
+        assert len(blob) < 1.25 * len(plain) + 400
+    # Other goals and efforts are the host's, to the byte.
+    careful = PageCodec(bases)
+    assert careful.encode_blocks(table[:1], keys, values, positions=[100], step=0.1) == [page(careful, 1, step=0.1)]
+    capped = codec.encode_blocks(table[:1], keys, values, positions=[100], bits=3.0)
+    assert capped == [page(codec, 1, bits=3.0)]
+
+
+def test_values_that_are_not_finite_are_the_hosts(device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases, effort="fast")
+    keys, values = pools("slots", device), pools("slots", device)
+    values[1][TOKENS + 3, 1, 2] = float("nan")
+    table = torch.arange(2 * TOKENS).view(2, TOKENS)
+    made = codec.encode_blocks(table, keys, values, positions=[0, TOKENS], step=0.02)
+    back = wanted(codec, made[1])[1][1]
+    assert torch.isnan(back[3, COLUMNS + 2]) and torch.isfinite(wanted(codec, made[0])[1][1]).all()
+
+
+def test_bad_arguments_of_pages_of_blocks(device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases, effort="fast")
+    keys, values = pools("slots", device), pools("slots", device)
+    table = torch.arange(TOKENS).view(1, TOKENS)
+    for bad in (table[0], table + 80, table - 1):
+        with pytest.raises((tenfold.ArgumentError, tenfold.DtypeError)):
+            codec.encode_blocks(bad, keys, values, positions=[0], step=0.02)
+    with pytest.raises(tenfold.ArgumentError, match="positions"):
+        codec.encode_blocks(table, keys, values, positions=[0, 1], step=0.02)
+    with pytest.raises(tenfold.ArgumentError, match="goal"):
+        codec.encode_blocks(table, keys, values, positions=[0], nmse=0.1)
+    assert codec.encode_blocks(table[:0], keys, values, positions=[], step=0.02) == []

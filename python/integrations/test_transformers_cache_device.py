@@ -157,3 +157,28 @@ def test_pages_stay_on_the_device_until_there_are_more(device: torch.device, bas
         staged.append(cache.layers[0].group._device._staged)
     assert staged[0] is None and staged[1] is staged[2] is not staged[4]
     assert staged[1].nbytes < staged[4].nbytes < 60 * 1024
+
+
+def test_pages_that_the_device_makes(device: torch.device, bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+    encode = _cache_device.OnDevice.encode
+
+    def spy(self: Any, *args: Any) -> list[bytes] | None:
+        found = encode(self, *args)
+        made.append(found is not None)
+        return found
+
+    monkeypatch.setattr(_cache_device.OnDevice, "encode", spy)
+    given: list[list[torch.Tensor]] = []
+    for on_device in (True, False):
+        if not on_device:
+            monkeypatch.setattr(_cache_device.OnDevice, "encode", lambda *_: None)
+        cache = TenfoldCache(CONFIG, bases=bases, step=0.1, effort="fast", **SMALL)
+        given.append([])
+        for step, tokens in enumerate((50, 1, 20, 1)):
+            for layer in range(4):
+                given[-1].extend(cache.update(*states(2, tokens, device, 10 * step + layer), layer))
+        assert cache.report().compressed_tokens == 48
+    assert made == [True] * len(made) and len(made) >= 4
+    for found, wanted in zip(*given, strict=True):
+        assert float((found.float() - wanted.float()).square().mean()) < 0.02

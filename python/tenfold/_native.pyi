@@ -242,6 +242,32 @@ class CudaPages:
         stream: int,
     ) -> None: ...
 
+    def save(self, pages: int, tokens: int, step: float) -> CudaSave: ...
+    def queue_save(
+        self,
+        save: CudaSave,
+        group: int,
+        keys: _Pool,
+        values: _Pool,
+        slots: _Memory,
+        positions: _Memory,
+        blobs: _Memory,
+        status: int,
+        workspace: _Memory,
+        stream: int,
+    ) -> None: ...
+    def places(self, save: CudaSave, group: int, statuses: bytes) -> list[list[tuple[int, int]] | None]: ...
+    def assemble(self, save: CudaSave, blobs: list[tuple[Any, Any]]) -> bytes: ...
+
+@final
+class CudaSave:
+    @property
+    def workspace_len(self) -> int: ...
+    @property
+    def blobs_len(self) -> list[int]: ...
+    @property
+    def statuses(self) -> int: ...
+
 @final
 class CudaLoad:
     @property

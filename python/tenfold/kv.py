@@ -249,8 +249,7 @@ class PageCodec:
     def encode_many(self, pages: Sequence[tuple[Sequence[Any], Sequence[Any], Any]], **goal: Any) -> list[bytes]:
         """Encodes many pages at once: each is keys, values, and a first position, a list of positions or None."""
         name, number = stated_goal(**goal)
-        if name not in ("bits", "max_bytes", "step", "lossless"):
-            raise ArgumentError(f"a page's goal must be max_bytes, bits, step or lossless, not {name}")
+        _page_goal(name)
         return self._native.encode([_page(*page) for page in pages], name, number)
 
     def encode_together(
@@ -275,6 +274,37 @@ class PageCodec:
         if not 0 <= cap < 1 << 63:
             raise ArgumentError(f"max_bytes must be a number of bytes, not {cap}")
         return self._native.encode_together([_page(*page) for page in pages], cap)
+
+    def encode_blocks(
+        self, slots: Any, keys: Sequence[Any], values: Sequence[Any], *, positions: Sequence[int] | None = None, **goal: Any
+    ) -> list[bytes]:
+        """Encodes pages of tokens that lie in paged pools: see :meth:`decode_blocks`.
+
+        On a CUDA device, with a ``step``, effort "fast", bases of one set and no exact tokens, the device gathers and encodes, on torch's
+        current stream, and compressed bytes alone come back; the call waits for them. All else is done on the CPU: other goals, other codecs,
+        and pages with values that are not finite.
+
+        Args:
+            slots: of each page's tokens, a row a page, all of one length.
+            keys: a tensor for each layer, as for :meth:`decode_blocks`.
+            values: likewise.
+            positions: of each page's first token; keys with rotary positions need them.
+            goal: as for :meth:`encode`.
+
+        >>> import torch
+        >>> codec = PageCodec(layers=1)
+        >>> pool = torch.randn(3, 2, 2, 8).bfloat16()
+        >>> pages = codec.encode_blocks([[4, 1], [0, 5]], [pool], [pool], lossless=True)
+        >>> back = [torch.zeros_like(pool) for _ in range(2)]
+        >>> codec.decode_blocks(pages, [4, 1, 0, 5], back[:1], back[1:]).check()
+        >>> torch.equal(back[0][2, 0], pool[2, 0])
+        True
+        """
+        from .torch import _blocks
+
+        name, number = stated_goal(**goal)
+        _page_goal(name)
+        return _blocks.encode(self, slots, positions, keys, values, {name: True if name == "lossless" else number})
 
     def decode_layer(self, page: Any, layer: int, *, keys: Any = None, values: Any = None) -> tuple[Any, Any]:
         """Decodes keys and values of one layer, into new arrays or into the arrays or CPU tensors passed."""
@@ -376,6 +406,11 @@ class HiddenCodec:
         array = allocate(info.dtype, info.shape)
         self._native.decode_into(blob, array)
         return convert(array, info.dtype, dtype)
+
+
+def _page_goal(name: str) -> None:
+    if name not in ("bits", "max_bytes", "step", "lossless"):
+        raise ArgumentError(f"a page's goal must be max_bytes, bits, step or lossless, not {name}")
 
 
 def _page(keys: Sequence[Any], values: Sequence[Any], positions: Any) -> tuple[list[Any], list[Any], Any, Any]:

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use tenfold::engine::ErrorKind;
 use tenfold::prepare::{Basis, Positions, Rope};
-use tenfold::{Goal, TensorView};
+use tenfold::{Effort, Goal, TensorView};
 use tenfold_cuda::{Buffer, DecodeSettings, Device, DevicePool, PoolLayout, Stream};
 use tenfold_kv::device::{Blocks, DevicePages};
 use tenfold_kv::page::{BasisPart, Chain, Choice, Group, Layer, Page, PageCodec};
@@ -49,7 +49,7 @@ fn codec() -> PageCodec {
             values: Chain::default().with_basis(choice),
         }
     };
-    PageCodec::new(GROUPS.map(group).to_vec()).unwrap()
+    PageCodec::new(GROUPS.map(group).to_vec()).unwrap().with_effort(Effort::Fast)
 }
 
 /// The same groups without bases.
@@ -310,7 +310,7 @@ fn pages_that_a_device_does_not_make() {
     assert!(made[0].is_ok() && made[1].is_err());
     assert_eq!(bench.pages.save(1, 0, 0.1).unwrap_err().kind(), ErrorKind::Caller);
     assert_eq!(bench.pages.save(1, 16, f64::NAN).unwrap_err().kind(), ErrorKind::Caller);
-    for other in [bare(), codec().with_exact(1, 0)] {
+    for other in [bare(), codec().with_exact(1, 0), codec().with_effort(Effort::Balanced)] {
         let pages = DevicePages::new(&bench.device, &other).unwrap();
         assert_eq!(pages.save(1, 16, 0.1).unwrap_err().kind(), ErrorKind::Unsupported);
     }

@@ -2,8 +2,9 @@
 #![allow(unsafe_code)]
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use tenfold_cuda::{DecodeSettings, DevicePool, DeviceSlice, PoolLayout};
-use tenfold_kv::device::{Blocks, DevicePages, Load};
+use tenfold_kv::device::{Blocks, DevicePages, Load, Save};
 
 use crate::cuda::{CudaDevice, Memory, slice, stream_of};
 use crate::errors;
@@ -56,12 +57,7 @@ impl CudaPages {
         workspace: Memory,
         stream: usize,
     ) -> PyResult<()> {
-        let pool = |(layers, (blocks, block, heads, head), (by_block, by_slot, by_head)): PoolArgs| {
-            let layout = PoolLayout::new(blocks, block, heads, head).with_strides(by_block, by_slot, by_head);
-            let layers: Vec<DeviceSlice> = layers.into_iter().map(slice).collect();
-            DevicePool::new(&self.device, &layers, layout).map_err(errors::cuda)
-        };
-        let (keys, values) = (pool(keys)?, pool(values)?);
+        let (keys, values) = (self.pool(keys)?, self.pool(values)?);
         let blocks = Blocks { keys: &keys, values: &values };
         let count = load.load.statuses(group).map_err(errors::kv)?;
         let status = DeviceSlice::new(status, 16 * count);
@@ -75,6 +71,120 @@ impl CudaPages {
             }
         })
         .map_err(errors::kv)
+    }
+
+    /// Prepares the encoding of pages of so many tokens.
+    fn save(&self, pages: usize, tokens: usize, step: f64) -> PyResult<CudaSave> {
+        let made = self.pages.save(pages, tokens, step).and_then(|save| {
+            let workspace = save.workspace_len(&self.pages)?;
+            let groups = 0..self.pages.groups();
+            let blobs = groups.map(|group| save.blobs_len(&self.pages, group)).collect::<Result<_, _>>()?;
+            Ok(CudaSave { save, workspace, blobs })
+        });
+        made.map_err(errors::kv)
+    }
+
+    /// Queues the encoding of a group of all pages. `slots` and `positions` are numbers of 64 bits; `status` is the address of 16 bytes
+    /// a blob.
+    #[allow(clippy::too_many_arguments)] // each is one address
+    fn queue_save(
+        &self,
+        py: Python<'_>,
+        save: &CudaSave,
+        group: usize,
+        keys: PoolArgs,
+        values: PoolArgs,
+        slots: Memory,
+        positions: Memory,
+        blobs: Memory,
+        status: u64,
+        workspace: Memory,
+        stream: usize,
+    ) -> PyResult<()> {
+        let (keys, values) = (self.pool(keys)?, self.pool(values)?);
+        let blocks = Blocks { keys: &keys, values: &values };
+        let status = DeviceSlice::new(status, 16 * save.save.statuses());
+        let (slots, positions) = (slice(slots), slice(positions));
+        let (blobs, workspace) = (slice(blobs), slice(workspace));
+        py.detach(|| {
+            let stream = stream_of(stream);
+            // SAFETY: the caller's promise; see the module `cuda`.
+            unsafe {
+                let save = &save.save;
+                save.queue(&self.pages, group, blocks, slots, positions, blobs, status, workspace, stream)
+            }
+        })
+        .map_err(errors::kv)
+    }
+
+    /// Where the keys and the values of each page are among a group's blobs; None where the device has refused them.
+    #[allow(clippy::type_complexity)]
+    fn places(
+        &self,
+        save: &CudaSave,
+        group: usize,
+        statuses: &[u8],
+    ) -> PyResult<Vec<Option<[(usize, usize); 2]>>> {
+        let found = save.save.places(&self.pages, group, statuses).map_err(errors::kv)?;
+        let pair = |places: [std::ops::Range<usize>; 2]| places.map(|place| (place.start, place.end));
+        Ok(found.into_iter().map(|page| page.ok().map(pair)).collect())
+    }
+
+    /// A page from the keys and the values of all its groups.
+    fn assemble<'py>(
+        &self,
+        py: Python<'py>,
+        save: &CudaSave,
+        blobs: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let blob = |(keys, values): &(Bound<'py, PyAny>, Bound<'py, PyAny>)| {
+            Ok([Blob::from_object(keys)?, Blob::from_object(values)?])
+        };
+        let blobs = blobs.iter().map(blob).collect::<PyResult<Vec<[Blob; 2]>>>()?;
+        let bytes: Vec<[&[u8]; 2]> =
+            blobs.iter().map(|[keys, values]| [keys.data(), values.data()]).collect();
+        let page = save.save.assemble(&self.pages, &bytes).map_err(errors::kv)?;
+        Ok(PyBytes::new(py, &page))
+    }
+}
+
+impl CudaPages {
+    fn pool(
+        &self,
+        (layers, (blocks, block, heads, head), (by_block, by_slot, by_head)): PoolArgs,
+    ) -> PyResult<DevicePool> {
+        let layout = PoolLayout::new(blocks, block, heads, head).with_strides(by_block, by_slot, by_head);
+        let layers: Vec<DeviceSlice> = layers.into_iter().map(slice).collect();
+        DevicePool::new(&self.device, &layers, layout).map_err(errors::cuda)
+    }
+}
+
+/// Pages that are about to be encoded.
+#[pyclass(frozen, module = "tenfold._native")]
+pub struct CudaSave {
+    save: Save,
+    workspace: usize,
+    blobs: Vec<usize>,
+}
+
+#[pymethods]
+impl CudaSave {
+    /// Bytes of workspace, at a multiple of 256.
+    #[getter]
+    fn workspace_len(&self) -> usize {
+        self.workspace
+    }
+
+    /// Bytes that the blobs of each group need, likewise.
+    #[getter]
+    fn blobs_len(&self) -> Vec<usize> {
+        self.blobs.clone()
+    }
+
+    /// Statuses of a group.
+    #[getter]
+    fn statuses(&self) -> usize {
+        self.save.statuses()
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 
 from .. import _native
-from .._errors import ArgumentError, DtypeError
+from .._errors import ArgumentError, DtypeError, UnsupportedError
 from . import _device
 from ._tensors import as_device, mark_written
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # What memory of the engine starts at a multiple of.
 _ALIGN = 256
+# Pages that a device encodes at a time.
+_AT_ONCE = 256
 # Memory of layers, their counts and their strides, as the native module takes them.
 _Pool = tuple[list[tuple[int, int]], tuple[int, int, int, int], tuple[int, int, int]]
 
@@ -60,9 +63,7 @@ class Staged:
         self._codec, self._pages = codec, len(pages)
         self._numbers = _slots(slots)
         with _device.preserve_current(device):
-            if device not in codec._engines:
-                codec._engines[device] = _native.CudaPages(codec._native, _device.native(device))
-            self._engine = codec._engines[device]
+            self._engine = _engine(codec, device)
             self._load = self._engine.plan(list(pages))
             _check_count(self._numbers, self._load.tokens)
             host = _device.staging(self._load.staged_len)
@@ -117,6 +118,101 @@ def decode(
     if not _device.is_ours(device):
         return _decode_on_cpu(codec, pages, numbers, keys, values)
     return Staged(codec, pages, numbers, device).decode(keys, values)
+
+
+def encode(
+    codec: PageCodec, slots: Any, positions: Any, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], goal: dict[str, Any]
+) -> list[bytes]:
+    """See :meth:`tenfold.kv.PageCodec.encode_blocks`."""
+    _check_pools(codec, keys, values)
+    table = np.asarray(slots.cpu() if isinstance(slots, torch.Tensor) else slots)
+    if table.ndim != 2 or table.dtype.kind not in "iu" and table.size:
+        raise DtypeError("slots are whole numbers: a row for each page, with one for each of its tokens")
+    table = np.ascontiguousarray(table, np.int64)
+    count = keys[0].shape[0] * _per_block(keys[0])
+    if table.size and not 0 <= table.min() <= table.max() < count:
+        raise ArgumentError(f"the pools have slots 0 to {count - 1}")
+    first = [None] * len(table) if positions is None else [operator.index(position) for position in positions]
+    if len(first) != len(table):
+        raise ArgumentError(f"there are {len(table)} pages, but {len(first)} positions")
+    pages: list[bytes | None] = [None] * len(table)
+    if _device.is_ours(keys[0].device) and list(goal) == ["step"] and table.size:
+        # What a device makes room for; pages of one call share it.
+        for start in range(0, len(table), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            pages[part] = _encode_on_device(codec, table[part], first[part], keys, values, float(goal["step"]))
+    left = [number for number, page in enumerate(pages) if page is None]
+    rows = [([_tokens(pool, table[number]) for pool in keys], [_tokens(pool, table[number]) for pool in values]) for number in left]
+    made = codec.encode_many([(*rows[at], first[number]) for at, number in enumerate(left)], **goal) if left else []
+    for number, page in zip(left, made, strict=True):
+        pages[number] = page
+    return [page for page in pages if page is not None]
+
+
+def _encode_on_device(
+    codec: PageCodec,
+    slots: np.ndarray,
+    positions: Sequence[int | None],
+    keys: Sequence[torch.Tensor],
+    values: Sequence[torch.Tensor],
+    step: float,
+) -> list[bytes | None]:
+    """Pages that the device makes; None for those that it does not, such as ones with NaN."""
+    device = keys[0].device
+    engine = _engine(codec, device)
+    try:
+        save = engine.save(len(slots), slots.shape[1], step)
+    except UnsupportedError:
+        return [None] * len(slots)
+    with _device.preserve_current(device):
+        stream = _device.stream(device)
+        at = torch.from_numpy(slots).to(device)
+        starts = torch.tensor([position or 0 for position in positions], dtype=torch.int64).to(device)
+        workspace = _aligned(save.workspace_len, device)
+        made, said = [], []
+        for group, (first, count) in enumerate(codec.groups):
+            of_keys, of_values = (_pool(layers[first : first + count]) for layers in (keys, values))
+            blobs = _aligned(save.blobs_len[group], device)
+            status = torch.zeros(save.statuses, 2, dtype=torch.int64, device=device)
+            given, begun, to, work = ((one.data_ptr(), one.nbytes) for one in (at, starts, blobs, workspace))
+            how = (of_keys, of_values, given, begun, to, status.data_ptr(), work, stream.cuda_stream)
+            engine.queue_save(save, group, *how)
+            made.append(blobs)
+            said.append(status)
+        places = [engine.places(save, group, status.cpu().numpy().tobytes()) for group, status in enumerate(said)]
+        # One copy a group, of what was used.
+        content = [_fetch(blobs, found) for blobs, found in zip(made, places, strict=True)]
+    pages: list[bytes | None] = []
+    for parts in zip(*content, strict=True):
+        whole = [part for part in parts if part is not None]
+        pages.append(engine.assemble(save, whole) if len(whole) == len(parts) else None)
+    return pages
+
+
+def _fetch(blobs: torch.Tensor, places: Sequence[Sequence[tuple[int, int]] | None]) -> list[tuple[np.ndarray, np.ndarray] | None]:
+    """Keys and values of pages on the host."""
+    wanted = [place for page in places if page is not None for place in page]
+    if not wanted:
+        return [None] * len(places)
+    host = torch.cat([blobs[start:end] for start, end in wanted]).cpu().numpy()
+    parts = iter(np.split(host, np.cumsum([end - start for start, end in wanted])[:-1]))
+    return [None if page is None else (next(parts), next(parts)) for page in places]
+
+
+def _tokens(pool: torch.Tensor, slots: np.ndarray) -> torch.Tensor:
+    """Rows of some slots, on the host."""
+    index = torch.from_numpy(slots).to(pool.device)
+    block = _per_block(pool)
+    rows = pool[index // block, index % block] if pool.dim() == 4 else pool[index]
+    return rows.flatten(1).contiguous().cpu()
+
+
+def _engine(codec: PageCodec, device: torch.device) -> _native.CudaPages:
+    """What a codec has on a device."""
+    if device not in codec._engines:
+        with _device.preserve_current(device):
+            codec._engines[device] = _native.CudaPages(codec._native, _device.native(device))
+    return codec._engines[device]
 
 
 def stage(codec: PageCodec, pages: Sequence[Any], slots: Any, device: Any) -> Staged:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -32,6 +32,24 @@ class OnDevice:
         self._index: torch.Tensor | None = None
         self._total = 0
         self._loading: Loading | None = None
+
+    def encode(
+        self, states: Sequence[Pair], pages: tuple[int, int], start: int, padding: Sequence[int], goal: dict[str, Any]
+    ) -> list[bytes] | None:
+        """So many pages, of so many tokens, of the first tokens of each sequence: one sequence after the other. None if the host must make
+        them. States are (sequence, head, token, column), one pair a layer."""
+        like, (count, size) = states[0][0], pages
+        usable = self._able and _device.is_ours(like.device) and like.dtype == torch.bfloat16 and list(goal) == ["step"]
+        # Padding has no positions of its own.
+        if not usable or any(start < padded for padded in padding):
+            return None
+        room = like.shape[2]
+        first = np.arange(len(padding))[:, None, None] * room + np.arange(count)[:, None] * size
+        positions = [start - padded + index * size for padded in padding for index in range(count)]
+        # Sequences are the blocks, and their tokens the slots.
+        keys, values = ([pair[side].contiguous().transpose(1, 2) for pair in states] for side in range(2))
+        slots = (first + np.arange(size)).reshape(-1, size)
+        return self._codec.encode_blocks(slots, keys, values, positions=positions, **goal)
 
     def decode(self, layer: int, pages: Sequence[Page], keys: torch.Tensor, values: torch.Tensor) -> bool:
         """Writes the pages of one layer of the group: (sequence, token, head, column). False if the host must do it."""

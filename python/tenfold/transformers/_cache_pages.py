@@ -74,6 +74,16 @@ class Group:
             raise ArgumentError(
                 "layers of a group no longer hold the same tokens; crop and reorder the cache as a whole, not its layers"
             )
+        blobs = self._device.encode([layer.last for layer in self.layers], (count, size), start, padding, self._goal)
+        if blobs is None:
+            blobs = self._encode_on_host(count, start, padding)
+        made = [Page(tuple(blobs[index::count]), size, size) for index in range(count)]
+        for layer in self.layers:
+            layer.replace_oldest(count * size, made)
+
+    def _encode_on_host(self, count: int, start: int, padding: Sequence[int]) -> list[bytes]:
+        """So many pages of each sequence, one sequence after the other."""
+        size = self._plan.page
         rows = [layer.oldest(count * size) for layer in self.layers]
         pages = []
         for sequence, padded in enumerate(padding):
@@ -82,10 +92,7 @@ class Group:
                 keys = [keys[sequence, part] for keys, _ in rows]
                 values = [values[sequence, part] for _, values in rows]
                 pages.append((keys, values, _positions(start + index * size - padded, size)))
-        blobs = self._codec.encode_many(pages, **self._goal)
-        made = [Page(tuple(blobs[index::count]), size, size) for index in range(count)]
-        for layer in self.layers:
-            layer.replace_oldest(count * size, made)
+        return self._codec.encode_many(pages, **self._goal)
 
     def decode(self, layer: PagedLayer, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes keys and values of one layer's pages: (sequence, token, head, column)."""

@@ -12,7 +12,6 @@ use crate::page::{Chain, PageCodec};
 pub struct DevicePages {
     pub(super) device: Device,
     pub(super) groups: Vec<DeviceGroup>,
-    pub(super) effort: Effort,
     /// Why it makes no pages, if it does not.
     pub(super) reads_only: Option<&'static str>,
 }
@@ -58,9 +57,11 @@ impl DevicePages {
             () if chains().any(|chain| chain.bases.is_empty()) => Some("pages without bases"),
             () if chains().any(|chain| chain.bases.len() > 1) => Some("pages that choose among bases"),
             () if codec.exact() != (0, 0) => Some("pages with exact tokens"),
+            // They are made in the whole basis, where a trellis loses much on coordinates that are nearly all zero.
+            () if codec.effort() != Effort::Fast => Some("pages of another effort than fast"),
             () => None,
         };
-        Ok(DevicePages { device: device.clone(), groups, effort: codec.effort(), reads_only })
+        Ok(DevicePages { device: device.clone(), groups, reads_only })
     }
 
     /// Layers of a page.

@@ -1,7 +1,7 @@
 //! Pages that a device makes of tokens in blocks.
 
 use tenfold::engine::ErrorKind;
-use tenfold::{EncodeOptions, Error, Goal};
+use tenfold::{Effort, EncodeOptions, Error, Goal};
 use tenfold_cuda::{DeviceSlice, EncodePages, Status, Stream, encode_pages, encode_pages_workspace_len};
 
 use super::bases::{DeviceGroup, DevicePages};
@@ -76,14 +76,13 @@ impl Save {
 
     fn request(
         &self,
-        pages: &DevicePages,
         group: &DeviceGroup,
         side: usize,
         rows: DeviceSlice,
         blobs: DeviceSlice,
     ) -> EncodePages {
         let goal = Goal::Step(self.step * group.steps[side]);
-        let options = EncodeOptions::new(goal).with_effort(pages.effort);
+        let options = EncodeOptions::new(goal).with_effort(Effort::Fast);
         EncodePages::new(self.pages, self.tokens, rows, blobs, options)
     }
 
@@ -95,8 +94,7 @@ impl Save {
                 let basis = &group.sides[side][0].1;
                 let rows = 2 * self.tokens() * basis.columns();
                 let anywhere = |len: usize| DeviceSlice::new(ALIGN as u64, len);
-                let mut request =
-                    self.request(pages, group, side, anywhere(rows), anywhere(room * self.pages));
+                let mut request = self.request(group, side, anywhere(rows), anywhere(room * self.pages));
                 if side == 0 && group.turned {
                     request = request.with_positions(anywhere(8 * self.pages));
                 }
@@ -144,7 +142,7 @@ impl Save {
             let to = part(blobs, at, room * self.pages)?;
             at += (room * self.pages).next_multiple_of(ALIGN);
             let said = part(status, 16 * side * self.pages, 16 * self.pages)?;
-            let mut request = self.request(pages, group, side, rows, to);
+            let mut request = self.request(group, side, rows, to);
             if side == 0 && group.turned {
                 request = request.with_positions(part(positions, 0, 8 * self.pages)?);
             }
