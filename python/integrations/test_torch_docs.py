@@ -40,6 +40,15 @@ def test_the_page() -> None:
         exec(compile(block, str(PAGE), "exec"), names)
 
 
+def test_blocks_of_the_page_of_caches() -> None:
+    text = (PAGE.parent / "kv.md").read_text()
+    names: dict[str, object] = {}
+    for language, block in re.findall(r"^```(python|py)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if language == "python" or "decode_blocks" in block:
+            exec(compile(block, "kv.md", "exec"), names)
+    assert "pools" in names
+
+
 def test_torch_is_imported_only_when_it_is_used() -> None:
     import subprocess
     import sys

@@ -290,15 +290,6 @@ class PageCodec:
             values: likewise.
             positions: of each page's first token; keys with rotary positions need them.
             goal: as for :meth:`encode`.
-
-        >>> import torch
-        >>> codec = PageCodec(layers=1)
-        >>> pool = torch.randn(3, 2, 2, 8).bfloat16()
-        >>> pages = codec.encode_blocks([[4, 1], [0, 5]], [pool], [pool], lossless=True)
-        >>> back = [torch.zeros_like(pool) for _ in range(2)]
-        >>> codec.decode_blocks(pages, [4, 1, 0, 5], back[:1], back[1:]).check()
-        >>> torch.equal(back[0][2, 0], pool[2, 0])
-        True
         """
         from .torch import _blocks
 
@@ -344,15 +335,6 @@ class PageCodec:
 
         Returns:
             What to ask whether all pages were whole: ``check()`` raises, ``errors()`` lists. On the CPU errors are raised at once.
-
-        >>> import torch
-        >>> codec = PageCodec(layers=1)
-        >>> rows = torch.randn(4, 2, 8).bfloat16()
-        >>> page = codec.encode([rows], [rows], lossless=True)
-        >>> pool = torch.zeros(3, 2, 2, 8, dtype=torch.bfloat16)          # 3 blocks of 2 slots, 2 heads of 8 columns
-        >>> codec.decode_blocks([page], [4, 1, 0, 5], [pool], [pool.clone()]).check()
-        >>> torch.equal(pool[2, 0], rows[0]) and torch.equal(pool[0, 1], rows[1])
-        True
         """
         # Not before it is used: pages of arrays do not need torch.
         from .torch import _blocks

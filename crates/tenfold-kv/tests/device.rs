@@ -40,7 +40,8 @@ fn cosines(cols: usize, rank: usize) -> Arc<Basis> {
 fn codec() -> PageCodec {
     let group = |layers: usize| {
         let cols = COLS * layers;
-        let part = BasisPart { basis: cosines(cols, cols / 2), without: vec![cols / 2..cols] };
+        let without = std::iter::once(cols / 2..cols).collect();
+        let part = BasisPart { basis: cosines(cols, cols / 2), without };
         let choice = Choice::from(cosines(cols, cols)).with_part(part);
         let rope = Rope::new(COLS / HEADS, 1e4).unwrap();
         Group {

@@ -110,7 +110,17 @@ class Staged:
 def decode(
     codec: PageCodec, pages: Sequence[Any], slots: Any, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
 ) -> Loading:
-    """See :meth:`tenfold.kv.PageCodec.decode_blocks`."""
+    """See :meth:`tenfold.kv.PageCodec.decode_blocks`.
+
+    >>> import tenfold.kv
+    >>> codec = tenfold.kv.PageCodec(layers=1)
+    >>> rows = torch.randn(4, 2, 8).bfloat16()
+    >>> page = codec.encode([rows], [rows], lossless=True)
+    >>> pool = torch.zeros(3, 2, 2, 8, dtype=torch.bfloat16)          # 3 blocks of 2 slots, 2 heads of 8 columns
+    >>> codec.decode_blocks([page], [4, 1, 0, 5], [pool], [pool.clone()]).check()
+    >>> torch.equal(pool[2, 0], rows[0]) and torch.equal(pool[0, 1], rows[1])
+    True
+    """
     _check_pools(codec, keys, values)
     numbers = _slots(slots)
     _check_range(numbers, keys[0])
@@ -123,7 +133,17 @@ def decode(
 def encode(
     codec: PageCodec, slots: Any, positions: Any, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], goal: dict[str, Any]
 ) -> list[bytes]:
-    """See :meth:`tenfold.kv.PageCodec.encode_blocks`."""
+    """See :meth:`tenfold.kv.PageCodec.encode_blocks`.
+
+    >>> import tenfold.kv
+    >>> codec = tenfold.kv.PageCodec(layers=1)
+    >>> pool = torch.randn(3, 2, 2, 8).bfloat16()
+    >>> pages = codec.encode_blocks([[4, 1], [0, 5]], [pool], [pool], lossless=True)
+    >>> back = [torch.zeros_like(pool) for _ in range(2)]
+    >>> codec.decode_blocks(pages, [4, 1, 0, 5], back[:1], back[1:]).check()
+    >>> torch.equal(back[0][2, 0], pool[2, 0])
+    True
+    """
     _check_pools(codec, keys, values)
     table = np.asarray(slots.cpu() if isinstance(slots, torch.Tensor) else slots)
     if table.ndim != 2 or table.dtype.kind not in "iu" and table.size:
