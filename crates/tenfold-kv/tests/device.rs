@@ -3,10 +3,14 @@
 #![cfg(feature = "emulator")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unsafe_code)]
 
+mod common;
+
+use std::sync::Arc;
+
+use common::cosines;
 use half::bf16;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::sync::Arc;
 use tenfold::engine::ErrorKind;
 use tenfold::prepare::{Basis, Positions, Rope};
 use tenfold::{Effort, Goal, TensorView};
@@ -24,17 +28,6 @@ const BOUND: f32 = 1.0 / 64.0;
 fn random(seed: u64) -> impl FnMut() -> f32 {
     let mut r = StdRng::seed_from_u64(seed);
     move || (0..6).map(|_| r.random::<f32>()).sum::<f32>() - 3.0
-}
-
-/// A basis of the first cosines, whole or in part.
-fn cosines(cols: usize, rank: usize) -> Arc<Basis> {
-    let entry = |k: usize, i: usize| {
-        let scale = (if k == 0 { 1.0 } else { 2.0 } / cols as f64).sqrt();
-        (scale * (std::f64::consts::PI * (i as f64 + 0.5) * k as f64 / cols as f64).cos()) as f32
-    };
-    let vectors: Vec<f32> = (0..rank).flat_map(|k| (0..cols).map(move |i| entry(k, i))).collect();
-    let deviations: Vec<f64> = (0..rank).map(|k| 0.95f64.powi(k as i32)).collect();
-    Arc::new(Basis::orthonormal(&vec![0.1; cols], &vectors).unwrap().with_deviations(&deviations).unwrap())
 }
 
 fn codec() -> PageCodec {
@@ -104,6 +97,15 @@ impl Bench {
         Bench { device, pages, layout, memory }
     }
 
+    /// Keys and values of some layers.
+    fn pools(&self, layers: std::ops::Range<usize>) -> (DevicePool, DevicePool) {
+        let pool = |side: usize| {
+            let layers: Vec<_> = self.memory[layers.clone()].iter().map(|l| l[side].slice()).collect();
+            DevicePool::new(&self.device, &layers, self.layout).unwrap()
+        };
+        (pool(0), pool(1))
+    }
+
     /// Decodes all groups; what was said of each page.
     fn load(&self, pages: &[&[u8]], slots: &[i64]) -> Vec<Result<(), tenfold_kv::Error>> {
         let load = self.pages.plan(pages).unwrap();
@@ -115,12 +117,7 @@ impl Bench {
         let mut verdicts: Vec<Result<(), tenfold_kv::Error>> = pages.iter().map(|_| Ok(())).collect();
         let mut first = 0;
         for (group, &layers) in GROUPS.iter().enumerate() {
-            let pool = |side: usize| {
-                let layers: Vec<_> =
-                    self.memory[first..first + layers].iter().map(|l| l[side].slice()).collect();
-                DevicePool::new(&self.device, &layers, self.layout).unwrap()
-            };
-            let (keys, values) = (pool(0), pool(1));
+            let (keys, values) = self.pools(first..first + layers);
             let blocks = Blocks { keys: &keys, values: &values };
             let said = Buffer::new(&self.device, 16 * load.statuses(group).unwrap()).unwrap();
             let settings = DecodeSettings::default();
@@ -214,12 +211,7 @@ impl Bench {
             positions.iter().map(|_| Ok(Vec::new())).collect();
         let mut first = 0;
         for (group, &layers) in GROUPS.iter().enumerate() {
-            let pool = |side: usize| {
-                let layers: Vec<_> =
-                    self.memory[first..first + layers].iter().map(|l| l[side].slice()).collect();
-                DevicePool::new(&self.device, &layers, self.layout).unwrap()
-            };
-            let (keys, values) = (pool(0), pool(1));
+            let (keys, values) = self.pools(first..first + layers);
             let blocks = Blocks { keys: &keys, values: &values };
             let blobs = Buffer::new(&self.device, save.blobs_len(&self.pages, group).unwrap()).unwrap();
             let said = Buffer::new(&self.device, 16 * save.statuses()).unwrap();

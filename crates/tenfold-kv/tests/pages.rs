@@ -1,8 +1,11 @@
 //! Pages: what comes back, that caps are kept, and what is refused.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
+
 use std::sync::Arc;
 
+use common::cosines;
 use half::bf16;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -47,16 +50,6 @@ impl Cache {
     fn shape(&self) -> [usize; 2] {
         [self.tokens, self.cols]
     }
-}
-
-fn cosines(cols: usize, rank: usize) -> Arc<Basis> {
-    let entry = |k: usize, i: usize| {
-        let scale = (if k == 0 { 1.0 } else { 2.0 } / cols as f64).sqrt();
-        (scale * (std::f64::consts::PI * (i as f64 + 0.5) * k as f64 / cols as f64).cos()) as f32
-    };
-    let vectors: Vec<f32> = (0..rank).flat_map(|k| (0..cols).map(move |i| entry(k, i))).collect();
-    let deviations: Vec<f64> = (0..rank).map(|k| 0.95f64.powi(k as i32)).collect();
-    Arc::new(Basis::orthonormal(&vec![0.1; cols], &vectors).unwrap().with_deviations(&deviations).unwrap())
 }
 
 /// Groups of so many layers each, all with bases.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,16 +30,24 @@ class Loading:
     """Pages on their way into blocks. Work that is queued on the same stream afterwards finds them there; whether all is well only the
     device knows until :meth:`check` or :meth:`errors` asks, which waits for it."""
 
-    def __init__(self, pages: int, said: Sequence[tuple[_native.CudaLoad, int, torch.Tensor]] = ()) -> None:
-        self._pages, self._said = pages, list(said)
+    def __init__(
+        self,
+        pages: int,
+        said: Sequence[tuple[_native.CudaLoad, int, torch.Tensor]] = (),
+        stream: torch.cuda.Stream | None = None,
+    ) -> None:
+        self._pages, self._said, self._stream = pages, list(said), stream
         self._found: list[Exception | None] | None = None
 
     def errors(self) -> list[Exception | None]:
         """Waits, and returns what is wrong with each page: None where it is whole."""
         if self._found is None:
             found: list[Exception | None] = [None] * self._pages
-            for load, group, status in self._said:
-                for page, error in enumerate(load.check(group, status.cpu().numpy().tobytes())):
+            # On the stream that the device works on, whichever is current by now.
+            with nullcontext() if self._stream is None else _device.on(self._stream):
+                statuses = [status.cpu().numpy().tobytes() for _, _, status in self._said]
+            for (load, group, _), status in zip(self._said, statuses, strict=True):
+                for page, error in enumerate(load.check(group, status)):
                     found[page] = found[page] or error
             self._found, self._said = found, []
         return self._found
@@ -104,7 +113,7 @@ class Staged:
                 said.append((self._load, group, status))
         for pool in (*keys, *values):
             mark_written(pool)
-        return Loading(self._pages, said)
+        return Loading(self._pages, said, stream)
 
 
 def decode(

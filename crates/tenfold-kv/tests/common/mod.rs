@@ -2,12 +2,14 @@
 #![allow(dead_code)] // each test file uses its share
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::StandardNormal;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use tenfold::prepare::Basis;
 
 /// A real capture: keys (behind and before rotary positions) and values.
 pub fn kv() -> PathBuf {
@@ -61,4 +63,15 @@ pub fn capture(dir: &Path, name: &str, deviations: &[f64; 8], mean: f64, count: 
     ];
     write(&path, &tensors);
     path
+}
+
+/// A basis of the first cosines, with deviations that fall.
+pub fn cosines(cols: usize, rank: usize) -> Arc<Basis> {
+    let entry = |k: usize, i: usize| {
+        let scale = (if k == 0 { 1.0 } else { 2.0 } / cols as f64).sqrt();
+        (scale * (std::f64::consts::PI * (i as f64 + 0.5) * k as f64 / cols as f64).cos()) as f32
+    };
+    let vectors: Vec<f32> = (0..rank).flat_map(|k| (0..cols).map(move |i| entry(k, i))).collect();
+    let deviations: Vec<f64> = (0..rank).map(|k| 0.95f64.powi(k as i32)).collect();
+    Arc::new(Basis::orthonormal(&vec![0.1; cols], &vectors).unwrap().with_deviations(&deviations).unwrap())
 }
