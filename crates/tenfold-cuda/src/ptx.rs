@@ -1,10 +1,13 @@
 //! The kernels as the driver takes them: PTX, made by `make ptx` from `kernels/` and kept as text with the sources. The build
-//! script packs it, because text of 12 MB takes a fifth of that deflated; a module is unpacked when a device loads a kernel of it.
+//! script packs it, because text of 17 MB takes a seventh of that packed; a module is unpacked when a device loads a kernel of it.
 //!
 //! The driver compiles what it is given, once a machine, and a stage's kernels for all dtypes take up to ten seconds. So each kernel is
 //! loaded by itself, without the others of its module.
 
 use std::ffi::CString;
+use std::io::Read;
+
+use ruzstd::decoding::StreamingDecoder;
 
 use crate::error::{Error, Result};
 
@@ -14,7 +17,7 @@ pub(crate) struct Module {
     pub(crate) kernels: &'static [&'static str],
     /// Length of the text with its final zero byte.
     len: usize,
-    /// That text, deflated.
+    /// That text, packed with zstd.
     packed: &'static [u8],
 }
 
@@ -37,7 +40,11 @@ impl Module {
 
     /// The text.
     pub(crate) fn unpack(&self) -> Result<CString> {
-        let text = miniz_oxide::inflate::decompress_to_vec_with_limit(self.packed, self.len).ok();
+        let mut text = Vec::with_capacity(self.len);
+        let whole = StreamingDecoder::new(self.packed)
+            .ok()
+            .and_then(|packed| packed.take(self.len as u64).read_to_end(&mut text).ok());
+        let text = whole.map(|_| text);
         text.and_then(|text| CString::from_vec_with_nul(text).ok()).ok_or_else(|| Error::Driver {
             what: "loading kernels",
             reason: "the packed PTX is damaged".into(),

@@ -89,7 +89,8 @@ struct Bench {
 
 impl Bench {
     fn new(codec: &PageCodec, layout: PoolLayout) -> Bench {
-        let device = Device::emulated(1 << 30);
+        // A real one where there is one.
+        let device = Device::open(0).unwrap_or_else(|_| Device::emulated(1 << 30));
         let pages = DevicePages::new(&device, codec).unwrap();
         let bytes = layout.blocks * layout.block_stride;
         let layer = |_| [0, 1].map(|_| Buffer::from_slice(&device, &vec![0xa5; bytes]).unwrap());
