@@ -241,3 +241,25 @@ def test_bad_arguments_of_pages_of_blocks(device: torch.device, bases: Bases) ->
     with pytest.raises(tenfold.ArgumentError, match="goal"):
         codec.encode_blocks(table, keys, values, positions=[0], nmse=0.1)
     assert codec.encode_blocks(table[:0], keys, values, positions=[], step=0.02) == []
+
+
+def test_other_buffers_and_nothing_at_all(device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases, effort="fast")
+    blob = page(codec, 1, step=0.1)
+    several = [(pools("slots", device), pools("slots", device)) for _ in range(3)]
+    for given, (keys, values) in zip((blob, memoryview(blob), bytearray(blob)), several, strict=True):
+        codec.decode_blocks([given], range(TOKENS), keys, values).check()
+    assert all(torch.equal(several[0][0][layer], other[0][layer]) for other in several[1:] for layer in range(LAYERS))
+    keys, values = pools("slots", device), pools("slots", device)
+    codec.decode_blocks([], [], keys, values).check()
+    assert not any(pool.any() for pool in (*keys, *values))
+
+
+def test_positions_are_not_made_up(device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases, effort="fast")
+    keys, values = pools("slots", device), pools("slots", device)
+    table = torch.arange(TOKENS).view(1, TOKENS)
+    with pytest.raises(tenfold.ArgumentError, match="positions"):
+        codec.encode_blocks(table, keys, values, step=0.1)
+    with pytest.raises(tenfold.DtypeError, match="positions"):
+        codec.encode_blocks(table, keys, values, positions=[0.5], step=0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import _native
+from .._arrays import as_blob
 from .._errors import ArgumentError, DtypeError, UnsupportedError
 from . import _device
 from ._tensors import as_device, mark_written
@@ -71,12 +71,14 @@ class Staged:
     def __init__(self, codec: PageCodec, pages: Sequence[Any], slots: Any, device: torch.device) -> None:
         self._codec, self._pages = codec, len(pages)
         self._numbers = _slots(slots)
+        blobs = [as_blob(page) for page in pages]
         with _device.preserve_current(device):
+            self._stream = _device.stream(device)
             self._engine = _engine(codec, device)
-            self._load = self._engine.plan(list(pages))
+            self._load = self._engine.plan(blobs)
             _check_count(self._numbers, self._load.tokens)
             host = _device.staging(self._load.staged_len)
-            self._load.stage(list(pages), self._numbers.tolist(), host)
+            self._load.stage(blobs, self._numbers.tolist(), host)
             self._memory = _aligned(self._load.staged_len, device)
             self._memory.copy_(host, non_blocking=True)
 
@@ -91,8 +93,8 @@ class Staged:
         return self._memory.nbytes
 
     def decode(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> Loading:
-        """Queues the decoding into pools of the same device, as :meth:`tenfold.kv.PageCodec.decode_blocks` has them. Waits for nothing,
-        and can be captured in a CUDA graph."""
+        """Queues the decoding into pools of the same device, as :meth:`tenfold.kv.PageCodec.decode_blocks` has them, on torch's current
+        stream. Waits for nothing."""
         _check_pools(self._codec, keys, values)
         _check_range(self._numbers, keys[0])
         device = self._memory.device
@@ -100,6 +102,10 @@ class Staged:
             raise ArgumentError(f"the pages are on {device}, but the pools on {keys[0].device}")
         with _device.preserve_current(device):
             stream = _device.stream(device)
+            if stream != self._stream:
+                # The pages may still be on their way.
+                stream.wait_stream(self._stream)
+                _device.share(self._memory, stream)
             # Freed when this returns; the allocator reuses it only for later work on this stream.
             workspace = _aligned(self._load.workspace_len, device)
             memory = (workspace.data_ptr(), workspace.nbytes)
@@ -154,18 +160,18 @@ def encode(
     True
     """
     _check_pools(codec, keys, values)
-    table = np.asarray(slots.cpu() if isinstance(slots, torch.Tensor) else slots)
-    if table.ndim != 2 or table.dtype.kind not in "iu" and table.size:
-        raise DtypeError("slots are whole numbers: a row for each page, with one for each of its tokens")
-    table = np.ascontiguousarray(table, np.int64)
-    count = keys[0].shape[0] * _per_block(keys[0])
-    if table.size and not 0 <= table.min() <= table.max() < count:
-        raise ArgumentError(f"the pools have slots 0 to {count - 1}")
-    first = [None] * len(table) if positions is None else [operator.index(position) for position in positions]
+    table = _numbers(slots, 2, "slots are whole numbers: a row for each page, with one for each of its tokens")
+    if table.size and table.min() < 0:
+        raise ArgumentError("a page is made of tokens that have slots: none may be negative")
+    _check_range(table, keys[0])
+    first: list[Any] = [None] * len(table)
+    if positions is not None:
+        first = _numbers(positions, 1, "positions are whole numbers, one for each page").tolist()
     if len(first) != len(table):
         raise ArgumentError(f"there are {len(table)} pages, but {len(first)} positions")
     pages: list[bytes | None] = [None] * len(table)
-    if _device.is_ours(keys[0].device) and list(goal) == ["step"] and table.size:
+    # Without positions the host says whether the keys need any.
+    if positions is not None and table.size and encodes(codec, keys[0].device, goal):
         # What a device makes room for; pages of one call share it.
         for start in range(0, len(table), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
@@ -178,10 +184,21 @@ def encode(
     return [page for page in pages if page is not None]
 
 
+def encodes(codec: PageCodec, device: torch.device, goal: dict[str, Any]) -> bool:
+    """Whether a device makes pages of a codec."""
+    if not _device.is_ours(device) or list(goal) != ["step"]:
+        return False
+    try:
+        _engine(codec, device).save(1, 1, float(goal["step"]))
+    except UnsupportedError:
+        return False
+    return True
+
+
 def _encode_on_device(
     codec: PageCodec,
     slots: np.ndarray,
-    positions: Sequence[int | None],
+    positions: Sequence[int],
     keys: Sequence[torch.Tensor],
     values: Sequence[torch.Tensor],
     step: float,
@@ -189,14 +206,11 @@ def _encode_on_device(
     """Pages that the device makes; None for those that it does not, such as ones with NaN."""
     device = keys[0].device
     engine = _engine(codec, device)
-    try:
-        save = engine.save(len(slots), slots.shape[1], step)
-    except UnsupportedError:
-        return [None] * len(slots)
+    save = engine.save(len(slots), slots.shape[1], step)
     with _device.preserve_current(device):
         stream = _device.stream(device)
         at = torch.from_numpy(slots).to(device)
-        starts = torch.tensor([position or 0 for position in positions], dtype=torch.int64).to(device)
+        starts = torch.tensor(positions, dtype=torch.int64).to(device)
         workspace = _aligned(save.workspace_len, device)
         made, said = [], []
         for group, (first, count) in enumerate(codec.groups):
@@ -230,10 +244,13 @@ def _fetch(blobs: torch.Tensor, places: Sequence[Sequence[tuple[int, int]] | Non
 
 def _tokens(pool: torch.Tensor, slots: np.ndarray) -> torch.Tensor:
     """Rows of some slots, on the host."""
-    index = torch.from_numpy(slots).to(pool.device)
+    return pool[_at(pool, torch.from_numpy(slots).to(pool.device))].flatten(1).contiguous().cpu()
+
+
+def _at(pool: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Where slots are in a pool."""
     block = _per_block(pool)
-    rows = pool[index // block, index % block] if pool.dim() == 4 else pool[index]
-    return rows.flatten(1).contiguous().cpu()
+    return (slots // block, slots % block) if pool.dim() == 4 else (slots,)
 
 
 def _engine(codec: PageCodec, device: torch.device) -> _native.CudaPages:
@@ -268,8 +285,7 @@ def _decode_on_cpu(
     for side, pools in enumerate((keys, values)):
         for layer, pool in enumerate(pools):
             rows = torch.cat([out[side][layer] for out in outs])[wanted] if outs else torch.empty(0)
-            block = _per_block(pool)
-            at = (index // block, index % block) if pool.dim() == 4 else (index,)
+            at = _at(pool, index)
             pool[at] = rows.view(len(index), *pool.shape[len(at) :])
     return Loading(len(pages))
 
@@ -297,16 +313,21 @@ def _check_pools(codec: PageCodec, keys: Sequence[torch.Tensor], values: Sequenc
 
 def _slots(slots: Any) -> np.ndarray:
     """Slots of tokens as numbers on the host; −1 for tokens that go nowhere."""
-    found = np.asarray(slots.cpu() if isinstance(slots, torch.Tensor) else slots)
-    if found.ndim != 1 or found.dtype.kind not in "iu" and found.size:
-        raise DtypeError("slots are a list of whole numbers, one for each token")
-    found = found.astype(np.int64)
+    found = _numbers(slots, 1, "slots are a list of whole numbers, one for each token")
     if found.size and found.min() < -1:
         raise ArgumentError("slots are not negative, but for -1: a token that goes nowhere")
     used = found[found >= 0]
     if len(np.unique(used)) != len(used):
         raise ArgumentError("two tokens have the same slot")
     return found
+
+
+def _numbers(given: Any, dimensions: int, why: str) -> np.ndarray:
+    """Whole numbers on the host."""
+    found = np.asarray(given.cpu() if isinstance(given, torch.Tensor) else given)
+    if found.ndim != dimensions or found.dtype.kind not in "iu" and found.size:
+        raise DtypeError(why)
+    return np.ascontiguousarray(found, np.int64)
 
 
 def _check_range(slots: np.ndarray, pool: torch.Tensor) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .._errors import UnsupportedError
+from .._errors import MachineError, UnsupportedError
 from ..kv import PageCodec
-from ..torch import _device
+from ..torch import _blocks, _device
 
 if TYPE_CHECKING:
     from ..torch._blocks import Loading, Staged
@@ -22,7 +22,7 @@ class OnDevice:
 
     def __init__(self, codec: PageCodec) -> None:
         self._codec = codec
-        # Until it has seen pages that a device does not decode: of other dtypes, or before RoPE without bases.
+        # Until it has seen pages that a device does not decode, such as ones before RoPE without bases, or there is no cuBLAS.
         self._able = True
         # The pages that are on the device, compressed, and the rows of one token's pass that layers have not asked for yet.
         self._pages: tuple[Page, ...] = ()
@@ -39,9 +39,14 @@ class OnDevice:
         """So many pages, of so many tokens, of the first tokens of each sequence: one sequence after the other. None if the host must make
         them. States are (sequence, head, token, column), one pair a layer."""
         like, (count, size) = states[0][0], pages
-        usable = self._able and _device.is_ours(like.device) and like.dtype == torch.bfloat16 and list(goal) == ["step"]
         # Padding has no positions of its own.
-        if not usable or any(start < padded for padded in padding):
+        if not self._able or like.dtype != torch.bfloat16 or any(start < padded for padded in padding):
+            return None
+        try:
+            if not _blocks.encodes(self._codec, like.device, goal):
+                return None
+        except MachineError:
+            self._able = False
             return None
         room = like.shape[2]
         first = np.arange(len(padding))[:, None, None] * room + np.arange(count)[:, None] * size
@@ -58,7 +63,7 @@ class OnDevice:
         if layer not in self._rows or self._pages != tuple(pages):
             try:
                 self._stage(tuple(pages), keys.device)
-            except UnsupportedError:
+            except (UnsupportedError, MachineError):
                 self._able = False
                 return False
             self._decode(keys, values)

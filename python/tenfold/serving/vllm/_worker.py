@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..._errors import DataError, Error, UnsupportedError
+from ..._errors import DataError, Error, MachineError, UnsupportedError
 from .._pages import KvPages
 from ._blocks import Blocks
 from ._options import Options
@@ -148,7 +148,7 @@ class Worker:
             try:
                 self._fill_on_device(page, payload, *self._pools)
                 return
-            except UnsupportedError as error:
+            except (UnsupportedError, MachineError) as error:
                 self._pools = None
                 logger.info("pages are decoded on the host: %s", error)
         first = page.first * self._shape.block
