@@ -1,5 +1,5 @@
 //! The kernels as the driver takes them: PTX, made by `make ptx` from `kernels/` and kept as text with the sources. The build
-//! script packs it, because text of 17 MB takes a seventh of that packed; a module is unpacked when a device loads a kernel of it.
+//! script packs it, because text of 17 MB takes a ninth of that packed; a module is unpacked when a device loads a kernel of it.
 //!
 //! The driver compiles what it is given, once a machine, and a stage's kernels for all dtypes take up to ten seconds. So each kernel is
 //! loaded by itself, without the others of its module.

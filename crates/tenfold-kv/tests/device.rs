@@ -409,6 +409,21 @@ fn what_a_device_does_not_decode_is_refused_before_anything_is_queued() {
     let foreign = PageCodec::new(GROUPS.map(foreign).to_vec()).unwrap();
     let error = bench.pages.plan(&[&page(&foreign, 8, 0, false, Goal::Step(0.05))]).unwrap_err();
     assert!(error.to_string().contains("basis"), "{error}");
+    // Exact tokens of another width than the bases have.
+    let wider = |layers: usize| {
+        let chain = Chain::default().with_basis(cosines(2 * COLS * layers, COLS));
+        Group { layers, keys: chain.clone(), values: chain }
+    };
+    let wider = PageCodec::new(GROUPS.map(wider).to_vec()).unwrap();
+    let wide = DevicePages::new(&bench.device, &wider).unwrap();
+    let lossless = page(&codec, 8, 0, false, Goal::Lossless);
+    assert_eq!(wide.plan(&[&lossless]).unwrap_err().kind(), ErrorKind::Data);
+    // A plan for the pages of another codec.
+    let none = DevicePages::new(&bench.device, &bare()).unwrap();
+    assert!(bench.pages.plan(&[&good]).unwrap().workspace_len(&none).is_err());
+    assert!(bench.pages.save(1, 8, 0.1).unwrap().workspace_len(&none).is_err());
+    // Nothing to do.
+    assert!(bench.load(&[], &[]).is_empty());
     // Slots and memory of other sizes.
     let load = bench.pages.plan(&[&good]).unwrap();
     assert!(load.stage(&[&good], &[0; 7], &mut vec![0; load.staged_len()]).is_err());

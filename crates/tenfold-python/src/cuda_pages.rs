@@ -1,4 +1,4 @@
-//! Pages on a GPU, decoded into paged pools. What is said of addresses in `cuda` holds here too.
+//! Pages on a GPU, out of paged pools and into them. What is said of addresses in `cuda` holds here too.
 #![allow(unsafe_code)]
 
 use pyo3::prelude::*;
@@ -18,16 +18,15 @@ type PoolArgs = (Vec<Memory>, (usize, usize, usize, usize), (usize, usize, usize
 #[pyclass(frozen, module = "tenfold._native")]
 pub struct CudaPages {
     pages: DevicePages,
-    device: tenfold_cuda::Device,
 }
 
 #[pymethods]
 impl CudaPages {
     #[new]
     fn new(py: Python<'_>, codec: &Pages, device: &CudaDevice) -> PyResult<CudaPages> {
-        let device = device.device();
-        let pages = py.detach(|| DevicePages::new(device, codec.codec())).map_err(errors::kv)?;
-        Ok(CudaPages { pages, device: device.clone() })
+        let (device, codec) = (device.device(), codec.codec());
+        let pages = py.detach(|| DevicePages::new(device, codec)).map_err(errors::kv)?;
+        Ok(CudaPages { pages })
     }
 
     /// Reads the headers of pages.
@@ -155,7 +154,7 @@ impl CudaPages {
     ) -> PyResult<DevicePool> {
         let layout = PoolLayout::new(blocks, block, heads, head).with_strides(by_block, by_slot, by_head);
         let layers: Vec<DeviceSlice> = layers.into_iter().map(slice).collect();
-        DevicePool::new(&self.device, &layers, layout).map_err(errors::cuda)
+        DevicePool::new(self.pages.device(), &layers, layout).map_err(errors::cuda)
     }
 }
 

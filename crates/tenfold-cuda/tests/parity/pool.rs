@@ -57,6 +57,16 @@ impl Held {
         rows
     }
 
+    /// So many bytes of rows, as the device finds them.
+    fn gathered(&self, subject: &Subject, slots: &Buffer, len: usize) -> Vec<u8> {
+        let rows = Buffer::from_slice(subject.device(), &vec![0xa5; len]).unwrap();
+        // SAFETY: all of it is ours and lives to the end of this function.
+        unsafe { self.pool.gather(slots.slice(), rows.slice(), Stream::DEFAULT).unwrap() };
+        let mut found = vec![0; len];
+        rows.read(&mut found, Stream::DEFAULT).unwrap();
+        found
+    }
+
     /// What the layers hold on the device, from the pool's start on.
     fn now(&self) -> Vec<Vec<u8>> {
         let read = |(buffer, bytes): (&Buffer, &Vec<u8>)| {
@@ -111,17 +121,12 @@ fn moved(subject: &Subject) {
         let slots = some_slots(&layout, 7 * layout.blocks * layout.block / 10, i as u64);
         let on_device = upload_slots(subject, &slots);
         let wanted = held.rows(&slots);
-        let rows = Buffer::from_slice(subject.device(), &vec![0xa5; wanted.len()]).unwrap();
-        // SAFETY: all of it is ours and lives to the end of this function.
-        unsafe { held.pool.gather(on_device.slice(), rows.slice(), Stream::DEFAULT).unwrap() };
-        let mut found = vec![0; wanted.len()];
-        rows.read(&mut found, Stream::DEFAULT).unwrap();
-        assert!(found == wanted, "{layout:?}: gathered");
+        assert!(held.gathered(subject, &on_device, wanted.len()) == wanted, "{layout:?}: gathered");
 
         // Other rows go back, and what lies between and elsewhere stays.
         let new: Vec<u8> = wanted.iter().map(|b| b ^ 0x5a).collect();
         let rows = Buffer::from_slice(subject.device(), &new).unwrap();
-        // SAFETY: as before.
+        // SAFETY: all of it is ours and lives to the end of this function.
         unsafe { held.pool.scatter(rows.slice(), on_device.slice(), Stream::DEFAULT).unwrap() };
         for &slot in &slots {
             let heads: Vec<_> = held.heads(slot as usize).collect();
@@ -139,14 +144,9 @@ fn outside(subject: &Subject) {
     let slots = [3, -1, 64, 63, i64::MIN, 1 << 40, 0, i64::MAX];
     let on_device = upload_slots(subject, &slots);
     let wanted = held.rows(&slots);
-    let rows = Buffer::from_slice(subject.device(), &vec![0xa5; wanted.len()]).unwrap();
-    // SAFETY: all of it is ours and lives to the end of this function.
-    unsafe { held.pool.gather(on_device.slice(), rows.slice(), Stream::DEFAULT).unwrap() };
-    let mut found = vec![0; wanted.len()];
-    rows.read(&mut found, Stream::DEFAULT).unwrap();
-    assert!(found == wanted);
+    assert!(held.gathered(subject, &on_device, wanted.len()) == wanted);
     let ones = Buffer::from_slice(subject.device(), &vec![1; wanted.len()]).unwrap();
-    // SAFETY: as before.
+    // SAFETY: all of it is ours and lives to the end of this function.
     unsafe { held.pool.scatter(ones.slice(), on_device.slice(), Stream::DEFAULT).unwrap() };
     for slot in [3, 63, 0] {
         let heads: Vec<_> = held.heads(slot).collect();

@@ -53,15 +53,20 @@ impl DevicePages {
         };
         let groups = codec.groups().iter().map(group).collect::<Result<_>>()?;
         let chains = || codec.groups().iter().flat_map(|group| [&group.keys, &group.values]);
-        let reads_only = match () {
-            () if chains().any(|chain| chain.bases.is_empty()) => Some("pages without bases"),
-            () if chains().any(|chain| chain.bases.len() > 1) => Some("pages that choose among bases"),
-            () if codec.exact() != (0, 0) => Some("pages with exact tokens"),
+        let reasons = [
+            (chains().any(|chain| chain.bases.is_empty()), "pages without bases"),
+            (chains().any(|chain| chain.bases.len() > 1), "pages that choose among bases"),
+            (codec.exact() != (0, 0), "pages with exact tokens"),
             // They are made in the whole basis, where a trellis loses much on coordinates that are nearly all zero.
-            () if codec.effort() != Effort::Fast => Some("pages of another effort than fast"),
-            () => None,
-        };
+            (codec.effort() != Effort::Fast, "pages of another effort than fast"),
+        ];
+        let reads_only = reasons.into_iter().find(|(holds, _)| *holds).map(|(_, what)| what);
         Ok(DevicePages { device: device.clone(), groups, reads_only })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Layers of a page.

@@ -10,11 +10,10 @@ use tenfold::{Dtype, Error};
 use tenfold_cuda::can_decode;
 
 use super::bases::{DeviceGroup, DevicePages};
+use super::queue::BLOB;
 use crate::error::{Result, invalid};
 use crate::page::frame::{self, EXACT_KEYS, EXACT_VALUES, Frame, KEYS, VALUES};
 
-/// What blobs on a device start at a multiple of.
-const ALIGN: usize = 16;
 /// Where the blobs of keys and of values are in a group: those of exact tokens, and the others.
 const PLACES: [[usize; 2]; 2] = [[EXACT_KEYS, KEYS], [EXACT_VALUES, VALUES]];
 
@@ -79,13 +78,12 @@ impl DevicePages {
 
     fn parse(&self, page: &[u8]) -> Result<Frame> {
         let frame = frame::parse(page)?;
-        let end = frame.groups.last().map_or(0, |group| group.1[VALUES].end);
-        match page.len() {
-            have if have < end => {
-                return Err(Error::Truncated { need: end as u64, have: have as u64 }.into());
-            }
-            have if have > end => return Err(Error::Corrupt("bytes after the last blob of a page").into()),
-            _ => {}
+        let (need, have) = (frame.end(), page.len());
+        if have < need {
+            return Err(Error::Truncated { need: need as u64, have: have as u64 }.into());
+        }
+        if have > need {
+            return Err(Error::Corrupt("bytes after the last blob of a page").into());
         }
         if !frame.groups.iter().map(|group| group.0).eq(self.groups.iter().map(|group| group.layers)) {
             return Err(invalid("the page has other groups of layers than this codec's pages"));
@@ -112,7 +110,9 @@ fn gather_calls(
             let &[found, columns] = info.shape.as_slice() else {
                 return Err(Error::Corrupt("a blob does not fit its page").into());
             };
-            if found != rows {
+            // All blobs of a side are of the width that its bases have: a blob of any other would ask for memory that nobody has.
+            let width = group.sides[side].first().map_or(columns, |(_, basis)| basis.columns());
+            if found != rows || columns != width {
                 return Err(Error::Corrupt("a blob does not fit its page").into());
             }
             if info.dtype != Dtype::Bf16 {
@@ -121,7 +121,7 @@ fn gather_calls(
                     info.dtype
                 )));
             }
-            let basis = find_basis(&info, group, side, columns)?;
+            let basis = find_basis(&info, group, side)?;
             let call = calls.entry((basis, rows)).or_insert_with(|| Call {
                 side,
                 basis,
@@ -140,7 +140,7 @@ fn gather_calls(
 }
 
 /// The number of a blob's basis among those of its group, if it has one.
-fn find_basis(info: &BlobInfo, group: &DeviceGroup, side: usize, columns: usize) -> Result<Option<usize>> {
+fn find_basis(info: &BlobInfo, group: &DeviceGroup, side: usize) -> Result<Option<usize>> {
     let rotation = match info.transforms.as_slice() {
         [Transform::Basis(rotation)] => rotation,
         [Transform::Rope(rope), Transform::Basis(rotation)] => {
@@ -155,11 +155,7 @@ fn find_basis(info: &BlobInfo, group: &DeviceGroup, side: usize, columns: usize)
     };
     let known = group.sides[side].iter().position(|(name, _)| *name == rotation.fingerprint());
     let missing = || Error::MissingBasis { fingerprint: rotation.fingerprint().to_string() };
-    let known = known.ok_or_else(missing)?;
-    match group.sides[side][known].1.columns() == columns {
-        true => Ok(Some(known)),
-        false => Err(Error::Corrupt("a blob does not fit its page").into()),
-    }
+    Ok(Some(known.ok_or_else(missing)?))
 }
 
 fn unsupported(reason: impl Into<String>) -> crate::Error {
@@ -172,7 +168,7 @@ impl Load {
     fn place(&mut self, call: &mut Call) {
         let mut take = |len: usize| {
             let at = self.len;
-            self.len = (at + len).next_multiple_of(ALIGN);
+            self.len = (at + len).next_multiple_of(BLOB);
             at..at + len
         };
         call.blobs.iter_mut().for_each(|blob| blob.staged = take(blob.from.len()));

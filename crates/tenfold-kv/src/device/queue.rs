@@ -2,8 +2,8 @@
 
 use tenfold::Dtype;
 use tenfold_cuda::{
-    DecodeRequest, DecodeSettings, DevicePool, DeviceSlice, Status, Stream, decode, decode_pages,
-    decode_pages_workspace_len, decode_workspace_len,
+    DecodeRequest, DecodeSettings, DeviceBasis, DevicePool, DeviceSlice, Status, Stream, decode,
+    decode_pages, decode_pages_workspace_len, decode_workspace_len,
 };
 
 use super::bases::DevicePages;
@@ -12,6 +12,8 @@ use crate::error::{Result, invalid};
 
 /// What parts of a workspace start at a multiple of.
 pub(super) const ALIGN: usize = 256;
+/// What blobs start at a multiple of.
+pub(super) const BLOB: usize = 16;
 
 /// Where keys and values of a group's layers go: pools of these layers, in their order.
 #[derive(Debug, Clone, Copy)]
@@ -22,14 +24,27 @@ pub struct Blocks<'p> {
     pub values: &'p DevicePool,
 }
 
+impl<'p> Blocks<'p> {
+    /// Keys (0) or values (1), if a token takes as many columns there.
+    pub(super) fn side(&self, side: usize, columns: usize) -> Result<&'p DevicePool> {
+        let pool = [self.keys, self.values][side];
+        match (pool.row(), 2 * columns) {
+            (found, expected) if found != expected => Err(invalid(format!(
+                "a token takes {expected} bytes in the group's layers, the pool has {found}"
+            ))),
+            _ => Ok(pool),
+        }
+    }
+}
+
 /// Some bytes of a piece of memory.
 pub(super) fn part(whole: DeviceSlice, at: usize, len: usize) -> Result<DeviceSlice> {
     match at.checked_add(len).is_some_and(|end| end <= whole.len) {
         true => Ok(DeviceSlice::new(whole.address + at as u64, len)),
         false => Err(invalid(format!(
-            "{} bytes of the device were given, {} more are needed",
+            "{} bytes of the device were given, {} are needed",
             whole.len,
-            at + len
+            at.saturating_add(len)
         ))),
     }
 }
@@ -38,6 +53,12 @@ impl Call {
     /// Bytes of its rows.
     fn bytes(&self) -> usize {
         2 * self.rows * self.columns * self.blobs.len()
+    }
+
+    /// Its basis, by its number, of the pages that it was planned for.
+    fn basis<'p>(&self, pages: &'p DevicePages, group: usize, number: usize) -> Result<&'p DeviceBasis> {
+        let found = pages.groups.get(group).and_then(|group| group.sides[self.side].get(number));
+        found.map(|(_, basis)| basis).ok_or_else(|| invalid("these pages were planned for another codec"))
     }
 
     /// Its blobs on the device.
@@ -61,7 +82,7 @@ impl Call {
         let blobs: Vec<DeviceSlice> = self.blobs.iter().map(|blob| anywhere(blob.staged.len())).collect();
         let work = match self.basis {
             Some(basis) => {
-                let basis = &pages.groups[group].sides[self.side][basis].1;
+                let basis = self.basis(pages, group, basis)?;
                 decode_pages_workspace_len(basis, &blobs, self.rows).map_err(tenfold::Error::from)?
             }
             None => decode_workspace_len(&self.requests(&blobs, anywhere(self.bytes()))?),
@@ -114,13 +135,7 @@ impl Load {
         let calls = self.calls(group)?;
         let mut said = 0;
         for call in calls {
-            let pool = [blocks.keys, blocks.values][call.side];
-            if pool.row() != 2 * call.columns {
-                let (found, expected) = (pool.row(), 2 * call.columns);
-                return Err(invalid(format!(
-                    "a token takes {expected} bytes in the group's layers, the pool has {found}"
-                )));
-            }
+            let pool = blocks.side(call.side, call.columns)?;
             let rows = part(workspace, 0, call.bytes())?;
             let at = call.bytes().next_multiple_of(ALIGN);
             let work = part(workspace, at, workspace.len.saturating_sub(at))?;
@@ -132,7 +147,7 @@ impl Load {
             let queued = unsafe {
                 let decoded = match call.basis {
                     Some(basis) => {
-                        let basis = &pages.groups[group].sides[call.side][basis].1;
+                        let basis = call.basis(pages, group, basis)?;
                         decode_pages(basis, &blobs, call.rows, rows, settings, statuses, work, stream)
                     }
                     None => {

@@ -5,14 +5,12 @@ use tenfold::{Effort, EncodeOptions, Error, Goal};
 use tenfold_cuda::{DeviceSlice, EncodePages, Status, Stream, encode_pages, encode_pages_workspace_len};
 
 use super::bases::{DeviceGroup, DevicePages};
-use super::queue::{ALIGN, Blocks, part};
+use super::queue::{ALIGN, BLOB, Blocks, part};
 use crate::error::{Result, invalid};
 use crate::page::frame::{self, Blobs, KEYS, VALUES};
 
 /// Bytes that a blob may take beside one for each value.
 const HEADER: usize = 8192;
-/// What blobs start at a multiple of.
-const BLOB: usize = 16;
 
 /// Pages that are about to be encoded on a device, all with one step and as many tokens.
 #[derive(Debug)]
@@ -51,7 +49,11 @@ impl Save {
 
     fn group<'p>(&self, pages: &'p DevicePages, group: usize) -> Result<&'p DeviceGroup> {
         let missing = || invalid(format!("group {group} does not exist: there are {}", pages.groups.len()));
-        pages.groups.get(group).ok_or_else(missing)
+        let found = pages.groups.get(group).ok_or_else(missing)?;
+        match found.sides.iter().any(Vec::is_empty) {
+            true => Err(invalid("these pages were planned for another codec")),
+            false => Ok(found),
+        }
     }
 
     /// Bytes of room for each blob of keys, and for each of values.
@@ -89,7 +91,8 @@ impl Save {
     /// Bytes of workspace that any group needs, at a multiple of 256.
     pub fn workspace_len(&self, pages: &DevicePages) -> Result<usize> {
         let mut most = 0;
-        for group in &pages.groups {
+        for number in 0..pages.groups.len() {
+            let group = self.group(pages, number)?;
             for (side, room) in self.rooms(group).into_iter().enumerate() {
                 let basis = &group.sides[side][0].1;
                 let rows = 2 * self.tokens() * basis.columns();
@@ -128,13 +131,7 @@ impl Save {
         let mut at = 0;
         for (side, room) in self.rooms(group).into_iter().enumerate() {
             let basis = &group.sides[side][0].1;
-            let pool = [blocks.keys, blocks.values][side];
-            if pool.row() != 2 * basis.columns() {
-                let (found, expected) = (pool.row(), 2 * basis.columns());
-                return Err(invalid(format!(
-                    "a token takes {expected} bytes in the group's layers, the pool has {found}"
-                )));
-            }
+            let pool = blocks.side(side, basis.columns())?;
             let bytes = 2 * self.tokens() * basis.columns();
             let rows = part(workspace, 0, bytes)?;
             let behind = bytes.next_multiple_of(ALIGN);

@@ -39,6 +39,11 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// Where the last blob ends.
+    pub fn end(&self) -> usize {
+        self.groups.last().map_or(0, |group| group.1[VALUES].end)
+    }
+
     /// Tokens that are quantised.
     pub fn lossy(&self) -> usize {
         self.tokens - self.exact.0 - self.exact.1

@@ -36,8 +36,7 @@ impl<'b> PageReader<'b> {
     /// Reads the header of a page. Blobs may name bases that the options have.
     pub fn new(bytes: &'b [u8], options: DecodeOptions) -> Result<Self> {
         let frame = frame::parse(bytes)?;
-        let end = frame.groups.last().map_or(0, |g| g.1[VALUES].end);
-        if bytes.len() > end {
+        if bytes.len() > frame.end() {
             return Err(Error::Corrupt("bytes after the last blob of a page").into());
         }
         Ok(PageReader { bytes, frame, options, last: Mutex::new(None) })
