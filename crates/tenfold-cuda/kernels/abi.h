@@ -19,6 +19,8 @@
 #define PLACE_THREADS 64
 #define OPEN_THREADS 256
 #define DECODE_THREADS 1024
+// Threads of a block that decodes a small blob.
+#define SMALL_THREADS 32
 // Room for a transform of rotary positions up to the first position.
 #define MAX_ROPE 56
 // What must stand before a basis: rotary positions or nothing, and the caller sees to them; nothing; known rotary
@@ -298,11 +300,14 @@ struct TilesArgs {
     // Shared memory of an earlier launch, whose blocks have done what they had room for, or 0; and whether a later
     // one does what these have no room for.
     u32 above, more;
+    // Blocks that the kernel for small blobs gives each; for others, whether it came before them. 0 if there is none.
+    u32 small, unused;
 };
-static_assert(sizeof(TilesArgs) == 40, "size of TilesArgs");
+static_assert(sizeof(TilesArgs) == 48, "size of TilesArgs");
 OFFSET(TilesArgs, items, 0); OFFSET(TilesArgs, status, 8); OFFSET(TilesArgs, count, 16);
 OFFSET(TilesArgs, blocks, 20); OFFSET(TilesArgs, shared, 24); OFFSET(TilesArgs, check, 28);
-OFFSET(TilesArgs, above, 32); OFFSET(TilesArgs, more, 36);
+OFFSET(TilesArgs, above, 32); OFFSET(TilesArgs, more, 36); OFFSET(TilesArgs, small, 40);
+OFFSET(TilesArgs, unused, 44);
 
 // What is known of the planes of a tensor: which have a table, which are one byte throughout as far as a sample
 // says, and whether a tile turned out to have a byte that the sample had not.
@@ -785,6 +790,7 @@ extern "C" __global__ void lossless_decode_1(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_decode_2(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_decode_4(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_decode_8(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void levels_small(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_halves(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_count_begin(const LosslessArgs a);
 extern "C" __global__ void lossless_encode_tables(const LosslessArgs a);

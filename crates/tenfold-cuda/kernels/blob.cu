@@ -260,6 +260,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
         work->header_sum = 0;
         work->header_left = header_pieces(d);
         work->rest = 0;
+        work->small = 0;
     }
 #pragma unroll 1
     for (u32 i = lane; i < sizeof(Desc) / 4; i += 32) ((u32 *)&work->desc)[i] = ((const u32 *)d)[i];

@@ -70,6 +70,8 @@ struct Work {
     u32 header_sum, header_left;
     // Whether a kernel for tiles of one kind came upon one of another.
     u32 rest;
+    // Whether the kernel for small blobs has done this one.
+    u32 small;
     // First slot of each symbol; of the tables of pairs, four a class, where levels are paired.
     u16 start[2 * TABLES][256];
     // Where each run of tiles starts, counted from the blob's start; one more for the end.

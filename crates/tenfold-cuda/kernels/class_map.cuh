@@ -210,6 +210,16 @@ struct AnyMap : SumsMap {
     }
 };
 
+// Fetches the scales of columns, four times as large; those of a lane's four steps side by side if the map is aligned. All threads of
+// the block take part.
+DEVICE void map_columns(u8 *cols, const Item &item, const Desc *d, bool aligned) {
+    if (d->col_bits == 0) return;
+    for (u32 i = threadIdx.x; i < (u32)d->width; i += blockDim.x) {
+        const u32 at = aligned ? (i & ~127u) | (i & 31) << 2 | (i >> 5 & 3) : i;
+        cols[at] = (u8)(4 * scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, (u64)i * d->apart));
+    }
+}
+
 // Lays a blob's map out in a block's shared memory from byte `used` on, as well as there is room, and fetches scales.
 // All threads of the block take part, and synchronise before `map_fill`.
 DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_slots, u8 *memory, u32 used, u32 room) {
@@ -237,11 +247,7 @@ DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_sl
     map.phases = (uint2 *)(memory + phases_at);
 
     for (u32 i = threadIdx.x; i < SUMS; i += blockDim.x) base[i] = (u32)d->class_of_sum[i] * per_class << d->log << 2;
-    if (d->col_bits)
-        for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
-            const u32 at = map.kind == MAP_ALIGNED ? (i & ~127u) | (i & 31) << 2 | (i >> 5 & 3) : i;
-            cols[at] = (u8)(4 * scale_at((const u8 *)item.blob + d->cols_at, d->cols_len, d->col_bits, (u64)i * d->apart));
-        }
+    map_columns(cols, item, d, map.kind == MAP_ALIGNED);
 }
 
 // Fills in what follows from the scales. All threads of the block take part, and synchronise after.

@@ -40,8 +40,8 @@ template <class E> DEVICE void decode_tile(const Item &item, const Work *work, c
 
 template <class E> DEVICE void decode_blob(const TilesArgs &a) {
     DYNAMIC_SHARED(memory);
-    const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [](const Item &, const Work *work) {
-        return work->desc.paired ? PART_NONE : PART_ALL;
+    const Share &share = share_open(a, CODEC_LEVELS, sizeof(E), [&](const Item &, const Work *work) {
+        return work->desc.paired || (a.small && work->small) ? PART_NONE : PART_ALL;
     });
     if (share.empty) return;
     if (share.work->desc.prepared) {

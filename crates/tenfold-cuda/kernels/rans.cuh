@@ -137,16 +137,17 @@ DEVICE u32 pop(u32 x, u32 slot, u32 log) {
     return (slot & 0xfff) * high + high + (slot >> 20);
 }
 
-// The same, and fills the state up from the ring's words from `at` on, which moves behind what was taken; `below` has a
-// bit for each lane before this one, `word` is what it found there. For loops that turn the ring themselves. All lanes of the warp
-// take part.
-DEVICE u32 pop_fill(u32 x, u32 slot, u32 log, u32 below, SharedAt &at, u32 &word) {
-    x = pop(x, slot, log);
+// Fills a state up from the ring's words from `at` on, which moves behind what was taken; `below` has a bit for each lane before
+// this one, `word` is what it found there. For loops that turn the ring themselves. All lanes of the warp take part.
+DEVICE u32 fill_near(u32 x, u32 below, SharedAt &at, u32 &word) {
     const bool low = x < START;
     const u32 who = __ballot_sync(ALL_LANES, low);
     word = ordered_u16(at + 2 * (u32)__popc(who & below));
     at += 2 * (u32)__popc(who);
     return low ? x << 16 | word : x;
+}
+DEVICE u32 pop_fill(u32 x, u32 slot, u32 log, u32 below, SharedAt &at, u32 &word) {
+    return fill_near(pop(x, slot, log), below, at, word);
 }
 
 // Fills up the states of lanes that run low, in lane order. All lanes of the warp take part.

@@ -20,11 +20,11 @@ struct Share {
     bool check, rest, empty;
 };
 
-// `part_of` says what a blob's part is. All threads of the block take part.
-template <class F> DEVICE const Share &share_open(const TilesArgs &a, u32 codec, u32 size, F part_of) {
+// `place` says which blob this block works on, `part_of` what a blob's part is. All threads of the block take part.
+template <class P, class F> DEVICE const Share &share_open_at(const TilesArgs &a, P place, u32 codec, u32 size, F part_of) {
     __shared__ Share s;
     if (threadIdx.x == 0) {
-        s.place = place_of(a.items, a.count, a.blocks);
+        s.place = place();
         s.status = a.status + s.place.item;
         s.item = a.items[s.place.item];
         s.work = work_of(s.item);
@@ -42,6 +42,9 @@ template <class F> DEVICE const Share &share_open(const TilesArgs &a, u32 codec,
     }
     __syncthreads();
     return s;
+}
+template <class F> DEVICE const Share &share_open(const TilesArgs &a, u32 codec, u32 size, F part_of) {
+    return share_open_at(a, [&] { return place_of(a.items, a.count, a.blocks); }, codec, size, part_of);
 }
 
 // A wrong checksum counts more than what damage led a decoder to say, and the header's most.

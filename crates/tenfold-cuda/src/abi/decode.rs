@@ -1,4 +1,4 @@
-//! Blobs to tensors: `blob.cu`, `levels_decode.cu`, `pairs_decode.cu`, `lossless_decode.cu`, `lossless_halves.cu`.
+//! Blobs to tensors: `blob.cu`, `levels_decode.cu`, `levels_small.cu`, `pairs_decode.cu`, `lossless_decode.cu`, `lossless_halves.cu`.
 
 use super::{Address, Const, kernels, shared_constants, shared_structs};
 use crate::status::Status;
@@ -15,6 +15,8 @@ shared_constants! {
     const PLACE_THREADS: u32 = 64;
     const OPEN_THREADS: u32 = 256;
     const DECODE_THREADS: u32 = 1024;
+    /// Threads of a block that decodes a small blob.
+    const SMALL_THREADS: u32 = 32;
     /// Room for a transform of rotary positions up to the first position.
     const MAX_ROPE: usize = 56;
     /// What must stand before a basis: rotary positions or nothing, and the caller sees to them; nothing; known rotary
@@ -96,6 +98,8 @@ shared_structs! {
         /// Shared memory of an earlier launch, whose blocks have done what they had room for, or 0; and whether a later
         /// one does what these have no room for.
         above, more: u32;
+        /// Blocks that the kernel for small blobs gives each; for others, whether it came before them. 0 if there is none.
+        small, unused: u32;
     }
 }
 
@@ -103,5 +107,5 @@ kernels! {
     Kernel<OpenArgs>: blob_place, blob_open, blob_open_placed;
     Kernel<PlaceArgs>: blob_place_pages;
     #[grid_constant] BySize<TilesArgs>: levels_decode, pairs_decode, lossless_decode;
-    #[grid_constant] Kernel<TilesArgs>: lossless_halves;
+    #[grid_constant] Kernel<TilesArgs>: levels_small, lossless_halves;
 }

@@ -15,6 +15,9 @@ const LEAST_SHARED: u32 = 56 << 10;
 /// Blobs a multiprocessor from which on there are many; shared memory that holds all tables that a blob may have.
 const MANY: u64 = 4;
 const MANY_SHARED: u32 = 140 << 10;
+/// Tiles of blobs that are small, and how many there must be for a warp each to be enough.
+const SMALL_TILES: u64 = 4;
+const SMALL_LEAST: usize = 32;
 /// Warps of a block that takes a whole multiprocessor.
 const WARPS: u32 = DECODE_THREADS / 32;
 
@@ -23,6 +26,8 @@ pub(super) struct Grid {
     pub(super) shape: Shape,
     /// Where there are many blobs: shared memory of blocks that do those with few tables.
     pub(super) narrow: Option<u32>,
+    /// Where blobs are small: blocks of a warp that each gets.
+    pub(super) small: Option<u32>,
     pub(super) blocks: u32,
     pub(super) first_block: Vec<u32>,
 }
@@ -46,6 +51,9 @@ impl Grid {
         let per_multiprocessor =
             if limit.is_some() { 1 } else { (WARPS / mean).clamp(1, (most / least).max(1)) };
         let shared = (most / per_multiprocessor) & !15;
+        let small =
+            limit.is_none() && requests.len() >= SMALL_LEAST && total <= SMALL_TILES * requests.len() as u64;
+        let small = small.then_some(total.div_ceil(requests.len() as u64) as u32);
         let narrow = many.then_some(((most / (3 * per_multiprocessor)) & !15).saturating_sub(1 << 10));
         let at_once = u64::from(limit.unwrap_or(all) * per_multiprocessor);
         let mut first_block = Vec::with_capacity(requests.len());
@@ -54,7 +62,7 @@ impl Grid {
             first_block.push(blocks);
             blocks += u32::try_from(share).unwrap_or(1);
         }
-        Grid { shape: Shape::new(blocks, 32 * mean, shared), narrow, blocks, first_block }
+        Grid { shape: Shape::new(blocks, 32 * mean, shared), narrow, small, blocks, first_block }
     }
 }
 

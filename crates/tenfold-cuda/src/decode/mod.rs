@@ -13,7 +13,7 @@ use tenfold::prepare::Transform;
 
 use crate::abi::{
     self, CType, ITEMS_PER_LAUNCH, Item, Kernel, OPEN_THREADS, OpenArgs, OpenBasis, PAIRS_ALL, PAIRS_NONE,
-    PLACE_THREADS, PLACED_PER_LAUNCH, PlaceArgs, RUN, TilesArgs, WORK_BYTES,
+    PLACE_THREADS, PLACED_PER_LAUNCH, PlaceArgs, RUN, SMALL_THREADS, TilesArgs, WORK_BYTES,
 };
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
@@ -23,6 +23,8 @@ use crate::status::Status;
 use grid::Grid;
 pub use request::{DecodeRequest, DecodeSettings, lane_values};
 
+/// Shared memory of a small blob's block: ten on a multiprocessor of 228 KiB, or five.
+const SMALL_SHARED: [u32; 2] = [22_000, 45_000];
 /// How blobs are listed.
 const PLACE: Shape = Shape::new(1, PLACE_THREADS, 0);
 
@@ -316,6 +318,8 @@ impl<'a> Call<'a> {
             check: settings.checksums as u32,
             above: 0,
             more: 0,
+            small: 0,
+            unused: 0,
         };
         for size in [1, 2, 4, 8] {
             let some = |codec: Codec, paired: bool| {
@@ -324,11 +328,20 @@ impl<'a> Call<'a> {
                 let coded = |r: &DecodeRequest| codec != Codec::Levels || levels(r);
                 requests.iter().any(|r| r.dtype.size() == size && may_be(r) && coded(r))
             };
+            let small = grid.small.filter(|_| size == 2 && some(Codec::Levels, false)).unwrap_or(0);
             let mut launch = |kernel: Kernel<TilesArgs>, shape: Shape, above: u32, more: bool| {
-                (args.shared, args.above, args.more) = (shape.shared, above, more as u32);
+                (args.shared, args.above, args.more, args.small) = (shape.shared, above, more as u32, small);
                 // SAFETY: as above.
                 unsafe { device.launch(kernel, shape, &args, stream) }
             };
+            if small > 0 {
+                let mut above = 0;
+                for shared in SMALL_SHARED {
+                    let shape = Shape::new(small.saturating_mul(count), SMALL_THREADS, shared);
+                    launch(abi::levels_small, shape, above, true)?;
+                    above = shared;
+                }
+            }
             for (paired, kernels) in [(false, abi::levels_decode), (true, abi::pairs_decode)] {
                 if !some(Codec::Levels, paired) {
                     continue;

@@ -24,6 +24,7 @@ mod pairs;
 mod pool;
 mod prepared;
 mod rate;
+mod small;
 mod streams;
 
 use libtest_mimic::{Arguments, Trial};
@@ -54,6 +55,7 @@ fn main() {
         pool::cases(),
         pairs::cases(),
         rate::cases(),
+        small::cases(),
         streams::cases(),
     ]
     .concat();
