@@ -21,6 +21,7 @@ ROPE = "base=10000,head=16,pairing=halves"
 def emulated(patch: pytest.MonkeyPatch) -> None:
     emulate(patch)
     patch.setattr(_device, "staging", lambda length: torch.empty(length, dtype=torch.uint8))
+    patch.setattr(_device, "pinned", lambda *shape: torch.zeros(shape, dtype=torch.int64))
 
 
 @pytest.fixture(params=["emulator", "cuda"])

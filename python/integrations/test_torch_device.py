@@ -19,6 +19,16 @@ from tenfold.torch import _device, _tensors, _verdicts
 EMULATED = getattr(tenfold._native.CudaDevice, "emulated", None)
 
 
+class NoEvent:
+    """What is over when it is asked about."""
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+
 class OnlyStream:
     """The emulator's stream, which has done everything as soon as it is asked to."""
 
@@ -26,6 +36,12 @@ class OnlyStream:
 
     def wait_stream(self, other: Any) -> None:
         """There is no other."""
+
+    def wait_event(self, event: Any) -> None:
+        """It is over."""
+
+    def record_event(self) -> NoEvent:
+        return NoEvent()
 
 
 def emulate(patch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from ._errors import ArgumentError, DtypeError
 from ._native import PageInfo
 
 if TYPE_CHECKING:
-    from .torch._blocks import Loading, Staged
+    from .torch._staged import Loading, Staged
     from transformers import PreTrainedModel  # type: ignore[import-not-found, unused-ignore] # an environment of its own may not have it
 
 __all__ = ["Bases", "HiddenCodec", "PageCodec", "PageInfo", "fit"]
@@ -341,12 +341,13 @@ class PageCodec:
 
         return _blocks.decode(self, pages, slots, keys, values)
 
-    def stage(self, pages: Sequence[Any], slots: Any, device: Any = "cuda") -> Staged:
+    def stage(self, pages: Sequence[Any], slots: Any, device: Any = "cuda", *, pinned: bool = False) -> Staged:
         """Copies compressed pages to a CUDA device, with the slots of their tokens, and returns what decodes them there as often as
-        wanted: ``staged.decode(keys, values)``. Arguments are those of :meth:`decode_blocks`."""
+        wanted: ``staged.decode(keys, values)``. With ``pinned`` they stay in pinned memory of the host, and each decoding copies them to
+        the device first; ``staged.fetch()`` does that ahead of time. Other arguments are those of :meth:`decode_blocks`."""
         from .torch import _blocks
 
-        return _blocks.stage(self, pages, slots, device)
+        return _blocks.stage(self, pages, slots, device, pinned)
 
     def inspect(self, page: Any) -> PageInfo:
         """Reads the header of a page."""

@@ -771,6 +771,14 @@ OFFSET(PoolArgs, token_stride, 2088); OFFSET(PoolArgs, head_stride, 2096); OFFSE
 OFFSET(PoolArgs, block, 2108); OFFSET(PoolArgs, heads, 2112); OFFSET(PoolArgs, head, 2116);
 OFFSET(PoolArgs, unit, 2120); OFFSET(PoolArgs, unused, 2124);
 
+// The same for keys of bf16 that are turned on the way: units of 16 bytes, all heads apart.
+struct TurnedPoolArgs {
+    PoolArgs pool;
+    Turning turning;
+};
+static_assert(sizeof(TurnedPoolArgs) == 2184, "size of TurnedPoolArgs");
+OFFSET(TurnedPoolArgs, pool, 0); OFFSET(TurnedPoolArgs, turning, 2128);
+
 // Kernels.
 extern "C" __global__ void assemble_layout(const Assembly a);
 extern "C" __global__ void assemble_seal(const Assembly a);
@@ -911,3 +919,4 @@ extern "C" __global__ void multiply_bf16(const MultiplyArgs a);
 extern "C" __global__ void multiply_f16(const MultiplyArgs a);
 extern "C" __global__ void pool_gather(const GRID_CONSTANT PoolArgs a);
 extern "C" __global__ void pool_scatter(const GRID_CONSTANT PoolArgs a);
+extern "C" __global__ void pool_scatter_turned(const GRID_CONSTANT TurnedPoolArgs a);

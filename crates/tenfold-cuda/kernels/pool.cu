@@ -1,6 +1,12 @@
-// Rows of a paged pool: gathered from wherever their blocks lie, and scattered there.
+// Rows of a paged pool: gathered from wherever their blocks lie, and scattered there, keys with their rotary positions done on the way.
 
-#include "base.cuh"
+#include "turn.cuh"
+
+// Where a slot is in a layer, in bytes.
+DEVICE u64 pool_slot(const PoolArgs &a, u32 slot) {
+    const u32 block = slot / a.block;
+    return block * a.block_stride + (slot - block * a.block) * a.token_stride;
+}
 
 // Where unit `k` of a token is in the pool, from the token's first on.
 template <class U> DEVICE U *pool_unit(const PoolArgs &a, u8 *token, u32 k) {
@@ -23,8 +29,7 @@ template <class U, bool SCATTER> DEVICE void pool_copy(const PoolArgs &a) {
             }
             continue;
         }
-        const u32 block = (u32)slot / a.block;
-        u8 *at = (u8 *)a.bases[i - token * a.layers] + block * a.block_stride + ((u32)slot - block * a.block) * a.token_stride;
+        u8 *at = (u8 *)a.bases[i - token * a.layers] + pool_slot(a, (u32)slot);
         for (u32 k = lane; k < units; k += 4 * 32) {
             // Four on their way at once: what is put away may be what is read next, for all that the compiler knows.
             U moved[4];
@@ -49,5 +54,35 @@ template <bool SCATTER> DEVICE void pool_by_unit(const PoolArgs &a) {
     }
 }
 
+// A thread takes eight pairs of every head of a token, in all layers.
+DEVICE void pool_turn(const PoolArgs &a, const Turning &t) {
+    const u32 each = t.half / 8, heads = a.layers * a.heads;
+    const u64 all = a.tokens * each, stride = (u64)gridDim.x * POOL_THREADS;
+    for (u64 i = (u64)blockIdx.x * POOL_THREADS + threadIdx.x; i < all; i += stride) {
+        const u64 token = i / each, slot = a.slots[token];
+        if (slot >= a.slot_count) continue;
+        const u32 k = (u32)(i - token * each) * 8;
+        const EightAngles angles = turn_angles(t, rope_position(t, token), k);
+        const u16 *row = (const u16 *)a.rows + token * heads * t.head + k;
+        const u64 at = pool_slot(a, (u32)slot) + 2 * k;
+        for (u32 head = 0; head < heads; head += 4) {
+            // Four on their way at once, as above.
+            TurnEights e[4];
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j) {
+                if (head + j < heads) e[j] = turn_load(row + (head + j) * t.head, t.half);
+            }
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j) {
+                if (head + j >= heads) break;
+                const u32 layer = (head + j) / a.heads;
+                u8 *to = (u8 *)a.bases[layer] + at + (head + j - layer * a.heads) * a.head_stride;
+                turn_away(angles, e[j], (u16 *)to, t.half);
+            }
+        }
+    }
+}
+
+KERNEL(POOL_THREADS) pool_scatter_turned(const GRID_CONSTANT TurnedPoolArgs a) { pool_turn(a.pool, a.turning); }
 KERNEL(POOL_THREADS) pool_gather(const GRID_CONSTANT PoolArgs a) { pool_by_unit<false>(a); }
 KERNEL(POOL_THREADS) pool_scatter(const GRID_CONSTANT PoolArgs a) { pool_by_unit<true>(a); }

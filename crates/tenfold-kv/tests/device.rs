@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use common::cosines;
@@ -15,12 +16,13 @@ use tenfold::engine::ErrorKind;
 use tenfold::prepare::{Basis, Positions, Rope};
 use tenfold::{Effort, Goal, TensorView};
 use tenfold_cuda::{Buffer, DecodeSettings, Device, DevicePool, PoolLayout, Stream};
-use tenfold_kv::device::{Blocks, DevicePages};
+use tenfold_kv::device::{Blocks, DevicePages, Load};
 use tenfold_kv::page::{BasisPart, Chain, Choice, Group, Layer, Page, PageCodec};
 
 const COLS: usize = 32;
 const GROUPS: [usize; 2] = [2, 1];
 const LAYERS: usize = 3;
+const LAYERS_OF: [Range<usize>; 2] = [0..2, 2..3];
 const HEADS: usize = 2;
 /// What a device may be off by, of a row's largest magnitude: 2^-7, and as much again where rows are turned.
 const BOUND: f32 = 1.0 / 64.0;
@@ -111,31 +113,47 @@ impl Bench {
     fn load(&self, pages: &[&[u8]], slots: &[i64]) -> Vec<Result<(), tenfold_kv::Error>> {
         let load = self.pages.plan(pages).unwrap();
         assert_eq!((load.tokens(), load.pages()), (slots.len(), pages.len()));
-        let mut staged = vec![0; load.staged_len()];
-        load.stage(pages, slots, &mut staged).unwrap();
-        let staged = Buffer::from_slice(&self.device, &staged).unwrap();
+        // Together, and group by group.
+        let together = self.load_groups(&load, &load.waves(), pages, slots);
+        let alone = self.load_groups(&load, &[0..1, 1..2], pages, slots);
+        let ok = |verdicts: &[Result<(), tenfold_kv::Error>]| {
+            verdicts.iter().map(Result::is_ok).collect::<Vec<_>>()
+        };
+        assert_eq!(ok(&together), ok(&alone));
+        alone
+    }
+
+    fn load_groups(
+        &self,
+        load: &Load,
+        waves: &[Range<usize>],
+        pages: &[&[u8]],
+        slots: &[i64],
+    ) -> Vec<Result<(), tenfold_kv::Error>> {
         let workspace = Buffer::new(&self.device, load.workspace_len(&self.pages).unwrap()).unwrap();
         let mut verdicts: Vec<Result<(), tenfold_kv::Error>> = pages.iter().map(|_| Ok(())).collect();
-        let mut first = 0;
-        for (group, &layers) in GROUPS.iter().enumerate() {
-            let (keys, values) = self.pools(first..first + layers);
-            let blocks = Blocks { keys: &keys, values: &values };
-            let said = Buffer::new(&self.device, 16 * load.statuses(group).unwrap()).unwrap();
+        for wave in waves {
+            let mut staged = vec![0; load.staged(wave.clone()).unwrap().len()];
+            load.stage(wave.clone(), pages, slots, &mut staged).unwrap();
+            let staged = Buffer::from_slice(&self.device, &staged).unwrap();
+            let pools: Vec<_> = wave.clone().map(|group| self.pools(LAYERS_OF[group].clone())).collect();
+            let blocks: Vec<_> = pools.iter().map(|(keys, values)| Blocks { keys, values }).collect();
+            let said = Buffer::new(&self.device, 16 * load.statuses(wave.clone()).unwrap()).unwrap();
             let settings = DecodeSettings::default();
             let (stream, work) = (Stream::DEFAULT, workspace.slice());
+            let (from, status) = (staged.slice(), said.slice());
             // SAFETY: all of it is ours and lives to the end of this function.
             unsafe {
-                load.queue(&self.pages, group, staged.slice(), blocks, &settings, said.slice(), work, stream)
+                load.queue(&self.pages, wave.clone(), from, &blocks, &settings, status, work, stream)
                     .unwrap();
             }
             let mut statuses = vec![0; said.slice().len];
             said.read(&mut statuses, stream).unwrap();
-            for (all, one) in verdicts.iter_mut().zip(load.check(group, &statuses).unwrap()) {
+            for (all, one) in verdicts.iter_mut().zip(load.check(wave.clone(), &statuses).unwrap()) {
                 if all.is_ok() {
                     *all = one;
                 }
             }
-            first += layers;
         }
         verdicts
     }
@@ -426,8 +444,8 @@ fn what_a_device_does_not_decode_is_refused_before_anything_is_queued() {
     assert!(bench.load(&[], &[]).is_empty());
     // Slots and memory of other sizes.
     let load = bench.pages.plan(&[&good]).unwrap();
-    assert!(load.stage(&[&good], &[0; 7], &mut vec![0; load.staged_len()]).is_err());
-    assert!(load.stage(&[&good], &[0; 8], &mut vec![0; load.staged_len() - 1]).is_err());
-    assert!(load.statuses(2).is_err() && load.check(0, &[0; 3]).is_err());
+    assert!(load.stage(0..2, &[&good], &[0; 7], &mut vec![0; load.staged_len()]).is_err());
+    assert!(load.stage(0..2, &[&good], &[0; 8], &mut vec![0; load.staged_len() - 1]).is_err());
+    assert!(load.statuses(2..3).is_err() && load.staged(1..3).is_err() && load.check(0..1, &[0; 3]).is_err());
     assert_eq!((bench.pages.layers(), bench.pages.groups()), (3, 2));
 }

@@ -42,23 +42,24 @@ impl CudaPages {
         Ok(CudaLoad { load, workspace })
     }
 
-    /// Queues the decoding of a group of all pages. `status` is the address of 16 bytes a blob.
+    /// Queues the decoding of some groups of all pages, each with its pools. `status` is the address of 16 bytes a blob.
     #[allow(clippy::too_many_arguments)] // each is one address
     fn queue(
         &self,
         py: Python<'_>,
         load: &CudaLoad,
-        group: usize,
+        groups: (usize, usize),
         staged: Memory,
-        keys: PoolArgs,
-        values: PoolArgs,
+        pools: Vec<(PoolArgs, PoolArgs)>,
         status: u64,
         workspace: Memory,
         stream: usize,
     ) -> PyResult<()> {
-        let (keys, values) = (self.pool(keys)?, self.pool(values)?);
-        let blocks = Blocks { keys: &keys, values: &values };
-        let count = load.load.statuses(group).map_err(errors::kv)?;
+        let pool = |(keys, values)| Ok((self.pool(keys)?, self.pool(values)?));
+        let pools = pools.into_iter().map(pool).collect::<PyResult<Vec<(DevicePool, DevicePool)>>>()?;
+        let blocks: Vec<Blocks<'_>> = pools.iter().map(|(keys, values)| Blocks { keys, values }).collect();
+        let groups = groups.0..groups.1;
+        let count = load.load.statuses(groups.clone()).map_err(errors::kv)?;
         let status = DeviceSlice::new(status, 16 * count);
         let (staged, workspace) = (slice(staged), slice(workspace));
         let settings = DecodeSettings::default();
@@ -66,7 +67,7 @@ impl CudaPages {
             let stream = stream_of(stream);
             // SAFETY: the caller's promise; see the module `cuda`.
             unsafe {
-                load.load.queue(&self.pages, group, staged, blocks, &settings, status, workspace, stream)
+                load.load.queue(&self.pages, groups, staged, &blocks, &settings, status, workspace, stream)
             }
         })
         .map_err(errors::kv)
@@ -214,15 +215,28 @@ impl CudaLoad {
         self.workspace
     }
 
-    /// Blobs of a group.
-    fn statuses(&self, group: usize) -> PyResult<usize> {
-        self.load.statuses(group).map_err(errors::kv)
+    /// Groups that are decoded together: the first, and the one behind the last.
+    #[getter]
+    fn waves(&self) -> Vec<(usize, usize)> {
+        self.load.waves().into_iter().map(|wave| (wave.start, wave.end)).collect()
     }
 
-    /// Puts blobs and slots into memory of the host.
+    /// Blobs of some groups.
+    fn statuses(&self, groups: (usize, usize)) -> PyResult<usize> {
+        self.load.statuses(groups.0..groups.1).map_err(errors::kv)
+    }
+
+    /// Where some groups are among all that is staged.
+    fn staged(&self, groups: (usize, usize)) -> PyResult<(usize, usize)> {
+        let place = self.load.staged(groups.0..groups.1).map_err(errors::kv)?;
+        Ok((place.start, place.end))
+    }
+
+    /// Puts blobs and slots of some groups into memory of the host.
     fn stage(
         &self,
         py: Python<'_>,
+        groups: (usize, usize),
         pages: Vec<Bound<'_, PyAny>>,
         slots: Vec<i64>,
         to: &Bound<'_, PyAny>,
@@ -231,12 +245,12 @@ impl CudaLoad {
         let bytes: Vec<&[u8]> = pages.iter().map(Blob::data).collect();
         let mut to = Output::from_object(to)?;
         let to = to.data();
-        py.detach(|| self.load.stage(&bytes, &slots, to)).map_err(errors::kv)
+        py.detach(|| self.load.stage(groups.0..groups.1, &bytes, &slots, to)).map_err(errors::kv)
     }
 
-    /// What a device said of each page's blobs of a group: nothing, or the error.
-    fn check(&self, group: usize, statuses: &[u8]) -> PyResult<Vec<Option<PyErr>>> {
-        let said = self.load.check(group, statuses).map_err(errors::kv)?;
+    /// What a device said of each page's blobs of some groups: nothing, or the error.
+    fn check(&self, groups: (usize, usize), statuses: &[u8]) -> PyResult<Vec<Option<PyErr>>> {
+        let said = self.load.check(groups.0..groups.1, statuses).map_err(errors::kv)?;
         Ok(said.into_iter().map(|page| page.err().map(errors::kv)).collect())
     }
 }

@@ -13,7 +13,7 @@ from ..kv import PageCodec
 from ..torch import _blocks, _device
 
 if TYPE_CHECKING:
-    from ..torch._blocks import Loading, Staged
+    from ..torch._staged import Loading, Staged
     from ._cache_pages import Page, Pair
 
 

@@ -1,6 +1,6 @@
 //! Rows of a paged pool: `pool.cu`.
 
-use super::{Address, Const, Void, kernels, shared_constants, shared_structs};
+use super::{Address, Const, Turning, Void, kernels, shared_constants, shared_structs};
 
 shared_constants! {
     /// Threads of a block that moves rows of a pool.
@@ -29,8 +29,15 @@ shared_structs! {
         /// Bytes of a unit: 16, 4, 2 or 1.
         unit, unused: u32;
     }
+
+    /// The same for keys of bf16 that are turned on the way: units of 16 bytes, all heads apart.
+    pub(crate) struct TurnedPoolArgs {
+        pool: PoolArgs;
+        turning: Turning;
+    }
 }
 
 kernels! {
     #[grid_constant] Kernel<PoolArgs>: pool_gather, pool_scatter;
+    #[grid_constant] Kernel<TurnedPoolArgs>: pool_scatter_turned;
 }

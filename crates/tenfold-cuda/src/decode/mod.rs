@@ -6,6 +6,8 @@
 mod grid;
 mod request;
 
+use std::ops::Range;
+
 use tenfold::Dtype;
 use tenfold::engine::{Capabilities, ErrorKind};
 use tenfold::format::{BlobInfo, Codec};
@@ -29,8 +31,8 @@ const SMALL_SHARED: [u32; 2] = [22_000, 45_000];
 const PLACE: Shape = Shape::new(1, PLACE_THREADS, 0);
 
 impl PlaceArgs {
-    /// For blobs whose outputs lie one after the other, with a block each.
-    fn new(requests: &[DecodeRequest], grid: &Grid) -> Option<PlaceArgs> {
+    /// For blobs that have a block each, if their outputs lie one after the other.
+    fn new(requests: &[DecodeRequest]) -> Option<PlaceArgs> {
         let first = requests.first()?;
         let base = requests.iter().map(|r| r.blob.address).min()?;
         let near = |r: &DecodeRequest| {
@@ -42,8 +44,7 @@ impl PlaceArgs {
                 == (first.dtype, (0, None), first.codec, None, first.out.len);
             alike && near(r) && r.out.address == first.out.address + (i * first.out.len) as u64
         };
-        let alone = grid.blocks as usize == requests.len();
-        (alone && requests.iter().enumerate().all(regular)).then(|| PlaceArgs {
+        requests.iter().enumerate().all(regular).then(|| PlaceArgs {
             base,
             out: first.out.address,
             out_len: first.out.len as u64,
@@ -145,7 +146,7 @@ pub unsafe fn open(
 ) -> Result<()> {
     let Some(call) = Call::new(device, requests, settings, status, workspace, stream)? else { return Ok(()) };
     // SAFETY: the caller's.
-    unsafe { call.open(&OpenBasis::ZERO) }
+    unsafe { call.open(&OpenBasis::ZERO, 0..requests.len()) }
 }
 
 /// Queues the second half of [`decode`], for blobs that [`open`] was given with the same requests, settings, status and workspace.
@@ -181,10 +182,34 @@ pub(crate) unsafe fn decode_with(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    let Some(call) = Call::new(device, requests, settings, status, workspace, stream)? else { return Ok(()) };
     // SAFETY: the caller's.
     unsafe {
-        call.open(basis)?;
+        decode_parts(device, requests, &[(*basis, requests.len())], settings, status, workspace, stream)
+    }
+}
+
+/// The same for requests behind several bases: each with the number of its requests, which follow one another. All tiles are
+/// decoded together.
+///
+/// # Safety
+/// As for [`decode_with`].
+pub(crate) unsafe fn decode_parts(
+    device: &Device,
+    requests: &[DecodeRequest],
+    parts: &[(OpenBasis, usize)],
+    settings: &DecodeSettings,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let Some(call) = Call::new(device, requests, settings, status, workspace, stream)? else { return Ok(()) };
+    let mut first = 0;
+    // SAFETY: the caller's.
+    unsafe {
+        for (basis, count) in parts {
+            call.open(basis, first..first + count)?;
+            first += count;
+        }
         call.tiles()
     }
 }
@@ -228,16 +253,22 @@ impl<'a> Call<'a> {
         Ok(Some(Call { device, requests, settings, status, workspace, stream, grid, count }))
     }
 
-    /// Lists the blobs and reads their headers.
+    /// Lists some of the blobs and reads their headers.
     ///
     /// # Safety
     /// As for [`decode`].
-    unsafe fn open(&self, basis: &OpenBasis) -> Result<()> {
-        let &Call { device, requests, settings, status, workspace, stream, ref grid, count } = self;
+    unsafe fn open(&self, basis: &OpenBasis, range: Range<usize>) -> Result<()> {
+        let &Call { device, requests: all, settings, status, workspace, stream, ref grid, .. } = self;
+        let Some(requests) = all.get(range.clone()).filter(|some| !some.is_empty()) else { return Ok(()) };
+        let count = requests.len() as u32;
         // The list of blobs, through the launch's own arguments: no copy from the host has to be waited for.
-        let mut at = workspace.address + (size_of::<Item>() * requests.len()).next_multiple_of(16) as u64;
+        let listed_len = (size_of::<Item>() * all.len()).next_multiple_of(16);
+        let before: usize = all[..range.start].iter().map(|r| work_len(r.blob.len)).sum();
+        let mut at = workspace.address + (listed_len + before) as u64;
+        let items = workspace.part(size_of::<Item>() * range.start, size_of::<Item>() * requests.len())?;
+        let status = status.part(size_of::<Status>() * range.start, size_of::<Status>() * requests.len())?;
         let mut args = OpenArgs {
-            to: workspace.into(),
+            to: items.into(),
             status: status.into(),
             max_bytes: settings.limits.max_bytes,
             count,
@@ -246,10 +277,11 @@ impl<'a> Call<'a> {
             ..OpenArgs::ZERO
         };
         let one_launch = requests.len() <= ITEMS_PER_LAUNCH;
-        let regular = if one_launch { None } else { PlaceArgs::new(requests, grid) };
+        let alone = grid.blocks as usize == all.len();
+        let regular = if one_launch || !alone { None } else { PlaceArgs::new(requests) };
         let listed = if regular.is_some() { &[] } else { requests };
         if let Some(mut place) = regular {
-            (place.to, place.status, place.work) = (workspace.into(), status.into(), at);
+            (place.to, place.status, place.work) = (items.into(), status.into(), at);
             let mut work = 0;
             for (chunk, requests) in requests.chunks(PLACED_PER_LAUNCH).enumerate() {
                 (place.first, place.count) = ((chunk * PLACED_PER_LAUNCH) as u32, requests.len() as u32);
@@ -270,7 +302,7 @@ impl<'a> Call<'a> {
         for (chunk, requests) in listed.chunks(ITEMS_PER_LAUNCH).enumerate() {
             args.first = (chunk * ITEMS_PER_LAUNCH) as u32;
             args.count = requests.len() as u32;
-            let blocks = &grid.first_block[chunk * ITEMS_PER_LAUNCH..];
+            let blocks = &grid.first_block[range.start + chunk * ITEMS_PER_LAUNCH..];
             for ((item, r), &block0) in args.items.iter_mut().zip(requests).zip(blocks) {
                 let work_len = work_len(r.blob.len) as u64;
                 *item = Item {

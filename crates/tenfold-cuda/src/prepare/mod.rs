@@ -3,7 +3,7 @@
 //! `chain` holds a chain of transforms on a device, `link` one of them, `transforms` does and undoes them, `calls` are
 //! encoding and decoding behind them: a tensor is made working values, each transform goes over all of them, and what comes of it is
 //! encoded as a tensor of its own. `pages` is the quick way for many pages of bf16 rows behind one basis, `rope` turns rows,
-//! `pool` moves rows out of blocks and back, `gather` brings together what the host looks at to choose transforms.
+//! `pool` moves rows out of blocks and back, `pool_pages` decodes pages of several bases into blocks, `gather` brings together what the host looks at to choose transforms.
 
 mod calls;
 mod chain;
@@ -11,6 +11,7 @@ mod gather;
 mod link;
 mod pages;
 mod pool;
+mod pool_pages;
 mod rope;
 mod transforms;
 
@@ -24,3 +25,4 @@ pub use pages::{
     encode_pages_workspace_len,
 };
 pub use pool::{DevicePool, PoolLayout};
+pub use pool_pages::{PageBlobs, PageSlots, decode_to_pools, decode_to_pools_workspace_len};

@@ -140,6 +140,49 @@ impl DeviceBasis {
         self.rank
     }
 
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn rope(&self) -> Option<&DeviceRope> {
+        self.rope.as_ref().map(|turned| &turned.rope)
+    }
+
+    /// As decoders of pages have it, which leave the position of each page's first row where it is stated.
+    pub(super) fn open_pages(&self, positions: DeviceSlice) -> OpenBasis {
+        let mut opened = self.open();
+        opened.before = BEFORE_NOTHING;
+        if let Some(turned) = &self.rope {
+            opened.before = BEFORE_ROPE;
+            opened.rope_len = turned.content.len().min(MAX_ROPE) as u32;
+            opened.rope.iter_mut().zip(&turned.content).for_each(|(to, &from)| *to = from);
+            opened.positions = positions.into();
+        }
+        opened
+    }
+
+    /// What makes rows of the coordinates of so many of them.
+    pub(super) fn product(
+        &self,
+        coordinates: DeviceSlice,
+        to: DeviceSlice,
+        rows: usize,
+        workspace: DeviceSlice,
+    ) -> Product {
+        Product {
+            left: coordinates.address,
+            right: self.vectors.slice().address,
+            to: to.address,
+            rows,
+            inner: self.rank,
+            columns: self.columns,
+            of: Matrix::Bf16,
+            out: Matrix::Bf16,
+            bias: self.means.slice().address,
+            workspace,
+        }
+    }
+
     /// As decoders have it.
     fn open(&self) -> OpenBasis {
         let scales = self.scales.as_ref().map_or(0, |s| s.0.slice().address);
@@ -166,19 +209,20 @@ pub unsafe fn decode_coordinates(
 }
 
 /// Rows of so many pages.
-fn all_rows(rows: usize, pages: usize) -> Result<usize> {
+pub(super) fn all_rows(rows: usize, pages: usize) -> Result<usize> {
     if rows == 0 && pages > 0 {
         return Err(Error::InvalidArgument("a page needs at least one row".into()));
     }
     rows.checked_mul(pages).ok_or_else(too_large)
 }
 
-/// Where the blobs' coordinates go, for pages of `rows` rows one after the other.
-fn requests(basis: &DeviceBasis, blobs: &[DeviceSlice], rows: usize, to: u64) -> Vec<DecodeRequest> {
-    let bytes = rows * basis.rank * 2;
+/// Where pages of so many values each go, one after the other; behind a basis they are levels.
+pub(super) fn requests(blobs: &[DeviceSlice], values: usize, to: u64, levels: bool) -> Vec<DecodeRequest> {
+    let bytes = values * Dtype::Bf16.size();
     let request = |(i, &blob): (usize, &DeviceSlice)| {
         let out = DeviceSlice::new(to + (i * bytes) as u64, bytes);
-        DecodeRequest::new(blob, out, Dtype::Bf16).with_codec(Codec::Levels)
+        let request = DecodeRequest::new(blob, out, Dtype::Bf16);
+        if levels { request.with_codec(Codec::Levels) } else { request }
     };
     blobs.iter().enumerate().map(request).collect()
 }
@@ -190,7 +234,7 @@ pub fn decode_pages_workspace_len(basis: &DeviceBasis, blobs: &[DeviceSlice], ro
     pieces.take(PRODUCT_BYTES);
     pieces.take(bytes_of(all, basis.rank, 2)?);
     pieces.take(bytes_of(blobs.len(), 1, size_of::<u64>())?);
-    pieces.take(decode_workspace_len(&requests(basis, blobs, rows, 0)));
+    pieces.take(decode_workspace_len(&requests(blobs, rows * basis.rank, 0, true)));
     Ok(pieces.at)
 }
 
@@ -228,31 +272,13 @@ pub unsafe fn decode_pages(
     let coordinates = workspace.part(pieces.take(coordinates), coordinates)?;
     let positions = bytes_of(blobs.len(), 1, size_of::<u64>())?;
     let positions = workspace.part(pieces.take(positions), positions)?;
-    let requests = requests(basis, blobs, rows, coordinates.address);
+    let requests = requests(blobs, rows * basis.rank, coordinates.address, true);
     let work = workspace.part(pieces.at, decode_workspace_len(&requests))?;
-    let mut opened = basis.open();
-    opened.before = BEFORE_NOTHING;
-    if let Some(turned) = &basis.rope {
-        opened.before = BEFORE_ROPE;
-        opened.rope_len = turned.content.len().min(MAX_ROPE) as u32;
-        opened.rope.iter_mut().zip(&turned.content).for_each(|(to, &from)| *to = from);
-        opened.positions = positions.into();
-    }
+    let opened = basis.open_pages(positions);
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
         decode_with(&basis.device, &requests, &opened, settings, status, work, stream)?;
-        let product = Product {
-            left: coordinates.address,
-            right: basis.vectors.slice().address,
-            to: out.address,
-            rows: all,
-            inner: basis.rank,
-            columns: basis.columns,
-            of: Matrix::Bf16,
-            out: Matrix::Bf16,
-            bias: basis.means.slice().address,
-            workspace: scratch,
-        };
+        let product = basis.product(coordinates, out, all, scratch);
         basis.device.driver.multiply(&product, stream)?;
         if let Some(turned) = &basis.rope {
             let runs = Runs { starts: positions, run: rows as u64 };

@@ -1,6 +1,7 @@
 //! Paged pools: keys or values of tokens that lie in blocks anywhere in memory, as serving engines keep them.
 
-use crate::abi::{self, Kernel, POOL_LAYERS, POOL_THREADS, PoolArgs};
+use super::rope::{DeviceRope, Runs};
+use crate::abi::{self, Kernel, POOL_LAYERS, POOL_THREADS, PoolArgs, TurnedPoolArgs};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -135,6 +136,33 @@ impl DevicePool {
         unsafe { self.queue(abi::pool_scatter, slots, rows, stream) }
     }
 
+    /// The same for keys of bf16 whose rotary positions are done on the way.
+    ///
+    /// # Safety
+    /// As for [`DevicePool::gather`].
+    pub(crate) unsafe fn scatter_turned(
+        &self,
+        rows: DeviceSlice,
+        slots: DeviceSlice,
+        (rope, runs): (&DeviceRope, Runs),
+        stream: Stream,
+    ) -> Result<()> {
+        let Some(mut args) = self.args(slots, rows)? else { return Ok(()) };
+        // SAFETY: the caller's; every slot that is one lies in the layers' memory, and rows have the bytes of all tokens.
+        unsafe {
+            if args.unit == 16 && rope.by_eights(self.layout.head / 2) {
+                (args.heads, args.head) = (self.layout.heads as u32, (self.layout.head / 16) as u32);
+                let threads = args.tokens as usize * rope.eights();
+                let shape = self.shape(threads.div_ceil(POOL_THREADS as usize));
+                let args = TurnedPoolArgs { pool: args, turning: rope.turning(runs, 0, false) };
+                return self.device.launch(abi::pool_scatter_turned, shape, &args, stream);
+            }
+            let (tokens, columns) = (args.tokens as usize, self.row() / 2);
+            rope.turn_halves(rows.address, rows.address, tokens, columns, runs, false, stream)?;
+            self.scatter(rows, slots, stream)
+        }
+    }
+
     unsafe fn queue(
         &self,
         kernel: Kernel<PoolArgs>,
@@ -142,6 +170,20 @@ impl DevicePool {
         rows: DeviceSlice,
         stream: Stream,
     ) -> Result<()> {
+        let Some(args) = self.args(slots, rows)? else { return Ok(()) };
+        let warps = args.tokens as usize * self.bases.len();
+        let shape = self.shape(warps.div_ceil(POOL_THREADS as usize / 32));
+        // SAFETY: the caller's; every slot that is one lies in the layers' memory, and rows have the bytes of all tokens.
+        unsafe { self.device.launch(kernel, shape, &args, stream) }
+    }
+
+    fn shape(&self, blocks: usize) -> Shape {
+        let most = self.device.properties().multiprocessors as usize * 16;
+        Shape::new(blocks.clamp(1, most) as u32, POOL_THREADS, 0)
+    }
+
+    /// What a kernel takes; `None` if there are no tokens.
+    fn args(&self, slots: DeviceSlice, rows: DeviceSlice) -> Result<Option<PoolArgs>> {
         let tokens = slots.len / size_of::<u64>();
         let need = tokens.checked_mul(self.row()).ok_or_else(too_large)?;
         if rows.len != need || !slots.len.is_multiple_of(8) || !slots.address.is_multiple_of(8) {
@@ -151,7 +193,7 @@ impl DevicePool {
             )));
         }
         if tokens == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let unit = UNITS
             .into_iter()
@@ -164,7 +206,7 @@ impl DevicePool {
             if joined { (1, layout.heads * layout.head) } else { (layout.heads, layout.head) };
         let mut bases = [0; POOL_LAYERS as usize];
         bases[..self.bases.len()].copy_from_slice(&self.bases);
-        let args = PoolArgs {
+        Ok(Some(PoolArgs {
             bases,
             slots: slots.into(),
             rows: rows.into(),
@@ -179,11 +221,6 @@ impl DevicePool {
             head: (head / unit) as u32,
             unit: unit as u32,
             unused: 0,
-        };
-        let warps = (tokens * self.bases.len()).div_ceil(POOL_THREADS as usize / 32);
-        let most = self.device.properties().multiprocessors as usize * 16;
-        let grid = warps.clamp(1, most) as u32;
-        // SAFETY: the caller's; every slot that is one lies in the layers' memory, and rows have the bytes of all tokens.
-        unsafe { self.device.launch(kernel, Shape::new(grid, POOL_THREADS, 0), &args, stream) }
+        }))
     }
 }

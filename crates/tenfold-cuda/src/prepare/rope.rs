@@ -35,6 +35,18 @@ impl DeviceRope {
         })
     }
 
+    /// Whether eight pairs are turned at a time in heads of so many columns, and how often eight a head has.
+    pub(crate) fn by_eights(&self, head: usize) -> bool {
+        !self.neighbours
+            && self.half.is_multiple_of(8)
+            && self.head == 2 * self.half
+            && self.head as usize == head
+    }
+
+    pub(crate) fn eights(&self) -> usize {
+        self.half as usize / 8
+    }
+
     /// How rows are turned, back or as the model did; `first` is the number of the first of them.
     pub(crate) fn turning(&self, runs: Runs, first: u64, back: bool) -> Turning {
         Turning {

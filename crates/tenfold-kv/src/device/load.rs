@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use rayon::prelude::*;
 use tenfold::engine::{ErrorKind, Limits};
 use tenfold::format::BlobInfo;
 use tenfold::prepare::{Positions, Transform};
@@ -10,7 +11,7 @@ use tenfold::{Dtype, Error};
 use tenfold_cuda::can_decode;
 
 use super::bases::{DeviceGroup, DevicePages};
-use super::queue::BLOB;
+use super::queue::{ALIGN, BLOB};
 use crate::error::{Result, invalid};
 use crate::page::frame::{self, EXACT_KEYS, EXACT_VALUES, Frame, KEYS, VALUES};
 
@@ -25,6 +26,8 @@ pub struct Load {
     /// Tokens of the pages before each, and of all.
     first: Vec<usize>,
     pub(super) groups: Vec<Vec<Call>>,
+    /// Where each group is staged.
+    places: Vec<Range<usize>>,
     len: usize,
 }
 
@@ -56,21 +59,23 @@ pub(super) struct Placed {
 impl DevicePages {
     /// Reads the headers of pages. A page that the device does not decode is an error that says why; decode it on the CPU then.
     pub fn plan(&self, pages: &[&[u8]]) -> Result<Load> {
-        let frames = pages.iter().map(|page| self.parse(page)).collect::<Result<Vec<Frame>>>()?;
+        let frames = pages.par_iter().map(|page| self.parse(page)).collect::<Result<Vec<Frame>>>()?;
         let mut first = vec![0];
         for frame in &frames {
             first.push(first[first.len() - 1] + frame.tokens);
         }
         let lengths = pages.iter().map(|page| page.len()).collect();
-        let mut load = Load { lengths, first, groups: Vec::new(), len: 0 };
-        for (number, group) in self.groups.iter().enumerate() {
-            let mut calls = Vec::new();
-            for side in 0..2 {
-                calls.extend(gather_calls(pages, &frames, (number, group), side)?);
-            }
-            for call in &mut calls {
-                load.place(call);
-            }
+        let mut load = Load { lengths, first, groups: Vec::new(), places: Vec::new(), len: 0 };
+        let calls = |number: usize| -> Result<Vec<Call>> {
+            let side = |side: usize| gather_calls(pages, &frames, (number, &self.groups[number]), side);
+            let (keys, values) = rayon::join(|| side(0), || side(1));
+            Ok(keys?.into_iter().chain(values?).collect())
+        };
+        let groups = (0..self.groups.len()).into_par_iter().map(calls).collect::<Result<Vec<_>>>()?;
+        for mut calls in groups {
+            let start = load.len;
+            calls.iter_mut().for_each(|call| load.place(call));
+            load.places.push(start..load.len);
             load.groups.push(calls);
         }
         Ok(load)
@@ -166,16 +171,23 @@ fn unsupported(reason: impl Into<String>) -> crate::Error {
 impl Load {
     /// Finds places for what a call needs.
     fn place(&mut self, call: &mut Call) {
-        let mut take = |len: usize| {
+        let mut take = |len: usize, align: usize| {
             let at = self.len;
-            self.len = (at + len).next_multiple_of(BLOB);
+            self.len = (at + len).next_multiple_of(align);
             at..at + len
         };
-        call.blobs.iter_mut().for_each(|blob| blob.staged = take(blob.from.len()));
-        call.slots = take(call.rows * call.blobs.len() * size_of::<i64>());
+        call.blobs.iter_mut().for_each(|blob| blob.staged = take(blob.from.len(), BLOB));
+        call.slots = take(call.rows * call.blobs.len() * size_of::<i64>(), ALIGN);
     }
 
-    /// Bytes to stage, and to have on the device at a multiple of 256.
+    /// Where some groups are among all that is staged; each group is on the device at a multiple of 256.
+    pub fn staged(&self, groups: Range<usize>) -> Result<Range<usize>> {
+        let missing = || invalid(format!("there are {} groups, not {}", self.places.len(), groups.end));
+        let some = self.places.get(groups.clone()).ok_or_else(missing)?;
+        Ok(some.first().map_or(0, |first| first.start)..some.last().map_or(0, |last| last.end))
+    }
+
+    /// Bytes that all groups take.
     pub fn staged_len(&self) -> usize {
         self.len
     }
@@ -190,32 +202,56 @@ impl Load {
         self.lengths.len()
     }
 
-    /// Puts the blobs of the pages that it was planned for, and slots, into memory of the host, best pinned. `slots` has one for each
-    /// token, page after page; a token whose number is no slot of the pool, such as −1, goes nowhere.
-    pub fn stage(&self, pages: &[&[u8]], slots: &[i64], to: &mut [u8]) -> Result<()> {
+    /// Puts some groups' blobs of the pages that it was planned for, and slots, into memory of the host, best pinned. `slots` has one for
+    /// each token, page after page; a token whose number is no slot of the pool, such as −1, goes nowhere.
+    pub fn stage(&self, groups: Range<usize>, pages: &[&[u8]], slots: &[i64], to: &mut [u8]) -> Result<()> {
         if !pages.iter().map(|page| page.len()).eq(self.lengths.iter().copied()) {
             return Err(invalid("these are not the pages that were planned for"));
         }
-        if slots.len() != self.tokens() || to.len() != self.len {
+        let place = self.staged(groups.clone())?;
+        if slots.len() != self.tokens() || to.len() != place.len() {
             return Err(invalid(format!(
                 "{} tokens need as many slots and {} bytes of memory; {} slots and {} bytes were given",
                 self.tokens(),
-                self.len,
+                place.len(),
                 slots.len(),
                 to.len()
             )));
         }
-        for call in self.groups.iter().flatten() {
-            for blob in &call.blobs {
-                to[blob.staged.clone()].copy_from_slice(&pages[blob.page][blob.from.clone()]);
-            }
-            let first = |blob: &Placed| self.first[blob.page];
-            let tokens = call.blobs.iter().flat_map(|blob| {
-                blob.tokens.iter().flat_map(move |run| run.clone()).map(move |token| first(blob) + token)
-            });
-            let room = to[call.slots.clone()].as_chunks_mut::<8>().0;
-            room.iter_mut().zip(tokens).for_each(|(to, token)| *to = slots[token].to_le_bytes());
+        // A part of the memory for each call, which follow one another.
+        let mut parts = Vec::new();
+        let mut rest = to;
+        for call in self.groups[groups].iter().flatten() {
+            let (part, behind) = rest.split_at_mut(call.end() - call.start());
+            parts.push((call, part));
+            rest = behind;
         }
+        parts.into_par_iter().for_each(|(call, part)| self.stage_call(call, pages, slots, part));
         Ok(())
+    }
+
+    fn stage_call(&self, call: &Call, pages: &[&[u8]], slots: &[i64], to: &mut [u8]) {
+        let start = call.start();
+        for blob in &call.blobs {
+            let place = blob.staged.start - start..blob.staged.end - start;
+            to[place].copy_from_slice(&pages[blob.page][blob.from.clone()]);
+        }
+        let first = |blob: &Placed| self.first[blob.page];
+        let tokens = call.blobs.iter().flat_map(|blob| {
+            blob.tokens.iter().flat_map(move |run| run.clone()).map(move |token| first(blob) + token)
+        });
+        let room = to[call.slots.start - start..call.slots.end - start].as_chunks_mut::<8>().0;
+        room.iter_mut().zip(tokens).for_each(|(to, token)| *to = slots[token].to_le_bytes());
+    }
+}
+
+impl Call {
+    /// Where it is staged: its blobs, then slots.
+    fn start(&self) -> usize {
+        self.blobs.first().map_or(self.slots.start, |blob| blob.staged.start)
+    }
+
+    fn end(&self) -> usize {
+        self.slots.end.next_multiple_of(ALIGN)
     }
 }

@@ -1,9 +1,10 @@
-//! Decoding of staged pages, group by group.
+//! Decoding of staged pages, some groups at a time.
 
-use tenfold::Dtype;
+use std::ops::Range;
+
 use tenfold_cuda::{
-    DecodeRequest, DecodeSettings, DeviceBasis, DevicePool, DeviceSlice, Status, Stream, decode,
-    decode_pages, decode_pages_workspace_len, decode_workspace_len,
+    DecodeSettings, DeviceBasis, DevicePool, DeviceSlice, PageBlobs, PageSlots, Status, Stream,
+    decode_to_pools, decode_to_pools_workspace_len,
 };
 
 use super::bases::DevicePages;
@@ -14,6 +15,8 @@ use crate::error::{Result, invalid};
 pub(super) const ALIGN: usize = 256;
 /// What blobs start at a multiple of.
 pub(super) const BLOB: usize = 16;
+/// Blobs that keep a device busy.
+const WAVE: usize = 2048;
 
 /// Where keys and values of a group's layers go: pools of these layers, in their order.
 #[derive(Debug, Clone, Copy)]
@@ -50,72 +53,73 @@ pub(super) fn part(whole: DeviceSlice, at: usize, len: usize) -> Result<DeviceSl
 }
 
 impl Call {
-    /// Bytes of its rows.
-    fn bytes(&self) -> usize {
-        2 * self.rows * self.columns * self.blobs.len()
-    }
-
-    /// Its basis, by its number, of the pages that it was planned for.
-    fn basis<'p>(&self, pages: &'p DevicePages, group: usize, number: usize) -> Result<&'p DeviceBasis> {
+    /// Its basis, if it has one, of the pages that it was planned for.
+    fn basis<'p>(&self, pages: &'p DevicePages, group: usize) -> Result<Option<&'p DeviceBasis>> {
+        let Some(number) = self.basis else { return Ok(None) };
         let found = pages.groups.get(group).and_then(|group| group.sides[self.side].get(number));
-        found.map(|(_, basis)| basis).ok_or_else(|| invalid("these pages were planned for another codec"))
+        let missing = || invalid("these pages were planned for another codec");
+        found.map(|(_, basis)| Some(basis)).ok_or_else(missing)
     }
 
-    /// Its blobs on the device.
-    fn staged(&self, staged: DeviceSlice) -> Result<Vec<DeviceSlice>> {
-        self.blobs.iter().map(|blob| part(staged, blob.staged.start, blob.staged.len())).collect()
-    }
-
-    /// Requests for exact tokens.
-    fn requests(&self, blobs: &[DeviceSlice], rows: DeviceSlice) -> Result<Vec<DecodeRequest>> {
-        let each = 2 * self.rows * self.columns;
-        let request = |(i, &blob): (usize, &DeviceSlice)| {
-            Ok(DecodeRequest::new(blob, part(rows, i * each, each)?, Dtype::Bf16))
-        };
-        blobs.iter().enumerate().map(request).collect()
-    }
-
-    /// Bytes of workspace: for rows, and for what decodes them.
-    fn workspace_len(&self, pages: &DevicePages, group: usize) -> Result<usize> {
-        let rows = self.bytes().next_multiple_of(ALIGN);
-        let anywhere = |len: usize| DeviceSlice::new(ALIGN as u64, len);
-        let blobs: Vec<DeviceSlice> = self.blobs.iter().map(|blob| anywhere(blob.staged.len())).collect();
-        let work = match self.basis {
-            Some(basis) => {
-                let basis = self.basis(pages, group, basis)?;
-                decode_pages_workspace_len(basis, &blobs, self.rows).map_err(tenfold::Error::from)?
-            }
-            None => decode_workspace_len(&self.requests(&blobs, anywhere(self.bytes()))?),
-        };
-        Ok(rows + work)
+    /// Its blobs, staged at an address.
+    fn blobs<'p>(&self, pages: &'p DevicePages, group: usize, staged: u64) -> Result<PageBlobs<'p>> {
+        let blob = |blob: &Placed| DeviceSlice::new(staged + blob.staged.start as u64, blob.staged.len());
+        Ok(PageBlobs {
+            basis: self.basis(pages, group)?,
+            blobs: self.blobs.iter().map(blob).collect(),
+            rows: self.rows,
+            columns: self.columns,
+        })
     }
 }
 
 impl Load {
-    fn calls(&self, group: usize) -> Result<&[Call]> {
-        let missing = || invalid(format!("group {group} does not exist: there are {}", self.groups.len()));
-        self.groups.get(group).map(Vec::as_slice).ok_or_else(missing)
+    /// Calls of some groups, with the number of their group.
+    fn calls(&self, groups: Range<usize>) -> Result<impl Iterator<Item = (usize, &Call)>> {
+        let missing = || invalid(format!("there are {} groups, not {}", self.groups.len(), groups.end));
+        let some = self.groups.get(groups.clone()).ok_or_else(missing)?;
+        Ok(some
+            .iter()
+            .zip(groups.start..)
+            .flat_map(|(calls, group)| calls.iter().map(move |call| (group, call))))
     }
 
-    /// Bytes of workspace that any group needs, at a multiple of 256.
+    /// Groups that are decoded together, in order: one alone may leave most of a device idle.
+    pub fn waves(&self) -> Vec<Range<usize>> {
+        let mut waves: Vec<Range<usize>> = Vec::new();
+        let mut blobs = 0;
+        for (group, calls) in self.groups.iter().enumerate() {
+            match waves.last_mut().filter(|_| blobs < WAVE) {
+                Some(wave) => wave.end = group + 1,
+                None => {
+                    waves.push(group..group + 1);
+                    blobs = 0;
+                }
+            }
+            blobs += calls.iter().map(|call| call.blobs.len()).sum::<usize>();
+        }
+        waves
+    }
+
+    /// Bytes of workspace that any wave needs, at a multiple of 256.
     pub fn workspace_len(&self, pages: &DevicePages) -> Result<usize> {
         let mut most = 0;
-        for (group, calls) in self.groups.iter().enumerate() {
-            for call in calls {
-                most = most.max(call.workspace_len(pages, group)?);
-            }
+        for wave in self.waves() {
+            let blobs = self.calls(wave)?.map(|(group, call)| call.blobs(pages, group, ALIGN as u64));
+            let blobs = blobs.collect::<Result<Vec<_>>>()?;
+            most = most.max(decode_to_pools_workspace_len(&blobs).map_err(tenfold::Error::from)?);
         }
         Ok(most)
     }
 
-    /// Blobs of a group: each gets a status.
-    pub fn statuses(&self, group: usize) -> Result<usize> {
-        Ok(self.calls(group)?.iter().map(|call| call.blobs.len()).sum())
+    /// Blobs of some groups: each gets a status.
+    pub fn statuses(&self, groups: Range<usize>) -> Result<usize> {
+        Ok(self.calls(groups)?.map(|(_, call)| call.blobs.len()).sum())
     }
 
-    /// Queues the decoding of one group of all pages into blocks. `staged` is what [`Load::stage`] made, on the device; `status` has 16
-    /// bytes for each blob of the group, which [`Load::check`] reads. Where a status refuses a blob, what its tokens' slots hold means
-    /// nothing: do not attend to them.
+    /// Queues the decoding of some groups of all pages into blocks, those of each group. `staged` is what [`Load::stage`] made of these
+    /// groups, on the device; `status` has 16 bytes for each blob of them, which [`Load::check`] reads. Where a status refuses a
+    /// blob, what its tokens' slots hold means nothing: do not attend to them.
     ///
     /// # Safety
     /// All memory is memory of the pages' device, is as long as it says, does not overlap, and is neither freed nor used otherwise until the
@@ -124,52 +128,48 @@ impl Load {
     pub unsafe fn queue(
         &self,
         pages: &DevicePages,
-        group: usize,
+        groups: Range<usize>,
         staged: DeviceSlice,
-        blocks: Blocks<'_>,
+        blocks: &[Blocks<'_>],
         settings: &DecodeSettings,
         status: DeviceSlice,
         workspace: DeviceSlice,
         stream: Stream,
     ) -> Result<()> {
-        let calls = self.calls(group)?;
-        let mut said = 0;
-        for call in calls {
-            let pool = blocks.side(call.side, call.columns)?;
-            let rows = part(workspace, 0, call.bytes())?;
-            let at = call.bytes().next_multiple_of(ALIGN);
-            let work = part(workspace, at, workspace.len.saturating_sub(at))?;
-            let blobs = call.staged(staged)?;
-            let statuses = part(status, said, 16 * blobs.len())?;
-            said += 16 * blobs.len();
-            let slots = part(staged, call.slots.start, call.slots.len())?;
-            // SAFETY: the caller's; the parts of the workspace do not overlap, and calls of one stream follow each other.
-            let queued = unsafe {
-                let decoded = match call.basis {
-                    Some(basis) => {
-                        let basis = call.basis(pages, group, basis)?;
-                        decode_pages(basis, &blobs, call.rows, rows, settings, statuses, work, stream)
-                    }
-                    None => {
-                        let requests = call.requests(&blobs, rows)?;
-                        decode(&pages.device, &requests, settings, statuses, work, stream)
-                    }
-                };
-                decoded.and_then(|()| pool.scatter(rows, slots, stream))
-            };
-            queued.map_err(tenfold::Error::from)?;
+        let place = self.staged(groups.clone())?;
+        if staged.len != place.len() || blocks.len() != groups.len() {
+            return Err(invalid(format!(
+                "{} groups of {} staged bytes are decoded; {} pools and {} bytes were given",
+                groups.len(),
+                place.len(),
+                blocks.len(),
+                staged.len
+            )));
         }
-        Ok(())
+        // As if all groups were staged there.
+        let start = staged.address.wrapping_sub(place.start as u64);
+        let (mut blobs, mut to) = (Vec::new(), Vec::new());
+        for (group, call) in self.calls(groups.clone())? {
+            blobs.push(call.blobs(pages, group, start)?);
+            let pool = blocks[group - groups.start].side(call.side, call.columns)?;
+            let slots = DeviceSlice::new(start + call.slots.start as u64, call.slots.len());
+            to.push(PageSlots { pool, slots });
+        }
+        let status = part(status, 0, 16 * self.statuses(groups)?)?;
+        // SAFETY: the caller's.
+        let queued =
+            unsafe { decode_to_pools(&pages.device, &blobs, &to, settings, status, workspace, stream) };
+        Ok(queued.map_err(tenfold::Error::from)?)
     }
 
-    /// What a device said of each page's blobs of a group: an error where one was refused.
-    pub fn check(&self, group: usize, statuses: &[u8]) -> Result<Vec<Result<()>>> {
-        let need = 16 * self.statuses(group)?;
+    /// What a device said of each page's blobs of some groups: an error where one was refused.
+    pub fn check(&self, groups: Range<usize>, statuses: &[u8]) -> Result<Vec<Result<()>>> {
+        let need = 16 * self.statuses(groups.clone())?;
         if statuses.len() != need {
             return Err(invalid(format!("{need} bytes of statuses are read, {} given", statuses.len())));
         }
         let mut verdicts: Vec<Result<()>> = (0..self.pages()).map(|_| Ok(())).collect();
-        let blobs = self.calls(group)?.iter().flat_map(|call| &call.blobs);
+        let blobs = self.calls(groups)?.flat_map(|(_, call)| &call.blobs);
         for (blob, said) in blobs.zip(statuses.as_chunks::<16>().0) {
             let Placed { page, .. } = blob;
             if let (Err(error), Ok(())) = (Status::from_bytes(*said).check(), &verdicts[*page]) {
