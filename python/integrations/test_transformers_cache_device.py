@@ -11,7 +11,7 @@ import pytest
 import tenfold
 import tenfold.kv
 import torch
-from tenfold.torch import _device
+from tenfold.torch._staged import Staged
 from tenfold.transformers import TenfoldCache, _cache_device
 from test_torch_blocks import emulated
 from test_torch_device import each
@@ -61,14 +61,15 @@ def both(monkeypatch: pytest.MonkeyPatch, device: torch.device, run: Any) -> tup
     seen: list[bool] = []
     decode = _cache_device.OnDevice.decode
 
-    def spy(self: Any, *args: Any) -> bool:
-        seen.append(decode(self, *args))
-        return seen[-1]
+    def spy(self: Any, *args: Any) -> Any:
+        made = decode(self, *args)
+        seen.append(made is not None)
+        return made
 
     monkeypatch.setattr(_cache_device.OnDevice, "decode", spy)
     there = run()
     assert seen and all(seen)
-    monkeypatch.setattr(_cache_device.OnDevice, "decode", lambda *_: False)
+    monkeypatch.setattr(_cache_device.OnDevice, "decode", lambda *_: None)
     return there, run()
 
 
@@ -78,13 +79,27 @@ def near(found: torch.Tensor, wanted: torch.Tensor) -> None:
     assert off <= wanted.float().abs().amax() / 32, off
 
 
+# Where pages are, and how much stays decoded: nothing, one group of two, all.
+WAYS: dict[str, dict[str, Any]] = {
+    "device": {},
+    "pinned": {"offload": True},
+    "a group decoded": {"decoded_bytes": 1 << 19},
+    "all decoded": {"decoded_bytes": 1 << 24, "offload": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("goal", [{"bits": 4.0}, {"step": 0.02}, {"lossless": True}], ids=str)
-def test_the_same_values(goal: dict[str, Any], device: torch.device, bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_values(
+    goal: dict[str, Any], way: str, device: torch.device, bases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def run() -> list[torch.Tensor]:
-        cache, given = TenfoldCache(CONFIG, bases=bases, **SMALL, **goal), []
-        for step, tokens in enumerate((50, 1, 1, 20, 1)):
+        cache, given = TenfoldCache(CONFIG, bases=bases, **SMALL, **goal, **WAYS[way]), []
+        for step, tokens in enumerate((50, 1, 1, 20, 1, 33, 1, 1)):
             for layer in range(4):
-                given.extend(cache.update(*states(2, tokens, device, 10 * step + layer), layer))
+                both = cache.update(*states(2, tokens, device, 10 * step + layer), layer)
+                # What is kept decoded is written to again.
+                given.extend(states.clone() for states in both)
         assert cache.report().compressed_tokens > 0
         return given
 
@@ -96,13 +111,15 @@ def test_the_same_values(goal: dict[str, Any], device: torch.device, bases: Path
             assert torch.equal(found, wanted)
 
 
-def test_crops_beams_and_copies(device: torch.device, bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_crops_beams_and_copies(way: str, device: torch.device, bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run() -> list[torch.Tensor]:
-        cache, given = TenfoldCache(CONFIG, bases=bases, step=0.02, **SMALL), []
+        cache, given = TenfoldCache(CONFIG, bases=bases, step=0.02, **SMALL, **WAYS[way]), []
 
         def add(tokens: int, sequences: int, seed: int) -> None:
             for layer in range(4):
-                given.extend(cache.update(*states(sequences, tokens, device, seed + layer), layer))
+                both = cache.update(*states(sequences, tokens, device, seed + layer), layer)
+                given.extend(states.clone() for states in both)
 
         add(60, 2, 0)
         cache.reorder_cache(torch.tensor([1, 1], device=device))
@@ -148,15 +165,36 @@ def test_pages_that_a_device_does_not_decode(device: torch.device, bases: Path) 
     assert not cache.layers[0].group._device._able
 
 
-def test_pages_stay_on_the_device_until_there_are_more(device: torch.device, bases: Path) -> None:
+def test_pages_stay_where_they_are_until_there_are_more(device: torch.device, bases: Path) -> None:
     cache = TenfoldCache(CONFIG, bases=bases, bits=4.0, **SMALL)
-    staged = []
-    for step, tokens in enumerate((60, 1, 1, 16, 1)):
+    held = []
+    for step, tokens in enumerate((300, 1, 1, 16, 1)):
         for layer in range(4):
             cache.update(*states(1, tokens, device, step), layer)
-        staged.append(cache.layers[0].group._device._staged)
-    assert staged[0] is None and staged[1] is staged[2] is not staged[4]
-    assert staged[1].nbytes < staged[4].nbytes < 60 * 1024
+        held.append(cache.layers[0].group._device._held)
+    assert held[0] is None and held[1] is held[2] is not held[4]
+    # What was there stays, and the new page is staged beside it.
+    assert held[4].chunks[0] is held[1].chunks[0] and [chunk.count for chunk in held[4].chunks] == [18, 1]
+    cache.reset()
+    assert cache.layers[0].group._device._held is None
+
+
+def test_what_is_decoded_stays_within_its_budget(device: torch.device, bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    decode = Staged.decode
+    monkeypatch.setattr(Staged, "decode", lambda self, *pools: decoded.append(1) or decode(self, *pools))
+    for budget, groups in ((0, 2), (1 << 19, 1), (1 << 24, 0)):
+        cache = TenfoldCache(CONFIG, bases=bases, bits=4.0, decoded_bytes=budget, **SMALL)
+        for step, tokens in enumerate((60, 1, 1)):
+            decoded.clear()
+            for layer in range(4):
+                cache.update(*states(1, tokens, device, step), layer)
+        # For the last token: what was not kept.
+        assert len(decoded) == groups
+        keys = cache.layers[0].keys
+        before = keys.clone()
+        cache.update(*states(1, 1, device, 9), 0)
+        assert torch.equal(keys, before)
 
 
 def test_pages_that_the_device_makes(device: torch.device, bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from .._errors import ArgumentError
 from . import _device
 from ._pools import aligned, check_count, check_pools, check_range, describe, slots_of
 from ._tensors import mark_written
+from ._verdicts import CODE
 
 if TYPE_CHECKING:
     from ..kv import PageCodec
@@ -53,6 +54,8 @@ class Loading:
         if self._found is None:
             found: list[Exception | None] = [None] * self._pages
             for (load, wave, _), status in zip(self._said, self._statuses(), strict=True):
+                if not (status[:, 0] & CODE).any():
+                    continue
                 for page, error in enumerate(load.check(wave, status.numpy().tobytes())):
                     found[page] = found[page] or error
             self._found, self._said, self._answer = found, [], None

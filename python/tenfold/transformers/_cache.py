@@ -10,9 +10,10 @@ import torch
 from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache
 
-from .._errors import ArgumentError, DtypeError, UnsupportedError
+from .._errors import ArgumentError, DtypeError
 from ..kv import Bases, PageCodec
 from ._cache_config import Rotary, decoder_config, head_dim_of, layers_of, rotary_of
+from ._cache_device import Budget
 from ._cache_layer import PagedLayer
 from ._cache_pages import Group, Plan
 from ._cache_report import CacheReport, report
@@ -40,7 +41,13 @@ class TenfoldCache(Cache):
         attention_mask: mask of a batch of prompts with padding on the left, from which positions follow.
         effort: as in :func:`tenfold.encode`.
         threads: worker threads; 0 uses all cores.
-        offload: must be True: pages lie in host memory, whatever device the model runs on.
+        offload: whether compressed pages stay in pinned memory of the host. A CUDA device then gets those of the next layers while it
+            computes. By default they stay on the device.
+        decoded_bytes: bytes of the device that may hold decoded keys and values from one token to the next, whole groups of layers: the
+            more, the less is decoded for each token.
+
+    A CUDA device decodes pages itself if there are bases and keys and values are bfloat16; else the host does. It also makes them, with
+    a ``step`` and effort "fast".
 
     >>> from transformers import LlamaConfig
     >>> from tenfold.transformers import TenfoldCache
@@ -69,10 +76,9 @@ class TenfoldCache(Cache):
         attention_mask: torch.Tensor | None = None,
         effort: str = "balanced",
         threads: int = 0,
-        offload: bool = True,
+        offload: bool = False,
+        decoded_bytes: int = 0,
     ) -> None:
-        if not offload:
-            raise UnsupportedError("offload=False is not supported: pages are coded and kept on the host; leave offload out")
         goal = _goal(bits=bits, max_bytes=max_bytes, step=step, lossless=lossless or None)
         plan = Plan(_number("sinks", sinks, 0), _number("window", window, 0), _number("page", page, 16, 256))
         config = decoder_config(config)
@@ -81,8 +87,10 @@ class TenfoldCache(Cache):
             raise ArgumentError(f"group={group}, but the model has {count} layers")
         codec, self._rotary = _codec(config, count, bases, group, rope, effort=effort, steps=steps, threads=threads)
         layers: list[PagedLayer] = []
-        for index, (_, members) in enumerate(codec.groups):
-            together = Group(codec.part(index), goal, plan)
+        budget = Budget(_number("decoded_bytes", decoded_bytes, 0), bool(offload))
+        groups = [Group(codec.part(index), goal, plan, budget) for index in range(len(codec.groups))]
+        for together, after, (_, members) in zip(groups, [*groups[1:], groups[0]], codec.groups, strict=True):
+            together.precede(after)
             layers.extend(PagedLayer(together, plan) for _ in range(members))
         super().__init__(layers=layers)  # type: ignore[arg-type]
         self._tell(attention_mask)

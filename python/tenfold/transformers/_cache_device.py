@@ -1,8 +1,10 @@
-"""Pages of a cache that a CUDA device decodes: compressed bytes lie there, and keys and values are made where attention reads them."""
+"""Pages of a cache that a CUDA device decodes: compressed bytes lie there or in pinned memory, and keys and values are made where attention
+reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,22 +18,106 @@ if TYPE_CHECKING:
     from ..torch._staged import Loading, Staged
     from ._cache_pages import Page, Pair
 
+# Pages that are staged anew as often as one is added; with more, all are staged together.
+_TAIL = 16
+# Slots of a sequence are a multiple of this: slots of the next sequence begin there.
+_ROOM = 1024
+# Tokens whose verdicts may be on their way.
+_PENDING = 4
+
+
+@dataclass
+class Budget:
+    """Bytes of decoded keys and values that a cache may keep on the device, and where compressed pages are."""
+
+    decoded: int = 0
+    pinned: bool = False
+
+    def take(self, count: int) -> bool:
+        """Whether so many bytes are left, which are then taken."""
+        if count > self.decoded:
+            return False
+        self.decoded -= count
+        return True
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a layer asks for: its pages, tokens before them, tokens in all, sequences, heads and columns of keys and of values."""
+
+    pages: Sequence[Page]
+    start: int
+    tokens: int
+    sequences: int
+    widths: tuple[tuple[int, int], ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def able(self) -> bool:
+        """Whether a device may have such keys and values."""
+        return self.dtype == torch.bfloat16 and _device.is_ours(self.device)
+
+    @property
+    def room(self) -> int:
+        """Slots of a sequence."""
+        return self.tokens if self.sequences == 1 else -(-self.tokens // _ROOM) * _ROOM
+
+
+@dataclass
+class _Chunk:
+    """Pages that are staged together."""
+
+    count: int
+    staged: Staged
+
+
+@dataclass
+class _Held:
+    """What is staged: of which pages, for which slots."""
+
+    first: Page
+    last: Page
+    count: int
+    start: int
+    room: int
+    chunks: list[_Chunk]
+    # Tokens that several sequences share: from which, to which, where, and how many.
+    shared: list[tuple[int, int, int, int]]
+
+
+@dataclass
+class _Kept:
+    """Decoded keys and values of all layers that stay on the device, and which pages they have."""
+
+    layers: list[Pair]
+    held: _Held
+    bytes: int
+
 
 class OnDevice:
     """Decodes the pages of a group. Its layers share the bytes, so all are decoded when the first one asks, and each is handed out once."""
 
-    def __init__(self, codec: PageCodec) -> None:
-        self._codec = codec
+    def __init__(self, codec: PageCodec, budget: Budget) -> None:
+        self._codec, self._budget = codec, budget
+        # The group that is asked next.
+        self.next: OnDevice | None = None
         # Until it has seen pages that a device does not decode, such as ones before RoPE without bases, or there is no cuBLAS.
         self._able = True
-        # The pages that are on the device, compressed, and the rows of one token's pass that layers have not asked for yet.
-        self._pages: tuple[Page, ...] = ()
-        self._staged: Staged | None = None
-        self._rows: dict[int, Pair] = {}
-        # Of each token that a layer wants, which row it is; None if all are, in their order.
-        self._index: torch.Tensor | None = None
-        self._total = 0
-        self._loading: Loading | None = None
+        self._held: _Held | None = None
+        # Of one token's pass: what layers have not asked for yet.
+        self._made: dict[int, Pair] = {}
+        self._kept: _Kept | None = None
+        self._pending: list[Loading] = []
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what :meth:`decode` returns is written to again when the next token comes."""
+        return self._kept is not None
+
+    def fresh(self) -> OnDevice:
+        """The same for a copy of the cache."""
+        return OnDevice(self._codec, Budget(0, self._budget.pinned))
 
     def encode(
         self, states: Sequence[Pair], pages: tuple[int, int], start: int, padding: Sequence[int], goal: dict[str, Any]
@@ -56,52 +142,160 @@ class OnDevice:
         slots = (first + np.arange(size)).reshape(-1, size)
         return self._codec.encode_blocks(slots, keys, values, positions=positions, **goal)
 
-    def decode(self, layer: int, pages: Sequence[Page], keys: torch.Tensor, values: torch.Tensor) -> bool:
-        """Writes the pages of one layer of the group: (sequence, token, head, column). False if the host must do it."""
-        if not self._able or not _device.is_ours(keys.device) or keys.dtype != torch.bfloat16:
-            return False
-        if layer not in self._rows or self._pages != tuple(pages):
+    def decode(self, layer: int, wanted: Wanted) -> Pair | None:
+        """Room for all tokens of a layer, with those of its pages in their place: (sequence, token, head, column). None if the host must do
+        it."""
+        if not self._able or not wanted.able:
+            return None
+        if self._kept is not None and self._fits(wanted, self._kept) and self._has(wanted, self._kept.held):
+            return _part(self._kept.layers[layer], wanted.tokens)
+        if layer not in self._made or not self._has(wanted, self._held):
             try:
-                self._stage(tuple(pages), keys.device)
+                self._stage(wanted)
             except (UnsupportedError, MachineError):
                 self._able = False
-                return False
-            self._decode(keys, values)
-        for to, rows in zip((keys, values), self._rows.pop(layer), strict=True):
-            chosen = rows if self._index is None else rows.index_select(0, self._index)
-            to.copy_(chosen.view(to.shape))
-        return True
+                return None
+            self._made = dict(enumerate(self._decode(wanted)))
+            if self.next is not None:
+                self.next.fetch()
+        return _part(self._made.pop(layer), wanted.tokens)
 
-    def _stage(self, pages: tuple[Page, ...], device: torch.device) -> None:
-        """Brings pages to the device, unless they are there."""
-        # What was decoded for the last token; by now it is there, so nothing waits.
-        if self._loading is not None:
-            self._loading.check()
-        self._rows, self._loading = {}, None
-        if self._staged is not None and self._pages == pages and self._staged.device == device:
+    def fetch(self) -> None:
+        """Sends for pinned pages that will be asked for next."""
+        if self._held is not None and self._kept is None and self._able:
+            for chunk in self._held.chunks:
+                chunk.staged.fetch()
+
+    def _has(self, wanted: Wanted, held: _Held | None) -> bool:
+        """Whether what is staged is what a layer asks for. Pages of a layer are made anew together, so two of them tell."""
+        pages = wanted.pages
+        same = held is not None and held.first is pages[0] and held.last is pages[-1] and held.count == len(pages)
+        return same and held is not None and held.start == wanted.start and (wanted.sequences == 1 or held.room == wanted.room)
+
+    def _stage(self, wanted: Wanted) -> None:
+        """Brings pages to where the device finds them, unless they are there."""
+        self._settle()
+        self._made = {}
+        held = self._held
+        if self._has(wanted, held):
             return
-        # Beams of one prompt share most of their pages.
-        first: dict[int, int] = {}
-        blobs, total = [], 0
-        for page in pages:
-            for blob in page.blobs:
-                if id(blob) not in first:
-                    first[id(blob)] = total
-                    blobs.append(blob)
-                    total += page.tokens
-        sequences = range(len(pages[0].blobs))
-        runs = [np.arange(page.kept) + first[id(page.blobs[sequence])] for sequence in sequences for page in pages]
-        index, every = np.concatenate(runs), np.arange(total)
-        self._staged = self._codec.stage(blobs, every, device)
-        self._index = None if np.array_equal(index, every) else torch.from_numpy(index).to(device)
-        self._pages, self._total = pages, total
+        pages, chunks = wanted.pages, held.chunks[:1] if held is not None else []
+        grown = held is not None and self._grew(wanted, held)
+        main = chunks[0].count if grown else 0
+        if not grown or len(pages) - main > max(_TAIL, main // 8):
+            chunks, main = [], 0
+        if main < len(pages):
+            chunks = [*chunks, _Chunk(len(pages) - main, self._staged(wanted, main))]
+        shared = _shared(wanted)
+        self._held = _Held(pages[0], pages[-1], len(pages), wanted.start, wanted.room, chunks, shared)
 
-    def _decode(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def _grew(self, wanted: Wanted, held: _Held) -> bool:
+        """Whether pages were added to those that are staged, and nothing else has changed."""
+        pages = wanted.pages
+        there = len(pages) > held.count and pages[0] is held.first and pages[held.count - 1] is held.last
+        return there and held.start == wanted.start and (wanted.sequences == 1 or held.room == wanted.room)
+
+    def _staged(self, wanted: Wanted, skip: int) -> Staged:
+        """Stages all pages but the first few: each blob once, into the slots of the first sequence that has it."""
+        at = wanted.start + sum(page.kept for page in wanted.pages[:skip])
+        blobs, slots = [], []
+        for page in wanted.pages[skip:]:
+            # Cropped tokens go nowhere.
+            within = np.where(np.arange(page.tokens) < page.kept, np.arange(page.tokens), -1)
+            for sequence, blob in _distinct(page):
+                blobs.append(blob)
+                slots.append(np.where(within < 0, -1, within + at + sequence * wanted.room))
+            at += page.kept
+        return self._codec.stage(blobs, np.concatenate(slots), wanted.device, pinned=self._budget.pinned)
+
+    def _decode(self, wanted: Wanted) -> list[Pair]:
         """Queues the decoding of all layers, which are alike."""
-        assert self._staged is not None
-        made = [
-            [torch.empty((self._total, *like.shape[2:]), dtype=like.dtype, device=like.device) for _ in range(self._codec.layers)]
-            for like in (keys, values)
-        ]
-        self._loading = self._staged.decode(*made)
-        self._rows = dict(enumerate(zip(*made, strict=True)))
+        held = self._held
+        assert held is not None
+        made, chunks = self._reuse(wanted, held)
+        if made is None:
+            # What is kept has room for more tokens; sequences of a batch have it anyway.
+            room = wanted.room + _ROOM if self._budget.decoded and wanted.sequences == 1 else wanted.room
+            made = [_room(wanted, room) for _ in range(self._codec.layers)]
+        for chunk in chunks:
+            self._pending.append(chunk.staged.decode([keys for keys, _ in made], [values for _, values in made]))
+            self._pending[-1].ask()
+        for source, sequence, at, count in held.shared:
+            for pair in made:
+                for states in pair:
+                    states[sequence, at : at + count] = states[source, at : at + count]
+        self._keep(made, held)
+        return made
+
+    def _reuse(self, wanted: Wanted, held: _Held) -> tuple[list[Pair] | None, list[_Chunk]]:
+        """Decoded layers that were kept, if all tokens have room there, and the chunks that are missing in them."""
+        kept = self._kept
+        if kept is None:
+            return None, held.chunks
+        if not self._fits(wanted, kept):
+            self.forget()
+            self._held = held
+            return None, held.chunks
+        same = kept.held.chunks[0] is held.chunks[0]
+        return kept.layers, held.chunks[1:] if same else held.chunks
+
+    def _fits(self, wanted: Wanted, kept: _Kept) -> bool:
+        sequences, room = kept.layers[0][0].shape[:2]
+        return sequences == wanted.sequences and (room >= wanted.room if sequences == 1 else room == wanted.room)
+
+    def _keep(self, made: list[Pair], held: _Held) -> None:
+        """Keeps decoded layers if the budget allows."""
+        if self._kept is not None:
+            self._kept.held = held
+            return
+        size = sum(states.nbytes for pair in made for states in pair)
+        self._kept = _Kept(made, held, size) if self._budget.take(size) else None
+
+    def forget(self) -> None:
+        """Lets go of everything."""
+        if self._kept is not None:
+            self._budget.decoded += self._kept.bytes
+        self._held, self._kept, self._made = None, None, {}
+
+    def _settle(self) -> None:
+        """Raises what a device has said of the last tokens' pages. Waits only where very many have not been judged."""
+        while self._pending and (self._pending[0].arrived() or len(self._pending) > _PENDING):
+            self._pending.pop(0).check()
+
+
+def _distinct(page: Page) -> list[tuple[int, bytes]]:
+    """Blobs of a page, and the first sequence that has each: beams of one prompt share most of them."""
+    seen: dict[int, tuple[int, bytes]] = {}
+    for sequence, blob in enumerate(page.blobs):
+        seen.setdefault(id(blob), (sequence, blob))
+    return list(seen.values())
+
+
+def _shared(wanted: Wanted) -> list[tuple[int, int, int, int]]:
+    """Tokens that sequences have from others, whole runs of pages at a time."""
+    runs: list[tuple[int, int, int, int]] = []
+    if wanted.sequences == 1:
+        return runs
+    for sequence in range(1, wanted.sequences):
+        at = wanted.start
+        for page in wanted.pages:
+            source = next(index for index, blob in enumerate(page.blobs) if blob is page.blobs[sequence])
+            if source != sequence:
+                last = runs[-1] if runs else (-1, -1, -1, -1)
+                if last[:2] == (source, sequence) and last[2] + last[3] == at:
+                    runs[-1] = (source, sequence, last[2], last[3] + page.kept)
+                else:
+                    runs.append((source, sequence, at, page.kept))
+            at += page.kept
+    return runs
+
+
+def _room(wanted: Wanted, slots: int) -> Pair:
+    keys, values = (
+        torch.empty((wanted.sequences, slots, *width), dtype=torch.bfloat16, device=wanted.device) for width in wanted.widths
+    )
+    return keys, values
+
+
+def _part(pair: Pair, tokens: int) -> Pair:
+    return pair[0][:, :tokens], pair[1][:, :tokens]

@@ -10,6 +10,7 @@ import torch
 from transformers.cache_utils import CacheLayerMixin
 
 from .._errors import ArgumentError, DtypeError, UnsupportedError
+from ._cache_device import Wanted
 from ._cache_pages import Group, Page, Pair, Plan
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -42,6 +43,8 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
         self.group = group
         group.layers.append(self)
         self.pages: list[Page] = []
+        # Tokens in them.
+        self._compressed = 0
         # Left padding of each sequence, if it was stated.
         self.padding: list[int] = []
         self.told: list[int] = []
@@ -89,12 +92,12 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
     @property
     def keys(self) -> torch.Tensor | None:  # type: ignore[override] # theirs is a plain attribute
         """Keys of all tokens, decoded for the caller."""
-        return self._everything()[0] if self.is_initialized else None
+        return self._copy()[0] if self.is_initialized else None
 
     @property
     def values(self) -> torch.Tensor | None:  # type: ignore[override]
         """Values of all tokens, decoded for the caller."""
-        return self._everything()[1] if self.is_initialized else None
+        return self._copy()[1] if self.is_initialized else None
 
     def get_seq_length(self) -> int:
         return self.exact_from + _length(self.last) if self.is_initialized else 0
@@ -108,6 +111,8 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
     def reset(self) -> None:
         self.is_initialized = False
         self.pages, self.padding, self.told = [], [], []
+        self._compressed = 0
+        self.group.forget()
         self.first = self.last = (torch.empty(0), torch.empty(0))
 
     def crop(self, tokens_to_remove: int) -> None:
@@ -126,6 +131,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
                 pages.append(replace(page, kept=min(page.kept, left)))
             left -= page.kept
         self.pages = pages
+        self._compressed = sum(page.kept for page in pages)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         self.batch_select_indices(beam_idx)
@@ -141,7 +147,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
             self._select(torch.arange(len(self.padding))[chosen].tolist())
 
     def offload(self) -> None:
-        raise UnsupportedError("pages of a TenfoldCache lie on the host already; do not offload its layers")
+        raise UnsupportedError("a TenfoldCache moves its pages itself; pass offload=True to keep them in host memory")
 
     prefetch = offload
 
@@ -150,7 +156,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
     @property
     def exact_from(self) -> int:
         """Index of the first token after the pages."""
-        return _length(self.first) + sum(page.kept for page in self.pages)
+        return _length(self.first) + self._compressed
 
     @property
     def behind_window(self) -> int:
@@ -164,23 +170,35 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
 
     def replace_oldest(self, count: int, pages: Sequence[Page]) -> None:
         self.pages.extend(pages)
+        self._compressed += sum(page.kept for page in pages)
         # Copied: a view would keep all of the old memory.
         keys, values = _part(self.last, count)
         self.last = (keys.clone(), values.clone())
 
     def _everything(self) -> Pair:
         start, end = _length(self.first), self.exact_from
-        tokens = end + _length(self.last)
-        # Rows of tokens, as pages have them and as the model made them: nothing needs to be moved around.
-        keys, values = (
-            torch.empty((len(self.padding), tokens, *width), dtype=self.dtype, device=self.device) for width in self.widths
-        )
+        tokens, sequences = end + _length(self.last), len(self.padding)
+        made = None
+        if self.pages:
+            made = self.group.decode_on_device(
+                self, Wanted(self.pages, start, tokens, sequences, self.widths, self.dtype, self.device)
+            )
+        if made is None:
+            # Rows of tokens, as pages have them and as the model made them: nothing needs to be moved around.
+            keys, values = (torch.empty((sequences, tokens, *width), dtype=self.dtype, device=self.device) for width in self.widths)
+            if self.pages:
+                self.group.decode_on_host(self, keys[:, start:end], values[:, start:end])
+        else:
+            keys, values = made
         for states, first, last in zip((keys, values), self.first, self.last, strict=True):
             states[:, :start] = first.transpose(1, 2)
             states[:, end:] = last.transpose(1, 2)
-        if self.pages:
-            self.group.decode(self, keys[:, start:end], values[:, start:end])
         return keys.transpose(1, 2), values.transpose(1, 2)
+
+    def _copy(self) -> Pair:
+        """Keys and values of all tokens, which stay as they are."""
+        keys, values = self._everything()
+        return (keys.clone(), values.clone()) if self.group.keeps else (keys, values)
 
     def _select(self, sequences: list[int]) -> None:
         index = torch.tensor(sequences, dtype=torch.long, device=self.device)

@@ -15,7 +15,7 @@ import torch
 
 from .._errors import ArgumentError
 from ..kv import PageCodec
-from ._cache_device import OnDevice
+from ._cache_device import Budget, OnDevice, Wanted
 
 if TYPE_CHECKING:
     from ._cache_layer import PagedLayer
@@ -49,19 +49,32 @@ class Page:
 class Group:
     """Layers that are compressed together, once all of them have the tokens of a page."""
 
-    def __init__(self, codec: PageCodec, goal: dict[str, Any], plan: Plan) -> None:
+    def __init__(self, codec: PageCodec, goal: dict[str, Any], plan: Plan, budget: Budget) -> None:
         self.layers: list[PagedLayer] = []
         self._codec = codec
         self._goal = goal
         self._plan = plan
-        self._device = OnDevice(codec)
+        self._device = OnDevice(codec, budget)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Group:
         # Codecs are immutable, so copies can share one.
         memo[id(self)] = other = copy.copy(self)
         other.layers = copy.deepcopy(self.layers, memo)
-        other._device = OnDevice(self._codec)
+        other._device = self._device.fresh()
         return other
+
+    def precede(self, other: Group) -> None:
+        """Says which group is asked for its pages after this one."""
+        self._device.next = other._device
+
+    @property
+    def keeps(self) -> bool:
+        """Whether decoded keys and values are kept, and written to again."""
+        return self._device.keeps
+
+    def forget(self) -> None:
+        """Lets go of what a device has."""
+        self._device.forget()
 
     def compress_full(self) -> None:
         """Compresses tokens that have left the window, if they fill pages in all layers."""
@@ -94,10 +107,12 @@ class Group:
                 pages.append((keys, values, _positions(start + index * size - padded, size)))
         return self._codec.encode_many(pages, **self._goal)
 
-    def decode(self, layer: PagedLayer, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def decode_on_device(self, layer: PagedLayer, wanted: Wanted) -> Pair | None:
+        """Room for all tokens of a layer, with those of its pages decoded; None if the host must do it."""
+        return self._device.decode(self.layers.index(layer), wanted)
+
+    def decode_on_host(self, layer: PagedLayer, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes keys and values of one layer's pages: (sequence, token, head, column)."""
-        if self._device.decode(self.layers.index(layer), layer.pages, keys, values):
-            return
         host = (keys, values)
         if keys.device.type != "cpu":
             host = (torch.empty_like(keys, device="cpu"), torch.empty_like(values, device="cpu"))
