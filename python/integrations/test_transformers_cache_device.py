@@ -11,7 +11,7 @@ import pytest
 import tenfold
 import tenfold.kv
 import torch
-from tenfold.torch._staged import Staged
+from tenfold.torch._staged import Together
 from tenfold.transformers import TenfoldCache, _cache_device
 from test_torch_blocks import emulated
 from test_torch_device import each
@@ -180,9 +180,9 @@ def test_pages_stay_where_they_are_until_there_are_more(device: torch.device, ba
 
 
 def test_what_is_decoded_stays_within_its_budget(device: torch.device, bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[int] = []
-    decode = Staged.decode
-    monkeypatch.setattr(Staged, "decode", lambda self, *pools: decoded.append(1) or decode(self, *pools))
+    decoded: list[Any] = []
+    decode = Together.decode
+    monkeypatch.setattr(Together, "decode", lambda self, pools: decoded.extend(pools) or decode(self, pools))
     for budget, groups in ((0, 2), (1 << 19, 1), (1 << 24, 0)):
         cache = TenfoldCache(CONFIG, bases=bases, bits=4.0, decoded_bytes=budget, **SMALL)
         for step, tokens in enumerate((60, 1, 1)):

@@ -8,9 +8,13 @@
 #include "levels_ticks.cuh"
 #include "tiles.cuh"
 
-// Beside a symbol's element: whether its level is odd, and whether it is an escape.
+// Beside a symbol's element: whether its level is odd, raw bits of its class, the symbol, and whether it is an escape.
 #define ENTRY_ODD 0x10000u
+#define ENTRY_LOW_SHIFT 17
+#define ENTRY_SYMBOL_SHIFT 22
 #define ENTRY_ESCAPE 0x80000000u
+// Marks the tables of a class with raw bits.
+#define TABLE_LOW 0x80000000u
 
 // A blob's tables in shared memory.
 struct SmallTables {
@@ -60,7 +64,7 @@ DEVICE u32 small_rows(const Work *work, u32 cls) {
 // Whether a blob is one for this kernel, but for its size.
 DEVICE bool small_kind(const Desc *d) {
     const bool mapped = d->classes == 1 || (d->width >= 128 && d->width < 1u << 16);
-    return !d->paired && !d->prepared && !d->any_low && d->lanes == 32 && d->first == 0 && d->end == d->values && mapped &&
+    return !d->paired && !d->prepared && d->lanes == 32 && d->first == 0 && d->end == d->values && mapped &&
            header_pieces(d) == 0;
 }
 
@@ -77,6 +81,7 @@ DEVICE void small_table(const Item &item, const Work *work, u32 cls, u32 q, uint
         const u32 symbol = lane_of() * 8 + i;
         const i32 k = (i32)(signed char)symbol;
         u32 v = element<u16>(item.dtype, d->scale, units_of(d->offsets, k, q));
+        v |= (u32)d->low[cls] << ENTRY_LOW_SHIFT | symbol << ENTRY_SYMBOL_SHIFT;
         if (k & 1) v |= ENTRY_ODD;
         if (symbol == ESCAPE) v |= ENTRY_ESCAPE;
         entries[row * each + q] = make_uint2(s.start[i] | (s.start[i + 1] - s.start[i]) << 16, v);
@@ -128,7 +133,7 @@ DEVICE bool small_open(const Item &item, const Work *work, u8 *memory, u32 room,
         const u32 table = cls * d->tables_per_class << d->log, entry = row * d->tables_per_class;
         // By sums of scales: a class's slots, and above them its entries.
         for (u32 i = lane_of(); i < SUMS; i += 32)
-            if (d->class_of_sum[i] == cls) base[i] = table | entry << 16;
+            if (d->class_of_sum[i] == cls) base[i] = table | entry << 16 | (d->low[cls] ? TABLE_LOW : 0);
         for (u32 q = 0; q < d->tables_per_class; ++q)
             small_table(item, work, cls, q, near.entries + entry, near.slots + table + (q << d->log));
         row += small_rows(work, cls);
@@ -140,7 +145,10 @@ DEVICE bool small_open(const Item &item, const Work *work, u8 *memory, u32 room,
 // A blob of one class.
 struct SmallOne {
     u32 now[GROUP];
-    METHOD SmallOne(const Item &, const Desc *, const ClassMap &, SharedAt, u64) : now() {}
+    METHOD SmallOne(const Item &, const Desc *d, const ClassMap &, SharedAt, u64) {
+#pragma unroll
+        for (u32 j = 0; j < GROUP; ++j) now[j] = d->low[0] ? TABLE_LOW : 0;
+    }
     METHOD void look_ahead() {}
     METHOD void half_way() {}
     METHOD void go_on() {}
@@ -151,16 +159,17 @@ template <bool TRELLIS> DEVICE uint2 small_pop(SharedAt slots, SharedAt entries,
     const u32 slot = x & ((1u << log) - 1);
     const u32 at = (table & 0xffff) + slot + (TRELLIS ? q << log : 0);
     const u32 symbol = shared_u8(slots + at);
-    const uint2 entry = shared_u64(entries + (table >> 16) * 8 + (TRELLIS ? symbol * 16 + q * 8 : symbol * 8));
+    const uint2 entry = shared_u64(entries + (table >> 16 & 0x7fff) * 8 + (TRELLIS ? symbol * 16 + q * 8 : symbol * 8));
     x = (entry.x >> 16) * (x >> log) + slot - (entry.x & 0xffff);
     return entry;
 }
 
-// Groups of steps; returns where it stopped: at `end`, or at a group with an escape in it.
+// Groups of steps; returns where it stopped: at `end`, or at a group with raw bits or an escape in it.
 template <bool TRELLIS, class Map>
 DEVICE u32 small_fast(const Item &item, const Desc *d, const SmallTables &near, Map &map, const Tile &t, Coder &c, u32 step, u32 end) {
     const u32 log = d->log, below = (1u << lane_of()) - 1, on_quantiser = d->on_quantiser, on_parity = d->on_parity;
     const SharedAt slots = shared_at(near.slots), entries = shared_at(near.entries), ring = c.words.ring;
+    const bool any_low = d->any_low != 0;
     u16 *out = out_at<u16>(item, d, t, step);
     u32 x = c.x, s = c.s;
     Words w = c.words;
@@ -170,6 +179,10 @@ DEVICE u32 small_fast(const Item &item, const Desc *d, const SmallTables &near, 
         SharedAt at = from;
         u32 escaped = 0, elements[GROUP], word = 0;
         map.look_ahead();
+        if (any_low && __any_sync(ALL_LANES, (i32)(map.now[0] | map.now[1] | map.now[2] | map.now[3]) < 0)) {
+            map.half_way();
+            break;
+        }
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
             const u32 q = TRELLIS ? s & 1 : 0;
@@ -198,7 +211,7 @@ DEVICE u32 small_fast(const Item &item, const Desc *d, const SmallTables &near, 
     return step;
 }
 
-// The group that `small_fast` stopped at, over what it wrote.
+// The group that `small_fast` stopped at, over what it may have written.
 template <bool TRELLIS, class Map>
 DEVICE void small_escaped(const Item &item, const Desc *d, const SmallTables &near, const Map &map, const Tile &t, Coder &c, u32 step) {
     u16 *out = out_at<u16>(item, d, t, step);
@@ -208,10 +221,12 @@ DEVICE void small_escaped(const Item &item, const Desc *d, const SmallTables &ne
         const uint2 entry = small_pop<TRELLIS>(shared_at(near.slots), shared_at(near.entries), map.now[j], d->log, q, c.x);
         c.x = fill_up(c.words, c.x);
         const bool escaped = (i32)entry.y < 0;
-        // Of a level with a symbol only its parity is asked for.
-        const i32 k = escape_next(t, c, escaped, 0, entry.y & ENTRY_ODD ? 1 : 0);
+        const u32 bits = entry.y >> ENTRY_LOW_SHIFT & 31;
+        i32 k = (i32)(signed char)(entry.y >> ENTRY_SYMBOL_SHIFT);
+        if (__any_sync(ALL_LANES, escaped)) k = escape_next(t, c, escaped, bits, k);
+        if (__any_sync(ALL_LANES, bits != 0)) k = (i32)((u32)k << bits | low_next(t, c, bits));
         if (TRELLIS) c.s = next_state(d, c.s, k);
-        out[j * 32] = escaped ? element<u16>(item.dtype, d->scale, units_of(d->offsets, k, q)) : (u16)entry.y;
+        out[j * 32] = escaped || bits ? element<u16>(item.dtype, d->scale, units_of(d->offsets, k, q)) : (u16)entry.y;
     }
     words_refill(c.words);
 }

@@ -16,7 +16,7 @@ use tenfold::engine::ErrorKind;
 use tenfold::prepare::{Basis, Positions, Rope};
 use tenfold::{Effort, Goal, TensorView};
 use tenfold_cuda::{Buffer, DecodeSettings, Device, DevicePool, PoolLayout, Stream};
-use tenfold_kv::device::{Blocks, DevicePages, Load};
+use tenfold_kv::device::{Blocks, DevicePages, Load, Part, queue};
 use tenfold_kv::page::{BasisPart, Chain, Choice, Group, Layer, Page, PageCodec};
 
 const COLS: usize = 32;
@@ -137,15 +137,15 @@ impl Bench {
             load.stage(wave.clone(), pages, slots, &mut staged).unwrap();
             let staged = Buffer::from_slice(&self.device, &staged).unwrap();
             let pools: Vec<_> = wave.clone().map(|group| self.pools(LAYERS_OF[group].clone())).collect();
-            let blocks: Vec<_> = pools.iter().map(|(keys, values)| Blocks { keys, values }).collect();
+            let blocks = pools.iter().map(|(keys, values)| Blocks { keys, values }).collect();
             let said = Buffer::new(&self.device, 16 * load.statuses(wave.clone()).unwrap()).unwrap();
             let settings = DecodeSettings::default();
             let (stream, work) = (Stream::DEFAULT, workspace.slice());
             let (from, status) = (staged.slice(), said.slice());
             // SAFETY: all of it is ours and lives to the end of this function.
             unsafe {
-                load.queue(&self.pages, wave.clone(), from, &blocks, &settings, status, work, stream)
-                    .unwrap();
+                let part = Part { pages: &self.pages, load, groups: wave.clone(), staged: from, blocks };
+                queue(&[part], &settings, status, work, stream).unwrap();
             }
             let mut statuses = vec![0; said.slice().len];
             said.read(&mut statuses, stream).unwrap();

@@ -4,7 +4,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tenfold_cuda::{DecodeSettings, DevicePool, DeviceSlice, PoolLayout};
-use tenfold_kv::device::{Blocks, DevicePages, Load, Save};
+use tenfold_kv::device::{self, Blocks, DevicePages, Load, Part, Save};
 
 use crate::cuda::{CudaDevice, Memory, slice, stream_of};
 use crate::errors;
@@ -13,6 +13,50 @@ use crate::tensors::{Blob, Output};
 
 /// Layers of a pool: their memory, and blocks, slots of a block, heads, bytes of a head, and the strides of blocks, slots and heads.
 type PoolArgs = (Vec<Memory>, (usize, usize, usize, usize), (usize, usize, usize));
+
+/// Groups of pages that are decoded with others: whose they are, the plan, the first group and the one behind the last, where they are staged,
+/// and pools of keys and values for each.
+type PartArgs = (Py<CudaPages>, Py<CudaLoad>, (usize, usize), Memory, Vec<(PoolArgs, PoolArgs)>);
+
+/// Bytes of workspace that groups of some loads need together, at a multiple of 256.
+#[pyfunction]
+pub fn cuda_pages_workspace(parts: Vec<(Py<CudaPages>, Py<CudaLoad>, (usize, usize))>) -> PyResult<usize> {
+    let parts: Vec<_> = parts
+        .iter()
+        .map(|(pages, load, (from, to))| (&pages.get().pages, &load.get().load, *from..*to))
+        .collect();
+    device::workspace_len(&parts).map_err(errors::kv)
+}
+
+/// Queues the decoding of groups of some loads. `status` is the address of 16 bytes a blob.
+#[pyfunction]
+pub fn cuda_pages_queue(
+    py: Python<'_>,
+    parts: Vec<PartArgs>,
+    status: u64,
+    workspace: Memory,
+    stream: usize,
+) -> PyResult<()> {
+    let pools = |(pages, _, _, _, pools): &PartArgs| {
+        let pool =
+            |(keys, values): &(PoolArgs, PoolArgs)| Ok((pages.get().pool(keys)?, pages.get().pool(values)?));
+        pools.iter().map(pool).collect::<PyResult<Vec<(DevicePool, DevicePool)>>>()
+    };
+    let pools = parts.iter().map(pools).collect::<PyResult<Vec<_>>>()?;
+    let mut statuses = 0;
+    let mut all = Vec::with_capacity(parts.len());
+    for ((pages, load, groups, staged, _), pools) in parts.iter().zip(&pools) {
+        let (load, groups) = (&load.get().load, groups.0..groups.1);
+        statuses += load.statuses(groups.clone()).map_err(errors::kv)?;
+        let blocks = pools.iter().map(|(keys, values)| Blocks { keys, values }).collect();
+        all.push(Part { pages: &pages.get().pages, load, groups, staged: slice(*staged), blocks });
+    }
+    let (status, workspace) = (DeviceSlice::new(status, 16 * statuses), slice(workspace));
+    let settings = DecodeSettings::default();
+    // SAFETY: the caller's promise; see the module `cuda`.
+    py.detach(|| unsafe { device::queue(&all, &settings, status, workspace, stream_of(stream)) })
+        .map_err(errors::kv)
+}
 
 /// A page codec's bases on a device.
 #[pyclass(frozen, module = "tenfold._native")]
@@ -40,37 +84,6 @@ impl CudaPages {
         };
         let (load, workspace) = py.detach(plan).map_err(errors::kv)?;
         Ok(CudaLoad { load, workspace })
-    }
-
-    /// Queues the decoding of some groups of all pages, each with its pools. `status` is the address of 16 bytes a blob.
-    #[allow(clippy::too_many_arguments)] // each is one address
-    fn queue(
-        &self,
-        py: Python<'_>,
-        load: &CudaLoad,
-        groups: (usize, usize),
-        staged: Memory,
-        pools: Vec<(PoolArgs, PoolArgs)>,
-        status: u64,
-        workspace: Memory,
-        stream: usize,
-    ) -> PyResult<()> {
-        let pool = |(keys, values)| Ok((self.pool(keys)?, self.pool(values)?));
-        let pools = pools.into_iter().map(pool).collect::<PyResult<Vec<(DevicePool, DevicePool)>>>()?;
-        let blocks: Vec<Blocks<'_>> = pools.iter().map(|(keys, values)| Blocks { keys, values }).collect();
-        let groups = groups.0..groups.1;
-        let count = load.load.statuses(groups.clone()).map_err(errors::kv)?;
-        let status = DeviceSlice::new(status, 16 * count);
-        let (staged, workspace) = (slice(staged), slice(workspace));
-        let settings = DecodeSettings::default();
-        py.detach(|| {
-            let stream = stream_of(stream);
-            // SAFETY: the caller's promise; see the module `cuda`.
-            unsafe {
-                load.load.queue(&self.pages, groups, staged, &blocks, &settings, status, workspace, stream)
-            }
-        })
-        .map_err(errors::kv)
     }
 
     /// Prepares the encoding of pages of so many tokens.
@@ -101,7 +114,7 @@ impl CudaPages {
         workspace: Memory,
         stream: usize,
     ) -> PyResult<()> {
-        let (keys, values) = (self.pool(keys)?, self.pool(values)?);
+        let (keys, values) = (self.pool(&keys)?, self.pool(&values)?);
         let blocks = Blocks { keys: &keys, values: &values };
         let status = DeviceSlice::new(status, 16 * save.save.statuses());
         let (slots, positions) = (slice(slots), slice(positions));
@@ -151,10 +164,11 @@ impl CudaPages {
 impl CudaPages {
     fn pool(
         &self,
-        (layers, (blocks, block, heads, head), (by_block, by_slot, by_head)): PoolArgs,
+        (layers, (blocks, block, heads, head), (by_block, by_slot, by_head)): &PoolArgs,
     ) -> PyResult<DevicePool> {
-        let layout = PoolLayout::new(blocks, block, heads, head).with_strides(by_block, by_slot, by_head);
-        let layers: Vec<DeviceSlice> = layers.into_iter().map(slice).collect();
+        let layout =
+            PoolLayout::new(*blocks, *block, *heads, *head).with_strides(*by_block, *by_slot, *by_head);
+        let layers: Vec<DeviceSlice> = layers.iter().copied().map(slice).collect();
         DevicePool::new(self.pages.device(), &layers, layout).map_err(errors::cuda)
     }
 }

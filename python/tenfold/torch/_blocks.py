@@ -37,7 +37,7 @@ def decode(
     """
     check_pools(codec, keys, values)
     numbers = slots_of(slots)
-    check_range(numbers, keys[0])
+    check_range(int(numbers.max(initial=-1)), keys[0])
     device = keys[0].device
     if not _device.is_ours(device):
         return _decode_on_cpu(codec, pages, numbers, keys, values)
@@ -62,7 +62,7 @@ def encode(
     table = numbers_of(slots, 2, "slots are whole numbers: a row for each page, with one for each of its tokens")
     if table.size and table.min() < 0:
         raise ArgumentError("a page is made of tokens that have slots: none may be negative")
-    check_range(table, keys[0])
+    check_range(int(table.max(initial=-1)), keys[0])
     first: list[Any] = [None] * len(table)
     if positions is not None:
         first = numbers_of(positions, 1, "positions are whole numbers, one for each page").tolist()

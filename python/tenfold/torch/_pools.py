@@ -79,10 +79,11 @@ def numbers_of(given: Any, dimensions: int, why: str) -> np.ndarray:
     return np.ascontiguousarray(found, np.int64)
 
 
-def check_range(slots: np.ndarray, pool: torch.Tensor) -> None:
+def check_range(most: int, pool: torch.Tensor) -> None:
+    """Raises an error if a slot is beyond the pools."""
     count = pool.shape[0] * per_block(pool)
-    if slots.size and slots.max() >= count:
-        raise ArgumentError(f"the pools have slots 0 to {count - 1}, and a token goes to {slots.max()}")
+    if most >= count:
+        raise ArgumentError(f"the pools have slots 0 to {count - 1}, and a token goes to {most}")
 
 
 def check_count(slots: np.ndarray, tokens: int) -> None:

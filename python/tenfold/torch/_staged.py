@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,27 @@ if TYPE_CHECKING:
 
 # Groups of layers: the first, and the one behind the last.
 _Wave = tuple[int, int]
+# What the native module takes, and the memory that it is in.
+_Part = tuple[tuple[Any, ...], torch.Tensor]
+# Pages, some of their groups, pools of keys and of values, and the number of the first page.
+_Call = tuple["Staged", _Wave, Sequence[torch.Tensor], Sequence[torch.Tensor], int]
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a device says of blobs: groups of some loads, each with the number of its first page in the call."""
+
+    parts: Sequence[tuple[_native.CudaLoad, _Wave, int]]
+    status: torch.Tensor
+
+    def read(self, status: torch.Tensor, found: list[Exception | None]) -> None:
+        """Adds what is wrong with pages."""
+        at = 0
+        for load, wave, first in self.parts:
+            count = load.statuses(wave)
+            for page, error in enumerate(load.check(wave, status[at : at + count].numpy().tobytes()), first):
+                found[page] = found[page] or error
+            at += count
 
 
 class Loading:
@@ -30,7 +52,7 @@ class Loading:
     def __init__(
         self,
         pages: int,
-        said: Sequence[tuple[_native.CudaLoad, _Wave, torch.Tensor]] = (),
+        said: Sequence[_Said] = (),
         stream: torch.cuda.Stream | None = None,
     ) -> None:
         self._pages, self._said, self._stream = pages, list(said), stream
@@ -42,22 +64,22 @@ class Loading:
         """Sends for what the device says, without waiting; :meth:`arrived` tells when it is there."""
         if self._found is None and self._stream is not None and self._answer is None:
             with _device.on(self._stream):
-                there = [_device.pinned(*status.shape).copy_(status, non_blocking=True) for _, _, status in self._said]
+                there = [_device.pinned(*said.status.shape).copy_(said.status, non_blocking=True) for said in self._said]
                 self._answer = there, self._stream.record_event()
 
     def arrived(self) -> bool:
         """Whether :meth:`errors` would not wait."""
-        return self._found is not None or self._stream is None or (self._answer is not None and self._answer[1].query())
+        if self._found is not None or self._stream is None:
+            return True
+        return self._answer is not None and bool(self._answer[1].query())  # type: ignore[no-untyped-call]
 
     def errors(self) -> list[Exception | None]:
         """Waits, and returns what is wrong with each page: None where it is whole."""
         if self._found is None:
             found: list[Exception | None] = [None] * self._pages
-            for (load, wave, _), status in zip(self._said, self._statuses(), strict=True):
-                if not (status[:, 0] & CODE).any():
-                    continue
-                for page, error in enumerate(load.check(wave, status.numpy().tobytes())):
-                    found[page] = found[page] or error
+            for said, status in zip(self._said, self._statuses(), strict=True):
+                if (status[:, 0] & CODE).any():
+                    said.read(status, found)
             self._found, self._said, self._answer = found, [], None
         return self._found
 
@@ -67,7 +89,7 @@ class Loading:
             return self._answer[0]
         # On the stream that the device works on, whichever is current by now.
         with nullcontext() if self._stream is None else _device.on(self._stream):
-            return [status.cpu() for _, _, status in self._said]
+            return [said.status.cpu() for said in self._said]
 
     def check(self) -> None:
         """Waits, and raises what is wrong with the first page that is not whole. Do not attend to its tokens."""
@@ -85,11 +107,16 @@ class Staged:
     >>> staged.decode(keys, values).check()                              # doctest: +SKIP
     """
 
+    # All groups on the device; else all of them pinned on the host; else blobs that are gathered when they are wanted.
+    _memory: torch.Tensor | None = None
+    _host: torch.Tensor | None = None
+    _blobs: list[Any]
+
     def __init__(self, codec: PageCodec, pages: Sequence[Any], slots: Any, device: torch.device, *, pinned: bool = False) -> None:
         self._plan(codec, pages, slots, device)
         with _device.preserve_current(device):
             self._stream = _device.stream(device)
-            host = self._gather((0, len(codec.groups)))
+            host = self._gather(self.whole)
             if pinned:
                 self._host = host
             else:
@@ -106,9 +133,7 @@ class Staged:
             self._engine = engine_of(codec, device)
             self._load = self._engine.plan(self._blobs)
         check_count(self._numbers, self._load.tokens)
-        # All groups on the device; else all of them pinned on the host; else blobs that are gathered when they are wanted.
-        self._memory: torch.Tensor | None = None
-        self._host: torch.Tensor | None = None
+        self._most = int(self._numbers.max(initial=-1))
         # Waves that were fetched ahead of time, and when they are there.
         self._ahead: dict[_Wave, tuple[torch.Tensor, torch.cuda.Event]] = {}
 
@@ -123,6 +148,11 @@ class Staged:
         return self._load.staged_len
 
     @property
+    def whole(self) -> _Wave:
+        """All groups."""
+        return 0, len(self._codec.groups)
+
+    @property
     def pinned(self) -> bool:
         """Whether the pages are in pinned memory of the host."""
         return self._host is not None
@@ -131,44 +161,37 @@ class Staged:
         """Copies pinned pages to the device on a stream beside the current one, for the next :meth:`decode`. Waits for nothing."""
         if self._memory is None:
             with _device.preserve_current(self._device):
-                for wave in self._load.waves:
+                # As they will be asked for.
+                for wave in [self.whole] if len(self._codec.groups) == 1 else self._load.waves:
                     if wave not in self._ahead:
                         self._ahead[wave] = self._bring(wave)
 
     def decode(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> Loading:
         """Queues the decoding into pools of the same device, as :meth:`tenfold.kv.PageCodec.decode_blocks` has them, on torch's current
         stream. Waits for nothing."""
-        check_pools(self._codec, keys, values)
-        check_range(self._numbers, keys[0])
-        device = self._device
-        if keys[0].device != device:
-            raise ArgumentError(f"the pages are for {device}, but the pools on {keys[0].device}")
-        with _device.preserve_current(device):
-            stream = _device.stream(device)
+        self.check(keys, values)
+        with _device.preserve_current(self._device):
+            stream = _device.stream(self._device)
             # Freed when this returns; the allocator reuses it only for later work on this stream.
-            workspace = aligned(self._load.workspace_len, device)
-            said = [(self._load, wave, self._queue(wave, keys, values, workspace, stream)) for wave in self._load.waves]
-        for pool in (*keys, *values):
-            mark_written(pool)
+            workspace = aligned(self._load.workspace_len, self._device)
+            said = [_queue([(self, wave, keys, values, 0)], workspace, stream) for wave in self._load.waves]
         return Loading(self._pages, said, stream)
 
-    def _queue(
-        self,
-        wave: _Wave,
-        keys: Sequence[torch.Tensor],
-        values: Sequence[torch.Tensor],
-        workspace: torch.Tensor,
-        stream: torch.cuda.Stream,
-    ) -> torch.Tensor:
-        """Queues the decoding of some groups; what the device says of their blobs."""
+    def check(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+        """Raises an error if pages cannot go to these pools."""
+        check_pools(self._codec, keys, values)
+        check_range(self._most, keys[0])
+        if keys[0].device != self._device:
+            raise ArgumentError(f"the pages are for {self._device}, but the pools on {keys[0].device}")
+
+    def part(self, wave: _Wave, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], stream: torch.cuda.Stream) -> _Part:
+        """Some groups as the native module takes them, in the device's memory when the stream gets there."""
         memory = self._there(wave, stream)
-        pools = []
-        for first, count in self._codec.groups[slice(*wave)]:
-            pools.append((describe(keys[first : first + count]), describe(values[first : first + count])))
-        status = torch.zeros(self._load.statuses(wave), 2, dtype=torch.int64, device=self._device)
-        staged, work = ((one.data_ptr(), one.nbytes) for one in (memory, workspace))
-        self._engine.queue(self._load, wave, staged, pools, status.data_ptr(), work, stream.cuda_stream)
-        return status
+        pools = [
+            (describe(keys[first : first + count]), describe(values[first : first + count]))
+            for first, count in self._codec.groups[slice(*wave)]
+        ]
+        return (self._engine, self._load, wave, (memory.data_ptr(), memory.nbytes), pools), memory
 
     def _there(self, wave: _Wave, stream: torch.cuda.Stream) -> torch.Tensor:
         """Some groups in the device's memory, when the stream gets there."""
@@ -205,6 +228,40 @@ class Passing(Staged):
 
     def __init__(self, codec: PageCodec, pages: Sequence[Any], slots: Any, device: torch.device) -> None:
         self._plan(codec, pages, slots, device)
+
+
+class Together:
+    """Staged pages of several codecs, decoded in one go: one alone may leave most of a device idle, and each call takes time."""
+
+    def __init__(self, staged: Sequence[Staged]) -> None:
+        self._staged = list(staged)
+        self._workspace = _native.cuda_pages_workspace([(one._engine, one._load, one.whole) for one in staged])
+
+    def decode(self, pools: Sequence[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]]) -> Loading:
+        """As :meth:`Staged.decode`, with pools of keys and values for each; pages are counted through."""
+        calls: list[_Call] = []
+        pages = 0
+        for one, (keys, values) in zip(self._staged, pools, strict=True):
+            one.check(keys, values)
+            calls.append((one, one.whole, keys, values, pages))
+            pages += one._pages
+        device = self._staged[0].device
+        with _device.preserve_current(device):
+            stream = _device.stream(device)
+            return Loading(pages, [_queue(calls, aligned(self._workspace, device), stream)], stream)
+
+
+def _queue(calls: Sequence[_Call], workspace: torch.Tensor, stream: torch.cuda.Stream) -> _Said:
+    """Queues the decoding of groups; where the device says what came of it."""
+    status = torch.zeros(sum(one._load.statuses(wave) for one, wave, *_ in calls), 2, dtype=torch.int64, device=workspace.device)
+    # Memory is held until all is queued; later work on the stream may reuse it.
+    made = [one.part(wave, keys, values, stream) for one, wave, keys, values, _ in calls]
+    work = (workspace.data_ptr(), workspace.nbytes)
+    _native.cuda_pages_queue([part for part, _ in made], status.data_ptr(), work, stream.cuda_stream)
+    for _, _, keys, values, _ in calls:
+        for pool in (*keys, *values):
+            mark_written(pool)
+    return _Said([(one._load, wave, first) for one, wave, _, _, first in calls], status)
 
 
 def engine_of(codec: PageCodec, device: torch.device) -> _native.CudaPages:

@@ -90,7 +90,7 @@ class TenfoldCache(Cache):
         budget = Budget(_number("decoded_bytes", decoded_bytes, 0), bool(offload))
         groups = [Group(codec.part(index), goal, plan, budget) for index in range(len(codec.groups))]
         for together, after, (_, members) in zip(groups, [*groups[1:], groups[0]], codec.groups, strict=True):
-            together.precede(after)
+            together.precede(after, leads=together is groups[0])
             layers.extend(PagedLayer(together, plan) for _ in range(members))
         super().__init__(layers=layers)  # type: ignore[arg-type]
         self._tell(attention_mask)

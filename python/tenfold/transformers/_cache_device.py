@@ -3,7 +3,7 @@ reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import torch
 from .._errors import MachineError, UnsupportedError
 from ..kv import PageCodec
 from ..torch import _blocks, _device
+from ..torch._staged import Together
 
 if TYPE_CHECKING:
     from ..torch._staged import Loading, Staged
@@ -24,6 +25,8 @@ _TAIL = 16
 _ROOM = 1024
 # Tokens whose verdicts may be on their way.
 _PENDING = 4
+# Bytes of keys and values that are decoded ahead of the layers that ask for them.
+_WAVE = 512 << 20
 
 
 @dataclass
@@ -100,13 +103,19 @@ class OnDevice:
 
     def __init__(self, codec: PageCodec, budget: Budget) -> None:
         self._codec, self._budget = codec, budget
-        # The group that is asked next.
+        # The group that is asked next, and whether this one is the first.
         self.next: OnDevice | None = None
+        self.leads = False
+        # What a layer of this group will ask for once there are so many tokens, if that is known.
+        self.peek: Callable[[int], Wanted | None] = lambda tokens: None
         # Until it has seen pages that a device does not decode, such as ones before RoPE without bases, or there is no cuBLAS.
         self._able = True
         self._held: _Held | None = None
-        # Of one token's pass: what layers have not asked for yet.
+        # Of one token's pass: what layers have not asked for yet, and how many tokens there are.
         self._made: dict[int, Pair] = {}
+        self._tokens = 0
+        # Chunks that were decoded together the last time.
+        self._together: tuple[list[Staged], Together] | None = None
         self._kept: _Kept | None = None
         self._pending: list[Loading] = []
 
@@ -147,24 +156,79 @@ class OnDevice:
         it."""
         if not self._able or not wanted.able:
             return None
-        if self._kept is not None and self._fits(wanted, self._kept) and self._has(wanted, self._kept.held):
+        if self._kept is not None and self._is_kept(wanted):
             return _part(self._kept.layers[layer], wanted.tokens)
-        if layer not in self._made or not self._has(wanted, self._held):
+        if layer not in self._made or not self._has(wanted, self._held) or self._tokens != wanted.tokens:
+            self._settle()
             try:
                 self._stage(wanted)
             except (UnsupportedError, MachineError):
                 self._able = False
                 return None
-            self._made = dict(enumerate(self._decode(wanted)))
-            if self.next is not None:
-                self.next.fetch()
+            self._decode(wanted)
         return _part(self._made.pop(layer), wanted.tokens)
 
-    def fetch(self) -> None:
-        """Sends for pinned pages that will be asked for next."""
-        if self._held is not None and self._kept is None and self._able:
-            for chunk in self._held.chunks:
-                chunk.staged.fetch()
+    def _decode(self, wanted: Wanted) -> None:
+        """Queues the decoding of this group, and of those after it that decoded keys and values have room for."""
+        wave = [(self, wanted), *self._following(wanted)]
+        chunks: list[Staged] = []
+        pools: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
+        for one, its in wave:
+            made, missing = one._prepare(its)
+            chunks.extend(chunk.staged for chunk in missing)
+            pools.extend(([keys for keys, _ in made], [values for _, values in made]) for _ in missing)
+        if chunks:
+            if self._together is None or self._together[0] != chunks:
+                self._together = chunks, Together(chunks)
+            self._pending.append(self._together[1].decode(pools))
+            self._pending[-1].ask()
+        for one, _ in wave:
+            one._share()
+        # What comes next is on its way while attention goes over this.
+        last = wave[-1][0]
+        if last.next is not None and self._budget.pinned:
+            last.next.fetch(wanted)
+
+    def _following(self, wanted: Wanted) -> list[tuple[OnDevice, Wanted]]:
+        """Groups after this one, up to the last of the model, whose pages are known and take no more than a wave with these."""
+        found: list[tuple[OnDevice, Wanted]] = []
+        size, one = self._size(wanted), self
+        while one.next is not None and not one.next.leads:
+            one = one.next
+            its = one.peek(wanted.tokens) if one._able else None
+            if its is None or not its.able or not its.pages:
+                break
+            if one._is_kept(its):
+                continue
+            size += one._size(its)
+            if size > _WAVE:
+                break
+            try:
+                one._stage(its)
+            except (UnsupportedError, MachineError):
+                one._able = False
+                break
+            found.append((one, its))
+        return found
+
+    def _size(self, wanted: Wanted) -> int:
+        """Bytes of decoded keys and values."""
+        columns = sum(heads * width for heads, width in wanted.widths)
+        return 2 * wanted.sequences * wanted.room * columns * self._codec.layers
+
+    def fetch(self, like: Wanted) -> None:
+        """Sends for pinned pages that will be asked for next, as many groups as will be decoded together."""
+        one, size = self, 0
+        while one._held is not None and one._able:
+            size += one._size(like)
+            if size > _WAVE and one is not self:
+                break
+            if one._kept is None:
+                for chunk in one._held.chunks:
+                    chunk.staged.fetch()
+            if one.next is None or one.next.leads:
+                break
+            one = one.next
 
     def _has(self, wanted: Wanted, held: _Held | None) -> bool:
         """Whether what is staged is what a layer asks for. Pages of a layer are made anew together, so two of them tell."""
@@ -174,7 +238,6 @@ class OnDevice:
 
     def _stage(self, wanted: Wanted) -> None:
         """Brings pages to where the device finds them, unless they are there."""
-        self._settle()
         self._made = {}
         held = self._held
         if self._has(wanted, held):
@@ -208,8 +271,8 @@ class OnDevice:
             at += page.kept
         return self._codec.stage(blobs, np.concatenate(slots), wanted.device, pinned=self._budget.pinned)
 
-    def _decode(self, wanted: Wanted) -> list[Pair]:
-        """Queues the decoding of all layers, which are alike."""
+    def _prepare(self, wanted: Wanted) -> tuple[list[Pair], list[_Chunk]]:
+        """Room for all layers, which are alike, and what has to be decoded into it."""
         held = self._held
         assert held is not None
         made, chunks = self._reuse(wanted, held)
@@ -217,15 +280,17 @@ class OnDevice:
             # What is kept has room for more tokens; sequences of a batch have it anyway.
             room = wanted.room + _ROOM if self._budget.decoded and wanted.sequences == 1 else wanted.room
             made = [_room(wanted, room) for _ in range(self._codec.layers)]
-        for chunk in chunks:
-            self._pending.append(chunk.staged.decode([keys for keys, _ in made], [values for _, values in made]))
-            self._pending[-1].ask()
-        for source, sequence, at, count in held.shared:
-            for pair in made:
+        self._made, self._tokens = dict(enumerate(made)), wanted.tokens
+        self._keep(made, held)
+        return made, chunks
+
+    def _share(self) -> None:
+        """Copies what sequences have from others."""
+        assert self._held is not None
+        for source, sequence, at, count in self._held.shared:
+            for pair in self._made.values():
                 for states in pair:
                     states[sequence, at : at + count] = states[source, at : at + count]
-        self._keep(made, held)
-        return made
 
     def _reuse(self, wanted: Wanted, held: _Held) -> tuple[list[Pair] | None, list[_Chunk]]:
         """Decoded layers that were kept, if all tokens have room there, and the chunks that are missing in them."""
@@ -238,6 +303,11 @@ class OnDevice:
             return None, held.chunks
         same = kept.held.chunks[0] is held.chunks[0]
         return kept.layers, held.chunks[1:] if same else held.chunks
+
+    def _is_kept(self, wanted: Wanted) -> bool:
+        """Whether all pages that a layer asks for are decoded already."""
+        kept = self._kept
+        return kept is not None and self._fits(wanted, kept) and self._has(wanted, kept.held)
 
     def _fits(self, wanted: Wanted, kept: _Kept) -> bool:
         sequences, room = kept.layers[0][0].shape[:2]
@@ -255,7 +325,7 @@ class OnDevice:
         """Lets go of everything."""
         if self._kept is not None:
             self._budget.decoded += self._kept.bytes
-        self._held, self._kept, self._made = None, None, {}
+        self._held, self._kept, self._made, self._together = None, None, {}, None
 
     def _settle(self) -> None:
         """Raises what a device has said of the last tokens' pages. Waits only where very many have not been judged."""

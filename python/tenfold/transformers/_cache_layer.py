@@ -163,6 +163,11 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
         """Number of tokens after the pages that are no longer recent."""
         return _length(self.last) - self._plan.window if self.is_initialized else 0
 
+    def wanted(self, tokens: int) -> Wanted:
+        """What a device must know to decode the pages, where there are so many tokens in all."""
+        start = _length(self.first)
+        return Wanted(self.pages, start, tokens, len(self.padding), self.widths, self.dtype, self.device)
+
     def oldest(self, count: int) -> Pair:
         """Copies the first tokens after the pages to the host, as rows; waits for the device."""
         keys, values = (states.transpose(1, 2).contiguous().cpu() for states in _part(self.last, 0, count))
@@ -180,9 +185,7 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call] # their __in
         tokens, sequences = end + _length(self.last), len(self.padding)
         made = None
         if self.pages:
-            made = self.group.decode_on_device(
-                self, Wanted(self.pages, start, tokens, sequences, self.widths, self.dtype, self.device)
-            )
+            made = self.group.decode_on_device(self, self.wanted(tokens))
         if made is None:
             # Rows of tokens, as pages have them and as the model made them: nothing needs to be moved around.
             keys, values = (torch.empty((sequences, tokens, *width), dtype=self.dtype, device=self.device) for width in self.widths)

@@ -55,17 +55,24 @@ class Group:
         self._goal = goal
         self._plan = plan
         self._device = OnDevice(codec, budget)
+        self._device.peek = self._peek
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Group:
         # Codecs are immutable, so copies can share one.
         memo[id(self)] = other = copy.copy(self)
         other.layers = copy.deepcopy(self.layers, memo)
         other._device = self._device.fresh()
+        other._device.peek = other._peek
         return other
 
-    def precede(self, other: Group) -> None:
-        """Says which group is asked for its pages after this one."""
-        self._device.next = other._device
+    def precede(self, other: Group, leads: bool) -> None:
+        """Says which group is asked for its pages after this one, and whether this is the first of all."""
+        self._device.next, self._device.leads = other._device, leads
+
+    def _peek(self, tokens: int) -> Wanted | None:
+        """What a layer will ask for once it has so many tokens."""
+        layer = self.layers[0]
+        return layer.wanted(tokens) if layer.is_initialized and layer.pages else None
 
     @property
     def keeps(self) -> bool:

@@ -73,7 +73,7 @@ fn kinds(dtype: Dtype) -> Vec<Vec<u8>> {
     let mut blobs = Vec::new();
     for shape in shapes {
         for effort in [Effort::Fast, Effort::Balanced] {
-            for bits in [0.4, 2.0, 5.0] {
+            for bits in [0.4, 2.0, 5.0, 9.0] {
                 seed += 1;
                 blobs.push(blob(dtype, shape, bits, effort, seed));
             }

@@ -63,7 +63,9 @@ impl Call {
 
     /// Its blobs, staged at an address.
     fn blobs<'p>(&self, pages: &'p DevicePages, group: usize, staged: u64) -> Result<PageBlobs<'p>> {
-        let blob = |blob: &Placed| DeviceSlice::new(staged + blob.staged.start as u64, blob.staged.len());
+        let blob = |blob: &Placed| {
+            DeviceSlice::new(staged.wrapping_add(blob.staged.start as u64), blob.staged.len())
+        };
         Ok(PageBlobs {
             basis: self.basis(pages, group)?,
             blobs: self.blobs.iter().map(blob).collect(),
@@ -71,6 +73,75 @@ impl Call {
             columns: self.columns,
         })
     }
+}
+
+/// Some groups of pages that are decoded together with others'.
+#[derive(Debug, Clone)]
+pub struct Part<'p> {
+    /// Of the codec that the pages were planned for.
+    pub pages: &'p DevicePages,
+    /// The plan.
+    pub load: &'p Load,
+    /// Groups.
+    pub groups: Range<usize>,
+    /// What [`Load::stage`] made of these groups, on the device.
+    pub staged: DeviceSlice,
+    /// Where the layers of each group go.
+    pub blocks: Vec<Blocks<'p>>,
+}
+
+/// Bytes of workspace that groups of some loads need together, at a multiple of 256.
+pub fn workspace_len(parts: &[(&DevicePages, &Load, Range<usize>)]) -> Result<usize> {
+    let mut blobs = Vec::new();
+    for (pages, load, groups) in parts {
+        for (group, call) in load.calls(groups.clone())? {
+            blobs.push(call.blobs(pages, group, ALIGN as u64)?);
+        }
+    }
+    Ok(decode_to_pools_workspace_len(&blobs).map_err(tenfold::Error::from)?)
+}
+
+/// Queues the decoding of groups into blocks. `status` has 16 bytes for each blob, part after part, which [`Load::check`] reads. Where a
+/// status refuses a blob, what its tokens' slots hold means nothing: do not attend to them.
+///
+/// # Safety
+/// All memory is memory of the pages' device, is as long as it says, does not overlap, and is neither freed nor used otherwise until the
+/// stream has passed this call.
+pub unsafe fn queue(
+    parts: &[Part<'_>],
+    settings: &DecodeSettings,
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let Some(first) = parts.first() else { return Ok(()) };
+    let (mut blobs, mut to, mut statuses) = (Vec::new(), Vec::new(), 0);
+    for one in parts {
+        let place = one.load.staged(one.groups.clone())?;
+        if one.staged.len != place.len() || one.blocks.len() != one.groups.len() {
+            return Err(invalid(format!(
+                "{} groups of {} staged bytes are decoded; {} pools and {} bytes were given",
+                one.groups.len(),
+                place.len(),
+                one.blocks.len(),
+                one.staged.len
+            )));
+        }
+        // As if all groups were staged there.
+        let start = one.staged.address.wrapping_sub(place.start as u64);
+        for (group, call) in one.load.calls(one.groups.clone())? {
+            blobs.push(call.blobs(one.pages, group, start)?);
+            let pool = one.blocks[group - one.groups.start].side(call.side, call.columns)?;
+            let slots = DeviceSlice::new(start.wrapping_add(call.slots.start as u64), call.slots.len());
+            to.push(PageSlots { pool, slots });
+            statuses += call.blobs.len();
+        }
+    }
+    let status = part(status, 0, 16 * statuses)?;
+    // SAFETY: the caller's.
+    let queued =
+        unsafe { decode_to_pools(&first.pages.device, &blobs, &to, settings, status, workspace, stream) };
+    Ok(queued.map_err(tenfold::Error::from)?)
 }
 
 impl Load {
@@ -105,9 +176,7 @@ impl Load {
     pub fn workspace_len(&self, pages: &DevicePages) -> Result<usize> {
         let mut most = 0;
         for wave in self.waves() {
-            let blobs = self.calls(wave)?.map(|(group, call)| call.blobs(pages, group, ALIGN as u64));
-            let blobs = blobs.collect::<Result<Vec<_>>>()?;
-            most = most.max(decode_to_pools_workspace_len(&blobs).map_err(tenfold::Error::from)?);
+            most = most.max(workspace_len(&[(pages, self, wave)])?);
         }
         Ok(most)
     }
@@ -115,51 +184,6 @@ impl Load {
     /// Blobs of some groups: each gets a status.
     pub fn statuses(&self, groups: Range<usize>) -> Result<usize> {
         Ok(self.calls(groups)?.map(|(_, call)| call.blobs.len()).sum())
-    }
-
-    /// Queues the decoding of some groups of all pages into blocks, those of each group. `staged` is what [`Load::stage`] made of these
-    /// groups, on the device; `status` has 16 bytes for each blob of them, which [`Load::check`] reads. Where a status refuses a
-    /// blob, what its tokens' slots hold means nothing: do not attend to them.
-    ///
-    /// # Safety
-    /// All memory is memory of the pages' device, is as long as it says, does not overlap, and is neither freed nor used otherwise until the
-    /// stream has passed this call.
-    #[allow(clippy::too_many_arguments)] // what a device works on
-    pub unsafe fn queue(
-        &self,
-        pages: &DevicePages,
-        groups: Range<usize>,
-        staged: DeviceSlice,
-        blocks: &[Blocks<'_>],
-        settings: &DecodeSettings,
-        status: DeviceSlice,
-        workspace: DeviceSlice,
-        stream: Stream,
-    ) -> Result<()> {
-        let place = self.staged(groups.clone())?;
-        if staged.len != place.len() || blocks.len() != groups.len() {
-            return Err(invalid(format!(
-                "{} groups of {} staged bytes are decoded; {} pools and {} bytes were given",
-                groups.len(),
-                place.len(),
-                blocks.len(),
-                staged.len
-            )));
-        }
-        // As if all groups were staged there.
-        let start = staged.address.wrapping_sub(place.start as u64);
-        let (mut blobs, mut to) = (Vec::new(), Vec::new());
-        for (group, call) in self.calls(groups.clone())? {
-            blobs.push(call.blobs(pages, group, start)?);
-            let pool = blocks[group - groups.start].side(call.side, call.columns)?;
-            let slots = DeviceSlice::new(start + call.slots.start as u64, call.slots.len());
-            to.push(PageSlots { pool, slots });
-        }
-        let status = part(status, 0, 16 * self.statuses(groups)?)?;
-        // SAFETY: the caller's.
-        let queued =
-            unsafe { decode_to_pools(&pages.device, &blobs, &to, settings, status, workspace, stream) };
-        Ok(queued.map_err(tenfold::Error::from)?)
     }
 
     /// What a device said of each page's blobs of some groups: an error where one was refused.
