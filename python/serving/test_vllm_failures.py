@@ -47,10 +47,10 @@ def stored(one: Engine, request: pytest.FixtureRequest) -> Stored:
     asked = prompt(200, seed=sum(request.node.name.encode()))
     (answer,) = one.answers([asked])
     one.forget()
-    files = [one.worker._shelf._store._path(key) for key in keys_of(one.llm, asked)]
+    files = [one.worker._loads._shelf._store._path(key) for key in keys_of(one.llm, asked)]
     assert all(path.is_file() for path in files)
     # So that the next complaint is the first.
-    one.worker._unread = Complaints()
+    one.worker._loads._unread = Complaints()
     return asked, answer, files
 
 
@@ -101,7 +101,7 @@ def test_all_records_are_damaged(one: Engine, stored: Stored) -> None:
 def test_a_record_that_holds_no_page(one: Engine, stored: Stored) -> None:
     """Sealed as it should be, so only decoding finds out."""
     asked, answer, files = stored
-    one.worker._shelf.put(keys_of(one.llm, asked)[1], b"no page")
+    one.worker._loads._shelf.put(keys_of(one.llm, asked)[1], b"no page")
     with said() as messages:
         assert one.answers([asked]) == [answer]
     assert any("a page at token 64 is computed again" in message for message in messages)
@@ -176,16 +176,16 @@ def tokens_of(one: Engine, until: Callable[[dict[str, list[int]]], bool]) -> dic
 @pytest.fixture
 def gate(one: Engine, stored: Any) -> Iterator[threading.Event]:
     """Loads wait until it is opened."""
-    opened, get = threading.Event(), one.worker._shelf.get
+    opened, get = threading.Event(), one.worker._loads._shelf.get
 
     def waiting(key: str) -> Any:
         assert opened.wait(60)
         return get(key)
 
-    one.worker._shelf.get = waiting
+    one.worker._loads._shelf.get = waiting
     yield opened
     opened.set()
-    del one.worker._shelf.get
+    del one.worker._loads._shelf.get
 
 
 def ask(one: Engine, name: str, tokens: list[int]) -> None:
@@ -208,10 +208,10 @@ def test_a_request_that_is_aborted_while_it_loads(one: Engine, stored: Stored, g
     free = core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
     ask(one, "gone", asked)
     one.llm.llm_engine.step()
-    assert one.worker._loading
+    assert one.worker._loads._loading
     one.llm.llm_engine.abort_request(["gone"])
     gate.set()
     # Its blocks stay its own until nobody writes to them.
-    tokens_of(one, lambda _: not one.worker._loading and not core.scheduler.requests)
+    tokens_of(one, lambda _: not one.worker._loads._loading and not core.scheduler.requests)
     assert core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == free
     assert one.answers([asked]) == [answer]

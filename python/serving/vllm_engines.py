@@ -130,7 +130,7 @@ class Engine:
 
     def counts(self) -> dict[str, float]:
         """The connector's counters, once all that was to be stored is."""
-        wait(list(self.worker._saving.values()), 60)
+        wait(list(self.worker._saves.saving.values()), 60)
         # They come with a step.
         self.answers([[1, 2, 3]], 1)
         found = {metric.name: metric.value for metric in self.llm.get_metrics() if hasattr(metric, "value")}

@@ -7,12 +7,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import numpy
-
 from .. import max_encoded_len
 from .._errors import ArgumentError, DataError, UnsupportedError
 from ..kv import Bases, PageCodec
 from ._identity import file_fingerprint
+from ._rows import as_bits, count_values, room_like, side_by_side
 
 DEFAULT_BITS = 4.0
 # Header of a page: fixed fields and padding; and, for each group of layers, five numbers of ten bytes at most.
@@ -106,13 +105,9 @@ class KvPages:
             LimitError: it does not fit the bytes that the rate allows, for example if most values are NaN.
         """
         codec = self._first if position == 0 else self._codec
-        goal: dict[str, Any] = {"lossless": True}
-        if self._max_bytes is not None:
-            goal = {"max_bytes": self._max_bytes}
-        elif self._bits is not None:
-            goal = {"max_bytes": int(sum(_values(t) for t in (*keys, *values)) * self._bits / 8)}
+        goal = self._goal(sum(count_values(t) for t in (*keys, *values)))
         if self._joined > 1:
-            keys, values = ([_side_by_side(some) for some in self._grouped(all_)] for all_ in (keys, values))
+            keys, values = ([side_by_side(some) for some in self._grouped(all_)] for all_ in (keys, values))
         return codec.encode(keys, values, position=position if self._turned else None, **goal)
 
     def decode(self, page: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
@@ -124,26 +119,76 @@ class KvPages:
         if len(keys) != self.layers or len(values) != self.layers:
             raise ArgumentError(f"a page has {self.layers} layers; {len(keys)} keys and {len(values)} values were given")
         if self._joined == 1:
-            self._check_tokens(page, keys[0])
+            self._check_tokens(page, keys[0].shape[0])
             self._codec.decode_many([page], [(keys, values)])
             return
         for group, parts in enumerate(zip(self._grouped(keys), self._grouped(values), strict=True)):
             for part, room in zip(parts, self._decoded(page, group, *parts), strict=True):
                 first = 0
-                for layer in map(_bits, part):
+                for layer in map(as_bits, part):
                     layer[...] = room[:, first : first + layer.shape[1]]
                     first += layer.shape[1]
 
-    def decode_blocks(self, page: Any, slots: Sequence[int], keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """Decodes all layers into paged pools, as :meth:`tenfold.kv.PageCodec.decode_blocks` does, and waits.
+    def encodes_blocks(self, device: Any, values: int, position: int | None) -> bool:
+        """Whether a device makes pages of so many values by itself, and compressed bytes alone leave it.
+
+        Args:
+            device: a torch device.
+            values: numbers in all keys and values of a page.
+            position: of a page's first token; the page with the first token of all may be another matter.
+        """
+        if self._joined != 1 or not self._turned:
+            return False
+        from ..torch import _blocks
+
+        return _blocks.encodes(self._first if position == 0 else self._codec, device, self._goal(values))
+
+    def encode_blocks(
+        self, slots: Sequence[Sequence[int]], keys: Sequence[Any], values: Sequence[Any], positions: Sequence[int]
+    ) -> list[bytes]:
+        """Encodes pages of tokens in paged pools, as :meth:`tenfold.kv.PageCodec.encode_blocks` does.
+
+        Args:
+            slots: of each page's tokens, a row a page, all of one length.
+            keys: the pool of each layer.
+            values: likewise.
+            positions: of each page's first token.
+        """
+        if self._joined != 1:
+            raise UnsupportedError("layers that are coded side by side without bases are not made from blocks")
+        tokens = len(slots[0]) if slots else 0
+        goal = self._goal(sum(tokens * pool[0].numel() // (pool.shape[1] if pool.dim() == 4 else 1) for pool in (*keys, *values)))
+        made: list[bytes] = [b""] * len(slots)
+        for codec, wanted in self._by_codec(positions):
+            starts = [positions[number] for number in wanted] if self._turned else None
+            table = [slots[number] for number in wanted]
+            for number, page in zip(wanted, codec.encode_blocks(table, keys, values, positions=starts, **goal), strict=True):
+                made[number] = page
+        return made
+
+    def decode_blocks(
+        self, pages: Sequence[Any], slots: Sequence[Sequence[int]], keys: Sequence[Any], values: Sequence[Any]
+    ) -> list[Exception | None]:
+        """Decodes all layers of pages into paged pools, as :meth:`tenfold.kv.PageCodec.decode_blocks` does, and waits.
+
+        Args:
+            pages: bytes of pages.
+            slots: of each page's tokens, a row a page; -1 for a token that goes nowhere.
+            keys: the pool of each layer.
+            values: likewise.
+
+        Returns:
+            What is wrong with each page; None where it is whole. Do not use what the slots of others hold.
 
         Raises:
-            DataError: the page is damaged. Do not use what its slots hold.
+            DataError: a page is not one of so many tokens, or so damaged that nothing was begun.
             UnsupportedError: the pools' device does not decode it.
         """
         if self._joined != 1:
             raise UnsupportedError("layers that are coded side by side without bases are not decoded into blocks")
-        self._codec.decode_blocks([page], slots, keys, values).check()
+        for page, row in zip(pages, slots, strict=True):
+            self._check_tokens(page, len(row))
+        return self._codec.decode_blocks(pages, [slot for row in slots for slot in row], keys, values).errors()
 
     def decode_layer(self, page: Any, layer: int, key: Any, value: Any) -> None:
         """Decodes one layer."""
@@ -156,22 +201,34 @@ class KvPages:
         count = len(self._grouped(range(self._layers))[group])
         for into, room in zip((key, value), self._decoded(page, group, [key] * count, [value] * count), strict=True):
             columns = into.shape[1]
-            _bits(into)[...] = room[:, number * columns : (number + 1) * columns]
+            as_bits(into)[...] = room[:, number * columns : (number + 1) * columns]
 
     def _decoded(self, page: Any, group: int, keys: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         """Decodes the keys and values of a group, as integers, for layers like these."""
-        rooms = [_room(part[0], sum(layer.shape[1] for layer in part)) for part in (keys, values)]
+        rooms = [room_like(part[0], sum(layer.shape[1] for layer in part)) for part in (keys, values)]
         self._decode(page, group, *rooms)
-        return [_bits(room) for room in rooms]
+        return [as_bits(room) for room in rooms]
 
     def _decode(self, page: Any, layer: int, key: Any, value: Any) -> None:
-        self._check_tokens(page, key)
+        self._check_tokens(page, key.shape[0])
         self._codec.decode_layer(page, layer, keys=key, values=value)
 
-    def _check_tokens(self, page: Any, like: Any) -> None:
+    def _check_tokens(self, page: Any, expected: int) -> None:
         tokens = self._codec.inspect(page).tokens
-        if tokens != like.shape[0]:
-            raise DataError(f"the page has {tokens} tokens, {like.shape[0]} were expected")
+        if tokens != expected:
+            raise DataError(f"the page has {tokens} tokens, {expected} were expected")
+
+    def _goal(self, values: int) -> dict[str, Any]:
+        """The rate of a page of so many values, as the codec takes it."""
+        if self._max_bytes is not None:
+            return {"max_bytes": self._max_bytes}
+        return {"lossless": True} if self._bits is None else {"max_bytes": int(values * self._bits / 8)}
+
+    def _by_codec(self, positions: Sequence[int]) -> list[tuple[PageCodec, list[int]]]:
+        """What makes pages at these positions, and which of them."""
+        first = [number for number, position in enumerate(positions) if position == 0]
+        rest = [number for number, position in enumerate(positions) if position != 0]
+        return [(codec, wanted) for codec, wanted in ((self._first, first), (self._codec, rest)) if wanted]
 
     def _grouped(self, tensors: Sequence[Any]) -> list[Sequence[Any]]:
         return [tensors[first : first + self._joined] for first in range(0, len(tensors), self._joined)]
@@ -187,36 +244,3 @@ class KvPages:
             counts = [len(some) for some in self._grouped(range(self._layers))]
         each = sum(max_encoded_len(dtype, (tokens, count * columns)) for count in counts)
         return _HEADER + _GROUP * len(counts) + 2 * each
-
-
-def _side_by_side(layers: Sequence[Any]) -> Any:
-    """Joins the columns of several layers into one."""
-    rows = [_bits(layer) for layer in layers]
-    room = _room(layers[0], sum(row.shape[1] for row in rows))
-    numpy.concatenate(rows, axis=1, out=_bits(room))
-    return room
-
-
-def _room(like: Any, columns: int) -> Any:
-    """Allocates an array or tensor like this one with more columns."""
-    shape = (like.shape[0], columns)
-    return like.new_empty(shape) if hasattr(like, "new_empty") else numpy.empty(shape, like.dtype)
-
-
-def _bits(tensor: Any) -> Any:
-    """Views an array or tensor as integers, tokens × columns: numpy has no bfloat16."""
-    if hasattr(tensor, "new_empty"):
-        import torch
-
-        kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-        tensor = tensor.detach().view(kinds[tensor.element_size()]).numpy()
-    else:
-        tensor = tensor.view(f"u{tensor.dtype.itemsize}")
-    return tensor.reshape(tensor.shape[0], -1)
-
-
-def _values(tensor: Any) -> int:
-    count = 1
-    for extent in tensor.shape:
-        count *= int(extent)
-    return count

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from ._identity import Identity
 from ._records import open_record, seal
 
 _SUFFIX = ".tnkv"
+# Of records that are being written. A process that is killed leaves them behind; nobody writes one for so many seconds.
+_UNFINISHED, _STALE = "unfinished-", 3600.0
 
 
 class StoreError(MachineError):
@@ -44,6 +47,7 @@ class FileStore:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(error.errno, f"the store has no folder: {error.strerror}", os.fspath(self._folder)) from None
+        self._sweep()
         # Counted once; records of other processes are noticed when room is made.
         self._bytes = sum(size for _, size, _ in self._records()) if max_bytes is not None else 0
 
@@ -65,7 +69,7 @@ class FileStore:
         temporary = None
         try:
             path.parent.mkdir(exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
             with open(handle, "wb") as file:
                 file.write(record)
             with self._lock:
@@ -140,6 +144,15 @@ class FileStore:
                     path.unlink(missing_ok=True)
                     total -= size
             self._bytes = total
+
+    def _sweep(self) -> None:
+        """Removes what killed processes did not finish."""
+        for path in self._folder.glob(f"*/{_UNFINISHED}*"):
+            try:
+                if time.time() - path.stat().st_mtime > _STALE:
+                    path.unlink()
+            except OSError:  # another process was faster, or it is not ours to remove
+                continue
 
     def _unlink(self, path: Path) -> None:
         with self._lock:

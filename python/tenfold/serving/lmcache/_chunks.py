@@ -17,6 +17,7 @@ from ..._errors import ArgumentError, DataError, LimitError
 from .._identity import Identity, file_fingerprint
 from .._pages import DEFAULT_BITS, KvPages
 from .._records import RECORD_OVERHEAD, open_record, seal
+from .._stats import Counts
 from ._layout import Layout, Part, Rows
 from ._options import Options
 
@@ -54,6 +55,12 @@ class ChunkCodec:
         self._makers: dict[Layout, list[Makers]] = {}
         self._identities: dict[tuple[str, Layout], Identity] = {}
         self._lock = threading.Lock()
+        self._counts = Counts()
+
+    @property
+    def counts(self) -> Counts:
+        """What was encoded and decoded so far."""
+        return self._counts
 
     @property
     def options(self) -> Options:
@@ -73,22 +80,33 @@ class ChunkCodec:
         """
         made = plan(self._options, layout)
         payload = bytearray()
-        for part, tensor, room, makers in zip(layout, tensors, made.room, self._pages(layout, made), strict=True):
-            kind, data = self._stored(part, tensor, room, makers)
-            payload += _HEAD.pack(kind, len(data))
-            payload += data
+        with self._counts.encoding():
+            for part, tensor, room, makers in zip(layout, tensors, made.room, self._pages(layout, made), strict=True):
+                kind, data = self._stored(part, tensor, room, makers)
+                payload += _HEAD.pack(kind, len(data))
+                payload += data
         if len(payload) + RECORD_OVERHEAD > made.size:
             raise LimitError(f"the chunk takes {len(payload) + RECORD_OVERHEAD} bytes, {made.size} are allowed")
         record = seal(self._identity(model, layout), key, payload)
-        return record + bytes(made.size - len(record)) if made.padded else record
+        if made.padded:
+            record += bytes(made.size - len(record))
+        self._counts.saved(sum(part.nbytes for part in layout), len(record))
+        return record
 
-    def decode(self, model: str, key: str, layout: Layout, record: Any) -> Rows:
-        """Decodes the tensors of a record into new memory.
+    def decode(self, model: str, key: str, layout: Layout, record: Any, device: torch.device | None = None) -> Rows:
+        """Decodes the tensors of a record into new memory, of the host unless a device is stated.
 
         Raises:
             DataError: the record is damaged, or of another model, layout, rate or key.
         """
         payload = open_record(self._identity(model, layout), key, record)
+        coded = len(payload)
+        with self._counts.decoding():
+            found = self._tensors(layout, payload, device)
+        self._counts.loaded(sum(part.nbytes for part in layout), coded)
+        return found
+
+    def _tensors(self, layout: Layout, payload: memoryview, device: torch.device | None) -> Rows:
         found = []
         for part, makers in zip(layout, self._pages(layout, plan(self._options, layout)), strict=True):
             if len(payload) < _HEAD.size:
@@ -98,24 +116,26 @@ class ChunkCodec:
             if len(data) != length or kind not in (_PAGE, _PLAIN) or (kind == _PAGE and makers is None):
                 raise DataError("the record holds no tensor of the chunk where one should be")
             payload = payload[_HEAD.size + length :]
-            found.append(_plain(part, data) if makers is None or kind == _PLAIN else _paged(part, data, makers[1]))
+            if makers is None or kind == _PLAIN:
+                found.append(_plain(part, data))
+            else:
+                found.append(_paged(part.empty(device), part, data, makers[1]))
         if len(payload):
             raise DataError("the record holds more than the chunk's tensors")
         return found
 
     def _stored(self, part: Part, tensor: torch.Tensor, room: int, makers: Makers) -> tuple[int, bytes]:
-        tensor = tensor.detach().cpu().contiguous()
+        tensor = tensor.detach().contiguous()
         if makers is None:
             return _PLAIN, _bytes(tensor)
         keys, values = part.rows(tensor)
-        # No position is known. Position 0 makes the first tokens exact, where that is asked for.
-        position = 0 if self._options.exact else None
         why: LimitError | None = None
         for maker in makers:
             if maker is None:
                 continue
             try:
-                page = maker.encode(keys, values, position)
+                # No position is known, and no bases need one. Position 0 makes the first tokens exact, where that is asked for.
+                page = maker.encode(keys, values, 0)
             except LimitError as error:
                 why = error
                 continue
@@ -173,7 +193,7 @@ def plan(options: Options, layout: Layout) -> Plan:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.flatten().view(torch.uint8).numpy().tobytes()
+    return tensor.cpu().flatten().view(torch.uint8).numpy().tobytes()
 
 
 def _plain(part: Part, data: Any) -> torch.Tensor:
@@ -184,8 +204,7 @@ def _plain(part: Part, data: Any) -> torch.Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(part.dtype).view(part.shape)
 
 
-def _paged(part: Part, data: Any, pages: KvPages) -> torch.Tensor:
-    tensor = part.empty()
+def _paged(tensor: torch.Tensor, part: Part, data: Any, pages: KvPages) -> torch.Tensor:
     keys, values = part.rows(tensor)
     try:
         pages.decode(data, keys, values)

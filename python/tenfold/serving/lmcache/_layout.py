@@ -64,9 +64,9 @@ class Part:
         keys, values = tensor[..., :half].contiguous(), tensor[..., half:].contiguous()
         return list(keys), list(values)
 
-    def empty(self) -> torch.Tensor:
+    def empty(self, device: torch.device | None = None) -> torch.Tensor:
         """Room to decode into: as :meth:`join` takes it."""
-        return torch.empty(self.shape, dtype=self.dtype)
+        return torch.empty(self.shape, dtype=self.dtype, device=device)
 
     def join(self, keys: Rows, values: Rows, into: torch.Tensor) -> None:
         """Puts decoded rows where they belong, if they are not there."""

@@ -11,6 +11,7 @@ import torch
 
 from ..._errors import ArgumentError, DataError
 from ...kv import Bases
+from .._device_pages import DevicePages
 from .._pages import KvPages
 
 _FLOATS = ("float8_e4m3fn", "float8_e5m2")
@@ -34,6 +35,7 @@ class Options:
     threads: int = 0
     max_workers: int = 1
     dtype: str | None = None
+    device: str | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Options:
@@ -68,7 +70,8 @@ class Options:
         """What makes pages of so many layers and at most so many bytes; lossless ones where none are stated."""
         how: dict[str, Any] = {"exact": self.exact, "group": self.group, "key_step": self.key_step}
         how |= {"effort": self.effort, "threads": self.threads}
-        return KvPages(layers, max_bytes=max_bytes, lossless=max_bytes is None, bases=self.bases, **how)
+        how |= {"max_bytes": max_bytes, "lossless": max_bytes is None, "bases": self.bases}
+        return DevicePages(layers, device=self.device, **how)
 
     def _check(self) -> None:
         if self.bits is not None and self.max_bytes is not None:

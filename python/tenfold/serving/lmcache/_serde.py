@@ -16,8 +16,10 @@ from lmcache.v1.distributed.serde import (  # type: ignore[import-not-found,impo
 )
 
 from ..._errors import Error, LimitError
+from .._stats import Report
 from ._chunks import ChunkCodec
 from ._layout import Layout, flat_bytes, layout, tensors
+from ._metrics import publish
 from ._options import Options
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class TenfoldSerializer(Serializer):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, codec: ChunkCodec) -> None:
         self._codec = codec
+        self._report = Report(logger, codec.counts)
 
     def estimate_serialized_size(self, layout_desc: Any) -> int:
         """Bytes of a record of this layout; it never takes more."""
@@ -58,6 +61,7 @@ class TenfoldSerializer(Serializer):  # type: ignore[misc,unused-ignore]
             logger.warning("tenfold: chunk %s is not stored: %s", key.chunk_hash.hex(), error)
             raise
         buffer[: len(record)].copy_(torch.frombuffer(bytearray(record), dtype=torch.uint8))
+        self._report.remind()
         return len(record)
 
 
@@ -70,6 +74,7 @@ class TenfoldDeserializer(Deserializer):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, codec: ChunkCodec) -> None:
         self._codec = codec
+        self._report = Report(logger, codec.counts)
 
     def deserialize(self, src: Any, dst: Any, key: Any) -> None:
         """Writes an object from its record: all of it, or nothing.
@@ -79,13 +84,15 @@ class TenfoldDeserializer(Deserializer):  # type: ignore[misc,unused-ignore]
         """
         try:
             held, buffer = tensors(dst), flat_bytes(src)
-            found = self._codec.decode(key.model_name, _text(key), _layout(self._codec, held), buffer.cpu().numpy())
+            about = (key.model_name, _text(key), _layout(self._codec, held))
+            found = self._codec.decode(*about, buffer.cpu().numpy(), held[0].device)
         except Error as error:
             logger.warning("tenfold: chunk %s cannot be used, taken as a miss: %s", key.chunk_hash.hex(), error)
             raise
         # Last, so that nothing half decoded reaches LMCache's memory.
         for target, tensor in zip(held, found, strict=True):
             target.copy_(tensor)
+        self._report.remind()
 
 
 def create(options: Mapping[str, Any]) -> Any:
@@ -96,6 +103,7 @@ def create(options: Mapping[str, Any]) -> Any:
     """
     stated = Options.parse(options)
     codec = ChunkCodec(stated)
+    publish(codec.counts)
     return AsyncSerdeProcessor(TenfoldSerializer(codec), TenfoldDeserializer(codec), max_workers=stated.max_workers)
 
 

@@ -42,6 +42,7 @@ class Options:
     max_store_bytes: int | None = None
     threads: int = 0
     dtype: str | None = None
+    device: str | None = None
 
     @classmethod
     def parse(cls, extra: Mapping[str, Any] | None) -> Options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -11,9 +12,11 @@ import torch
 
 from ..._errors import ArgumentError, Error
 from .._identity import Identity
+from .._stats import Counts, Report
 from .._store import FileStore, StoreError
 from ._host_pages import HostPages, Views
 from ._options import Options
+from ._transfers import Transfers
 from .codec import SlotCodec
 
 logger = logging.getLogger(__name__)
@@ -44,13 +47,17 @@ class PoolStore:
         elif bases is not None:
             bases = bases.replace("{tp_rank}", str(config.tp_rank)).replace("{pp_rank}", str(config.pp_rank))
         # One thread a page: the pages of a call have threads of their own.
-        self.codec = SlotCodec(shape, **options.rate(), bases=bases, effort=options.effort, threads=1)
+        how: dict[str, Any] = {"effort": options.effort, "threads": 1, "device": options.device}
+        self.codec = SlotCodec(shape, **options.rate(), bases=bases, **how)
         # Bases of other columns would fail page after page.
         keys, values = (list(part.zero_()) for part in shape.empty())
         self.codec.encode(keys, values, 0)
         self.identity = _identity(name, pool, config, options.revision, self)
         self.store = FileStore(options.path, self.identity, max_bytes=options.max_store_bytes)
         self._workers = workers
+        self.counts = Counts()
+        self.transfers = Transfers(shape.nbytes)
+        self._report = Report(logger, self.counts)
         what = (name, shape.nbytes, self.codec.rate, options.path)
         logger.info("tenfold: pages of %s, %d bytes each, are stored with %s in %s", *what)
 
@@ -63,12 +70,18 @@ class PoolStore:
                 return None
             position = None if first is None else first + number * tokens
             try:
-                self.store.put(keys[number], self.codec.encode(*self.pages.read(views[number]), position))
+                with self.counts.encoding():
+                    page = self.codec.encode(*self.pages.read(views[number]), position)
+                self.store.put(keys[number], page)
             except Error as error:
                 return str(error)
+            self.counts.saved(self.codec.shape.nbytes, len(page))
             return None
 
+        started = time.perf_counter()
         errors = self._each(one, len(keys))
+        self.transfers.note("backup", errors.count(None), time.perf_counter() - started)
+        self._report.remind()
         if wrong := [error for error in errors if error is not None]:
             hint = ""
             if first is None and self.codec.basis:
@@ -85,7 +98,8 @@ class PoolStore:
             try:
                 page = self.store.get(key)
                 if page is not None:
-                    self.codec.decode(page, *(list(part) for part in decoded))
+                    with self.counts.decoding():
+                        self.codec.decode(page, *(list(part) for part in decoded))
             except Error as error:
                 logger.warning("tenfold: page %s cannot be used, taken as a miss: %s", key, error)
                 self._discard(key)
@@ -97,9 +111,14 @@ class PoolStore:
                 return False
             # Last, so that nothing half decoded reaches the pool.
             self.pages.write(views[number], decoded)
+            self.counts.loaded(self.codec.shape.nbytes, len(page))
             return True
 
-        return self._each(one, len(keys))
+        started = time.perf_counter()
+        found = self._each(one, len(keys))
+        self.transfers.note("prefetch", sum(found), time.perf_counter() - started)
+        self._report.remind()
+        return found
 
     def at(self, indices: torch.Tensor | None, pages: int) -> list[Views]:
         """Views of the pages that slots of the pool make up."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..._errors import ArgumentError, DataError
-from .._pages import KvPages
+from .._device_pages import DevicePages
 
 _LENGTH = 4
 
@@ -74,6 +74,7 @@ class SlotCodec:
         bases: path of a file of bases for the model (``tenfold basis fit``).
         effort: "fast", "balanced" or "best".
         threads: worker threads of a call.
+        device: a CUDA device that codes pages instead of the CPU, where it can; tensors stay the host's.
     """
 
     def __init__(
@@ -86,11 +87,12 @@ class SlotCodec:
         bases: str | os.PathLike[str] | None = None,
         effort: str = "fast",
         threads: int = 1,
+        device: str | None = None,
     ) -> None:
         self._shape = shape
-        how: dict[str, Any] = {"bases": bases, "effort": effort, "threads": threads}
+        how: dict[str, Any] = {"bases": bases, "effort": effort, "threads": threads, "device": device}
         # Checked here, whichever it is; with a rate, bytes follow from the shape alone.
-        rate = KvPages(shape.layers, bits=bits, max_bytes=max_bytes, lossless=lossless, **(how if lossless else {}))
+        rate = DevicePages(shape.layers, bits=bits, max_bytes=max_bytes, lossless=lossless, **(how if lossless else {}))
         self._rate = rate.describe()
         columns = (shape.key_columns, shape.value_columns)
         # A bound for twice as many columns is twice the bound, so this is the bound of both kinds together.
@@ -100,7 +102,7 @@ class SlotCodec:
             return
         if room <= _LENGTH:
             raise ArgumentError(f"a slot of {room} bytes has no room for a page; state more bits or bytes")
-        self._pages, self._slot_bytes = KvPages(shape.layers, max_bytes=room - _LENGTH, **how), room
+        self._pages, self._slot_bytes = DevicePages(shape.layers, max_bytes=room - _LENGTH, **how), room
 
     @property
     def shape(self) -> PageShape:

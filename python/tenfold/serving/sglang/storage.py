@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +13,17 @@ from sglang.srt.mem_cache.hicache_storage import (  # type: ignore[import-not-fo
     HiCacheStorage,
     PoolTransferResult,
 )
+from sglang.srt.observability.metrics_collector import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    StorageMetrics,
+)
 
 from ..._errors import ArgumentError, UnsupportedError
+from .._stats import describe
 from ._hits import restorable
 from ._options import Options
 from ._pool_store import PoolStore
+
+logger = logging.getLogger(__name__)
 
 _KV = "kv"
 
@@ -155,9 +162,22 @@ class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
         for pool in self._pools.values():
             pool.store.clear()
 
+    def get_stats(self) -> Any:
+        """What SGLang's own metrics of storage want of the calls since the last time: pages, and raw gigabytes a second."""
+        found = StorageMetrics()
+        for pool in self._pools.values():
+            pool.transfers.add_to(found)
+        return found
+
+    def counts(self) -> dict[str, dict[str, int | float]]:
+        """Of each pool: pages, bytes before and after, the codec's seconds, the ratio, and the bandwidths below which that pays."""
+        return {name: pool.counts.totals() for name, pool in self._pools.items()}
+
     def close(self) -> None:
-        """Waits for pending work. The storage must not be used afterwards."""
+        """Waits for pending work, and says in the log what was done. The storage must not be used afterwards."""
         self._workers.shutdown()
+        for name, counted in self.counts().items():
+            logger.info("tenfold: pages of %s: %s", name, describe(counted))
 
 
 def _position(pool: PoolStore, extra_info: Any) -> int | None:

@@ -13,10 +13,15 @@ from typing import Any
 import torch
 
 from ..._errors import UnsupportedError
+from ...torch import _device
+from .._streams import Streams, streams_of
 from ._shape import Shape
 
 # Numbers that every dtype of a cache stores exactly, from 1 on; 0 is where nothing was stored.
 _DIGITS = 128
+
+Pools = tuple[list[torch.Tensor], list[torch.Tensor]]
+"""Keys and values: a tensor for each layer."""
 
 
 class Blocks:
@@ -49,16 +54,23 @@ class Blocks:
         self._order = _order(shape, first, layers[shape.layers[0]])
         self._inverse = torch.empty_like(self._order)
         self._inverse[self._order] = torch.arange(len(self._order))
-        self._stream: torch.cuda.Stream | None = None
-        if first.device.type == "cuda":
-            self._stream = torch.cuda.Stream(first.device)  # type: ignore[no-untyped-call]
+        self._streams = streams_of(first.device)
 
     @property
-    def stream(self) -> torch.cuda.Stream | None:
-        """Of loads, if the cache is on a CUDA device."""
-        return self._stream
+    def device(self) -> torch.device:
+        """Where the cache is."""
+        return self._caches[0].device
 
-    def pools(self) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
+    @property
+    def streams(self) -> Streams | None:
+        """For loads and saves, if the cache is on a CUDA device."""
+        return self._streams
+
+    def pools_on_device(self) -> Pools | None:
+        """Pools that a CUDA device makes pages of, and decodes them into. None if the host has to."""
+        return self.pools() if self._streams is not None and self._caches[0].dtype == torch.bfloat16 else None
+
+    def pools(self) -> Pools | None:
         """Keys and values of each layer as views of the cache: blocks × tokens × heads × columns. None if the backend does not keep
         rows."""
         shape, cache = self._shape, self._caches[0]
@@ -83,10 +95,20 @@ class Blocks:
 
         return views(0), views(1)
 
+    def slots(self, ids: Sequence[int]) -> list[int]:
+        """Slots of some blocks' tokens in the pools."""
+        block = self._shape.block
+        return [number * block + token for number in ids for token in range(block)]
+
+    @property
+    def page_values(self) -> int:
+        """Numbers of a page."""
+        return 2 * len(self._caches) * self._shape.page * self._shape.columns
+
     @property
     def page_bytes(self) -> int:
         """Bytes of a page before it is compressed."""
-        return 2 * len(self._caches) * self._shape.page * self._shape.columns * self._caches[0].element_size()
+        return self.page_values * self._caches[0].element_size()
 
     def read(self, ids: Sequence[int]) -> list[torch.Tensor]:
         """Blocks as they are, one tensor for each layer, in the host's memory, whatever the engine does next."""
@@ -113,12 +135,12 @@ class Blocks:
         cache = self._caches[layer]
         raw = raw.view(len(ids), *cache.shape[1:])
         index = torch.tensor(ids)
-        if self._stream is None:
+        if self._streams is None:
             cache.index_copy_(0, index, raw)
             return
-        with torch.cuda.stream(self._stream):
+        with _device.on(self._streams.loads):
             cache.index_copy_(0, index.to(cache.device), raw.to(cache.device))
-        self._stream.synchronize()
+        self._streams.loads.synchronize()
 
 
 def _order(shape: Shape, cache: torch.Tensor, layer: Any) -> torch.Tensor:

@@ -90,6 +90,10 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         self._working.register(kv_caches, self._vllm_config.compilation_config.static_forward_context)
 
+    def handle_preemptions(self, kv_connector_metadata: Any) -> None:
+        # The first that a worker hears of a step, before anything is written to its blocks.
+        self._working.before_writes(kv_connector_metadata)
+
     def bind_connector_metadata(self, connector_metadata: Any) -> None:
         super().bind_connector_metadata(connector_metadata)
         self._handled = sys.exc_info()[1]

@@ -31,9 +31,16 @@ class Plan(KVConnectorMetadata):  # type: ignore[misc]
     Attributes:
         loads: pages of each request that waits for them.
         saves: pages whose last token this step computes.
+        writes: blocks that this step computes keys and values into; listed by engines that save.
         idle: the step computes nothing, so it may wait for loads.
     """
 
     loads: dict[str, list[Page]] = field(default_factory=dict)
     saves: list[Page] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
     idle: bool = False
+
+    @property
+    def overwritten(self) -> set[int]:
+        """Blocks that hold something else after this step: what is computed, and what is loaded."""
+        return {*self.writes, *(block for pages in self.loads.values() for page in pages for block in page.blocks)}

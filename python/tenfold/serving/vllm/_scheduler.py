@@ -94,7 +94,10 @@ class Scheduler:
         if self._saves:
             for name, scheduled in output.num_scheduled_tokens.items():
                 (blocks,) = output.kv_connector_block_state.get_block_ids(name)
-                plan.saves += self._to_save(self._tracked[name], scheduled, blocks)
+                tracked = self._tracked[name]
+                plan.saves += self._to_save(tracked, scheduled, blocks)
+                computed, block = tracked.request.num_computed_tokens, self._shape.block
+                plan.writes += blocks[computed // block : -(-(computed + scheduled) // block)]
         return plan
 
     def note_loads(self, finished: set[str], failed: set[int]) -> None:

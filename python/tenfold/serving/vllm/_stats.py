@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from prometheus_client import Counter
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 from vllm.v1.metrics.utils import create_metric_per_engine
 
-# Names and what they count. Tensor-parallel ranks have pages of their own, which add up; tokens are counted once.
-COUNTERS = {
+from .. import _stats as _shared
+
+# What all plug-ins count, and what only this one does. Tensor-parallel ranks have pages of their own, which add up; tokens
+# are counted once.
+COUNTERS = _shared.COUNTERS | {
     "tokens_loaded": "Tokens whose keys and values came out of the store.",
     "tokens_saved": "Tokens whose keys and values were stored.",
-    "pages_loaded": "Pages that were read and decoded.",
     "pages_lost": "Pages that were found but could not be read; their tokens were computed again.",
-    "pages_saved": "Pages that were encoded and stored.",
     "pages_failed": "Pages that could not be stored.",
     "pages_dropped": "Pages that were not stored because too many were waiting.",
-    "bytes_stored": "Bytes of the pages that were stored.",
-    "bytes_before": "Bytes of their keys and values before they were encoded.",
+    "pages_by_device": "Pages that the device encoded or decoded; the host did the others.",
     "load_seconds": "Seconds spent reading and decoding, over all threads.",
     "save_seconds": "Seconds spent encoding and storing, over all threads.",
 }
@@ -39,35 +38,15 @@ class Stats(KVConnectorStats):  # type: ignore[misc]
         >>> Stats(data={"pages_saved": 1}).aggregate(Stats(data={"pages_saved": 2, "pages_lost": 1})).data
         {'pages_saved': 3, 'pages_lost': 1}
         """
-        return Stats(data=_sum(self.data, other.data))
+        return Stats(data=_shared.add(self.data, other.data))
 
     def reduce(self) -> dict[str, int | float]:
-        """For the log: what was counted, and how much smaller pages are than what they were made of."""
-        shown = {name: round(value, 3) for name, value in self.data.items()}
-        if self.data.get("bytes_stored"):
-            shown["ratio"] = round(self.data["bytes_before"] / self.data["bytes_stored"], 2)
-        return shown
+        """For the log: what was counted, how much smaller pages are than what they were made of, and below which bandwidth
+        that pays."""
+        return {name: round(value, 3) for name, value in self.data.items()} | _shared.derived(self.data)
 
     def is_empty(self) -> bool:
         return not self.data
-
-
-class Counts:
-    """Counts of a worker, by whichever thread has something to count."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._data: dict[str, int | float] = {}
-
-    def add(self, **more: int | float) -> None:
-        with self._lock:
-            self._data = _sum(self._data, more)
-
-    def take(self) -> Stats | None:
-        """What was counted since the last time, if anything."""
-        with self._lock:
-            taken, self._data = self._data, {}
-        return Stats(data=taken) if taken else None
 
 
 class Metrics(KVConnectorPromMetrics):  # type: ignore[misc]
@@ -89,7 +68,3 @@ def metrics(vllm_config: Any, types: dict[Any, Any], labels: list[str], values: 
     """Registers the counters; vLLM says of which class."""
     assert Counter in types, "vLLM hands over a class for counters"
     return Metrics(vllm_config, types, labels, values)
-
-
-def _sum(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    return a | {name: a.get(name, 0) + value for name, value in b.items() if value}

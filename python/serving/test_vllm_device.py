@@ -1,0 +1,328 @@
+"""A worker whose cache is on a CUDA device, or on the emulator in its place: pages made of blocks, and decoded into them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+import vllm_engines  # noqa: F401 - sets vLLM up
+import torch
+from emulated import COLUMNS, HEADS, LAYERS, EmulatedStreams, each, fit_bases, rows
+from test_vllm_blocks import Rows, layers_of
+from vllm_engines import said
+
+from tenfold import DataError, UnsupportedError
+from tenfold.serving import Identity, KvPages
+from tenfold.serving.vllm import _device_saves
+from tenfold.serving.vllm._options import Options
+from tenfold.serving.vllm._plan import Page, Plan
+from tenfold.serving.vllm._shape import Shape
+from tenfold.serving.vllm._shelf import Complaints, Shelf
+from tenfold.serving.vllm._worker import Worker
+
+BLOCK, PAGE, BLOCKS = 16, 32, 40
+NAMES = tuple(f"layer.{number}" for number in range(LAYERS))
+SHAPE = Shape(NAMES, BLOCK, PAGE, HEADS, COLUMNS, "bfloat16", 1)
+
+
+@pytest.fixture(params=["emulator", "cuda"])
+def device(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    yield from each(request.param, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fit_bases(tmp_path_factory.mktemp("bases"))
+
+
+class Rig:
+    """A worker, its cache, and what is in it."""
+
+    def __init__(self, device: torch.device, bases: Path, folder: Path, **settings: Any) -> None:
+        dtype = settings.pop("dtype", torch.bfloat16)
+        options = Options.parse({"path": str(folder), "bases": str(bases), "threads": 2, "exact": 0} | settings)
+        self.pages = KvPages(LAYERS, bases=bases, exact=options.exact, threads=1)
+        self.shelf = Shelf(options.path, Identity("model"), options.max_store_bytes)
+        self.worker = Worker(SHAPE, options, self.pages, self.shelf, 0)
+        size = (BLOCKS, HEADS, BLOCK, 2 * COLUMNS)
+        self.caches = {name: torch.zeros(size, dtype=dtype, device=device) for name in NAMES}
+        with said():
+            self.worker.register(self.caches, layers_of(SHAPE, Rows()))
+
+    def write(self, page: Page, seed: int) -> None:
+        """Puts made-up keys and values into the blocks of a page, as a step does."""
+        slots = torch.tensor([block * BLOCK + token for block in page.blocks for token in range(BLOCK)])
+        for cache, key, value in zip(self.caches.values(), *rows(PAGE, seed), strict=True):
+            both = [side.view(PAGE, HEADS, COLUMNS).to(cache.device, cache.dtype) for side in (key, value)]
+            Rows().do_kv_cache_update(None, *both, cache, slots.to(cache.device))
+
+    def error(self, page: Page, seed: int) -> float:
+        """How far what its blocks hold is from made-up keys and values, of their size."""
+        off = size = 0.0
+        for cache, key, value in zip(self.caches.values(), *rows(PAGE, seed), strict=True):
+            held = cache[list(page.blocks)].transpose(1, 2).flatten(0, 1).float().cpu()
+            for have, want in zip(held.split(COLUMNS, -1), (key, value), strict=True):
+                want = want.view(PAGE, HEADS, COLUMNS).float()
+                off, size = off + float((have - want).square().sum()), size + float(want.square().sum())
+        return off / size
+
+    def save(self, *pages: Page) -> None:
+        self.worker.save(Plan(saves=list(pages)))
+        self.settle()
+
+    def settle(self) -> None:
+        while saving := list(self.worker._saves.saving.values()):
+            wait(saving, 60)
+        assert self.worker._saves._pending == 0
+
+    def load(self, *pages: Page) -> set[int]:
+        """Blocks that could not be loaded."""
+        plan = Plan(loads={"request": list(pages)}, idle=True)
+        self.worker.before_writes(plan)
+        self.worker.load(plan)
+        while not self.worker.take_finished(plan):
+            pass
+        return self.worker.take_failed()
+
+    def counts(self) -> dict[str, Any]:
+        found = self.worker.stats()
+        return {} if found is None else found.data
+
+    def payload(self, key: str) -> bytes:
+        found = self.shelf.get(key)
+        assert found is not None
+        return bytes(found)
+
+
+PAGES = [Page("a", 0, (5, 2)), Page("b", PAGE, (1, 4)), Page("c", 2 * PAGE, (0, 3))]
+ELSEWHERE = [Page("a", 0, (15, 12)), Page("b", PAGE, (11, 14)), Page("c", 2 * PAGE, (10, 13))]
+
+
+@pytest.fixture
+def rig(device: torch.device, bases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    """With a goal that every device encodes at."""
+    monkeypatch.setattr(KvPages, "_goal", lambda self, values: {"step": 0.05})
+    made = Rig(device, bases, tmp_path / "store")
+    assert made.worker._saves._device.makes(PAGES[0])
+    for seed, page in enumerate(PAGES):
+        made.write(page, seed)
+    yield made
+    made.worker.shutdown()
+
+
+def test_blocks_to_pages_to_blocks(rig: Rig) -> None:
+    rig.save(*PAGES)
+    counts = rig.counts()
+    assert counts["pages_saved"] == counts["pages_by_device"] == 3 and counts["tokens_saved"] == 3 * PAGE
+    assert counts["bytes_before"] == 3 * 2 * LAYERS * PAGE * HEADS * COLUMNS * 2
+    assert counts["encode_seconds"] > 0
+    assert rig.load(*ELSEWHERE) == set()
+    assert all(rig.error(page, seed) < 0.01 for seed, page in enumerate(ELSEWHERE))
+    counts = rig.counts()
+    assert counts["pages_loaded"] == counts["pages_by_device"] == 3 and counts["tokens_loaded"] == 3 * PAGE
+    assert 0 < counts["bytes_loaded"] < counts["bytes_restored"] and counts["decode_seconds"] > 0
+
+
+def test_the_host_reads_what_the_device_made(rig: Rig) -> None:
+    rig.save(*PAGES)
+    rig.worker._loads._pools = None
+    assert rig.load(*ELSEWHERE) == set()
+    assert all(rig.error(page, seed) < 0.01 for seed, page in enumerate(ELSEWHERE))
+    assert rig.counts()["pages_by_device"] == 3
+
+
+def test_a_part_of_a_page(rig: Rig) -> None:
+    rig.save(*PAGES)
+    assert rig.load(Page("b", PAGE, (20,), first=1)) == set()
+    second = Page("b", PAGE, (11, 14))
+    assert rig.load(second) == set()
+    for cache in rig.caches.values():
+        assert torch.equal(cache[20], cache[14]) and cache[20].any() and not cache[21].any()
+
+
+@pytest.mark.parametrize("settings", [{"exact": 1}, {"lossless": True}, {"dtype": torch.float16}], ids=str)
+def test_pages_that_the_device_may_leave_to_the_host(device: torch.device, bases: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    made = Rig(device, bases, tmp_path, **settings)
+    for seed, page in enumerate(PAGES):
+        made.write(page, seed)
+    made.save(*PAGES)
+    assert made.counts()["pages_saved"] == 3
+    assert made.load(*ELSEWHERE) == set()
+    assert all(made.error(page, seed) < 0.05 for seed, page in enumerate(ELSEWHERE))
+    made.worker.shutdown()
+
+
+class Gate:
+    """The device starts to encode when it is opened."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.opened, self.asked = threading.Event(), threading.Event()
+        encode = KvPages.encode_blocks
+
+        def later(pages: KvPages, *args: Any) -> list[bytes]:
+            self.asked.set()
+            assert self.opened.wait(60)
+            return encode(pages, *args)
+
+        patch.setattr(KvPages, "encode_blocks", later)
+        patch.setattr(_device_saves, "_AT_ONCE", 1)
+
+
+def test_blocks_are_not_overwritten_before_their_page_is_made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    rig.worker.save(Plan(saves=PAGES))
+    assert gate.asked.wait(60)
+    # Nobody needs other blocks, and the third page waits for a thread: it is copied at once.
+    rig.worker.before_writes(Plan(writes=[30, 31]))
+    rig.worker.before_writes(Plan(writes=[3]))
+    rig.write(PAGES[2], 50)
+    with ThreadPoolExecutor(1) as other:
+        step = other.submit(rig.worker.before_writes, Plan(loads={"request": [Page("x", 0, (2,))]}))
+        assert not wait([step], 0.2).done
+        gate.opened.set()
+        step.result(60)
+    rig.write(PAGES[0], 51)
+    rig.settle()
+    counts = rig.counts()
+    assert counts["pages_saved"] == 3 and counts["pages_by_device"] == 2
+    # The pages hold what was there when they were to be saved.
+    assert rig.load(*ELSEWHERE) == set()
+    assert all(rig.error(page, seed) < 0.01 for seed, page in enumerate(ELSEWHERE))
+    assert not rig.worker._saves._device._batches or all(batch.read.is_set() for batch in rig.worker._saves._device._batches)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), UnsupportedError("not here"), RuntimeError("CUDA")], ids=repr)
+def test_the_host_makes_what_the_device_does_not(rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(*_: Any) -> list[bytes]:
+        raise error
+
+    with monkeypatch.context() as patch, said() as messages:
+        patch.setattr(KvPages, "encode_blocks", refuse)
+        rig.save(*PAGES)
+    assert any(f"the host encodes pages that the device does not: {error}" in message for message in messages)
+    counts = rig.counts()
+    assert counts["pages_saved"] == 3 and "pages_by_device" not in counts
+    assert rig.load(*ELSEWHERE) == set()
+    assert all(rig.error(page, seed) < 0.01 for seed, page in enumerate(ELSEWHERE))
+    # What may be better next time is tried again.
+    assert rig.worker._saves._device.makes(PAGES[1]) == (not isinstance(error, UnsupportedError))
+
+
+def test_no_memory_for_a_copy_either(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("no memory")
+
+    with monkeypatch.context() as patch, said() as messages:
+        patch.setattr(KvPages, "encode_blocks", refuse)
+        patch.setattr(type(rig.worker._saves._cache), "read", refuse)
+        rig.save(*PAGES)
+    assert rig.counts()["pages_failed"] == 3
+    assert any("requests go on without: no memory" in message for message in messages)
+    rig.save(*PAGES)
+    assert rig.counts()["pages_saved"] == 3
+
+
+def test_a_store_that_is_full(device: torch.device, bases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KvPages, "_goal", lambda self, values: {"step": 0.05})
+    made = Rig(device, bases, tmp_path, max_store_bytes=100)
+    made.write(PAGES[1], 1)
+    with said() as messages:
+        made.save(PAGES[1])
+    assert made.counts()["pages_failed"] == 1 and any("has no room in a store of 100" in message for message in messages)
+    made.worker.shutdown()
+
+
+def flip(payload: bytes, at: int) -> bytes:
+    bent = bytearray(payload)
+    bent[at] ^= 1 << at % 8
+    return bytes(bent)
+
+
+def test_damaged_pages_are_computed_again(rig: Rig) -> None:
+    """Sealed as they should be, so only the device finds out; pages of the same load are not affected."""
+    rig.save(*PAGES)
+    whole = rig.payload("b")
+    damaged = [flip(whole, at) for at in range(0, len(whole), 307)] + [whole[:cut] for cut in range(0, len(whole), 509)]
+    for payload in damaged:
+        rig.shelf.put("b", payload)
+        with said():
+            assert rig.load(*ELSEWHERE) == {11, 14}
+        assert not rig.shelf.contains("b")
+        assert rig.error(ELSEWHERE[0], 0) < 0.01 and rig.error(ELSEWHERE[2], 2) < 0.01
+    assert rig.counts()["pages_lost"] == len(damaged)
+    assert rig.worker._loads._pools is not None, "the device decodes what is whole"
+
+
+@pytest.mark.parametrize("kind", ["another basis", "other tokens", "another shape"])
+def test_pages_of_others(rig: Rig, tmp_path: Path, kind: str) -> None:
+    """Which only a store that lies has under this name."""
+    rig.save(*PAGES)
+    keys, values = rows(PAGE, 1)
+    if kind == "another basis":
+        foreign = KvPages(LAYERS, bases=fit_bases(tmp_path, 7)).encode(keys, values, PAGE)
+    elif kind == "other tokens":
+        foreign = rig.pages.encode([key[:-1] for key in keys], [value[:-1] for value in values], PAGE)
+    else:
+        foreign = KvPages(LAYERS).encode(keys, values)
+    rig.shelf.put("b", foreign)
+    with said():
+        assert rig.load(*ELSEWHERE) == {11, 14}
+    assert rig.error(ELSEWHERE[0], 0) < 0.01
+
+
+class Scarce:
+    """Memory that there is for so many allocations."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, most: int) -> None:
+        self.asked, self._most = 0, most
+        for name in ("empty", "zeros"):
+            patch.setattr(torch, name, self._short(getattr(torch, name)))
+
+    def _short(self, allocate: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def instead(*args: Any, **more: Any) -> torch.Tensor:
+            self.asked += 1
+            if self.asked > self._most:
+                raise torch.OutOfMemoryError("no memory")
+            return allocate(*args, **more)
+
+        return instead
+
+
+def test_no_memory_in_the_middle_of_a_load(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From each of the allocations of a load on; by the last one some layers may be decoded."""
+    rig.save(*PAGES)
+    with monkeypatch.context() as patch:
+        plenty = Scarce(patch, 1000)
+        assert rig.load(*ELSEWHERE) == set()
+    assert plenty.asked > 2
+    for most in range(plenty.asked):
+        rig.worker._loads._unread = Complaints()
+        with monkeypatch.context() as patch, said() as messages:
+            Scarce(patch, most)
+            failed = rig.load(*ELSEWHERE)
+        assert failed == {block for page in ELSEWHERE for block in page.blocks}
+        assert "a page at token 0 is computed again: no memory" in messages
+        if isinstance(rig.worker._loads._blocks.streams, EmulatedStreams):
+            assert rig.worker._loads._blocks.streams.loads.waits, "something may still be written to blocks"
+    # The records are whole, and there is memory later.
+    assert rig.load(*ELSEWHERE) == set()
+    assert all(rig.error(page, seed) < 0.01 for seed, page in enumerate(ELSEWHERE))
+    assert not rig.worker._loads
+
+
+def test_errors_of_pages_are_told_apart(rig: Rig) -> None:
+    rig.save(*PAGES)
+    pools = rig.worker._loads._pools
+    slots = [rig.worker._loads._blocks.slots(page.blocks) for page in ELSEWHERE]
+    good, bad = rig.payload("a"), rig.payload("b")
+    found = rig.pages.decode_blocks([good, flip(bad, len(bad) - 6), good], slots, *pools)
+    assert found[0] is None and isinstance(found[1], DataError) and found[2] is None
+    with pytest.raises(DataError, match="32 tokens, 31 were expected"):
+        rig.pages.decode_blocks([good], [slots[0][:-1]], *pools)
