@@ -43,6 +43,9 @@ class OnlyStream:
     def record_event(self) -> NoEvent:
         return NoEvent()
 
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
 
 def emulate(patch: pytest.MonkeyPatch) -> None:
     native = EMULATED(1 << 32)

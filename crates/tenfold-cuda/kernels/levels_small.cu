@@ -13,6 +13,7 @@
 #define ENTRY_LOW_SHIFT 17
 #define ENTRY_SYMBOL_SHIFT 22
 #define ENTRY_ESCAPE 0x80000000u
+#define ENTRY_RARE (ENTRY_ESCAPE | 31u << ENTRY_LOW_SHIFT)
 // Marks the tables of a class with raw bits.
 #define TABLE_LOW 0x80000000u
 
@@ -164,7 +165,18 @@ template <bool TRELLIS> DEVICE uint2 small_pop(SharedAt slots, SharedAt entries,
     return entry;
 }
 
-// Groups of steps; returns where it stopped: at `end`, or at a group with raw bits or an escape in it.
+// A value with raw bits, or without a symbol. All lanes take part.
+DEVICE u16 small_rare(const Item &item, const Desc *d, const Tile &t, Coder &c, u32 entry, u32 q, i32 &k) {
+    const bool escaped = (i32)entry < 0;
+    const u32 bits = entry >> ENTRY_LOW_SHIFT & 31;
+    k = (i32)(signed char)(entry >> ENTRY_SYMBOL_SHIFT);
+    if (__any_sync(ALL_LANES, escaped)) k = escape_next(t, c, escaped, bits, k);
+    if (__any_sync(ALL_LANES, bits != 0)) k = (i32)((u32)k << bits | low_next(t, c, bits));
+    return escaped || bits ? element<u16>(item.dtype, d->scale, units_of(d->offsets, k, q)) : (u16)entry;
+}
+
+// Groups of steps; returns where it stopped: at `end`, or with a trellis, whose state depends on whole levels, at a group with raw bits or
+// an escape in it. A scalar quantiser goes on: only what is put away depends on them.
 template <bool TRELLIS, class Map>
 DEVICE u32 small_fast(const Item &item, const Desc *d, const SmallTables &near, Map &map, const Tile &t, Coder &c, u32 step, u32 end) {
     const u32 log = d->log, below = (1u << lane_of()) - 1, on_quantiser = d->on_quantiser, on_parity = d->on_parity;
@@ -177,9 +189,9 @@ DEVICE u32 small_fast(const Item &item, const Desc *d, const SmallTables &near, 
         const u32 x_before = x, s_before = s;
         const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
         SharedAt at = from;
-        u32 escaped = 0, elements[GROUP], word = 0;
+        u32 rare = 0, elements[GROUP], word = 0;
         map.look_ahead();
-        if (any_low && __any_sync(ALL_LANES, (i32)(map.now[0] | map.now[1] | map.now[2] | map.now[3]) < 0)) {
+        if (TRELLIS && any_low && __any_sync(ALL_LANES, (i32)(map.now[0] | map.now[1] | map.now[2] | map.now[3]) < 0)) {
             map.half_way();
             break;
         }
@@ -189,16 +201,25 @@ DEVICE u32 small_fast(const Item &item, const Desc *d, const SmallTables &near, 
             const uint2 entry = small_pop<TRELLIS>(slots, entries, map.now[j], log, q, x);
             x = fill_near(x, below, at, word);
             elements[j] = entry.y;
-            escaped |= entry.y;
+            rare |= entry.y & (TRELLIS ? ENTRY_ESCAPE : ENTRY_RARE);
             if (TRELLIS) s = (s >> 1) ^ (q ? on_quantiser : 0) ^ (entry.y & ENTRY_ODD ? on_parity : 0);
             if (j == 1) map.half_way();
         }
+        if (__any_sync(ALL_LANES, rare != 0)) {
+            if (TRELLIS) {
+                x = x_before;
+                s = s_before;
+                break;
+            }
+            i32 k;
+#pragma unroll 1
+            for (u32 j = 0; j < GROUP; ++j) {
+                const u32 entry = j < 2 ? (j == 0 ? elements[0] : elements[1]) : j == 2 ? elements[2] : elements[3];
+                global_put(out + j * 32, small_rare(item, d, t, c, entry, 0, k));
+            }
+        } else {
 #pragma unroll
-        for (u32 j = 0; j < GROUP; ++j) global_put(out + j * 32, (u16)elements[j]);
-        if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
-            x = x_before;
-            s = s_before;
-            break;
+            for (u32 j = 0; j < GROUP; ++j) global_put(out + j * 32, (u16)elements[j]);
         }
         map.go_on();
         out += GROUP * 32;
@@ -211,22 +232,18 @@ DEVICE u32 small_fast(const Item &item, const Desc *d, const SmallTables &near, 
     return step;
 }
 
-// The group that `small_fast` stopped at, over what it may have written.
-template <bool TRELLIS, class Map>
+// The group that `small_fast` stopped at.
+template <class Map>
 DEVICE void small_escaped(const Item &item, const Desc *d, const SmallTables &near, const Map &map, const Tile &t, Coder &c, u32 step) {
     u16 *out = out_at<u16>(item, d, t, step);
 #pragma unroll
     for (u32 j = 0; j < GROUP; ++j) {
-        const u32 q = TRELLIS ? c.s & 1 : 0;
-        const uint2 entry = small_pop<TRELLIS>(shared_at(near.slots), shared_at(near.entries), map.now[j], d->log, q, c.x);
+        const u32 q = c.s & 1;
+        const uint2 entry = small_pop<true>(shared_at(near.slots), shared_at(near.entries), map.now[j], d->log, q, c.x);
         c.x = fill_up(c.words, c.x);
-        const bool escaped = (i32)entry.y < 0;
-        const u32 bits = entry.y >> ENTRY_LOW_SHIFT & 31;
-        i32 k = (i32)(signed char)(entry.y >> ENTRY_SYMBOL_SHIFT);
-        if (__any_sync(ALL_LANES, escaped)) k = escape_next(t, c, escaped, bits, k);
-        if (__any_sync(ALL_LANES, bits != 0)) k = (i32)((u32)k << bits | low_next(t, c, bits));
-        if (TRELLIS) c.s = next_state(d, c.s, k);
-        out[j * 32] = escaped || bits ? element<u16>(item.dtype, d->scale, units_of(d->offsets, k, q)) : (u16)entry.y;
+        i32 k;
+        out[j * 32] = small_rare(item, d, t, c, entry.y, q, k);
+        c.s = next_state(d, c.s, k);
     }
     words_refill(c.words);
 }
@@ -237,7 +254,7 @@ DEVICE void small_groups(const Item &item, const Desc *d, const SmallTables &nea
     for (u32 step = 0; step < end; step += GROUP) {
         step = small_fast<TRELLIS>(item, d, near, map, t, c, step, end);
         if (step == end) break;
-        small_escaped<TRELLIS>(item, d, near, map, t, c, step);
+        if (TRELLIS) small_escaped(item, d, near, map, t, c, step);
         map.go_on();
     }
 }

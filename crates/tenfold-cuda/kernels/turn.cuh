@@ -33,12 +33,25 @@ struct EightAngles {
     float4 by[4];
 };
 
+// Sine and cosine to what bf16 can tell, of an angle of up to 2^33: quarters of a turn are taken off in f64, the rest is f32.
+DEVICE float2 turn_angle(double a) {
+    const double quarters = rint(a * 0.63661977236758134);
+    const float r = (float)fma(-quarters, 6.123233995736766e-17, fma(-quarters, 1.5707963267948966, a)), q = r * r;
+    const float sin = r + r * q * (-1.6666667e-1f + q * (8.3333333e-3f + q * (-1.9841270e-4f + q * 2.7557319e-6f)));
+    const float cos = 1.0f + q * (-0.5f + q * (4.1666667e-2f + q * (-1.3888889e-3f + q * 2.4801587e-5f)));
+    const i32 turn = (i32)((i64)quarters & 3);
+    const float s = turn & 1 ? cos : sin, c = turn & 1 ? sin : cos;
+    // The sine changes its sign in the third and fourth quarter, the cosine in the second and third.
+    return make_float2(turn & 2 ? -s : s, (turn + 1) & 2 ? -c : c);
+}
+
 DEVICE EightAngles turn_angles(const Turning &t, u64 position, u32 k) {
     EightAngles angles;
 #pragma unroll
     for (u32 j = 0; j < 4; ++j) {
-        const Angle one = rope_angle(t, position, k + 2 * j), two = rope_angle(t, position, k + 2 * j + 1);
-        angles.by[j] = make_float4((float)one.cos, (float)one.sin, (float)two.cos, (float)two.sin);
+        const float2 one = turn_angle((double)position * t.frequencies[k + 2 * j]);
+        const float2 two = turn_angle((double)position * t.frequencies[k + 2 * j + 1]);
+        angles.by[j] = make_float4(one.y, t.back ? -one.x : one.x, two.y, t.back ? -two.x : two.x);
     }
     return angles;
 }

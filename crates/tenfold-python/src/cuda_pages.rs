@@ -143,21 +143,21 @@ impl CudaPages {
         Ok(found.into_iter().map(|page| page.ok().map(pair)).collect())
     }
 
-    /// A page from the keys and the values of all its groups.
+    /// Pages from the keys and the values of all groups: of each group the bytes, and where in them each page's are. None for pages of
+    /// which a group has none.
+    #[allow(clippy::type_complexity)]
     fn assemble<'py>(
         &self,
         py: Python<'py>,
         save: &CudaSave,
-        blobs: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let blob = |(keys, values): &(Bound<'py, PyAny>, Bound<'py, PyAny>)| {
-            Ok([Blob::from_object(keys)?, Blob::from_object(values)?])
-        };
-        let blobs = blobs.iter().map(blob).collect::<PyResult<Vec<[Blob; 2]>>>()?;
-        let bytes: Vec<[&[u8]; 2]> =
-            blobs.iter().map(|[keys, values]| [keys.data(), values.data()]).collect();
-        let page = save.save.assemble(&self.pages, &bytes).map_err(errors::kv)?;
-        Ok(PyBytes::new(py, &page))
+        groups: Vec<(Bound<'py, PyAny>, Vec<Option<[(usize, usize); 2]>>)>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let held =
+            groups.iter().map(|(bytes, _)| Blob::from_object(bytes)).collect::<PyResult<Vec<Blob>>>()?;
+        let bytes: Vec<&[u8]> = held.iter().map(Blob::data).collect();
+        let places: Vec<_> = groups.iter().map(|(_, places)| places.as_slice()).collect();
+        let made = py.detach(|| save.save.assemble_all(&self.pages, &bytes, &places)).map_err(errors::kv)?;
+        Ok(made.into_iter().map(|page| page.map(|page| PyBytes::new(py, &page))).collect())
     }
 }
 

@@ -10,15 +10,16 @@ import torch
 
 from .._errors import ArgumentError, UnsupportedError
 from . import _device
-from ._pools import aligned, check_count, check_pools, check_range, describe, numbers_of, per_block, places_in, slots_of, tokens_of
+from ._made import make_pages
+from ._pools import check_count, check_pools, check_range, numbers_of, per_block, places_in, slots_of, tokens_of
 from ._staged import Loading, Passing, Staged, engine_of
 from ._tensors import as_device
 
 if TYPE_CHECKING:
     from ..kv import PageCodec
 
-# Pages that a device encodes at a time.
-_AT_ONCE = 256
+# Pages that a device encodes at a time: what it makes room for, which pages of one call share.
+_AT_ONCE = 512
 
 
 def decode(
@@ -71,10 +72,9 @@ def encode(
     pages: list[bytes | None] = [None] * len(table)
     # Without positions the host says whether the keys need any.
     if positions is not None and table.size and encodes(codec, keys[0].device, goal):
-        # What a device makes room for; pages of one call share it.
         for start in range(0, len(table), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
-            pages[part] = _encode_on_device(codec, table[part], first[part], keys, values, float(goal["step"]))
+            pages[part] = make_pages(codec, table[part], first[part], (keys, values), float(goal["step"]))
     left = [number for number, page in enumerate(pages) if page is None]
     rows = [([tokens_of(pool, table[number]) for pool in keys], [tokens_of(pool, table[number]) for pool in values]) for number in left]
     made = codec.encode_many([(*rows[at], first[number]) for at, number in enumerate(left)], **goal) if left else []
@@ -92,53 +92,6 @@ def encodes(codec: PageCodec, device: torch.device, goal: dict[str, Any]) -> boo
     except UnsupportedError:
         return False
     return True
-
-
-def _encode_on_device(
-    codec: PageCodec,
-    slots: np.ndarray,
-    positions: Sequence[int],
-    keys: Sequence[torch.Tensor],
-    values: Sequence[torch.Tensor],
-    step: float,
-) -> list[bytes | None]:
-    """Pages that the device makes; None for those that it does not, such as ones with NaN."""
-    device = keys[0].device
-    engine = engine_of(codec, device)
-    save = engine.save(len(slots), slots.shape[1], step)
-    with _device.preserve_current(device):
-        stream = _device.stream(device)
-        at = torch.from_numpy(slots).to(device)
-        starts = torch.tensor(positions, dtype=torch.int64).to(device)
-        workspace = aligned(save.workspace_len, device)
-        made, said = [], []
-        for group, (first, count) in enumerate(codec.groups):
-            of_keys, of_values = (describe(layers[first : first + count]) for layers in (keys, values))
-            blobs = aligned(save.blobs_len[group], device)
-            status = torch.zeros(save.statuses, 2, dtype=torch.int64, device=device)
-            given, begun, to, work = ((one.data_ptr(), one.nbytes) for one in (at, starts, blobs, workspace))
-            how = (of_keys, of_values, given, begun, to, status.data_ptr(), work, stream.cuda_stream)
-            engine.queue_save(save, group, *how)
-            made.append(blobs)
-            said.append(status)
-        places = [engine.places(save, group, status.cpu().numpy().tobytes()) for group, status in enumerate(said)]
-        # One copy a group, of what was used.
-        content = [_fetch(blobs, found) for blobs, found in zip(made, places, strict=True)]
-    pages: list[bytes | None] = []
-    for parts in zip(*content, strict=True):
-        whole = [part for part in parts if part is not None]
-        pages.append(engine.assemble(save, whole) if len(whole) == len(parts) else None)
-    return pages
-
-
-def _fetch(blobs: torch.Tensor, places: Sequence[Sequence[tuple[int, int]] | None]) -> list[tuple[np.ndarray, np.ndarray] | None]:
-    """Keys and values of pages on the host."""
-    wanted = [place for page in places if page is not None for place in page]
-    if not wanted:
-        return [None] * len(places)
-    host = torch.cat([blobs[start:end] for start, end in wanted]).cpu().numpy()
-    parts = iter(np.split(host, np.cumsum([end - start for start, end in wanted])[:-1]))
-    return [None if page is None else (next(parts), next(parts)) for page in places]
 
 
 def stage(codec: PageCodec, pages: Sequence[Any], slots: Any, device: Any, pinned: bool) -> Staged:

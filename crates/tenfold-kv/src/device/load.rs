@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use tenfold::engine::{ErrorKind, Limits};
-use tenfold::format::BlobInfo;
+use tenfold::format::{BlobInfo, BlobShape};
 use tenfold::prepare::{Positions, Transform};
 use tenfold::{Dtype, Error};
 use tenfold_cuda::can_decode;
@@ -111,7 +111,8 @@ fn gather_calls(
             [(start + end, [0..start, tokens - end..tokens]), (frame.lossy(), [start..tokens - end, 0..0])];
         for (kind, (rows, tokens)) in kinds.into_iter().enumerate().filter(|(_, (rows, _))| *rows > 0) {
             let from = frame.groups[number].1[PLACES[side][kind]].clone();
-            let info = BlobInfo::read_native(&pages[page][from.clone()], &Limits::default())?;
+            let blob = &pages[page][from.clone()];
+            let info = BlobShape::read(blob, &Limits::default())?;
             let &[found, columns] = info.shape.as_slice() else {
                 return Err(Error::Corrupt("a blob does not fit its page").into());
             };
@@ -126,7 +127,7 @@ fn gather_calls(
                     info.dtype
                 )));
             }
-            let basis = find_basis(&info, group, side)?;
+            let basis = find_basis(blob, &info, group, side)?;
             let call = calls.entry((basis, rows)).or_insert_with(|| Call {
                 side,
                 basis,
@@ -145,7 +146,7 @@ fn gather_calls(
 }
 
 /// The number of a blob's basis among those of its group, if it has one.
-fn find_basis(info: &BlobInfo, group: &DeviceGroup, side: usize) -> Result<Option<usize>> {
+fn find_basis(blob: &[u8], info: &BlobShape, group: &DeviceGroup, side: usize) -> Result<Option<usize>> {
     let rotation = match info.transforms.as_slice() {
         [Transform::Basis(rotation)] => rotation,
         [Transform::Rope(rope), Transform::Basis(rotation)] => {
@@ -156,7 +157,10 @@ fn find_basis(info: &BlobInfo, group: &DeviceGroup, side: usize) -> Result<Optio
             }
             rotation
         }
-        _ => return can_decode(info).map(|()| None).map_err(|e| unsupported(e.to_string())),
+        _ => {
+            let info = BlobInfo::read_native(blob, &Limits::default())?;
+            return can_decode(&info).map(|()| None).map_err(|e| unsupported(e.to_string()));
+        }
     };
     let known = group.sides[side].iter().position(|(name, _)| *name == rotation.fingerprint());
     let missing = || Error::MissingBasis { fingerprint: rotation.fingerprint().to_string() };

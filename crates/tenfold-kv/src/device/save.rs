@@ -1,5 +1,6 @@
 //! Pages that a device makes of tokens in blocks.
 
+use rayon::prelude::*;
 use tenfold::engine::ErrorKind;
 use tenfold::{Effort, EncodeOptions, Error, Goal};
 use tenfold_cuda::{DeviceSlice, EncodePages, Status, Stream, encode_pages, encode_pages_workspace_len};
@@ -200,5 +201,29 @@ impl Save {
         };
         let groups: Vec<_> = pages.groups.iter().zip(blobs).map(group).collect();
         Ok(frame::write(self.tokens, (0, 0), &groups))
+    }
+
+    /// All pages, from the bytes of each group and where in them each page's keys and values are. `None` for a page of which a group has
+    /// none.
+    pub fn assemble_all(
+        &self,
+        pages: &DevicePages,
+        bytes: &[&[u8]],
+        places: &[&[Option<[(usize, usize); 2]>]],
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        if bytes.len() != places.len() || places.iter().any(|group| group.len() != self.pages) {
+            return Err(invalid("every group has the place of every page"));
+        }
+        let page = |page: usize| -> Result<Option<Vec<u8>>> {
+            let mut blobs = Vec::with_capacity(bytes.len());
+            for (bytes, places) in bytes.iter().zip(places) {
+                let Some(both) = places[page] else { return Ok(None) };
+                let blob =
+                    |(from, to): (usize, usize)| bytes.get(from..to).ok_or(invalid("a place without bytes"));
+                blobs.push([blob(both[0])?, blob(both[1])?]);
+            }
+            self.assemble(pages, &blobs).map(Some)
+        };
+        (0..self.pages).into_par_iter().map(page).collect()
     }
 }

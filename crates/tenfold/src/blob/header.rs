@@ -140,6 +140,56 @@ pub(crate) fn header_len(blob: &[u8]) -> Option<usize> {
     Some(u32::from_le_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) as usize)
 }
 
+/// What a header says before the codec's parameters.
+pub(crate) struct Start<'a> {
+    /// Number of the codec.
+    pub codec: u8,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    values: usize,
+    pub transforms: Vec<Transform>,
+    header_len: usize,
+    /// The header without its checksum, and what of it was not read.
+    body: &'a [u8],
+    rest: Reader<'a>,
+}
+
+impl<'a> Start<'a> {
+    /// Reads the start of a header whose checksum is right, of a codec that is accepted.
+    pub(crate) fn parse(
+        blob: &'a [u8],
+        limits: &Limits,
+        accept: impl Fn(u8) -> Result<()>,
+    ) -> Result<Start<'a>> {
+        let known = blob.len().min(MAGIC.len());
+        if blob[..known] != MAGIC[..known] || blob.is_empty() {
+            return Err(Error::NotABlob);
+        }
+        let truncated = |need: usize| Error::Truncated { need: need as u64, have: blob.len() as u64 };
+        let fixed = blob.get(..FIXED).ok_or_else(|| truncated(FIXED))?;
+        if fixed[4] != VERSION {
+            return Err(Error::UnsupportedVersion { found: fixed[4], supported: VERSION });
+        }
+        let header_len = u32::from_le_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) as usize;
+        if header_len < FIXED + 4 {
+            return Err(Error::Corrupt("header length"));
+        }
+        let header = blob.get(..header_len).ok_or_else(|| truncated(header_len))?;
+        let (body, sum) = header.split_at(header_len - 4);
+        // Fuzzers would never get past a checksum.
+        if !cfg!(fuzzing) && crc32fast::hash(body).to_le_bytes() != *sum {
+            return Err(Error::Corrupt("header checksum"));
+        }
+        accept(fixed[5])?;
+        let mut rest = Reader::new(&body[FIXED..]);
+        let dtype = Dtype::from_id(fixed[6])
+            .ok_or(Error::UnsupportedFeature { what: "dtype", id: fixed[6] as u64 })?;
+        let (shape, values) = read_shape(&mut rest, fixed[7] as usize, dtype, limits)?;
+        let transforms = prepare::read(&mut rest, fixed[5], dtype, &shape, values)?;
+        Ok(Start { codec: fixed[5], dtype, shape, values, transforms, header_len, body, rest })
+    }
+}
+
 impl Frame {
     /// Reads a header; the tiles may be missing.
     pub(crate) fn parse(blob: &[u8], limits: &Limits) -> Result<Frame> {
@@ -164,43 +214,21 @@ impl Frame {
     }
 
     fn parse_if(blob: &[u8], limits: &Limits, accept: impl Fn(u8) -> Result<()>) -> Result<Frame> {
-        let known = blob.len().min(MAGIC.len());
-        if blob[..known] != MAGIC[..known] || blob.is_empty() {
-            return Err(Error::NotABlob);
-        }
-        let truncated = |need: usize| Error::Truncated { need: need as u64, have: blob.len() as u64 };
-        let fixed = blob.get(..FIXED).ok_or_else(|| truncated(FIXED))?;
-        if fixed[4] != VERSION {
-            return Err(Error::UnsupportedVersion { found: fixed[4], supported: VERSION });
-        }
-        let header_len = u32::from_le_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) as usize;
-        if header_len < FIXED + 4 {
-            return Err(Error::Corrupt("header length"));
-        }
-        let header = blob.get(..header_len).ok_or_else(|| truncated(header_len))?;
-        let (body, sum) = header.split_at(header_len - 4);
-        // Fuzzers would never get past a checksum.
-        if !cfg!(fuzzing) && crc32fast::hash(body).to_le_bytes() != *sum {
-            return Err(Error::Corrupt("header checksum"));
-        }
-        accept(fixed[5])?;
-        let mut r = Reader::new(&body[FIXED..]);
-        let dtype = Dtype::from_id(fixed[6])
-            .ok_or(Error::UnsupportedFeature { what: "dtype", id: fixed[6] as u64 })?;
-        let (shape, values) = read_shape(&mut r, fixed[7] as usize, dtype, limits)?;
-        let transforms = prepare::read(&mut r, fixed[5], dtype, &shape, values)?;
+        let Start { codec, dtype, shape, values, transforms, header_len, body, mut rest } =
+            Start::parse(blob, limits, accept)?;
+        let r = &mut rest;
         let cols = shape.last().copied().unwrap_or(1);
         let width = prepare::width_of(&transforms, cols);
         let coded = if width == cols { values } else { values / cols.max(1) * width };
         let rank = matches!(transforms.last(), Some(Transform::Basis(_))).then_some(width);
-        let params = match fixed[5] {
-            CODEC_PLANES => CodecParams::Planes(lossless::PlanesParams::read(&mut r, dtype)?),
+        let params = match codec {
+            CODEC_PLANES => CodecParams::Planes(lossless::PlanesParams::read(r, dtype)?),
             codec @ (CODEC_LEVELS | CODEC_PAIRS) => {
                 let paired = codec == CODEC_PAIRS;
-                CodecParams::Levels(Box::new(levels::LevelsParams::read(&mut r, paired, dtype, coded, rank)?))
+                CodecParams::Levels(Box::new(levels::LevelsParams::read(r, paired, dtype, coded, rank)?))
             }
-            CODEC_LAYERS => CodecParams::Layers(LayersParams::read(&mut r, dtype, values)?),
-            id if carry::is_carried(id) => CodecParams::Carried(carry::CarriedParams::read(&mut r, id)?),
+            CODEC_LAYERS => CodecParams::Layers(LayersParams::read(r, dtype, values)?),
+            id if carry::is_carried(id) => CodecParams::Carried(carry::CarriedParams::read(r, id)?),
             id => return Err(Error::UnsupportedFeature { what: "codec", id: id as u64 }),
         };
         let head = Head { dtype, shape, transforms, params };

@@ -1,7 +1,7 @@
 //! What the header of a blob says.
 
 use super::VERSION;
-use crate::blob::{CodecParams, Frame};
+use crate::blob::{CodecParams, Frame, Start};
 use crate::error::Result;
 use crate::options::Limits;
 use crate::view::{Dtype, rows_of};
@@ -91,6 +91,35 @@ pub struct BlobInfo {
     pub low_bits: Option<u32>,
     /// Whether levels are coded in pairs (lossy only).
     pub paired: Option<bool>,
+}
+
+/// What a blob's header says of its tensor: a quick look, for whoever sorts many small blobs.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct BlobShape {
+    /// Dtype of the elements.
+    pub dtype: Dtype,
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// Transforms, in the order in which the encoder applied them.
+    pub transforms: Vec<crate::prepare::Transform>,
+}
+
+impl BlobShape {
+    /// Reads the start of a header, whose checksum must be right. What comes after is left to the decoder.
+    ///
+    /// ```
+    /// # use tenfold::{Dtype, EncodeOptions, Goal, TensorView, engine::Limits, format::BlobShape};
+    /// let rows = vec![0u8; 2 * 6];
+    /// let view = TensorView::new(Dtype::Bf16, &[2, 3], &rows)?;
+    /// let blob = tenfold::encode(&view, &EncodeOptions::new(Goal::Lossless))?;
+    /// assert_eq!(BlobShape::read(&blob, &Limits::default())?.shape, [2, 3]);
+    /// # Ok::<(), tenfold::Error>(())
+    /// ```
+    pub fn read(blob: &[u8], limits: &Limits) -> Result<BlobShape> {
+        let Start { dtype, shape, transforms, .. } = Start::parse(blob, limits, |_| Ok(()))?;
+        Ok(BlobShape { dtype, shape, transforms })
+    }
 }
 
 impl BlobInfo {

@@ -35,7 +35,7 @@ pub use crate::prepare::list::{
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
 pub use crate::rate::{Look, goal_behind};
 pub use crate::view::Element;
-pub use inspect::{BlobInfo, Codec};
+pub use inspect::{BlobInfo, BlobShape, Codec};
 
 /// Version of the bitstream that this build writes, and the newest it reads.
 pub const VERSION: u8 = 1;
