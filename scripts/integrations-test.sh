@@ -19,13 +19,7 @@ run python/integrations "$@"
 echo "integrations: the evaluation programs"
 run eval/tests
 
-# The same package with a device that is none in it, which no wheel has.
 echo "integrations: the device's side again, on the emulator"
-cargo build --quiet --package tenfold-python --features emulator 2>/dev/null ||
-    cargo build --package tenfold-python --features emulator
-rm -rf "$home/emulated"
-mkdir -p "$home/emulated"
-cp -r python/tenfold "$home/emulated/tenfold"
-cp "$target/debug/lib_native.so" "$home/emulated/tenfold/_native.abi3.so"
+emulated="$(scripts/emulated-package.sh)"
 device=(test_torch_blocks.py test_torch_device.py test_torch_device_layers.py test_torch_kept_device.py test_transformers_cache_device.py)
-PYTHONPATH="$home/emulated" run "${device[@]/#/python/integrations/}" -k "not cuda"
+PYTHONPATH="$emulated" run "${device[@]/#/python/integrations/}" -k "not cuda"

@@ -12,6 +12,7 @@ mkdir -p "$home"
 log="$home/log"
 . scripts/quietly.sh
 
+emulated="$(scripts/emulated-package.sh)"
 engines=("$@")
 if [ ${#engines[@]} -eq 0 ]; then engines=(lmcache sglang vllm); fi
 for engine in "${engines[@]}"; do
@@ -25,4 +26,7 @@ for engine in "${engines[@]}"; do
     fi
     echo "serving: $engine"
     PYTHONPATH="$home/$engine" "$venv/bin/python" -m pytest --quiet -p no:cacheprovider python/serving/test_"$engine"*.py
+    echo "serving: $engine, the device's side again, on the emulator"
+    PYTHONPATH="$emulated:$home/$engine" "$venv/bin/python" -m pytest --quiet -p no:cacheprovider -k "not cuda" \
+        python/serving/test_"$engine"_device.py
 done

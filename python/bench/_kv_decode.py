@@ -30,6 +30,8 @@ class Decoding:
         self.tenfold = {"step": arguments.step, "bases": Bases.open(bases)}
         since = time.perf_counter()
         self.model = build(config, self.device)
+        # cuDNN plans attention anew for every length, which takes 2 ms of the host's time a layer: whichever cache comes first would pay.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         self.positions = torch.arange(max(arguments.contexts), device=self.device)[None]
         # The first step's logits of each context with the raw cache.
         self._logits: dict[int, torch.Tensor] = {}

@@ -16,7 +16,7 @@ pub(super) const ALIGN: usize = 256;
 /// What blobs start at a multiple of.
 pub(super) const BLOB: usize = 16;
 /// Blobs that keep a device busy.
-const WAVE: usize = 2048;
+const WAVE: usize = 4096;
 
 /// Where keys and values of a group's layers go: pools of these layers, in their order.
 #[derive(Debug, Clone, Copy)]
