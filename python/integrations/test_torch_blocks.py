@@ -216,8 +216,43 @@ def test_pages_of_blocks(kind: str, device: torch.device, bases: Bases) -> None:
     # Other goals and efforts are the host's, to the byte.
     careful = PageCodec(bases)
     assert careful.encode_blocks(table[:1], keys, values, positions=[100], step=0.1) == [page(careful, 1, step=0.1)]
-    capped = codec.encode_blocks(table[:1], keys, values, positions=[100], bits=3.0)
-    assert capped == [page(codec, 1, bits=3.0)]
+    exact = codec.encode_blocks(table[:1], keys, values, positions=[100], lossless=True)
+    assert exact == [page(codec, 1, lossless=True)]
+
+
+def squared(codec: PageCodec, blob: bytes, seed: int) -> float:
+    """The squared error of a page."""
+    pairs = zip(wanted(codec, blob), rows(TOKENS, seed), strict=True)
+    return sum(float((a.float() - b.float()).square().sum()) for found, states in pairs for a, b in zip(found, states, strict=True))
+
+
+@pytest.mark.parametrize("bits", [2.0, 3.0, 5.0])
+def test_caps_hold_on_a_device(bits: float, device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases, effort="fast")
+    keys, values = pools("slots", device), pools("slots", device)
+    seeds = (1, 2, 3)
+    for number, seed in enumerate(seeds):
+        for side, states in zip((keys, values), rows(TOKENS, seed), strict=True):
+            for pool, state in zip(side, states, strict=True):
+                pool[number * TOKENS : (number + 1) * TOKENS] = state.to(device).view(TOKENS, HEADS, COLUMNS)
+    table, positions = torch.arange(3 * TOKENS).view(3, TOKENS), [100 * seed for seed in seeds]
+    cap = int(bits * 2 * TOKENS * LAYERS * HEADS * COLUMNS / 8)
+    made = codec.encode_blocks(table, keys, values, positions=positions, bits=bits)
+    assert made == codec.encode_blocks(table, keys, values, positions=positions, max_bytes=cap)
+    for seed, blob in zip(seeds, made, strict=True):
+        assert 0.9 * cap < len(blob) <= cap
+        # Real pages lose a twentieth at most; the whole basis has a longer header, which counts in pages as small as these.
+        assert squared(codec, blob, seed) <= 2.5 * squared(codec, page(codec, seed, bits=bits), seed)
+    # A page is the same whatever pages are made with it.
+    assert codec.encode_blocks(table[1:2], keys, values, positions=positions[1:2], bits=bits) == made[1:2]
+
+
+def test_a_cap_that_no_page_fits(device: torch.device, bases: Bases) -> None:
+    keys, values = ([torch.randn_like(pool) for pool in pools("slots", device)] for _ in range(2))
+    codec = PageCodec(bases, effort="fast")
+    for cap in (1, 200):
+        with pytest.raises(tenfold.LimitError):
+            codec.encode_blocks(torch.arange(TOKENS).view(1, TOKENS), keys, values, positions=[0], max_bytes=cap)
 
 
 def test_values_that_are_not_finite_are_the_hosts(device: torch.device, bases: Bases) -> None:

@@ -280,9 +280,10 @@ class PageCodec:
     ) -> list[bytes]:
         """Encodes pages of tokens that lie in paged pools: see :meth:`decode_blocks`.
 
-        On a CUDA device, with a ``step``, effort "fast", bases of one set and no exact tokens, the device gathers and encodes, on torch's
-        current stream, and compressed bytes alone come back; the call waits for them. All else is done on the CPU: other goals, other codecs,
-        and pages with values that are not finite.
+        On a CUDA device, with effort "fast", bases of one set and no exact tokens, the device gathers and encodes, after what is queued on
+        torch's current stream, and compressed bytes alone come back; the call waits for them. Under ``bits`` or ``max_bytes`` it tries steps, each
+        a 23rd larger than the one before, until it has the smallest at which the page fits. All else is done on the CPU: lossless pages, other
+        codecs, and pages with values that are not finite.
 
         Args:
             slots: of each page's tokens, a row a page, all of one length.

@@ -4,7 +4,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tenfold_cuda::{DecodeSettings, DevicePool, DeviceSlice, PoolLayout};
-use tenfold_kv::device::{self, Blocks, DevicePages, Load, Part, Save};
+use tenfold_kv::device::{self, Blocks, DevicePages, Load, Part, Place, Save};
 
 use crate::cuda::{CudaDevice, Memory, slice, stream_of};
 use crate::errors;
@@ -97,6 +97,11 @@ impl CudaPages {
         made.map_err(errors::kv)
     }
 
+    /// Bytes that the blobs of a page of at most so many bytes may take together; None if there is no room for any.
+    fn budget(&self, save: &CudaSave, cap: usize) -> Option<usize> {
+        save.save.budget(&self.pages, cap)
+    }
+
     /// Queues the encoding of a group of all pages. `slots` and `positions` are numbers of 64 bits; `status` is the address of 16 bytes
     /// a blob.
     #[allow(clippy::too_many_arguments)] // each is one address
@@ -131,13 +136,7 @@ impl CudaPages {
     }
 
     /// Where the keys and the values of each page are among a group's blobs; None where the device has refused them.
-    #[allow(clippy::type_complexity)]
-    fn places(
-        &self,
-        save: &CudaSave,
-        group: usize,
-        statuses: &[u8],
-    ) -> PyResult<Vec<Option<[(usize, usize); 2]>>> {
+    fn places(&self, save: &CudaSave, group: usize, statuses: &[u8]) -> PyResult<Vec<Place>> {
         let found = save.save.places(&self.pages, group, statuses).map_err(errors::kv)?;
         let pair = |places: [std::ops::Range<usize>; 2]| places.map(|place| (place.start, place.end));
         Ok(found.into_iter().map(|page| page.ok().map(pair)).collect())
@@ -145,12 +144,11 @@ impl CudaPages {
 
     /// Pages from the keys and the values of all groups: of each group the bytes, and where in them each page's are. None for pages of
     /// which a group has none.
-    #[allow(clippy::type_complexity)]
     fn assemble<'py>(
         &self,
         py: Python<'py>,
         save: &CudaSave,
-        groups: Vec<(Bound<'py, PyAny>, Vec<Option<[(usize, usize); 2]>>)>,
+        groups: Vec<(Bound<'py, PyAny>, Vec<Place>)>,
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
         let held =
             groups.iter().map(|(bytes, _)| Blob::from_object(bytes)).collect::<PyResult<Vec<Blob>>>()?;

@@ -10,7 +10,7 @@ import torch
 
 from .._errors import ArgumentError, UnsupportedError
 from . import _device
-from ._made import make_pages
+from ._made import Maker
 from ._pools import check_count, check_pools, check_range, numbers_of, per_block, places_in, slots_of, tokens_of
 from ._staged import Loading, Passing, Staged, engine_of
 from ._tensors import as_device
@@ -72,9 +72,13 @@ def encode(
     pages: list[bytes | None] = [None] * len(table)
     # Without positions the host says whether the keys need any.
     if positions is not None and table.size and encodes(codec, keys[0].device, goal):
+        maker, begun = Maker(codec, (keys, values)), np.array(first, np.int64)
         for start in range(0, len(table), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
-            pages[part] = make_pages(codec, table[part], first[part], (keys, values), float(goal["step"]))
+            if "step" in goal:
+                pages[part] = maker.at_step(table[part], begun[part], float(goal["step"]))
+            else:
+                pages[part] = maker.within(table[part], begun[part], _cap(goal, table.shape[1], (*keys, *values)))
     left = [number for number, page in enumerate(pages) if page is None]
     rows = [([tokens_of(pool, table[number]) for pool in keys], [tokens_of(pool, table[number]) for pool in values]) for number in left]
     made = codec.encode_many([(*rows[at], first[number]) for at, number in enumerate(left)], **goal) if left else []
@@ -83,12 +87,20 @@ def encode(
     return [page for page in pages if page is not None]
 
 
+def _cap(goal: dict[str, Any], tokens: int, pools: Sequence[torch.Tensor]) -> int:
+    """Bytes of a page."""
+    if "max_bytes" in goal:
+        return int(goal["max_bytes"])
+    values = sum(tokens * pool[0].numel() // per_block(pool) for pool in pools)
+    return int(values * float(goal["bits"]) / 8)
+
+
 def encodes(codec: PageCodec, device: torch.device, goal: dict[str, Any]) -> bool:
     """Whether a device makes pages of a codec."""
-    if not _device.is_ours(device) or list(goal) != ["step"]:
+    if not _device.is_ours(device) or not {"step", "bits", "max_bytes"}.issuperset(goal):
         return False
     try:
-        engine_of(codec, device).save(1, 1, float(goal["step"]))
+        engine_of(codec, device).save(1, 1, float(goal.get("step", 1.0)))
     except UnsupportedError:
         return False
     return True

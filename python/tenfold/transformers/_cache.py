@@ -46,8 +46,8 @@ class TenfoldCache(Cache):
         decoded_bytes: bytes of the device that may hold decoded keys and values from one token to the next, whole groups of layers: the
             more, the less is decoded for each token.
 
-    A CUDA device decodes pages itself if there are bases and keys and values are bfloat16; else the host does. It also makes them, with
-    a ``step`` and effort "fast".
+    A CUDA device decodes pages itself if there are bases and keys and values are bfloat16; else the host does. With effort "fast" it also
+    makes them.
 
     >>> from transformers import LlamaConfig
     >>> from tenfold.transformers import TenfoldCache

@@ -53,15 +53,16 @@ fn decode_all(
 /// A blob of values whose columns differ, so that there are classes; some are far from all others, some are NaN.
 fn blob(dtype: Dtype, shape: [usize; 2], bits: f64, effort: Effort, seed: u64) -> Vec<u8> {
     let plain = Sample::make(Dtype::F32, &shape, Kind::Gaussian, seed).reals();
-    let column =
-        |i: usize| if seed % 3 == 0 { 1.0 } else { 0.02 * 1.3f64.powi((i % shape[1] * 7919 % 17) as i32) };
+    let column = |i: usize| {
+        if seed.is_multiple_of(3) { 1.0 } else { 0.02 * 1.3f64.powi((i % shape[1] * 7919 % 17) as i32) }
+    };
     let row = |i: usize| if seed % 4 == 1 { 1.2f64.powi((i / shape[1] % 5) as i32) } else { 1.0 };
     let mut values: Vec<f64> = plain.iter().enumerate().map(|(i, v)| v * column(i) * row(i)).collect();
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         (77..values.len()).step_by(4001).for_each(|i| values[i] *= 2000.0);
     }
     let sample = Sample::new(dtype, &shape, &values);
-    let sample = if seed % 5 == 0 { sample.sprinkle(997, seed) } else { sample };
+    let sample = if seed.is_multiple_of(5) { sample.sprinkle(997, seed) } else { sample };
     let lane = [0, 64, 512][seed as usize % 3];
     let options = EncodeOptions::new(Goal::Bits(bits)).with_effort(effort).with_lane_values(lane);
     tenfold::encode(&sample.view(), &options).unwrap()

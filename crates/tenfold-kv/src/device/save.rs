@@ -13,6 +13,9 @@ use crate::page::frame::{self, Blobs, KEYS, VALUES};
 /// Bytes that a blob may take beside one for each value.
 const HEADER: usize = 8192;
 
+/// Where the keys and the values of a page are among the bytes of a group; `None` where the device has refused them.
+pub type Place = Option<[(usize, usize); 2]>;
+
 /// Pages that are about to be encoded on a device, all with one step and as many tokens.
 #[derive(Debug)]
 pub struct Save {
@@ -41,6 +44,13 @@ impl Save {
     /// Pages.
     pub fn pages(&self) -> usize {
         self.pages
+    }
+
+    /// Bytes that the blobs of a page may take together where the page may take `cap`: the header is never larger than what is left. `None` if
+    /// the cap has no room for a header.
+    pub fn budget(&self, pages: &DevicePages, cap: usize) -> Option<usize> {
+        let layers: Vec<usize> = pages.groups.iter().map(|group| group.layers).collect();
+        cap.checked_sub(frame::Frame::header_room(self.tokens, &layers, cap))
     }
 
     /// Tokens of all pages: each has a slot.
@@ -209,7 +219,7 @@ impl Save {
         &self,
         pages: &DevicePages,
         bytes: &[&[u8]],
-        places: &[&[Option<[(usize, usize); 2]>]],
+        places: &[&[Place]],
     ) -> Result<Vec<Option<Vec<u8>>>> {
         if bytes.len() != places.len() || places.iter().any(|group| group.len() != self.pages) {
             return Err(invalid("every group has the place of every page"));
