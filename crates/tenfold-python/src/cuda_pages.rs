@@ -18,9 +18,12 @@ type PoolArgs = (Vec<Memory>, (usize, usize, usize, usize), (usize, usize, usize
 /// and pools of keys and values for each.
 type PartArgs = (Py<CudaPages>, Py<CudaLoad>, (usize, usize), Memory, Vec<(PoolArgs, PoolArgs)>);
 
+/// The same, of groups that are not staged yet.
+type PlannedArgs = (Py<CudaPages>, Py<CudaLoad>, (usize, usize));
+
 /// Bytes of workspace that groups of some loads need together, at a multiple of 256.
 #[pyfunction]
-pub fn cuda_pages_workspace(parts: Vec<(Py<CudaPages>, Py<CudaLoad>, (usize, usize))>) -> PyResult<usize> {
+pub fn cuda_pages_workspace(parts: Vec<PlannedArgs>) -> PyResult<usize> {
     let parts: Vec<_> = parts
         .iter()
         .map(|(pages, load, (from, to))| (&pages.get().pages, &load.get().load, *from..*to))
