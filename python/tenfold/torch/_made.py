@@ -79,7 +79,9 @@ class Maker:
         with _device.preserve_current(device):
             current = _device.stream(device)
             at, starts = torch.from_numpy(slots).to(device), torch.from_numpy(positions).to(device)
-            streams = _device.sides(device, _STREAMS)
+            # Not the first, which brings pages to the device.
+            streams = _device.sides(device, 1 + _STREAMS)
+            streams = streams[1:] or streams
             # A workspace for each; what is made later on a stream follows what was made there before.
             room = []
             for stream in streams:

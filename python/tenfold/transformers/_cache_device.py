@@ -14,6 +14,7 @@ from .._errors import MachineError, UnsupportedError
 from ..kv import PageCodec
 from ..torch import _blocks, _device
 from ..torch._staged import Together
+from ._cache_slots import ROOM, Wanted, copies_of, part_of, room_for, slots_of
 
 if TYPE_CHECKING:
     from ..torch._staged import Loading, Staged
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 # Pages that are staged anew as often as one is added; with more, all are staged together.
 _TAIL = 16
-# Slots of a sequence are a multiple of this: slots of the next sequence begin there.
-_ROOM = 1024
 # Tokens whose verdicts may be on their way.
 _PENDING = 4
 # Bytes of keys and values that are decoded ahead of the layers that ask for them.
@@ -42,29 +41,6 @@ class Budget:
             return False
         self.decoded -= count
         return True
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a layer asks for: its pages, tokens before them, tokens in all, sequences, heads and columns of keys and of values."""
-
-    pages: Sequence[Page]
-    start: int
-    tokens: int
-    sequences: int
-    widths: tuple[tuple[int, int], ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @property
-    def able(self) -> bool:
-        """Whether a device may have such keys and values."""
-        return self.dtype == torch.bfloat16 and _device.is_ours(self.device)
-
-    @property
-    def room(self) -> int:
-        """Slots of a sequence."""
-        return self.tokens if self.sequences == 1 else -(-self.tokens // _ROOM) * _ROOM
 
 
 @dataclass
@@ -157,7 +133,7 @@ class OnDevice:
         if not self._able or not wanted.able:
             return None
         if self._kept is not None and self._is_kept(wanted):
-            return _part(self._kept.layers[layer], wanted.tokens)
+            return part_of(self._kept.layers[layer], wanted.tokens)
         if layer not in self._made or not self._has(wanted, self._held) or self._tokens != wanted.tokens:
             self._settle()
             try:
@@ -166,7 +142,7 @@ class OnDevice:
                 self._able = False
                 return None
             self._decode(wanted)
-        return _part(self._made.pop(layer), wanted.tokens)
+        return part_of(self._made.pop(layer), wanted.tokens)
 
     def _decode(self, wanted: Wanted) -> None:
         """Queues the decoding of this group, and of those after it that decoded keys and values have room for."""
@@ -249,8 +225,8 @@ class OnDevice:
             chunks, main = [], 0
         if main < len(pages):
             chunks = [*chunks, _Chunk(len(pages) - main, self._staged(wanted, main))]
-        shared = _shared(wanted)
-        self._held = _Held(pages[0], pages[-1], len(pages), wanted.start, wanted.room, chunks, shared)
+        copies = copies_of(wanted)
+        self._held = _Held(pages[0], pages[-1], len(pages), wanted.start, wanted.room, chunks, copies)
 
     def _grew(self, wanted: Wanted, held: _Held) -> bool:
         """Whether pages were added to those that are staged, and nothing else has changed."""
@@ -259,17 +235,9 @@ class OnDevice:
         return there and held.start == wanted.start and (wanted.sequences == 1 or held.room == wanted.room)
 
     def _staged(self, wanted: Wanted, skip: int) -> Staged:
-        """Stages all pages but the first few: each blob once, into the slots of the first sequence that has it."""
-        at = wanted.start + sum(page.kept for page in wanted.pages[:skip])
-        blobs, slots = [], []
-        for page in wanted.pages[skip:]:
-            # Cropped tokens go nowhere.
-            within = np.where(np.arange(page.tokens) < page.kept, np.arange(page.tokens), -1)
-            for sequence, blob in _distinct(page):
-                blobs.append(blob)
-                slots.append(np.where(within < 0, -1, within + at + sequence * wanted.room))
-            at += page.kept
-        return self._codec.stage(blobs, np.concatenate(slots), wanted.device, pinned=self._budget.pinned)
+        """Stages all pages but the first few."""
+        blobs, slots = slots_of(wanted, skip)
+        return self._codec.stage(blobs, slots, wanted.device, pinned=self._budget.pinned)
 
     def _prepare(self, wanted: Wanted) -> tuple[list[Pair], list[_Chunk]]:
         """Room for all layers, which are alike, and what has to be decoded into it."""
@@ -278,8 +246,8 @@ class OnDevice:
         made, chunks = self._reuse(wanted, held)
         if made is None:
             # What is kept has room for more tokens; sequences of a batch have it anyway.
-            room = wanted.room + _ROOM if self._budget.decoded and wanted.sequences == 1 else wanted.room
-            made = [_room(wanted, room) for _ in range(self._codec.layers)]
+            room = wanted.room + ROOM if self._budget.decoded and wanted.sequences == 1 else wanted.room
+            made = [room_for(wanted, room) for _ in range(self._codec.layers)]
         self._made, self._tokens = dict(enumerate(made)), wanted.tokens
         self._keep(made, held)
         return made, chunks
@@ -331,41 +299,3 @@ class OnDevice:
         """Raises what a device has said of the last tokens' pages. Waits only where very many have not been judged."""
         while self._pending and (self._pending[0].arrived() or len(self._pending) > _PENDING):
             self._pending.pop(0).check()
-
-
-def _distinct(page: Page) -> list[tuple[int, bytes]]:
-    """Blobs of a page, and the first sequence that has each: beams of one prompt share most of them."""
-    seen: dict[int, tuple[int, bytes]] = {}
-    for sequence, blob in enumerate(page.blobs):
-        seen.setdefault(id(blob), (sequence, blob))
-    return list(seen.values())
-
-
-def _shared(wanted: Wanted) -> list[tuple[int, int, int, int]]:
-    """Tokens that sequences have from others, whole runs of pages at a time."""
-    runs: list[tuple[int, int, int, int]] = []
-    if wanted.sequences == 1:
-        return runs
-    for sequence in range(1, wanted.sequences):
-        at = wanted.start
-        for page in wanted.pages:
-            source = next(index for index, blob in enumerate(page.blobs) if blob is page.blobs[sequence])
-            if source != sequence:
-                last = runs[-1] if runs else (-1, -1, -1, -1)
-                if last[:2] == (source, sequence) and last[2] + last[3] == at:
-                    runs[-1] = (source, sequence, last[2], last[3] + page.kept)
-                else:
-                    runs.append((source, sequence, at, page.kept))
-            at += page.kept
-    return runs
-
-
-def _room(wanted: Wanted, slots: int) -> Pair:
-    keys, values = (
-        torch.empty((wanted.sequences, slots, *width), dtype=torch.bfloat16, device=wanted.device) for width in wanted.widths
-    )
-    return keys, values
-
-
-def _part(pair: Pair, tokens: int) -> Pair:
-    return pair[0][:, :tokens], pair[1][:, :tokens]

@@ -10,8 +10,8 @@ import torch
 from transformers.cache_utils import CacheLayerMixin
 
 from .._errors import ArgumentError, DtypeError, UnsupportedError
-from ._cache_device import Wanted
 from ._cache_pages import Group, Page, Pair, Plan
+from ._cache_slots import Wanted
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 

@@ -15,7 +15,8 @@ import torch
 
 from .._errors import ArgumentError
 from ..kv import PageCodec
-from ._cache_device import Budget, OnDevice, Wanted
+from ._cache_device import Budget, OnDevice
+from ._cache_slots import Wanted
 
 if TYPE_CHECKING:
     from ._cache_layer import PagedLayer
