@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -72,7 +73,7 @@ class Prefix:
         return error / square
 
 
-class Form:
+class Form(ABC):
     """A prefix as bytes in host memory, and how a chunk of them gets into the blocks."""
 
     def __init__(self, prefix: Prefix, name: str) -> None:
@@ -81,9 +82,9 @@ class Form:
         self.bounds: list[tuple[int, int]] = []
         self.stored = torch.empty(0, dtype=torch.uint8)
 
+    @abstractmethod
     def load(self, number: int, content: torch.Tensor) -> Any:
         """Queues all work for a chunk on the current stream. What it returns, if anything, is to be checked at the end."""
-        raise NotImplementedError
 
     def _room(self, lengths: list[int]) -> None:
         at = 0

@@ -241,10 +241,17 @@ def test_caps_hold_on_a_device(bits: float, device: torch.device, bases: Bases) 
     assert made == codec.encode_blocks(table, keys, values, positions=positions, max_bytes=cap)
     for seed, blob in zip(seeds, made, strict=True):
         assert 0.9 * cap < len(blob) <= cap
-        # Real pages lose a twentieth at most; the whole basis has a longer header, which counts in pages as small as these.
+        # The whole basis has a longer header, which counts in pages as small as these.
         assert squared(codec, blob, seed) <= 2.5 * squared(codec, page(codec, seed, bits=bits), seed)
     # A page is the same whatever pages are made with it.
     assert codec.encode_blocks(table[1:2], keys, values, positions=positions[1:2], bits=bits) == made[1:2]
+
+
+@pytest.mark.parametrize("goal", [{"bits": float("nan")}, {"bits": 0}, {"max_bytes": -1}, {"max_bytes": 1 << 70}], ids=str)
+def test_caps_that_are_none(goal: dict[str, Any], device: torch.device, bases: Bases) -> None:
+    keys, values = pools("slots", device), pools("slots", device)
+    with pytest.raises(tenfold.Error):
+        PageCodec(bases, effort="fast").encode_blocks(torch.arange(TOKENS).view(1, TOKENS), keys, values, positions=[0], **goal)
 
 
 def test_a_cap_that_no_page_fits(device: torch.device, bases: Bases) -> None:

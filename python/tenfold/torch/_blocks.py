@@ -73,12 +73,13 @@ def encode(
     # Without positions the host says whether the keys need any.
     if positions is not None and table.size and encodes(codec, keys[0].device, goal):
         maker, begun = Maker(codec, (keys, values)), np.array(first, np.int64)
+        cap = _cap(goal, table.shape[1], (*keys, *values))
         for start in range(0, len(table), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             if "step" in goal:
                 pages[part] = maker.at_step(table[part], begun[part], float(goal["step"]))
-            else:
-                pages[part] = maker.within(table[part], begun[part], _cap(goal, table.shape[1], (*keys, *values)))
+            elif cap is not None:
+                pages[part] = maker.within(table[part], begun[part], cap)
     left = [number for number, page in enumerate(pages) if page is None]
     rows = [([tokens_of(pool, table[number]) for pool in keys], [tokens_of(pool, table[number]) for pool in values]) for number in left]
     made = codec.encode_many([(*rows[at], first[number]) for at, number in enumerate(left)], **goal) if left else []
@@ -87,12 +88,12 @@ def encode(
     return [page for page in pages if page is not None]
 
 
-def _cap(goal: dict[str, Any], tokens: int, pools: Sequence[torch.Tensor]) -> int:
-    """Bytes of a page."""
-    if "max_bytes" in goal:
-        return int(goal["max_bytes"])
-    values = sum(tokens * pool[0].numel() // per_block(pool) for pool in pools)
-    return int(values * float(goal["bits"]) / 8)
+def _cap(goal: dict[str, Any], tokens: int, pools: Sequence[torch.Tensor]) -> int | None:
+    """Bytes of a page; None for a number that is none, of which the host says what is wrong."""
+    cap = float(goal.get("max_bytes", 0))
+    if "bits" in goal:
+        cap = sum(tokens * pool[0].numel() // per_block(pool) for pool in pools) * float(goal["bits"]) / 8
+    return int(goal.get("max_bytes", cap)) if 0 <= cap < 2**62 else None
 
 
 def encodes(codec: PageCodec, device: torch.device, goal: dict[str, Any]) -> bool:

@@ -152,11 +152,6 @@ class Staged:
         """All groups."""
         return 0, len(self._codec.groups)
 
-    @property
-    def pinned(self) -> bool:
-        """Whether the pages are in pinned memory of the host."""
-        return self._host is not None
-
     def fetch(self) -> None:
         """Copies pinned pages to the device on a stream beside the current one, for the next :meth:`decode`. Waits for nothing."""
         if self._memory is None:
