@@ -220,3 +220,28 @@ def test_pages_that_the_device_makes(device: torch.device, bases: Path, monkeypa
     assert made == [True] * len(made) and len(made) >= 4
     for found, wanted in zip(*given, strict=True):
         assert float((found.float() - wanted.float()).square().mean()) < 0.02
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_fault_left_undecoded_is_not_handed_out(
+    way: str, device: torch.device, bases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = TenfoldCache(CONFIG, bases=bases, bits=4.0, **SMALL, **WAYS[way])
+    for layer in range(4):
+        cache.update(*states(1, 60, device, layer), layer)
+    wanted = [layer.keys.clone() for layer in cache.layers]
+    for layer in cache.layers:
+        layer.group._device._forget_all()
+
+    def full(self: Any, pools: Any) -> Any:
+        for keys, values in pools:
+            for pool in (*keys, *values):
+                pool.fill_(float("nan"))
+        raise torch.OutOfMemoryError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Together, "decode", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            _ = cache.layers[0].keys
+    for layer, before in zip(cache.layers, wanted, strict=True):
+        assert torch.equal(layer.keys, before)

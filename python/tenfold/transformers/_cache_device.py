@@ -147,6 +147,18 @@ class OnDevice:
     def _decode(self, wanted: Wanted) -> None:
         """Queues the decoding of this group, and of those after it that decoded keys and values have room for."""
         wave = [(self, wanted), *self._following(wanted)]
+        try:
+            self._queue(wave)
+        except BaseException:
+            # No memory, for one. Nobody may take for decoded what was only made room for.
+            self._forget_all()
+            raise
+        # What comes next is on its way while attention goes over this.
+        last = wave[-1][0]
+        if last.next is not None and self._budget.pinned:
+            last.next.fetch(wanted)
+
+    def _queue(self, wave: Sequence[tuple[OnDevice, Wanted]]) -> None:
         chunks: list[Staged] = []
         pools: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
         for one, its in wave:
@@ -160,10 +172,6 @@ class OnDevice:
             self._pending[-1].ask()
         for one, _ in wave:
             one._share()
-        # What comes next is on its way while attention goes over this.
-        last = wave[-1][0]
-        if last.next is not None and self._budget.pinned:
-            last.next.fetch(wanted)
 
     def _following(self, wanted: Wanted) -> list[tuple[OnDevice, Wanted]]:
         """Groups after this one, up to the last of the model, whose pages are known and take no more than a wave with these."""
@@ -298,4 +306,15 @@ class OnDevice:
     def _settle(self) -> None:
         """Raises what a device has said of the last tokens' pages. Waits only where very many have not been judged."""
         while self._pending and (self._pending[0].arrived() or len(self._pending) > _PENDING):
-            self._pending.pop(0).check()
+            try:
+                self._pending.pop(0).check()
+            except BaseException:
+                self._forget_all()
+                raise
+
+    def _forget_all(self) -> None:
+        """Lets go of what this group and all others have, as after a fault."""
+        one: OnDevice | None = self
+        while one is not None:
+            one.forget()
+            one = one.next if one.next is not self else None
