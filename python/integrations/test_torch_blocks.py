@@ -213,11 +213,35 @@ def test_pages_of_blocks(kind: str, device: torch.device, bases: Bases) -> None:
             both = [sum(float((a.float() - b.float()).square().sum()) for a, b in zip(one, states)) for one in (ours, theirs)]
             assert both[0] <= 1.1 * both[1]
         assert len(blob) < 1.25 * len(plain) + 400
-    # Other goals and efforts are the host's, to the byte.
-    careful = PageCodec(bases)
-    assert careful.encode_blocks(table[:1], keys, values, positions=[100], step=0.1) == [page(careful, 1, step=0.1)]
+    # Lossless pages are the host's, to the byte.
     exact = codec.encode_blocks(table[:1], keys, values, positions=[100], lossless=True)
     assert exact == [page(codec, 1, lossless=True)]
+
+
+@pytest.mark.parametrize("how", ["exact", "balanced", "bare"])
+def test_other_codecs_on_a_device(how: str, device: torch.device, bases: Bases) -> None:
+    made = {
+        "exact": lambda: PageCodec(bases, effort="fast", exact=(2, 1)),
+        "balanced": lambda: PageCodec(bases),
+        "bare": lambda: PageCodec(layers=LAYERS, effort="fast"),
+    }
+    codec = made[how]()
+    keys, values = pools("slots", device), pools("slots", device)
+    for side, states in zip((keys, values), rows(TOKENS, 1), strict=True):
+        for pool, state in zip(side, states, strict=True):
+            pool[:TOKENS] = state.to(device).view(TOKENS, HEADS, COLUMNS)
+    table = torch.arange(TOKENS).view(1, TOKENS)
+    cap = len(codec.encode_blocks(table, keys, values, positions=[100], step=0.1)[0])
+    for goal in ({"step": 0.1}, {"max_bytes": cap}):
+        [blob] = codec.encode_blocks(table, keys, values, positions=[100], **goal)
+        plain = page(codec, 1, **goal)
+        assert len(blob) <= (cap if "max_bytes" in goal else 1.25 * len(plain) + 400)
+        assert squared(codec, blob, 1) <= (2.5 if "max_bytes" in goal else 1.15) * squared(codec, plain, 1) + 1e-6
+        if how == "exact":
+            for found, states in zip(wanted(codec, blob), rows(TOKENS, 1), strict=True):
+                for ours, theirs in zip(found, states, strict=True):
+                    kept = [0, 1, TOKENS - 1]
+                    assert torch.equal(ours.view(TOKENS, -1)[kept], theirs.view(TOKENS, -1)[kept])
 
 
 def squared(codec: PageCodec, blob: bytes, seed: int) -> float:

@@ -132,6 +132,11 @@
 #define TRIAL_SHARED 88064
 // Threads of a block that shares a plan among pages.
 #define SHARE_THREADS 256
+// Plans that a basis has ready: how many, for pages half an octave larger each, and twice the octaves of the first.
+#define PAGE_RUNGS 40
+#define PAGE_RUNG_FIRST -12
+// Threads of a block that makes up a page, or chooses a plan for one.
+#define PAGE_PLAN_THREADS 256
 // Steps beyond which a value is stored exactly, by trellises and by scalar quantisers.
 #define TRELLIS_MAX_U 100000.0f
 #define SCALAR_MAX_U 16000000.0f
@@ -160,10 +165,13 @@
 // each of its warps takes.
 #define SEARCH_SHARED 51200
 #define PACK_SHARED 74752
-#define WRITE_SHARED 26624
+#define WRITE_SHARED 10240
+// What a block that packs the levels of a scalar quantiser takes of that, whatever it packs and for each class.
+#define PACK_FIXED 144
+#define PACK_CLASS 2592
 // Bytes of shared memory of a warp that searches through 256 states, and of one that writes.
 #define WIDE_WARP_SHARED 2304
-#define WRITE_WARP_SHARED 256
+#define WRITE_WARP_SHARED 512
 // Threads of a block that works on a chain.
 #define CHAIN_THREADS 256
 // Threads of a block that works on layers.
@@ -537,6 +545,52 @@ OFFSET(ShareArgs, freq, 600); OFFSET(ShareArgs, counts, 608); OFFSET(ShareArgs, 
 OFFSET(ShareArgs, header_len, 624); OFFSET(ShareArgs, page_header, 632);
 OFFSET(ShareArgs, page_header_len, 648); OFFSET(ShareArgs, pass, 664); OFFSET(ShareArgs, pages, 680);
 
+// Pages to make up, one after the other: rows of columns whose deviations a basis tells, a byte each.
+struct PageModelArgs {
+    float *to;
+    const u8 *scales;
+    u32 rows, columns;
+};
+static_assert(sizeof(PageModelArgs) == 24, "size of PageModelArgs");
+OFFSET(PageModelArgs, to, 0); OFFSET(PageModelArgs, scales, 8); OFFSET(PageModelArgs, rows, 16);
+OFFSET(PageModelArgs, columns, 20);
+
+// What a look at a page has found.
+struct PageFound {
+    float cost;
+    u32 inside;
+};
+static_assert(sizeof(PageFound) == 8, "size of PageFound");
+OFFSET(PageFound, cost, 0); OFFSET(PageFound, inside, 4);
+
+// Coordinates of pages to look at, one page after the other.
+struct PageLookArgs {
+    const float *coordinates;
+    // A byte for each: whether a part of the basis lacks it. None for none.
+    const u8 *outside;
+    PageFound *seen;
+    // Of a page.
+    u64 rows;
+    u32 rank;
+    float per_step;
+};
+static_assert(sizeof(PageLookArgs) == 40, "size of PageLookArgs");
+OFFSET(PageLookArgs, coordinates, 0); OFFSET(PageLookArgs, outside, 8); OFFSET(PageLookArgs, seen, 16);
+OFFSET(PageLookArgs, rows, 24); OFFSET(PageLookArgs, rank, 32); OFFSET(PageLookArgs, per_step, 36);
+
+// A page, and plans that are ready.
+struct PagePlanArgs {
+    Encoding encoding;
+    Each<Plan> plan;
+    Each<Status> status;
+    // Plans to choose from, or where one is put.
+    const Plan *plans;
+    Each<Plan> kept;
+};
+static_assert(sizeof(PagePlanArgs) == 344, "size of PagePlanArgs");
+OFFSET(PagePlanArgs, encoding, 0); OFFSET(PagePlanArgs, plan, 288); OFFSET(PagePlanArgs, status, 304);
+OFFSET(PagePlanArgs, plans, 320); OFFSET(PagePlanArgs, kept, 328);
+
 // What is kept of a tile between packing and writing it.
 struct LevelsTile {
     // Words of the stream; levels without a slot, and the largest of their high parts.
@@ -847,6 +901,10 @@ extern "C" __global__ void rate_share_counts(const ShareArgs a);
 extern "C" __global__ void rate_share_begin(const ShareArgs a);
 extern "C" __global__ void rate_share_step(const ShareArgs a);
 extern "C" __global__ void rate_share_header(const ShareArgs a);
+extern "C" __global__ void page_model(const PageModelArgs a);
+extern "C" __global__ void page_plan(const PagePlanArgs a);
+extern "C" __global__ void page_plan_keep(const PagePlanArgs a);
+extern "C" __global__ void page_look(const PageLookArgs a);
 extern "C" __global__ void levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a);
 extern "C" __global__ void levels_count_f8_e5m2(const GRID_CONSTANT LevelsPass a);
 extern "C" __global__ void levels_count_f16(const GRID_CONSTANT LevelsPass a);

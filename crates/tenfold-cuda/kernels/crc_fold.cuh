@@ -21,12 +21,12 @@ OUTLINE u32 crc_row(u32 sum) {
 }
 
 // Takes 32 rows, of which the first `skip` are not there; `at` is the lane's word of the first. `y` has what the last
-// 32 rows came to. The message's first row has its first word inverted.
-template <bool FIRST> DEVICE void fold_rows(u32 (&y)[FOLD_ROWS], const u32 *at, u32 skip) {
+// 32 rows came to. The message's first row has its first word inverted. FRESH: the warp has only just written the message.
+template <bool FIRST, bool FRESH> DEVICE void fold_rows(u32 (&y)[FOLD_ROWS], const u32 *at, u32 skip) {
 #pragma unroll
     for (u32 row = 0; row < FOLD_ROWS; ++row) {
         u32 v = 0;
-        if (!FIRST || row >= skip) v = __ldg(at + row * 32);
+        if (!FIRST || row >= skip) v = FRESH ? at[row * 32] : __ldg(at + row * 32);
         if (FIRST && row == skip && lane_of() == 0) v = ~v;
         // X^k is 32 − k rows on; in the polynomial as a CRC has it that is the bit before.
 #pragma unroll
@@ -37,7 +37,7 @@ template <bool FIRST> DEVICE void fold_rows(u32 (&y)[FOLD_ROWS], const u32 *at, 
 }
 
 // Checksum of `words` words; all lanes of a warp take part and get it.
-OUTLINE u32 crc_fold(const u32 *at, u32 words) {
+template <bool FRESH> DEVICE u32 crc_folded(const u32 *at, u32 words) {
     const u32 lane = lane_of(), rows = words / 32;
     u32 sum = 0, last = lane;
     if (rows > 0) {
@@ -46,10 +46,10 @@ OUTLINE u32 crc_fold(const u32 *at, u32 words) {
 #pragma unroll
         for (u32 row = 0; row < FOLD_ROWS; ++row) y[row] = 0;
         const u32 *from = at + lane;
-        fold_rows<true>(y, from - skip * 32, skip);
+        fold_rows<true, FRESH>(y, from - skip * 32, skip);
         from += (FOLD_ROWS - skip) * 32;
         for (u32 done = FOLD_ROWS - skip; done < rows; done += FOLD_ROWS) {
-            fold_rows<false>(y, from, 0);
+            fold_rows<false, FRESH>(y, from, 0);
             from += FOLD_ROWS * 32;
         }
         // Rows that were added to others of the last 32 are taken out of them again.
@@ -65,9 +65,11 @@ OUTLINE u32 crc_fold(const u32 *at, u32 words) {
     // What is less than a row.
     if (rows * 32 + lane < words) {
         last = rows * 32 + lane;
-        const u32 word = __ldg(at + last);
+        const u32 word = FRESH ? at[last] : __ldg(at + last);
         sum = crc_row(sum) ^ (last == 0 ? ~word : word);
     }
     if (last < words) sum = crc_multiply(sum, crc_powers[words - last]);
     return words == 0 ? 0 : ~warp_xor(sum);
 }
+OUTLINE u32 crc_fold(const u32 *at, u32 words) { return crc_folded<false>(at, words); }
+OUTLINE u32 crc_fold_fresh(const u32 *at, u32 words) { return crc_folded<true>(at, words); }

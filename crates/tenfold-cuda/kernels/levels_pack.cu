@@ -9,7 +9,7 @@
 #define STREAM_ESCAPES 0x80000000u
 
 struct StreamShared {
-    // By set and symbol.
+    // By table and symbol: a scalar quantiser has one table a class.
     const uint2 *entries;
     const u8 *low;
     u32 log;
@@ -45,10 +45,10 @@ DEVICE void stream_escape(Stream &s, bool mine, i32 high) {
     s.far = max(s.far, (u32)(high < 0 ? -high : high));
 }
 
-// Pushes the symbols of one step; `level` finds a lane's level, and is seldom asked. All lanes of a warp take part.
-template <class F> DEVICE void stream_push(const StreamShared &c, Stream &s, u32 code, bool active, F level) {
-    const uint2 entry = c.entries[code & LEVELS_INDEX];
-    const u32 cls = code >> 9 & (MAX_CLASSES - 1);
+// Pushes the symbols of one step, by their class and their place among the entries; `level` finds a lane's level, and is seldom
+// asked. All lanes of a warp take part.
+template <class F> DEVICE void stream_push(const StreamShared &c, Stream &s, u32 cls, u32 index, bool active, F level) {
+    const uint2 entry = c.entries[index];
     const bool escaped = active && (entry.x & STREAM_ESCAPES);
     if (__any_sync(ALL_LANES, escaped)) stream_escape(s, escaped, escaped ? level() >> c.low[cls] : 0);
     if (c.any_low && active) s.low_bits += c.low[cls];
@@ -141,7 +141,7 @@ DEVICE void stream_codes_groups(const LevelsPass &a, const StreamShared &c, u64 
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
             const u32 code = (j & 2 ? now.y : now.x) >> (16 * (j & 1)) & 0xffff, step = group * 4 + j;
-            stream_push(c, s, code, WHOLE || step < ticks, [&]() {
+            stream_push(c, s, code >> 9 & (MAX_CLASSES - 1), code & LEVELS_INDEX, WHOLE || step < ticks, [&]() {
                 return levels_decoded<V>(c.scale, code, data[(u64)step * lanes]).k;
             });
         }
@@ -208,18 +208,18 @@ DEVICE void stream_scalar_groups(const LevelsPass &a, const StreamShared &c, u64
 #pragma unroll
         for (u32 j = 4; j-- > 0;) {
             const bool active = WHOLE || group * 4 + j < ticks;
-            u32 code = 0;
+            u32 cls = 0, index = 0;
             i32 k = 0;
             if (active) {
-                const u32 cls = levels_class(c.map, place);
+                cls = levels_class(c.map, place);
                 levels_back(c.map, place);
                 bool aside;
                 k = levels_scalar<V, MODE>(c.scale, c.thresholds + cls * SCALAR_CLASS, now[j], aside);
-                code = cls << 9 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k);
+                index = cls << 8 | levels_symbol(MODE == SEARCH_FULL ? k >> c.low[cls] : k);
                 any |= (u32)k;
                 left |= aside;
             }
-            stream_push(c, s, code, active, [&]() { return k; });
+            stream_push(c, s, cls, index, active, [&]() { return k; });
         }
         pack_flush(s.pack);
     }
@@ -277,9 +277,10 @@ DEVICE void stream_tile(const LevelsPass &a, const StreamShared &c, const Levels
     }
 }
 
-// Dynamic shared memory: rings, low bits, classes of sums, thresholds, entries.
+// Dynamic shared memory: rings, low bits, classes of sums, entries, thresholds; the last two as far as there are classes.
 static_assert(PAIR_CLASSES * 4 <= LEVELS_SETS, "entries of pairs have the room of those of levels");
-static_assert(MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * SCALAR_CLASS * 4 + LEVELS_SETS * 256 * 8 <= PACK_SHARED, "as the launch code reckons");
+static_assert(MAX_CLASSES + LEVELS_MAP_BYTES == PACK_FIXED && 256 * 8 + SCALAR_CLASS * 4 == PACK_CLASS, "as the launch code reckons");
+static_assert(PACK_FIXED + MAX_CLASSES * SCALAR_CLASS * 4 + LEVELS_SETS * 256 * 8 <= PACK_SHARED, "as the launch code reckons");
 
 template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     __shared__ LevelsAgain again;
@@ -287,8 +288,9 @@ template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     if (levels_over(a)) return;
     const u32 warps = blockDim.x / 32;
     u8 *low = memory + warps * PACK_RING_BYTES, *sums = low + MAX_CLASSES;
-    float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
-    uint2 *entries = (uint2 *)(thresholds + MAX_CLASSES * SCALAR_CLASS);
+    uint2 *entries = (uint2 *)(sums + LEVELS_MAP_BYTES);
+    const u32 of_class = plan->paired ? 4 : plan->nu ? 2 : 1;
+    float *thresholds = (float *)(entries + plan->classes * of_class * 256);
     StreamShared c;
     c.map = levels_map(plan, levels_jump(a.encoding, plan), sums);
     c.paired = plan->paired != 0;
@@ -301,18 +303,17 @@ template <class V> DEVICE void stream_all(const LevelsPass &a, u8 *memory) {
     if (threadIdx.x == 0) again = LevelsAgain{neighbours, c.scale, thresholds, c.trellis, c.paired};
     if (!c.trellis) scalar_thresholds(thresholds, plan);
     if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
-    // A scalar quantiser has the even sets alone.
-    const u32 by = c.trellis ? 1 : 2;
     for (u32 i = threadIdx.x; c.paired && i < plan->classes * 4 * 256; i += blockDim.x) {
         const u16 *start = a.pairs + (i & ~255u);
         const u32 f = pair_start(start, i % 256 + 1) - start[i % 256];
         entries[i] = f ? pack_entry(f, start[i % 256]) : make_uint2(0, 0);
     }
-    for (u32 set = warp_of() * by; !c.paired && set < plan->classes * 2; set += warps * by) {
-        const u32 *freq = a.freq + set * 256;
-        pack_fill(entries + set * 256, freq);
+    for (u32 table = warp_of(); !c.paired && table < plan->classes * of_class; table += warps) {
+        // A scalar quantiser has the even sets alone.
+        const u32 *freq = a.freq + table * (2 / of_class) * 256;
+        pack_fill(entries + table * 256, freq);
         for (u32 i = lane_of(); i < 256; i += 32)
-            if (i == ESCAPE || freq[i] == 0) entries[set * 256 + i].x |= STREAM_ESCAPES;
+            if (i == ESCAPE || freq[i] == 0) entries[table * 256 + i].x |= STREAM_ESCAPES;
     }
     __syncthreads();
     c.entries = entries;

@@ -2,14 +2,16 @@
 // values and escapes that were too many to keep are found again.
 
 #include "assemble.cuh"
-#include "crc.cuh"
+#include "crc_fold.cuh"
 #include "levels_tile.cuh"
 #include "pack.cuh"
 #include "pairs.cuh"
 
-// Words of a warp's staging area for low bits: two halves, one of which is full when it leaves.
-#define PUT_STAGE 64
+// Words of a warp's staging area for low bits, a ring: 32 leave at a time, and a step adds at most 64.
+#define PUT_STAGE 128
 #define PUT_BYTES (PUT_STAGE * 4)
+// Neighbouring values that a lane takes at a time.
+#define PUT_EACH 4
 
 // In shared memory.
 struct PutShared {
@@ -23,7 +25,7 @@ struct PutShared {
     u32 on_quantiser, on_parity;
 };
 
-// Writes the full half of the staging area that starts at word `from` of the bit string, as far as there are bytes.
+// Writes 32 words of the staging area, from word `from` of the bit string on, as far as there are bytes.
 DEVICE void put_stage(u32 *stage, u8 *to, u32 from, u32 bytes) {
     __syncwarp();
     const u32 word = from + lane_of(), at = word * 4;
@@ -37,32 +39,44 @@ DEVICE void put_stage(u32 *stage, u8 *to, u32 from, u32 bytes) {
 // Raw low bits, value after value.
 template <class V> OUTLINE void put_low(const LevelsPass &a, const PutShared &c, u64 tile, u8 *to, u32 bytes) {
     const u32 len = levels_len(a.encoding, tile), lane = lane_of();
-    LevelsPlace place = levels_seek(c.again.map, levels_first(a.encoding, tile) + lane);
+    LevelsMap map = c.again.map;
+    map.jump_rows = 32 * PUT_EACH / map.width;
+    map.jump_cols = 32 * PUT_EACH % map.width;
+    LevelsPlace place = levels_seek(map, levels_first(a.encoding, tile) + lane * PUT_EACH);
     u32 *stage = c.stages + warp_of() * PUT_STAGE;
-    stage[lane] = 0;
-    stage[lane + 32] = 0;
+    for (u32 i = lane; i < PUT_STAGE; i += 32) stage[i] = 0;
     __syncwarp();
     // Bits so far, and words that have left.
     u32 at = 0, left = 0;
-    for (u32 base = 0; base < len; base += 32) {
-        u32 n = 0, v = 0;
-        if (base + lane < len) {
-            const LevelsValue<V> value = levels_fetch<V>(a, c.again, tile, base + lane, place);
-            n = c.low[value.set / 2];
-            v = (u32)value.k & ((1u << n) - 1);
+    for (u32 base = 0; base < len; base += 32 * PUT_EACH) {
+        u32 n = 0;
+        u64 v = 0;
+        LevelsPlace here = place;
+#pragma unroll
+        for (u32 j = 0; j < PUT_EACH; ++j) {
+            const u32 i = base + lane * PUT_EACH + j;
+            // Most classes have none.
+            if (i < len && (c.again.trellis || c.low[levels_class(map, here)])) {
+                const LevelsValue<V> value = levels_fetch<V>(a, c.again, tile, i, here);
+                const u32 low = c.low[value.set / 2];
+                v |= (u64)((u32)value.k & ((1u << low) - 1)) << n;
+                n += low;
+            }
+            if (map.any && ++here.col == map.width) {
+                here.col = 0;
+                here.scale = levels_row_scale(map, ++here.row);
+            }
         }
-        levels_next(c.again.map, place);
-        const u32 before = warp_before(n), mine = at + before;
+        levels_next(map, place);
+        if (!__any_sync(ALL_LANES, n)) continue;
+        const u32 before = warp_before(n), mine = at + before, by = mine & 31;
         if (n) {
-            atomicOr(&stage[mine / 32 % PUT_STAGE], v << (mine & 31));
-            if ((mine & 31) + n > 32) atomicOr(&stage[(mine / 32 + 1) % PUT_STAGE], v >> (32 - (mine & 31)));
+            atomicOr(&stage[mine / 32 % PUT_STAGE], (u32)v << by);
+            if (by + n > 32) atomicOr(&stage[(mine / 32 + 1) % PUT_STAGE], (u32)(v >> (32 - by)));
+            if (by + n > 64) atomicOr(&stage[(mine / 32 + 2) % PUT_STAGE], (u32)(v >> (64 - by)));
         }
         at += __shfl_sync(ALL_LANES, before + n, 31);
-        // A step has 16 words at most, so that a second half is never full before the first has left.
-        if (at / 32 - left >= 32) {
-            put_stage(stage, to, left, bytes);
-            left += 32;
-        }
+        for (; at / 32 - left >= 32; left += 32) put_stage(stage, to, left, bytes);
     }
     put_stage(stage, to, left, bytes);
     put_stage(stage, to, left + 32, bytes);
@@ -157,7 +171,7 @@ OUTLINE void put_escapes(const LevelsPass &a, const PutShared &c, u64 tile, u8 *
 }
 
 template <class V>
-DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, const Crc &checksum, u64 tile) {
+DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, u64 tile) {
     const LevelsPass &a = w.pass;
     const u32 lane = lane_of(), lanes = a.encoding.lanes;
     const LevelsTile t = a.tiles[tile];
@@ -199,12 +213,12 @@ DEVICE void put_tile(const LevelsWrite &w, const PutShared &c, const Crc &checks
     __syncwarp();
     if (at + lane < len) out[at + lane] = 0;
     __syncwarp();
-    const u32 crc = crc_warp(checksum, (const u32 *)out, len / 4);
+    const u32 crc = crc_fold_fresh((const u32 *)out, len / 4);
     if (lane == 0) assemble_checksum(w.assembly, tile, crc);
 }
 
-// Dynamic shared memory: staging areas, checksum's tables, slots, low bits, classes of sums, thresholds.
-static_assert((CRC_TABLE_WORDS + LEVELS_SETS * 8) * 4 + MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * SCALAR_CLASS * 4 <= WRITE_SHARED, "as the launch code reckons");
+// Dynamic shared memory: staging areas, slots, low bits, classes of sums, thresholds.
+static_assert(LEVELS_SETS * 8 * 4 + MAX_CLASSES + LEVELS_MAP_BYTES + MAX_CLASSES * SCALAR_CLASS * 4 <= WRITE_SHARED, "as the launch code reckons");
 static_assert(PUT_BYTES <= WRITE_WARP_SHARED, "as the launch code reckons");
 
 template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
@@ -213,7 +227,7 @@ template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
     const Plan *plan = a.plan;
     if (levels_over(a)) return;
     const u32 warps = blockDim.x / 32;
-    u32 *crc = (u32 *)(memory + warps * PUT_BYTES), *slots = crc + CRC_TABLE_WORDS;
+    u32 *slots = (u32 *)(memory + warps * PUT_BYTES);
     u8 *low = (u8 *)(slots + LEVELS_SETS * 8), *sums = low + MAX_CLASSES;
     float *thresholds = (float *)(sums + LEVELS_MAP_BYTES);
     const LevelsScale scale = levels_scale(plan);
@@ -223,16 +237,14 @@ template <class V> DEVICE void put_all(const LevelsWrite &w, u8 *memory) {
         c = PutShared{{map, scale, thresholds, trellis, plan->paired != 0}, low,          slots,           (u32 *)memory,
                       plan->any_low != 0, plan->paired != 0, plan->on_quantiser, plan->on_parity};
     if (!trellis) scalar_thresholds(thresholds, plan);
-    crc_fill(crc);
     if (threadIdx.x < MAX_CLASSES) low[threadIdx.x] = plan->low[threadIdx.x];
     for (u32 i = threadIdx.x; i < plan->classes * 2 * 256; i += blockDim.x) {
         const u32 bits = __ballot_sync(ALL_LANES, a.freq[i] != 0);
         if (lane_of() == 0) slots[i / 32] = bits;
     }
     __syncthreads();
-    const Crc checksum = crc_open(crc);
     for (u64 tile = (u64)warp_of() * gridDim.x + blockIdx.x; tile < a.encoding.tiles; tile += (u64)gridDim.x * warps)
-        put_tile<V>(w, c, checksum, tile);
+        put_tile<V>(w, c, tile);
 }
 
 KERNEL(LEVELS_THREADS, LEVELS_BLOCKS) levels_write_f8_e4m3(const GRID_CONSTANT LevelsWrite a) RUNS(put_all<LevelsE4m3>)

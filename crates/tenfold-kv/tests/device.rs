@@ -16,7 +16,7 @@ use tenfold::engine::ErrorKind;
 use tenfold::prepare::{Basis, Positions, Rope};
 use tenfold::{Effort, Goal, TensorView};
 use tenfold_cuda::{Buffer, DecodeSettings, Device, DevicePool, PoolLayout, Stream};
-use tenfold_kv::device::{Blocks, DevicePages, Load, Part, queue};
+use tenfold_kv::device::{Assembled, Blocks, DevicePages, Load, Made, Part, queue};
 use tenfold_kv::page::{BasisPart, Chain, Choice, Group, Layer, Page, PageCodec};
 
 const COLS: usize = 32;
@@ -219,46 +219,86 @@ impl Bench {
         }
     }
 
-    /// Pages that the device makes of the tokens in slots.
-    fn save(&self, slots: &[i64], positions: &[u64], step: f64) -> Vec<Result<Vec<u8>, tenfold_kv::Error>> {
-        let save = self.pages.save(positions.len(), slots.len() / positions.len(), step).unwrap();
-        let upload = |bytes: Vec<u8>| Buffer::from_slice(&self.device, &bytes).unwrap();
-        let held_slots = upload(slots.iter().flat_map(|s| s.to_le_bytes()).collect());
-        let held_positions = upload(positions.iter().flat_map(|p| p.to_le_bytes()).collect());
-        let workspace = Buffer::new(&self.device, save.workspace_len(&self.pages).unwrap()).unwrap();
-        let mut made: Vec<Result<Vec<[Vec<u8>; 2]>, tenfold_kv::Error>> =
-            positions.iter().map(|_| Ok(Vec::new())).collect();
-        let mut first = 0;
-        for (group, &layers) in GROUPS.iter().enumerate() {
-            let (keys, values) = self.pools(first..first + layers);
-            let blocks = Blocks { keys: &keys, values: &values };
-            let blobs = Buffer::new(&self.device, save.blobs_len(&self.pages, group).unwrap()).unwrap();
-            let said = Buffer::new(&self.device, 16 * save.statuses()).unwrap();
-            let (slots, positions) = (held_slots.slice(), held_positions.slice());
-            let (to, status, work) = (blobs.slice(), said.slice(), workspace.slice());
-            // SAFETY: all of it is ours and lives to the end of this block.
-            unsafe {
-                let stream = Stream::DEFAULT;
-                save.queue(&self.pages, group, blocks, slots, positions, to, status, work, stream).unwrap();
-            }
-            let mut statuses = vec![0; said.slice().len];
-            said.read(&mut statuses, Stream::DEFAULT).unwrap();
-            let mut bytes = vec![0; blobs.slice().len];
-            blobs.read(&mut bytes, Stream::DEFAULT).unwrap();
-            for (page, places) in made.iter_mut().zip(save.places(&self.pages, group, &statuses).unwrap()) {
-                match (&mut *page, places) {
-                    (Ok(page), Ok(places)) => page.push(places.map(|place| bytes[place].to_vec())),
-                    (Ok(_), Err(error)) => *page = Err(error),
-                    _ => {}
-                }
-            }
-            first += layers;
-        }
-        let assemble = |blobs: Vec<[Vec<u8>; 2]>| {
-            let blobs: Vec<[&[u8]; 2]> = blobs.iter().map(|b| [&b[0][..], &b[1][..]]).collect();
-            save.assemble(&self.pages, &blobs).unwrap()
+    /// Pages that the device makes of the tokens in slots; nothing for those that it does not make.
+    fn save(&self, slots: &[i64], positions: &[u64], step: f64) -> Vec<Option<Vec<u8>>> {
+        let tokens = slots.len() / positions.len();
+        let columns = GROUPS.map(|layers| [layers * COLS; 2]);
+        let save = self.pages.save(positions.len(), tokens, step, &columns).unwrap();
+        let upload = |numbers: Vec<u64>| {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+            Buffer::from_slice(&self.device, &bytes).unwrap()
         };
-        made.into_iter().map(|page| page.map(assemble)).collect()
+        let read = |buffer: &Buffer| {
+            let mut bytes = vec![0; buffer.slice().len];
+            buffer.read(&mut bytes, Stream::DEFAULT).unwrap();
+            bytes
+        };
+        let slots_of = |page: usize, of: &[usize]| {
+            of.iter().map(|token| slots[page * tokens + token] as u64).collect::<Vec<u64>>()
+        };
+        let (lossy, exact) = (save.lossy(), save.exact());
+        let quantised: Vec<usize> = lossy.clone().collect();
+        let of = |pages: &[usize], tokens: &[usize]| {
+            upload(pages.iter().flat_map(|page| slots_of(*page, tokens)).collect())
+        };
+        let starts = |pages: &[usize]| {
+            upload(pages.iter().map(|page| positions[*page] + lossy.start as u64).collect())
+        };
+        let pool = |(group, side): (usize, usize)| {
+            let (keys, values) = self.pools(LAYERS_OF[group].clone());
+            [keys, values].into_iter().nth(side).unwrap()
+        };
+        let all: Vec<usize> = (0..positions.len()).collect();
+        let stream = Stream::DEFAULT;
+        // SAFETY: all of it is ours and lives until it has been read back.
+        unsafe {
+            let mut seen = Vec::new();
+            for look in save.looks(&self.pages) {
+                let found = Buffer::new(&self.device, save.look_len(&self.pages, look).unwrap()).unwrap();
+                let len = save.look_workspace_len(&self.pages, look).unwrap();
+                let work = Buffer::new(&self.device, len).unwrap();
+                let (slots, starts) = (of(&all, &quantised), starts(&all));
+                let (slots, starts, to) = (slots.slice(), starts.slice(), found.slice());
+                save.queue_look(&self.pages, look, &pool(look), slots, starts, to, work.slice(), stream)
+                    .unwrap();
+                seen.push(read(&found));
+            }
+            let seen: Vec<&[u8]> = seen.iter().map(Vec::as_slice).collect();
+            let mut made = Vec::new();
+            for batch in save.batches(&self.pages, &seen).unwrap() {
+                let blobs = Buffer::new(&self.device, save.blobs_len(&self.pages, &batch).unwrap()).unwrap();
+                let said = Buffer::new(&self.device, 16 * batch.pages.len()).unwrap();
+                let len = save.workspace_len(&self.pages, &batch).unwrap();
+                let work = Buffer::new(&self.device, len).unwrap();
+                let (slots, starts) = (of(&batch.pages, &quantised), starts(&batch.pages));
+                let from = pool((batch.group, batch.side));
+                let (slots, starts, to, status) =
+                    (slots.slice(), starts.slice(), blobs.slice(), said.slice());
+                save.queue(&self.pages, &batch, &from, slots, starts, to, status, work.slice(), stream)
+                    .unwrap();
+                let places = save.places(&self.pages, &batch, &read(&said)).unwrap();
+                let places: Vec<_> = places.into_iter().map(|p| p.ok().map(|p| (p.start, p.end))).collect();
+                made.push((batch, read(&blobs), places));
+            }
+            let mut rows = Vec::new();
+            for side in (0..GROUPS.len()).flat_map(|group| [(group, 0), (group, 1)]) {
+                let to = Buffer::new(&self.device, save.exact_len(side.0, side.1)).unwrap();
+                let slots = of(&all, &exact);
+                save.queue_exact(side, &pool(side), slots.slice(), to.slice(), stream).unwrap();
+                rows.push(read(&to));
+            }
+            let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+            let exact = save.encode_exact(&self.pages, &rows).unwrap();
+            let made: Vec<Made<'_>> =
+                made.iter().map(|(batch, bytes, places)| (batch, &bytes[..], &places[..])).collect();
+            let assembled = save.assemble(&self.pages, &made, &exact).unwrap();
+            let write = |page: &Assembled<'_>| {
+                let mut bytes = vec![0; page.len()];
+                Assembled::write_all(vec![(page, &mut bytes)]);
+                bytes
+            };
+            assembled.iter().map(|page| page.as_ref().map(write)).collect()
+        }
     }
 }
 
@@ -275,39 +315,137 @@ fn errors(codec: &PageCodec, page: &[u8], layers: &[[Vec<bf16>; 2]]) -> [f64; 2]
     sums
 }
 
+/// Pages of a codec from tokens at positions: each as good as the CPU's, about as large, and read by both.
+fn check_saves(codec: &PageCodec, layout: PoolLayout, positions: &[u64], noisy: usize) -> Vec<Vec<u8>> {
+    let bench = Bench::new(codec, layout);
+    let slots = slots(16 * positions.len(), 11);
+    let given: Vec<_> =
+        positions.iter().enumerate().map(|(page, &first)| states(16, first, page == noisy)).collect();
+    given.iter().zip(slots.chunks(16)).for_each(|(layers, slots)| bench.put(layers, slots));
+    let made: Vec<Vec<u8>> =
+        bench.save(&slots, positions, 0.1).into_iter().map(|page| page.unwrap()).collect();
+    for (number, made) in made.iter().enumerate() {
+        let wanted = page(codec, 16, positions[number], number == noisy, Goal::Step(0.1));
+        let (ours, theirs) = (errors(codec, made, &given[number]), errors(codec, &wanted, &given[number]));
+        for side in 0..2 {
+            assert!(
+                ours[side] < 1.15 * theirs[side] + 1e-6,
+                "page {number}, side {side}: {ours:?}, {theirs:?}"
+            );
+        }
+        // Small pages have much of a header.
+        let (bytes, least) = (made.len(), wanted.len());
+        assert!(bytes < least * 5 / 4 + 200, "page {number}: {bytes} and {least}");
+        // And a device reads it.
+        assert!(bench.load(&[made], &slots[..16]).into_iter().all(|said| said.is_ok()));
+        bench.compare(codec, made, &slots[..16], "its own");
+        bench.put(&given[0], &slots[..16]);
+    }
+    made
+}
+
 #[test]
 fn pages_of_the_device_are_those_of_the_cpu_in_bytes_and_error() {
-    let codec = codec();
     for layout in layouts() {
-        let bench = Bench::new(&codec, layout);
-        let slots = slots(48, 11);
-        let positions = [0, 500, 1 << 20];
-        let given: Vec<_> = positions.iter().map(|&first| states(16, first, first == 500)).collect();
-        given.iter().zip(slots.chunks(16)).for_each(|(layers, slots)| bench.put(layers, slots));
-        for (number, made) in bench.save(&slots, &positions, 0.1).into_iter().enumerate() {
-            let made = made.unwrap();
-            let wanted = page(&codec, 16, positions[number], number == 1, Goal::Step(0.1));
-            let (ours, theirs) =
-                (errors(&codec, &made, &given[number]), errors(&codec, &wanted, &given[number]));
-            for side in 0..2 {
-                assert!(
-                    ours[side] < 1.1 * theirs[side] + 1e-6,
-                    "page {number}, side {side}: {ours:?}, {theirs:?}"
-                );
-            }
-            // It is in the whole basis always, and small pages have much of a header.
-            assert!(
-                made.len() < wanted.len() * 5 / 4 + 200,
-                "page {number}: {} and {}",
-                made.len(),
-                wanted.len()
-            );
-            // And a device reads it.
-            assert!(bench.load(&[&made], &slots[..16]).into_iter().all(|said| said.is_ok()));
-            bench.compare(&codec, &made, &slots[..16], "its own");
-            bench.put(&given[0], &slots[..16]);
+        check_saves(&codec(), layout, &[0, 500, 1 << 20], 1);
+    }
+}
+
+/// A basis that knows nothing of slow waves: unit vectors.
+fn units() -> Arc<Basis> {
+    let mut vectors = vec![0f32; COLS * COLS];
+    (0..COLS).for_each(|k| vectors[k * COLS + k] = 1.0);
+    let basis = Basis::orthonormal(&vec![0.0; COLS], &vectors).unwrap();
+    let deviations: Vec<f64> = (0..COLS).map(|k| if k < 4 { 1.0 } else { 1e-3 }).collect();
+    Arc::new(basis.with_deviations(&deviations).unwrap())
+}
+
+/// Rows that four unit vectors make.
+fn rough(tokens: usize) -> Vec<bf16> {
+    let mut normal = random(5);
+    let row =
+        |_| (0..COLS).map(|c| bf16::from_f32(if c < 4 { 3.0 * normal() } else { 0.0 })).collect::<Vec<_>>();
+    (0..tokens).flat_map(row).collect()
+}
+
+#[test]
+fn pages_have_a_part_of_a_basis_where_it_does_and_the_best_of_several() {
+    let codec = codec();
+    let made = check_saves(&codec, layouts()[0], &[0, 500, 1 << 20], 1);
+    let cpu: Vec<Vec<u8>> = [0, 500, 1 << 20]
+        .iter()
+        .enumerate()
+        .map(|(number, &first)| page(&codec, 16, first, number == 1, Goal::Step(0.1)))
+        .collect();
+    // Blobs name their bases.
+    let count = |page: &[u8], basis: &Basis| {
+        page.windows(16).filter(|bytes| **bytes == basis.fingerprint().0).count()
+    };
+    let choices = codec.groups().iter().flat_map(|group| &group.keys.bases);
+    for choice in choices {
+        let part = &choice.part.as_ref().unwrap().basis;
+        for (number, (ours, theirs)) in made.iter().zip(&cpu).enumerate() {
+            assert_eq!(count(ours, &choice.basis), count(theirs, &choice.basis), "page {number}");
+            assert_eq!(count(ours, part), count(theirs, part), "page {number}");
         }
     }
+    // Both kinds are there.
+    let all = |pick: fn(&Choice) -> &Basis| {
+        let choices = || codec.groups().iter().flat_map(|group| &group.keys.bases);
+        choices().map(|choice| cpu.iter().map(|page| count(page, pick(choice))).sum::<usize>()).sum::<usize>()
+    };
+    assert!(all(|choice| &choice.basis) > 0 && all(|choice| &choice.part.as_ref().unwrap().basis) > 0);
+
+    // Pages of another kind have the other basis.
+    let chain = || Chain::default().with_basis(cosines(COLS, COLS)).with_basis(units());
+    let group = Group { layers: 1, keys: chain(), values: chain() };
+    let both = PageCodec::new(vec![group; LAYERS]).unwrap().with_effort(Effort::Fast);
+    let device = Device::open(0).unwrap_or_else(|_| Device::emulated(1 << 30));
+    let pages = DevicePages::new(&device, &both).unwrap();
+    let save = pages.save(3, 16, 0.1, &[[COLS; 2]; LAYERS]).unwrap();
+    let (smooth, rough) = (states(16, 3, false), rough(16));
+    let rows: Vec<bf16> = [&smooth[0][0], &rough, &smooth[1][0]].into_iter().flatten().copied().collect();
+    let bytes: Vec<u8> = rows.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let memory = Buffer::from_slice(&device, &bytes).unwrap();
+    let pool = DevicePool::new(&device, &[memory.slice()], PoolLayout::new(48, 1, 1, 2 * COLS)).unwrap();
+    let slots: Vec<u8> = (0..48u64).flat_map(u64::to_le_bytes).collect();
+    let slots = Buffer::from_slice(&device, &slots).unwrap();
+    let found = Buffer::new(&device, save.look_len(&pages, (0, 0)).unwrap()).unwrap();
+    let work = Buffer::new(&device, save.look_workspace_len(&pages, (0, 0)).unwrap()).unwrap();
+    let mut seen = vec![0; found.slice().len];
+    // SAFETY: all of it is ours and lives until it has been read back.
+    unsafe {
+        let (slots, none, to, work) = (slots.slice(), slots.slice(), found.slice(), work.slice());
+        save.queue_look(&pages, (0, 0), &pool, slots, none, to, work, Stream::DEFAULT).unwrap();
+    }
+    found.read(&mut seen, Stream::DEFAULT).unwrap();
+    let batches = save.batches(&pages, &[&seen[..]; 2 * LAYERS]).unwrap();
+    let of_keys: Vec<&[usize]> =
+        batches.iter().filter(|b| (b.group, b.side) == (0, 0)).map(|b| &b.pages[..]).collect();
+    assert_eq!(of_keys, [&[0, 2][..], &[1]]);
+}
+
+#[test]
+fn exact_tokens_stay_exact_and_efforts_and_bare_columns_are_made_too() {
+    let exact = codec().with_exact(3, 2);
+    let made = check_saves(&exact, layouts()[0], &[0, 500], 1);
+    for (number, made) in made.iter().enumerate() {
+        let first = [0, 500][number];
+        let given = states(16, first, number == 1);
+        for (layer, (keys, values)) in exact.reader(made).unwrap().all().unwrap().into_iter().enumerate() {
+            for (side, tensor) in [keys, values].iter().enumerate() {
+                let found = tensor.to_vec::<bf16>().unwrap();
+                assert_eq!(found[..3 * COLS], given[layer][side][..3 * COLS]);
+                assert_eq!(found[14 * COLS..], given[layer][side][14 * COLS..]);
+            }
+        }
+    }
+    // All of a page is exact: it is the CPU's, byte for byte.
+    let all = codec().with_exact(16, 0);
+    let made = check_saves(&all, layouts()[1], &[7], 1);
+    assert_eq!(made[0], page(&all, 16, 7, false, Goal::Step(0.1)));
+    check_saves(&codec().with_effort(Effort::Balanced), layouts()[0], &[0, 500], 1);
+    check_saves(&bare(), layouts()[2], &[0, 500], 1);
 }
 
 #[test]
@@ -319,13 +457,15 @@ fn pages_that_a_device_does_not_make() {
     layers[1][0][COLS * 20] = bf16::NAN;
     bench.put(&layers, &slots);
     let made = bench.save(&slots, &[0, 16], 0.1);
-    assert!(made[0].is_ok() && made[1].is_err());
-    assert_eq!(bench.pages.save(1, 0, 0.1).unwrap_err().kind(), ErrorKind::Caller);
-    assert_eq!(bench.pages.save(1, 16, f64::NAN).unwrap_err().kind(), ErrorKind::Caller);
-    for other in [bare(), codec().with_exact(1, 0), codec().with_effort(Effort::Balanced)] {
-        let pages = DevicePages::new(&bench.device, &other).unwrap();
-        assert_eq!(pages.save(1, 16, 0.1).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(made[0].is_some() && made[1].is_none());
+    let columns = GROUPS.map(|layers| [layers * COLS; 2]);
+    for (tokens, step, columns) in [(0, 0.1, columns), (16, f64::NAN, columns), (16, 0.1, [[COLS; 2]; 2])] {
+        let error = bench.pages.save(1, tokens, step, &columns).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Caller);
     }
+    let save = bench.pages.save(2, 16, 0.1, &columns).unwrap();
+    assert!(save.batches(&bench.pages, &[]).is_err());
+    assert!(save.batches(&bench.pages, &[&[], &[], &[], &[]]).is_err());
 }
 
 fn layouts() -> [PoolLayout; 3] {
@@ -439,7 +579,9 @@ fn what_a_device_does_not_decode_is_refused_before_anything_is_queued() {
     // A plan for the pages of another codec.
     let none = DevicePages::new(&bench.device, &bare()).unwrap();
     assert!(bench.pages.plan(&[&good]).unwrap().workspace_len(&none).is_err());
-    assert!(bench.pages.save(1, 8, 0.1).unwrap().workspace_len(&none).is_err());
+    let save = bench.pages.save(1, 8, 0.1, &GROUPS.map(|layers| [layers * COLS; 2])).unwrap();
+    let batches = save.batches(&bench.pages, &[&[0; 8][..]; 2 * GROUPS.len()]).unwrap();
+    assert!(save.workspace_len(&none, &batches[0]).is_err());
     // Nothing to do.
     assert!(bench.load(&[], &[]).is_empty());
     // Slots and memory of other sizes.

@@ -4,7 +4,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tenfold_cuda::{DecodeSettings, DevicePool, DeviceSlice, PoolLayout};
-use tenfold_kv::device::{self, Blocks, DevicePages, Load, Part, Place, Save};
+use tenfold_kv::device::{self, Assembled, Batch, Blocks, DevicePages, Load, Made, Part, Place, Save};
 
 use crate::cuda::{CudaDevice, Memory, slice, stream_of};
 use crate::errors;
@@ -89,32 +89,81 @@ impl CudaPages {
         Ok(CudaLoad { load, workspace })
     }
 
-    /// Prepares the encoding of pages of so many tokens.
-    fn save(&self, pages: usize, tokens: usize, step: f64) -> PyResult<CudaSave> {
-        let made = self.pages.save(pages, tokens, step).and_then(|save| {
-            let workspace = save.workspace_len(&self.pages)?;
-            let groups = 0..self.pages.groups();
-            let blobs = groups.map(|group| save.blobs_len(&self.pages, group)).collect::<Result<_, _>>()?;
-            Ok(CudaSave { save, workspace, blobs })
-        });
-        made.map_err(errors::kv)
+    /// Prepares the encoding of pages of so many tokens. `columns` are those of keys and of values of a token, for each group.
+    fn save(
+        &self,
+        py: Python<'_>,
+        pages: usize,
+        tokens: usize,
+        step: f64,
+        columns: Vec<[usize; 2]>,
+    ) -> PyResult<CudaSave> {
+        let save = py.detach(|| self.pages.save(pages, tokens, step, &columns)).map_err(errors::kv)?;
+        Ok(CudaSave { save })
     }
 
-    /// Bytes that the blobs of a page of at most so many bytes may take together; None if there is no room for any.
-    fn budget(&self, save: &CudaSave, cap: usize) -> Option<usize> {
-        save.save.budget(&self.pages, cap)
+    /// Bytes that the blobs of a page of at most so many bytes may take together beside those of exact tokens; None if there is no room
+    /// for any.
+    fn budget(&self, save: &CudaSave, cap: usize, exact: usize) -> Option<usize> {
+        save.save.budget(&self.pages, cap, exact)
     }
 
-    /// Queues the encoding of a group of all pages. `slots` and `positions` are numbers of 64 bits; `status` is the address of 16 bytes
-    /// a blob.
+    /// Keys (0) or values (1) of groups that must be looked at before they are encoded, and bytes of what is seen and of the workspace.
+    fn looks(&self, save: &CudaSave) -> PyResult<Vec<((usize, usize), usize, usize)>> {
+        let lengths = |look: (usize, usize)| {
+            let workspace = save.save.look_workspace_len(&self.pages, look)?;
+            Ok((look, save.save.look_len(&self.pages, look)?, workspace))
+        };
+        let looks = save.save.looks(&self.pages);
+        looks.into_iter().map(lengths).collect::<Result<_, _>>().map_err(errors::kv)
+    }
+
+    /// Queues a look at keys or values of a group. `slots` and `positions` are numbers of 64 bits.
+    #[allow(clippy::too_many_arguments)] // each is one address
+    fn queue_look(
+        &self,
+        py: Python<'_>,
+        save: &CudaSave,
+        look: (usize, usize),
+        pool: PoolArgs,
+        slots: Memory,
+        positions: Memory,
+        seen: Memory,
+        workspace: Memory,
+        stream: usize,
+    ) -> PyResult<()> {
+        let pool = self.pool(&pool)?;
+        let [slots, positions, seen, workspace] = [slots, positions, seen, workspace].map(slice);
+        let save = &save.save;
+        py.detach(|| {
+            let stream = stream_of(stream);
+            // SAFETY: the caller's promise; see the module `cuda`.
+            unsafe { save.queue_look(&self.pages, look, &pool, slots, positions, seen, workspace, stream) }
+        })
+        .map_err(errors::kv)
+    }
+
+    /// What is encoded at once, from what every look has seen.
+    fn batches(&self, save: &CudaSave, seen: Vec<Vec<u8>>) -> PyResult<Vec<CudaBatch>> {
+        let seen: Vec<&[u8]> = seen.iter().map(Vec::as_slice).collect();
+        let found = save.save.batches(&self.pages, &seen).map_err(errors::kv)?;
+        let made = |batch: Batch| {
+            let workspace = save.save.workspace_len(&self.pages, &batch)?;
+            let blobs = save.save.blobs_len(&self.pages, &batch)?;
+            Ok(CudaBatch { batch, workspace, blobs })
+        };
+        found.into_iter().map(made).collect::<Result<_, _>>().map_err(errors::kv)
+    }
+
+    /// Queues the encoding of a batch. `slots` and `positions` are numbers of 64 bits, of the batch's pages; `status` is the address of 16
+    /// bytes a page.
     #[allow(clippy::too_many_arguments)] // each is one address
     fn queue_save(
         &self,
         py: Python<'_>,
         save: &CudaSave,
-        group: usize,
-        keys: PoolArgs,
-        values: PoolArgs,
+        batch: &CudaBatch,
+        pool: PoolArgs,
         slots: Memory,
         positions: Memory,
         blobs: Memory,
@@ -122,43 +171,89 @@ impl CudaPages {
         workspace: Memory,
         stream: usize,
     ) -> PyResult<()> {
-        let (keys, values) = (self.pool(&keys)?, self.pool(&values)?);
-        let blocks = Blocks { keys: &keys, values: &values };
-        let status = DeviceSlice::new(status, 16 * save.save.statuses());
-        let (slots, positions) = (slice(slots), slice(positions));
-        let (blobs, workspace) = (slice(blobs), slice(workspace));
+        let pool = self.pool(&pool)?;
+        let status = DeviceSlice::new(status, 16 * batch.batch.pages.len());
+        let [slots, positions, blobs, workspace] = [slots, positions, blobs, workspace].map(slice);
+        let (save, batch) = (&save.save, &batch.batch);
         py.detach(|| {
             let stream = stream_of(stream);
             // SAFETY: the caller's promise; see the module `cuda`.
             unsafe {
-                let save = &save.save;
-                save.queue(&self.pages, group, blocks, slots, positions, blobs, status, workspace, stream)
+                save.queue(&self.pages, batch, &pool, slots, positions, blobs, status, workspace, stream)
             }
         })
         .map_err(errors::kv)
     }
 
-    /// Where the keys and the values of each page are among a group's blobs; None where the device has refused them.
-    fn places(&self, save: &CudaSave, group: usize, statuses: &[u8]) -> PyResult<Vec<Place>> {
-        let found = save.save.places(&self.pages, group, statuses).map_err(errors::kv)?;
-        let pair = |places: [std::ops::Range<usize>; 2]| places.map(|place| (place.start, place.end));
-        Ok(found.into_iter().map(|page| page.ok().map(pair)).collect())
+    /// Where each page's blob is among a batch's; None where the device has refused it.
+    fn places(&self, save: &CudaSave, batch: &CudaBatch, statuses: &[u8]) -> PyResult<Vec<Place>> {
+        let found = save.save.places(&self.pages, &batch.batch, statuses).map_err(errors::kv)?;
+        Ok(found.into_iter().map(|place| place.ok().map(|place| (place.start, place.end))).collect())
     }
 
-    /// Pages from the keys and the values of all groups: of each group the bytes, and where in them each page's are. None for pages of
-    /// which a group has none.
+    /// Queues the gathering of rows of exact tokens, keys (0) or values (1) of a group.
+    #[allow(clippy::too_many_arguments)] // each is one address
+    fn queue_exact(
+        &self,
+        py: Python<'_>,
+        save: &CudaSave,
+        side: (usize, usize),
+        pool: PoolArgs,
+        slots: Memory,
+        rows: Memory,
+        stream: usize,
+    ) -> PyResult<()> {
+        let pool = self.pool(&pool)?;
+        let [slots, rows] = [slots, rows].map(slice);
+        // SAFETY: the caller's promise; see the module `cuda`.
+        py.detach(|| unsafe { save.save.queue_exact(side, &pool, slots, rows, stream_of(stream)) })
+            .map_err(errors::kv)
+    }
+
+    /// Lossless blobs of the exact tokens of each page, from their rows on the host: keys and values of each group in turn.
+    fn encode_exact(
+        &self,
+        py: Python<'_>,
+        save: &CudaSave,
+        rows: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<CudaExact> {
+        let held = rows.iter().map(Blob::from_object).collect::<PyResult<Vec<Blob>>>()?;
+        let rows: Vec<&[u8]> = held.iter().map(Blob::data).collect();
+        let blobs = py.detach(|| save.save.encode_exact(&self.pages, &rows)).map_err(errors::kv)?;
+        Ok(CudaExact { blobs })
+    }
+
+    /// Pages from all batches: of each the bytes, and where in them each page's are. None for pages of which a batch has none.
     fn assemble<'py>(
         &self,
         py: Python<'py>,
         save: &CudaSave,
-        groups: Vec<(Bound<'py, PyAny>, Vec<Place>)>,
+        batches: Vec<MadeArgs<'py>>,
+        exact: &CudaExact,
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
         let held =
-            groups.iter().map(|(bytes, _)| Blob::from_object(bytes)).collect::<PyResult<Vec<Blob>>>()?;
-        let bytes: Vec<&[u8]> = held.iter().map(Blob::data).collect();
-        let places: Vec<_> = groups.iter().map(|(_, places)| places.as_slice()).collect();
-        let made = py.detach(|| save.save.assemble_all(&self.pages, &bytes, &places)).map_err(errors::kv)?;
-        Ok(made.into_iter().map(|page| page.map(|page| PyBytes::new(py, &page))).collect())
+            batches.iter().map(|(_, bytes, _)| Blob::from_object(bytes)).collect::<PyResult<Vec<Blob>>>()?;
+        let made: Vec<Made<'_>> = batches
+            .iter()
+            .zip(&held)
+            .map(|((batch, _, places), bytes)| (&batch.get().batch, bytes.data(), places.as_slice()))
+            .collect();
+        let assembled =
+            py.detach(|| save.save.assemble(&self.pages, &made, &exact.blobs)).map_err(errors::kv)?;
+        let mut out = Vec::with_capacity(assembled.len());
+        let mut work: Vec<(&Assembled<'_>, &mut [u8])> = Vec::new();
+        for page in &assembled {
+            let Some(page) = page else {
+                out.push(None);
+                continue;
+            };
+            // SAFETY: `out` holds the object until all of it is written, and nobody else has it.
+            let (bytes, memory) = unsafe { fresh_bytes(py, page.len())? };
+            work.push((page, memory));
+            out.push(Some(bytes));
+        }
+        py.detach(|| Assembled::write_all(work));
+        Ok(out)
     }
 }
 
@@ -174,32 +269,98 @@ impl CudaPages {
     }
 }
 
+/// A batch, its bytes, and where in them each page's blob is.
+type MadeArgs<'py> = (Py<CudaBatch>, Bound<'py, PyAny>, Vec<Place>);
+
+/// Bytes that are not written yet: many threads write them, and none of them need zeros first.
+///
+/// # Safety
+/// The memory is used while the object lives, and the object by nobody before all of it is written.
+unsafe fn fresh_bytes<'py, 'm>(py: Python<'py>, len: usize) -> PyResult<(Bound<'py, PyBytes>, &'m mut [u8])> {
+    // SAFETY: Python makes an object of so many bytes, or an error; the rest is the caller's.
+    unsafe {
+        let size = pyo3::ffi::Py_ssize_t::try_from(len)?;
+        let object = pyo3::ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+        let bytes = Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>();
+        let at = pyo3::ffi::PyBytes_AsString(object).cast::<u8>();
+        Ok((bytes, std::slice::from_raw_parts_mut(at, len)))
+    }
+}
+
 /// Pages that are about to be encoded.
 #[pyclass(frozen, module = "tenfold._native")]
 pub struct CudaSave {
     save: Save,
-    workspace: usize,
-    blobs: Vec<usize>,
 }
 
 #[pymethods]
 impl CudaSave {
+    /// Tokens of a page that are quantised: the first, and the one behind the last.
+    #[getter]
+    fn lossy(&self) -> (usize, usize) {
+        let tokens = self.save.lossy();
+        (tokens.start, tokens.end)
+    }
+
+    /// Tokens of a page that stay exact.
+    #[getter]
+    fn exact(&self) -> Vec<usize> {
+        self.save.exact()
+    }
+
+    /// Bytes of the rows of exact tokens: keys (0) or values (1) of a group.
+    fn exact_len(&self, group: usize, side: usize) -> usize {
+        self.save.exact_len(group, side)
+    }
+}
+
+/// Keys or values of a group that are encoded at once.
+#[pyclass(frozen, module = "tenfold._native")]
+pub struct CudaBatch {
+    batch: Batch,
+    workspace: usize,
+    blobs: usize,
+}
+
+#[pymethods]
+impl CudaBatch {
+    /// The group, and 0 for keys, 1 for values.
+    #[getter]
+    fn side(&self) -> (usize, usize) {
+        (self.batch.group, self.batch.side)
+    }
+
+    /// Pages by their number in the save.
+    #[getter]
+    fn pages(&self) -> Vec<usize> {
+        self.batch.pages.clone()
+    }
+
     /// Bytes of workspace, at a multiple of 256.
     #[getter]
     fn workspace_len(&self) -> usize {
         self.workspace
     }
 
-    /// Bytes that the blobs of each group need, likewise.
+    /// Bytes that the blobs need, likewise.
     #[getter]
-    fn blobs_len(&self) -> Vec<usize> {
-        self.blobs.clone()
+    fn blobs_len(&self) -> usize {
+        self.blobs
     }
+}
 
-    /// Statuses of a group.
+/// Blobs of exact tokens, of each page.
+#[pyclass(frozen, module = "tenfold._native")]
+pub struct CudaExact {
+    blobs: Vec<Vec<Vec<u8>>>,
+}
+
+#[pymethods]
+impl CudaExact {
+    /// Bytes of each page's.
     #[getter]
-    fn statuses(&self) -> usize {
-        self.save.statuses()
+    fn sizes(&self) -> Vec<usize> {
+        self.blobs.iter().map(|blobs| blobs.iter().map(Vec::len).sum()).collect()
     }
 }
 

@@ -40,7 +40,9 @@ mod _native {
         CudaDevice, DecodeRequests, cuda_can_convert, cuda_can_decode, cuda_decoded, cuda_lane_values,
     };
     #[pymodule_export]
-    use super::cuda_pages::{CudaLoad, CudaPages, CudaSave, cuda_pages_queue, cuda_pages_workspace};
+    use super::cuda_pages::{
+        CudaBatch, CudaExact, CudaLoad, CudaPages, CudaSave, cuda_pages_queue, cuda_pages_workspace,
+    };
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, check_fit, fit_bases};
     #[pymodule_export]

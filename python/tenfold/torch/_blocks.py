@@ -11,15 +11,12 @@ import torch
 from .._errors import ArgumentError, UnsupportedError
 from . import _device
 from ._made import Maker
-from ._pools import check_count, check_pools, check_range, numbers_of, per_block, places_in, slots_of, tokens_of
+from ._pools import check_count, check_pools, check_range, columns_of, numbers_of, places_in, slots_of, tokens_of
 from ._staged import Loading, Passing, Staged, engine_of
 from ._tensors import as_device
 
 if TYPE_CHECKING:
     from ..kv import PageCodec
-
-# Pages that a device encodes at a time: what it makes room for, which pages of one call share.
-_AT_ONCE = 512
 
 
 def decode(
@@ -74,12 +71,10 @@ def encode(
     if positions is not None and table.size and encodes(codec, keys[0].device, goal):
         maker, begun = Maker(codec, (keys, values)), np.array(first, np.int64)
         cap = _cap(goal, table.shape[1], (*keys, *values))
-        for start in range(0, len(table), _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            if "step" in goal:
-                pages[part] = maker.at_step(table[part], begun[part], float(goal["step"]))
-            elif cap is not None:
-                pages[part] = maker.within(table[part], begun[part], cap)
+        if "step" in goal:
+            pages = maker.at_step(table, begun, float(goal["step"]))
+        elif cap is not None:
+            pages = maker.within(table, begun, cap)
     left = [number for number, page in enumerate(pages) if page is None]
     rows = [([tokens_of(pool, table[number]) for pool in keys], [tokens_of(pool, table[number]) for pool in values]) for number in left]
     made = codec.encode_many([(*rows[at], first[number]) for at, number in enumerate(left)], **goal) if left else []
@@ -92,7 +87,7 @@ def _cap(goal: dict[str, Any], tokens: int, pools: Sequence[torch.Tensor]) -> in
     """Bytes of a page; None for a number that is none, of which the host says what is wrong."""
     cap = float(goal.get("max_bytes", 0))
     if "bits" in goal:
-        cap = sum(tokens * pool[0].numel() // per_block(pool) for pool in pools) * float(goal["bits"]) / 8
+        cap = sum(tokens * columns_of(pool) for pool in pools) * float(goal["bits"]) / 8
     return int(goal.get("max_bytes", cap)) if 0 <= cap < 2**62 else None
 
 
@@ -101,7 +96,7 @@ def encodes(codec: PageCodec, device: torch.device, goal: dict[str, Any]) -> boo
     if not _device.is_ours(device) or not {"step", "bits", "max_bytes"}.issuperset(goal):
         return False
     try:
-        engine_of(codec, device).save(1, 1, float(goal.get("step", 1.0)))
+        engine_of(codec, device)
     except UnsupportedError:
         return False
     return True
@@ -122,7 +117,7 @@ def _decode_on_cpu(
     check_count(slots, sum(tokens))
 
     def room(count: int, pools: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [torch.empty(count, pool[0].numel() // per_block(pool), dtype=pool.dtype) for pool in pools]
+        return [torch.empty(count, columns_of(pool), dtype=pool.dtype) for pool in pools]
 
     outs = [(room(count, keys), room(count, values)) for count in tokens]
     codec.decode_many(pages, outs)

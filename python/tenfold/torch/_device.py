@@ -55,6 +55,11 @@ def share(tensor: torch.Tensor, stream: torch.cuda.Stream) -> None:
     tensor.record_stream(stream)
 
 
+def mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    """Returns an event that a stream reaches once it has done all that was queued on it."""
+    return stream.record_event()
+
+
 @contextmanager
 def preserve_current(device: torch.device) -> Iterator[None]:
     """Restores the caller's current device afterwards: the engine makes its own device current in this thread."""

@@ -6,7 +6,7 @@ Pages that stand on the same rung are tried together. Which rungs a page tries d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,17 +60,17 @@ class _Climber:
         return min(max(low + round(share * (high - low)), low + 1), high - 1)
 
 
-def climb(count: int, budget: int, sizes: Callable[[np.ndarray, int], list[int | None]]) -> list[int | None]:
-    """The lowest rung found at which each of some pages takes no more than a number of bytes; None for a page without sizes, or that fits on
+def climb(budgets: Sequence[int | None], sizes: Callable[[np.ndarray, int], list[int | None]]) -> list[int | None]:
+    """The lowest rung found at which each of some pages takes no more than its bytes; None for a page without sizes or bytes, or that fits on
     no rung. ``sizes`` tells how large some pages are on a rung.
 
-    >>> climb(2, 100, lambda pages, rung: [int(1600 / step_of(rung)) + int(page) for page in pages])
+    >>> climb([100, 100], lambda pages, rung: [int(1600 / step_of(rung)) + int(page) for page in pages])
     [64, 65]
     """
-    pages = [_Climber() for _ in range(count)]
+    pages = [_Climber() if budget else _Climber(at=None) for budget in budgets]
     while standing := sorted({page.at for page in pages if page.at is not None}):
         for rung in standing:
             some = np.array([number for number, page in enumerate(pages) if page.at == rung])
             for number, size in zip(some, sizes(some, rung), strict=True):
-                pages[number].tried(size, budget)
+                pages[number].tried(size, budgets[number] or 0)
     return [page.high[0] if page.high is not None else None for page in pages]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,16 +13,30 @@ import torch
 from .. import _native
 from . import _device
 from ._ladder import climb, step_of
-from ._pools import aligned, describe
+from ._pools import aligned, columns_of, describe
 from ._staged import engine_of
 
 if TYPE_CHECKING:
     from ..kv import PageCodec
 
-# Streams that groups of layers are encoded on: one group alone leaves most of a device idle.
+# Streams that keys and values of groups are encoded on: one alone leaves most of a device idle.
 _STREAMS = 4
-# Where keys and values of a page are; None for a page that the device does not make.
-_Places = Sequence[Sequence[tuple[int, int]] | None]
+# Bytes that a device may make room for while it encodes, and about how many a value takes: rows, coordinates, streams, blobs.
+_ROOM = 2 << 30
+_PER_VALUE = 12
+# Pages that are encoded at a time, at least and at most.
+_FEWEST, _MOST = 16, 4096
+# Where a batch's pages are among its bytes; None for a page that the device does not make.
+_Places = Sequence[tuple[int, int] | None]
+
+
+@dataclass(frozen=True)
+class _Making:
+    """Pages that a device is at work on: batches with their blobs and what will be said of them, and rows of exact tokens."""
+
+    save: _native.CudaSave
+    batches: list[tuple[_native.CudaBatch, torch.Tensor, torch.Tensor, torch.cuda.Stream]]
+    exact: list[torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,111 +49,195 @@ class Maker:
     def at_step(self, slots: np.ndarray, positions: np.ndarray, step: float) -> list[bytes | None]:
         """Pages, and None for those that a device does not make, such as ones with NaN. ``slots`` are of each page's tokens, a row a page;
         ``positions`` of each page's first token."""
-        save = self._engine.save(len(slots), slots.shape[1], step)
-        content: list[tuple[torch.Tensor, _Places]] = []
-        self._run(save, slots, positions, lambda blobs, places: content.append(_fetch(blobs, places)))
-        return self._engine.assemble(save, [(host.numpy(), places) for host, places in content])
+        pages: list[bytes | None] = []
+        at_once = self._at_once(slots.shape[1])
+        parts = [slice(first, first + at_once) for first in range(0, len(slots), at_once)]
+        with _device.preserve_current(self._where), ThreadPoolExecutor(1) as host:
+            # The host puts pages together while the device makes the next.
+            made: list[Future[list[bytes | None]]] = []
+            before: _Making | None = None
+            for part in parts:
+                making = self._begin(slots[part], positions[part], step)
+                if before is not None:
+                    made.append(self._finish(before, host))
+                before = making
+            if before is not None:
+                made.append(self._finish(before, host))
+            self._rejoin()
+            for one in made:
+                pages += one.result()
+        return pages
 
     def within(self, slots: np.ndarray, positions: np.ndarray, cap: int) -> list[bytes | None]:
         """Pages of at most ``cap`` bytes; None for those that must be made otherwise. All blobs of a page have one step, the smallest of a
         ladder that was found to suffice. It depends on the page alone."""
         pages: list[bytes | None] = [None] * len(slots)
-        budget = self._engine.budget(self._engine.save(1, slots.shape[1], 1.0), cap)
-        if budget is None or budget <= 0:
-            return pages
-        found = climb(len(slots), budget, lambda some, rung: self._sizes(slots[some], positions[some], step_of(rung)))
-        for rung in sorted({rung for rung in found if rung is not None}):
-            some = np.array([page for page, its in enumerate(found) if its == rung])
-            for page, made in zip(some, self.at_step(slots[some], positions[some], step_of(rung)), strict=True):
-                pages[page] = made
+        at_once = self._at_once(slots.shape[1])
+        for first in range(0, len(slots), at_once):
+            part = np.arange(first, min(first + at_once, len(slots)))
+            with _device.preserve_current(self._where):
+                budgets = self._budgets(slots[part], cap)
+                found = climb(budgets, lambda some, rung, part=part: self._sizes(slots[part[some]], positions[part[some]], step_of(rung)))  # type: ignore[misc]
+            for rung in sorted({rung for rung in found if rung is not None}):
+                some = part[[page for page, its in enumerate(found) if its == rung]]
+                for page, made in zip(some, self.at_step(slots[some], positions[some], step_of(rung)), strict=True):
+                    pages[page] = made
         return pages
 
     @property
+    def _where(self) -> torch.device:
+        return self.pools[0][0].device
+
+    @property
     def _engine(self) -> _native.CudaPages:
-        return engine_of(self.codec, self.pools[0][0].device)
+        return engine_of(self.codec, self._where)
+
+    def _columns(self) -> list[list[int]]:
+        """Columns of keys and of values of a token, for each group."""
+        return [[count * columns_of(side[first]) for side in self.pools] for first, count in self.codec.groups]
+
+    def _at_once(self, tokens: int) -> int:
+        """Pages that a device makes at a time: no more than it is thought to have room for."""
+        widest = max(max(columns) for columns in self._columns())
+        lanes = min(_STREAMS, 2 * len(self.codec.groups))
+        return min(max(_ROOM // (_PER_VALUE * lanes * tokens * widest), _FEWEST), _MOST)
+
+    def _pool(self, side: tuple[int, int]) -> Any:
+        first, count = self.codec.groups[side[0]]
+        return describe(self.pools[side[1]][first : first + count])
+
+    def _streams(self) -> list[torch.cuda.Stream]:
+        # Not the first, which brings pages to the device.
+        streams = _device.sides(self._where, 1 + min(_STREAMS, 2 * len(self.codec.groups)))
+        return streams[1:] or streams
+
+    def _rejoin(self) -> None:
+        """Lets the caller's stream wait: blocks may be written again once it goes on."""
+        current = _device.stream(self._where)
+        for stream in self._streams():
+            current.wait_stream(stream)
+
+    def _begin(self, slots: np.ndarray, positions: np.ndarray, step: float) -> _Making:
+        """Queues the encoding of pages. Waits only where they have bases to choose from."""
+        engine = self._engine
+        save = engine.save(len(slots), slots.shape[1], step, self._columns())
+        first, end = save.lossy
+        current, streams = _device.stream(self._where), self._streams()
+        at = torch.from_numpy(np.ascontiguousarray(slots[:, first:end])).to(self._where)
+        starts = torch.from_numpy(positions + first).to(self._where)
+        exact = self._exact_rows(save, slots)
+        for stream in streams:
+            stream.wait_stream(current)
+            _device.share(at, stream)
+            _device.share(starts, stream)
+        rooms: list[torch.Tensor | None] = [None] * len(streams)
+
+        def room(lane: int, length: int) -> torch.Tensor:
+            # What is queued later on a stream follows what was queued there before.
+            kept = rooms[lane]
+            if kept is None or kept.nbytes < length:
+                rooms[lane] = kept = aligned(length, self._where)
+            return kept
+
+        seen = []
+        for number, (side, length, workspace) in enumerate(engine.looks(save)):
+            lane = number % len(streams)
+            with _device.on(streams[lane]):
+                found = torch.empty(length // 8, dtype=torch.int64, device=self._where)
+                memory = [(one.data_ptr(), one.nbytes) for one in (at, starts, found, room(lane, workspace))]
+                engine.queue_look(save, side, self._pool(side), *memory, streams[lane].cuda_stream)
+                seen.append((found, streams[lane]))
+        told = []
+        for found, stream in seen:
+            with _device.on(stream):
+                told.append(found.cpu().numpy().tobytes())
+        batches = []
+        for number, batch in enumerate(engine.batches(save, told)):
+            lane = number % len(streams)
+            with _device.on(streams[lane]):
+                some, begun = at, starts
+                if len(batch.pages) != len(slots):
+                    index = torch.tensor(batch.pages).to(self._where)
+                    some, begun = at.index_select(0, index), starts.index_select(0, index)
+                blobs = aligned(batch.blobs_len, self._where)
+                status = torch.zeros(len(batch.pages), 2, dtype=torch.int64, device=self._where)
+                work = room(lane, batch.workspace_len)
+                given, of, to, memory = ((one.data_ptr(), one.nbytes) for one in (some, begun, blobs, work))
+                stream = streams[lane]
+                engine.queue_save(save, batch, self._pool(batch.side), given, of, to, status.data_ptr(), memory, stream.cuda_stream)
+            batches.append((batch, blobs, status, streams[lane]))
+        return _Making(save, batches, exact)
+
+    def _exact_rows(self, save: _native.CudaSave, slots: np.ndarray) -> list[torch.Tensor]:
+        """Rows of tokens that stay exact, on their way to the host: keys and values of each group in turn."""
+        if not save.exact:
+            return []
+        at = torch.from_numpy(np.ascontiguousarray(slots[:, save.exact])).to(self._where)
+        stream, rows = _device.stream(self._where), []
+        for side in ((group, side) for group in range(len(self.codec.groups)) for side in range(2)):
+            found = aligned(save.exact_len(*side), self._where)
+            given, to = ((one.data_ptr(), one.nbytes) for one in (at, found))
+            self._engine.queue_exact(save, side, self._pool(side), given, to, stream.cuda_stream)
+            rows.append(found.cpu())
+        return rows
+
+    def _places(self, making: _Making) -> list[_Places]:
+        """Where the blobs of each batch are. Waits for them."""
+        found = []
+        for batch, _, status, stream in making.batches:
+            with _device.on(stream):
+                found.append(self._engine.places(making.save, batch, status.cpu().numpy().tobytes()))
+        return found
+
+    def _finish(self, making: _Making, host: ThreadPoolExecutor) -> Future[list[bytes | None]]:
+        """Waits for blobs, sends for them, and lets the host put pages together."""
+        engine, save = self._engine, making.save
+        fetched = []
+        for (batch, blobs, _, stream), places in zip(making.batches, self._places(making), strict=True):
+            with _device.on(stream):
+                fetched.append((batch, *_fetch(blobs, places), _device.mark(stream)))
+
+        def assemble() -> list[bytes | None]:
+            exact = engine.encode_exact(save, [rows.numpy() for rows in making.exact])
+            content = []
+            for batch, bytes_of, places, arrived in fetched:
+                arrived.synchronize()
+                content.append((batch, bytes_of.numpy(), places))
+            return engine.assemble(save, content, exact)
+
+        return host.submit(assemble)
+
+    def _budgets(self, slots: np.ndarray, cap: int) -> list[int | None]:
+        """Bytes that blobs of each page may take, beside its exact tokens."""
+        save = self._engine.save(len(slots), slots.shape[1], 1.0, self._columns())
+        taken = self._engine.encode_exact(save, [rows.numpy() for rows in self._exact_rows(save, slots)]).sizes
+        return [self._engine.budget(save, cap, exact) for exact in taken]
 
     def _sizes(self, slots: np.ndarray, positions: np.ndarray, step: float) -> list[int | None]:
         """Bytes of each page's blobs at a step."""
-        save = self._engine.save(len(slots), slots.shape[1], step)
+        making = self._begin(slots, positions, step)
         sizes: list[int | None] = [0] * len(slots)
-
-        def add(_: torch.Tensor, places: _Places) -> None:
-            for page, place in enumerate(places):
+        for (batch, *_), places in zip(making.batches, self._places(making), strict=True):
+            for page, place in zip(batch.pages, places, strict=True):
                 before = sizes[page]
-                sizes[page] = None if place is None or before is None else before + sum(end - start for start, end in place)
-
-        self._run(save, slots, positions, add)
+                sizes[page] = None if place is None or before is None else before + place[1] - place[0]
+        self._rejoin()
         return sizes
-
-    def _run(
-        self, save: _native.CudaSave, slots: np.ndarray, positions: np.ndarray, then: Callable[[torch.Tensor, _Places], None]
-    ) -> None:
-        """Encodes all groups, and gives the blobs of each, and where pages are in them, to ``then``, on the stream that made them. Waits for
-        everything in the end."""
-        device = self.pools[0][0].device
-        with _device.preserve_current(device):
-            current = _device.stream(device)
-            at, starts = torch.from_numpy(slots).to(device), torch.from_numpy(positions).to(device)
-            # Not the first, which brings pages to the device.
-            streams = _device.sides(device, 1 + _STREAMS)
-            streams = streams[1:] or streams
-            # A workspace for each; what is made later on a stream follows what was made there before.
-            room = []
-            for stream in streams:
-                stream.wait_stream(current)
-                _device.share(at, stream)
-                _device.share(starts, stream)
-                with _device.on(stream):
-                    room.append(aligned(save.workspace_len, device))
-            for wave in _waves(len(self.codec.groups), len(streams)):
-                made = [self._queue(save, group, (at, starts), streams[lane], room[lane]) for lane, group in enumerate(wave)]
-                for lane, (group, (blobs, status)) in enumerate(zip(wave, made, strict=True)):
-                    with _device.on(streams[lane]):
-                        then(blobs, self._engine.places(save, group, status.cpu().numpy().tobytes()))
-            for stream in streams:
-                # Blocks may be written again once the caller's stream goes on.
-                current.wait_stream(stream)
-                stream.synchronize()
-
-    def _queue(
-        self,
-        save: _native.CudaSave,
-        group: int,
-        tokens: tuple[torch.Tensor, torch.Tensor],
-        stream: torch.cuda.Stream,
-        workspace: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queues the encoding of a group; its blobs, and what the device says of them."""
-        first, count = self.codec.groups[group]
-        of_keys, of_values = (describe(side[first : first + count]) for side in self.pools)
-        with _device.on(stream):
-            blobs = aligned(save.blobs_len[group], workspace.device)
-            status = torch.zeros(save.statuses, 2, dtype=torch.int64, device=workspace.device)
-            given, begun, to, work = ((one.data_ptr(), one.nbytes) for one in (*tokens, blobs, workspace))
-            how = (of_keys, of_values, given, begun, to, status.data_ptr(), work, stream.cuda_stream)
-            self._engine.queue_save(save, group, *how)
-        return blobs, status
-
-
-def _waves(count: int, lanes: int) -> Iterator[range]:
-    for first in range(0, count, lanes):
-        yield range(first, min(first + lanes, count))
 
 
 def _fetch(blobs: torch.Tensor, places: _Places) -> tuple[torch.Tensor, _Places]:
     """Sends for the bytes of pages, side by side, and says where each page's will be. Waits for nothing."""
-    wanted = [place for page in places if page is not None for place in page]
-    if not wanted:
+    wanted = np.array([place for place in places if place is not None], np.int64).reshape(-1, 2)
+    if not len(wanted):
         return torch.empty(0, dtype=torch.uint8), places
     # In words of four bytes, which blobs are made of.
-    starts, ends = (torch.tensor(numbers, dtype=torch.int64).to(blobs.device) // 4 for numbers in zip(*wanted, strict=True))
-    lengths = [end - start for start, end in wanted]
+    lengths = wanted[:, 1] - wanted[:, 0]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    before = torch.from_numpy(offsets[:-1] // 4).to(blobs.device)
     total = int(offsets[-1])
-    index = torch.arange(total // 4, device=blobs.device) + torch.repeat_interleave(starts - before, ends - starts, output_size=total // 4)
+    by, words = (torch.from_numpy(numbers // 4).to(blobs.device, non_blocking=True) for numbers in (wanted[:, 0] - offsets[:-1], lengths))
+    index = torch.arange(total // 4, device=blobs.device) + torch.repeat_interleave(by, words, output_size=total // 4)
     packed = blobs.view(torch.int32).index_select(0, index).view(torch.uint8)
     host = _device.staging(total)
     host.copy_(packed, non_blocking=True)
-    runs = iter(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
-    return host, [None if page is None else [next(runs), next(runs)] for page in places]
+    runs = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    return host, [None if place is None else next(runs) for place in places]

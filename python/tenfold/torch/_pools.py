@@ -36,6 +36,11 @@ def per_block(pool: torch.Tensor) -> int:
     return pool.shape[1] if pool.dim() == 4 else 1
 
 
+def columns_of(pool: torch.Tensor) -> int:
+    """Columns of a token in a pool, all heads side by side."""
+    return pool[0].numel() // per_block(pool)
+
+
 def check_pools(codec: PageCodec, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
     if len(keys) != codec.layers or len(values) != codec.layers:
         raise ArgumentError(f"a page has {codec.layers} layers; {len(keys)} pools of keys and {len(values)} of values were given")

@@ -22,10 +22,13 @@ shared_constants! {
     /// each of its warps takes.
     const SEARCH_SHARED: usize = 50 << 10;
     const PACK_SHARED: usize = 73 << 10;
-    const WRITE_SHARED: usize = 26 << 10;
+    const WRITE_SHARED: usize = 10 << 10;
+    /// What a block that packs the levels of a scalar quantiser takes of that, whatever it packs and for each class.
+    const PACK_FIXED: usize = 144;
+    const PACK_CLASS: usize = 2592;
     /// Bytes of shared memory of a warp that searches through 256 states, and of one that writes.
     const WIDE_WARP_SHARED: usize = 2304;
-    const WRITE_WARP_SHARED: usize = 256;
+    const WRITE_WARP_SHARED: usize = 512;
 }
 
 shared_structs! {

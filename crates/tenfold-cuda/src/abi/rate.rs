@@ -58,6 +58,11 @@ shared_constants! {
     const TRIAL_SHARED: u32 = 86 << 10;
     /// Threads of a block that shares a plan among pages.
     const SHARE_THREADS: u32 = 256;
+    /// Plans that a basis has ready: how many, for pages half an octave larger each, and twice the octaves of the first.
+    const PAGE_RUNGS: u32 = 40;
+    const PAGE_RUNG_FIRST: i32 = -12;
+    /// Threads of a block that makes up a page, or chooses a plan for one.
+    const PAGE_PLAN_THREADS: u32 = 256;
     /// Steps beyond which a value is stored exactly, by trellises and by scalar quantisers.
     const TRELLIS_MAX_U: f32 = 1e5;
     const SCALAR_MAX_U: f32 = 1.6e7;
@@ -213,6 +218,41 @@ shared_structs! {
         pass: Each<Status>;
         pages: u32;
     }
+
+    /// Pages to make up, one after the other: rows of columns whose deviations a basis tells, a byte each.
+    pub(crate) struct PageModelArgs {
+        to: Address<f32>;
+        scales: Address<Const<u8>>;
+        rows, columns: u32;
+    }
+
+    /// What a look at a page has found.
+    pub(crate) struct PageFound {
+        cost: f32;
+        inside: u32;
+    }
+
+    /// Coordinates of pages to look at, one page after the other.
+    pub(crate) struct PageLookArgs {
+        coordinates: Address<Const<f32>>;
+        /// A byte for each: whether a part of the basis lacks it. None for none.
+        outside: Address<Const<u8>>;
+        seen: Address<PageFound>;
+        /// Of a page.
+        rows: u64;
+        rank: u32;
+        per_step: f32;
+    }
+
+    /// A page, and plans that are ready.
+    pub(crate) struct PagePlanArgs {
+        encoding: Encoding;
+        plan: Each<Plan>;
+        status: Each<Status>;
+        /// Plans to choose from, or where one is put.
+        plans: Address<Const<Plan>>;
+        kept: Each<Plan>;
+    }
 }
 
 kernels! {
@@ -222,4 +262,7 @@ kernels! {
         rate_classes_apply, rate_trial_narrow, rate_trial_wide, rate_judge_pass;
     Kernel<ShareArgs>: rate_share_scale, rate_share_open, rate_share_counts, rate_share_begin, rate_share_step,
         rate_share_header;
+    Kernel<PageModelArgs>: page_model;
+    Kernel<PagePlanArgs>: page_plan, page_plan_keep;
+    Kernel<PageLookArgs>: page_look;
 }

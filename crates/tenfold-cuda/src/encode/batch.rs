@@ -3,7 +3,7 @@
 
 use tenfold::{Dtype, EncodeOptions, Goal};
 
-use super::{Batch, Behind, Call, EncodeRequest, levels, together};
+use super::{Batch, Behind, Call, EncodeRequest, Planning, levels, ready, together};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{MAX_BATCH, Stream};
 use crate::error::{Error, Result};
@@ -35,8 +35,7 @@ pub struct EncodeBatch {
     pub options: EncodeOptions,
     /// What the headers say where tensors are what transforms made of others.
     pub(crate) behind: Option<Behind>,
-    /// Whether all have one plan, and each only a step of its own.
-    pub(crate) together: bool,
+    pub(crate) planning: Planning,
 }
 
 impl EncodeBatch {
@@ -61,7 +60,7 @@ impl EncodeBatch {
             slot,
             options,
             behind: None,
-            together: false,
+            planning: Planning::Each,
         }
     }
 
@@ -99,8 +98,10 @@ impl EncodeBatch {
             positions.address += at(size_of::<u64>()) as u64;
         }
         let values = request.check()?;
-        if self.together {
-            together::check(&request, values, self.tensor_stride == bytes)?;
+        match self.planning {
+            Planning::Each => {}
+            Planning::Together => together::check(&request, values, self.tensor_stride == bytes)?,
+            Planning::Ready { .. } => ready::check(&request)?,
         }
         Ok((request, values))
     }
@@ -113,9 +114,9 @@ impl EncodeBatch {
         values: usize,
         count: usize,
     ) -> Result<usize> {
-        match self.together {
-            true => together::workspace_len(device, first, values, count),
-            false => Ok(0),
+        match self.planning {
+            Planning::Together => together::workspace_len(device, first, values, count),
+            _ => Ok(0),
         }
     }
 
@@ -127,7 +128,8 @@ impl EncodeBatch {
         values: usize,
         count: usize,
     ) -> Result<usize> {
-        let (len, stride) = levels::workspace_len(device, first, values, self.batch(count, count))?;
+        let (len, stride) =
+            levels::workspace_len(device, first, values, self.batch(count, count), self.planning)?;
         if levels::is_tiny(first, values) {
             return Ok(len);
         }
@@ -187,7 +189,7 @@ pub unsafe fn encode_batch(
                 true => most,
                 // Fewer tensors take more each, as they have more of the device.
                 false => {
-                    let alone = levels::workspace_len(device, &first, values, Batch::ONE)?.1;
+                    let alone = levels::workspace_len(device, &first, values, Batch::ONE, batch.planning)?.1;
                     let shared = batch.common_len(device, &first, values, most)?;
                     (workspace.len.saturating_sub(shared) / alone).clamp(1, most)
                 }
@@ -199,7 +201,7 @@ pub unsafe fn encode_batch(
         let (request, _) = batch.request(start)?;
         let status = statuses.part(start * STATUS, count * STATUS)?;
         let part = batch.batch(count, full);
-        let together = batch.together;
+        let planning = batch.planning;
         let call = Call {
             device,
             request: &request,
@@ -208,7 +210,7 @@ pub unsafe fn encode_batch(
             status,
             workspace,
             stream,
-            together,
+            planning,
             wants_more: None,
         };
         // SAFETY: the caller's.

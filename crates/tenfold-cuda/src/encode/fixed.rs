@@ -4,7 +4,7 @@
 use tenfold::format::{MAX_CLASSES, OFFSETS};
 
 use super::levels::Encoder;
-use super::{Batch, Call, EncodeRequest};
+use super::{Batch, Call, EncodeRequest, Planning};
 use crate::abi::{
     self, LAMBDA_SCALAR, LAMBDA_TRELLIS, LevelsFixed, PAIR_CLASSES, PASS_THREADS, SCALAR_MAX_U, TRELLIS_MAX_U,
 };
@@ -49,7 +49,7 @@ fn values(request: &EncodeRequest) -> usize {
 
 /// Bytes of workspace that [`encode_fixed`] needs.
 pub fn fixed_workspace_len(device: &Device, request: &EncodeRequest, plan: &FixedPlan) -> Result<usize> {
-    Ok(Encoder::len(device, request, values(request), Batch::ONE, plan.nu)?.0)
+    Ok(Encoder::len(device, request, values(request), Batch::ONE, plan.nu, Planning::Each)?.0)
 }
 
 /// Queues the encoding of a tensor by a plan.
@@ -64,8 +64,8 @@ pub unsafe fn encode_fixed(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
-    let (values, batch, together) = (values(request), Batch::ONE, false);
-    let call = Call { device, request, values, batch, status, workspace, stream, together, wants_more: None };
+    let (values, batch, planning) = (values(request), Batch::ONE, Planning::Each);
+    let call = Call { device, request, values, batch, status, workspace, stream, planning, wants_more: None };
     if plan.paired
         && (plan.low.len() > PAIR_CLASSES || plan.low.iter().any(|&low| low > 0) || values % 2 == 1)
     {

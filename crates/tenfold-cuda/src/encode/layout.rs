@@ -6,9 +6,9 @@ use super::Batch;
 use super::assemble::{Pieces, slot_words};
 use super::rate;
 use crate::abi::{
-    Each, Encoding, LEVELS_BLOCKS, LEVELS_SETS, LEVELS_THREADS, LevelsPass, LevelsTile, PACK_RING,
-    PACK_SHARED, PART_LEAST, PASS_THREADS, SEARCH_SHARED, TABLES_THREADS, WIDE_WARP_SHARED, WRITE_SHARED,
-    WRITE_WARP_SHARED,
+    Each, Encoding, LEVELS_BLOCKS, LEVELS_SETS, LEVELS_THREADS, LevelsPass, LevelsTile, PACK_CLASS,
+    PACK_FIXED, PACK_RING, PACK_SHARED, PART_LEAST, PASS_THREADS, SEARCH_SHARED, TABLES_THREADS,
+    WIDE_WARP_SHARED, WRITE_SHARED, WRITE_WARP_SHARED,
 };
 use crate::device::Device;
 use crate::driver::Shape;
@@ -52,8 +52,13 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// For a batch, whose tensors share the device.
-    pub(super) fn new(device: &Device, encoding: &Encoding, batch: Batch) -> Result<Shapes> {
+    /// For a batch, whose tensors share the device, and whose plans are ready and have so many classes at most, or are still to be made.
+    pub(super) fn new(
+        device: &Device,
+        encoding: &Encoding,
+        batch: Batch,
+        ready: Option<u32>,
+    ) -> Result<Shapes> {
         let (batch, full) = (batch.count, batch.full);
         let properties = device.properties();
         let at_once = (properties.multiprocessors.max(1) * LEVELS_BLOCKS).div_ceil(full);
@@ -89,7 +94,8 @@ impl Shapes {
             let warps = work.div_ceil(at_once).next_multiple_of(parts).min(WARPS);
             (search.grid, search.block) = (work.div_ceil(warps), 32 * warps);
         }
-        let pack = shape(tiles, PACK_SHARED, PACK_RING * 2)?;
+        let tables = ready.map_or(PACK_SHARED, |classes| PACK_FIXED + classes as usize * PACK_CLASS);
+        let pack = shape(tiles, tables, PACK_RING * 2)?;
         let write = shape(tiles, WRITE_SHARED, WRITE_WARP_SHARED)?;
         // A thread packs 32 bits of a list of scales at a time; a block more makes the tables.
         let (rows, width) = lists(encoding);

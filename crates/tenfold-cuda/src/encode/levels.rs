@@ -11,7 +11,7 @@ use tenfold::{Dtype, Goal};
 use super::assemble;
 use super::layout::{Layout, MULTIPROCESSORS, Shapes};
 use super::rate::{self, Passes, Places};
-use super::{Batch, Call, EncodeRequest, dims, lossless, together};
+use super::{Batch, Call, EncodeRequest, Planning, dims, lossless, ready, together};
 use crate::abi::{self, Assembly, CType, Each, Encoding, Kernel, LevelsPass, LevelsTurn, LevelsWrite};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
@@ -33,8 +33,8 @@ const LISTS: usize = 1 << 31;
 
 /// A batch of tensors on their way to blobs.
 pub(super) struct Encoder<'a> {
-    device: &'a Device,
-    stream: Stream,
+    pub(super) device: &'a Device,
+    pub(super) stream: Stream,
     dtype: Dtype,
     shapes: Shapes,
     pub(super) pass: LevelsPass,
@@ -123,17 +123,25 @@ fn prepare(
     values: usize,
     batch: Batch,
     nu: u32,
+    planning: Planning,
 ) -> Result<(Encoding, Shapes, usize)> {
-    let encoding = Encoding::new(request, values, batch, nu)?;
-    let shapes = Shapes::new(device, &encoding, batch)?;
+    let mut encoding = Encoding::new(request, values, batch, nu)?;
+    if let Planning::Ready { classes, .. } = planning {
+        // Pages have the classes of a basis's columns, which differ from one to the next.
+        encoding.may_pair = 0;
+        let mut shapes = Shapes::new(device, &encoding, batch, Some(classes))?;
+        shapes.tables = ready::tables(batch);
+        return Ok((encoding, shapes, 0));
+    }
+    let shapes = Shapes::new(device, &encoding, batch, None)?;
     let rate_len = rate::workspace_len(device, &encoding)?;
     Ok((encoding, shapes, rate_len))
 }
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(call: &Call<'a>, nu: u32) -> Result<Encoder<'a>> {
-        let Call { device, request, values, batch, .. } = *call;
-        let (encoding, shapes, rate_len) = prepare(device, request, values, batch, nu)?;
+        let Call { device, request, values, batch, planning, .. } = *call;
+        let (encoding, shapes, rate_len) = prepare(device, request, values, batch, nu, planning)?;
         let status = Each::new(call.status.address, size_of::<Status>());
         Encoder::in_workspace(call, encoding, shapes, rate_len, call.workspace, batch.count, Some(status))
     }
@@ -146,7 +154,7 @@ impl<'a> Encoder<'a> {
         rate_len: usize,
         workspace: DeviceSlice,
     ) -> Result<Encoder<'a>> {
-        let shapes = Shapes::new(call.device, encoding, Batch::ONE)?;
+        let shapes = Shapes::new(call.device, encoding, Batch::ONE, None)?;
         Encoder::in_workspace(call, *encoding, shapes, rate_len, workspace, 1, None)
     }
 
@@ -187,8 +195,9 @@ impl<'a> Encoder<'a> {
         values: usize,
         batch: Batch,
         nu: u32,
+        planning: Planning,
     ) -> Result<(usize, usize)> {
-        let (encoding, shapes, rate_len) = prepare(device, request, values, batch, nu)?;
+        let (encoding, shapes, rate_len) = prepare(device, request, values, batch, nu, planning)?;
         lengths(&encoding, &shapes, rate_len)
     }
 
@@ -292,12 +301,13 @@ pub(super) fn workspace_len(
     request: &EncodeRequest,
     values: usize,
     batch: Batch,
+    planning: Planning,
 ) -> Result<(usize, usize)> {
     if is_tiny(request, values) {
         let len = lossless::workspace_len(request, values)?;
         return Ok((len, len));
     }
-    Encoder::len(device, request, values, batch, request.options.effort.log2_states() as u32)
+    Encoder::len(device, request, values, batch, request.options.effort.log2_states() as u32, planning)
 }
 
 /// Queues the encoding of a batch of tensors; one tensor alone where they are so small that they are lossless.
@@ -312,9 +322,12 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
     }
     let encoder = Encoder::new(call, request.options.effort.log2_states() as u32)?;
     let (encoding, places) = (&encoder.pass.encoding, encoder.places);
-    if call.together {
+    match call.planning {
+        Planning::Each => {}
         // SAFETY: the caller's.
-        return unsafe { together::encode(call, encoder) };
+        Planning::Together => return unsafe { together::encode(call, encoder) },
+        // SAFETY: the caller's.
+        Planning::Ready { plans, .. } => return unsafe { ready::encode(encoder, plans) },
     }
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {

@@ -10,6 +10,7 @@ mod layout;
 mod levels;
 mod lossless;
 mod rate;
+mod ready;
 mod together;
 
 use tenfold::{Dtype, EncodeOptions, Goal};
@@ -17,6 +18,8 @@ use tenfold::{Dtype, EncodeOptions, Goal};
 pub use batch::{EncodeBatch, encode_batch, encode_batch_workspace_len};
 #[doc(hidden)]
 pub use fixed::{FixedPlan, encode_fixed, fixed_workspace_len};
+
+pub(crate) use ready::{PagePlans, make_plans};
 
 use crate::abi::MAX_DIMS;
 use crate::device::{Device, DeviceSlice};
@@ -142,6 +145,17 @@ impl Batch {
     const ONE: Batch = Batch { count: 1, full: 1, tensor: 0, out: 0 };
 }
 
+/// Where the plans of a batch's tensors come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Planning {
+    /// A search for each.
+    Each,
+    /// One for all, and each has only a step of its own.
+    Together,
+    /// Those of a basis, which are at an address and have so many classes at most.
+    Ready { plans: u64, classes: u32 },
+}
+
 /// A tensor to encode, or the first of a batch, and what the device does that with.
 struct Call<'a> {
     device: &'a Device,
@@ -153,8 +167,7 @@ struct Call<'a> {
     status: DeviceSlice,
     workspace: DeviceSlice,
     stream: Stream,
-    /// Whether the tensors of a batch have one plan.
-    together: bool,
+    planning: Planning,
     /// Waits for a pass and says whether another is wanted, as the status has it; none for who does not wait.
     wants_more: Option<&'a dyn Fn() -> Result<bool>>,
 }
@@ -171,7 +184,7 @@ pub fn encode_workspace_len(device: &Device, request: &EncodeRequest) -> Result<
     let values = request.check()?;
     match request.options.goal {
         Goal::Lossless => lossless::workspace_len(request, values),
-        _ => Ok(levels::workspace_len(device, request, values, Batch::ONE)?.0),
+        _ => Ok(levels::workspace_len(device, request, values, Batch::ONE, Planning::Each)?.0),
     }
 }
 
@@ -224,8 +237,8 @@ unsafe fn encode_passes(
     if !workspace.address.is_multiple_of(16) || !status.address.is_multiple_of(8) {
         return Err(Error::InvalidArgument("a workspace must be aligned to 16 bytes, a status to 8".into()));
     }
-    let (batch, together) = (Batch::ONE, false);
-    let call = Call { device, request, values, batch, status, workspace, stream, together, wants_more };
+    let (batch, planning) = (Batch::ONE, Planning::Each);
+    let call = Call { device, request, values, batch, status, workspace, stream, planning, wants_more };
     // SAFETY: the caller's.
     unsafe {
         match request.options.goal {

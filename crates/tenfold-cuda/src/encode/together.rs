@@ -9,7 +9,7 @@ use tenfold::{Effort, Goal};
 use super::layout::{Layout, Shapes};
 use super::levels::{self, Encoder};
 use super::rate::{self, Passes, Search};
-use super::{Batch, Call, EncodeRequest};
+use super::{Batch, Call, EncodeRequest, Planning};
 use crate::abi::{
     self, CType, Each, Encoding, GOAL_BYTES, GOAL_CAP, GOAL_STEP, Kernel, SHARE_THREADS, ShareArgs,
 };
@@ -67,7 +67,7 @@ pub(super) fn workspace_len(
 ) -> Result<usize> {
     let encoding = Encoding::new(request, values, Batch::ONE, 0)?;
     let (all, tables) = join_pages(&encoding, count as u64);
-    let shapes = Shapes::new(device, &tables, Batch::ONE)?;
+    let shapes = Shapes::new(device, &tables, Batch::ONE, None)?;
     Layout::new(&tables, &shapes, rate::workspace_len(device, &all)?, Each::ZERO).pieces.len()
 }
 
@@ -81,7 +81,7 @@ pub(super) unsafe fn encode(call: &Call, pages: Encoder) -> Result<()> {
     let (all, tables) = join_pages(&encoding, u64::from(batch.count));
 
     // What all pages share lies after what each page has.
-    let (_, stride) = levels::workspace_len(device, request, values, batch)?;
+    let (_, stride) = levels::workspace_len(device, request, values, batch, Planning::Together)?;
     let used = stride.saturating_mul(batch.count as usize);
     let len = workspace_len(device, request, values, batch.count as usize)?;
     let shared = workspace.part(used, len)?;

@@ -9,6 +9,7 @@ mod calls;
 mod chain;
 mod gather;
 mod link;
+mod look;
 mod pages;
 mod pool;
 mod pool_pages;
@@ -20,6 +21,7 @@ pub use calls::{
 };
 pub use chain::DeviceChain;
 pub(crate) use gather::gather;
+pub use look::{PageSeen, look_at_pages, look_at_pages_workspace_len};
 pub use pages::{
     DeviceBasis, EncodePages, decode_coordinates, decode_pages, decode_pages_workspace_len, encode_pages,
     encode_pages_workspace_len,

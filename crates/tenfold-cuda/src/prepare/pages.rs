@@ -3,7 +3,7 @@
 //! Rows are bf16. Coordinates are rounded to bf16 before they are multiplied, as docs/format.md allows a reader that says
 //! so; sums are f32.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tenfold::format::Codec;
 use tenfold::prepare::{Basis, Positions as Rows, Rope, Rotation, Transform};
@@ -14,7 +14,9 @@ use crate::abi::{BEFORE_NOTHING, BEFORE_ROPE, CType, MAX_ROPE, OpenBasis};
 use crate::decode::{DecodeRequest, DecodeSettings, decode_with, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Matrix, Product, Stream};
-use crate::encode::{Behind, EncodeBatch, Positions, encode_batch, encode_batch_workspace_len};
+use crate::encode::{
+    Behind, EncodeBatch, PagePlans, Planning, Positions, encode_batch, encode_batch_workspace_len, make_plans,
+};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::pieces::{ALIGN, Pieces, bytes_of, too_large};
@@ -40,6 +42,8 @@ pub struct DeviceBasis {
     transforms: Buffer,
     step: Vec<u8>,
     rope: Option<Turned>,
+    /// Plans for pages of any size.
+    plans: OnceLock<PagePlans>,
 }
 
 /// Rotary positions before a basis.
@@ -108,6 +112,7 @@ impl DeviceBasis {
             transforms: copy(&transforms)?,
             step: transforms[1..].to_vec(),
             rope: None,
+            plans: OnceLock::new(),
         })
     }
 
@@ -128,6 +133,23 @@ impl DeviceBasis {
         self.transforms = Buffer::from_slice(&self.device, &[&[2], &step[1..], &self.step].concat())?;
         self.rope = Some(Turned { rope: DeviceRope::new(&self.device, &rope)?, content });
         Ok(self)
+    }
+
+    /// Makes plans for pages of any size at any step, once: some milliseconds, and half a megabyte on the device. False for a basis that
+    /// does not know the deviations of its coordinates.
+    pub fn prepare_plans(&self) -> Result<bool> {
+        let Some((_, scales)) = &self.scales else { return Ok(false) };
+        if self.plans.get().is_none() {
+            let plans = make_plans(&self.device, self.rank, scales.slice().address)?;
+            // Another thread may have been faster, with the same.
+            let _ = self.plans.set(plans);
+        }
+        Ok(true)
+    }
+
+    /// Whether plans for pages are there.
+    pub fn has_plans(&self) -> bool {
+        self.plans.get().is_some()
     }
 
     /// Columns of the rows that it is for.
@@ -306,6 +328,9 @@ pub struct EncodePages {
     /// some hundredths more error where pages are alike; for [`Effort::Fast`](tenfold::Effort::Fast), a basis that knows its coordinates'
     /// deviations, and a goal of bytes or a step. Default: no.
     pub together: bool,
+    /// Whether pages have plans that the basis has ready ([`DeviceBasis::prepare_plans`]), which takes a fraction of the time; for
+    /// [`Effort::Fast`](tenfold::Effort::Fast), a basis that knows its coordinates' deviations, and a step. Default: no.
+    pub ready: bool,
     /// The position of each page's first row, as u64 one after the other; for a basis behind rotary positions, and only then.
     pub positions: Option<DeviceSlice>,
 }
@@ -319,12 +344,18 @@ impl EncodePages {
         blobs: DeviceSlice,
         options: EncodeOptions,
     ) -> Self {
-        EncodePages { count, rows, pages, blobs, options, together: false, positions: None }
+        EncodePages { count, rows, pages, blobs, options, together: false, ready: false, positions: None }
     }
 
     /// The same with one plan for all pages, or one a page.
     pub fn with_together(mut self, together: bool) -> Self {
         self.together = together;
+        self
+    }
+
+    /// The same with plans that the basis has ready, or without.
+    pub fn with_ready(mut self, ready: bool) -> Self {
+        self.ready = ready;
         self
     }
 
@@ -367,7 +398,20 @@ impl EncodePages {
         let transforms = basis.transforms.slice();
         batch.behind =
             Some(Behind { dtype: Dtype::Bf16, columns: basis.columns, transforms, scales, positions });
-        batch.together = self.together;
+        batch.planning = match (self.ready, self.together) {
+            (false, false) => Planning::Each,
+            (false, true) => Planning::Together,
+            (true, false) => {
+                let why =
+                    "the plans of a basis are prepared before they are used: DeviceBasis::prepare_plans";
+                let plans = basis.plans.get().ok_or_else(|| Error::InvalidArgument(why.into()))?;
+                plans.planning()
+            }
+            (true, true) => {
+                let why = "pages have one plan together, or those that their basis has ready";
+                return Err(Error::InvalidArgument(why.into()));
+            }
+        };
         Ok(batch)
     }
 }
@@ -379,12 +423,17 @@ fn turned_bytes(basis: &DeviceBasis, rows: usize) -> Result<usize> {
 
 /// Bytes of workspace with which [`encode_pages`] does everything at once.
 pub fn encode_pages_workspace_len(basis: &DeviceBasis, pages: &EncodePages) -> Result<usize> {
+    let batch = encode_batch_workspace_len(&basis.device, &pages.batch(basis, 0)?)?;
+    Ok(coordinates_len(basis, pages)? + batch.next_multiple_of(ALIGN))
+}
+
+/// Bytes of workspace for the coordinates of pages.
+pub(super) fn coordinates_len(basis: &DeviceBasis, pages: &EncodePages) -> Result<usize> {
     let all = all_rows(pages.rows, pages.count)?;
     let mut pieces = Pieces::default();
     pieces.take(PRODUCT_BYTES);
     pieces.take(turned_bytes(basis, all)?);
     pieces.take(bytes_of(all, basis.rank, 4)?);
-    pieces.take(encode_batch_workspace_len(&basis.device, &pages.batch(basis, 0)?)?);
     Ok(pieces.at)
 }
 
@@ -400,6 +449,27 @@ pub unsafe fn encode_pages(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
+    // SAFETY: the caller's; the pieces of the workspace do not overlap.
+    unsafe {
+        let (coordinates, work) = queue_coordinates(basis, pages, workspace, stream)?;
+        let batch = pages.batch(basis, coordinates.address)?;
+        match coordinates.len {
+            0 => Ok(()),
+            _ => encode_batch(&basis.device, &batch, statuses, work, stream),
+        }
+    }
+}
+
+/// Queues the coordinates of pages, as f32; where they are, and what is left of the workspace.
+///
+/// # Safety
+/// As for [`decode_pages`].
+pub(super) unsafe fn queue_coordinates(
+    basis: &DeviceBasis,
+    pages: &EncodePages,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<(DeviceSlice, DeviceSlice)> {
     let Some((forward, origin)) = &basis.forward else {
         return Err(Error::InvalidArgument("a basis read from a blob is for decoding only".into()));
     };
@@ -412,9 +482,6 @@ pub unsafe fn encode_pages(
             pages.pages.len
         )));
     }
-    if all == 0 {
-        return Ok(());
-    }
     let mut pieces = Pieces::default();
     let scratch = workspace.part(pieces.take(PRODUCT_BYTES), PRODUCT_BYTES)?;
     let turned = turned_bytes(basis, all)?;
@@ -422,11 +489,14 @@ pub unsafe fn encode_pages(
     let coordinates = workspace.part(pieces.take(coordinates), coordinates)?;
     let rest = workspace.len.saturating_sub(pieces.at);
     let work = workspace.part(pieces.at.min(workspace.len), rest)?;
-    let batch = pages.batch(basis, coordinates.address)?;
+    if all == 0 {
+        return Ok((coordinates, work));
+    }
     let mut left = pages.pages.address;
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {
         if let (Some(rope), Some(positions)) = (&basis.rope, pages.positions) {
+            let positions = positions.part(0, bytes_of(pages.count, 1, size_of::<u64>())?)?;
             let runs = Runs { starts: positions, run: pages.rows as u64 };
             rope.rope.turn_halves(left, turned.address, all, basis.columns, runs, true, stream)?;
             left = turned.address;
@@ -444,6 +514,6 @@ pub unsafe fn encode_pages(
             workspace: scratch,
         };
         basis.device.driver.multiply(&product, stream)?;
-        encode_batch(&basis.device, &batch, statuses, work, stream)
     }
+    Ok((coordinates, work))
 }

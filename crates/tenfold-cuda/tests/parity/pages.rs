@@ -22,6 +22,7 @@ pub fn cases() -> Vec<Case> {
         ("pages: blobs of a device".into(), encoded),
         ("pages: caps are kept to".into(), caps),
         ("pages: one plan for all".into(), together),
+        ("pages: plans that a basis has ready".into(), ready),
         ("pages: keys before their rotary positions".into(), keys),
         ("pages: what is refused".into(), refused),
     ]
@@ -194,7 +195,7 @@ fn encode_on(
     pages: &[Vec<u8>],
     options: EncodeOptions,
 ) -> Vec<Result<Vec<u8>, Status>> {
-    encode_with(subject, basis, pages, options, false, None)
+    encode_with(subject, basis, pages, options, |request| request, None)
 }
 
 fn encode_with(
@@ -202,7 +203,7 @@ fn encode_with(
     basis: &DeviceBasis,
     pages: &[Vec<u8>],
     options: EncodeOptions,
-    together: bool,
+    how: fn(EncodePages) -> EncodePages,
     positions: Option<&[u64]>,
 ) -> Vec<Result<Vec<u8>, Status>> {
     let device = subject.device();
@@ -211,8 +212,7 @@ fn encode_with(
     let slot = pages[0].len() * 2 + 4096;
     let blobs = Buffer::new(device, slot * pages.len()).unwrap();
     let said = Buffer::new(device, 16 * pages.len()).unwrap();
-    let mut request =
-        EncodePages::new(pages.len(), rows, all.slice(), blobs.slice(), options).with_together(together);
+    let mut request = how(EncodePages::new(pages.len(), rows, all.slice(), blobs.slice(), options));
     let positions = positions.map(|p| p.iter().flat_map(|p| p.to_le_bytes()).collect::<Vec<u8>>());
     let positions = positions.map(|p| Buffer::from_slice(device, &p).unwrap());
     if let Some(positions) = &positions {
@@ -347,7 +347,7 @@ fn together(subject: &Subject) {
     {
         let options = EncodeOptions::new(goal).with_effort(Effort::Fast);
         let own = encode_on(subject, &on_device, &pages, options.clone());
-        let made = encode_with(subject, &on_device, &pages, options, true, None);
+        let made = encode_with(subject, &on_device, &pages, options, |r| r.with_together(true), None);
         for (i, made) in made.iter().enumerate() {
             if i == 3 {
                 assert_eq!(made.as_ref().unwrap_err().code, Code::NotFinite as u32);
@@ -388,7 +388,7 @@ fn together(subject: &Subject) {
 
     // A cap that a header alone exceeds, and what no plan for many is made for.
     let options = EncodeOptions::new(Goal::MaxBytes(40)).with_effort(Effort::Fast);
-    let made = encode_with(subject, &on_device, &pages[..2], options, true, None);
+    let made = encode_with(subject, &on_device, &pages[..2], options, |r| r.with_together(true), None);
     assert!(made.iter().all(|m| m.as_ref().unwrap_err().code == Code::DoesNotFit as u32));
     let all = Buffer::from_slice(subject.device(), &pages[..2].concat()).unwrap();
     let blobs = Buffer::new(subject.device(), 2 * bytes + 4096).unwrap();
@@ -405,6 +405,67 @@ fn together(subject: &Subject) {
         assert!(error.to_string().contains("planned together"), "{error}");
     }
 }
+
+fn ready(subject: &Subject) {
+    let (rows, cols, rank, count) = if subject.is_real() { sizes(subject) } else { (128, 48, 32, 12) };
+    let basis = basis(cols, rank, true, 1);
+    let on_device = DeviceBasis::new(subject.device(), &basis).unwrap();
+    let mut pages: Vec<Vec<u8>> = (0..count as u64).map(|i| page(&basis, rows, 200 + i % 7)).collect();
+    let means: Vec<f64> = basis.means().iter().map(|&m| f64::from(m)).collect();
+    pages[1] = to_bytes(Dtype::Bf16, &means.repeat(rows));
+    pages[3][..2].copy_from_slice(&[0xc0, 0x7f]);
+    let ready = |r: EncodePages| r.with_ready(true);
+    let at = |step: f64| EncodeOptions::new(Goal::Step(step)).with_effort(Effort::Fast);
+
+    // Nobody has made them yet.
+    let all = Buffer::from_slice(subject.device(), &pages.concat()).unwrap();
+    let blobs = Buffer::new(subject.device(), 2 * pages.concat().len()).unwrap();
+    let request = EncodePages::new(count, rows, all.slice(), blobs.slice(), at(0.2));
+    let error = encode_pages_workspace_len(&on_device, &ready(request)).unwrap_err();
+    assert!(error.to_string().contains("prepare_plans"), "{error}");
+    assert!(on_device.prepare_plans().unwrap());
+    let plain = DeviceBasis::new(subject.device(), &self::basis(cols, rank, false, 1)).unwrap();
+    assert!(!plain.prepare_plans().unwrap());
+
+    // Coarse and fine: nearly all zeros, and levels in the thousands.
+    for step in [20.0, 1.0, 0.2, 0.01, 1e-4] {
+        let own = encode_on(subject, &on_device, &pages, at(step));
+        let made = encode_with(subject, &on_device, &pages, at(step), ready, None);
+        let alone = encode_with(subject, &on_device, &pages[5..6], at(step), ready, None);
+        assert_eq!(made[5].as_ref().unwrap(), alone[0].as_ref().unwrap(), "whatever is beside it");
+        assert_eq!(made[3].as_ref().unwrap_err().code, Code::NotFinite as u32);
+        for (i, made) in made.iter().enumerate().filter(|(i, _)| *i != 3).take(8) {
+            let blob = made.as_ref().unwrap_or_else(|s| panic!("page {i}, {step}: {:?}", s.check()));
+            let searched = own[i].as_ref().unwrap();
+            let (found, wanted) =
+                (nmse(&pages[i], &decoded(&basis, blob)), nmse(&pages[i], &decoded(&basis, searched)));
+            // What a plan of its own would save: little, but for a page that has nothing to say.
+            let (bytes, least) = (blob.len() as f64, searched.len() as f64);
+            let more = if subject.is_real() { 1.03 } else { 1.1 };
+            assert!(i == 1 || bytes <= least * more + 100.0, "page {i}, {step}: {bytes} bytes, not {least}");
+            assert!(found <= wanted * 1.15 + 1e-5, "page {i}, {step}: nmse {found:.6}, not {wanted:.6}");
+        }
+        let good: Vec<Vec<u8>> = made.into_iter().filter_map(Result::ok).take(7).collect();
+        let (said, found) = decode_on(subject, &on_device, &good, rows);
+        said.iter().for_each(|s| s.check().unwrap());
+        for (found, blob) in found.chunks(rows * cols).zip(&good) {
+            hold(found, &decoded(&basis, blob), cols, "rows");
+        }
+    }
+
+    // What no plan is ready for.
+    for (basis, goal, effort) in
+        [(&on_device, Goal::Step(0.2), Effort::Balanced), (&on_device, Goal::MaxBytes(4000), Effort::Fast)]
+    {
+        let options = EncodeOptions::new(goal).with_effort(effort);
+        let request = EncodePages::new(count, rows, all.slice(), blobs.slice(), options);
+        let error = encode_pages_workspace_len(basis, &ready(request)).unwrap_err();
+        assert!(error.to_string().contains("has plans ready"), "{error}");
+    }
+}
+
+/// Where plans come from.
+const HOW: [fn(EncodePages) -> EncodePages; 3] = [|r| r, |r| r.with_together(true), |r| r.with_ready(true)];
 
 /// Rotary embeddings for heads of 16 columns.
 fn ropes() -> [Rope; 3] {
@@ -446,12 +507,16 @@ fn keys(subject: &Subject) {
         for (found, blob) in found.chunks(rows * cols).zip(&few) {
             hold_within(2.0 * BOUND, found, &decoded(&basis, blob), cols, "rows of the CPU's keys");
         }
-        // What the device writes, by a plan each and by one for all.
-        for (together, goal) in
-            [(false, Goal::Step(0.2)), (true, Goal::Step(0.2)), (true, Goal::MaxBytes(rows * cols / 2))]
-        {
+        // What the device writes, by a plan each, by one for all, and by those that are ready.
+        on_device.prepare_plans().unwrap();
+        for (how, goal) in [
+            (HOW[0], Goal::Step(0.2)),
+            (HOW[1], Goal::Step(0.2)),
+            (HOW[1], Goal::MaxBytes(rows * cols / 2)),
+            (HOW[2], Goal::Step(0.2)),
+        ] {
             let options = EncodeOptions::new(goal).with_effort(Effort::Fast);
-            let made = encode_with(subject, &on_device, &pages, options, together, Some(&positions));
+            let made = encode_with(subject, &on_device, &pages, options, how, Some(&positions));
             let blobs: Vec<Vec<u8>> =
                 made.into_iter().map(|b| b.unwrap_or_else(|s| panic!("{:?}", s.check()))).collect();
             for (i, blob) in blobs.iter().enumerate().take(6) {
@@ -483,12 +548,13 @@ fn keys(subject: &Subject) {
         }
     }
     // A position that no reader takes: that page is refused, the others are not.
-    for together in [false, true] {
+    for how in HOW {
         let turned = DeviceBasis::new(subject.device(), &basis).unwrap().with_rope(&ropes()[0]).unwrap();
         let pages: Vec<Vec<u8>> = (0..3).map(|i| page(&basis, rows, i)).collect();
         let options = EncodeOptions::new(Goal::Step(0.2)).with_effort(Effort::Fast);
         let far = [7, (1 << 32) + 1, 9];
-        let made = encode_with(subject, &turned, &pages, options, together, Some(&far));
+        turned.prepare_plans().unwrap();
+        let made = encode_with(subject, &turned, &pages, options, how, Some(&far));
         let codes: Vec<u32> = made.iter().map(|m| m.as_ref().map_or_else(|s| s.code, |_| 0)).collect();
         assert_eq!(codes, [0, Code::Position as u32, 0]);
         assert_eq!(made[1].as_ref().unwrap_err().check().unwrap_err().kind(), ErrorKind::Caller);

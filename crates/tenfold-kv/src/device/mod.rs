@@ -14,4 +14,4 @@ mod save;
 pub use bases::DevicePages;
 pub use load::Load;
 pub use queue::{Blocks, Part, queue, workspace_len};
-pub use save::{Place, Save};
+pub use save::{Assembled, Batch, Made, Place, Save};

@@ -60,20 +60,35 @@ impl Frame {
 }
 
 /// Puts a page together. Blobs are multiples of four bytes.
-pub(crate) fn write(tokens: usize, exact: (usize, usize), groups: &[(usize, Blobs<Vec<u8>>)]) -> Vec<u8> {
+pub(crate) fn write<B: AsRef<[u8]>>(
+    tokens: usize,
+    exact: (usize, usize),
+    groups: &[(usize, Blobs<B>)],
+) -> Vec<u8> {
+    let lengths = |(layers, blobs): &(usize, Blobs<B>)| (*layers, blobs.each_ref().map(|b| b.as_ref().len()));
+    let mut out = header(tokens, exact, groups.iter().map(lengths));
+    groups.iter().flat_map(|g| &g.1).for_each(|b| out.extend_from_slice(b.as_ref()));
+    out
+}
+
+/// The header of a page whose groups have so many layers, and blobs of so many bytes.
+pub(crate) fn header(
+    tokens: usize,
+    exact: (usize, usize),
+    groups: impl ExactSizeIterator<Item = (usize, Blobs<usize>)>,
+) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend_from_slice(&[VERSION, 0, 0, 0]);
     [tokens, exact.0, exact.1, groups.len()].iter().for_each(|&n| put_varint(&mut out, n as u64));
     for (layers, blobs) in groups {
-        put_varint(&mut out, *layers as u64);
-        blobs.iter().for_each(|b| put_varint(&mut out, b.len() as u64 / 4));
+        put_varint(&mut out, layers as u64);
+        blobs.iter().for_each(|&len| put_varint(&mut out, len as u64 / 4));
     }
     out.resize(out.len().next_multiple_of(4), 0);
     let len = out.len() as u32 + 4;
     out[5..8].copy_from_slice(&len.to_le_bytes()[..3]);
     let sum = crc32fast::hash(&out);
     out.extend_from_slice(&sum.to_le_bytes());
-    groups.iter().flat_map(|g| &g.1).for_each(|b| out.extend_from_slice(b));
     out
 }
 
@@ -176,11 +191,11 @@ mod tests {
         assert!(parse(&bytes[..header]).is_ok());
         // Sound checksums around nonsense.
         let none = || Blobs::<Vec<u8>>::default();
-        let some = || [vec![], vec![0; 4], vec![], vec![0; 4]];
+        let some = || [vec![], vec![0u8; 4], vec![], vec![0; 4]];
         for bad in [
             write(0, (0, 0), &[(1, none())]),
             write(8, (5, 4), &[(1, some())]),
-            write(8, (0, 0), &[]),
+            write::<Vec<u8>>(8, (0, 0), &[]),
             write(8, (0, 0), &[(0, some())]),
             write(8, (0, 0), &[(1 << 17, some())]),
             write(8, (0, 0), &[(1, none())]),

@@ -32,10 +32,16 @@ impl<'a> Search<'a> {
         work.min((self.device.properties().multiprocessors as u64 * 8).div_ceil(self.batch as u64))
     }
 
+    /// With classes of columns by a basis, and nothing else.
+    pub(in crate::encode) fn by_columns(mut self) -> Search<'a> {
+        (self.args.first_way, self.ways) = COLUMN_WAYS;
+        self
+    }
+
     /// For a tensor that is made of pages, which a search knows: columns by a basis alone make their classes, so that one
     /// map holds for all, and tables are those of a page.
     pub(in crate::encode) fn with_pages(mut self, pages: &Search<'_>) -> Search<'a> {
-        (self.args.first_way, self.ways) = COLUMN_WAYS;
+        self = self.by_columns();
         self.args.table_values = pages.args.encoding.values;
         let Each { first, apart } = pages.args.rate;
         (self.args.pages, self.args.pages_apart) = (first.cast(), apart);
