@@ -36,18 +36,19 @@ DEVICE LevelsValue<V> levels_decoded(const LevelsScale &scale, u32 code, typenam
     return LevelsValue<V>{x, code >> 8 & (LEVELS_SETS - 1), k, (code & LEVELS_EXACT) != 0};
 }
 
+// Where a trellis has left the code of value i of a tile. Of a pair both values are a lane's.
+DEVICE u64 levels_code(const Encoding &encoding, bool paired, u64 tile, u32 i) {
+    const u32 each = paired ? 2 : 1, lane = i / each % encoding.lanes;
+    const u32 step = i / each / encoding.lanes * each + i % each;
+    return (levels_codes(encoding, tile) + (u64)(step / 4) * encoding.lanes + lane) * 4 + step % 4;
+}
+
 // Value i of a tile; `place` is its place in the map.
 template <class V>
 DEVICE LevelsValue<V> levels_fetch(const LevelsPass &a, const LevelsAgain &g, u64 tile, u32 i, const LevelsPlace &place) {
     const Encoding &encoding = a.encoding;
     const typename V::E x = ((const typename V::E *)encoding.data)[levels_first(encoding, tile) + i];
-    if (g.trellis) {
-        // Of a pair both values are a lane's.
-        const u32 each = g.paired ? 2 : 1, lane = i / each % encoding.lanes;
-        const u32 step = i / each / encoding.lanes * each + i % each;
-        const u64 at = (levels_codes(encoding, tile) + (u64)(step / 4) * encoding.lanes + lane) * 4 + step % 4;
-        return levels_decoded<V>(g.scale, a.codes[at], x);
-    }
+    if (g.trellis) return levels_decoded<V>(g.scale, a.codes[levels_code(encoding, g.paired, tile, i)], x);
     LevelsValue<V> v;
     const u32 cls = levels_class(g.map, place);
     v.x = x;

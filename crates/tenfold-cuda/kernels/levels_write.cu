@@ -43,32 +43,48 @@ template <class V> OUTLINE void put_low(const LevelsPass &a, const PutShared &c,
     map.jump_rows = 32 * PUT_EACH / map.width;
     map.jump_cols = 32 * PUT_EACH % map.width;
     LevelsPlace place = levels_seek(map, levels_first(a.encoding, tile) + lane * PUT_EACH);
+    const typename V::E *data = (const typename V::E *)a.encoding.data + levels_first(a.encoding, tile);
     u32 *stage = c.stages + warp_of() * PUT_STAGE;
     for (u32 i = lane; i < PUT_STAGE; i += 32) stage[i] = 0;
     __syncwarp();
     // Bits so far, and words that have left.
     u32 at = 0, left = 0;
     for (u32 base = 0; base < len; base += 32 * PUT_EACH) {
-        u32 n = 0;
+        u32 n = 0, cls[PUT_EACH];
         u64 v = 0;
         LevelsPlace here = place;
 #pragma unroll
         for (u32 j = 0; j < PUT_EACH; ++j) {
-            const u32 i = base + lane * PUT_EACH + j;
-            // Most classes have none.
-            if (i < len && (c.again.trellis || c.low[levels_class(map, here)])) {
-                const LevelsValue<V> value = levels_fetch<V>(a, c.again, tile, i, here);
-                const u32 low = c.low[value.set / 2];
-                v |= (u64)((u32)value.k & ((1u << low) - 1)) << n;
-                n += low;
-            }
+            cls[j] = base + lane * PUT_EACH + j < len ? levels_class(map, here) : 0;
+            n += c.low[cls[j]];
             if (map.any && ++here.col == map.width) {
                 here.col = 0;
                 here.scale = levels_row_scale(map, ++here.row);
             }
         }
         levels_next(map, place);
+        // Most classes have none.
         if (!__any_sync(ALL_LANES, n)) continue;
+        n = 0;
+        // All loads are on their way before one is looked at.
+        typename V::E x[PUT_EACH];
+        u32 code[PUT_EACH];
+#pragma unroll
+        for (u32 j = 0; j < PUT_EACH; ++j) {
+            const u32 i = base + lane * PUT_EACH + j;
+            x[j] = i < len ? data[i] : (typename V::E)0;
+            code[j] = c.again.trellis && i < len ? a.codes[levels_code(a.encoding, c.again.paired, tile, i)] : 0;
+        }
+#pragma unroll
+        for (u32 j = 0; j < PUT_EACH; ++j) {
+            if (base + lane * PUT_EACH + j >= len) continue;
+            const u32 low = c.low[cls[j]];
+            bool aside;
+            const i32 k = c.again.trellis ? levels_decoded<V>(c.again.scale, code[j], x[j]).k
+                                          : levels_scalar<V, SEARCH_FULL>(c.again.scale, c.again.thresholds + cls[j] * SCALAR_CLASS, x[j], aside);
+            v |= (u64)((u32)k & ((1u << low) - 1)) << n;
+            n += low;
+        }
         const u32 before = warp_before(n), mine = at + before, by = mine & 31;
         if (n) {
             atomicOr(&stage[mine / 32 % PUT_STAGE], (u32)v << by);

@@ -192,10 +192,16 @@ class Staged:
         """Some groups in the device's memory, when the stream gets there."""
         if self._memory is not None:
             if stream != self._stream:
-                # The pages may still be on their way.
-                stream.wait_stream(self._stream)
+                # The pages may still be on their way; but a graph's capture waits for the device first, and for nothing after.
+                if not _device.is_capturing():
+                    stream.wait_stream(self._stream)
                 _device.share(self._memory, stream)
             return self._memory[slice(*self._load.staged(wave))]
+        if _device.is_capturing():
+            # Part of the graph: each replay copies the pages again.
+            host = self._gather(wave) if self._host is None else self._host[slice(*self._load.staged(wave))]
+            memory = aligned(len(host), self._device)
+            return memory.copy_(host, non_blocking=True)
         memory, there = self._ahead.pop(wave) if wave in self._ahead else self._bring(wave)
         stream.wait_event(there)
         _device.share(memory, stream)
