@@ -4,6 +4,14 @@
 `python eval/kv.py --fit-text wikitext2_valid.txt --fit-contexts 40`; tables, plots and raw JSON go to results/eval/. A run that
 was interrupted goes on where it was. Bases are fitted on the validation text, which is never judged. tenfold is what is
 shipped: files of bases as `tenfold basis fit` writes them, `tenfold.kv.PageCodec` and `tenfold.kv.HiddenCodec`.
+
+Pages of a CUDA device beside those of the CPU, with the same steps, and the difference of their perplexities:
+
+    python eval/kv.py --device cuda --pages both --effort fast --parts kv --only tenfold --bases smollm2.basis --model smollm2
+
+That takes two things: a file of bases for keys and values (without --bases one is fitted first, which takes minutes), and the model: as
+GGUF of a package in $TENFOLD_EVAL_CACHE or, where the package gguf is not installed, as a folder that common.causal.save_smollm2 has
+filled. The CPU finds the step of each rate. Results go to kv-smollm2-device.json and .md, and nothing is drawn.
 """
 
 from __future__ import annotations
@@ -20,9 +28,10 @@ from pathlib import Path
 import numpy as np
 import tenfold
 import torch
+from tenfold.torch import _device
 from tqdm import tqdm
 
-from common import bars, bases, causal, options, outside, plot, report
+from common import bars, bases, causal, options, outside, report
 from common.cache import Cache, Passes, Rotary
 from common.causal import Causal
 from common.coders import Coder
@@ -44,6 +53,10 @@ TITLES = {
 BARS = (("kv", 2.3, 0.05), ("kv", 1.4, 0.3), ("hidden", 3.5, 0.01))
 """Parts, the most bits, and how much perplexity may grow."""
 CAPPED = "tenfold, capped pages"
+ON_DEVICE = ", by the device"
+"""Of pages that a CUDA device makes and decodes."""
+CLOSE = 0.002
+"""How far perplexity with those may be from that with the CPU's, as a share."""
 FIRST = ", first token exact"
 """What tenfold does too: attention parks on the first token, and errors there hurt most."""
 Job = tuple[str, str, float]
@@ -69,9 +82,18 @@ def main() -> int:
     parser.add_argument("--choose", action="store_true", help=choose)
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only coders whose name has one of these words")
     parser.add_argument("--effort", default="best", choices=["fast", "balanced", "best"])
+    parser.add_argument("--device", default="cpu", help="where the model runs, such as cuda")
+    parser.add_argument("--pages", default="cpu", choices=["cpu", "device", "both"], help="where tenfold's pages are made and decoded")
+    parser.add_argument("--bases", type=Path, metavar="FILE", help="bases for keys and values (default: fitted to the text for bases)")
+    parser.add_argument("--model", type=Path, metavar="FOLDER", help="SmolLM2 as save_smollm2 left it (default: GGUF)")
     args = options.parsed(parser)
-    fit = {"fit_text": args.fit_text, "fit_contexts": args.fit_contexts, "between": args.choose}
+    if args.pages != "cpu" and not _device.is_ours(torch.device(args.device)):
+        parser.error("pages are made by a CUDA device: take --device cuda too")
+    if args.pages != "cpu" and args.effort != "fast":
+        parser.error("a device makes pages of effort fast: take --effort fast too, which is then the CPU's as well")
+    fit = {"fit_text": args.fit_text, "fit_contexts": args.fit_contexts, "between": args.choose, "folder": args.model}
     subject = causal.smollm2(args.text, args.contexts, **fit)
+    subject.model.to(args.device)
     return evaluate(subject, args)
 
 
@@ -116,7 +138,10 @@ class Bench:
 
     @cached_property
     def cache_basis(self) -> Path:
-        """The file of bases for keys and values, within what those for cuts leave."""
+        """The file of bases for keys and values: the stated one, or one within what those for cuts leave."""
+        if self.args.bases is not None:
+            stated: Path = self.args.bases
+            return stated
         left, rope = self.most - self.hidden_basis.stat().st_size, bases.rope_of(self.subject.model.config)
         return self.fitted(["keys", "values"], bits=self.args.basis_bits, max_bytes=left, group=self.args.group, rope=rope)
 
@@ -134,6 +159,10 @@ class Bench:
         how = {"effort": self.args.effort, "threads": self.args.threads}
         return Pages(self.cache_basis, self.rotary, self.args.page, **how)
 
+    def pages_of(self, name: str) -> Pages:
+        """Pages of the CPU or of the device, as the name of a coder says."""
+        return replace(self.pages, device=self.passes.device) if name.endswith(ON_DEVICE) else self.pages
+
     @cached_property
     def in_basis(self) -> InBasis:
         return InBasis(self.hidden_basis, effort=self.args.effort, threads=self.args.threads)
@@ -149,7 +178,7 @@ class Bench:
     def cache_coder(self, name: str) -> CacheCoder:
         """The coder of caches with this name."""
         if name.startswith("tenfold"):
-            return replace(self.pages, capped=name == CAPPED)
+            return replace(self.pages_of(name), capped=name.startswith(CAPPED))
         if name.startswith("KVTC"):
             return self.kvtc.keeping(128) if "recent" in name else self.kvtc
         return AsItIs(self.plain(name), self.rotary, sinks=1 if name.endswith(FIRST) else 0)
@@ -176,7 +205,7 @@ class Bench:
     def point(self, part: str, name: str, bits: float) -> report.Row:
         """One coder at one rate."""
         if part == "streamed":
-            return self.streamed(bits)
+            return self.streamed(self.pages_of(name), bits)
         start = time.monotonic()
         row: report.Row = {}
         caches: Sequence[Cache | None] = [None] * len(self.subject.judged)
@@ -197,13 +226,13 @@ class Bench:
             row = {"bits": cuts.bits, "ratio": 16 / cuts.bits} | row
         return row | {"seconds": round(time.monotonic() - start, 1)}
 
-    def streamed(self, bits: float) -> report.Row:
+    def streamed(self, pages: Pages, bits: float) -> report.Row:
         """tenfold's pages at one rate, each coded when it is full."""
-        start, step, total, stored = time.monotonic(), self.pages.step(self.caches[0], bits), 0.0, 0
+        start, step, total, stored = time.monotonic(), pages.step(self.caches[0], bits), 0.0, 0
 
         def code(first: int, cache: Cache) -> Cache:
             nonlocal stored
-            decoded, size = self.pages.code(cache, first=first, step=step)
+            decoded, size = pages.code(cache, first=first, step=step)
             stored += size
             return decoded
 
@@ -211,7 +240,7 @@ class Bench:
         for context in contexts:
             total += self.passes.streamed(context, self.args.page, self.rotary, code)
         taken = 8 * stored / sum(cache.size for cache in self.caches)
-        row = {"bits": taken, "ratio": 16 / taken, "settings": self.pages.settings(step=step)}
+        row = {"bits": taken, "ratio": 16 / taken, "settings": pages.settings(step=step)}
         perplexity = float(np.exp(min(total / (contexts.numel() - len(contexts)), 700.0)))
         return row | {"perplexity": perplexity, "seconds": round(time.monotonic() - start, 1)}
 
@@ -220,11 +249,14 @@ def evaluate(subject: Causal, args: argparse.Namespace) -> int:
     """Measures every coder at every rate, then writes tables and plots."""
     bench = Bench(subject, args)
     fitted_on = args.fit_text.name if args.fit_text else "WikiText-2 valid, its start"
+    bases_from = f"{subject.chosen.numel():,} tokens of {fitted_on}, groups of {args.group} layers"
     about = (
-        f"{subject.source}; bases from {subject.chosen.numel():,} tokens of {fitted_on}, groups of {args.group} layers; "
+        f"{subject.source}; bases from {args.bases.name if args.bases else bases_from}; "
         f"pages of {args.page} tokens; cuts behind layers {', '.join(map(str, args.cuts))}; effort {args.effort}"
     )
-    file = f"kv-{subject.name}" + ("-choice" if args.choose else "")
+    if args.device != "cpu":
+        about += f"; on {torch.cuda.get_device_name(args.device)}"
+    file = f"kv-{subject.name}" + ("-choice" if args.choose else "") + ("" if args.pages == "cpu" else "-device")
     kept = report.Report(args.out / f"{file}.json", about, fresh=args.fresh)
     todo, missing = jobs(args)
     kept.notes += missing
@@ -236,7 +268,8 @@ def evaluate(subject: Causal, args: argparse.Namespace) -> int:
             bar.set_description(f"{TITLES[part]}: {name}, {bits:g} bits")
             kept.measure({"part": part, "coder": name, "asked": bits}, lambda: bench.point(part, name, bits))
     kept.write()
-    show(kept, file, subject.name, args.out)
+    # Curves of a device and of the CPU would lie on each other.
+    show(kept, file, subject.name, args.out, draw=args.pages == "cpu")
     return 0
 
 
@@ -265,11 +298,21 @@ def jobs(args: argparse.Namespace) -> tuple[list[Job], list[str]]:
     if coder is not None:
         families += [("kv", name, args.video_bits) for name in ("x265", f"x265{FIRST}")]
         families += [("hidden", "x265", args.cut_bits)]
+    families = [family for one in families for family in at_places(one, args.pages)]
     wanted = [f for f in families if f[0] in args.parts and (not args.only or any(word in f[1] for word in args.only))]
     return [(part, name, bits) for part, name, at in wanted for bits in at], [why] if coder is None else []
 
 
-def show(kept: report.Report, file: str, name: str, out: Path) -> None:
+def at_places(family: tuple[str, str, Sequence[float]], pages: str) -> list[tuple[str, str, Sequence[float]]]:
+    """A coder of tenfold's pages, made where they are wanted; other coders as they are."""
+    part, name, rates = family
+    if pages == "cpu" or part not in ("kv", "streamed") or not name.startswith("tenfold"):
+        return [family]
+    there = (part, name + ON_DEVICE, rates)
+    return [there] if pages == "device" else [family, there]
+
+
+def show(kept: report.Report, file: str, name: str, out: Path, *, draw: bool) -> None:
     """Tables and plots of all that was measured, and how it stands next to bars and peers."""
     raw = next(row["perplexity"] for row in kept.rows if row["coder"] == "uncompressed")
     notes = "".join(f"- {note}\n" for note in [kept.about, f"uncompressed: {raw:.3f}", *kept.notes])
@@ -279,18 +322,42 @@ def show(kept: report.Report, file: str, name: str, out: Path) -> None:
         if rows:
             header = ("coder", "bits", "ratio to bf16", "perplexity", "more", "divergence", "basis, MB")
             page += f"\n## {TITLES[part]}\n\n{report.table(header, list(cells(rows, raw)))}"
-            lines: dict[str, list[tuple[float, float]]] = {}
-            for row in rows:
-                lines.setdefault(row["coder"], []).append((row["bits"], row["perplexity"]))
-            title = f"{TITLES[part]} of {name}, compressed"
-            path = out / f"{file}-{part}.png"
-            plot.curves(path, title, "perplexity (logarithmic)", lines, log=True, level=(raw, "uncompressed"), top=raw * 4)
+            if draw:
+                curves(rows, raw, f"{TITLES[part]} of {name}, compressed", out / f"{file}-{part}.png")
+    page += shown("Pages of the device beside the CPU's", beside(kept.rows))
     page += shown("Bars", bars.limits(kept.rows, raw, BARS))
     for part in ("kv", "hidden"):
         rows = [row for row in kept.rows if row["part"] == part]
         page += shown(f"{TITLES[part]}: bits of tenfold where a peer is as good", bars.peers(rows, raw))
     (out / f"{file}.md").write_text(page, encoding="utf-8")
     print(page)
+
+
+def curves(rows: Sequence[report.Row], raw: float, title: str, path: Path) -> None:
+    """Draws perplexity over bits."""
+    # Not before it is needed: machines with a device may lack what draws.
+    from common import plot
+
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        lines.setdefault(row["coder"], []).append((row["bits"], row["perplexity"]))
+    plot.curves(path, title, "perplexity (logarithmic)", lines, log=True, level=(raw, "uncompressed"), top=raw * 4)
+
+
+def beside(rows: Sequence[report.Row]) -> str:
+    """A table: each rate of a device's pages, and how far its perplexity is from that of the CPU's pages."""
+    found = {(row["part"], row["coder"], row["asked"]): row for row in rows}
+    lines = []
+    for (part, name, asked), there in found.items():
+        here = found.get((part, name.removesuffix(ON_DEVICE), asked))
+        if here is None or here is there:
+            continue
+        off = there["perplexity"] / here["perplexity"] - 1
+        cells = [TITLES[part], name.removesuffix(ON_DEVICE), f"{asked:g}"]
+        cells += [f"{row['bits']:.3f} / {row['perplexity']:.4f}" for row in (here, there)]
+        lines.append([*cells, f"{100 * off:+.3f} %", "yes" if abs(off) <= CLOSE else "no"])
+    header = ("part", "coder", "asked", "CPU: bits / perplexity", "device", "difference", f"within {100 * CLOSE:g} %")
+    return report.table(header, lines) if lines else ""
 
 
 def shown(title: str, table: str) -> str:

@@ -76,11 +76,12 @@ def smollm2(
     fit_text: Path | None = None,
     fit_contexts: int | None = None,
     between: bool = False,
+    folder: Path | None = None,
 ) -> Causal:
     """SmolLM2-135M-Instruct from GGUF, dequantised to f32, on the start of WikiText-2's test set; what is chosen with
     data sees the start of its validation set, or `fit_contexts` contexts spread over `fit_text`. `between` judges on contexts of `fit_text` that lie half-way
-    between two of those: for what is chosen by trying."""
-    model, tokenizer = load_smollm2()
+    between two of those: for what is chosen by trying. `folder` has the model as `load_smollm2` takes it."""
+    model, tokenizer = load_smollm2(folder)
 
     def tokens(path: Path) -> torch.Tensor:
         # Only the start is needed; eight characters a token are more than English takes.
@@ -112,11 +113,27 @@ def smollm2(
     return Causal("smollm2", model, judged, chosen, f"{SMOLLM2}; {where}")
 
 
-def load_smollm2() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model and its tokenizer."""
+def load_smollm2(folder: Path | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model and its tokenizer; from a folder that `save_smollm2` has filled, if one is stated."""
+    if folder is not None:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), tokenizer
     path = zoo.smollm2_gguf()
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval(), tokenizer
+
+
+def save_smollm2(folder: Path) -> None:
+    """Leaves the model and its tokenizer in a folder, for machines without the package gguf."""
+    model, tokenizer = load_smollm2()
+    config = model.config.to_dict()
+    # What came from GGUF is plain weights by now, and says otherwise.
+    config.pop("quantization_config", None)
+    with torch.device("meta"):
+        plain = type(model)(type(model.config).from_dict(config))
+    plain.load_state_dict(model.state_dict(), assign=True)
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def stories(contexts: int = 8) -> Causal:

@@ -14,6 +14,7 @@ import numpy as np
 import tenfold
 import torch
 from tenfold.kv import Bases, PageCodec
+from tenfold.torch import _blocks
 
 from common.cache import Cache, Rotary
 from common.parallel import each
@@ -58,6 +59,9 @@ class Pages:
     capped: bool = False
     without: Mapping[str, Any] = field(default_factory=dict)
     """Settings of a codec without bases."""
+    device: torch.device | None = None
+    """A CUDA device that makes pages of blocks in its memory and decodes them there. The CPU still finds the step, so that both
+    code with the same one, and makes the first page of a context, which has exact tokens."""
 
     def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
         goal: dict[str, float]
@@ -99,23 +103,50 @@ class Pages:
 
     def _code(self, caches: Sequence[Cache], first: int, goal: Mapping[str, float]) -> tuple[list[Cache], int]:
         """All caches at once, so that no core waits for the last pages of each."""
+        if self.device is not None:
+            coded = [self._code_on(self.device, cache, first, goal) for cache in caches]
+            return [cache for cache, _ in coded], sum(size for _, size in coded)
         pages = self._encode(caches, first, goal)
         room = [[torch.empty(one.shape, dtype=torch.bfloat16) for one in cache] for cache in caches]
 
         outs = [pair for sides in room for pair in zip(*(one.split(self.tokens, dim=1) for one in sides))]
         self._codecs[1].decode_many(pages, outs)
 
-        def exact(keys: torch.Tensor, values: torch.Tensor) -> Cache:
-            return Cache(self.rotary.turn(keys.float().numpy(), first=first, back=True), values.float().numpy())
+        return [self._before_positions(*sides, first) for sides in room], sum(map(len, pages))
 
-        return [exact(*sides) for sides in room], sum(map(len, pages))
+    def _code_on(self, device: torch.device, cache: Cache, first: int, goal: Mapping[str, float]) -> tuple[Cache, int]:
+        """A cache after pages of a device, and their bytes. Its tokens are the slots of the blocks."""
+        if not _blocks.encodes(self._codecs[1], device, dict(goal)):
+            raise ValueError(f"{device} makes no pages of effort {self.effort} with this goal and these bases")
+        keys, values = self._as_cached(cache, first)
+        pools = [[layer.to(device) for layer in side] for side in (keys, values)]
+        room = [[torch.zeros_like(layer) for layer in side] for side in pools]
+        # Pages of one codec and length go together.
+        tables: dict[tuple[bool, int], list[torch.Tensor]] = {}
+        for slots in torch.arange(cache.keys.shape[1]).split(self.tokens):
+            tables.setdefault((bool(first + slots[0]), len(slots)), []).append(slots)
+        stored = 0
+        for (later, _), rows in tables.items():
+            table, starts = torch.stack(rows), [first + int(slots[0]) for slots in rows]
+            pages = self._codecs[later].encode_blocks(table, *pools, positions=starts, **goal)
+            self._codecs[1].decode_blocks(pages, table.flatten(), *room).check()
+            stored += sum(map(len, pages))
+        return self._before_positions(*(torch.stack(side).cpu() for side in room), first), stored
+
+    def _before_positions(self, keys: torch.Tensor, values: torch.Tensor, first: int) -> Cache:
+        """A cache of what was decoded: keys with positions, in bf16."""
+        return Cache(self.rotary.turn(keys.float().numpy(), first=first, back=True), values.float().numpy())
+
+    def _as_cached(self, cache: Cache, first: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys with their positions in and values, in bf16, as a model caches them."""
+        turned = self.rotary.turn(cache.keys, first=first)
+        return torch.from_numpy(turned).bfloat16(), torch.from_numpy(cache.values).bfloat16()
 
     def _encode(self, caches: Sequence[Cache], first: int, goal: Mapping[str, float]) -> list[bytes]:
         """Pages as caches in bf16 give them, one after the other: keys with their positions in."""
         pages = []
         for cache in caches:
-            turned = self.rotary.turn(cache.keys, first=first)
-            sides = [torch.from_numpy(one).bfloat16().split(self.tokens, dim=1) for one in (turned, cache.values)]
+            sides = [one.split(self.tokens, dim=1) for one in self._as_cached(cache, first)]
             pages += [
                 ([one.contiguous() for one in keys], [one.contiguous() for one in values], first + index * self.tokens)
                 for index, (keys, values) in enumerate(zip(*sides))

@@ -236,7 +236,7 @@ def options(out, **changed) -> argparse.Namespace:
     given = {"bits": (2.5, 6.0, 6.5), "parts": kv.PARTS, "group": 3, "page": 32, "cuts": (0, 1), "cut_bits": (5.0,)}
     given |= {"only": ("tenfold", "RTN", "Hadamard", "recipe"), "video_bits": (3.0,), "effort": "balanced"}
     given |= {"fit_text": None, "threads": 1, "out": out, "fresh": False, "choose": False}
-    given |= {"basis_bits": 6.0, "basis_bytes": 200_000}
+    given |= {"basis_bits": 6.0, "basis_bytes": 200_000, "bases": None, "device": "cpu", "pages": "cpu"}
     return argparse.Namespace(**given | changed)
 
 
