@@ -17,6 +17,8 @@ class Judge:
 
     def __init__(self, passes: Passes, contexts: torch.Tensor) -> None:
         self.passes, self.contexts = passes, contexts
+        # Of each token but the first of a context, in the last call.
+        self.losses = torch.empty(0)
 
     @cached_property
     def exact(self) -> list[torch.Tensor]:
@@ -26,11 +28,12 @@ class Judge:
     def __call__(self, caches: Sequence[Cache | None], cuts: Mapping[int, Change] | None = None) -> Row:
         """Perplexity with these caches in place of the model's own, and coders at cuts; and how far predictions diverge from
         those of the uncompressed model, in nats a token: the smaller noise, where perplexity has hardly changed."""
-        loss = divergence = 0.0
+        divergence, losses = 0.0, []
         for context, cache, exact in zip(self.contexts, caches, self.exact):
             found = self.passes.logits(context, cache, cuts).log_softmax(-1)
             follow = context[1:].to(found.device)
-            loss += torch.nn.functional.nll_loss(found[:-1], follow, reduction="sum").item()
+            losses.append(torch.nn.functional.nll_loss(found[:-1], follow, reduction="none").double().cpu())
             divergence += (exact.exp() * (exact - found)).sum(-1).mean().item()
-        perplexity = float(np.exp(min(loss / (self.contexts.numel() - len(self.contexts)), 700.0)))
+        self.losses = torch.cat(losses)
+        perplexity = float(np.exp(min(self.losses.mean().item(), 700.0)))
         return {"perplexity": perplexity, "divergence": divergence / len(self.contexts)}

@@ -123,4 +123,5 @@ def test_the_program_holds_both_against_each_other(subject, basis, device, tmp_p
         assert there["perplexity"] == pytest.approx(here["perplexity"], rel=0.02)
     page = (tmp_path / "kv-tiny-device.md").read_text()
     assert "## Pages of the device beside the CPU's" in page and "within 0.2 %" in page
+    assert 0 < found["kv", "tenfold" + kv.ON_DEVICE, 2.5]["noise"] < 0.05
     assert not list(tmp_path.glob("*.png"))
