@@ -79,8 +79,8 @@ def smollm2(
     folder: Path | None = None,
 ) -> Causal:
     """SmolLM2-135M-Instruct from GGUF, dequantised to f32, on the start of WikiText-2's test set; what is chosen with
-    data sees the start of its validation set, or `fit_contexts` contexts spread over `fit_text`. `between` judges on contexts of `fit_text` that lie half-way
-    between two of those: for what is chosen by trying. `folder` has the model as `load_smollm2` takes it."""
+    data sees the start of its validation set, or `fit_contexts` contexts spread over `fit_text`. `between` judges on contexts of
+    `fit_text` that lie half-way between two of those: for what is chosen by trying. `folder` has the model as `load_smollm2` takes it."""
     model, tokenizer = load_smollm2(folder)
 
     def tokens(path: Path) -> torch.Tensor:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -158,17 +158,28 @@ class Pages:
     @cached_property
     def _codecs(self) -> tuple[PageCodec, PageCodec]:
         """For the page that a context starts with, and for all others."""
-        given = self.without if self.path is None else {"bases": Bases.open(self.path)}
-        starts, later = (
-            PageCodec(**given, effort=self.effort, exact=(exact, 0), threads=self.threads) for exact in (self.sinks, 0)
-        )
-        return starts, later
+        how = (self.effort, self.sinks, self.threads)
+        if self.path is None:
+            return _made(self.without, *how)
+        return _behind(self.path, self.path.stat().st_mtime_ns, *how)
 
     @cached_property
     def _variances(self) -> np.ndarray:
         if self.path is None:
             raise ValueError("pages without bases are asked for a step, not a rate")
         return variances(self.path)
+
+
+@lru_cache(maxsize=1)
+def _behind(path: Path, _changed: int, effort: str, sinks: int, threads: int) -> tuple[PageCodec, PageCodec]:
+    """Codecs behind a file of bases: kept, as preparing wide bases takes many seconds, and pages of other goals have the same."""
+    return _made({"bases": Bases.open(path)}, effort, sinks, threads)
+
+
+def _made(given: Mapping[str, Any], effort: str, sinks: int, threads: int) -> tuple[PageCodec, PageCodec]:
+    """Codecs of which the first keeps so many tokens exact."""
+    starts, later = (PageCodec(**given, effort=effort, exact=(exact, 0), threads=threads) for exact in (sinks, 0))
+    return starts, later
 
 
 def variances(path: Path) -> np.ndarray:
