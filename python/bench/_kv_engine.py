@@ -1,8 +1,8 @@
 """An engine as far as a bench needs one: a batch that generates token after token over raw keys and values in blocks on the device.
 
-All sequences have the same length, and a sequence's blocks lie side by side, so torch's own attention reads them where they are. A new token
-takes the place of the oldest, so that every step attends to as many tokens. A step is a CUDA graph if the device has graphs; the host is told
-the tokens of a step while the next one runs, as engines do.
+All sequences have the same length, and a sequence's blocks lie side by side, so torch's own attention reads them where they are. A new
+token takes the place of the oldest, so that every step attends to as many tokens. A step is a CUDA graph if the device has graphs; the
+host is told the tokens of a step while the next one runs, as engines do.
 """
 
 from __future__ import annotations
@@ -137,12 +137,13 @@ class Engine:
         return graph
 
     def _fill(self, made: Made, more: int) -> None:
-        """Puts made-up tokens into all blocks: those of one sequence into each, and others behind."""
+        """Puts made-up tokens into all blocks: the same into each sequence, and behind them."""
+        places = [(one * self.context, self.context) for one in range(self.batch)] + [(self.batch * self.context, more)]
         for side, layers in enumerate(self.pools):
             for number, pool in enumerate(layers):
                 flat = pool.view(-1, *pool.shape[2:])
                 for start, rows in made.parts(number, side, max(self.context, more)):
-                    for first, room in [(one * self.context, self.context) for one in range(self.batch)] + [(self.batch * self.context, more)]:
+                    for first, room in places:
                         count = max(min(len(rows), room - start), 0)
                         flat[first + start : first + start + count] = rows[:count]
 

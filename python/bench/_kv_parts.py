@@ -17,6 +17,8 @@ from tenfold.torch import _device
 
 # Tokens of a page.
 PAGE = 64
+# Pages that are encoded at a time: what the device makes room for.
+AT_ONCE = 64
 # The name under which attention is known to transformers.
 ATTENTION = "tenfold-parts"
 
@@ -96,9 +98,9 @@ class PartedCache:
         both = zip(*(self._made.parts(self._first + number, side, tokens) for side in range(2)))
         for (start, keys), (_, values) in both:
             whole = len(keys) // PAGE * PAGE
-            slots = torch.arange(whole).view(-1, PAGE)
-            positions = [start + PAGE * page for page in range(len(slots))]
-            pages += codec.encode_blocks(slots, [keys], [values], positions=positions, step=self._step)
+            for slots in torch.arange(whole).view(-1, PAGE).split(AT_ONCE):
+                positions = [start + int(row[0]) for row in slots]
+                pages += codec.encode_blocks(slots, [keys], [values], positions=positions, step=self._step)
             layer.rows.add(keys[whole:], values[whole:])
         layer.parts = [Part(codec, pages[at : at + self._pages], device) for at in range(0, len(pages), self._pages)]
         layer.stored = sum(map(len, pages))

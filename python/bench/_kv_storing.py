@@ -1,8 +1,8 @@
 """Pages of an engine's blocks, made while it generates, as tenfold's plug-in for vLLM makes them.
 
-`tenfold.serving.vllm` cannot be imported without vLLM, so its calls are repeated here: a batch of pages waits for what the engine has queued,
-then the device encodes it on a stream of low priority, one batch at a time, from threads that get what nobody else wants; compressed bytes
-come to the host.
+`tenfold.serving.vllm` cannot be imported without vLLM, so its calls are repeated here: a batch of pages waits for what the engine has
+queued, then the device encodes it on a stream of low priority, one batch at a time, from threads that get what nobody else wants;
+compressed bytes come to the host.
 """
 
 from __future__ import annotations

@@ -8,16 +8,16 @@ other on one device.
         --context 512 --part-mb 0.05 --cache-part 128 --tokens 2                               # does it run?
 
 The model is a Llama of 80 layers with made-up weights, N(0, 0.02) with rows of different scales and heavy tails, made on the device and
-compressed one matrix at a time. A stage is 20 layers; the first has the embeddings too and the last the head, all compressed. Its cache is
-pages of 64 made-up tokens (as in kv_spill.py) in bases of a layer's 1,024 columns, each layer with bases of its own in the device's memory;
-the step is the one at which pages take as many bits a value as asked. Then tokens are decoded: the hidden state of a token goes
+compressed one matrix at a time. A stage is 20 layers; the first has the embeddings too and the last the head, all compressed. Its cache
+is pages of 64 made-up tokens (as in kv_spill.py) in bases of a layer's 1,024 columns, each layer with bases of its own in the device's
+memory (they are alike); the step is the one at which pages take as many bits a value as asked. Then tokens are decoded: the hidden state of a token goes
 through the layers and is carried to the next stage on the CPU. The last token sees the whole context.
 
-What is decoded at a time is one matrix, or some rows of one (--part-mb), and some tokens of a layer's keys and values (--cache-part), over
-which attention goes part by part. Peaks are torch's, in bytes that were allocated and that were reserved, with everything: before the
-stage is filled until its last token is done. Beside them stands memory that others took from the device since torch's context was there: bases
-and kernels. The segments of torch's allocator may grow (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True unless that is set), so that
-little is reserved in vain. Making 70 billion weights takes a GPU less than a minute; --stage runs one stage alone.
+What is decoded at a time is one matrix, or some rows of one (--part-mb), and some tokens of a layer's keys and values (--cache-part),
+over which attention goes part by part. Peaks are torch's, in bytes that were allocated and that were reserved, with everything: before
+the stage is filled until its last token is done. Beside them stands memory that others took from the device since torch's context was
+there: bases and kernels. The segments of torch's allocator may grow (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True unless that is
+set), so that little is reserved in vain. Making 70 billion weights takes a GPU less than a minute; --stage runs one stage alone.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Bench:
         self.step = self._step(keys, values)
         self.tell(f"pages at step {self.step:.4f} take {self.arguments.cache_bits:g} bits a value")
         weights = parameters(self.shape)
-        print(f"{weights / 1e9:.2f} G weights in {len(self.split)} stages of {self.split} layers, {self.arguments.context} tokens", flush=True)
+        print(f"{weights / 1e9:.2f} G weights, stages of {self.split} layers, {self.arguments.context} tokens", flush=True)
 
     def _step(self, keys: torch.Tensor, values: torch.Tensor) -> float:
         """The step at which pages take the bits that are asked for. Bits fall as steps grow."""
@@ -306,8 +306,11 @@ class Memory:
         """Peaks since the start: allocated, reserved, and what others than torch have taken since the program began."""
         if not self._on_cuda:
             return {}
-        peaks = {"peak_bytes": torch.cuda.max_memory_allocated(self._device), "reserved_bytes": torch.cuda.max_memory_reserved(self._device)}
-        return peaks | {"outside_bytes": self._by_others() - self._outside}
+        return {
+            "peak_bytes": torch.cuda.max_memory_allocated(self._device),
+            "reserved_bytes": torch.cuda.max_memory_reserved(self._device),
+            "outside_bytes": self._by_others() - self._outside,
+        }
 
     def allocated(self) -> int:
         """Bytes that torch has handed out."""
@@ -357,13 +360,15 @@ def show(row: dict[str, Any]) -> str:
     lines = [
         f"{start} {row['ms']:.1f} ms a token; filled in {row['weights_s']:.1f} + {row['cache_s']:.1f} s",
         f"  weights {row['weight_bytes'] / 1e9:.3f} GB ({row['weight_bits']:.3f} bits), cache {row['cache_bytes'] / 1e9:.3f} GB "
-        f"({row['cache_bits']:.3f} bits, nmse {row['cache_error']:.1e}), buffer {row['buffer_bytes'] / 1e9:.3f}, pools {row['pool_bytes'] / 1e9:.3f}",
+        f"({row['cache_bits']:.3f} bits, nmse {row['cache_error']:.1e}), buffer {row['buffer_bytes'] / 1e9:.3f}, pools "
+        f"{row['pool_bytes'] / 1e9:.3f}",
     ]
     if "peak_bytes" in row:
         phases = ", ".join(f"{row[f'{name}_peak_bytes'] / 1e9:.3f} {name}" for name in ("weights", "cache", "decoding"))
         lines.append(
             f"  peak {row['peak_bytes'] / 1e9:.3f} GB ({phases}); reserved {row['reserved_bytes'] / 1e9:.3f}, workspace "
-            f"{row['workspace_bytes'] / 1e9:.3f}, others than torch {row['outside_bytes'] / 1e9:.3f}, left {row['left_bytes'] / 1e9:.3f}"
+            f"{row['workspace_bytes'] / 1e9:.3f}, others than torch {row['outside_bytes'] / 1e9:.3f}, left behind "
+            f"{row['left_bytes'] / 1e9:.3f}"
         )
     return "\n".join(lines)
 
