@@ -113,10 +113,10 @@ def test_a_record_goes_between_lookup_and_load(one: Engine, stored: Stored) -> N
     asked, answer, files = stored
     load = one.worker.load
 
-    def late(plan: Any) -> None:
+    def late(plan: Any, **how: Any) -> None:
         if plan.loads:
             files[1].unlink(missing_ok=True)
-        load(plan)
+        load(plan, **how)
 
     one.worker.load = late
     try:

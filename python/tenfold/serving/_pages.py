@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import max_encoded_len
 from .._errors import ArgumentError, DataError, UnsupportedError
 from ..kv import Bases, PageCodec
 from ._identity import file_fingerprint
 from ._rows import as_bits, count_values, room_like, side_by_side
+
+if TYPE_CHECKING:
+    from ..torch._staged import Loading
 
 DEFAULT_BITS = 4.0
 # Header of a page: fixed fields and padding; and, for each group of layers, five numbers of ten bytes at most.
@@ -171,14 +174,28 @@ class KvPages:
     ) -> list[Exception | None]:
         """Decodes all layers of pages into paged pools, as :meth:`tenfold.kv.PageCodec.decode_blocks` does, and waits.
 
+        Args, Raises: as for :meth:`begin_blocks`.
+
+        Returns:
+            What is wrong with each page; None where it is whole. Do not use what the slots of others hold.
+        """
+        return self.begin_blocks(pages, slots, keys, values).errors()
+
+    def begin_blocks(
+        self, pages: Sequence[Any], slots: Sequence[Sequence[int]], keys: Sequence[Any], values: Sequence[Any], *, waves: int | None = None
+    ) -> Loading:
+        """Queues the decoding of all layers of pages into paged pools. Waits for nothing on a CUDA device.
+
         Args:
             pages: bytes of pages.
             slots: of each page's tokens, a row a page; -1 for a token that goes nowhere.
             keys: the pool of each layer.
             values: likewise.
+            waves: all pages layer by layer, in so many runs of layers, each of which a stream can wait for. Unless stated, in as few as
+                a device likes.
 
         Returns:
-            What is wrong with each page; None where it is whole. Do not use what the slots of others hold.
+            What says when a layer is there, and at last what is wrong with each page.
 
         Raises:
             DataError: a page is not one of so many tokens, or so damaged that nothing was begun.
@@ -188,7 +205,11 @@ class KvPages:
             raise UnsupportedError("layers that are coded side by side without bases are not decoded into blocks")
         for page, row in zip(pages, slots, strict=True):
             self._check_tokens(page, len(row))
-        return self._codec.decode_blocks(pages, [slot for row in slots for slot in row], keys, values).errors()
+        if waves is None:
+            return self._codec.decode_blocks(pages, [slot for row in slots for slot in row], keys, values)
+        from ..torch import _blocks
+
+        return _blocks.decode_in_order(self._codec, pages, slots, keys, values, waves)
 
     def decode_layer(self, page: Any, layer: int, key: Any, value: Any) -> None:
         """Decodes one layer."""

@@ -12,11 +12,14 @@ from .._errors import ArgumentError, UnsupportedError
 from . import _device
 from ._made import Maker
 from ._pools import check_count, check_pools, check_range, columns_of, numbers_of, places_in, slots_of, tokens_of
-from ._staged import Loading, Passing, Staged, engine_of
+from ._staged import Loading, Passing, Staged, decode_in_waves, engine_of
 from ._tensors import as_device
 
 if TYPE_CHECKING:
     from ..kv import PageCodec
+
+# Pages that a device decodes at a time: what it makes room for, which pages of one call share.
+_AT_ONCE = 512
 
 
 def decode(
@@ -40,6 +43,28 @@ def decode(
     if not _device.is_ours(device):
         return _decode_on_cpu(codec, pages, numbers, keys, values)
     return Passing(codec, pages, numbers, device).decode(keys, values)
+
+
+def decode_in_order(
+    codec: PageCodec,
+    pages: Sequence[Any],
+    slots: Sequence[Sequence[int]],
+    keys: Sequence[torch.Tensor],
+    values: Sequence[torch.Tensor],
+    waves: int,
+) -> Loading:
+    """As :func:`decode`, with a row of slots for each page, and layer by layer on a CUDA device: no layer of any page comes before an
+    earlier layer of another. :meth:`Loading.wait_for` waits for one of so many runs of layers."""
+    device = keys[0].device
+    if not _device.is_ours(device) or not pages:
+        return decode(codec, pages, [slot for row in slots for slot in row], keys, values)
+    check_pools(codec, keys, values)
+    slots_of([slot for row in slots for slot in row])
+    parts = []
+    for first in range(0, len(pages), _AT_ONCE):
+        rows = slots[first : first + _AT_ONCE]
+        parts.append(Passing(codec, pages[first : first + _AT_ONCE], [slot for row in rows for slot in row], device))
+    return decode_in_waves(parts, keys, values, waves)
 
 
 def encode(

@@ -45,20 +45,39 @@ class _Said:
             at += count
 
 
+@dataclass(frozen=True)
+class _Arrival:
+    """When some layers are in their blocks: the number of the layer behind them, and an event."""
+
+    end: int
+    there: torch.cuda.Event
+
+
 class Loading:
-    """Pages on their way into blocks. Work that is queued on the same stream afterwards finds them there; whether all is well only the
-    device knows until :meth:`check` or :meth:`errors` asks, which waits for it."""
+    """Pages on their way into blocks. Work that is queued on the same stream afterwards finds them there; other streams wait for a layer with
+    :meth:`wait_for`. Whether all is well only the device knows until :meth:`check` or :meth:`errors` asks, which waits for it."""
 
     def __init__(
         self,
         pages: int,
         said: Sequence[_Said] = (),
         stream: torch.cuda.Stream | None = None,
+        arrivals: Sequence[_Arrival] = (),
     ) -> None:
-        self._pages, self._said, self._stream = pages, list(said), stream
+        self._pages, self._said, self._stream, self._arrivals = pages, list(said), stream, arrivals
         self._found: list[Exception | None] | None = None
         # What the device said, on its way to the host.
         self._answer: tuple[list[torch.Tensor], torch.cuda.Event] | None = None
+
+    def wait_for(self, layer: int) -> None:
+        """Makes torch's current stream wait until a layer is in its blocks. The host does not wait.
+
+        Layers before it are there too. On the CPU all of them are as soon as there is a Loading.
+        """
+        for arrival in self._arrivals if self._found is None else ():
+            if layer < arrival.end:
+                _device.stream(self._said[0].status.device).wait_event(arrival.there)
+                return
 
     def ask(self) -> None:
         """Sends for what the device says, without waiting; :meth:`arrived` tells when it is there."""
@@ -165,12 +184,7 @@ class Staged:
         """Queues the decoding into pools of the same device, as :meth:`tenfold.kv.PageCodec.decode_blocks` has them, on torch's current
         stream. Waits for nothing."""
         self.check(keys, values)
-        with _device.preserve_current(self._device):
-            stream = _device.stream(self._device)
-            # Freed when this returns; the allocator reuses it only for later work on this stream.
-            workspace = aligned(self._load.workspace_len, self._device)
-            said = [_queue([(self, wave, keys, values, 0)], workspace, stream) for wave in self._load.waves]
-        return Loading(self._pages, said, stream)
+        return _decode([self], self._load.waves, self._load.workspace_len, keys, values)
 
     def check(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
         """Raises an error if pages cannot go to these pools."""
@@ -250,6 +264,44 @@ class Together:
         with _device.preserve_current(device):
             stream = _device.stream(device)
             return Loading(pages, [_queue(calls, aligned(self._workspace, device), stream)], stream)
+
+
+def decode_in_waves(parts: Sequence[Staged], keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], waves: int) -> Loading:
+    """Decodes pages of one codec into the same pools as :meth:`Staged.decode` does: all pages of some layers, then all of the next.
+
+    Args:
+        parts: pages, counted through. What one part needs at a time is the memory that is taken.
+        keys: the pool of each layer.
+        values: likewise.
+        waves: into how many runs the groups of layers are cut, if there are so many; other streams wait for one of them.
+    """
+    for one in parts:
+        one.check(keys, values)
+    groups = parts[0].whole[1]
+    count = max(min(waves, groups), 1)
+    cuts = [(groups * wave // count, groups * (wave + 1) // count) for wave in range(count)]
+    most = max(_native.cuda_pages_workspace([(one._engine, one._load, wave)]) for one in parts for wave in cuts)
+    return _decode(parts, cuts, most, keys, values)
+
+
+def _decode(
+    parts: Sequence[Staged], waves: Sequence[_Wave], room: int, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
+) -> Loading:
+    """Queues waves one after the other, each for all parts, with an event behind each. Waits for nothing."""
+    device, groups = parts[0].device, parts[0]._codec.groups
+    said, arrivals = [], []
+    with _device.preserve_current(device):
+        stream = _device.stream(device)
+        # Freed when this returns; the allocator reuses it only for later work on this stream.
+        workspace = aligned(room, device)
+        for wave in waves:
+            pages = 0
+            for one in parts:
+                said.append(_queue([(one, wave, keys, values, pages)], workspace, stream))
+                pages += one._pages
+            first, count = groups[wave[1] - 1]
+            arrivals.append(_Arrival(first + count, stream.record_event()))
+    return Loading(sum(one._pages for one in parts), said, stream, arrivals)
 
 
 def _queue(calls: Sequence[_Call], workspace: torch.Tensor, stream: torch.cuda.Stream) -> _Said:

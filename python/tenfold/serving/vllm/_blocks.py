@@ -128,6 +128,13 @@ class Blocks:
         rows = torch.empty((2, self._shape.page, self._shape.columns), dtype=self._caches[0].dtype)
         return rows[0], rows[1]
 
+    def clear(self, ids: Sequence[int]) -> None:
+        """Puts zeros into blocks, on the engine's stream."""
+        if ids:
+            index = torch.tensor(ids, device=self.device)
+            for cache in self._caches:
+                cache.index_fill_(0, index, 0)
+
     def write(self, layer: int, ids: Sequence[int], keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes keys and values of some blocks' tokens; they are there when this returns."""
         rows = torch.stack((keys, values)).view(2, len(ids), self._shape.block, self._shape.columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from vllm.config import CUDAGraphMode
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, SupportsHMA
 from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
@@ -25,7 +26,8 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     Loads are asynchronous: a request whose prefix is stored waits until it is in its blocks while others run, and only
     then is scheduled. So a damaged page costs only recomputing its tokens, no layer of a model waits for the store, and
-    graphs of whole models stay possible. docs/vllm.md has the settings.
+    graphs of whole models stay possible. With ``load="layers"`` it is scheduled at once, and its layers wait for theirs.
+    docs/vllm.md has the settings.
     """
 
     _cache_hit_source = CacheHitSource.DISK
@@ -38,16 +40,23 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         pages = pages_of(vllm_config, shape, options)
         self._scheduler: Scheduler | None = None
         self._worker: Worker | None = None
+        self._by_layer = options.by_layer
         # What was being handled already when a step began.
         self._handled: BaseException | None = None
         if role == KVConnectorRole.SCHEDULER:
             ranks = [identity_of(vllm_config, shape, options, pages, rank) for rank in range(shape.ranks)]
             shelves = [Shelf(options.path, identity) for identity in ranks]
-            self._scheduler = Scheduler(shape, shelves, loads=transfer.is_kv_consumer, saves=transfer.is_kv_producer)
+            roles = {"loads": transfer.is_kv_consumer, "saves": transfer.is_kv_producer}
+            self._scheduler = Scheduler(shape, shelves, by_layer=options.by_layer, **roles)
         else:
             rank = get_tensor_model_parallel_rank()
             shelf = Shelf(options.path, identity_of(vllm_config, shape, options, pages, rank), options.max_store_bytes)
             self._worker = Worker(shape, options, pages, shelf, rank)
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
+        """A graph of the whole model would wait for no layer."""
+        return Options.parse(extra_config).by_layer
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -59,9 +68,12 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def on_new_request(self, request: Any) -> None:
         self._scheduling.add(request)
 
-    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        self._scheduling.bind(gpu_block_pool)
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         tokens = self._scheduling.lookup(request, num_computed_tokens)
-        return tokens, tokens > 0
+        return tokens, bool(tokens) and not self._by_layer
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         (ids,) = blocks.get_block_ids()
@@ -99,10 +111,12 @@ class TenfoldConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._handled = sys.exc_info()[1]
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        self._working.load(self._plan)
+        # A graph of the whole model, and attention without metadata, wait for no layer.
+        whole = forward_context.attn_metadata is None or forward_context.cudagraph_runtime_mode == CUDAGraphMode.FULL
+        self._working.load(self._plan, by_layer=not whole)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Requests are not scheduled before all their layers are there."""
+        self._working.wait_for_layer(layer_name)
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
         """Pages have all layers; they are taken behind the last one."""

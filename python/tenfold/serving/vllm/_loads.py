@@ -23,6 +23,8 @@ from ._threads import pool
 _AT_ONCE = 16
 
 Held = tuple[Page, memoryview]
+# Why pages were not loaded.
+Lost = dict[Page, Exception | str]
 
 
 class Loads:
@@ -53,8 +55,13 @@ class Loads:
         self._cache = cache
         self._pools = cache.pools_on_device()
 
-    def start(self, loads: Mapping[str, Sequence[Page]]) -> None:
-        """Starts to load pages of requests."""
+    def start(self, loads: Mapping[str, Sequence[Page]], *, by_layer: bool) -> None:
+        """Starts to load pages of requests.
+
+        Args:
+            loads: pages of each request.
+            by_layer: whether :meth:`wait_for_layer` is called in this step, for all layers.
+        """
         if not loads:
             return
         streams = self._blocks.streams
@@ -77,6 +84,13 @@ class Loads:
         ended = [request for request, futures in self._loading.items() if all(future.done() for future in futures)]
         return {name: set().union(*(future.result() for future in self._loading.pop(name))) for name in ended}
 
+    def wait_for_layer(self, name: str) -> None:
+        """A layer is about to attend. Requests are not scheduled before all their layers are there, so nothing is waited for."""
+
+    def take_lost(self) -> set[int]:
+        """Blocks of requests that this step computes which nothing was loaded into. There are none: see :meth:`wait_for_layer`."""
+        return set()
+
     def shutdown(self) -> None:
         """Ends the threads."""
         self._threads.shutdown(cancel_futures=True)
@@ -89,8 +103,17 @@ class Loads:
     def _load(self, pages: Sequence[Page], ready: Any) -> set[int]:
         """Loads pages; returns the blocks that could not be loaded."""
         started = time.perf_counter()
-        lost: dict[Page, Exception | str] = {}
+        held, lost = self._read(pages)
+        if ready is not None:
+            ready.synchronize()
+        with self._counts.decoding():
+            found = self._fill(held)
+        return self._settle(held, found, lost, started)
+
+    def _read(self, pages: Sequence[Page]) -> tuple[list[Held], Lost]:
+        """Records of pages, and what is wrong with those that there are none of."""
         held: list[Held] = []
+        lost: Lost = {}
         for page in pages:
             try:
                 payload = self._shelf.get(page.key)
@@ -101,10 +124,10 @@ class Loads:
                 lost[page] = "its record is gone or of no use"
             else:
                 held.append((page, payload))
-        if ready is not None:
-            ready.synchronize()
-        with self._counts.decoding():
-            found = self._fill(held)
+        return held, lost
+
+    def _settle(self, held: Sequence[Held], found: Sequence[Exception | None], lost: Lost, started: float) -> set[int]:
+        """Counts what came of pages; returns the blocks that could not be loaded."""
         for (page, payload), wrong in zip(held, found, strict=True):
             if wrong is None:
                 tokens = len(page.blocks) * self._shape.block
@@ -139,20 +162,24 @@ class Loads:
 
     def _fill_on_device(self, held: Sequence[Held], keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> list[Exception | None]:
         """Compressed bytes go to the device, and come out in blocks."""
+        streams = self._blocks.streams
+        assert streams is not None, "pools are those of a device"
+        try:
+            with _device.on(streams.loads):
+                return self._pages.decode_blocks([payload for _, payload in held], self._slots(held), keys, values)
+        finally:
+            # If it failed half way, nothing may be written to these blocks once the engine hears of it.
+            streams.loads.synchronize()
+
+    def _slots(self, held: Sequence[Held]) -> list[list[int]]:
+        """Where tokens of pages go; those that are in the cache already go nowhere."""
         slots = []
         for page, _ in held:
             row = [-1] * self._shape.page
             first = page.first * self._shape.block
             row[first : first + len(page.blocks) * self._shape.block] = self._blocks.slots(page.blocks)
             slots.append(row)
-        streams = self._blocks.streams
-        assert streams is not None, "pools are those of a device"
-        try:
-            with _device.on(streams.loads):
-                return self._pages.decode_blocks([payload for _, payload in held], slots, keys, values)
-        finally:
-            # If it failed half way, nothing may be written to these blocks once the engine hears of it.
-            streams.loads.synchronize()
+        return slots
 
     def _fill_on_host(self, page: Page, payload: memoryview) -> Exception | None:
         first = page.first * self._shape.block

@@ -18,6 +18,7 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "rope": ('"auto", null or an object', (str, dict, type(None))),
     "exact": ("a whole number", (int,)),
     "effort": ("text", (str,)),
+    "load": ("text", (str,)),
     "page_tokens": ("a whole number", (int,)),
     "model": ("text", (str,)),
     "revision": ("text", (str,)),
@@ -25,6 +26,7 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "max_pending_bytes": ("a whole number", (int,)),
     "threads": ("a whole number", (int,)),
 }
+_LOADS = ("whole", "layers")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Options:
             in :class:`tenfold.kv.PageCodec`.
         exact: first tokens of a context that stay exact.
         effort: "fast", "balanced" or "best".
+        load: "whole" has all layers of a request in their blocks, and checked, before it is scheduled; "layers" computes
+            a layer as soon as that is there.
         page_tokens: tokens of a page, a multiple of the block size; the least such that is 64 or more unless stated.
         model: the model's name, where engines that share a store have it in different places.
         revision: which state of the model; see :func:`._identity.revision_of` for what is taken unless stated.
@@ -57,12 +61,18 @@ class Options:
     rope: dict[str, Any] | str | None = "auto"
     exact: int = 1
     effort: str = "fast"
+    load: str = "whole"
     page_tokens: int | None = None
     model: str | None = None
     revision: str | None = None
     max_store_bytes: int | None = None
     max_pending_bytes: int = 256 << 20
     threads: int = 0
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether a request computes a layer as soon as that is loaded."""
+        return self.load == "layers"
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Options:
@@ -95,6 +105,8 @@ class Options:
             raise ArgumentError("path of kv_connector_extra_config is empty; it names the folder of the store")
         if isinstance(self.rope, str) and self.rope != "auto":
             raise ArgumentError(f'rope of kv_connector_extra_config is "auto", null or an object, not {self.rope!r}')
+        if self.load not in _LOADS:
+            raise ArgumentError(f'load of kv_connector_extra_config is "whole" or "layers", not {self.load!r}')
         if self.bases is not None and isinstance(self.rope, dict):
             raise ArgumentError("bases have rotary positions of their own: state rope where there are none")
         leasts = {"exact": 0, "threads": 0, "page_tokens": 1, "max_store_bytes": 1, "max_pending_bytes": 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,13 +41,24 @@ class Scheduler:
         shelves: the store as each tensor-parallel rank has it. A page is there if all of them have it.
         loads: whether this engine takes pages out of the store.
         saves: whether it puts pages there.
+        by_layer: whether requests are computed in the step that loads their pages. What is wrong with these is known when
+            the step is over. vLLM offers their blocks to other requests at once, so those that would share them wait for
+            the next step; blocks that were not loaded, and what was computed behind them, are no longer offered; and what a
+            request computes in such a step is stored with the next one.
     """
 
-    def __init__(self, shape: Shape, shelves: Sequence[Shelf], *, loads: bool, saves: bool) -> None:
+    def __init__(
+        self, shape: Shape, shelves: Sequence[Shelf], *, loads: bool, saves: bool, by_layer: bool = False
+    ) -> None:
         self._shape = shape
         self._shelves = shelves
         self._loads = loads
         self._saves = saves
+        self._by_layer = by_layer
+        self._offered: Any = None
+        # Hashes of blocks that the next step loads, and all blocks of requests for which the last step did.
+        self._landing: set[bytes] = set()
+        self._landed: dict[str, Sequence[int]] = {}
         self._tracked: dict[str, _Tracked] = {}
         self._planned: dict[str, list[Page]] = {}
         self._complaints = Complaints()
@@ -58,12 +69,19 @@ class Scheduler:
     def remove(self, request: Any) -> None:
         self._tracked.pop(request.request_id, None)
 
-    def lookup(self, request: Any, local: int) -> int:
+    def bind(self, blocks: Any) -> None:
+        """Takes vLLM's pool of blocks, which knows those that it offers to requests."""
+        self._offered = blocks
+
+    def lookup(self, request: Any, local: int) -> int | None:
         """Tokens behind the first ``local`` ones that can be loaded: full blocks, and never the prompt's last token.
 
-        That is left so that the engine has something to compute the next one from.
+        That is left so that the engine has something to compute the next one from. None if the request shall ask again in
+        the next step.
         """
         tracked = self._tracked[request.request_id]
+        if not self._landing.isdisjoint(request.block_hashes[: local // self._shape.block]):
+            return None
         if not self._loads or tracked.alone:
             return 0
         found = 0
@@ -85,17 +103,22 @@ class Scheduler:
             ids = tuple(blocks[first : min(end, (number + 1) * per_page)])
             pages.append(Page(self._key(request, number), number * self._shape.page, ids, first - number * per_page))
         self._planned[request.request_id] = pages
+        if self._by_layer:
+            self._landing.update(request.block_hashes[tracked.local // self._shape.block : end])
         tracked.loading, tracked.saved = blocks, tracked.found
 
     def plan(self, output: Any) -> Plan:
         """What workers do in the step that a scheduler's output describes."""
         plan = Plan(loads=self._planned, idle=not output.total_num_scheduled_tokens)
-        self._planned = {}
+        self._planned, self._landing = {}, set()
+        if self._by_layer:
+            self._land(list(plan.loads))
         if self._saves:
             for name, scheduled in output.num_scheduled_tokens.items():
                 (blocks,) = output.kv_connector_block_state.get_block_ids(name)
                 tracked = self._tracked[name]
-                plan.saves += self._to_save(tracked, scheduled, blocks)
+                if name not in self._landed:
+                    plan.saves += self._to_save(tracked, scheduled, blocks)
                 computed, block = tracked.request.num_computed_tokens, self._shape.block
                 plan.writes += blocks[computed // block : -(-(computed + scheduled) // block)]
         return plan
@@ -109,9 +132,12 @@ class Scheduler:
                 # vLLM computes everything from there on; then it can be stored again.
                 tracked.saved = min(tracked.saved, lost[0] // self._shape.blocks)
                 tracked.alone = True
-        for name in finished:
-            if name in self._tracked:  # it may have been aborted
-                self._tracked[name].loading = ()
+        for blocks in self._landed.values():
+            lost = [number for number, block in enumerate(blocks) if block in failed]
+            if lost:
+                # Also if the request is gone: its blocks would be found by the next one with this prefix.
+                self._offered.evict_blocks(set(blocks[lost[0] :]))
+        self._forget(finished)
 
     def clear(self) -> bool:
         """Empties the store."""
@@ -122,6 +148,17 @@ class Scheduler:
             self._complaints.say(f"the store was not emptied: {error}")
             return False
         return True
+
+    def _land(self, requests: Sequence[str]) -> None:
+        """The next step loads pages of these requests, and the last one has ended."""
+        self._forget(self._landed)
+        self._landed = {name: self._tracked[name].loading for name in requests}
+
+    def _forget(self, requests: Iterable[str]) -> None:
+        """Nothing is loaded into blocks of these requests any more."""
+        for name in requests:
+            if name in self._tracked:  # it may have been aborted
+                self._tracked[name].loading = ()
 
     def _to_save(self, tracked: _Tracked, scheduled: int, blocks: Sequence[int]) -> list[Page]:
         per_page, request = self._shape.blocks, tracked.request

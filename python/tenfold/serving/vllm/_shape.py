@@ -58,6 +58,8 @@ def shape_of(vllm_config: Any, kv_cache_config: Any, options: Options) -> Shape:
         ArgumentError: settings that do not go together.
     """
     _check_settings(vllm_config)
+    if options.by_layer:
+        _check_by_layer(vllm_config)
     groups = kv_cache_config.kv_cache_groups
     if len(groups) != 1:
         raise UnsupportedError(
@@ -105,6 +107,20 @@ def _check_settings(vllm_config: Any) -> None:
         raise UnsupportedError(
             f"block hashes of {cache.prefix_caching_hash_algo} differ between processes or can be made to collide: "
             f"set prefix_caching_hash_algo to {' or '.join(_HASHES)}"
+        )
+
+
+def _check_by_layer(vllm_config: Any) -> None:
+    """Refuses engines that hand out what a request computed from a damaged page, which shows when the step is over."""
+    if vllm_config.scheduler_config.async_scheduling:
+        raise ArgumentError(
+            'load="layers" needs an engine that hears of a step before it plans the next one: set async_scheduling to '
+            'False (--no-async-scheduling), or load="whole"'
+        )
+    if vllm_config.use_v2_model_runner:
+        raise ArgumentError(
+            'load="layers" needs vLLM\'s first model runner, as the second does not take back tokens of a failed load: '
+            'set VLLM_USE_V2_MODEL_RUNNER=0, or load="whole"'
         )
 
 

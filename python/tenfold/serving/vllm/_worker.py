@@ -10,6 +10,7 @@ import torch
 from .._pages import KvPages
 from .._stats import Counts
 from ._blocks import Blocks
+from ._layer_loads import LayerLoads
 from ._loads import Loads
 from ._options import Options
 from ._plan import Plan
@@ -37,7 +38,8 @@ class Worker:
         self._shape = shape
         self._counts = Counts()
         tokens = int(rank == 0)
-        self._loads = Loads(shape, pages, shelf, self._counts, threads=options.threads, tokens=tokens)
+        loads = LayerLoads if options.by_layer else Loads
+        self._loads = loads(shape, pages, shelf, self._counts, threads=options.threads, tokens=tokens)
         self._saves = Saves(shape, options, pages, shelf, self._counts, tokens=tokens)
         self._failed: set[int] = set()
 
@@ -55,9 +57,18 @@ class Worker:
         """Comes first in a step: blocks that it is to write to must not be needed any more."""
         self._saves.before_writes(plan.overwritten)
 
-    def load(self, plan: Plan) -> None:
-        """Starts all loads of a plan."""
-        self._loads.start(plan.loads)
+    def load(self, plan: Plan, *, by_layer: bool = False) -> None:
+        """Starts all loads of a plan.
+
+        Args:
+            plan: of the step.
+            by_layer: whether :meth:`wait_for_layer` is called for all layers of the step.
+        """
+        self._loads.start(plan.loads, by_layer=by_layer)
+
+    def wait_for_layer(self, name: str) -> None:
+        """A layer of the step is about to attend."""
+        self._loads.wait_for_layer(name)
 
     def save(self, plan: Plan) -> None:
         """Starts all saves of a plan."""
@@ -72,9 +83,9 @@ class Worker:
         return set(ended)
 
     def take_failed(self) -> set[int]:
-        """Blocks of finished requests that nothing was loaded into."""
+        """Blocks that nothing was loaded into: of requests whose loads have ended, and of those that this step computes."""
         failed, self._failed = self._failed, set()
-        return failed
+        return failed | self._loads.take_lost()
 
     def stats(self) -> Stats | None:
         """Counts since the last call."""
