@@ -184,7 +184,7 @@ def test_damaged_pages_are_computed_again(rig: Rig) -> None:
     assert rig.worker._loads._pools is not None, "the device decodes what is whole"
 
 
-@pytest.mark.parametrize("kind", ["another basis", "other tokens", "another shape"])
+@pytest.mark.parametrize("kind", ["another basis", "other tokens", "another shape", "another dtype"])
 def test_pages_of_others(rig: Rig, tmp_path: Path, kind: str) -> None:
     """Which only a store that lies has under this name."""
     rig.save(*PAGES)
@@ -193,12 +193,16 @@ def test_pages_of_others(rig: Rig, tmp_path: Path, kind: str) -> None:
         foreign = KvPages(LAYERS, bases=fit_bases(tmp_path, 7)).encode(keys, values, PAGE)
     elif kind == "other tokens":
         foreign = rig.pages.encode([key[:-1] for key in keys], [value[:-1] for value in values], PAGE)
+    elif kind == "another dtype":
+        foreign = rig.pages.encode([key.half() for key in keys], [value.half() for value in values], PAGE)
     else:
         foreign = KvPages(LAYERS).encode(keys, values)
     rig.shelf.put("b", foreign)
     with said():
         assert rig.load(*ELSEWHERE) == {11, 14}
-    assert rig.error(ELSEWHERE[0], 0) < 0.01
+    assert not rig.shelf.contains("b"), "or it would be found again and again"
+    assert rig.error(ELSEWHERE[0], 0) < 0.01 and rig.error(ELSEWHERE[2], 2) < 0.01
+    assert rig.worker._loads._pools is not None, "one page must not keep the device from decoding others"
 
 
 def test_no_memory_in_the_middle_of_a_load(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,22 @@ def test_a_page_that_is_found_damaged_late(one: Engine, damage: Any, number: int
     assert one.answers([asked, *others]) == found
 
 
+def test_what_a_step_computes_behind_damage_is_not_stored(one: Engine, damage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pages are loaded, one of them damaged, and two more are computed in the same step."""
+    asked = prompt(4 * PAGE + 20, seed=160)
+    expected = one.answers([asked])
+    one.counts()
+    assert one.llm.reset_prefix_cache(reset_connector=True)
+    one.answers([asked[: 2 * PAGE + 8]])
+    one.forget()
+    met = damage(lambda held: held[0].position == PAGE)
+    assert one.answers([asked]) == expected and len(met) == 1
+    before = one.forget()
+    monkeypatch.undo()
+    assert one.answers([asked]) == expected
+    assert one.counts()["tokens_loaded"] - before["tokens_loaded"] == 4 * PAGE
+
+
 def ask(one: Engine, name: str, tokens: list[int]) -> None:
     how = SamplingParams(max_tokens=10, temperature=0, detokenize=False)
     one.llm.llm_engine.add_request(name, {"prompt_token_ids": tokens}, how)

@@ -20,7 +20,7 @@ from vllm_workers import ELSEWHERE, NAMES, PAGES, Rig, flip
 from tenfold.serving import KvPages, _streams
 from tenfold.serving.vllm import _layer_loads
 from tenfold.serving.vllm._plan import Plan
-from tenfold.torch import _device
+from tenfold.torch import _blocks, _device
 
 PLAN = Plan(loads={"one": ELSEWHERE[:1], "two": ELSEWHERE[1:]})
 BLOCKS = {block for page in ELSEWHERE for block in page.blocks}
@@ -170,6 +170,17 @@ def test_many_layers_and_few(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         expected = expected or seen
         assert all(torch.equal(a, b) and a.any() for a, b in zip(seen, expected, strict=True))
     assert all(rig.error(page, seed) < 0.01 for seed, page in enumerate(ELSEWHERE))
+
+
+def test_pages_beyond_what_a_device_has_room_for_at_a_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come by parts, which are one load to those who wait."""
+    monkeypatch.setattr(_blocks, "_AT_ONCE", 2)
+    whole = rig.payload("b")
+    for damaged, lost in ((whole, set()), (flip(whole, len(whole) - 6), {11, 14})):
+        rig.shelf.put("b", damaged)
+        with said():
+            assert rig.load(*ELSEWHERE) == lost
+        assert rig.error(ELSEWHERE[0], 0) < 0.01 and rig.error(ELSEWHERE[2], 2) < 0.01
 
 
 def test_a_layer_that_nobody_waits_for(rig: Rig) -> None:

@@ -59,6 +59,8 @@ def test_examples(name: str) -> None:
         ({"path": "x", "lossless": 1}, DtypeError, "lossless of kv_connector_extra_config is true or false, not 1"),
         ({"path": "x", "rope": "none"}, ArgumentError, "not 'none'"),
         ({"path": "x", "bases": "b", "rope": {"head": 64, "base": 1e4}}, ArgumentError, "bases have rotary positions"),
+        ({"path": "x", "load": "layer"}, ArgumentError, "load of .* is \"whole\" or \"layers\", not 'layer'"),
+        ({"path": "x", "load": True}, DtypeError, "load of kv_connector_extra_config is text, not True"),
         ({"path": "x", "threads": -1}, ArgumentError, "threads of kv_connector_extra_config is at least 0, not -1"),
         ({"path": "x", "page_tokens": 0}, ArgumentError, "page_tokens of .* is at least 1, not 0"),
         ({"path": "x", "max_store_bytes": 0}, ArgumentError, "max_store_bytes of .* is at least 1"),
@@ -122,6 +124,35 @@ def test_engines(config: Any, change: Callable[[Any], None], kind: type[Exceptio
     change(changed)
     with pytest.raises(kind, match=told):
         shape_of(changed, cache_of(SPEC), OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (set_in("scheduler_config.async_scheduling", True), "async_scheduling to False"),
+        (lambda config: setattr(type(config), "use_v2_model_runner", True), "VLLM_USE_V2_MODEL_RUNNER=0"),
+    ],
+    ids=["asynchronous", "second runner"],
+)
+def test_engines_that_hand_out_what_a_damaged_page_gave(config: Any, change: Callable[[Any], None], told: str) -> None:
+    """With load="layers" alone; else requests are not scheduled before their pages were found whole."""
+    changed = copy(config)
+    changed.__class__ = type("Changed", (type(config),), {"use_v2_model_runner": False})
+    changed.scheduler_config = copy(config.scheduler_config)
+    changed.scheduler_config.async_scheduling = False
+    by_layer = Options.parse({"path": "x", "load": "layers"})
+    assert shape_of(changed, cache_of(SPEC), by_layer).page == 64
+    change(changed)
+    with pytest.raises(ArgumentError, match=told):
+        shape_of(changed, cache_of(SPEC), by_layer)
+    assert shape_of(changed, cache_of(SPEC), OPTIONS).page == 64
+
+
+def test_graphs() -> None:
+    """A graph of the whole model waits for no layer, so vLLM is asked for graphs of its pieces."""
+    needs = tenfold.serving.vllm.TenfoldConnector.requires_piecewise_for_cudagraph
+    assert needs({"path": "x", "load": "layers"})
+    assert not needs({"path": "x", "load": "whole"}) and not needs({"path": "x"})
 
 
 def test_mla(config: Any) -> None:

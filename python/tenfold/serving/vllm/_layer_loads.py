@@ -23,7 +23,6 @@ from ...torch import _device
 from ._blocks import Pools
 from ._loads import Held, Loads, Lost
 from ._plan import Page
-from ._shelf import logger
 
 # Runs of layers that the engine waits for one by one. With more of them the first layer starts sooner, and a device is less busy.
 _WAVES = 8
@@ -41,9 +40,10 @@ class Arriving(Protocol):
 
 @dataclass(frozen=True)
 class _ByThread:
-    """A page that the host decodes."""
+    """A page that the host decodes, as the device has refused it or is none."""
 
     found: Future[Exception | None]
+    refused: Exception | None = None
 
     def wait_for(self, layer: int) -> None:
         self.found.exception()
@@ -138,8 +138,12 @@ class LayerLoads(Loads):
             found = [error for one in step.arriving for error in one.errors()]
         except Exception as error:  # of the device
             return [error] * len(step.held)
-        if self._pools is not None:
-            self._counts.add(pages_by_device=found.count(None))
+        for one in step.arriving:
+            if isinstance(one, _ByThread):
+                if one.refused is not None:
+                    self._refused(one.refused, one.errors())
+            else:
+                self._counts.add(pages_by_device=one.errors().count(None))
         return found
 
     def _begin(self, held: Sequence[Held]) -> list[Arriving]:
@@ -149,8 +153,9 @@ class LayerLoads(Loads):
             try:
                 return [self._begin_on_device(held, ready, self._pools)]
             except (UnsupportedError, MachineError) as error:
-                self._pools = None
-                logger.info("pages are decoded on the host: %s", error)
+                if len(held) > 1:
+                    return [self._begin([one])[0] for one in held]
+                return [_ByThread(self._threads.submit(self._fill_when, ready, *held[0]), error)]
             except Exception as error:  # damage that shows before anything is decoded, or no memory: of which page?
                 return [_Failed(error)] if len(held) == 1 else [self._begin([one])[0] for one in held]
         return [_ByThread(self._threads.submit(self._fill_when, ready, *one)) for one in held]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..._errors import DataError, MachineError, UnsupportedError
+from ..._errors import ArgumentError, DataError, MachineError, UnsupportedError
 from ...torch import _device
 from .._pages import KvPages
 from .._stats import Counts
@@ -21,6 +21,9 @@ from ._threads import pool
 
 # Pages that a device decodes at a time: enough to keep it busy, and little memory.
 _AT_ONCE = 16
+
+# Pages that are damaged, or of others: of another basis, shape or dtype, or made in a way that nobody here reads.
+_OF_NO_USE = (DataError, ArgumentError, UnsupportedError)
 
 Held = tuple[Page, memoryview]
 # Why pages were not loaded.
@@ -141,7 +144,7 @@ class Loads:
         return {block for page in lost for block in page.blocks}
 
     def _lose(self, page: Page, why: Exception | str) -> None:
-        if isinstance(why, DataError):
+        if isinstance(why, _OF_NO_USE):
             self._shelf.discard(page.key)
         self._counts.add(pages_lost=1)
         self._unread.say(f"a page at token {page.position} is computed again: {why}")
@@ -154,11 +157,20 @@ class Loads:
                 self._counts.add(pages_by_device=found.count(None))
                 return found
             except (UnsupportedError, MachineError) as error:
-                self._pools = None
-                logger.info("pages are decoded on the host: %s", error)
+                if len(held) > 1:
+                    return [self._fill([one])[0] for one in held]
+                found = [self._fill_on_host(*held[0])]
+                self._refused(error, found)
+                return found
             except Exception as error:  # damage that shows before anything is decoded, or no memory: of which page?
                 return [error] if len(held) == 1 else [self._fill([one])[0] for one in held]
         return [self._fill_on_host(*one) for one in held]
+
+    def _refused(self, error: Exception, found: Sequence[Exception | None]) -> None:
+        """The device has refused pages. If the host can read one, it reads all of them from now on; else they are of no use."""
+        if None in found and self._pools is not None:
+            self._pools = None
+            logger.info("pages are decoded on the host: %s", error)
 
     def _fill_on_device(self, held: Sequence[Held], keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> list[Exception | None]:
         """Compressed bytes go to the device, and come out in blocks."""
