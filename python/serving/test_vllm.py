@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from vllm_engines import BLOCK, PAGE, engine, fit_bases, model_folder, prompt, said
+from vllm_engines import BLOCK, PAGE, engine, fit_bases, model_folder, prompt
+from vllm_setup import said
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -9,11 +9,12 @@ import pytest
 
 pytest.importorskip("vllm")
 
-import vllm_engines  # noqa: F401 - sets vLLM up
+import vllm_setup  # noqa: F401 - before vLLM
 import torch
 from vllm import _custom_ops as ops
 from vllm.platforms import current_platform
 from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+from vllm_workers import Rows, layers_of
 
 from tenfold import UnsupportedError
 from tenfold.serving.vllm._blocks import Blocks
@@ -31,14 +32,6 @@ class Packed:
         isa = _get_attn_isa(cache.dtype, tokens, key.shape[-1], "auto")
         how = {"k_scale": 1.0, "v_scale": 1.0, "kv_cache_dtype": "auto"}
         ops.cpu_attn_reshape_and_cache(key, value, keys, values, slots, isa, **how)
-
-
-class Rows:
-    """FlashAttention, Triton and others: a row for each token and head, keys before values."""
-
-    def do_kv_cache_update(self, layer: Any, key: Any, value: Any, cache: Any, slots: Any) -> None:
-        tokens = cache.shape[2]
-        cache[slots // tokens, :, slots % tokens] = torch.cat((key, value), dim=-1)
 
 
 class Halved:
@@ -74,10 +67,6 @@ def caches_of(shape: Shape, dtype: torch.dtype, *, by_token: bool = False) -> di
             cache = torch.zeros(COUNT, shape.heads, shape.block, 2 * shape.head, dtype=dtype)
         made[name] = cache
     return made
-
-
-def layers_of(shape: Shape, impl: Any) -> dict[str, Any]:
-    return {name: SimpleNamespace(impl=impl) for name in shape.layers}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

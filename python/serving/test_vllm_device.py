@@ -12,10 +12,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
-import vllm_engines  # noqa: F401 - sets vLLM up
 import torch
 from emulated import COLUMNS, HEADS, LAYERS, EmulatedStreams, each, fit_bases, rows
-from vllm_engines import said
+from vllm_setup import said
 from vllm_workers import ELSEWHERE, PAGE, PAGES, Rig, Scarce, flip
 
 from tenfold import DataError, UnsupportedError

@@ -14,7 +14,8 @@ import pytest
 pytest.importorskip("vllm")
 
 from vllm import SamplingParams
-from vllm_engines import PAGE, Engine, engine, keys_of, model_folder, prompt, said
+from vllm_engines import PAGE, Engine, engine, keys_of, model_folder, prompt
+from vllm_setup import said
 
 from tenfold.serving import StoreWarning
 from tenfold.serving._store import FileStore, StoreError

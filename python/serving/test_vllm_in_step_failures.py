@@ -12,7 +12,8 @@ pytest.importorskip("vllm")
 
 from vllm import SamplingParams
 from vllm.v1.request import RequestStatus
-from vllm_engines import PAGE, Engine, engine, keys_of, model_folder, prompt, said
+from vllm_engines import PAGE, Engine, engine, keys_of, model_folder, prompt
+from vllm_setup import said
 
 from tenfold import DataError
 from tenfold.serving import StoreWarning

@@ -11,10 +11,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
-import vllm_engines  # noqa: F401 - sets vLLM up
 import torch
 from emulated import each, fit_bases
-from vllm_engines import said
+from vllm_setup import said
 from vllm_workers import ELSEWHERE, NAMES, PAGES, Rig, flip
 
 from tenfold.serving import KvPages, _streams

@@ -17,10 +17,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
-import vllm_engines  # noqa: F401 - sets vLLM up
 import torch
 from emulated import each, fit_bases
-from vllm_engines import said
+from vllm_setup import said
 from vllm_workers import ELSEWHERE, PAGE, PAGES, Rig
 
 from tenfold.serving import Identity, KvPages, StoreWarning, _store
@@ -114,7 +113,6 @@ _WRITER = """
 import sys
 from pathlib import Path
 import pytest
-import vllm_engines
 import torch
 from emulated import each
 from test_vllm_store_faults import KEYS, pages

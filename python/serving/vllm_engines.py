@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
-import os
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
@@ -12,11 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Read when vLLM is imported.
-os.environ.update(
-    VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_LOGGING_LEVEL="WARNING", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1"
-)
-
+import vllm_setup  # noqa: F401 - before vLLM
 import torch
 from safetensors.torch import save_file
 from transformers import (
@@ -175,20 +169,3 @@ def engine(*args: Any, **settings: Any) -> Iterator[Engine]:
         yield made
     finally:
         made.close()
-
-
-@contextmanager
-def said() -> Iterator[list[str]]:
-    """What the connector says in vLLM's log."""
-    messages: list[str] = []
-
-    class Kept(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            messages.append(record.getMessage())
-
-    logger, handler = logging.getLogger("vllm.tenfold"), Kept(logging.WARNING)
-    logger.addHandler(handler)
-    try:
-        yield messages
-    finally:
-        logger.removeHandler(handler)

@@ -1,17 +1,20 @@
-"""A worker of vLLM's connector without an engine: a cache, as FlashAttention keeps it, and what is in it."""
+"""A worker of vLLM's connector without an engine: a cache, as FlashAttention keeps it, and what is in it.
+
+Of vLLM it takes what the connector imports: none of its kernels, so tests of a device need no vLLM that was built for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from emulated import COLUMNS, HEADS, LAYERS, rows
-from test_vllm_blocks import Rows, layers_of
-from vllm_engines import said
+from vllm_setup import said
 
 from tenfold.serving import Identity, KvPages
 from tenfold.serving.vllm._options import Options
@@ -25,6 +28,18 @@ NAMES = tuple(f"layer.{number}" for number in range(LAYERS))
 SHAPE = Shape(NAMES, BLOCK, PAGE, HEADS, COLUMNS, "bfloat16", 1)
 PAGES = [Page("a", 0, (5, 2)), Page("b", PAGE, (1, 4)), Page("c", 2 * PAGE, (0, 3))]
 ELSEWHERE = [Page("a", 0, (15, 12)), Page("b", PAGE, (11, 14)), Page("c", 2 * PAGE, (10, 13))]
+
+
+class Rows:
+    """FlashAttention, Triton and others: a row for each token and head, keys before values."""
+
+    def do_kv_cache_update(self, layer: Any, key: Any, value: Any, cache: Any, slots: Any) -> None:
+        tokens = cache.shape[2]
+        cache[slots // tokens, :, slots % tokens] = torch.cat((key, value), dim=-1)
+
+
+def layers_of(shape: Shape, impl: Any) -> dict[str, Any]:
+    return {name: SimpleNamespace(impl=impl) for name in shape.layers}
 
 
 class Rig:
