@@ -186,6 +186,26 @@ def test_staged_pages_are_decoded_again_and_again(device: torch.device, bases: B
         staged.decode(short, short)
 
 
+def test_a_stream_waits_for_a_layer(device: torch.device, bases: Bases) -> None:
+    """What it does behind the wait finds the layer, and the ones before it."""
+    codec = PageCodec(bases)
+    blob = page(codec, 1, step=0.02)
+    expected = [pools("slots", device) for _ in range(2)]
+    codec.decode_blocks([blob], range(TOKENS), *expected).check()
+    keys, values = pools("slots", device), pools("slots", device)
+    other = torch.cuda.Stream(device) if device.type == "cuda" else _device.stream(device)
+    other.wait_stream(_device.stream(device))
+    loading = codec.decode_blocks([blob], range(TOKENS), keys, values)
+    with _device.on(other):
+        for layer in range(LAYERS):
+            loading.wait_for(layer)
+            for side, want in zip((keys, values), expected, strict=True):
+                assert torch.equal(side[layer].clone(), want[layer]) and want[layer].any()
+    loading.check()
+    # There is nothing left to wait for.
+    loading.wait_for(LAYERS - 1)
+
+
 def test_pages_are_staged_on_devices_alone(bases: Bases) -> None:
     codec = PageCodec(bases)
     with pytest.raises(tenfold.ArgumentError, match="CUDA"):
