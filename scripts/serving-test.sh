@@ -28,5 +28,5 @@ for engine in "${engines[@]}"; do
     PYTHONPATH="$home/$engine" "$venv/bin/python" -m pytest --quiet -p no:cacheprovider python/serving/test_"$engine"*.py
     echo "serving: $engine, the device's side again, on the emulator"
     PYTHONPATH="$emulated:$home/$engine" "$venv/bin/python" -m pytest --quiet -p no:cacheprovider -k "not cuda" \
-        python/serving/test_"$engine"_device.py
+        python/serving/test_"$engine"_device*.py
 done

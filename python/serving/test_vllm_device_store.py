@@ -115,7 +115,7 @@ from pathlib import Path
 import pytest
 import torch
 from emulated import each
-from test_vllm_store_faults import KEYS, pages
+from test_vllm_device_store import KEYS, pages
 from vllm_workers import Rig
 from tenfold.serving import KvPages
 
