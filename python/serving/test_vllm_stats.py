@@ -59,9 +59,9 @@ def test_a_step_says_what_it_writes_to_before_it_does(model: Path, tmp_path: Pat
         def listening(name: str) -> None:
             call = getattr(worker, name)
 
-            def instead(plan: Any) -> Any:
+            def instead(plan: Any, **how: Any) -> Any:
                 heard.append((name, plan))
-                return call(plan)
+                return call(plan, **how)
 
             setattr(worker, name, instead)
 
