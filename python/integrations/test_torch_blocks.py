@@ -152,8 +152,11 @@ def test_bad_arguments(device: torch.device, bases: Bases) -> None:
         codec.decode_blocks([blob], [0.5] * TOKENS, keys, values)
     with pytest.raises(tenfold.ArgumentError, match="layers"):
         codec.decode_blocks([blob], slots, keys[1:], values)
-    with pytest.raises(tenfold.DtypeError):
-        codec.decode_blocks([blob], slots, [pool.half() for pool in keys], values)
+    for dtype in (torch.float16, torch.float32, torch.int16):
+        with pytest.raises(tenfold.DtypeError):
+            codec.decode_blocks([blob], slots, [pool.to(dtype) for pool in keys], [pool.to(dtype) for pool in values])
+        with pytest.raises(tenfold.DtypeError):
+            codec.decode_blocks([blob], slots, [pool.to(dtype) for pool in keys], values)
     with pytest.raises(tenfold.ArgumentError):
         codec.decode_blocks([blob], slots, [pool.transpose(2, 3) for pool in keys], values)
     with pytest.raises(tenfold.DataError):
@@ -204,6 +207,59 @@ def test_a_stream_waits_for_a_layer(device: torch.device, bases: Bases) -> None:
     loading.check()
     # There is nothing left to wait for.
     loading.wait_for(LAYERS - 1)
+
+
+# Steps of the dtype: what two roundings may be apart.
+OTHERS = {torch.float8_e4m3fn: 1 / 8, torch.float8_e5m2: 1 / 4, torch.float16: 0.0}
+
+
+def spread(dtype: torch.dtype, seed: int, device: torch.device, order: torch.Tensor) -> list[list[torch.Tensor]]:
+    """Pools of a dtype that hold a page's tokens in some slots, keys and values."""
+    both = []
+    for states in rows(TOKENS, seed):
+        both.append([torch.zeros(10, 8, HEADS, COLUMNS, dtype=dtype) for _ in states])
+        for pool, state in zip(both[-1], states, strict=True):
+            bits = pool.view(torch.uint8) if dtype.itemsize == 1 else pool
+            bits[order // 8, order % 8] = state.to(dtype).view(bits.dtype).view(TOKENS, HEADS, COLUMNS)
+    return [[pool.to(device) for pool in side] for side in both]
+
+
+def joined(layers: list[torch.Tensor], first: int) -> torch.Tensor:
+    """Rows of two layers that share a basis."""
+    return torch.cat([layer.float() for layer in layers[first : first + 2]], 1)
+
+
+@pytest.mark.parametrize("dtype", OTHERS, ids=str)
+def test_pools_of_other_floats(dtype: torch.dtype, device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases, effort="fast")
+    order = torch.randperm(80, generator=torch.Generator().manual_seed(7))[:TOKENS]
+    table, given = order.view(1, TOKENS), spread(dtype, 1, device, order)
+    keys, values = ([state.to(dtype) for state in side] for side in rows(TOKENS, 1))
+    plain = codec.encode(keys, values, position=100, step=0.1)
+    (made,) = codec.encode_blocks(table, *given, positions=[100], step=0.1)
+    (exact,) = codec.encode_blocks(table, *given, positions=[100], lossless=True)
+    assert made != plain and len(made) < 1.25 * len(plain) + 400
+    assert {codec._native.describe(page, 1)[0] for page in (made, plain, exact)} == {str(dtype).removeprefix("torch.")}
+    assert exact == codec.encode(keys, values, position=100, lossless=True)
+    for page in (made, plain, exact):
+        pools = spread(dtype, 2, device, order)
+        codec.decode_blocks([page], order, *pools).check()
+        cpu = [[torch.empty(TOKENS, HEADS * COLUMNS, dtype=dtype) for _ in range(LAYERS)] for _ in range(2)]
+        codec.decode_many([page], [(cpu[0], cpu[1])])
+        for ours, theirs, was in zip(pools, cpu, (keys, values), strict=True):
+            found_ = [found(pool.cpu().view(torch.uint8) if dtype.itemsize == 1 else pool, order).view(dtype) for pool in ours]
+            for first in (0, 2):
+                have, want, state = (joined(layers, first) for layers in (found_, theirs, was))
+                near = want.abs().amax(1, keepdim=True) / 64 + OTHERS[dtype] * torch.maximum(want.abs(), have.abs()) + 2**-9
+                assert ((have - want).abs() <= near).all()
+                assert (have - state).square().mean() < 0.05 * state.square().mean()
+                assert page is not exact or torch.equal(have, state)
+    cap = 4 * 2 * TOKENS * LAYERS * HEADS * COLUMNS // 8
+    (capped,) = codec.encode_blocks(table, *given, positions=[100], bits=4.0)
+    assert 0.8 * cap < len(capped) <= cap
+    wrong = [[pool.float().bfloat16() for pool in side] for side in given]
+    with pytest.raises(tenfold.DtypeError):
+        codec.decode_blocks([made], order, *wrong)
 
 
 def test_pages_are_staged_on_devices_alone(bases: Bases) -> None:

@@ -815,17 +815,19 @@ struct PoolArgs {
     u32 layers, block;
     // Heads of a token that lie apart, and units of one.
     u32 heads, head;
-    // Bytes of a unit: 16, 4, 2 or 1.
-    u32 unit, unused;
+    // Bytes of a unit: 16, 4, 2 or 1. Where rows are bf16 and the pool is not, its elements: 8 or 1.
+    u32 unit;
+    // Dtype of the pool where rows are bf16; 0 where they are what the pool has.
+    u32 dtype;
 };
 static_assert(sizeof(PoolArgs) == 2128, "size of PoolArgs");
 OFFSET(PoolArgs, bases, 0); OFFSET(PoolArgs, slots, 2048); OFFSET(PoolArgs, rows, 2056);
 OFFSET(PoolArgs, tokens, 2064); OFFSET(PoolArgs, slot_count, 2072); OFFSET(PoolArgs, block_stride, 2080);
 OFFSET(PoolArgs, token_stride, 2088); OFFSET(PoolArgs, head_stride, 2096); OFFSET(PoolArgs, layers, 2104);
 OFFSET(PoolArgs, block, 2108); OFFSET(PoolArgs, heads, 2112); OFFSET(PoolArgs, head, 2116);
-OFFSET(PoolArgs, unit, 2120); OFFSET(PoolArgs, unused, 2124);
+OFFSET(PoolArgs, unit, 2120); OFFSET(PoolArgs, dtype, 2124);
 
-// The same for keys of bf16 that are turned on the way: units of 16 bytes, all heads apart.
+// The same for keys, rows of bf16 that are turned on the way: units of eight elements, all heads apart.
 struct TurnedPoolArgs {
     PoolArgs pool;
     Turning turning;

@@ -56,12 +56,17 @@ DEVICE EightAngles turn_angles(const Turning &t, u64 position, u32 k) {
     return angles;
 }
 
-// Turns them and puts them away.
-DEVICE void turn_away(const EightAngles &angles, TurnEights e, u16 *to, u32 half) {
+// Turns them.
+DEVICE void turn_eights(const EightAngles &angles, TurnEights &e) {
     turn_two(angles.by[0], e.x.x, e.y.x);
     turn_two(angles.by[1], e.x.y, e.y.y);
     turn_two(angles.by[2], e.x.z, e.y.z);
     turn_two(angles.by[3], e.x.w, e.y.w);
+}
+
+// Turns them and puts them away.
+DEVICE void turn_away(const EightAngles &angles, TurnEights e, u16 *to, u32 half) {
+    turn_eights(angles, e);
     *(uint4 *)to = e.x;
     *(uint4 *)(to + half) = e.y;
 }

@@ -9,12 +9,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use common::cosines;
-use half::bf16;
+use half::{bf16, f16};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tenfold::engine::ErrorKind;
 use tenfold::prepare::{Basis, Positions, Rope};
-use tenfold::{Effort, Goal, TensorView};
+use tenfold::{Dtype, Effort, Goal, TensorView};
 use tenfold_cuda::{Buffer, DecodeSettings, Device, DevicePool, PoolLayout, Stream};
 use tenfold_kv::device::{Assembled, Blocks, DevicePages, Load, Made, Part, queue};
 use tenfold_kv::page::{BasisPart, Chain, Choice, Group, Layer, Page, PageCodec};
@@ -74,11 +74,58 @@ fn states(tokens: usize, first: u64, noise: bool) -> Vec<[Vec<bf16>; 2]> {
 
 /// A page of the CPU's.
 fn page(codec: &PageCodec, tokens: usize, first: u64, noise: bool, goal: Goal) -> Vec<u8> {
-    let layers = states(tokens, first, noise);
-    let shape = [tokens, COLS];
-    let view = |v| TensorView::from_slice(v, &shape).unwrap();
+    page_of(Dtype::Bf16, codec, &states(tokens, first, noise), first, goal)
+}
+
+fn page_of(dtype: Dtype, codec: &PageCodec, layers: &[[Vec<bf16>; 2]], first: u64, goal: Goal) -> Vec<u8> {
+    let shape = [layers[0][0].len() / COLS, COLS];
+    let layers: Vec<_> = layers.iter().map(|[k, v]| [elements(dtype, k), elements(dtype, v)]).collect();
+    let view = |bytes| TensorView::new(dtype, &shape, bytes).unwrap();
     let layers = layers.iter().map(|[k, v]| Layer { keys: view(k), values: view(v) }).collect();
     codec.encode(&Page { layers, positions: Some(Positions::From(first)) }, goal).unwrap()
+}
+
+/// Numbers as elements of a dtype, each the nearest, or the one before.
+fn elements(dtype: Dtype, values: &[bf16]) -> Vec<u8> {
+    let one = |v: &bf16| match dtype {
+        Dtype::Bf16 => v.to_le_bytes().to_vec(),
+        Dtype::F16 => f16::from_f32(v.to_f32()).to_le_bytes().to_vec(),
+        _ => {
+            let off = |b: &u8| (floats(dtype, &[*b])[0] - v.to_f32()).abs();
+            let finite = (0..=255u8).filter(|b| off(b).is_finite());
+            let none = if dtype == Dtype::F8E4M3 { 0x7f } else { 0x7e };
+            vec![if v.is_nan() { none } else { finite.min_by(|a, b| off(a).total_cmp(&off(b))).unwrap() }]
+        }
+    };
+    values.iter().flat_map(one).collect()
+}
+
+/// And back.
+fn floats(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
+    match dtype {
+        Dtype::Bf16 => bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
+        Dtype::F16 => bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
+        // The upper byte of an f16.
+        Dtype::F8E5M2 => bytes.iter().map(|&b| f16::from_le_bytes([0, b]).to_f32()).collect(),
+        // An f16 whose exponents count from elsewhere, without infinities.
+        _ => {
+            let one = |&b: &u8| {
+                let bits = u16::from(b & 0x80) << 8 | u16::from(b & 0x7f) << 7;
+                if b & 0x7f == 0x7f { f32::NAN } else { f16::from_bits(bits).to_f32() * 256.0 }
+            };
+            bytes.iter().map(one).collect()
+        }
+    }
+}
+
+/// How far apart numbers of a dtype are where one lies, at most.
+fn spacing(dtype: Dtype, v: f32) -> f32 {
+    let (mantissa, least) = match dtype {
+        Dtype::F8E4M3 => (3, 2f32.powi(-9)),
+        Dtype::F8E5M2 => (2, 2f32.powi(-16)),
+        _ => return 0.0,
+    };
+    (v.abs() * 2f32.powi(-mantissa)).max(least)
 }
 
 /// Pools of all layers, keys and values, and what decodes into them.
@@ -86,25 +133,31 @@ struct Bench {
     device: Device,
     pages: DevicePages,
     layout: PoolLayout,
+    dtype: Dtype,
     memory: Vec<[Buffer; 2]>,
 }
 
 impl Bench {
     fn new(codec: &PageCodec, layout: PoolLayout) -> Bench {
+        Bench::of(codec, layout, Dtype::Bf16)
+    }
+
+    fn of(codec: &PageCodec, layout: PoolLayout, dtype: Dtype) -> Bench {
         // A real one where there is one.
         let device = Device::open(0).unwrap_or_else(|_| Device::emulated(1 << 30));
         let pages = DevicePages::new(&device, codec).unwrap();
         let bytes = layout.blocks * layout.block_stride;
         let layer = |_| [0, 1].map(|_| Buffer::from_slice(&device, &vec![0xa5; bytes]).unwrap());
         let memory = (0..LAYERS).map(layer).collect();
-        Bench { device, pages, layout, memory }
+        Bench { device, pages, layout, dtype, memory }
     }
 
     /// Keys and values of some layers.
     fn pools(&self, layers: std::ops::Range<usize>) -> (DevicePool, DevicePool) {
         let pool = |side: usize| {
             let layers: Vec<_> = self.memory[layers.clone()].iter().map(|l| l[side].slice()).collect();
-            DevicePool::new(&self.device, &layers, self.layout).unwrap()
+            let pool = DevicePool::new(&self.device, &layers, self.layout).unwrap();
+            pool.with_dtype(self.dtype).unwrap()
         };
         (pool(0), pool(1))
     }
@@ -165,16 +218,17 @@ impl Bench {
         buffer.read(&mut bytes, Stream::DEFAULT).unwrap();
         let l = &self.layout;
         let token = slot / l.block * l.block_stride + slot % l.block * l.token_stride;
-        let head = |h: usize| bytes[token + h * l.head_stride..][..l.head].as_chunks::<2>().0.to_vec();
-        (0..l.heads).flat_map(head).map(|b| bf16::from_le_bytes(b).to_f32()).collect()
+        let head = |h: usize| floats(self.dtype, &bytes[token + h * l.head_stride..][..l.head]);
+        (0..l.heads).flat_map(head).collect()
     }
 
     /// Holds what is in a page's slots against what the CPU decodes. A row is that of all layers of a group.
     fn compare(&self, codec: &PageCodec, page: &[u8], slots: &[i64], what: &str) {
         let exact = codec.reader(page).unwrap().exact();
         let all = codec.reader(page).unwrap().all().unwrap();
-        let floats = |tensor: &tenfold::Tensor| -> Vec<f32> {
-            tensor.to_vec::<bf16>().unwrap().into_iter().map(bf16::to_f32).collect()
+        let floats = |tensor: &tenfold::Tensor| {
+            assert_eq!(tensor.dtype, self.dtype, "{what}");
+            floats(tensor.dtype, &tensor.data)
         };
         for (side, layers) in [0..2, 2..3].into_iter().flat_map(|l| [(0, l.clone()), (1, l)]) {
             let tensors: Vec<Vec<f32>> =
@@ -188,7 +242,11 @@ impl Bench {
                     assert_eq!(found, wanted, "{what}: exact token {token}");
                 }
                 let most = wanted.iter().fold(0f32, |m, v| m.max(v.abs()));
-                let off = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                // Both are rounded in the end, and may go different ways.
+                let off = |(a, b): (&f32, &f32)| {
+                    (a - b).abs() - spacing(self.dtype, *a).max(spacing(self.dtype, *b))
+                };
+                let off = found.iter().zip(&wanted).map(off).fold(0.0, f32::max);
                 assert!(
                     off <= BOUND * most,
                     "{what}: {layers:?}, side {side}, token {token}: {off} of {most}"
@@ -210,7 +268,7 @@ impl Bench {
                     let slot = slot as usize;
                     let token = slot / l.block * l.block_stride + slot % l.block * l.token_stride;
                     for (head, part) in row.chunks(COLS / HEADS).enumerate() {
-                        let part: Vec<u8> = part.iter().flat_map(|v| v.to_le_bytes()).collect();
+                        let part = elements(self.dtype, part);
                         bytes[token + head * l.head_stride..][..l.head].copy_from_slice(&part);
                     }
                 }
@@ -223,7 +281,7 @@ impl Bench {
     fn save(&self, slots: &[i64], positions: &[u64], step: f64) -> Vec<Option<Vec<u8>>> {
         let tokens = slots.len() / positions.len();
         let columns = GROUPS.map(|layers| [layers * COLS; 2]);
-        let save = self.pages.save(positions.len(), tokens, step, &columns).unwrap();
+        let save = self.pages.save(positions.len(), tokens, step, &columns, self.dtype).unwrap();
         let upload = |numbers: Vec<u64>| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
             Buffer::from_slice(&self.device, &bytes).unwrap()
@@ -307,9 +365,10 @@ fn errors(codec: &PageCodec, page: &[u8], layers: &[[Vec<bf16>; 2]]) -> [f64; 2]
     let mut sums = [0.0; 2];
     for ((keys, values), layer) in codec.reader(page).unwrap().all().unwrap().iter().zip(layers) {
         for (side, tensor) in [keys, values].into_iter().enumerate() {
-            let found = tensor.to_vec::<bf16>().unwrap();
-            let off = |(a, b): (&bf16, &bf16)| (a.to_f64() - b.to_f64()).powi(2);
-            sums[side] += found.iter().zip(&layer[side]).map(off).sum::<f64>() / found.len() as f64;
+            let found = floats(tensor.dtype, &tensor.data);
+            let given = floats(tensor.dtype, &elements(tensor.dtype, &layer[side]));
+            let off = |(a, b): (&f32, &f32)| f64::from(a - b).powi(2);
+            sums[side] += found.iter().zip(&given).map(off).sum::<f64>() / found.len() as f64;
         }
     }
     sums
@@ -402,7 +461,7 @@ fn pages_have_a_part_of_a_basis_where_it_does_and_the_best_of_several() {
     let both = PageCodec::new(vec![group; LAYERS]).unwrap().with_effort(Effort::Fast);
     let device = Device::open(0).unwrap_or_else(|_| Device::emulated(1 << 30));
     let pages = DevicePages::new(&device, &both).unwrap();
-    let save = pages.save(3, 16, 0.1, &[[COLS; 2]; LAYERS]).unwrap();
+    let save = pages.save(3, 16, 0.1, &[[COLS; 2]; LAYERS], Dtype::Bf16).unwrap();
     let (smooth, rough) = (states(16, 3, false), rough(16));
     let rows: Vec<bf16> = [&smooth[0][0], &rough, &smooth[1][0]].into_iter().flatten().copied().collect();
     let bytes: Vec<u8> = rows.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -460,16 +519,95 @@ fn pages_that_a_device_does_not_make() {
     assert!(made[0].is_some() && made[1].is_none());
     let columns = GROUPS.map(|layers| [layers * COLS; 2]);
     for (tokens, step, columns) in [(0, 0.1, columns), (16, f64::NAN, columns), (16, 0.1, [[COLS; 2]; 2])] {
-        let error = bench.pages.save(1, tokens, step, &columns).unwrap_err();
+        let error = bench.pages.save(1, tokens, step, &columns, Dtype::Bf16).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Caller);
     }
-    let save = bench.pages.save(2, 16, 0.1, &columns).unwrap();
+    let save = bench.pages.save(2, 16, 0.1, &columns, Dtype::Bf16).unwrap();
     assert!(save.batches(&bench.pages, &[]).is_err());
     assert!(save.batches(&bench.pages, &[&[], &[], &[], &[]]).is_err());
 }
 
+#[test]
+fn other_floats_are_decoded_and_encoded_too() {
+    let (plain, exact) = (codec(), codec().with_exact(3, 1));
+    for dtype in [Dtype::F8E4M3, Dtype::F8E5M2, Dtype::F16] {
+        for layout in layouts_of(dtype) {
+            let bench = Bench::of(&plain, layout, dtype);
+            // Pages of the CPU's.
+            let layers = states(16, 64, false);
+            let lossless = page_of(dtype, &plain, &layers, 64, Goal::Lossless);
+            let pages = [
+                page_of(dtype, &plain, &layers, 64, Goal::Step(0.05)),
+                page_of(dtype, &exact, &states(16, 80, true), 80, Goal::Step(0.05)),
+                lossless.clone(),
+                page_of(dtype, &bare(), &layers, 0, Goal::Step(0.1)),
+            ];
+            let all = slots(64, 15);
+            let borrowed: Vec<&[u8]> = pages.iter().map(Vec::as_slice).collect();
+            assert_eq!(bench.pages.plan(&borrowed).unwrap().dtype(), Some(dtype));
+            assert!(bench.load(&borrowed, &all).into_iter().all(|said| said.is_ok()));
+            for (number, (page, slots)) in pages.iter().zip(all.chunks(16)).enumerate() {
+                bench.compare(&plain, page, slots, &format!("{dtype}, {layout:?}, page {number}"));
+            }
+            // Lossless tokens, and those without a basis, are the CPU's to the bit.
+            for (page, slots) in [(2, &all[32..48]), (3, &all[48..])] {
+                let cpu = plain.reader(&pages[page]).unwrap().all().unwrap();
+                for (token, &slot) in slots.iter().enumerate() {
+                    let own = floats(dtype, &cpu[1].0.data)[token * COLS..][..COLS].to_vec();
+                    assert_eq!(bench.row(1, 0, slot as usize), own, "{dtype}, page {page}, token {token}");
+                }
+            }
+            // Pages of the device's.
+            bench.put(&layers, &all[..16]);
+            let made = bench.save(&all[..16], &[64], 0.1).remove(0).unwrap();
+            let wanted = page_of(dtype, &plain, &layers, 64, Goal::Step(0.1));
+            let (ours, theirs) = (errors(&plain, &made, &layers), errors(&plain, &wanted, &layers));
+            for side in 0..2 {
+                assert!(ours[side] < 1.1 * theirs[side] + 1e-6, "{dtype}: {ours:?}, {theirs:?}");
+            }
+            assert!(made.len() < wanted.len() * 5 / 4 + 200, "{dtype}: {} and {}", made.len(), wanted.len());
+            assert!(bench.load(&[&made], &all[..16]).into_iter().all(|said| said.is_ok()));
+            bench.compare(&plain, &made, &all[..16], "its own");
+            // What is not finite is the host's.
+            let mut odd = states(16, 64, false);
+            odd[0][1][5] = bf16::NAN;
+            bench.put(&odd, &all[..16]);
+            assert!(bench.save(&all[..16], &[64], 0.1).remove(0).is_none());
+            // A pool has what its pages have.
+            let other = Bench::new(&plain, layouts()[0]);
+            let pages = other.pages.plan(&[&lossless]).unwrap();
+            assert_eq!(refusal(&other, &pages), ErrorKind::Unsupported);
+            assert_eq!(
+                other
+                    .pages
+                    .plan(&[&lossless, &page(&plain, 16, 0, false, Goal::Lossless)])
+                    .unwrap_err()
+                    .kind(),
+                ErrorKind::Unsupported
+            );
+        }
+    }
+}
+
+/// Why pages are not decoded into pools.
+fn refusal(bench: &Bench, load: &Load) -> ErrorKind {
+    let staged = Buffer::new(&bench.device, load.staged(0..1).unwrap().len()).unwrap();
+    let said = Buffer::new(&bench.device, 16 * load.statuses(0..1).unwrap()).unwrap();
+    let work = Buffer::new(&bench.device, load.workspace_len(&bench.pages).unwrap()).unwrap();
+    let (keys, values) = bench.pools(LAYERS_OF[0].clone());
+    let blocks = vec![Blocks { keys: &keys, values: &values }];
+    let part = Part { pages: &bench.pages, load, groups: 0..1, staged: staged.slice(), blocks };
+    let settings = DecodeSettings::default();
+    // SAFETY: all of it is ours and lives to the end of this function.
+    unsafe { queue(&[part], &settings, said.slice(), work.slice(), Stream::DEFAULT) }.unwrap_err().kind()
+}
+
 fn layouts() -> [PoolLayout; 3] {
-    let head = 2 * COLS / HEADS;
+    layouts_of(Dtype::Bf16)
+}
+
+fn layouts_of(dtype: Dtype) -> [PoolLayout; 3] {
+    let head = dtype.size() * COLS / HEADS;
     [
         PoolLayout::new(16, 8, HEADS, head),
         PoolLayout::heads_first(16, 8, HEADS, head),
@@ -579,7 +717,7 @@ fn what_a_device_does_not_decode_is_refused_before_anything_is_queued() {
     // A plan for the pages of another codec.
     let none = DevicePages::new(&bench.device, &bare()).unwrap();
     assert!(bench.pages.plan(&[&good]).unwrap().workspace_len(&none).is_err());
-    let save = bench.pages.save(1, 8, 0.1, &GROUPS.map(|layers| [layers * COLS; 2])).unwrap();
+    let save = bench.pages.save(1, 8, 0.1, &GROUPS.map(|layers| [layers * COLS; 2]), Dtype::Bf16).unwrap();
     let batches = save.batches(&bench.pages, &[&[0; 8][..]; 2 * GROUPS.len()]).unwrap();
     assert!(save.workspace_len(&none, &batches[0]).is_err());
     // Nothing to do.

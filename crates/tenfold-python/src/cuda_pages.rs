@@ -9,10 +9,11 @@ use tenfold_kv::device::{self, Assembled, Batch, Blocks, DevicePages, Load, Made
 use crate::cuda::{CudaDevice, Memory, slice, stream_of};
 use crate::errors;
 use crate::kv::Pages;
-use crate::tensors::{Blob, Output};
+use crate::tensors::{Blob, Output, parse_dtype, python_name};
 
-/// Layers of a pool: their memory, and blocks, slots of a block, heads, bytes of a head, and the strides of blocks, slots and heads.
-type PoolArgs = (Vec<Memory>, (usize, usize, usize, usize), (usize, usize, usize));
+/// Layers of a pool: their memory, and blocks, slots of a block, heads, bytes of a head, the strides of blocks, slots and heads, and the
+/// dtype.
+type PoolArgs = (Vec<Memory>, (usize, usize, usize, usize), (usize, usize, usize), String);
 
 /// Groups of pages that are decoded with others: whose they are, the plan, the first group and the one behind the last, where they are staged,
 /// and pools of keys and values for each.
@@ -97,8 +98,10 @@ impl CudaPages {
         tokens: usize,
         step: f64,
         columns: Vec<[usize; 2]>,
+        dtype: &str,
     ) -> PyResult<CudaSave> {
-        let save = py.detach(|| self.pages.save(pages, tokens, step, &columns)).map_err(errors::kv)?;
+        let dtype = parse_dtype(dtype)?;
+        let save = py.detach(|| self.pages.save(pages, tokens, step, &columns, dtype)).map_err(errors::kv)?;
         Ok(CudaSave { save })
     }
 
@@ -260,12 +263,14 @@ impl CudaPages {
 impl CudaPages {
     fn pool(
         &self,
-        (layers, (blocks, block, heads, head), (by_block, by_slot, by_head)): &PoolArgs,
+        (layers, (blocks, block, heads, head), (by_block, by_slot, by_head), dtype): &PoolArgs,
     ) -> PyResult<DevicePool> {
         let layout =
             PoolLayout::new(*blocks, *block, *heads, *head).with_strides(*by_block, *by_slot, *by_head);
         let layers: Vec<DeviceSlice> = layers.iter().copied().map(slice).collect();
-        DevicePool::new(self.pages.device(), &layers, layout).map_err(errors::cuda)
+        let dtype = parse_dtype(dtype)?;
+        let pool = DevicePool::new(self.pages.device(), &layers, layout);
+        pool.and_then(|pool| pool.with_dtype(dtype)).map_err(errors::cuda)
     }
 }
 
@@ -377,6 +382,12 @@ impl CudaLoad {
     #[getter]
     fn tokens(&self) -> usize {
         self.load.tokens()
+    }
+
+    /// What pools must have; None if there are no pages.
+    #[getter]
+    fn dtype(&self) -> Option<&'static str> {
+        self.load.dtype().map(python_name)
     }
 
     /// Bytes to stage.

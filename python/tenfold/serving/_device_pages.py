@@ -11,6 +11,7 @@ import torch
 
 from .._errors import LimitError, MachineError, UnsupportedError
 from ..torch import _device
+from ..torch._pools import DTYPES
 from ..torch._tensors import as_device
 from ._pages import KvPages
 from ._streams import Streams, streams_of
@@ -80,7 +81,7 @@ class DevicePages(KvPages):
 
     def _where(self, like: torch.Tensor) -> torch.device | None:
         """The device that codes tensors like this one."""
-        if like.dtype != torch.bfloat16:
+        if like.dtype not in DTYPES:
             return None
         if _device.is_ours(like.device):
             return like.device

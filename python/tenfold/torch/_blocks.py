@@ -11,7 +11,7 @@ import torch
 from .._errors import ArgumentError, UnsupportedError
 from . import _device
 from ._made import Maker
-from ._pools import check_count, check_pools, check_range, columns_of, numbers_of, places_in, slots_of, tokens_of
+from ._pools import as_bits, check_count, check_pools, check_range, columns_of, numbers_of, places_in, slots_of, tokens_of
 from ._staged import Loading, Passing, Staged, decode_in_waves, engine_of
 from ._tensors import as_device
 
@@ -150,9 +150,9 @@ def _decode_on_cpu(
     index = torch.from_numpy(slots)[wanted]
     for side, pools in enumerate((keys, values)):
         for layer, pool in enumerate(pools):
-            rows = torch.cat([out[side][layer] for out in outs])[wanted] if outs else torch.empty(0)
+            rows = torch.cat([as_bits(out[side][layer]) for out in outs])[wanted] if outs else torch.empty(0, dtype=pool.dtype)
             at = places_in(pool, index)
-            pool[at] = rows.view(len(index), *pool.shape[len(at) :])
+            as_bits(pool)[at] = as_bits(rows).view(len(index), *pool.shape[len(at) :])
     return Loading(len(pages))
 
 

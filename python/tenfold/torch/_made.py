@@ -15,6 +15,7 @@ from . import _device
 from ._ladder import climb, step_of
 from ._pools import aligned, columns_of, describe
 from ._staged import engine_of
+from ._tensors import name_of
 
 if TYPE_CHECKING:
     from ..kv import PageCodec
@@ -96,6 +97,9 @@ class Maker:
         """Columns of keys and of values of a token, for each group."""
         return [[count * columns_of(side[first]) for side in self.pools] for first, count in self.codec.groups]
 
+    def _save(self, pages: int, tokens: int, step: float) -> _native.CudaSave:
+        return self._engine.save(pages, tokens, step, self._columns(), name_of(self.pools[0][0].dtype))
+
     def _at_once(self, tokens: int) -> int:
         """Pages that a device makes at a time: no more than it is thought to have room for."""
         widest = max(max(columns) for columns in self._columns())
@@ -120,7 +124,7 @@ class Maker:
     def _begin(self, slots: np.ndarray, positions: np.ndarray, step: float) -> _Making:
         """Queues the encoding of pages. Waits only where they have bases to choose from."""
         engine = self._engine
-        save = engine.save(len(slots), slots.shape[1], step, self._columns())
+        save = self._save(len(slots), slots.shape[1], step)
         first, end = save.lossy
         current, streams = _device.stream(self._where), self._streams()
         at = torch.from_numpy(np.ascontiguousarray(slots[:, first:end])).to(self._where)
@@ -209,7 +213,7 @@ class Maker:
 
     def _budgets(self, slots: np.ndarray, cap: int) -> list[int | None]:
         """Bytes that blobs of each page may take, beside its exact tokens."""
-        save = self._engine.save(len(slots), slots.shape[1], 1.0, self._columns())
+        save = self._save(len(slots), slots.shape[1], 1.0)
         taken = self._engine.encode_exact(save, [rows.numpy() for rows in self._exact_rows(save, slots)]).sizes
         return [self._engine.budget(save, cap, exact) for exact in taken]
 

@@ -10,19 +10,28 @@ import torch
 
 from .._errors import ArgumentError, DtypeError
 from . import _device
+from ._tensors import name_of
 
 if TYPE_CHECKING:
     from ..kv import PageCodec
 
 # What memory of the engine starts at a multiple of.
 _ALIGN = 256
-# Memory of layers, their counts and their strides, as the native module takes them.
-Pool = tuple[list[tuple[int, int]], tuple[int, int, int, int], tuple[int, int, int]]
+# Memory of layers, their counts, their strides and their dtype, as the native module takes them.
+Pool = tuple[list[tuple[int, int]], tuple[int, int, int, int], tuple[int, int, int], str]
+# What a device codes pages of.
+DTYPES = (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def tokens_of(pool: torch.Tensor, slots: np.ndarray) -> torch.Tensor:
     """Rows of some slots, on the host."""
-    return pool[places_in(pool, torch.from_numpy(slots).to(pool.device))].flatten(1).contiguous().cpu()
+    rows = as_bits(pool)[places_in(pool, torch.from_numpy(slots).to(pool.device))]
+    return rows.flatten(1).contiguous().cpu().view(pool.dtype)
+
+
+def as_bits(pool: torch.Tensor) -> torch.Tensor:
+    """A pool as torch moves its elements: it does not index all floats of eight bits."""
+    return pool.view(torch.uint8) if pool.element_size() == 1 else pool
 
 
 def places_in(pool: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -53,8 +62,9 @@ def check_pools(codec: PageCodec, keys: Sequence[torch.Tensor], values: Sequence
             raise ArgumentError(f"a pool is on {pool.device}, but others are on {keys[0].device}")
         if pool.shape[:-2] != keys[0].shape[:-2] or pool.dim() != keys[0].dim() or pool.shape[0] != keys[0].shape[0]:
             raise ArgumentError("all pools must have the same blocks and slots")
-        if _device.is_ours(pool.device) and pool.dtype != torch.bfloat16:
-            raise DtypeError(f"a device decodes pages into pools of torch.bfloat16, not {pool.dtype}; decode on the CPU")
+        if _device.is_ours(pool.device) and (pool.dtype not in DTYPES or pool.dtype != keys[0].dtype):
+            known = ", ".join(map(str, DTYPES))
+            raise DtypeError(f"a device codes pages of pools that all have one of {known}, not {pool.dtype}; use pools on the CPU")
 
 
 def slots_of(slots: Any) -> np.ndarray:
@@ -97,7 +107,7 @@ def check_count(slots: np.ndarray, tokens: int) -> None:
 
 
 def describe(layers: Sequence[torch.Tensor]) -> Pool:
-    """How layers lie in memory, which must be the same way for all of a group."""
+    """How layers lie in memory, and what they are, which must be the same for all of a group."""
     first = layers[0]
     if any(layer.stride() != first.stride() or layer.shape != first.shape for layer in layers):
         raise ArgumentError("pools of layers that are coded together must have the same shape and strides")
@@ -112,7 +122,7 @@ def describe(layers: Sequence[torch.Tensor]) -> Pool:
     blocks, block, heads, columns = shape
     extent = sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True)) + size
     memory = [(layer.data_ptr(), extent) for layer in layers]
-    return memory, (blocks, block, heads, size * columns), (strides[0], strides[1], strides[2])
+    return memory, (blocks, block, heads, size * columns), (strides[0], strides[1], strides[2]), name_of(first.dtype)
 
 
 def aligned(length: int, device: torch.device) -> torch.Tensor:

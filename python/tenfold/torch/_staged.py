@@ -11,10 +11,10 @@ import torch
 
 from .. import _native
 from .._arrays import as_blob
-from .._errors import ArgumentError
+from .._errors import ArgumentError, DtypeError
 from . import _device
 from ._pools import aligned, check_count, check_pools, check_range, describe, slots_of
-from ._tensors import mark_written
+from ._tensors import mark_written, name_of
 from ._verdicts import CODE
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ class Staged:
         """Raises an error if pages cannot go to these pools."""
         check_pools(self._codec, keys, values)
         check_range(self._most, keys[0])
+        if self._load.dtype is not None and name_of(keys[0].dtype) != self._load.dtype:
+            raise DtypeError(f"the pages have torch.{self._load.dtype}, but the pools {keys[0].dtype}; pass pools of the pages' dtype")
         if keys[0].device != self._device:
             raise ArgumentError(f"the pages are for {self._device}, but the pools on {keys[0].device}")
 

@@ -26,11 +26,13 @@ shared_structs! {
         layers, block: u32;
         /// Heads of a token that lie apart, and units of one.
         heads, head: u32;
-        /// Bytes of a unit: 16, 4, 2 or 1.
-        unit, unused: u32;
+        /// Bytes of a unit: 16, 4, 2 or 1. Where rows are bf16 and the pool is not, its elements: 8 or 1.
+        unit: u32;
+        /// Dtype of the pool where rows are bf16; 0 where they are what the pool has.
+        dtype: u32;
     }
 
-    /// The same for keys of bf16 that are turned on the way: units of 16 bytes, all heads apart.
+    /// The same for keys, rows of bf16 that are turned on the way: units of eight elements, all heads apart.
     pub(crate) struct TurnedPoolArgs {
         pool: PoolArgs;
         turning: Turning;

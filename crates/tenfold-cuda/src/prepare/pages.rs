@@ -333,6 +333,8 @@ pub struct EncodePages {
     pub ready: bool,
     /// The position of each page's first row, as u64 one after the other; for a basis behind rotary positions, and only then.
     pub positions: Option<DeviceSlice>,
+    /// What the blobs say that rows are: the dtype that these rows were widened or rounded from. Default: bf16.
+    pub dtype: Dtype,
 }
 
 impl EncodePages {
@@ -344,7 +346,17 @@ impl EncodePages {
         blobs: DeviceSlice,
         options: EncodeOptions,
     ) -> Self {
-        EncodePages { count, rows, pages, blobs, options, together: false, ready: false, positions: None }
+        EncodePages {
+            count,
+            rows,
+            pages,
+            blobs,
+            options,
+            together: false,
+            ready: false,
+            positions: None,
+            dtype: Dtype::Bf16,
+        }
     }
 
     /// The same with one plan for all pages, or one a page.
@@ -362,6 +374,12 @@ impl EncodePages {
     /// The same with the position of each page's first row: as many u64, on the device. Positions are at most 2^32.
     pub fn with_positions(mut self, positions: DeviceSlice) -> Self {
         self.positions = Some(positions);
+        self
+    }
+
+    /// The same with blobs of another dtype, a float of at most 32 bits.
+    pub fn with_dtype(mut self, dtype: Dtype) -> Self {
+        self.dtype = dtype;
         self
     }
 
@@ -395,9 +413,13 @@ impl EncodePages {
                 return Err(Error::InvalidArgument(why.into()));
             }
         };
+        if !self.dtype.is_float() || self.dtype.size() > 4 {
+            let why = format!("pages are floats of at most 32 bits, not {}", self.dtype);
+            return Err(Error::InvalidArgument(why));
+        }
         let transforms = basis.transforms.slice();
         batch.behind =
-            Some(Behind { dtype: Dtype::Bf16, columns: basis.columns, transforms, scales, positions });
+            Some(Behind { dtype: self.dtype, columns: basis.columns, transforms, scales, positions });
         batch.planning = match (self.ready, self.together) {
             (false, false) => Planning::Each,
             (false, true) => Planning::Together,

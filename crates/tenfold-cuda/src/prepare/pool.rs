@@ -1,5 +1,7 @@
 //! Paged pools: keys or values of tokens that lie in blocks anywhere in memory, as serving engines keep them.
 
+use tenfold::Dtype;
+
 use super::rope::{DeviceRope, Runs};
 use crate::abi::{self, Kernel, POOL_LAYERS, POOL_THREADS, PoolArgs, TurnedPoolArgs};
 use crate::device::{Device, DeviceSlice};
@@ -9,6 +11,10 @@ use crate::pieces::too_large;
 
 /// Bytes that a thread may move at once, the most first.
 const UNITS: [usize; 4] = [16, 4, 2, 1];
+/// What the addresses and strides of a pool may be multiples of, the most first.
+const ALIGNED: [usize; 5] = [16, 8, 4, 2, 1];
+/// Elements that a thread converts at once.
+const EIGHT: usize = 8;
 
 /// How a layer of a pool lies in memory: slots in blocks, heads in slots. Strides are in bytes, from the start of one to that of
 /// the next.
@@ -72,11 +78,12 @@ impl PoolLayout {
     }
 }
 
-/// The layers of a pool, all of one layout.
+/// The layers of a pool, all of one layout and one dtype.
 #[derive(Debug, Clone)]
 pub struct DevicePool {
     device: Device,
     layout: PoolLayout,
+    dtype: Dtype,
     /// Their addresses.
     bases: Vec<u64>,
     /// What all of them are a multiple of.
@@ -84,7 +91,7 @@ pub struct DevicePool {
 }
 
 impl DevicePool {
-    /// Describes the memory of layers of a device, 256 at most. Nothing is copied.
+    /// Describes the memory of layers of a device, 256 at most, of bf16 ([`DevicePool::with_dtype`]). Nothing is copied.
     pub fn new(device: &Device, layers: &[DeviceSlice], layout: PoolLayout) -> Result<DevicePool> {
         let slots = layout.blocks.checked_mul(layout.block).filter(|slots| u32::try_from(*slots).is_ok());
         let token = layout.token().filter(|bytes| u32::try_from(*bytes).is_ok());
@@ -106,12 +113,34 @@ impl DevicePool {
             strides.iter().all(|stride| stride.is_multiple_of(**unit))
                 && layers.iter().all(|layer| layer.address.is_multiple_of(**unit as u64))
         };
-        let aligned = UNITS.iter().find(fits).copied().unwrap_or(1);
+        let aligned = ALIGNED.iter().find(fits).copied().unwrap_or(1);
         let bases = layers.iter().map(|layer| layer.address).collect();
-        Ok(DevicePool { device: device.clone(), layout, bases, aligned })
+        Ok(DevicePool { device: device.clone(), layout, dtype: Dtype::Bf16, bases, aligned })
     }
 
-    /// Bytes of a token in all layers, side by side: what one row has.
+    /// Says what its elements are: bf16, f16, f8_e4m3 or f8_e5m2.
+    pub fn with_dtype(mut self, dtype: Dtype) -> Result<DevicePool> {
+        if !dtype.is_float() || dtype.size() > 2 {
+            let why = format!("a pool has bf16, f16, f8_e4m3 or f8_e5m2, not {dtype}");
+            return Err(Error::InvalidArgument(why));
+        }
+        self.dtype = dtype;
+        Ok(self)
+    }
+
+    /// What its elements are.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Elements of a token in all layers; `None` if its bytes are no whole number of them, or not at multiples of their size.
+    pub fn columns(&self) -> Option<usize> {
+        let size = self.dtype.size();
+        (self.aligned.is_multiple_of(size) && self.layout.head.is_multiple_of(size))
+            .then(|| self.row() / size)
+    }
+
+    /// Bytes of a token in all layers, side by side: what one row has that is as the pool has it.
     pub fn row(&self) -> usize {
         self.bases.len() * self.layout.heads * self.layout.head
     }
@@ -124,7 +153,16 @@ impl DevicePool {
     /// written otherwise until the stream has passed this call.
     pub unsafe fn gather(&self, slots: DeviceSlice, rows: DeviceSlice, stream: Stream) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.queue(abi::pool_gather, slots, rows, stream) }
+        unsafe { self.queue(abi::pool_gather, self.args(slots, rows)?, stream) }
+    }
+
+    /// The same to rows of bf16, whatever the pool's dtype. Floats of eight bits stay what they are; f16 is rounded to the nearest.
+    ///
+    /// # Safety
+    /// As for [`DevicePool::gather`].
+    pub unsafe fn gather_halves(&self, slots: DeviceSlice, rows: DeviceSlice, stream: Stream) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.queue(abi::pool_gather, self.half_args(slots, rows)?, stream) }
     }
 
     /// Queues the copying of rows into the pool. A row whose number is no slot goes nowhere; no slot may be stated twice.
@@ -133,10 +171,20 @@ impl DevicePool {
     /// As for [`DevicePool::gather`].
     pub unsafe fn scatter(&self, rows: DeviceSlice, slots: DeviceSlice, stream: Stream) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.queue(abi::pool_scatter, slots, rows, stream) }
+        unsafe { self.queue(abi::pool_scatter, self.args(slots, rows)?, stream) }
     }
 
-    /// The same for keys of bf16 whose rotary positions are done on the way.
+    /// The same with rows of bf16, whatever the pool's dtype: rounded to the nearest, ties to even. What is too large, infinities too,
+    /// becomes the largest finite number; NaN stays NaN.
+    ///
+    /// # Safety
+    /// As for [`DevicePool::gather`].
+    pub unsafe fn scatter_halves(&self, rows: DeviceSlice, slots: DeviceSlice, stream: Stream) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.queue(abi::pool_scatter, self.half_args(slots, rows)?, stream) }
+    }
+
+    /// The same for keys, rows of bf16 whose rotary positions are done on the way.
     ///
     /// # Safety
     /// As for [`DevicePool::gather`].
@@ -147,30 +195,26 @@ impl DevicePool {
         (rope, runs): (&DeviceRope, Runs),
         stream: Stream,
     ) -> Result<()> {
-        let Some(mut args) = self.args(slots, rows)? else { return Ok(()) };
+        let Some(mut args) = self.half_args(slots, rows)? else { return Ok(()) };
+        let (size, head) = (self.dtype.size(), self.layout.head);
+        let eights = args.unit == if args.dtype == 0 { 16 } else { EIGHT as u32 };
         // SAFETY: the caller's; every slot that is one lies in the layers' memory, and rows have the bytes of all tokens.
         unsafe {
-            if args.unit == 16 && rope.by_eights(self.layout.head / 2) {
-                (args.heads, args.head) = (self.layout.heads as u32, (self.layout.head / 16) as u32);
+            if eights && rope.by_eights(head / size) {
+                (args.heads, args.head) = (self.layout.heads as u32, (head / (EIGHT * size)) as u32);
                 let threads = args.tokens as usize * rope.eights();
                 let shape = self.shape(threads.div_ceil(POOL_THREADS as usize));
                 let args = TurnedPoolArgs { pool: args, turning: rope.turning(runs, 0, false) };
                 return self.device.launch(abi::pool_scatter_turned, shape, &args, stream);
             }
-            let (tokens, columns) = (args.tokens as usize, self.row() / 2);
+            let (tokens, columns) = (args.tokens as usize, self.row() / size);
             rope.turn_halves(rows.address, rows.address, tokens, columns, runs, false, stream)?;
-            self.scatter(rows, slots, stream)
+            self.scatter_halves(rows, slots, stream)
         }
     }
 
-    unsafe fn queue(
-        &self,
-        kernel: Kernel<PoolArgs>,
-        slots: DeviceSlice,
-        rows: DeviceSlice,
-        stream: Stream,
-    ) -> Result<()> {
-        let Some(args) = self.args(slots, rows)? else { return Ok(()) };
+    unsafe fn queue(&self, kernel: Kernel<PoolArgs>, args: Option<PoolArgs>, stream: Stream) -> Result<()> {
+        let Some(args) = args else { return Ok(()) };
         let warps = args.tokens as usize * self.bases.len();
         let shape = self.shape(warps.div_ceil(POOL_THREADS as usize / 32));
         // SAFETY: the caller's; every slot that is one lies in the layers' memory, and rows have the bytes of all tokens.
@@ -182,10 +226,40 @@ impl DevicePool {
         Shape::new(blocks.clamp(1, most) as u32, POOL_THREADS, 0)
     }
 
-    /// What a kernel takes; `None` if there are no tokens.
+    /// What a kernel takes that copies rows as they are; `None` if there are no tokens.
     fn args(&self, slots: DeviceSlice, rows: DeviceSlice) -> Result<Option<PoolArgs>> {
+        let unit = |unit: &usize| self.aligned >= *unit && rows.address.is_multiple_of(*unit as u64);
+        let unit = UNITS.into_iter().find(unit).unwrap_or(1);
+        self.args_of(slots, rows, self.row(), (unit, unit))
+    }
+
+    /// The same for rows of bf16, of elements that lie at multiples of their size.
+    fn half_args(&self, slots: DeviceSlice, rows: DeviceSlice) -> Result<Option<PoolArgs>> {
+        let size = self.dtype.size();
+        let Some(columns) = self.columns().filter(|_| rows.address.is_multiple_of(2)) else {
+            let why = format!("rows of bf16, and {} of a pool, lie at multiples of their size", self.dtype);
+            return Err(Error::InvalidArgument(why));
+        };
+        if self.dtype == Dtype::Bf16 {
+            return self.args(slots, rows);
+        }
+        let eights = self.aligned >= EIGHT * size && rows.address.is_multiple_of(16);
+        let unit = if eights { EIGHT } else { 1 };
+        let args =
+            self.args_of(slots, rows, columns.checked_mul(2).ok_or_else(too_large)?, (unit, unit * size))?;
+        Ok(args.map(|args| PoolArgs { dtype: self.dtype.id().into(), ..args }))
+    }
+
+    /// What a kernel takes for rows of so many bytes each, and units: how many, and how many bytes of the pool one has.
+    fn args_of(
+        &self,
+        slots: DeviceSlice,
+        rows: DeviceSlice,
+        row: usize,
+        (unit, bytes): (usize, usize),
+    ) -> Result<Option<PoolArgs>> {
         let tokens = slots.len / size_of::<u64>();
-        let need = tokens.checked_mul(self.row()).ok_or_else(too_large)?;
+        let need = tokens.checked_mul(row).ok_or_else(too_large)?;
         if rows.len != need || !slots.len.is_multiple_of(8) || !slots.address.is_multiple_of(8) {
             return Err(Error::InvalidArgument(format!(
                 "{tokens} tokens of the pool are rows of {need} bytes, {} given; slots are 8 bytes each, at a multiple of 8",
@@ -195,10 +269,6 @@ impl DevicePool {
         if tokens == 0 {
             return Ok(None);
         }
-        let unit = UNITS
-            .into_iter()
-            .find(|unit| self.aligned >= *unit && rows.address.is_multiple_of(*unit as u64))
-            .unwrap_or(1);
         let layout = &self.layout;
         // Heads that lie side by side are one.
         let joined = layout.head_stride == layout.head || layout.heads == 1;
@@ -218,9 +288,9 @@ impl DevicePool {
             layers: self.bases.len() as u32,
             block: layout.block as u32,
             heads: heads as u32,
-            head: (head / unit) as u32,
+            head: (head / bytes) as u32,
             unit: unit as u32,
-            unused: 0,
+            dtype: 0,
         }))
     }
 }

@@ -1,5 +1,7 @@
 //! Pages into the blocks of pools. Pages of several bases are decoded together: those of one alone would leave most of a device idle.
 
+use tenfold::Dtype;
+
 use super::pages::{DeviceBasis, PRODUCT_BYTES, all_rows, requests};
 use super::pool::DevicePool;
 use super::rope::Runs;
@@ -13,8 +15,10 @@ use crate::pieces::{ALIGN, Pieces, bytes_of};
 /// Pages of as many rows each, one blob a page.
 #[derive(Debug, Clone)]
 pub struct PageBlobs<'a> {
-    /// The basis that they are behind; `None` for rows of bf16 as they are.
+    /// The basis that they are behind; `None` for rows as they are.
     pub basis: Option<&'a DeviceBasis>,
+    /// What their headers say that rows are, and the pool has.
+    pub dtype: Dtype,
     /// Where the blobs are, at multiples of 16.
     pub blobs: Vec<DeviceSlice>,
     /// Rows of each.
@@ -44,9 +48,26 @@ impl PageBlobs<'_> {
         }
     }
 
-    /// Bytes of all rows.
+    /// Bytes of all rows as bf16.
     fn bytes(&self) -> Result<usize> {
         bytes_of(self.all_rows()?, self.columns, 2)
+    }
+
+    /// Bytes of what a value is decoded to: a coordinate of bf16, or an element.
+    fn decoded_size(&self) -> usize {
+        if self.basis.is_some() { 2 } else { self.dtype.size() }
+    }
+
+    /// How its blobs are decoded, one after the other from an address on: each to so many values a row.
+    fn requests(&self, width: usize, to: u64) -> Vec<DecodeRequest> {
+        if self.basis.is_some() {
+            return requests(&self.blobs, self.rows * width, to, true);
+        }
+        let bytes = self.rows * width * self.dtype.size();
+        let request = |(i, &blob): (usize, &DeviceSlice)| {
+            DecodeRequest::new(blob, DeviceSlice::new(to + (i * bytes) as u64, bytes), self.dtype)
+        };
+        self.blobs.iter().enumerate().map(request).collect()
     }
 }
 
@@ -76,10 +97,10 @@ impl Layout {
         let (mut decoded, mut positions, mut all) = (Vec::new(), Vec::new(), Vec::new());
         for call in calls {
             let width = call.basis.map_or(call.columns, DeviceBasis::rank);
-            let to = take(bytes_of(call.all_rows()?, width, 2)?);
+            let to = take(bytes_of(call.all_rows()?, width, call.decoded_size())?);
             decoded.push(to);
             positions.push(take(bytes_of(call.blobs.len(), 1, size_of::<u64>())?));
-            all.extend(requests(&call.blobs, call.rows * width, to.address, call.basis.is_some()));
+            all.extend(call.requests(width, to.address));
         }
         let work = take(decode_workspace_len(&all));
         Ok(Layout { scratch, rows, decoded, positions, requests: all, work, len: pieces.at })
@@ -114,6 +135,12 @@ pub unsafe fn decode_to_pools(
     if calls.len() != to.len() {
         return Err(Error::InvalidArgument(format!("{} calls, but {} pools", calls.len(), to.len())));
     }
+    if let Some((call, to)) = calls.iter().zip(to).find(|(call, to)| call.dtype != to.pool.dtype()) {
+        let (pages, pool) = (call.dtype, to.pool.dtype());
+        return Err(Error::InvalidArgument(format!(
+            "pages of {pages} go to pools of {pages}, not of {pool}"
+        )));
+    }
     let opened = |(call, &positions): (&PageBlobs<'_>, &DeviceSlice)| {
         let basis = call.basis.map_or(OpenBasis::ZERO, |basis| basis.open_pages(positions));
         (basis, call.blobs.len())
@@ -138,7 +165,7 @@ pub unsafe fn decode_to_pools(
                     let runs = Runs { starts: positions, run: call.rows as u64 };
                     to.pool.scatter_turned(rows, to.slots, (rope, runs), stream)?;
                 }
-                None => to.pool.scatter(rows, to.slots, stream)?,
+                None => to.pool.scatter_halves(rows, to.slots, stream)?,
             }
         }
         Ok(())

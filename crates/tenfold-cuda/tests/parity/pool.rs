@@ -1,5 +1,7 @@
 //! Paged pools: tokens come out of their blocks and go back, whatever the layout, and nothing else is touched.
 
+use half::{bf16, f16};
+use tenfold::Dtype;
 use tenfold_cuda::{Buffer, DevicePool, DeviceSlice, PoolLayout, Stream};
 
 use crate::Case;
@@ -10,6 +12,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         ("pool: tokens out of blocks and back".into(), moved),
         ("pool: numbers that are no slots".into(), outside),
+        ("pool: other floats as rows of bf16 and back".into(), converted),
         ("pool: what is refused".into(), refused),
     ]
 }
@@ -184,4 +187,114 @@ fn refused(subject: &Subject) {
         let none = part(&slots, 0, 0);
         pool.gather(none, part(&rows, 0, 0), Stream::DEFAULT).unwrap();
     }
+}
+
+/// The number that a pattern of a float of at most 16 bits stands for.
+fn number(dtype: Dtype, bits: u16) -> f64 {
+    let (sign, exponents, mantissa) = match dtype {
+        Dtype::F8E4M3 => (bits >> 7, 4, 3),
+        Dtype::F8E5M2 => (bits >> 7, 5, 2),
+        Dtype::F16 => return f16::from_bits(bits).to_f64(),
+        _ => return bf16::from_bits(bits).to_f64(),
+    };
+    let (top, bias) = ((1u16 << exponents) - 1, (1 << (exponents - 1)) - 1);
+    let (e, m) = (bits >> mantissa & top, bits & ((1 << mantissa) - 1));
+    let size = match (dtype, e == top, m) {
+        (Dtype::F8E4M3, true, 7) => f64::NAN,
+        (Dtype::F8E5M2, true, 0) => f64::INFINITY,
+        (Dtype::F8E5M2, true, _) => f64::NAN,
+        _ => {
+            let whole = f64::from(m) + if e == 0 { 0.0 } else { f64::from(1 << mantissa) };
+            whole * 2f64.powi(i32::from(e.max(1)) - bias - mantissa)
+        }
+    };
+    if sign == 1 { -size } else { size }
+}
+
+/// Finite numbers of a dtype that are not negative, in the order of their patterns.
+fn finite(dtype: Dtype) -> Vec<f64> {
+    (0..1u16 << (8 * dtype.size() - 1)).map(|b| number(dtype, b)).take_while(|v| v.is_finite()).collect()
+}
+
+/// The pattern next to a number that is not NaN, ties to even; what is too large becomes the largest finite one.
+fn nearest(dtype: Dtype, finite: &[f64], v: f64) -> u16 {
+    let sign = if v.is_sign_negative() { 1u16 << (8 * dtype.size() - 1) } else { 0 };
+    let high = finite.partition_point(|f| *f <= v.abs()).clamp(1, finite.len() - 1);
+    let (low, above) = (high - 1, finite[high] - v.abs());
+    let below = v.abs() - finite[low];
+    sign | if below < above || below == above && low % 2 == 0 { low } else { high } as u16
+}
+
+/// Every pattern of a dtype as bf16, and every bf16 as that dtype, by eights and one by one.
+fn converted(subject: &Subject) {
+    for dtype in [Dtype::F8E4M3, Dtype::F8E5M2, Dtype::F16] {
+        let size = dtype.size();
+        let patterns: Vec<u16> = (0..=if size == 1 { 0xff } else { 0xffff }).collect();
+        // Tokens of 64 columns in two heads, which lie apart or start at odd places.
+        for (apart, shift) in [(32 * size, 0), (48 * size, 0), (33 * size, size)] {
+            let tokens = patterns.len() / 64;
+            let layout = PoolLayout::new(tokens, 1, 2, 32 * size).with_strides(128 * size, 0, apart);
+            let mut held = Held::new(subject, 1, layout, shift);
+            held.pool = held.pool.with_dtype(dtype).unwrap();
+            assert_eq!(held.pool.columns(), Some(64));
+            let slots: Vec<i64> = (0..tokens as i64).rev().collect();
+            let on_device = upload_slots(subject, &slots);
+            let bytes: Vec<u8> = patterns.iter().flat_map(|p| p.to_le_bytes()[..size].to_vec()).collect();
+            let own = Buffer::from_slice(subject.device(), &bytes).unwrap();
+            let rows = Buffer::new(subject.device(), 2 * patterns.len()).unwrap();
+            // SAFETY: all of it is ours and lives to the end of this block.
+            unsafe {
+                held.pool.scatter(own.slice(), on_device.slice(), Stream::DEFAULT).unwrap();
+                held.pool.gather_halves(on_device.slice(), rows.slice(), Stream::DEFAULT).unwrap();
+            }
+            let mut found = vec![0; 2 * patterns.len()];
+            rows.read(&mut found, Stream::DEFAULT).unwrap();
+            for (&pattern, half) in patterns.iter().zip(found.as_chunks().0) {
+                let (v, half) = (number(dtype, pattern), bf16::from_le_bytes(*half));
+                // Infinities stay; of NaN no more is promised.
+                let expected = bf16::from_f64(v);
+                let alike = if v.is_nan() { half.is_nan() } else { half.to_bits() == expected.to_bits() };
+                assert!(alike, "{dtype} {pattern:#x} = {v}: {half}");
+            }
+        }
+        let finite = finite(dtype);
+        // All bf16, in as many tokens as it takes.
+        let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+        for (head, heads) in [(64 * size, 1), (32 * size, 2)] {
+            let layout =
+                PoolLayout::new(64, 16, heads, head).with_strides(16 * 80 * size, 80 * size, 40 * size);
+            let layout =
+                if heads == 1 { layout.with_strides(16 * 65 * size, 65 * size, head) } else { layout };
+            let held = Held::new(subject, 1, layout, 0);
+            let pool = held.pool.clone().with_dtype(dtype).unwrap();
+            let slots: Vec<i64> = (0..1024).collect();
+            let on_device = upload_slots(subject, &slots);
+            let rows = Buffer::from_slice(subject.device(), &halves).unwrap();
+            // SAFETY: all of it is ours and lives to the end of this block.
+            unsafe { pool.scatter_halves(rows.slice(), on_device.slice(), Stream::DEFAULT).unwrap() };
+            let layer = held.now().remove(0);
+            for slot in 0..1024 {
+                let stored: Vec<u8> = held.heads(slot).flat_map(|head| layer[head].to_vec()).collect();
+                for (column, b) in stored.chunks(size).enumerate() {
+                    let found = u16::from_le_bytes([b[0], b.get(1).copied().unwrap_or(0)]);
+                    let half = bf16::from_bits((slot * 64 + column) as u16);
+                    if half.is_nan() {
+                        assert!(number(dtype, found).is_nan(), "{dtype}: {half} to {found:#x}");
+                    } else {
+                        assert_eq!(found, nearest(dtype, &finite, half.to_f64()), "{dtype}: {half}");
+                    }
+                }
+            }
+        }
+    }
+    // What is refused: other dtypes, and elements that do not lie at multiples of their size.
+    let held = Held::new(subject, 1, PoolLayout::new(4, 1, 1, 7).with_strides(7, 7, 7), 0);
+    assert!(
+        held.pool.clone().with_dtype(Dtype::F32).is_err() && held.pool.clone().with_dtype(Dtype::I8).is_err()
+    );
+    let odd = held.pool.clone().with_dtype(Dtype::F16).unwrap();
+    assert_eq!((odd.columns(), held.pool.columns()), (None, None));
+    let (slots, rows) = (upload_slots(subject, &[0]), Buffer::new(subject.device(), 16).unwrap());
+    // SAFETY: what is refused is not touched.
+    unsafe { assert!(odd.gather_halves(slots.slice(), part(&rows, 0, 6), Stream::DEFAULT).is_err()) };
 }

@@ -25,11 +25,15 @@ pub struct Load {
     lengths: Vec<usize>,
     /// Tokens of the pages before each, and of all.
     first: Vec<usize>,
+    dtype: Option<Dtype>,
     pub(super) groups: Vec<Vec<Call>>,
     /// Where each group is staged.
     places: Vec<Range<usize>>,
     len: usize,
 }
+
+/// What a pool on a device has.
+const DTYPES: [Dtype; 4] = [Dtype::Bf16, Dtype::F16, Dtype::F8E4M3, Dtype::F8E5M2];
 
 /// Blobs of one side of a group that are decoded in one call.
 #[derive(Debug)]
@@ -38,9 +42,10 @@ pub(super) struct Call {
     pub side: usize,
     /// The basis that they are behind, by its number; `None` for exact tokens, and what is coded without a basis.
     pub basis: Option<usize>,
-    /// Rows of each, and columns.
+    /// Rows of each, columns, and what they are.
     pub rows: usize,
     pub columns: usize,
+    pub dtype: Dtype,
     pub blobs: Vec<Placed>,
     /// Where the slots of all rows are staged.
     pub slots: Range<usize>,
@@ -65,14 +70,18 @@ impl DevicePages {
             first.push(first[first.len() - 1] + frame.tokens);
         }
         let lengths = pages.iter().map(|page| page.len()).collect();
-        let mut load = Load { lengths, first, groups: Vec::new(), places: Vec::new(), len: 0 };
+        let mut load = Load { lengths, first, dtype: None, groups: Vec::new(), places: Vec::new(), len: 0 };
         let calls = |number: usize| -> Result<Vec<Call>> {
             let side = |side: usize| gather_calls(pages, &frames, (number, &self.groups[number]), side);
             let (keys, values) = rayon::join(|| side(0), || side(1));
             Ok(keys?.into_iter().chain(values?).collect())
         };
         let groups = (0..self.groups.len()).into_par_iter().map(calls).collect::<Result<Vec<_>>>()?;
+        load.dtype = groups.iter().flatten().next().map(|call| call.dtype);
         for mut calls in groups {
+            if calls.iter().any(|call| Some(call.dtype) != load.dtype) {
+                return Err(unsupported("keys and values of several dtypes are not decoded together"));
+            }
             let start = load.len;
             calls.iter_mut().for_each(|call| load.place(call));
             load.places.push(start..load.len);
@@ -121,23 +130,28 @@ fn gather_calls(
             if found != rows || columns != width {
                 return Err(Error::Corrupt("a blob does not fit its page").into());
             }
-            if info.dtype != Dtype::Bf16 {
+            if !DTYPES.contains(&info.dtype) {
                 return Err(unsupported(format!(
-                    "pages of {} are not decoded on a device, only bf16",
+                    "pages of {} are not decoded on a device, only bf16, f16, f8_e4m3 and f8_e5m2",
                     info.dtype
                 )));
             }
             let basis = find_basis(blob, &info, group, side)?;
+            let dtype = info.dtype;
             let call = calls.entry((basis, rows)).or_insert_with(|| Call {
                 side,
                 basis,
                 rows,
                 columns,
+                dtype,
                 blobs: Vec::new(),
                 slots: 0..0,
             });
             if call.columns != columns {
                 return Err(invalid("pages of one call must have the same columns"));
+            }
+            if call.dtype != dtype {
+                return Err(unsupported("pages of several dtypes are not decoded together"));
             }
             call.blobs.push(Placed { page, from, staged: 0..0, tokens });
         }
@@ -167,7 +181,7 @@ fn find_basis(blob: &[u8], info: &BlobShape, group: &DeviceGroup, side: usize) -
     Ok(Some(known.ok_or_else(missing)?))
 }
 
-fn unsupported(reason: impl Into<String>) -> crate::Error {
+pub(super) fn unsupported(reason: impl Into<String>) -> crate::Error {
     let reason = format!("{}; decode it on the CPU", reason.into());
     Error::Engine { kind: ErrorKind::Unsupported, reason }.into()
 }
@@ -194,6 +208,11 @@ impl Load {
     /// Bytes that all groups take.
     pub fn staged_len(&self) -> usize {
         self.len
+    }
+
+    /// What pools must have; `None` if there are no pages.
+    pub fn dtype(&self) -> Option<Dtype> {
+        self.dtype
     }
 
     /// Tokens of all pages.

@@ -8,7 +8,7 @@ use tenfold_cuda::{
 };
 
 use super::bases::DevicePages;
-use super::load::{Call, Load, Placed};
+use super::load::{Call, Load, Placed, unsupported};
 use crate::error::{Result, invalid};
 
 /// What parts of a workspace start at a multiple of.
@@ -31,11 +31,13 @@ impl<'p> Blocks<'p> {
     /// Keys (0) or values (1), if a token takes as many columns there.
     pub(super) fn side(&self, side: usize, columns: usize) -> Result<&'p DevicePool> {
         let pool = [self.keys, self.values][side];
-        match (pool.row(), 2 * columns) {
-            (found, expected) if found != expected => Err(invalid(format!(
-                "a token takes {expected} bytes in the group's layers, the pool has {found}"
+        match pool.columns() {
+            Some(found) if found == columns => Ok(pool),
+            _ => Err(invalid(format!(
+                "a token takes {columns} columns in the group's layers, the pool has {} bytes of {}",
+                pool.row(),
+                pool.dtype()
             ))),
-            _ => Ok(pool),
         }
     }
 }
@@ -68,6 +70,7 @@ impl Call {
         };
         Ok(PageBlobs {
             basis: self.basis(pages, group)?,
+            dtype: self.dtype,
             blobs: self.blobs.iter().map(blob).collect(),
             rows: self.rows,
             columns: self.columns,
@@ -132,6 +135,13 @@ pub unsafe fn queue(
         for (group, call) in one.load.calls(one.groups.clone())? {
             blobs.push(call.blobs(one.pages, group, start)?);
             let pool = one.blocks[group - one.groups.start].side(call.side, call.columns)?;
+            if pool.dtype() != call.dtype {
+                return Err(unsupported(format!(
+                    "a device decodes pages of {0} into pools of {0}, not of {1}",
+                    call.dtype,
+                    pool.dtype()
+                )));
+            }
             let slots = DeviceSlice::new(start.wrapping_add(call.slots.start as u64), call.slots.len());
             to.push(PageSlots { pool, slots });
             statuses += call.blobs.len();

@@ -34,8 +34,9 @@ pub struct Save {
     step: f64,
     /// Tokens at a page's start and end that stay exact.
     exact: (usize, usize),
-    /// Columns of keys and of values of each group.
+    /// Columns of keys and of values of each group, and what they are.
     columns: Vec<[usize; 2]>,
+    dtype: Dtype,
 }
 
 /// Keys or values of a group: of some pages, which have the same basis.
@@ -59,8 +60,15 @@ pub type Made<'b> = (&'b Batch, &'b [u8], &'b [Place]);
 
 impl DevicePages {
     /// Prepares the encoding of so many pages, of so many tokens each, at a step. `columns` are those of the keys and of the values of a
-    /// token, for each group.
-    pub fn save(&self, pages: usize, tokens: usize, step: f64, columns: &[[usize; 2]]) -> Result<Save> {
+    /// token, for each group, and of a float of at most 16 bits.
+    pub fn save(
+        &self,
+        pages: usize,
+        tokens: usize,
+        step: f64,
+        columns: &[[usize; 2]],
+        dtype: Dtype,
+    ) -> Result<Save> {
         if tokens == 0 || !(step.is_finite() && step > 0.0) {
             return Err(invalid(format!(
                 "a page has at least one token and a positive step, not {tokens} and {step}"
@@ -80,9 +88,14 @@ impl DevicePages {
                 basis.prepare_plans().map_err(Error::from)?;
             }
         }
+        if !dtype.is_float() || dtype.size() > 2 {
+            return Err(invalid(format!(
+                "a device makes pages of floats of at most 16 bits, not of {dtype}"
+            )));
+        }
         let first = self.exact.0.min(tokens);
         let exact = (first, self.exact.1.min(tokens - first));
-        Ok(Save { pages, tokens, step, exact, columns: columns.to_vec() })
+        Ok(Save { pages, tokens, step, exact, columns: columns.to_vec(), dtype })
     }
 }
 
@@ -157,14 +170,16 @@ impl Save {
         let options = EncodeOptions::new(Goal::Step(self.goal(of, side))).with_effort(pages.effort);
         let (_, basis) = of.sides[side].get(basis).ok_or_else(|| invalid("there is no such basis"))?;
         let ready = basis.has_plans() && self.lossy().len() * basis.rank() >= READY_FROM;
-        let request = EncodePages::new(count, self.lossy().len(), rows, blobs, options).with_ready(ready);
+        let request = EncodePages::new(count, self.lossy().len(), rows, blobs, options)
+            .with_ready(ready)
+            .with_dtype(self.dtype);
         Ok(match side == 0 && of.turned {
             true => request.with_positions(part(positions, 0, 8 * count)?),
             false => request,
         })
     }
 
-    /// Bytes of rows of so many pages.
+    /// Bytes of rows of so many pages, at most: behind a basis they are bf16, whatever the pool has.
     fn rows_len(&self, (group, side): (usize, usize), count: usize) -> usize {
         2 * count * self.lossy().len() * self.columns[group][side]
     }
@@ -214,7 +229,7 @@ impl Save {
         let slots = part(slots, 0, 8 * self.pages * self.lossy().len())?;
         // SAFETY: the caller's; the parts of the workspace do not overlap, and calls of one stream follow each other.
         unsafe {
-            pool.gather(slots, rows, stream).map_err(Error::from)?;
+            pool.gather_halves(slots, rows, stream).map_err(Error::from)?;
             for (number, choice) in of.choices[look.1].iter().enumerate() {
                 let nowhere = DeviceSlice::new(0, 0);
                 let request =
@@ -293,7 +308,9 @@ impl Save {
         let of = self.group(pages, batch.group)?;
         let options = EncodeOptions::new(Goal::Step(self.goal(of, batch.side))).with_effort(pages.effort);
         let shape = [self.lossy().len(), self.columns[batch.group][batch.side]];
-        Ok(EncodeBatch::new(batch.pages.len(), rows, Dtype::Bf16, &shape, blobs, options))
+        let count = batch.pages.len();
+        let rows = part(rows, 0, self.dtype.size() * count * shape[0] * shape[1])?;
+        Ok(EncodeBatch::new(count, rows, self.dtype, &shape, blobs, options))
     }
 
     /// Bytes of workspace that a batch needs, at a multiple of 256.
@@ -317,12 +334,15 @@ impl Save {
     }
 
     fn check_pool(&self, pool: &DevicePool, (group, side): (usize, usize)) -> Result<()> {
-        let expected = 2 * self.columns.get(group).map_or(0, |columns| columns[side & 1]);
-        match pool.row() {
-            found if found != expected => Err(invalid(format!(
-                "a token takes {expected} bytes in the group's layers, the pool has {found}"
+        let expected = self.columns.get(group).map_or(0, |columns| columns[side & 1]);
+        match (pool.columns(), pool.dtype()) == (Some(expected), self.dtype) {
+            true => Ok(()),
+            false => Err(invalid(format!(
+                "a token has {expected} columns of {} in the group's layers, the pool has {} bytes of {}",
+                self.dtype,
+                pool.row(),
+                pool.dtype()
             ))),
-            _ => Ok(()),
         }
     }
 
@@ -366,15 +386,16 @@ impl Save {
         let said = part(status, 0, 16 * count)?;
         // SAFETY: the caller's; the parts of the workspace do not overlap, and calls of one stream follow each other.
         unsafe {
-            pool.gather(slots, rows, stream).map_err(Error::from)?;
             match batch.basis {
                 Some(number) => {
+                    pool.gather_halves(slots, rows, stream).map_err(Error::from)?;
                     let request = self.request(pages, side, number, count, rows, blobs, positions)?;
                     let basis = &pages.groups[batch.group].sides[batch.side][number].1;
                     encode_pages(basis, &request, said, work, stream).map_err(Error::from)?;
                 }
                 None => {
                     let request = self.bare(pages, batch, rows, blobs)?;
+                    pool.gather(slots, request.tensors, stream).map_err(Error::from)?;
                     encode_batch(&pages.device, &request, said, work, stream).map_err(Error::from)?;
                 }
             }
@@ -417,7 +438,7 @@ impl Save {
 
     /// Bytes of the rows of exact tokens of all pages: keys (0) or values (1) of a group.
     pub fn exact_len(&self, group: usize, side: usize) -> usize {
-        2 * self.pages * (self.exact.0 + self.exact.1) * self.columns[group][side & 1]
+        self.dtype.size() * self.pages * (self.exact.0 + self.exact.1) * self.columns[group][side & 1]
     }
 
     /// Queues the gathering of the rows of exact tokens. `slots` are theirs, page after page.
@@ -458,9 +479,9 @@ impl Save {
         let page = |page: usize| -> Result<Vec<Vec<u8>>> {
             let blob = |(&(group, side), rows): (&(usize, usize), &&[u8])| {
                 let columns = self.columns[group][side];
-                let bytes = 2 * tokens * columns;
+                let bytes = self.dtype.size() * tokens * columns;
                 let shape = [tokens, columns];
-                let view = TensorView::new(Dtype::Bf16, &shape, &rows[page * bytes..][..bytes])?;
+                let view = TensorView::new(self.dtype, &shape, &rows[page * bytes..][..bytes])?;
                 let options = EncodeOptions::new(Goal::Lossless).with_effort(pages.effort).with_threads(1);
                 Ok(tenfold::encode(&view, &options)?)
             };
