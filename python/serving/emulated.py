@@ -95,13 +95,13 @@ def rows(tokens: int, seed: int) -> tuple[list[torch.Tensor], list[torch.Tensor]
     return sides[0], sides[1]
 
 
-def fit_bases(folder: Path, seed: int = 1, rope: str = "base=10000,head=16,pairing=halves") -> Path:
-    """A file of bases for such rows."""
+def fit_bases(folder: Path, seed: int = 1, rope: str = "base=10000,head=16,pairing=halves", head: int = 16) -> Path:
+    """A file of bases for such rows, of heads of so many columns."""
     keys, values = rows(2000, seed)
     kind = "k" if rope == "none" else "k_before_rope"
     named = {f"layers.{layer}.{kind}": one for layer, one in enumerate(keys)}
     save_file(named | {f"layers.{layer}.v": one for layer, one in enumerate(values)}, folder / "captured.safetensors")
     path = folder / f"model-{seed}.basis"
-    command = ["basis", "fit", folder / "captured.safetensors", "--out", path, "--group", "2", "--rope", rope, "--head-dim", "16"]
+    command = ["basis", "fit", folder / "captured.safetensors", "--out", path, "--group", "2", "--rope", rope, "--head-dim", str(head)]
     assert _native.main(["tenfold", *map(str, command)]) == 0
     return path

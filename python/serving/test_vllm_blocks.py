@@ -14,6 +14,7 @@ import torch
 from vllm import _custom_ops as ops
 from vllm.platforms import current_platform
 from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+from vllm.v1.attention.backends.mla.cpu_mla import CPUMLAImpl
 from vllm_workers import Rows, layers_of
 
 from tenfold import UnsupportedError
@@ -46,6 +47,19 @@ class Mixed:
 
     def do_kv_cache_update(self, layer: Any, key: Any, value: Any, cache: Any, slots: Any) -> None:
         Rows().do_kv_cache_update(layer, key, key, cache, slots)
+
+
+class Latent:
+    """MLA's backends: a row for each token, the latent before its rotary part. As vLLM's own for CPUs."""
+
+    do_kv_cache_update = CPUMLAImpl.do_kv_cache_update
+
+
+class Turned(Latent):
+    """Keeps the rotary part first."""
+
+    def do_kv_cache_update(self, latent: Any, rotary: Any, cache: Any, slots: Any, dtype: str, scale: Any) -> None:
+        cache.flatten(0, 1)[slots] = torch.cat((rotary.squeeze(1), latent), dim=-1)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,6 +118,36 @@ def test_tokens_of_a_backend(impl: Any, by_token: bool, dtype: torch.dtype, head
         cache.copy_(expected)
     # What was read is not the cache's own.
     assert torch.equal(blocks.rows(raw)[0], found[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("impl", [Latent(), Turned()], ids=["latent first", "rotary first"])
+@pytest.mark.parametrize("heads", [True, False], ids=["one head", "no heads"])
+def test_latent_rows(impl: Any, heads: bool, dtype: torch.dtype) -> None:
+    block, rotary, latent = 16, 64, 512
+    shape = Shape(("layer.0",), block, 2 * block, 1, rotary, str(dtype).removeprefix("torch."), 1, latent)
+    cache = torch.zeros(COUNT, block, latent + rotary, dtype=dtype)
+    given = cache.unsqueeze(1) if heads else cache
+    blocks = Blocks(shape, {"layer.0": given}, layers_of(shape, impl))
+    assert not cache.any(), "asking the backend left something behind"
+    assert blocks.page_values == 2 * block * (latent + rotary)
+    keys, values = torch.randn(2 * block, 1, rotary).to(dtype), torch.randn(2 * block, latent).to(dtype)
+    ids = [5, 2]
+    slots = torch.cat([torch.arange(block) + number * block for number in ids])
+    impl.do_kv_cache_update(values, keys, cache, slots, "auto", torch.ones(()))
+    found = blocks.rows(blocks.read(ids)[0])
+    assert torch.equal(found[0], keys.squeeze(1)) and torch.equal(found[1], values)
+    expected = cache.clone()
+    cache[ids] = 1
+    blocks.write(0, ids, *found)
+    assert torch.equal(cache, expected)
+    pools = blocks.pools()
+    assert pools is not None
+    for (pool,), rows in zip(pools, (keys.squeeze(1), values), strict=True):
+        assert pool.shape == (COUNT, block, 1, rows.shape[1]) and pool.data_ptr() < cache.data_ptr() + cache.nbytes
+        assert torch.equal(pool[ids].flatten(2).flatten(0, 1), rows)
+    with pytest.raises(UnsupportedError, match="were expected"):
+        Blocks(shape, {"layer.0": cache[..., :512]}, layers_of(shape, impl))
 
 
 def test_layers_are_told_apart() -> None:

@@ -15,13 +15,16 @@ pytest.importorskip("vllm")
 import torch
 from emulated import COLUMNS, HEADS, LAYERS, EmulatedStreams, each, fit_bases, rows
 from vllm_setup import said
-from vllm_workers import ELSEWHERE, PAGE, PAGES, Rig, Scarce, flip
+from vllm_workers import BLOCK, BLOCKS, ELSEWHERE, NAMES, PAGE, PAGES, Latent, Rig, Scarce, flip, layers_of
 
 from tenfold import DataError, UnsupportedError
-from tenfold.serving import KvPages
+from tenfold.serving import Identity, KvPages
 from tenfold.serving.vllm import _device_saves
 from tenfold.serving.vllm._plan import Page, Plan
-from tenfold.serving.vllm._shelf import Complaints
+from tenfold.serving.vllm._options import Options
+from tenfold.serving.vllm._shape import Shape
+from tenfold.serving.vllm._shelf import Complaints, Shelf
+from tenfold.serving.vllm._worker import Worker
 
 
 @pytest.fixture(params=["emulator", "cuda"])
@@ -86,6 +89,41 @@ def test_pages_that_the_device_may_leave_to_the_host(device: torch.device, bases
     assert made.load(*ELSEWHERE) == set()
     assert all(made.error(page, seed) < 0.05 for seed, page in enumerate(ELSEWHERE))
     made.worker.shutdown()
+
+
+def test_latent_rows(device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of MLA: the rotary part is coded as keys, the rest as values, on the device both ways."""
+    monkeypatch.setattr(KvPages, "_goal", lambda self, values: {"step": 0.05})
+    width = HEADS * COLUMNS
+    bases = fit_bases(tmp_path, rope=f"base=10000,head={width},pairing=neighbours", head=width)
+    shape = Shape(NAMES, BLOCK, PAGE, 1, width, "bfloat16", 1, width)
+    options = Options.parse({"path": str(tmp_path / "store"), "bases": str(bases), "threads": 2, "exact": 0})
+    pages = KvPages(LAYERS, bases=bases, exact=0, threads=1)
+    worker = Worker(shape, options, pages, Shelf(options.path, Identity("model")), 0)
+    caches = {name: torch.zeros(BLOCKS, BLOCK, 2 * width, dtype=torch.bfloat16, device=device) for name in NAMES}
+    with said():
+        worker.register(caches, layers_of(shape, Latent()))
+    given = [rows(PAGE, seed) for seed in range(len(PAGES))]
+    for page, sides in zip(PAGES, given, strict=True):
+        slots = torch.tensor([block * BLOCK + token for block in page.blocks for token in range(BLOCK)], device=device)
+        for cache, key, value in zip(caches.values(), *sides, strict=True):
+            Latent().do_kv_cache_update(value.to(device), key.unsqueeze(1).to(device), cache, slots, "auto", torch.ones(()))
+    worker.save(Plan(saves=PAGES))
+    while saving := list(worker._saves.saving.values()):
+        wait(saving, 60)
+    plan = Plan(loads={"request": ELSEWHERE}, idle=True)
+    worker.load(plan)
+    while not worker.take_finished(plan):
+        pass
+    assert worker.take_failed() == set()
+    found = worker.stats()
+    assert found is not None and found.data["pages_saved"] == 3 and found.data["pages_by_device"] == 6
+    for page, sides in zip(ELSEWHERE, given, strict=True):
+        for cache, key, value in zip(caches.values(), *sides, strict=True):
+            want = torch.cat((value, key), 1).float()
+            have = cache[list(page.blocks)].flatten(0, 1).float().cpu()
+            assert (have - want).square().sum() < 0.01 * want.square().sum()
+    worker.shutdown()
 
 
 class Gate:

@@ -18,6 +18,7 @@ pytest.importorskip("vllm")
 
 from vllm_engines import engine, model_folder, transfer
 import torch
+from transformers import DeepseekV3Config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
@@ -90,7 +91,7 @@ def cache_of(*specs: Any) -> Any:
 
 def test_what_is_taken(config: Any) -> None:
     found = shape_of(config, cache_of(SPEC), OPTIONS)
-    assert (found.block, found.page, found.blocks, found.columns, found.dtype) == (16, 64, 4, 128, "bfloat16")
+    assert (found.block, found.page, found.blocks, found.columns, found.dtype) == (16, 64, 4, (128, 128), "bfloat16")
     assert shape_of(config, cache_of(replace(SPEC, block_size=128)), OPTIONS).page == 128
     assert shape_of(config, cache_of(replace(SPEC, block_size=48)), OPTIONS).page == 96
     assert shape_of(config, cache_of(SPEC), Options("x", page_tokens=32)).blocks == 2
@@ -155,15 +156,49 @@ def test_graphs() -> None:
     assert not needs({"path": "x", "load": "whole"}) and not needs({"path": "x"})
 
 
-def test_mla(config: Any) -> None:
-    changed = copy(config)
-    changed.model_config = SimpleNamespace(use_mla=True)
-    with pytest.raises(UnsupportedError, match="attention is MLA"):
-        shape_of(changed, cache_of(SPEC), OPTIONS)
-
-
 WINDOW = SlidingWindowSpec(block_size=16, num_kv_heads=2, head_size=64, dtype=torch.bfloat16, sliding_window=128)
 LATENT = MLAAttentionSpec(block_size=16, num_kv_heads=1, head_size=576, dtype=torch.bfloat16)
+
+
+def latent_config(config: Any, ranks: int = 1, **columns: int) -> Any:
+    """An engine of a model with latent attention, in shares for so many workers."""
+    changed = copy(config)
+    model = DeepseekV3Config(rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    for name, count in ({"kv_lora_rank": 512, "qk_rope_head_dim": 64} | columns).items():
+        setattr(model, name, count)
+    changed.model_config = SimpleNamespace(**{**vars(config.model_config), "use_mla": True, "uses_mrope": False, "hf_text_config": model})
+    changed.parallel_config = copy(config.parallel_config)
+    changed.parallel_config.tensor_parallel_size = ranks
+    return changed
+
+
+def test_latent_rows_are_split(config: Any) -> None:
+    shape = shape_of(latent_config(config), cache_of(LATENT), OPTIONS)
+    assert (shape.heads, shape.head, shape.latent, shape.columns) == (1, 64, 512, (64, 512))
+    # Every rank has all of them, so bases are for all.
+    both = latent_config(config, ranks=2)
+    assert shape_of(both, cache_of(LATENT), Options("x", bases="model.basis")).ranks == 2
+    pages = pages_of(latent_config(config), shape, OPTIONS)
+    keys, values = ([torch.randn(64, count).bfloat16() for _ in shape.layers] for count in shape.columns)
+    page = pages.encode(keys, values, 64)
+    found = [[torch.empty_like(layer) for layer in side] for side in (keys, values)]
+    pages.decode(page, *found)
+    assert all((a - b).square().mean() < 0.05 for one, other in zip(found, (keys, values)) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("spec", "columns", "told"),
+    [
+        (SPEC, {}, "not caches of FullAttentionSpec"),
+        (LATENT, {"qk_rope_head_dim": 32}, "speaks of 512 and 32 rotary ones"),
+        (LATENT, {"kv_lora_rank": 0}, "speaks of 0 and 64 rotary ones"),
+        (replace(LATENT, dtype=torch.uint8), {}, "quantised"),
+        (replace(LATENT, state_content_bytes=656), {}, "none packed with scales"),
+    ],
+)
+def test_latent_rows_of_other_kinds(config: Any, spec: Any, columns: dict[str, int], told: str) -> None:
+    with pytest.raises(UnsupportedError, match=told):
+        shape_of(latent_config(config, **columns), cache_of(spec), OPTIONS)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,13 @@ class Rows:
         cache[slots // tokens, :, slots % tokens] = torch.cat((key, value), dim=-1)
 
 
+class Latent:
+    """MLA's backends: a row for each token, the latent before its rotary part."""
+
+    def do_kv_cache_update(self, latent: Any, rotary: Any, cache: Any, slots: Any, dtype: str, scale: Any) -> None:
+        cache.flatten(0, 1)[slots] = torch.cat((latent, rotary.squeeze(1)), dim=-1)
+
+
 def layers_of(shape: Shape, impl: Any) -> dict[str, Any]:
     return {name: SimpleNamespace(impl=impl) for name in shape.layers}
 

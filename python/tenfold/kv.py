@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .torch._staged import Loading, Staged
     from transformers import PreTrainedModel  # type: ignore[import-not-found, unused-ignore] # an environment of its own may not have it
 
-__all__ = ["Bases", "HiddenCodec", "PageCodec", "PageInfo", "fit"]
+__all__ = ["Bases", "HiddenCodec", "PageCodec", "PageInfo", "fit", "latent"]
 
 
 def fit(
@@ -112,6 +112,42 @@ def fit(
         seed=seed,
         progress=progress,
     )
+
+
+def latent(pools: Sequence[Any], rotary: int = 64) -> tuple[list[Any], list[Any]]:
+    """Splits the rows of latent attention (MLA, as of DeepSeek) into keys and values, as views: nothing is copied.
+
+    Such a model caches one row a token and layer, whose last columns positions turn. These are coded as keys, behind rotary positions
+    or not, and the columns before them as values. What is decoded into the views is in the pools.
+
+    Args:
+        pools: a tensor or array for each layer, of (blocks, slots, columns), (blocks, slots, 1, columns) or (slots, columns).
+        rotary: how many columns positions turn.
+
+    Returns:
+        Keys and values, as :meth:`PageCodec.encode_blocks`, :meth:`PageCodec.decode_blocks` and ``staged.decode`` take them.
+
+    >>> import numpy as np
+    >>> pools = [np.zeros((10, 16, 576), np.float32) for _ in range(2)]      # 10 blocks of 16 tokens, 512 columns and 64 rotary ones
+    >>> keys, values = latent(pools, rotary=64)
+    >>> keys[0].shape, values[0].shape
+    ((10, 16, 1, 64), (10, 16, 1, 512))
+    >>> values[0][:] = 1
+    >>> float(pools[0].sum()) == 10 * 16 * 512
+    True
+    """
+    keys, values = [], []
+    for pool in pools:
+        shape = tuple(getattr(pool, "shape", ()))
+        if not 2 <= len(shape) <= 4 or (len(shape) == 4 and shape[2] != 1):
+            raise ArgumentError(f"a pool of latent rows has (blocks, slots, columns), (blocks, slots, 1, columns) or (slots, columns), not {shape}")
+        if not 0 < rotary < shape[-1]:
+            raise ArgumentError(f"of {shape[-1]} columns of a latent row some are rotary, and not all: {rotary} are none of that")
+        # As a pool has heads: one.
+        rows = pool[:, :, None] if len(shape) == 3 else pool
+        keys.append(rows[..., shape[-1] - rotary :])
+        values.append(rows[..., : shape[-1] - rotary])
+    return keys, values
 
 
 class Bases:
@@ -323,8 +359,9 @@ class PageCodec:
         """Decodes all layers of pages into paged pools, as serving engines keep keys and values.
 
         On a CUDA device the compressed bytes are what crosses the link, and the device does the rest, on torch's current stream: the
-        call returns once everything is queued. That takes pages of bfloat16 behind bases, or without rotary positions, and cuBLAS. Rows are
-        the CPU's within 1/64 of a row's largest magnitude.
+        call returns once everything is queued. That takes pages behind bases, or without rotary positions, of bfloat16, float16, float8_e4m3fn
+        or float8_e5m2, pools of the same dtype, and cuBLAS. Rows are the CPU's within 1/64 of a row's largest magnitude, and the last rounding to
+        eight bits.
 
         Args:
             pages: bytes of pages.

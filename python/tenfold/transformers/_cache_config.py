@@ -37,6 +37,8 @@ PAIRING = {
 }
 # Of these, models that may rotate only the first columns of a head.
 PARTIAL = frozenset({"glm", "gpt_neox", "phi", "phi3", "stablelm"})
+# Models of latent attention (MLA) whose rotary columns serving engines cache as pairs of neighbours.
+LATENT = frozenset({"deepseek_v2", "deepseek_v3", "kimi_k2"})
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,24 @@ def rotary_of(config: PreTrainedConfig) -> Rotary:
         "turned": turned if turned < head else None,
         "scaling": scaling,
     }
+    return Rotary(rope, "before RoPE")
+
+
+def latent_rotary_of(config: PreTrainedConfig) -> Rotary:
+    """Returns how a serving engine rotated the rotary columns of a model's latent rows, if that is known and can be undone.
+
+    >>> from transformers import DeepseekV3Config
+    >>> latent_rotary_of(DeepseekV3Config()).rope["pairing"]
+    'neighbours'
+    """
+    kind, head = config.model_type, getattr(config, "qk_rope_head_dim", None)
+    stored = getattr(config, "rope_parameters", None)
+    if kind not in LATENT or not head or not isinstance(stored, Mapping) or "rope_theta" not in stored:
+        return Rotary(None, f"as they are: nothing is known of the rotary columns of {kind}")
+    scaling = _scaling(stored)
+    if isinstance(scaling, str):
+        return Rotary(None, f"as they are: rotary embedding of type {scaling} is not undone")
+    rope = {"head": int(head), "base": float(stored["rope_theta"]), "pairing": "neighbours", "scaling": scaling}
     return Rotary(rope, "before RoPE")
 
 

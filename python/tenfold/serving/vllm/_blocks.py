@@ -14,6 +14,7 @@ import torch
 
 from ..._errors import UnsupportedError
 from ...torch import _device
+from ...torch._pools import DTYPES
 from .._streams import Streams, streams_of
 from ._shape import Shape
 
@@ -29,7 +30,7 @@ class Blocks:
 
     Args:
         shape: what it looks like.
-        caches: vLLM's tensor for each layer: blocks × heads × tokens × content.
+        caches: vLLM's tensor for each layer: blocks × heads × tokens × content; of latent rows also without heads.
         layers: the attention layers, by name.
     """
 
@@ -42,8 +43,10 @@ class Blocks:
             )
         self._shape = shape
         self._caches = [caches[name] for name in shape.layers]
+        if shape.latent:
+            self._caches = [cache.unsqueeze(1) if cache.ndim == 3 else cache for cache in self._caches]
         first = self._caches[0]
-        block = (shape.heads, shape.block, 2 * shape.head)
+        block = (shape.heads, shape.block, shape.head + shape.value_head)
         for name, cache in zip(shape.layers, self._caches, strict=True):
             if cache.ndim != 4 or tuple(cache.shape[1:]) != block or cache.dtype != first.dtype:
                 found = f"{tuple(cache.shape[1:])} {cache.dtype}"
@@ -68,32 +71,32 @@ class Blocks:
 
     def pools_on_device(self) -> Pools | None:
         """Pools that a CUDA device makes pages of, and decodes them into. None if the host has to."""
-        return self.pools() if self._streams is not None and self._caches[0].dtype == torch.bfloat16 else None
+        return self.pools() if self._streams is not None and self._caches[0].dtype in DTYPES else None
 
     def pools(self) -> Pools | None:
         """Keys and values of each layer as views of the cache: blocks × tokens × heads × columns. None if the backend does not keep
         rows."""
+        if any(other.stride() != self._caches[0].stride() for other in self._caches):
+            return None
+        sides = torch.split(self._order, self._shape.sides)
+        keys, values = (self._views(side, head) for side, head in zip(sides, (self._shape.head, self._shape.value_head), strict=True))
+        return None if keys is None or values is None else (keys, values)
+
+    def _views(self, places: torch.Tensor, columns: int) -> list[torch.Tensor] | None:
+        """Keys or values of each layer, if a block has rows of them at regular places."""
         shape, cache = self._shape, self._caches[0]
-        places = self._order.view(2, shape.block, shape.heads, shape.head)
-        head, token, column = torch.unravel_index(places, (shape.heads, shape.block, 2 * shape.head))
+        size = (shape.block, shape.heads, columns)
+        head, token, column = torch.unravel_index(places.view(size), (shape.heads, shape.block, shape.head + shape.value_head))
         offsets = head * cache.stride(1) + token * cache.stride(2) + column * cache.stride(3)
-        first = offsets[:, :1, :1, :1]
+        first = int(offsets[0, 0, 0])
         # From a token, a head and a column to the next; where there is one alone, anything will do.
-        strides = [int(offsets[0].movedim(dim, 0)[:2].flatten(1)[-1, 0] - first[0]) for dim in range(3)]
-        rows = [torch.arange(count) * stride for count, stride in zip(offsets.shape[1:], strides, strict=True)]
+        strides = [int(offsets.movedim(dim, 0)[:2].flatten(1)[-1, 0]) - first for dim in range(3)]
+        rows = [torch.arange(count) * stride for count, stride in zip(size, strides, strict=True)]
         regular = first + rows[0].view(-1, 1, 1) + rows[1].view(-1, 1) + rows[2]
-        if strides[2] != 1 or not torch.equal(offsets, regular):
+        if (strides[2] != 1 and columns > 1) or not torch.equal(offsets, regular):
             return None
-        if any(other.stride() != cache.stride() for other in self._caches):
-            return None
-
-        def views(side: int) -> list[torch.Tensor]:
-            size = (len(cache), shape.block, shape.heads, shape.head)
-            by = (cache.stride(0), *strides)
-            start = int(first.flatten()[side])
-            return [other.as_strided(size, by, other.storage_offset() + start) for other in self._caches]
-
-        return views(0), views(1)
+        by = (cache.stride(0), strides[0], strides[1], 1)
+        return [other.as_strided((len(cache), *size), by, other.storage_offset() + first) for other in self._caches]
 
     def slots(self, ids: Sequence[int]) -> list[int]:
         """Slots of some blocks' tokens in the pools."""
@@ -103,7 +106,7 @@ class Blocks:
     @property
     def page_values(self) -> int:
         """Numbers of a page."""
-        return 2 * len(self._caches) * self._shape.page * self._shape.columns
+        return len(self._caches) * self._shape.page * sum(self._shape.columns)
 
     @property
     def page_bytes(self) -> int:
@@ -118,15 +121,14 @@ class Blocks:
 
     def rows(self, raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of the tokens of some blocks of a layer: tokens × columns."""
-        count, columns = raw.shape[0], self._shape.columns
-        both = raw.flatten(1)[:, self._order].view(count, 2, self._shape.block, columns)
-        keys, values = both.transpose(0, 1).reshape(2, count * self._shape.block, columns)
-        return keys, values
+        tokens, columns = raw.shape[0] * self._shape.block, self._shape.columns
+        keys, values = torch.split(raw.flatten(1)[:, self._order], self._shape.sides, dim=1)
+        return keys.reshape(tokens, columns[0]), values.reshape(tokens, columns[1])
 
     def room(self) -> tuple[torch.Tensor, torch.Tensor]:
         """For keys and values of a page in one layer."""
-        rows = torch.empty((2, self._shape.page, self._shape.columns), dtype=self._caches[0].dtype)
-        return rows[0], rows[1]
+        keys, values = (torch.empty((self._shape.page, columns), dtype=self._caches[0].dtype) for columns in self._shape.columns)
+        return keys, values
 
     def clear(self, ids: Sequence[int]) -> None:
         """Puts zeros into blocks, on the engine's stream."""
@@ -137,8 +139,7 @@ class Blocks:
 
     def write(self, layer: int, ids: Sequence[int], keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes keys and values of some blocks' tokens; they are there when this returns."""
-        rows = torch.stack((keys, values)).view(2, len(ids), self._shape.block, self._shape.columns)
-        raw = rows.transpose(0, 1).flatten(1)[:, self._inverse]
+        raw = torch.cat([rows.reshape(len(ids), -1) for rows in (keys, values)], dim=1)[:, self._inverse]
         cache = self._caches[layer]
         raw = raw.view(len(ids), *cache.shape[1:])
         index = torch.tensor(ids)
@@ -152,7 +153,7 @@ class Blocks:
 
 def _order(shape: Shape, cache: torch.Tensor, layer: Any) -> torch.Tensor:
     """For each number of a block, in the order (keys or values, token, head, column): its place in the block."""
-    count = 2 * shape.block * shape.columns
+    count = sum(shape.sides)
     names = torch.arange(count)
     digits = 1
     while _DIGITS**digits < count:
@@ -174,11 +175,17 @@ def _order(shape: Shape, cache: torch.Tensor, layer: Any) -> torch.Tensor:
 def _stored(shape: Shape, cache: torch.Tensor, layer: Any, numbers: torch.Tensor) -> torch.Tensor:
     """A block in which an attention layer has stored some numbers."""
     block = torch.zeros_like(cache[:1])
-    rows = numbers.view(2, shape.block, shape.heads, shape.head).to(cache.device, cache.dtype)
+    sides = torch.split(numbers.to(cache.device, cache.dtype), shape.sides)
+    keys, values = (side.view(shape.block, shape.heads, -1) for side in sides)
     update = getattr(layer.impl, "do_kv_cache_update", None)
     if update is None:
         raise _unknown(layer)
-    update(layer, rows[0], rows[1], block, torch.arange(shape.block, device=cache.device))
+    slots = torch.arange(shape.block, device=cache.device)
+    if shape.latent:
+        # Rows without heads, as vLLM's layers of latent attention have them.
+        update(values.squeeze(1), keys, block.squeeze(1), slots, "auto", torch.ones((), device=cache.device))
+    else:
+        update(layer, keys, values, block, slots)
     return block.flatten().double().cpu()
 
 

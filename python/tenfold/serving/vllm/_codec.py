@@ -30,6 +30,6 @@ def _rope(model: Any, options: Options) -> dict[str, Any] | None:
     # With positions in three dimensions a page's are not those of its tokens.
     if model.uses_mrope:
         return None
-    from ...transformers._cache_config import rotary_of
+    from ...transformers._cache_config import latent_rotary_of, rotary_of
 
-    return rotary_of(model.hf_text_config).rope
+    return (latent_rotary_of if model.use_mla else rotary_of)(model.hf_text_config).rope

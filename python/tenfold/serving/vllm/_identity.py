@@ -26,8 +26,9 @@ def identity_of(vllm_config: Any, shape: Shape, options: Options, pages: KvPages
     model = vllm_config.model_config
     # Overrides of vLLM's, as of rotary positions, are in it.
     config = {name: value for name, value in model.hf_config.to_dict().items() if name not in _ASIDE}
+    heads = f"{shape.heads}x{shape.head}" + (f"+{shape.latent}" if shape.latent else "")
     layout = (
-        f"vllm layers={len(shape.layers)} heads={shape.heads}x{shape.head} block={shape.block} page={shape.page} "
+        f"vllm layers={len(shape.layers)} heads={heads} block={shape.block} page={shape.page} "
         f"rank={rank}/{shape.ranks} {pages.describe()} exact={options.exact} quantization={model.quantization} "
         f"hash={vllm_config.cache_config.prefix_caching_hash_algo} "
         f"config={_short(json.dumps(config, sort_keys=True, default=str).encode())}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVQuantMode
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVQuantMode, MLAAttentionSpec
 
 from ..._errors import ArgumentError, UnsupportedError
 from ._options import Options
@@ -28,7 +28,9 @@ class Shape:
         heads: of keys and of values, on one rank.
         head: columns of one.
         dtype: as torch names it, without ``torch.``.
-        ranks: tensor-parallel workers, each of which has a share of the heads.
+        ranks: tensor-parallel workers, each of which has a share of the heads, or the latent rows of all.
+        latent: columns of a latent row (MLA) that no position turns. They are coded as values, and what follows them, ``head`` columns,
+            as keys. 0 for a cache of keys and values.
     """
 
     layers: tuple[str, ...]
@@ -38,6 +40,7 @@ class Shape:
     head: int
     dtype: str
     ranks: int
+    latent: int = 0
 
     @property
     def blocks(self) -> int:
@@ -45,9 +48,19 @@ class Shape:
         return self.page // self.block
 
     @property
-    def columns(self) -> int:
-        """Of a token's keys in one layer."""
-        return self.heads * self.head
+    def value_head(self) -> int:
+        """Columns of a head's values."""
+        return self.latent or self.head
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """Of a token's keys and of its values in one layer."""
+        return self.heads * self.head, self.heads * self.value_head
+
+    @property
+    def sides(self) -> list[int]:
+        """Numbers of a block's keys and of its values in one layer."""
+        return [self.block * columns for columns in self.columns]
 
 
 def shape_of(vllm_config: Any, kv_cache_config: Any, options: Options) -> Shape:
@@ -67,18 +80,20 @@ def shape_of(vllm_config: Any, kv_cache_config: Any, options: Options) -> Shape:
             "TenfoldConnector stores full attention only; run this model without it"
         )
     spec = groups[0].kv_cache_spec
-    _check_spec(spec)
+    latent = vllm_config.model_config.use_mla
+    _check_spec(spec, latent)
     block = spec.block_size
     page = options.page_tokens or -(-LEAST_PAGE // block) * block
     if page % block:
         raise ArgumentError(f"page_tokens is a multiple of vLLM's block size, {block}; {page} is none")
     ranks = vllm_config.parallel_config.tensor_parallel_size
-    if options.bases is not None and ranks > 1:
+    if options.bases is not None and ranks > 1 and not latent:
         raise UnsupportedError(
             "bases are for all heads of a model, a tensor-parallel rank has some of them: state none, or use one rank"
         )
     dtype = str(spec.dtype).removeprefix("torch.")
-    return Shape(tuple(groups[0].layer_names), block, page, spec.num_kv_heads, spec.head_size, dtype, ranks)
+    shape = Shape(tuple(groups[0].layer_names), block, page, spec.num_kv_heads, spec.head_size, dtype, ranks)
+    return _split(shape, vllm_config.model_config.hf_text_config) if latent else shape
 
 
 def _check_settings(vllm_config: Any) -> None:
@@ -98,10 +113,6 @@ def _check_settings(vllm_config: Any) -> None:
     if vllm_config.weight_transfer_config is not None:
         raise UnsupportedError(
             "weights that change while the engine runs make stored keys and values wrong: set no weight_transfer_config"
-        )
-    if vllm_config.model_config.use_mla:
-        raise UnsupportedError(
-            "the model's attention is MLA, which caches one latent row a token; pages hold keys and values"
         )
     if cache.prefix_caching_hash_algo not in _HASHES:
         raise UnsupportedError(
@@ -124,9 +135,20 @@ def _check_by_layer(vllm_config: Any) -> None:
         )
 
 
-def _check_spec(spec: Any) -> None:
-    # Exactly this class: MLA, attention sinks with a cache of their own and others are subclasses.
-    if type(spec) is not FullAttentionSpec:
+def _split(shape: Shape, model: Any) -> Shape:
+    """The shape of a cache of latent rows, whose last columns positions turn."""
+    latent, rotary = (getattr(model, name, None) for name in ("kv_lora_rank", "qk_rope_head_dim"))
+    if not latent or not rotary or (shape.heads, latent + rotary) != (1, shape.head):
+        raise UnsupportedError(
+            f"the model's latent rows have {shape.heads} × {shape.head} columns, but its configuration speaks of {latent} and {rotary} rotary "
+            "ones: TenfoldConnector does not know what they are"
+        )
+    return replace(shape, head=rotary, latent=latent)
+
+
+def _check_spec(spec: Any, latent: bool) -> None:
+    # Exactly this class: attention sinks with a cache of their own and others are subclasses.
+    if type(spec) is not (MLAAttentionSpec if latent else FullAttentionSpec):
         raise UnsupportedError(f"TenfoldConnector stores full attention only, not caches of {type(spec).__name__}")
     if spec.sliding_window is not None or spec.attention_chunk_size is not None or spec.non_causal:
         raise UnsupportedError(
@@ -139,5 +161,7 @@ def _check_spec(spec: Any) -> None:
             f"the engine's cache is quantised ({dtype}) already: set kv_cache_dtype to auto, or do without "
             "TenfoldConnector"
         )
-    if spec.head_size_v != spec.head_size or spec.tokens_per_state != 1 or spec.num_heads != spec.num_kv_heads:
+    if latent and (spec.state_content_bytes is not None or spec.page_size_padded is not None or spec.tokens_per_state != 1):
+        raise UnsupportedError("TenfoldConnector stores latent rows as they are: none packed with scales, padded or of several tokens")
+    if not latent and (spec.head_size_v != spec.head_size or spec.tokens_per_state != 1 or spec.num_heads != spec.num_kv_heads):
         raise UnsupportedError("TenfoldConnector needs keys and values of one width, a row for each token and head")
