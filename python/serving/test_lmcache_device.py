@@ -75,6 +75,26 @@ def test_there_and_back(device: torch.device, bases: str, done: list[str]) -> No
     assert nmse(parts(other)[0], parts(before)[0]) < 0.01 and len(done) == 2
 
 
+@pytest.mark.parametrize("dtype", [BF16, torch.uint8], ids=str)
+def test_latent_rows(device: torch.device, bases: str, done: list[str], dtype: torch.dtype) -> None:
+    """The rotary columns at their end are keys; as bfloat16, and as fp8 in bytes."""
+    serializer, deserializer = sides(device, bases, rotary=HEADS * COLUMNS, **({"dtype": "float8_e4m3fn"} if dtype != BF16 else {}))
+    shape = [1, LAYERS, 64, 2 * HEADS * COLUMNS]
+    before, after = memory([shape], [dtype]), memory([shape], [dtype])
+    keys, values = (torch.stack(side) for side in rows(64, 3))
+    both = torch.cat((values, keys), -1)
+    parts(before)[0].copy_(both.unsqueeze(0) if dtype == BF16 else both.to(torch.float8_e4m3fn).view(torch.uint8).unsqueeze(0))
+    room = buffer(serializer.estimate_serialized_size(described([shape], [dtype])))
+    serializer.serialize(before, room, key())
+    deserializer.deserialize(room, after, key())
+    assert done == ["encode", "decode"]
+    found = [parts(held)[0] if dtype == BF16 else parts(held)[0].view(torch.float8_e4m3fn).float() for held in (after, before)]
+    assert nmse(*found) < 0.01
+    # Rows that were split otherwise are another's.
+    with pytest.raises(tenfold.DataError):
+        sides(device, bases, **({"dtype": "float8_e4m3fn"} if dtype != BF16 else {}))[1].deserialize(room, after, key())
+
+
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), tenfold.UnsupportedError("not here")], ids=repr)
 def test_what_the_device_refuses_the_cpu_codes(
     device: torch.device, bases: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception

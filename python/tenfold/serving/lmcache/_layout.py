@@ -19,7 +19,8 @@ class Part:
     """One tensor of an object.
 
     Two planes are keys and values, layers × tokens × columns each. One plane (MLA's latent rows, fused keys and values) is
-    taken for keys in the first half of its columns and values in the second: nothing in LMCache says more of it.
+    taken for keys in the first half of its columns and values in the second: nothing in LMCache says more of it. Where ``rotary`` columns at the
+    end are known to be what positions turn, these are the keys and the others values.
     Anything else is bytes: recurrent states, indexers, caches of integers.
     """
 
@@ -27,6 +28,7 @@ class Part:
     dtype: torch.dtype
     # What its values are, where they are stored as bytes.
     values_are: torch.dtype
+    rotary: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -59,9 +61,7 @@ class Part:
         tensor = tensor.view(self.values_are)
         if self.planes == 2:
             return list(tensor[0]), list(tensor[1])
-        tensor = tensor.view(self.shape[-3:])
-        half = self.shape[-1] // 2
-        keys, values = tensor[..., :half].contiguous(), tensor[..., half:].contiguous()
+        keys, values = (tensor.view(self.shape[-3:])[..., side].contiguous() for side in self._sides)
         return list(keys), list(values)
 
     def empty(self, device: torch.device | None = None) -> torch.Tensor:
@@ -71,28 +71,37 @@ class Part:
     def join(self, keys: Rows, values: Rows, into: torch.Tensor) -> None:
         """Puts decoded rows where they belong, if they are not there."""
         if self.planes == 1:
-            half = self.shape[-1] // 2
             whole = into.view(self.values_are).view(self.shape[-3:])
             # Of float8 torch copies slices only as bytes.
             plain = torch.uint8 if self.values_are.itemsize == 1 else self.values_are
-            whole.view(plain)[..., :half] = torch.stack([key.view(plain) for key in keys])
-            whole.view(plain)[..., half:] = torch.stack([value.view(plain) for value in values])
+            for side, rows in zip(self._sides, (keys, values), strict=True):
+                whole.view(plain)[..., side] = torch.stack([layer.view(plain) for layer in rows])
 
     def describe(self) -> str:
         """For identities."""
-        return f"{'x'.join(map(str, self.shape))} {str(self.dtype).removeprefix('torch.')}"
+        split = f" rotary={self.rotary}" if self.planes == 1 and self.rotary else ""
+        return f"{'x'.join(map(str, self.shape))} {str(self.dtype).removeprefix('torch.')}{split}"
+
+    @property
+    def _sides(self) -> tuple[slice, slice]:
+        """Columns of one plane that are keys, and those that are values."""
+        if 0 < self.rotary < self.shape[-1]:
+            before = self.shape[-1] - self.rotary
+            return slice(before, None), slice(before)
+        half = self.shape[-1] // 2
+        return slice(half), slice(half, None)
 
 
 _CODED = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Layout = tuple[Part, ...]
 
 
-def layout(shapes: Sequence[Any], dtypes: Sequence[torch.dtype], bytes_are: torch.dtype | None) -> Layout:
-    """Of shapes and dtypes, as a ``MemoryLayoutDesc`` has them; ``bytes_are``: what dtype uint8 stands for."""
+def layout(shapes: Sequence[Any], dtypes: Sequence[torch.dtype], bytes_are: torch.dtype | None, rotary: int = 0) -> Layout:
+    """Of shapes and dtypes, as a ``MemoryLayoutDesc`` has them; ``bytes_are``: what dtype uint8 stands for; ``rotary``: see :class:`Part`."""
     parts = []
     for shape, dtype in zip(shapes, dtypes, strict=True):
         values_are = bytes_are if dtype == torch.uint8 and bytes_are is not None else dtype
-        parts.append(Part(tuple(int(extent) for extent in shape), dtype, values_are))
+        parts.append(Part(tuple(int(extent) for extent in shape), dtype, values_are, rotary))
     return tuple(parts)
 
 

@@ -35,6 +35,7 @@ class Options:
     threads: int = 0
     max_workers: int = 1
     dtype: str | None = None
+    rotary: int = 0
     device: str | None = None
 
     @classmethod
@@ -83,7 +84,7 @@ class Options:
                 "lossless chunks have any size, and most adapters of LMCache read objects of one size only: "
                 'state bits or max_bytes that they are to fit into, or "pad": false'
             )
-        for name, least in (("threads", 0), ("exact", 0), ("group", 1), ("max_workers", 1)):
+        for name, least in (("threads", 0), ("exact", 0), ("rotary", 0), ("group", 1), ("max_workers", 1)):
             if getattr(self, name) < least:
                 raise ArgumentError(f"option {name} of the tenfold serde is {least} or more, not {getattr(self, name)}")
         if self.dtype is not None and self.dtype not in _FLOATS:
@@ -121,4 +122,5 @@ _TYPES: dict[str, Any] = {field.name: str for field in fields(Options)} | {
     "group": int,
     "threads": int,
     "max_workers": int,
+    "rotary": int,
 }

@@ -41,7 +41,7 @@ class TenfoldSerializer(Serializer):  # type: ignore[misc,unused-ignore]
     def estimate_serialized_size(self, layout_desc: Any) -> int:
         """Bytes of a record of this layout; it never takes more."""
         bytes_are = self._codec.options.bytes_are
-        return self._codec.max_bytes(layout(layout_desc.shapes, layout_desc.dtypes, bytes_are))
+        return self._codec.max_bytes(layout(layout_desc.shapes, layout_desc.dtypes, bytes_are, self._codec.options.rotary))
 
     def serialize(self, src: Any, dst: Any, key: Any) -> int:
         """Writes the record of an object.
@@ -114,7 +114,7 @@ def register() -> None:
 
 
 def _layout(codec: ChunkCodec, held: list[torch.Tensor]) -> Layout:
-    return layout([tensor.shape for tensor in held], [tensor.dtype for tensor in held], codec.options.bytes_are)
+    return layout([tensor.shape for tensor in held], [tensor.dtype for tensor in held], codec.options.bytes_are, codec.options.rotary)
 
 
 def _text(key: Any) -> str:
