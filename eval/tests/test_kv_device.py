@@ -58,6 +58,7 @@ def device(request, monkeypatch) -> torch.device:
         "sides": lambda device, count: [stream] * count,
         "share": lambda tensor, stream: None,
         "preserve_current": lambda device: nullcontext(),
+        "is_capturing": lambda: False,
         "on": lambda stream: nullcontext(),
         "staging": lambda length: torch.empty(length, dtype=torch.uint8),
     }

@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, pages: int, layers: int) -
     parser.add_argument("--group", type=int, default=1, help="layers that share a basis")
     parser.add_argument("--strong", type=int, default=512, help="numbers that make a token's row of a group")
     parser.add_argument("--step", type=float, default=0.09)
+    parser.add_argument("--rank", default="needed", help="vectors of a basis: a number, all, or as many as 2.5 bits need; 0 for no bases")
     parser.add_argument("--json", type=Path, help="where to keep the figures")
 
 
@@ -85,6 +86,8 @@ class Pools:
     def fitted(self) -> PageCodec:
         """A codec with bases from rows of the same kind."""
         arguments = self.arguments
+        if arguments.rank == "0":
+            return PageCodec(layers=arguments.layers, group=arguments.group, effort="fast")
         with tempfile.TemporaryDirectory() as folder:
             captured, path = Path(folder) / "captured.safetensors", Path(folder) / "model.basis"
             rows = self.rows(4 * self.mix.shape[1]).bfloat16().cpu().split(arguments.columns, dim=1)
@@ -94,7 +97,7 @@ class Pools:
                     named[f"layers.{layer}.{kind}"] = rows[layer % arguments.group].clone()
             save_file(named, captured)
             how = ["--group", arguments.group, "--rope", f"base={BASE:.0f},head={self.head},pairing=halves", "--head-dim", self.head]
-            command = ["basis", "fit", captured, "--out", path, "--parts", 0, "--bits", 2.5, "--quiet", *how]
+            command = ["basis", "fit", captured, "--out", path, "--parts", 0, "--bits", 2.5, "--rank", arguments.rank, "--quiet", *how]
             if _native.main(["tenfold", *map(str, command)]) != 0:
                 raise SystemExit("the bases were not made")
             return PageCodec(path, effort="fast")

@@ -88,6 +88,10 @@ class Bench(Pools):
                 staged = self.codec.stage(made, flat, self.device, pinned=pinned)
                 rows.append(self.timed(f"staged.decode, {where}", lambda: staged.decode(self.keys, self.values), up["ms"]))
                 staged.decode(self.keys, self.values).check()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                staged.decode(self.keys, self.values)
+            rows.append(self.timed("the same in a CUDA graph", graph.replay, up["ms"]))
         return rows
 
 

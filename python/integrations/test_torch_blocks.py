@@ -262,6 +262,31 @@ def test_pools_of_other_floats(dtype: torch.dtype, device: torch.device, bases: 
         codec.decode_blocks([made], order, *wrong)
 
 
+@pytest.mark.parametrize("pinned", [False, True], ids=["on the device", "pinned"])
+def test_staged_pages_in_a_graph(pinned: bool, device: torch.device, bases: Bases) -> None:
+    if device.type != "cuda":
+        pytest.skip("an emulated device captures no graphs")
+    codec = PageCodec(bases, effort="fast")
+    blobs = [page(codec, seed, step=0.1) for seed in (1, 2)]
+    expected = [pools("slots", device) for _ in range(2)]
+    codec.decode_blocks(blobs, range(2 * TOKENS), *expected).check()
+    staged = codec.stage(blobs, range(2 * TOKENS), device, pinned=pinned)
+    keys, values = pools("slots", device), pools("slots", device)
+    staged.decode(keys, values).check()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loading = staged.decode(keys, values)
+        with pytest.raises(tenfold.ArgumentError, match="staged"):
+            codec.decode_blocks(blobs, range(2 * TOKENS), keys, values)
+    for _ in range(3):
+        for pool in (*keys, *values):
+            pool.zero_()
+        graph.replay()
+        for side, want in zip((keys, values), expected, strict=True):
+            assert all(torch.equal(pool, other) for pool, other in zip(side, want, strict=True))
+    loading.check()
+
+
 def test_pages_are_staged_on_devices_alone(bases: Bases) -> None:
     codec = PageCodec(bases)
     with pytest.raises(tenfold.ArgumentError, match="CUDA"):

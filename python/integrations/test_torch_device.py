@@ -58,6 +58,7 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_device, "share", lambda tensor, stream: None)
     patch.setattr(_device, "preserve_current", lambda device: nullcontext())
     patch.setattr(_device, "on", lambda stream: nullcontext())
+    patch.setattr(_device, "is_capturing", lambda: False)
     patch.setattr(_device, "upload", lambda blob, device: _tensors.from_bytes(bytes(blob)))
 
 

@@ -65,6 +65,7 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_device, "share", lambda tensor, stream: None)
     patch.setattr(_device, "preserve_current", lambda device: nullcontext())
     patch.setattr(_device, "on", lambda stream: nullcontext())
+    patch.setattr(_device, "is_capturing", lambda: False)
     patch.setattr(_streams, "Streams", EmulatedStreams)
     patch.setattr(_device, "staging", lambda length: torch.empty(length, dtype=torch.uint8))
 

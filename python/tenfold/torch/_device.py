@@ -57,7 +57,8 @@ def share(tensor: torch.Tensor, stream: torch.cuda.Stream) -> None:
 
 def mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
     """Returns an event that a stream reaches once it has done all that was queued on it."""
-    return stream.record_event()
+    event: torch.cuda.Event = stream.record_event()
+    return event
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class Maker:
             part = np.arange(first, min(first + at_once, len(slots)))
             with _device.preserve_current(self._where):
                 budgets = self._budgets(slots[part], cap)
-                found = climb(budgets, lambda some, rung, part=part: self._sizes(slots[part[some]], positions[part[some]], step_of(rung)))  # type: ignore[misc]
+                found = climb(budgets, partial(self._sizes_on, slots[part], positions[part]))
             for rung in sorted({rung for rung in found if rung is not None}):
                 some = part[[page for page, its in enumerate(found) if its == rung]]
                 for page, made in zip(some, self.at_step(slots[some], positions[some], step_of(rung)), strict=True):
@@ -148,8 +149,8 @@ class Maker:
             lane = number % len(streams)
             with _device.on(streams[lane]):
                 found = torch.empty(length // 8, dtype=torch.int64, device=self._where)
-                memory = [(one.data_ptr(), one.nbytes) for one in (at, starts, found, room(lane, workspace))]
-                engine.queue_look(save, side, self._pool(side), *memory, streams[lane].cuda_stream)
+                given, begun, to, work = ((one.data_ptr(), one.nbytes) for one in (at, starts, found, room(lane, workspace)))
+                engine.queue_look(save, side, self._pool(side), given, begun, to, work, streams[lane].cuda_stream)
                 seen.append((found, streams[lane]))
         told = []
         for found, stream in seen:
@@ -159,16 +160,16 @@ class Maker:
         for number, batch in enumerate(engine.batches(save, told)):
             lane = number % len(streams)
             with _device.on(streams[lane]):
-                some, begun = at, starts
+                some, first_of = at, starts
                 if len(batch.pages) != len(slots):
                     index = torch.tensor(batch.pages).to(self._where)
-                    some, begun = at.index_select(0, index), starts.index_select(0, index)
+                    some, first_of = at.index_select(0, index), starts.index_select(0, index)
                 blobs = aligned(batch.blobs_len, self._where)
                 status = torch.zeros(len(batch.pages), 2, dtype=torch.int64, device=self._where)
-                work = room(lane, batch.workspace_len)
-                given, of, to, memory = ((one.data_ptr(), one.nbytes) for one in (some, begun, blobs, work))
+                memory = (some, first_of, blobs, room(lane, batch.workspace_len))
+                given, begun, to, work = ((one.data_ptr(), one.nbytes) for one in memory)
                 stream = streams[lane]
-                engine.queue_save(save, batch, self._pool(batch.side), given, of, to, status.data_ptr(), memory, stream.cuda_stream)
+                engine.queue_save(save, batch, self._pool(batch.side), given, begun, to, status.data_ptr(), work, stream.cuda_stream)
             batches.append((batch, blobs, status, streams[lane]))
         return _Making(save, batches, exact)
 
@@ -187,7 +188,7 @@ class Maker:
 
     def _places(self, making: _Making) -> list[_Places]:
         """Where the blobs of each batch are. Waits for them."""
-        found = []
+        found: list[_Places] = []
         for batch, _, status, stream in making.batches:
             with _device.on(stream):
                 found.append(self._engine.places(making.save, batch, status.cpu().numpy().tobytes()))
@@ -216,6 +217,9 @@ class Maker:
         save = self._save(len(slots), slots.shape[1], 1.0)
         taken = self._engine.encode_exact(save, [rows.numpy() for rows in self._exact_rows(save, slots)]).sizes
         return [self._engine.budget(save, cap, exact) for exact in taken]
+
+    def _sizes_on(self, slots: np.ndarray, positions: np.ndarray, some: np.ndarray, rung: int) -> list[int | None]:
+        return self._sizes(slots[some], positions[some], step_of(rung))
 
     def _sizes(self, slots: np.ndarray, positions: np.ndarray, step: float) -> list[int | None]:
         """Bytes of each page's blobs at a step."""

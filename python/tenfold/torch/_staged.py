@@ -182,7 +182,8 @@ class Staged:
 
     def decode(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> Loading:
         """Queues the decoding into pools of the same device, as :meth:`tenfold.kv.PageCodec.decode_blocks` has them, on torch's current
-        stream. Waits for nothing."""
+        stream. Waits for nothing, and can be captured in a CUDA graph: pages and pools must then live as long as the graph, and what
+        :meth:`Loading.errors` tells is of the last replay."""
         self.check(keys, values)
         return _decode([self], self._load.waves, self._load.workspace_len, keys, values)
 
@@ -215,9 +216,10 @@ class Staged:
             return self._memory[slice(*self._load.staged(wave))]
         if _device.is_capturing():
             # Part of the graph: each replay copies the pages again.
-            host = self._gather(wave) if self._host is None else self._host[slice(*self._load.staged(wave))]
-            memory = aligned(len(host), self._device)
-            return memory.copy_(host, non_blocking=True)
+            if self._host is None:
+                raise ArgumentError("a CUDA graph decodes pages that were staged before it is captured: see PageCodec.stage")
+            host = self._host[slice(*self._load.staged(wave))]
+            return aligned(len(host), self._device).copy_(host, non_blocking=True)
         memory, there = self._ahead.pop(wave) if wave in self._ahead else self._bring(wave)
         stream.wait_event(there)
         _device.share(memory, stream)
