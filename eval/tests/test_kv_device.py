@@ -93,7 +93,7 @@ def test_pages_of_a_device_are_the_cpus(subject, basis, device, tokens, goal):
     for cache, one, other in zip(caches, ours.caches, theirs.caches):
         for exact, expected, found in zip(cache, one, other):
             error = np.square(expected - exact).mean()
-            assert np.square(found - exact).mean() == pytest.approx(error, rel=0.5)
+            assert np.square(found - exact).mean() == pytest.approx(error, rel=0.75)
             assert np.allclose(found[:, :2], expected[:, :2], rtol=0.01, atol=1e-3 * abs(exact).max())
 
 
@@ -109,7 +109,7 @@ def test_what_a_device_does_not_make_is_an_error(subject, basis, device):
     cache = Passes(subject.model).cache(subject.judged[0])
     pages = Pages(basis, Rotary(subject.model, 64), tokens=16, effort="balanced", threads=1, device=device)
     with pytest.raises(ValueError, match="makes no pages of effort balanced"):
-        pages.code(cache, step=0.05)
+        pages.code(cache, lossless=True)
 
 
 def test_the_program_holds_both_against_each_other(subject, basis, device, tmp_path):

@@ -414,7 +414,7 @@ fn pages_of_the_device_are_those_of_the_cpu_in_bytes_and_error() {
 fn units() -> Arc<Basis> {
     let mut vectors = vec![0f32; COLS * COLS];
     (0..COLS).for_each(|k| vectors[k * COLS + k] = 1.0);
-    let basis = Basis::orthonormal(&vec![0.0; COLS], &vectors).unwrap();
+    let basis = Basis::orthonormal(&[0.0; COLS], &vectors).unwrap();
     let deviations: Vec<f64> = (0..COLS).map(|k| if k < 4 { 1.0 } else { 1e-3 }).collect();
     Arc::new(basis.with_deviations(&deviations).unwrap())
 }

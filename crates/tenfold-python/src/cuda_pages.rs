@@ -112,7 +112,7 @@ impl CudaPages {
     }
 
     /// Keys (0) or values (1) of groups that must be looked at before they are encoded, and bytes of what is seen and of the workspace.
-    fn looks(&self, save: &CudaSave) -> PyResult<Vec<((usize, usize), usize, usize)>> {
+    fn looks(&self, save: &CudaSave) -> PyResult<Vec<Look>> {
         let lengths = |look: (usize, usize)| {
             let workspace = save.save.look_workspace_len(&self.pages, look)?;
             Ok((look, save.save.look_len(&self.pages, look)?, workspace))
@@ -273,6 +273,9 @@ impl CudaPages {
         pool.and_then(|pool| pool.with_dtype(dtype)).map_err(errors::cuda)
     }
 }
+
+/// Keys or values of a group to look at, and bytes of what is seen and of the workspace.
+type Look = ((usize, usize), usize, usize);
 
 /// A batch, its bytes, and where in them each page's blob is.
 type MadeArgs<'py> = (Py<CudaBatch>, Bound<'py, PyAny>, Vec<Place>);

@@ -48,7 +48,7 @@ pub unsafe fn look_at_pages(
 ) -> Result<()> {
     let seen = seen.part(0, PageSeen::BYTES.saturating_mul(pages.count))?;
     let outside = outside.map(|bytes| bytes.part(0, basis.rank())).transpose()?;
-    if !(step.is_finite() && step > 0.0) || !seen.address.is_multiple_of(8) {
+    if !(step.is_finite() && step > 0.0 && seen.address.is_multiple_of(8)) {
         return Err(Error::InvalidArgument(
             "pages are looked at with a positive step, and what is seen goes to a multiple of 8".into(),
         ));
