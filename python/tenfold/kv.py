@@ -316,10 +316,10 @@ class PageCodec:
     ) -> list[bytes]:
         """Encodes pages of tokens that lie in paged pools: see :meth:`decode_blocks`.
 
-        On a CUDA device, with effort "fast", bases of one set and no exact tokens, the device gathers and encodes, after what is queued on
-        torch's current stream, and compressed bytes alone come back; the call waits for them. Under ``bits`` or ``max_bytes`` it tries steps, each
-        a 23rd larger than the one before, until it has the smallest at which the page fits. All else is done on the CPU: lossless pages, other
-        codecs, and pages with values that are not finite.
+        On a CUDA device, the device gathers and encodes, after what is queued on torch's current stream, and compressed bytes alone come back,
+        with the rows of exact tokens; the call waits for them. Under ``bits`` or ``max_bytes`` it tries steps, each a 23rd larger than the one
+        before, until it has the smallest at which the page fits. Effort "fast" is by far the quickest there. The CPU makes lossless pages, and
+        those with values that are not finite.
 
         Args:
             slots: of each page's tokens, a row a page, all of one length.

@@ -46,8 +46,8 @@ class TenfoldCache(Cache):
         decoded_bytes: bytes of the device that may hold decoded keys and values from one token to the next, whole groups of layers: the
             more, the less is decoded for each token.
 
-    A CUDA device decodes pages itself if there are bases and keys and values are bfloat16; else the host does. With effort "fast" it also
-    makes them.
+    A CUDA device makes pages and decodes them itself if there are bases and keys and values are bfloat16; else the host does. Effort "fast"
+    is what it is quick with.
 
     >>> from transformers import LlamaConfig
     >>> from tenfold.transformers import TenfoldCache
