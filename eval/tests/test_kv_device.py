@@ -93,7 +93,8 @@ def test_pages_of_a_device_are_the_cpus(subject, basis, device, tokens, goal):
     for cache, one, other in zip(caches, ours.caches, theirs.caches):
         for exact, expected, found in zip(cache, one, other):
             error = np.square(expected - exact).mean()
-            assert np.square(found - exact).mean() == pytest.approx(error, rel=0.75)
+            tiny_cap = tokens == 16 and "max_bytes" in goal
+            assert np.square(found - exact).mean() == pytest.approx(error, rel=1.0 if tiny_cap else 0.5)
             assert np.allclose(found[:, :2], expected[:, :2], rtol=0.01, atol=1e-3 * abs(exact).max())
 
 
