@@ -1,5 +1,5 @@
 // Plans that a basis has ready for pages of any size and at any step. A basis knows how its coordinates' deviations
-// compare: pages that are made up from those, as large as each other page half an octave ago, are planned like any tensor, once.
+// compare: pages that are made up from those, each half an octave larger than the one before, are planned like any tensor, once.
 // A page at a step then takes the plan of the made-up page that is as many steps large as itself. It depends on nothing else.
 
 #include "sample.cuh"

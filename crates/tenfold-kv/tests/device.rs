@@ -340,7 +340,7 @@ impl Bench {
             }
             let mut rows = Vec::new();
             for side in (0..GROUPS.len()).flat_map(|group| [(group, 0), (group, 1)]) {
-                let to = Buffer::new(&self.device, save.exact_len(side.0, side.1)).unwrap();
+                let to = Buffer::new(&self.device, save.exact_len(side.0, side.1).unwrap()).unwrap();
                 let slots = of(&all, &exact);
                 save.queue_exact(side, &pool(side), slots.slice(), to.slice(), stream).unwrap();
                 rows.push(read(&to));
@@ -523,6 +523,8 @@ fn pages_that_a_device_does_not_make() {
         assert_eq!(error.kind(), ErrorKind::Caller);
     }
     let save = bench.pages.save(2, 16, 0.1, &columns, Dtype::Bf16).unwrap();
+    assert!(save.exact_len(2, 0).is_err() && save.look_len(&bench.pages, (0, 2)).is_err());
+    assert!(save.look_workspace_len(&bench.pages, (9, 0)).is_err());
     assert!(save.batches(&bench.pages, &[]).is_err());
     assert!(save.batches(&bench.pages, &[&[], &[], &[], &[]]).is_err());
 }

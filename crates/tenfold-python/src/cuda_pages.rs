@@ -317,8 +317,8 @@ impl CudaSave {
     }
 
     /// Bytes of the rows of exact tokens: keys (0) or values (1) of a group.
-    fn exact_len(&self, group: usize, side: usize) -> usize {
-        self.save.exact_len(group, side)
+    fn exact_len(&self, group: usize, side: usize) -> PyResult<usize> {
+        self.save.exact_len(group, side).map_err(errors::kv)
     }
 }
 

@@ -135,7 +135,7 @@ impl DeviceBasis {
         Ok(self)
     }
 
-    /// Makes plans for pages of any size at any step, once: some milliseconds, and half a megabyte on the device. False for a basis that
+    /// Makes plans for pages of any size at any step, once: some milliseconds, and two thirds of a megabyte on the device. False for a basis that
     /// does not know the deviations of its coordinates.
     pub fn prepare_plans(&self) -> Result<bool> {
         let Some((_, scales)) = &self.scales else { return Ok(false) };

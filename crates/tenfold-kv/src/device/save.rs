@@ -52,7 +52,7 @@ pub struct Batch {
     pub pages: Vec<usize>,
 }
 
-/// Where the blobs of a batch are: of each page, bytes of what [`Save::assemble_all`] is given; `None` where the device has refused it.
+/// Where the blobs of a batch are: of each page, bytes of what [`Save::assemble`] is given; `None` where the device has refused it.
 pub type Place = Option<(usize, usize)>;
 
 /// Blobs of a batch as they are assembled: the batch, its bytes, and where in them those of each page are.
@@ -152,7 +152,8 @@ impl Save {
 
     /// Bytes that a look leaves on the device: some for each basis and page.
     pub fn look_len(&self, pages: &DevicePages, look: (usize, usize)) -> Result<usize> {
-        Ok(self.group(pages, look.0)?.choices[look.1 & 1].len() * self.pages * PageSeen::BYTES)
+        self.width(look)?;
+        Ok(self.group(pages, look.0)?.choices[look.1].len() * self.pages * PageSeen::BYTES)
     }
 
     /// Pages of a batch as the encoder has them.
@@ -179,14 +180,20 @@ impl Save {
         })
     }
 
+    /// Columns of keys (0) or values (1) of a group.
+    fn width(&self, (group, side): (usize, usize)) -> Result<usize> {
+        let found = self.columns.get(group).and_then(|columns| columns.get(side));
+        found.copied().ok_or_else(|| invalid(format!("there is no side {side} of a group {group}")))
+    }
+
     /// Bytes of rows of so many pages, at most: behind a basis they are bf16, whatever the pool has.
-    fn rows_len(&self, (group, side): (usize, usize), count: usize) -> usize {
-        2 * count * self.lossy().len() * self.columns[group][side]
+    fn rows_len(&self, side: (usize, usize), count: usize) -> Result<usize> {
+        Ok(2 * count * self.lossy().len() * self.width(side)?)
     }
 
     /// Bytes of workspace that a look needs, at a multiple of 256.
     pub fn look_workspace_len(&self, pages: &DevicePages, look: (usize, usize)) -> Result<usize> {
-        let rows = self.rows_len(look, self.pages);
+        let rows = self.rows_len(look, self.pages)?;
         let anywhere = |len: usize| DeviceSlice::new(ALIGN as u64, len);
         let mut most = 0;
         for choice in &self.group(pages, look.0)?.choices[look.1] {
@@ -287,7 +294,7 @@ impl Save {
         let bytes = match batch.basis.and_then(|number| of.sides[batch.side].get(number)) {
             Some((_, basis)) => tokens * basis.rank(),
             // What is small becomes lossless.
-            None => 2 * tokens * self.columns[batch.group][batch.side],
+            None => 2 * tokens * self.width((batch.group, batch.side))?,
         };
         Ok((bytes + HEADER).next_multiple_of(BLOB))
     }
@@ -307,7 +314,7 @@ impl Save {
     ) -> Result<EncodeBatch> {
         let of = self.group(pages, batch.group)?;
         let options = EncodeOptions::new(Goal::Step(self.goal(of, batch.side))).with_effort(pages.effort);
-        let shape = [self.lossy().len(), self.columns[batch.group][batch.side]];
+        let shape = [self.lossy().len(), self.width((batch.group, batch.side))?];
         let count = batch.pages.len();
         let rows = part(rows, 0, self.dtype.size() * count * shape[0] * shape[1])?;
         Ok(EncodeBatch::new(count, rows, self.dtype, &shape, blobs, options))
@@ -316,7 +323,7 @@ impl Save {
     /// Bytes of workspace that a batch needs, at a multiple of 256.
     pub fn workspace_len(&self, pages: &DevicePages, batch: &Batch) -> Result<usize> {
         let (side, count) = ((batch.group, batch.side), batch.pages.len());
-        let rows = self.rows_len(side, count);
+        let rows = self.rows_len(side, count)?;
         let anywhere = |len: usize| DeviceSlice::new(ALIGN as u64, len);
         let blobs = anywhere(self.blobs_len(pages, batch)?);
         let work = match batch.basis {
@@ -334,7 +341,7 @@ impl Save {
     }
 
     fn check_pool(&self, pool: &DevicePool, (group, side): (usize, usize)) -> Result<()> {
-        let expected = self.columns.get(group).map_or(0, |columns| columns[side & 1]);
+        let expected = self.width((group, side))?;
         match (pool.columns(), pool.dtype()) == (Some(expected), self.dtype) {
             true => Ok(()),
             false => Err(invalid(format!(
@@ -353,7 +360,7 @@ impl Save {
         side: (usize, usize),
         count: usize,
     ) -> Result<(DeviceSlice, DeviceSlice)> {
-        let bytes = self.rows_len(side, count);
+        let bytes = self.rows_len(side, count)?;
         let behind = bytes.next_multiple_of(ALIGN);
         let work = part(workspace, behind, workspace.len.saturating_sub(behind))?;
         Ok((part(workspace, 0, bytes)?, work))
@@ -437,8 +444,9 @@ impl Save {
     }
 
     /// Bytes of the rows of exact tokens of all pages: keys (0) or values (1) of a group.
-    pub fn exact_len(&self, group: usize, side: usize) -> usize {
-        self.dtype.size() * self.pages * (self.exact.0 + self.exact.1) * self.columns[group][side & 1]
+    pub fn exact_len(&self, group: usize, side: usize) -> Result<usize> {
+        let tokens = self.pages * (self.exact.0 + self.exact.1);
+        Ok(self.dtype.size() * tokens * self.width((group, side))?)
     }
 
     /// Queues the gathering of the rows of exact tokens. `slots` are theirs, page after page.
@@ -455,7 +463,7 @@ impl Save {
     ) -> Result<()> {
         self.check_pool(pool, (group, side))?;
         let slots = part(slots, 0, 8 * self.pages * (self.exact.0 + self.exact.1))?;
-        let rows = part(rows, 0, self.exact_len(group, side))?;
+        let rows = part(rows, 0, self.exact_len(group, side)?)?;
         // SAFETY: the caller's.
         Ok(unsafe { pool.gather(slots, rows, stream) }.map_err(Error::from)?)
     }
@@ -469,8 +477,9 @@ impl Save {
         }
         let sides: Vec<(usize, usize)> =
             (0..self.columns.len()).flat_map(|group| [(group, 0), (group, 1)]).collect();
-        let fits =
-            |(&(group, side), rows): (&(usize, usize), &&[u8])| rows.len() == self.exact_len(group, side);
+        let fits = |(&(group, side), rows): (&(usize, usize), &&[u8])| {
+            self.exact_len(group, side).is_ok_and(|len| rows.len() == len)
+        };
         if rows.len() != sides.len() || !sides.iter().zip(rows).all(fits) {
             return Err(invalid(
                 "rows of exact tokens are those of all pages, for keys and values of each group",
@@ -478,7 +487,7 @@ impl Save {
         }
         let page = |page: usize| -> Result<Vec<Vec<u8>>> {
             let blob = |(&(group, side), rows): (&(usize, usize), &&[u8])| {
-                let columns = self.columns[group][side];
+                let columns = self.width((group, side))?;
                 let bytes = self.dtype.size() * tokens * columns;
                 let shape = [tokens, columns];
                 let view = TensorView::new(self.dtype, &shape, &rows[page * bytes..][..bytes])?;
