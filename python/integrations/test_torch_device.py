@@ -54,7 +54,7 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_device, "native", lambda device: native)
     patch.setattr(_device, "stream", lambda device: stream)
     patch.setattr(_device, "multiprocessors", lambda device: 4)
-    patch.setattr(_device, "sides", lambda device, count: [stream])
+    patch.setattr(_device, "sides", lambda device, count: [stream] * count)
     patch.setattr(_device, "share", lambda tensor, stream: None)
     patch.setattr(_device, "preserve_current", lambda device: nullcontext())
     patch.setattr(_device, "on", lambda stream: nullcontext())

@@ -239,34 +239,39 @@ def cuda_pages_queue(
 class CudaPages:
     def __new__(cls, codec: Pages, device: CudaDevice) -> CudaPages: ...
     def plan(self, pages: list[Any]) -> CudaLoad: ...
-    def save(
-        self, pages: int, tokens: int, step: float, columns: Sequence[Sequence[int]], dtype: str
-    ) -> CudaSave: ...
+    def save(self, tokens: int, steps: Sequence[float], columns: Sequence[Sequence[int]], dtype: str) -> CudaSave: ...
     def budget(self, save: CudaSave, cap: int, exact: int) -> int | None: ...
     def looks(self, save: CudaSave) -> list[tuple[tuple[int, int], int, int]]: ...
-    def queue_look(
+    def queue_looks(
         self,
         save: CudaSave,
-        look: tuple[int, int],
-        pool: _Pool,
-        slots: _Memory,
-        positions: _Memory,
+        sides: Sequence[tuple[int, int]],
+        pools: Sequence[Sequence[_Pool]],
+        given: Sequence[_Memory],
         seen: _Memory,
-        workspace: _Memory,
-        stream: int,
+        lanes: Sequence[tuple[int, _Memory]],
     ) -> None: ...
-    def batches(self, save: CudaSave, seen: Sequence[bytes]) -> list[CudaBatch]: ...
-    def queue_save(
+    def guesses(self, save: CudaSave) -> list[tuple[tuple[int, int], int, int]]: ...
+    def queue_guesses(
         self,
         save: CudaSave,
-        batch: CudaBatch,
-        pool: _Pool,
-        slots: _Memory,
-        positions: _Memory,
+        sides: Sequence[tuple[int, int]],
+        pools: Sequence[Sequence[_Pool]],
+        given: Sequence[_Memory],
+        sizes: _Memory,
+        lanes: Sequence[tuple[int, _Memory]],
+    ) -> None: ...
+    def ladder(self, save: CudaSave, budgets: Sequence[int | None], guessed: Sequence[bytes]) -> CudaLadder: ...
+    def batches(self, save: CudaSave, seen: Sequence[bytes]) -> list[CudaBatch]: ...
+    def queue_saves(
+        self,
+        save: CudaSave,
+        batches: Sequence[CudaBatch],
+        pools: Sequence[Sequence[_Pool]],
+        given: Sequence[Sequence[_Memory]],
         blobs: _Memory,
         status: int,
-        workspace: _Memory,
-        stream: int,
+        lanes: Sequence[tuple[int, _Memory]],
     ) -> None: ...
     def places(self, save: CudaSave, batch: CudaBatch, statuses: bytes) -> list[tuple[int, int] | None]: ...
     def queue_exact(
@@ -300,6 +305,12 @@ class CudaBatch:
 class CudaExact:
     @property
     def sizes(self) -> list[int]: ...
+    def of(self, pages: Sequence[int]) -> CudaExact: ...
+
+@final
+class CudaLadder:
+    def standing(self) -> list[tuple[int, float]]: ...
+    def tried(self, page: int, size: int | None) -> bool: ...
 
 @final
 class CudaLoad:

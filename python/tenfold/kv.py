@@ -317,9 +317,9 @@ class PageCodec:
         """Encodes pages of tokens that lie in paged pools: see :meth:`decode_blocks`.
 
         On a CUDA device, the device gathers and encodes, after what is queued on torch's current stream, and compressed bytes alone come back,
-        with the rows of exact tokens; the call waits for them. Under ``bits`` or ``max_bytes`` it tries steps, each a 23rd larger than the one
-        before, until it has the smallest at which the page fits. Effort "fast" is by far the quickest there. The CPU makes lossless pages, and
-        those with values that are not finite.
+        with the rows of exact tokens; the call waits for them. Under ``bits`` or ``max_bytes`` it guesses each page's step from a
+        look at it, and encodes again those that do not fit, or leave more than 3 % of their bytes. Effort "fast" is by far the quickest there. The
+        CPU makes lossless pages, and those with values that are not finite.
 
         Args:
             slots: of each page's tokens, a row a page, all of one length.

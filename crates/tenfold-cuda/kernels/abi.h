@@ -135,6 +135,13 @@
 // Plans that a basis has ready: how many, for pages half an octave larger each, and twice the octaves of the first.
 #define PAGE_RUNGS 40
 #define PAGE_RUNG_FIRST -12
+// Sizes that are guessed for a page: by every second of the plans from this one on.
+#define PAGE_SIZES 13
+#define PAGE_SIZES_FIRST 2
+// Rows of a page that may have scales, at most; bits of one, and that of a row which is as large as the page.
+#define PAGE_ROWS 1024
+#define PAGE_ROW_BITS 4
+#define PAGE_ROW_MIDDLE 8
 // Threads of a block that makes up a page, or chooses a plan for one.
 #define PAGE_PLAN_THREADS 256
 // Steps beyond which a value is stored exactly, by trellises and by scalar quantisers.
@@ -569,14 +576,34 @@ struct PageLookArgs {
     // A byte for each: whether a part of the basis lacks it. None for none.
     const u8 *outside;
     PageFound *seen;
+    // Of each page, what its steps are multiplied by. None for none.
+    const double *steps;
     // Of a page.
     u64 rows;
-    u32 rank;
-    float per_step;
+    double step;
+    u32 rank, unused;
 };
-static_assert(sizeof(PageLookArgs) == 40, "size of PageLookArgs");
+static_assert(sizeof(PageLookArgs) == 56, "size of PageLookArgs");
 OFFSET(PageLookArgs, coordinates, 0); OFFSET(PageLookArgs, outside, 8); OFFSET(PageLookArgs, seen, 16);
-OFFSET(PageLookArgs, rows, 24); OFFSET(PageLookArgs, rank, 32); OFFSET(PageLookArgs, per_step, 36);
+OFFSET(PageLookArgs, steps, 24); OFFSET(PageLookArgs, rows, 32); OFFSET(PageLookArgs, step, 40);
+OFFSET(PageLookArgs, rank, 48); OFFSET(PageLookArgs, unused, 52);
+
+// Coordinates of pages whose sizes are guessed, one page after the other.
+struct PageSizesArgs {
+    const float *coordinates;
+    // Of columns, a byte each.
+    const u8 *scales;
+    const Plan *plans;
+    // Of each page its mean magnitude, then bits by plan.
+    float *sizes;
+    // Of a page.
+    u64 rows;
+    u32 rank, unused;
+};
+static_assert(sizeof(PageSizesArgs) == 48, "size of PageSizesArgs");
+OFFSET(PageSizesArgs, coordinates, 0); OFFSET(PageSizesArgs, scales, 8); OFFSET(PageSizesArgs, plans, 16);
+OFFSET(PageSizesArgs, sizes, 24); OFFSET(PageSizesArgs, rows, 32); OFFSET(PageSizesArgs, rank, 40);
+OFFSET(PageSizesArgs, unused, 44);
 
 // A page, and plans that are ready.
 struct PagePlanArgs {
@@ -586,10 +613,15 @@ struct PagePlanArgs {
     // Plans to choose from, or where one is put.
     const Plan *plans;
     Each<Plan> kept;
+    // What each page's step is multiplied by. None for none.
+    Each<const double> steps;
+    // Room for the scales of a page's rows.
+    Each<u8> row_scale;
 };
-static_assert(sizeof(PagePlanArgs) == 344, "size of PagePlanArgs");
+static_assert(sizeof(PagePlanArgs) == 376, "size of PagePlanArgs");
 OFFSET(PagePlanArgs, encoding, 0); OFFSET(PagePlanArgs, plan, 288); OFFSET(PagePlanArgs, status, 304);
-OFFSET(PagePlanArgs, plans, 320); OFFSET(PagePlanArgs, kept, 328);
+OFFSET(PagePlanArgs, plans, 320); OFFSET(PagePlanArgs, kept, 328); OFFSET(PagePlanArgs, steps, 344);
+OFFSET(PagePlanArgs, row_scale, 360);
 
 // What is kept of a tile between packing and writing it.
 struct LevelsTile {
@@ -907,6 +939,7 @@ extern "C" __global__ void page_model(const PageModelArgs a);
 extern "C" __global__ void page_plan(const PagePlanArgs a);
 extern "C" __global__ void page_plan_keep(const PagePlanArgs a);
 extern "C" __global__ void page_look(const PageLookArgs a);
+extern "C" __global__ void page_sizes(const PageSizesArgs a);
 extern "C" __global__ void levels_count_f8_e4m3(const GRID_CONSTANT LevelsPass a);
 extern "C" __global__ void levels_count_f8_e5m2(const GRID_CONSTANT LevelsPass a);
 extern "C" __global__ void levels_count_f16(const GRID_CONSTANT LevelsPass a);

@@ -23,12 +23,14 @@ KERNEL(PAGE_PLAN_THREADS) page_look(const PageLookArgs a) {
     if (threadIdx.x == 0) outside = 0;
     __syncthreads();
     const float *page = a.coordinates + (u64)blockIdx.x * a.rows * a.rank;
+    // The same number, whether a step is the page's own or that of all.
+    const float per_step = 1.0f / (float)(a.steps ? a.step * a.steps[blockIdx.x] : a.step);
     float cost = 0.0f;
     for (u64 row = warp; row < a.rows; row += PAGE_PLAN_THREADS / 32) {
         const float *values = page + row * a.rank;
         float kept = 0.0f, lost = 0.0f;
         const auto take = [&](float v, bool outside) {
-            const float u = fabsf(v) * a.per_step, square = u * u;
+            const float u = fabsf(v) * per_step, square = u * u;
             cost += u < LOOK_DEAD ? square * (1.0f / LOOK_WORTH) : log2f(u) + LOOK_BITS + LOOK_FINE / LOOK_WORTH;
             kept += fminf(square, LOOK_ROUNDING);
             // What is no number is lost.

@@ -28,7 +28,7 @@ impl DeviceSlice {
     }
 
     /// A part of it.
-    pub(crate) fn part(self, at: usize, len: usize) -> Result<DeviceSlice> {
+    pub fn part(self, at: usize, len: usize) -> Result<DeviceSlice> {
         if at.checked_add(len).is_none_or(|end| end > self.len) {
             let (have, need) = (self.len, at.saturating_add(len));
             return Err(Error::InvalidArgument(format!(

@@ -42,11 +42,11 @@ pub use error::{Error, Result};
 pub use memory::{Buffer, Memory, Pinned, Taken};
 pub use multiply::{MultiplyRequest, multiply};
 pub use prepare::{
-    DeviceBasis, DeviceChain, DevicePool, EncodePages, PageBlobs, PageSeen, PageSlots, PoolLayout,
+    DeviceBasis, DeviceChain, DevicePool, EncodePages, PageBlobs, PageSeen, PageSizes, PageSlots, PoolLayout,
     decode_coordinates, decode_pages, decode_pages_workspace_len, decode_prepared,
     decode_prepared_workspace_len, decode_to_pools, decode_to_pools_workspace_len, encode_pages,
-    encode_pages_workspace_len, encode_prepared, encode_prepared_workspace_len, look_at_pages,
-    look_at_pages_workspace_len,
+    encode_pages_workspace_len, encode_prepared, encode_prepared_workspace_len, guess_page_sizes,
+    look_at_pages, look_at_pages_workspace_len,
 };
 pub use status::{Code, Status};
 pub use stream::OwnedStream;

@@ -3,8 +3,10 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tenfold_cuda::{DecodeSettings, DevicePool, DeviceSlice, PoolLayout};
-use tenfold_kv::device::{self, Assembled, Batch, Blocks, DevicePages, Load, Made, Part, Place, Save};
+use tenfold_cuda::{DecodeSettings, DevicePool, DeviceSlice, PoolLayout, Stream};
+use tenfold_kv::device::{
+    self, Assembled, Batch, Blocks, DevicePages, Given, Ladder, Load, Made, Part, Place, Save,
+};
 
 use crate::cuda::{CudaDevice, Memory, slice, stream_of};
 use crate::errors;
@@ -90,18 +92,18 @@ impl CudaPages {
         Ok(CudaLoad { load, workspace })
     }
 
-    /// Prepares the encoding of pages of so many tokens. `columns` are those of keys and of values of a token, for each group.
+    /// Prepares the encoding of pages of so many tokens, at a step for each. `columns` are those of keys and of values of a token, for each
+    /// group.
     fn save(
         &self,
         py: Python<'_>,
-        pages: usize,
         tokens: usize,
-        step: f64,
+        steps: Vec<f64>,
         columns: Vec<[usize; 2]>,
         dtype: &str,
     ) -> PyResult<CudaSave> {
         let dtype = parse_dtype(dtype)?;
-        let save = py.detach(|| self.pages.save(pages, tokens, step, &columns, dtype)).map_err(errors::kv)?;
+        let save = py.detach(|| self.pages.save(tokens, &steps, &columns, dtype)).map_err(errors::kv)?;
         Ok(CudaSave { save })
     }
 
@@ -121,29 +123,68 @@ impl CudaPages {
         looks.into_iter().map(lengths).collect::<Result<_, _>>().map_err(errors::kv)
     }
 
-    /// Queues a look at keys or values of a group. `slots` and `positions` are numbers of 64 bits.
+    /// Queues looks at keys or values of groups, on some streams in turn. `pools` are those of keys and of values of each group; given are slots,
+    /// positions and steps of pages, numbers of 64 bits; what is seen goes side by side.
     #[allow(clippy::too_many_arguments)] // each is one address
-    fn queue_look(
+    fn queue_looks(
         &self,
         py: Python<'_>,
         save: &CudaSave,
-        look: (usize, usize),
-        pool: PoolArgs,
-        slots: Memory,
-        positions: Memory,
+        sides: Vec<(usize, usize)>,
+        pools: Vec<[PoolArgs; 2]>,
+        given: [Memory; 3],
         seen: Memory,
-        workspace: Memory,
-        stream: usize,
+        lanes: Vec<LaneArgs>,
     ) -> PyResult<()> {
-        let pool = self.pool(&pool)?;
-        let [slots, positions, seen, workspace] = [slots, positions, seen, workspace].map(slice);
-        let save = &save.save;
-        py.detach(|| {
-            let stream = stream_of(stream);
+        self.ask(py, &sides, &pools, given, &lanes, |side, pool, given, at, work, stream| {
+            let len = save.save.look_len(&self.pages, side)?;
+            let seen = slice(seen).part(at, len).map_err(errors_of)?;
             // SAFETY: the caller's promise; see the module `cuda`.
-            unsafe { save.queue_look(&self.pages, look, &pool, slots, positions, seen, workspace, stream) }
+            unsafe { save.save.queue_look(&self.pages, side, pool, given, seen, work, stream)? };
+            Ok(len)
         })
-        .map_err(errors::kv)
+    }
+
+    /// Keys (0) or values (1) of groups whose sizes can be guessed, all or none, and bytes of what is guessed and of the workspace.
+    fn guesses(&self, save: &CudaSave) -> PyResult<Vec<Look>> {
+        let lengths = |side: (usize, usize)| {
+            Ok((side, save.save.guess_len(), save.save.look_workspace_len(&self.pages, side)?))
+        };
+        let sides = save.save.guesses(&self.pages);
+        sides.into_iter().map(lengths).collect::<Result<_, _>>().map_err(errors::kv)
+    }
+
+    /// Queues guesses at the sizes of keys or values of groups at any step, as looks are queued.
+    #[allow(clippy::too_many_arguments)] // each is one address
+    fn queue_guesses(
+        &self,
+        py: Python<'_>,
+        save: &CudaSave,
+        sides: Vec<(usize, usize)>,
+        pools: Vec<[PoolArgs; 2]>,
+        given: [Memory; 3],
+        sizes: Memory,
+        lanes: Vec<LaneArgs>,
+    ) -> PyResult<()> {
+        self.ask(py, &sides, &pools, given, &lanes, |side, pool, given, at, work, stream| {
+            let len = save.save.guess_len();
+            let sizes = slice(sizes).part(at, len).map_err(errors_of)?;
+            // SAFETY: the caller's promise; see the module `cuda`.
+            unsafe { save.save.queue_guess(&self.pages, side, pool, given, sizes, work, stream)? };
+            Ok(len)
+        })
+    }
+
+    /// A search for each page's step, by the bytes that its blobs may take and what was guessed.
+    fn ladder(
+        &self,
+        save: &CudaSave,
+        budgets: Vec<Option<usize>>,
+        guessed: Vec<Vec<u8>>,
+    ) -> PyResult<CudaLadder> {
+        let guessed: Vec<&[u8]> = guessed.iter().map(Vec::as_slice).collect();
+        let ladder = save.save.ladder(&self.pages, &budgets, &guessed).map_err(errors::kv)?;
+        Ok(CudaLadder { ladder })
     }
 
     /// What is encoded at once, from what every look has seen.
@@ -158,34 +199,45 @@ impl CudaPages {
         found.into_iter().map(made).collect::<Result<_, _>>().map_err(errors::kv)
     }
 
-    /// Queues the encoding of a batch. `slots` and `positions` are numbers of 64 bits, of the batch's pages; `status` is the address of 16
-    /// bytes a page.
+    /// Queues the encoding of batches, on some streams in turn. Given is what looks are given, of each batch's pages; blobs go side by side,
+    /// and `status` is the address of 16 bytes a page of all batches.
     #[allow(clippy::too_many_arguments)] // each is one address
-    fn queue_save(
+    fn queue_saves(
         &self,
         py: Python<'_>,
         save: &CudaSave,
-        batch: &CudaBatch,
-        pool: PoolArgs,
-        slots: Memory,
-        positions: Memory,
+        batches: Vec<Py<CudaBatch>>,
+        pools: Vec<[PoolArgs; 2]>,
+        given: Vec<[Memory; 3]>,
         blobs: Memory,
         status: u64,
-        workspace: Memory,
-        stream: usize,
+        lanes: Vec<LaneArgs>,
     ) -> PyResult<()> {
-        let pool = self.pool(&pool)?;
-        let status = DeviceSlice::new(status, 16 * batch.batch.pages.len());
-        let [slots, positions, blobs, workspace] = [slots, positions, blobs, workspace].map(slice);
-        let (save, batch) = (&save.save, &batch.batch);
-        py.detach(|| {
-            let stream = stream_of(stream);
-            // SAFETY: the caller's promise; see the module `cuda`.
-            unsafe {
-                save.queue(&self.pages, batch, &pool, slots, positions, blobs, status, workspace, stream)
+        if given.len() != batches.len() || lanes.is_empty() {
+            return Err(errors::ArgumentError::new_err(
+                "every batch is given its pages, and there is a stream",
+            ));
+        }
+        let pools = self.pools(&pools)?;
+        let queue = || {
+            let (mut at, mut said) = (0, 0);
+            for (number, (batch, given)) in batches.iter().zip(given).enumerate() {
+                let (batch, lane) = (batch.get(), &lanes[number % lanes.len()]);
+                let pages = batch.batch.pages.len();
+                let pool = pool_of(&pools, (batch.batch.group, batch.batch.side))?;
+                let to = slice(blobs).part(at, batch.blobs).map_err(errors_of)?;
+                let status = DeviceSlice::new(status + 16 * said as u64, 16 * pages);
+                let (given, work, stream) = (given_of(given), slice(lane.1), stream_of(lane.0));
+                // SAFETY: the caller's promise; see the module `cuda`.
+                unsafe {
+                    save.save.queue(&self.pages, &batch.batch, pool, &given, to, status, work, stream)?;
+                }
+                at += batch.blobs;
+                said += pages;
             }
-        })
-        .map_err(errors::kv)
+            Ok(())
+        };
+        py.detach(queue).map_err(errors::kv)
     }
 
     /// Where each page's blob is among a batch's; None where the device has refused it.
@@ -261,6 +313,44 @@ impl CudaPages {
 }
 
 impl CudaPages {
+    /// Queues something for each side, on some streams in turn. It says how many bytes its answer takes.
+    fn ask(
+        &self,
+        py: Python<'_>,
+        sides: &[(usize, usize)],
+        pools: &[[PoolArgs; 2]],
+        given: [Memory; 3],
+        lanes: &[LaneArgs],
+        mut queue: impl FnMut(
+            (usize, usize),
+            &DevicePool,
+            &Given,
+            usize,
+            DeviceSlice,
+            Stream,
+        ) -> tenfold_kv::Result<usize>
+        + Send,
+    ) -> PyResult<()> {
+        if lanes.is_empty() {
+            return Err(errors::ArgumentError::new_err("there is no stream to queue anything on"));
+        }
+        let (pools, given) = (self.pools(pools)?, given_of(given));
+        let all = || {
+            let mut at = 0;
+            for (number, &side) in sides.iter().enumerate() {
+                let lane = &lanes[number % lanes.len()];
+                let pool = pool_of(&pools, side)?;
+                at += queue(side, pool, &given, at, slice(lane.1), stream_of(lane.0))?;
+            }
+            Ok(())
+        };
+        py.detach(all).map_err(errors::kv)
+    }
+
+    fn pools(&self, pools: &[[PoolArgs; 2]]) -> PyResult<Vec<[DevicePool; 2]>> {
+        pools.iter().map(|[keys, values]| Ok([self.pool(keys)?, self.pool(values)?])).collect()
+    }
+
     fn pool(
         &self,
         (layers, (blocks, block, heads, head), (by_block, by_slot, by_head), dtype): &PoolArgs,
@@ -272,6 +362,25 @@ impl CudaPages {
         let pool = DevicePool::new(self.pages.device(), &layers, layout);
         pool.and_then(|pool| pool.with_dtype(dtype)).map_err(errors::cuda)
     }
+}
+
+/// A stream and its workspace.
+type LaneArgs = (usize, Memory);
+
+fn errors_of(error: tenfold_cuda::Error) -> tenfold_kv::Error {
+    tenfold::Error::from(error).into()
+}
+
+fn pool_of(pools: &[[DevicePool; 2]], (group, side): (usize, usize)) -> tenfold_kv::Result<&DevicePool> {
+    let found = pools.get(group).and_then(|pools| pools.get(side));
+    found.ok_or_else(|| {
+        tenfold::Error::InvalidArgument("every group has pools of keys and values".into()).into()
+    })
+}
+
+fn given_of(given: [Memory; 3]) -> Given {
+    let [slots, positions, steps] = given.map(slice);
+    Given { slots, positions, steps }
 }
 
 /// Keys or values of a group to look at, and bytes of what is seen and of the workspace.
@@ -369,6 +478,32 @@ impl CudaExact {
     #[getter]
     fn sizes(&self) -> Vec<usize> {
         self.blobs.iter().map(|blobs| blobs.iter().map(Vec::len).sum()).collect()
+    }
+
+    /// Those of some pages.
+    fn of(&self, pages: Vec<usize>) -> PyResult<CudaExact> {
+        let blobs = pages.iter().map(|&page| self.blobs.get(page).cloned()).collect::<Option<_>>();
+        let missing = || errors::ArgumentError::new_err("there is no such page");
+        Ok(CudaExact { blobs: blobs.ok_or_else(missing)? })
+    }
+}
+
+/// Steps of pages under caps, looked for at once.
+#[pyclass(module = "tenfold._native")]
+pub struct CudaLadder {
+    ladder: Ladder,
+}
+
+#[pymethods]
+impl CudaLadder {
+    /// Pages that are to be tried next, and the step of each.
+    fn standing(&self) -> Vec<(usize, f64)> {
+        self.ladder.standing()
+    }
+
+    /// Learns how many bytes the blobs of a page that stands take, or that a device does not make them. Whether the page stays as it was made.
+    fn tried(&mut self, page: usize, size: Option<usize>) -> bool {
+        self.ladder.tried(page, size)
     }
 }
 

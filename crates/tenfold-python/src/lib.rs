@@ -41,7 +41,8 @@ mod _native {
     };
     #[pymodule_export]
     use super::cuda_pages::{
-        CudaBatch, CudaExact, CudaLoad, CudaPages, CudaSave, cuda_pages_queue, cuda_pages_workspace,
+        CudaBatch, CudaExact, CudaLadder, CudaLoad, CudaPages, CudaSave, cuda_pages_queue,
+        cuda_pages_workspace,
     };
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, check_fit, fit_bases};

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import torch
 
 from .. import _native
 from . import _device
-from ._ladder import climb, step_of
 from ._pools import aligned, columns_of, describe
 from ._staged import engine_of
 from ._tensors import name_of
@@ -28,17 +27,42 @@ _ROOM = 2 << 30
 _PER_VALUE = 12
 # Pages that are encoded at a time, at least and at most.
 _FEWEST, _MOST = 16, 4096
-# Where a batch's pages are among its bytes; None for a page that the device does not make.
-_Places = Sequence[tuple[int, int] | None]
+# Where pages are among the bytes of all batches; None for a page that the device does not make.
+_Places = list[tuple[int, int] | None]
 
 
 @dataclass(frozen=True)
 class _Making:
-    """Pages that a device is at work on: batches with their blobs and what will be said of them, and rows of exact tokens."""
+    """Pages that a device is at work on: batches, their blobs and where each batch's start, what will be said of each page in turn, and when
+    all of it is done."""
 
     save: _native.CudaSave
-    batches: list[tuple[_native.CudaBatch, torch.Tensor, torch.Tensor, torch.cuda.Stream]]
-    exact: list[torch.Tensor]
+    batches: list[_native.CudaBatch]
+    blobs: torch.Tensor
+    starts: list[int]
+    status: torch.Tensor
+    done: list[torch.cuda.Event]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What the device knows of pages: slots of tokens, positions and steps."""
+
+    slots: torch.Tensor
+    positions: torch.Tensor
+    steps: torch.Tensor
+
+    def share(self, stream: torch.cuda.Stream) -> None:
+        for tensor in self._all:
+            _device.share(tensor, stream)
+
+    @property
+    def memory(self) -> list[tuple[int, int]]:
+        return [_memory(tensor) for tensor in self._all]
+
+    @property
+    def _all(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.slots, self.positions, self.steps
 
 
 @dataclass(frozen=True)
@@ -52,38 +76,32 @@ class Maker:
         """Pages, and None for those that a device does not make, such as ones with NaN. ``slots`` are of each page's tokens, a row a page;
         ``positions`` of each page's first token."""
         pages: list[bytes | None] = []
-        at_once = self._at_once(slots.shape[1])
-        parts = [slice(first, first + at_once) for first in range(0, len(slots), at_once)]
         with _device.preserve_current(self._where), ThreadPoolExecutor(1) as host:
             # The host puts pages together while the device makes the next.
             made: list[Future[list[bytes | None]]] = []
-            before: _Making | None = None
-            for part in parts:
-                making = self._begin(slots[part], positions[part], step)
+            before: tuple[_Making, list[torch.Tensor]] | None = None
+            for part in self._parts(slots):
+                steps = [step] * len(slots[part])
+                rows = self._exact_rows(self._save(slots[part], steps), slots[part])
+                making = self._begin(slots[part], positions[part], steps), rows
                 if before is not None:
-                    made.append(self._finish(before, host))
+                    made.append(self._finish(*before, host))
                 before = making
             if before is not None:
-                made.append(self._finish(before, host))
+                made.append(self._finish(*before, host))
             self._rejoin()
             for one in made:
                 pages += one.result()
         return pages
 
     def within(self, slots: np.ndarray, positions: np.ndarray, cap: int) -> list[bytes | None]:
-        """Pages of at most ``cap`` bytes; None for those that must be made otherwise. All blobs of a page have one step, the smallest of a
-        ladder that was found to suffice. It depends on the page alone."""
-        pages: list[bytes | None] = [None] * len(slots)
-        at_once = self._at_once(slots.shape[1])
-        for first in range(0, len(slots), at_once):
-            part = np.arange(first, min(first + at_once, len(slots)))
-            with _device.preserve_current(self._where):
-                budgets = self._budgets(slots[part], cap)
-                found = climb(budgets, partial(self._sizes_on, slots[part], positions[part]))
-            for rung in sorted({rung for rung in found if rung is not None}):
-                some = part[[page for page, its in enumerate(found) if its == rung]]
-                for page, made in zip(some, self.at_step(slots[some], positions[some], step_of(rung)), strict=True):
-                    pages[page] = made
+        """Pages of at most ``cap`` bytes; None for those that must be made otherwise. All blobs of a page have one step, at which they nearly fill
+        those bytes. It depends on the page alone."""
+        pages: list[bytes | None] = []
+        with _device.preserve_current(self._where), ThreadPoolExecutor(1) as host:
+            for part in self._parts(slots):
+                pages += self._fill(slots[part], positions[part], cap, host)
+            self._rejoin()
         return pages
 
     @property
@@ -94,84 +112,124 @@ class Maker:
     def _engine(self) -> _native.CudaPages:
         return engine_of(self.codec, self._where)
 
+    @cached_property
     def _columns(self) -> list[list[int]]:
         """Columns of keys and of values of a token, for each group."""
         return [[count * columns_of(side[first]) for side in self.pools] for first, count in self.codec.groups]
 
-    def _save(self, pages: int, tokens: int, step: float) -> _native.CudaSave:
-        return self._engine.save(pages, tokens, step, self._columns(), name_of(self.pools[0][0].dtype))
+    def _save(self, slots: np.ndarray, steps: Sequence[float]) -> _native.CudaSave:
+        return self._engine.save(slots.shape[1], steps, self._columns, name_of(self.pools[0][0].dtype))
 
-    def _at_once(self, tokens: int) -> int:
+    def _parts(self, slots: np.ndarray) -> list[slice]:
         """Pages that a device makes at a time: no more than it is thought to have room for."""
-        widest = max(max(columns) for columns in self._columns())
+        widest = max(max(columns) for columns in self._columns)
         lanes = min(_STREAMS, 2 * len(self.codec.groups))
-        return min(max(_ROOM // (_PER_VALUE * lanes * tokens * widest), _FEWEST), _MOST)
+        at_once = min(max(_ROOM // (_PER_VALUE * lanes * slots.shape[1] * widest), _FEWEST), _MOST)
+        return [slice(first, first + at_once) for first in range(0, len(slots), at_once)]
 
-    def _pool(self, side: tuple[int, int]) -> Any:
-        first, count = self.codec.groups[side[0]]
-        return describe(self.pools[side[1]][first : first + count])
+    @cached_property
+    def _described(self) -> list[list[Any]]:
+        """Pools of keys and of values of each group."""
+        return [[describe(side[first : first + count]) for side in self.pools] for first, count in self.codec.groups]
 
-    def _streams(self) -> list[torch.cuda.Stream]:
+    def _streams(self) -> tuple[torch.cuda.Stream, list[torch.cuda.Stream]]:
+        """The stream that brings pages to the host, and those that encode."""
         # Not the first, which brings pages to the device.
-        streams = _device.sides(self._where, 1 + min(_STREAMS, 2 * len(self.codec.groups)))
-        return streams[1:] or streams
+        _, home, *lanes = _device.sides(self._where, 2 + min(_STREAMS, 2 * len(self.codec.groups)))
+        return home, lanes
 
     def _rejoin(self) -> None:
         """Lets the caller's stream wait: blocks may be written again once it goes on."""
         current = _device.stream(self._where)
-        for stream in self._streams():
+        for stream in self._streams()[1]:
             current.wait_stream(stream)
 
-    def _begin(self, slots: np.ndarray, positions: np.ndarray, step: float) -> _Making:
-        """Queues the encoding of pages. Waits only where they have bases to choose from."""
-        engine = self._engine
-        save = self._save(len(slots), slots.shape[1], step)
+    def _give(self, save: _native.CudaSave, slots: np.ndarray, positions: np.ndarray, steps: Sequence[float]) -> _Given:
+        """Brings to the device what it is to know of pages, and lets streams wait for that."""
         first, end = save.lossy
-        current, streams = _device.stream(self._where), self._streams()
-        at = torch.from_numpy(np.ascontiguousarray(slots[:, first:end])).to(self._where)
-        starts = torch.from_numpy(positions + first).to(self._where)
-        exact = self._exact_rows(save, slots)
-        for stream in streams:
+        numbers = (np.ascontiguousarray(slots[:, first:end]), positions + first, np.array(steps, np.float64))
+        given = _Given(*(torch.from_numpy(some).to(self._where) for some in numbers))
+        for stream in self._streams()[1]:
+            given.share(stream)
+        return given
+
+    def _lanes(self, lengths: list[int]) -> list[tuple[torch.cuda.Stream, torch.Tensor]]:
+        """Streams that follow the caller's, each with memory for the largest of what is queued on it. Once all is queued the memory may go:
+        whoever gets it next works on the same stream."""
+        current, streams = _device.stream(self._where), self._streams()[1]
+        lanes = []
+        for number, stream in enumerate(streams):
             stream.wait_stream(current)
-            _device.share(at, stream)
-            _device.share(starts, stream)
-        rooms: list[torch.Tensor | None] = [None] * len(streams)
-
-        def room(lane: int, length: int) -> torch.Tensor:
-            # What is queued later on a stream follows what was queued there before.
-            kept = rooms[lane]
-            if kept is None or kept.nbytes < length:
-                rooms[lane] = kept = aligned(length, self._where)
-            return kept
-
-        seen = []
-        for number, (side, length, workspace) in enumerate(engine.looks(save)):
-            lane = number % len(streams)
-            with _device.on(streams[lane]):
-                found = torch.empty(length // 8, dtype=torch.int64, device=self._where)
-                given, begun, to, work = ((one.data_ptr(), one.nbytes) for one in (at, starts, found, room(lane, workspace)))
-                engine.queue_look(save, side, self._pool(side), given, begun, to, work, streams[lane].cuda_stream)
-                seen.append((found, streams[lane]))
-        told = []
-        for found, stream in seen:
             with _device.on(stream):
-                told.append(found.cpu().numpy().tobytes())
-        batches = []
-        for number, batch in enumerate(engine.batches(save, told)):
-            lane = number % len(streams)
-            with _device.on(streams[lane]):
-                some, first_of = at, starts
-                if len(batch.pages) != len(slots):
-                    index = torch.tensor(batch.pages).to(self._where)
-                    some, first_of = at.index_select(0, index), starts.index_select(0, index)
-                blobs = aligned(batch.blobs_len, self._where)
-                status = torch.zeros(len(batch.pages), 2, dtype=torch.int64, device=self._where)
-                memory = (some, first_of, blobs, room(lane, batch.workspace_len))
-                given, begun, to, work = ((one.data_ptr(), one.nbytes) for one in memory)
-                stream = streams[lane]
-                engine.queue_save(save, batch, self._pool(batch.side), given, begun, to, status.data_ptr(), work, stream.cuda_stream)
-            batches.append((batch, blobs, status, streams[lane]))
-        return _Making(save, batches, exact)
+                lanes.append((stream, aligned(max(lengths[number :: len(streams)], default=0), self._where)))
+        return lanes
+
+    def _ask(
+        self, asked: list[tuple[tuple[int, int], int, int]], queue: Callable[..., None], save: _native.CudaSave, given: _Given
+    ) -> list[bytes]:
+        """Queues something for each of some sides, and waits for what the device has found."""
+        if not asked:
+            return []
+        ends = np.cumsum([length for _, length, _ in asked]).tolist()
+        found = torch.empty(ends[-1], dtype=torch.uint8, device=self._where)
+        lanes = self._lanes([workspace for _, _, workspace in asked])
+        for stream, _ in lanes:
+            _device.share(found, stream)
+        queue(save, [side for side, _, _ in asked], self._described, given.memory, _memory(found), _native_lanes(lanes))
+        self._rejoin()
+        told = found.cpu().numpy().tobytes()
+        return [told[end - length : end] for end, (_, length, _) in zip(ends, asked, strict=True)]
+
+    def _begin(self, slots: np.ndarray, positions: np.ndarray, steps: Sequence[float]) -> _Making:
+        """Queues the encoding of pages. Waits only where they have bases to choose from."""
+        engine, save = self._engine, self._save(slots, steps)
+        given = self._give(save, slots, positions, steps)
+        seen = self._ask(engine.looks(save), engine.queue_looks, save, given)
+        batches = engine.batches(save, seen)
+        starts = np.cumsum([0] + [batch.blobs_len for batch in batches]).tolist()
+        blobs = aligned(starts[-1], self._where)
+        status = torch.zeros(sum(len(batch.pages) for batch in batches), 2, dtype=torch.int64, device=self._where)
+        # What is brought to the device stays there until all is queued.
+        each, _there = self._parts_of(save, batches, given, slots, positions, steps)
+        lanes = self._lanes([batch.workspace_len for batch in batches])
+        for stream, _ in lanes:
+            _device.share(blobs, stream)
+            _device.share(status, stream)
+        engine.queue_saves(save, batches, self._described, each, _memory(blobs), status.data_ptr(), _native_lanes(lanes))
+        return _Making(save, batches, blobs, starts, status, [_device.mark(stream) for stream, _ in lanes])
+
+    def _parts_of(
+        self,
+        save: _native.CudaSave,
+        batches: list[_native.CudaBatch],
+        given: _Given,
+        slots: np.ndarray,
+        positions: np.ndarray,
+        steps: Sequence[float],
+    ) -> tuple[list[list[tuple[int, int]]], torch.Tensor | None]:
+        """What the device is given for each batch: that of all pages, or of those that the batch has, brought there in one piece."""
+        some = [batch.pages for batch in batches if len(batch.pages) != len(slots)]
+        whole = given.memory
+        if not some:
+            return [whole] * len(batches), None
+        first, end = save.lossy
+        own = [np.ascontiguousarray(slots[:, first:end]), positions + first, np.array(steps, np.float64).view(np.int64)]
+        numbers = np.concatenate([part[pages].ravel() for pages in some for part in own])
+        there = torch.from_numpy(numbers).to(self._where)
+        for stream in self._streams()[1]:
+            _device.share(there, stream)
+        at, parts = there.data_ptr(), []
+        for batch in batches:
+            if len(batch.pages) == len(slots):
+                parts.append(whole)
+                continue
+            memory = []
+            for part in own:
+                length = 8 * len(batch.pages) * (part[0].size if part.ndim > 1 else 1)
+                memory.append((at, length))
+                at += length
+            parts.append(memory)
+        return parts, there
 
     def _exact_rows(self, save: _native.CudaSave, slots: np.ndarray) -> list[torch.Tensor]:
         """Rows of tokens that stay exact, on their way to the host: keys and values of each group in turn."""
@@ -181,61 +239,112 @@ class Maker:
         stream, rows = _device.stream(self._where), []
         for side in ((group, side) for group in range(len(self.codec.groups)) for side in range(2)):
             found = aligned(save.exact_len(*side), self._where)
-            given, to = ((one.data_ptr(), one.nbytes) for one in (at, found))
-            self._engine.queue_exact(save, side, self._pool(side), given, to, stream.cuda_stream)
+            self._engine.queue_exact(save, side, self._described[side[0]][side[1]], _memory(at), _memory(found), stream.cuda_stream)
             rows.append(found.cpu())
         return rows
 
     def _places(self, making: _Making) -> list[_Places]:
         """Where the blobs of each batch are. Waits for them."""
+        home, _ = self._streams()
+        for event in making.done:
+            home.wait_event(event)
+        _device.share(making.status, home)
+        with _device.on(home):
+            said = making.status.cpu().numpy()
         found: list[_Places] = []
-        for batch, _, status, stream in making.batches:
-            with _device.on(stream):
-                found.append(self._engine.places(making.save, batch, status.cpu().numpy().tobytes()))
+        at = 0
+        for batch, start in zip(making.batches, making.starts[:-1], strict=True):
+            own = said[at : at + len(batch.pages)].tobytes()
+            at += len(batch.pages)
+            places = self._engine.places(making.save, batch, own)
+            found.append([None if place is None else (start + place[0], start + place[1]) for place in places])
         return found
 
-    def _finish(self, making: _Making, host: ThreadPoolExecutor) -> Future[list[bytes | None]]:
+    def _finish(self, making: _Making, rows: list[torch.Tensor], host: ThreadPoolExecutor) -> Future[list[bytes | None]]:
         """Waits for blobs, sends for them, and lets the host put pages together."""
-        engine, save = self._engine, making.save
-        fetched = []
-        for (batch, blobs, _, stream), places in zip(making.batches, self._places(making), strict=True):
-            with _device.on(stream):
-                fetched.append((batch, *_fetch(blobs, places), _device.mark(stream)))
+        fetched, arrived = self._fetch(making, self._places(making))
 
         def assemble() -> list[bytes | None]:
-            exact = engine.encode_exact(save, [rows.numpy() for rows in making.exact])
-            content = []
-            for batch, bytes_of, places, arrived in fetched:
-                arrived.synchronize()
-                content.append((batch, bytes_of.numpy(), places))
-            return engine.assemble(save, content, exact)
+            exact = self._engine.encode_exact(making.save, [some.numpy() for some in rows])
+            arrived.synchronize()
+            return self._assemble(making, *fetched, exact)
 
         return host.submit(assemble)
 
-    def _budgets(self, slots: np.ndarray, cap: int) -> list[int | None]:
-        """Bytes that blobs of each page may take, beside its exact tokens."""
-        save = self._save(len(slots), slots.shape[1], 1.0)
-        taken = self._engine.encode_exact(save, [rows.numpy() for rows in self._exact_rows(save, slots)]).sizes
-        return [self._engine.budget(save, cap, exact) for exact in taken]
+    def _fetch(self, making: _Making, places: list[_Places]) -> tuple[tuple[torch.Tensor, list[_Places]], torch.cuda.Event]:
+        """Sends for blobs that are done, and says when they are there."""
+        home, _ = self._streams()
+        _device.share(making.blobs, home)
+        with _device.on(home):
+            return _fetch(making.blobs, places), _device.mark(home)
 
-    def _sizes_on(self, slots: np.ndarray, positions: np.ndarray, some: np.ndarray, rung: int) -> list[int | None]:
-        return self._sizes(slots[some], positions[some], step_of(rung))
+    def _assemble(self, making: _Making, content: torch.Tensor, places: list[_Places], exact: _native.CudaExact) -> list[bytes | None]:
+        bytes_of = content.numpy()
+        batches = [(batch, bytes_of, its) for batch, its in zip(making.batches, places, strict=True)]
+        return self._engine.assemble(making.save, batches, exact)
 
-    def _sizes(self, slots: np.ndarray, positions: np.ndarray, step: float) -> list[int | None]:
-        """Bytes of each page's blobs at a step."""
-        making = self._begin(slots, positions, step)
-        sizes: list[int | None] = [0] * len(slots)
-        for (batch, *_), places in zip(making.batches, self._places(making), strict=True):
-            for page, place in zip(batch.pages, places, strict=True):
-                before = sizes[page]
-                sizes[page] = None if place is None or before is None else before + place[1] - place[0]
-        self._rejoin()
-        return sizes
+    def _fill(self, slots: np.ndarray, positions: np.ndarray, cap: int, host: ThreadPoolExecutor) -> list[bytes | None]:
+        """Pages within a number of bytes, by as few encodings as it takes: those that are not settled are encoded together."""
+        pages: list[bytes | None] = [None] * len(slots)
+        ones = [1.0] * len(slots)
+        save = self._save(slots, ones)
+        given = self._give(save, slots, positions, ones)
+        guessed = self._ask(self._engine.guesses(save), self._engine.queue_guesses, save, given)
+        exact = self._engine.encode_exact(save, [rows.numpy() for rows in self._exact_rows(save, slots)])
+        budgets = [self._engine.budget(save, cap, taken) for taken in exact.sizes]
+        ladder = self._engine.ladder(save, budgets, guessed)
+        made: list[tuple[list[int], Future[list[bytes | None]]]] = []
+        while standing := ladder.standing():
+            some = [page for page, _ in standing]
+            making = self._begin(slots[some], positions[some], [step for _, step in standing])
+            places = self._places(making)
+            sizes = _sizes(making, places, len(some))
+            stay = [ladder.tried(page, size) for page, size in zip(some, sizes, strict=True)]
+            if not any(stay):
+                continue
+            fetched, arrived = self._fetch(making, _only(making, places, stay))
+            kept = exact.of(some)
+
+            def assemble(
+                making: _Making = making, fetched: tuple[torch.Tensor, list[_Places]] = fetched, arrived: Any = arrived, kept: Any = kept
+            ) -> list[bytes | None]:
+                arrived.synchronize()
+                return self._assemble(making, *fetched, kept)
+
+            made.append((some, host.submit(assemble)))
+        for some, future in made:
+            for page, content in zip(some, future.result(), strict=True):
+                pages[page] = content if content is not None else pages[page]
+        return pages
 
 
-def _fetch(blobs: torch.Tensor, places: _Places) -> tuple[torch.Tensor, _Places]:
+def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+    return tensor.data_ptr(), tensor.nbytes
+
+
+def _native_lanes(lanes: list[tuple[torch.cuda.Stream, torch.Tensor]]) -> list[tuple[int, tuple[int, int]]]:
+    return [(stream.cuda_stream, _memory(room)) for stream, room in lanes]
+
+
+def _sizes(making: _Making, places: list[_Places], pages: int) -> list[int | None]:
+    """Bytes of each page's blobs; None where one was refused."""
+    sizes: list[int | None] = [0] * pages
+    for batch, its in zip(making.batches, places, strict=True):
+        for page, place in zip(batch.pages, its, strict=True):
+            before = sizes[page]
+            sizes[page] = None if place is None or before is None else before + place[1] - place[0]
+    return sizes
+
+
+def _only(making: _Making, places: list[_Places], stay: list[bool]) -> list[_Places]:
+    """Where the blobs of pages that stay are, and None for others."""
+    pairs = ((batch.pages, its) for batch, its in zip(making.batches, places, strict=True))
+    return [[place if stay[page] else None for page, place in zip(pages, its, strict=True)] for pages, its in pairs]
+
+
+def _fetch(blobs: torch.Tensor, places: list[_Places]) -> tuple[torch.Tensor, list[_Places]]:
     """Sends for the bytes of pages, side by side, and says where each page's will be. Waits for nothing."""
-    wanted = np.array([place for place in places if place is not None], np.int64).reshape(-1, 2)
+    wanted = np.array([place for its in places for place in its if place is not None], np.int64).reshape(-1, 2)
     if not len(wanted):
         return torch.empty(0, dtype=torch.uint8), places
     # In words of four bytes, which blobs are made of.
@@ -248,4 +357,4 @@ def _fetch(blobs: torch.Tensor, places: _Places) -> tuple[torch.Tensor, _Places]
     host = _device.staging(total)
     host.copy_(packed, non_blocking=True)
     runs = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
-    return host, [None if place is None else next(runs) for place in places]
+    return host, [[None if place is None else next(runs) for place in its] for its in places]

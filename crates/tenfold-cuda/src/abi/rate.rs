@@ -61,6 +61,13 @@ shared_constants! {
     /// Plans that a basis has ready: how many, for pages half an octave larger each, and twice the octaves of the first.
     const PAGE_RUNGS: u32 = 40;
     const PAGE_RUNG_FIRST: i32 = -12;
+    /// Sizes that are guessed for a page: by every second of the plans from this one on.
+    const PAGE_SIZES: u32 = 13;
+    const PAGE_SIZES_FIRST: u32 = 2;
+    /// Rows of a page that may have scales, at most; bits of one, and that of a row which is as large as the page.
+    const PAGE_ROWS: u32 = 1024;
+    const PAGE_ROW_BITS: u32 = 4;
+    const PAGE_ROW_MIDDLE: u32 = 8;
     /// Threads of a block that makes up a page, or chooses a plan for one.
     const PAGE_PLAN_THREADS: u32 = 256;
     /// Steps beyond which a value is stored exactly, by trellises and by scalar quantisers.
@@ -238,10 +245,25 @@ shared_structs! {
         /// A byte for each: whether a part of the basis lacks it. None for none.
         outside: Address<Const<u8>>;
         seen: Address<PageFound>;
+        /// Of each page, what its steps are multiplied by. None for none.
+        steps: Address<Const<f64>>;
         /// Of a page.
         rows: u64;
-        rank: u32;
-        per_step: f32;
+        step: f64;
+        rank, unused: u32;
+    }
+
+    /// Coordinates of pages whose sizes are guessed, one page after the other.
+    pub(crate) struct PageSizesArgs {
+        coordinates: Address<Const<f32>>;
+        /// Of columns, a byte each.
+        scales: Address<Const<u8>>;
+        plans: Address<Const<Plan>>;
+        /// Of each page its mean magnitude, then bits by plan.
+        sizes: Address<f32>;
+        /// Of a page.
+        rows: u64;
+        rank, unused: u32;
     }
 
     /// A page, and plans that are ready.
@@ -252,6 +274,10 @@ shared_structs! {
         /// Plans to choose from, or where one is put.
         plans: Address<Const<Plan>>;
         kept: Each<Plan>;
+        /// What each page's step is multiplied by. None for none.
+        steps: Each<Const<f64>>;
+        /// Room for the scales of a page's rows.
+        row_scale: Each<u8>;
     }
 }
 
@@ -265,4 +291,5 @@ kernels! {
     Kernel<PageModelArgs>: page_model;
     Kernel<PagePlanArgs>: page_plan, page_plan_keep;
     Kernel<PageLookArgs>: page_look;
+    Kernel<PageSizesArgs>: page_sizes;
 }

@@ -201,7 +201,7 @@ pub unsafe fn encode_batch(
         let (request, _) = batch.request(start)?;
         let status = statuses.part(start * STATUS, count * STATUS)?;
         let part = batch.batch(count, full);
-        let planning = batch.planning;
+        let planning = batch.planning.from(start);
         let call = Call {
             device,
             request: &request,

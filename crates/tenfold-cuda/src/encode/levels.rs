@@ -131,7 +131,7 @@ fn prepare(
         encoding.may_pair = 0;
         let mut shapes = Shapes::new(device, &encoding, batch, Some(classes))?;
         shapes.tables = ready::tables(batch);
-        return Ok((encoding, shapes, 0));
+        return Ok((encoding, shapes, ready::workspace_len(&encoding)));
     }
     let shapes = Shapes::new(device, &encoding, batch, None)?;
     let rate_len = rate::workspace_len(device, &encoding)?;
@@ -327,7 +327,7 @@ pub(super) unsafe fn encode(call: &Call) -> Result<()> {
         // SAFETY: the caller's.
         Planning::Together => return unsafe { together::encode(call, encoder) },
         // SAFETY: the caller's.
-        Planning::Ready { plans, .. } => return unsafe { ready::encode(encoder, plans) },
+        Planning::Ready { plans, steps, .. } => return unsafe { ready::encode(encoder, plans, steps) },
     }
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {

@@ -152,8 +152,21 @@ pub(crate) enum Planning {
     Each,
     /// One for all, and each has only a step of its own.
     Together,
-    /// Those of a basis, which are at an address and have so many classes at most.
-    Ready { plans: u64, classes: u32 },
+    /// Those of a basis, which are at an address and have so many classes at most; and where there is a number for each tensor, an f64, that
+    /// its step is multiplied by, or 0.
+    Ready { plans: u64, classes: u32, steps: u64 },
+}
+
+impl Planning {
+    /// The same from a tensor of the batch on.
+    fn from(self, first: usize) -> Planning {
+        match self {
+            Planning::Ready { plans, classes, steps } if steps != 0 => {
+                Planning::Ready { plans, classes, steps: steps + (first * size_of::<f64>()) as u64 }
+            }
+            planning => planning,
+        }
+    }
 }
 
 /// A tensor to encode, or the first of a batch, and what the device does that with.

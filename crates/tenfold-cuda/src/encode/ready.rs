@@ -1,15 +1,15 @@
 //! Plans that a basis has ready: a page at a step needs no search, only a look at how large it is.
 //!
 //! A basis tells how its coordinates' deviations compare. From those pages are made up, each half an octave larger than the one before,
-//! and planned at a step of one. A page at any step has the plan of the made-up page that is as many steps large. What a page becomes
-//! depends on the page, its basis and its step alone, and not on the pages beside it.
+//! and planned at a step of one. A page at any step has the plan of the made-up page that is as many steps large, and scales for its rows
+//! where these are not alike. What a page becomes depends on the page, its basis and its step alone, and not on the pages beside it.
 
 use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 
 use super::levels::Encoder;
 use super::rate::Search;
 use super::{Batch, Behind, Call, EncodeRequest, Planning};
-use crate::abi::{self, Each, PAGE_PLAN_THREADS, PAGE_RUNGS, PageModelArgs, PagePlanArgs, Plan};
+use crate::abi::{self, Each, Encoding, PAGE_PLAN_THREADS, PAGE_RUNGS, PageModelArgs, PagePlanArgs, Plan};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -38,18 +38,25 @@ pub(super) fn check(request: &EncodeRequest) -> Result<()> {
     Ok(())
 }
 
-/// How tables are made: a page's header has no lists.
+/// How tables are made: a block more writes the one list that a page's header may have, of its rows.
 pub(super) fn tables(batch: Batch) -> Shape {
-    Shape { grid: 1, block: TABLES_THREADS, shared: 0, batch: batch.count }
+    Shape { grid: 2, block: TABLES_THREADS, shared: 0, batch: batch.count }
 }
 
-fn choose(plans: u64, encoder: &Encoder<'_>) -> PagePlanArgs {
+/// Bytes of workspace for the scales of a page's rows.
+pub(super) fn workspace_len(encoding: &Encoding) -> usize {
+    (encoding.values / encoding.cols.max(1)) as usize
+}
+
+fn choose(plans: u64, steps: u64, encoder: &Encoder<'_>) -> PagePlanArgs {
     PagePlanArgs {
         encoding: encoder.pass.encoding,
         plan: encoder.pass.plan,
         status: encoder.places.status,
         plans: plans.into(),
         kept: Each::new(plans, size_of::<Plan>()),
+        steps: Each::new(steps, if steps == 0 { 0 } else { size_of::<f64>() }),
+        row_scale: encoder.places.workspace,
     }
 }
 
@@ -57,12 +64,12 @@ fn block_each(batch: u32) -> Shape {
     Shape { grid: 1, block: PAGE_PLAN_THREADS, shared: 0, batch }
 }
 
-/// Queues the encoding of a batch by plans at an address.
+/// Queues the encoding of a batch by plans at an address, with steps of its own for each tensor if there are some.
 ///
 /// # Safety
 /// As for [`super::encode`].
-pub(super) unsafe fn encode(encoder: Encoder<'_>, plans: u64) -> Result<()> {
-    let args = choose(plans, &encoder);
+pub(super) unsafe fn encode(encoder: Encoder<'_>, plans: u64, steps: u64) -> Result<()> {
+    let args = choose(plans, steps, &encoder);
     // SAFETY: the caller's.
     unsafe {
         encoder.open()?;
@@ -80,8 +87,12 @@ pub(crate) struct PagePlans {
 }
 
 impl PagePlans {
-    pub(crate) fn planning(&self) -> Planning {
-        Planning::Ready { plans: self.plans.slice().address, classes: self.classes }
+    pub(crate) fn planning(&self, steps: u64) -> Planning {
+        Planning::Ready { plans: self.address(), classes: self.classes, steps }
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.plans.slice().address
     }
 }
 
@@ -128,7 +139,7 @@ pub(crate) fn make_plans(device: &Device, rank: usize, scales: u64) -> Result<Pa
         columns: narrow(rank)?,
     };
     let mut search = Search::new(device, &encoder.pass.encoding, encoder.places, stream)?.by_columns();
-    let keep = choose(plans.slice().address, &encoder);
+    let keep = choose(plans.slice().address, 0, &encoder);
     // SAFETY: all memory is there until the stream has passed, which is waited for.
     unsafe {
         device.launch(abi::page_model, Shape::new(PAGE_RUNGS, PAGE_PLAN_THREADS, 0), &model, stream)?;

@@ -32,7 +32,7 @@ pub fn look_at_pages_workspace_len(basis: &DeviceBasis, pages: &EncodePages) -> 
     coordinates_len(basis, pages)
 }
 
-/// Queues a look at pages at a step of coordinates; of `pages` the blobs and options mean nothing. `outside` has a byte for each vector of
+/// Queues a look at pages at a step of coordinates, which their own steps multiply if they have some; of `pages` the blobs and options mean nothing. `outside` has a byte for each vector of
 /// the basis: not zero where a part of it lacks the vector. `seen` has [`PageSeen::BYTES`] bytes for each page.
 ///
 /// # Safety
@@ -48,15 +48,13 @@ pub unsafe fn look_at_pages(
 ) -> Result<()> {
     let seen = seen.part(0, PageSeen::BYTES.saturating_mul(pages.count))?;
     let outside = outside.map(|bytes| bytes.part(0, basis.rank())).transpose()?;
+    let steps = pages.steps(pages.count)?;
     if !(step.is_finite() && step > 0.0 && seen.address.is_multiple_of(8)) {
         return Err(Error::InvalidArgument(
             "pages are looked at with a positive step, and what is seen goes to a multiple of 8".into(),
         ));
     }
-    if basis.rope().is_some() != pages.positions.is_some() {
-        let why = "pages with rotary positions need the positions of their first rows, and others have none";
-        return Err(Error::InvalidArgument(why.into()));
-    }
+    pages.check_positions(basis)?;
     // SAFETY: the caller's.
     unsafe {
         let (coordinates, _) = queue_coordinates(basis, pages, workspace, stream)?;
@@ -67,8 +65,10 @@ pub unsafe fn look_at_pages(
             outside: outside.map_or(0, |bytes| bytes.address).into(),
             seen: seen.address.into(),
             rows: pages.rows as u64,
+            steps: steps.map_or(0, |steps| steps.address).into(),
             rank: basis.rank() as u32,
-            per_step: (1.0 / step) as f32,
+            step,
+            unused: 0,
         };
         basis.device().launch(abi::page_look, Shape::new(count, PAGE_PLAN_THREADS, 0), &args, stream)
     }

@@ -2,7 +2,7 @@
 //!
 //! `chain` holds a chain of transforms on a device, `link` one of them, `transforms` does and undoes them, `calls` are
 //! encoding and decoding behind them: a tensor is made working values, each transform goes over all of them, and what comes of it is
-//! encoded as a tensor of its own. `pages` is the quick way for many pages of bf16 rows behind one basis, `rope` turns rows,
+//! encoded as a tensor of its own. `pages` is the quick way for many pages of bf16 rows behind one basis, `rope` turns rows, `look` and `sizes` look at pages before they are encoded,
 //! `pool` moves rows out of blocks and back, `pool_pages` decodes pages of several bases into blocks, `gather` brings together what the host looks at to choose transforms.
 
 mod calls;
@@ -14,6 +14,7 @@ mod pages;
 mod pool;
 mod pool_pages;
 mod rope;
+mod sizes;
 mod transforms;
 
 pub use calls::{
@@ -28,3 +29,4 @@ pub use pages::{
 };
 pub use pool::{DevicePool, PoolLayout};
 pub use pool_pages::{PageBlobs, PageSlots, decode_to_pools, decode_to_pools_workspace_len};
+pub use sizes::{PageSizes, guess_page_sizes};

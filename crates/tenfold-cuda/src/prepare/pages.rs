@@ -152,6 +152,12 @@ impl DeviceBasis {
         self.plans.get().is_some()
     }
 
+    /// Where its plans and the scales of its coordinates are, if there are some.
+    pub(super) fn plans(&self) -> Option<(u64, u64)> {
+        let (plans, (_, scales)) = (self.plans.get()?, self.scales.as_ref()?);
+        Some((plans.address(), scales.slice().address))
+    }
+
     /// Columns of the rows that it is for.
     pub fn columns(&self) -> usize {
         self.columns
@@ -331,6 +337,8 @@ pub struct EncodePages {
     /// Whether pages have plans that the basis has ready ([`DeviceBasis::prepare_plans`]), which takes a fraction of the time; for
     /// [`Effort::Fast`](tenfold::Effort::Fast), a basis that knows its coordinates' deviations, and a step. Default: no.
     pub ready: bool,
+    /// A number for each page that its step is multiplied by, as f64 one after the other; for plans that are ready. Default: none.
+    pub steps: Option<DeviceSlice>,
     /// The position of each page's first row, as u64 one after the other; for a basis behind rotary positions, and only then.
     pub positions: Option<DeviceSlice>,
     /// What the blobs say that rows are: the dtype that these rows were widened or rounded from. Default: bf16.
@@ -354,6 +362,7 @@ impl EncodePages {
             options,
             together: false,
             ready: false,
+            steps: None,
             positions: None,
             dtype: Dtype::Bf16,
         }
@@ -368,6 +377,12 @@ impl EncodePages {
     /// The same with plans that the basis has ready, or without.
     pub fn with_ready(mut self, ready: bool) -> Self {
         self.ready = ready;
+        self
+    }
+
+    /// The same with a number for each page, an f64 on the device, that its step is multiplied by. Only with plans that the basis has ready.
+    pub fn with_steps(mut self, steps: DeviceSlice) -> Self {
+        self.steps = Some(steps);
         self
     }
 
@@ -386,6 +401,29 @@ impl EncodePages {
     /// Bytes of each slot.
     pub fn slot(&self) -> usize {
         self.blobs.len.checked_div(self.count).unwrap_or(0) / 16 * 16
+    }
+
+    /// Refuses positions that are missing, or not needed.
+    pub(super) fn check_positions(&self, basis: &DeviceBasis) -> Result<()> {
+        match basis.rope.is_some() == self.positions.is_some() {
+            true => Ok(()),
+            false => {
+                let why = "pages with rotary positions need the positions of their first rows, and others have none";
+                Err(Error::InvalidArgument(why.into()))
+            }
+        }
+    }
+
+    /// What the steps of so many pages are multiplied by.
+    pub(super) fn steps(&self, count: usize) -> Result<Option<DeviceSlice>> {
+        let steps =
+            self.steps.map(|steps| steps.part(0, bytes_of(count, 1, size_of::<f64>())?)).transpose()?;
+        match steps {
+            Some(steps) if !steps.address.is_multiple_of(8) => {
+                Err(Error::InvalidArgument("steps of pages are at a multiple of 8".into()))
+            }
+            steps => Ok(steps),
+        }
     }
 
     /// The batch of coordinates, which lie at an address.
@@ -420,6 +458,11 @@ impl EncodePages {
         let transforms = basis.transforms.slice();
         batch.behind =
             Some(Behind { dtype: self.dtype, columns: basis.columns, transforms, scales, positions });
+        let steps = self.steps(self.count)?;
+        if steps.is_some() && !self.ready {
+            let why = "pages have steps of their own only with plans that their basis has ready";
+            return Err(Error::InvalidArgument(why.into()));
+        }
         batch.planning = match (self.ready, self.together) {
             (false, false) => Planning::Each,
             (false, true) => Planning::Together,
@@ -427,7 +470,7 @@ impl EncodePages {
                 let why =
                     "the plans of a basis are prepared before they are used: DeviceBasis::prepare_plans";
                 let plans = basis.plans.get().ok_or_else(|| Error::InvalidArgument(why.into()))?;
-                plans.planning()
+                plans.planning(steps.map_or(0, |steps| steps.address))
             }
             (true, true) => {
                 let why = "pages have one plan together, or those that their basis has ready";

@@ -6,9 +6,9 @@ use tenfold::engine::{Engine, ErrorKind};
 use tenfold::prepare::{Basis, Pairing, Positions, Rope, Rotation, Scaling, Transform};
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, TensorView};
 use tenfold_cuda::{
-    Buffer, Code, DecodeRequest, DecodeSettings, DeviceBasis, DeviceSlice, EncodePages, Status, Stream,
-    decode_coordinates, decode_pages, decode_pages_workspace_len, decode_workspace_len, encode_pages,
-    encode_pages_workspace_len,
+    Buffer, Code, DecodeRequest, DecodeSettings, DeviceBasis, DeviceSlice, EncodePages, PageSizes, Status,
+    Stream, decode_coordinates, decode_pages, decode_pages_workspace_len, decode_workspace_len, encode_pages,
+    encode_pages_workspace_len, guess_page_sizes, look_at_pages_workspace_len,
 };
 
 use crate::Case;
@@ -203,7 +203,7 @@ fn encode_with(
     basis: &DeviceBasis,
     pages: &[Vec<u8>],
     options: EncodeOptions,
-    how: fn(EncodePages) -> EncodePages,
+    how: impl Fn(EncodePages) -> EncodePages,
     positions: Option<&[u64]>,
 ) -> Vec<Result<Vec<u8>, Status>> {
     let device = subject.device();
@@ -453,6 +453,22 @@ fn ready(subject: &Subject) {
         }
     }
 
+    // Each at a step of its own, which multiplies that of all.
+    let steps: Vec<f64> = (0..count).map(|i| [2.0, 0.5, 0.04][i % 3]).collect();
+    let bytes: Vec<u8> = steps.iter().flat_map(|step| step.to_le_bytes()).collect();
+    let steps_there = Buffer::from_slice(subject.device(), &bytes).unwrap();
+    let own = |r: EncodePages| r.with_ready(true).with_steps(steps_there.slice());
+    let made = encode_with(subject, &on_device, &pages, at(0.5), own, None);
+    for (i, page) in pages.iter().enumerate().filter(|(i, _)| *i != 3).take(6) {
+        let options = at(0.5 * steps[i]);
+        let alone = encode_with(subject, &on_device, std::slice::from_ref(page), options, ready, None);
+        assert_eq!(made[i].as_ref().unwrap(), alone[0].as_ref().unwrap(), "page {i}");
+    }
+    let request = EncodePages::new(count, rows, all.slice(), blobs.slice(), at(0.2));
+    let error = encode_pages_workspace_len(&on_device, &request.with_steps(steps_there.slice())).unwrap_err();
+    assert!(error.to_string().contains("steps of their own"), "{error}");
+    guessed(subject, (&basis, &on_device, &plain), &pages, rows);
+
     // What no plan is ready for.
     for (basis, goal, effort) in
         [(&on_device, Goal::Step(0.2), Effort::Balanced), (&on_device, Goal::MaxBytes(4000), Effort::Fast)]
@@ -462,6 +478,45 @@ fn ready(subject: &Subject) {
         let error = encode_pages_workspace_len(basis, &ready(request)).unwrap_err();
         assert!(error.to_string().contains("has plans ready"), "{error}");
     }
+}
+
+/// What is guessed of a page's size is about what it takes, at any step.
+fn guessed(
+    subject: &Subject,
+    (basis, on_device, plain): (&Basis, &DeviceBasis, &DeviceBasis),
+    pages: &[Vec<u8>],
+    rows: usize,
+) {
+    let at = |step: f64| EncodeOptions::new(Goal::Step(step)).with_effort(Effort::Fast);
+    let all = Buffer::from_slice(subject.device(), &pages.concat()).unwrap();
+    let none = DeviceSlice::new(0, 0);
+    let request = EncodePages::new(pages.len(), rows, all.slice(), none, at(1.0));
+    let sizes = Buffer::new(subject.device(), PageSizes::BYTES * pages.len()).unwrap();
+    let len = look_at_pages_workspace_len(on_device, &request).unwrap();
+    let work = Buffer::new(subject.device(), len).unwrap();
+    let mut found = vec![0; sizes.slice().len];
+    // SAFETY: all of it is ours and lives until it has been read back.
+    unsafe {
+        let (to, work) = (sizes.slice(), work.slice());
+        guess_page_sizes(on_device, &request, to, work, Stream::DEFAULT).unwrap();
+        sizes.read(&mut found, Stream::DEFAULT).unwrap();
+        let error = guess_page_sizes(plain, &request, to, work, Stream::DEFAULT).unwrap_err();
+        assert!(error.to_string().contains("ready"), "{error}");
+    }
+    let guessed: Vec<PageSizes> = found.as_chunks().0.iter().map(|b| PageSizes::from_bytes(*b)).collect();
+    for step in [1.5, 0.4, 0.09, 0.02] {
+        let made = encode_with(subject, on_device, pages, at(step), |r| r.with_ready(true), None);
+        for (i, made) in made.iter().enumerate().filter(|(i, _)| ![1, 3].contains(i)) {
+            let symbols = guessed[i].bits_at(step) / 8.0;
+            // What a blob has besides: its header and tables, and where lanes start.
+            let beside = made.as_ref().unwrap().len() as f64 - symbols;
+            let (least, most) = (-0.05 * symbols, 400.0 + 0.05 * symbols);
+            assert!((least..most).contains(&beside), "page {i}, {step}: {symbols} and {beside} bytes");
+        }
+        let values = (rows * basis.rank()) as f64;
+        assert!(guessed[0].bits_at(1e-9) > 20.0 * values, "the finest steps");
+    }
+    assert!(guessed[3].bits_at(0.1).is_nan() || guessed[3].bits_at(0.1) >= 0.0);
 }
 
 /// Where plans come from.

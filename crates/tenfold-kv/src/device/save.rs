@@ -4,43 +4,53 @@
 //! or values of a group become blobs, those of all pages with the same basis in one [`Batch`]. Tokens that stay exact are few: the host codes
 //! them, from rows that [`Save::queue_exact`] brings together, while it puts pages together.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rayon::prelude::*;
-use tenfold::{Dtype, EncodeOptions, Error, Goal, TensorView};
+use tenfold::{Dtype, EncodeOptions, Error, Goal};
 use tenfold_cuda::{
-    DevicePool, DeviceSlice, EncodeBatch, EncodePages, PageSeen, Status, Stream, encode_batch,
-    encode_batch_workspace_len, encode_pages, encode_pages_workspace_len, look_at_pages,
-    look_at_pages_workspace_len,
+    DeviceBasis, DevicePool, DeviceSlice, EncodeBatch, EncodePages, PageSeen, PageSizes, Status, Stream,
+    encode_batch, encode_batch_workspace_len, encode_pages, encode_pages_workspace_len, guess_page_sizes,
+    look_at_pages, look_at_pages_workspace_len,
 };
 
 use super::bases::{DeviceGroup, DevicePages};
+use super::ladder::Ladder;
 use super::queue::{ALIGN, BLOB, part};
 use crate::error::{Result, invalid};
-use crate::page::frame::{self, Blobs, EXACT_KEYS, EXACT_VALUES, KEYS, VALUES};
+use crate::page::frame;
 
 /// Bytes that a blob may take beside those for each value.
 const HEADER: usize = 8192;
 /// Coordinates of a page from which on it has a plan that its basis has ready: in smaller ones tables cost more than those plans reckon.
 const READY_FROM: usize = 1 << 14;
-/// Of a page's blobs, those of keys and of values: exact ones, and the others.
-const PLACES: [[usize; 2]; 2] = [[EXACT_KEYS, KEYS], [EXACT_VALUES, VALUES]];
 
-/// Pages that are about to be encoded on a device, all with one step and as many tokens.
+/// Pages that are about to be encoded on a device, all with as many tokens.
 #[derive(Debug, Clone)]
 pub struct Save {
-    pages: usize,
-    tokens: usize,
-    step: f64,
+    /// The step of each page.
+    steps: Vec<f64>,
+    pub(super) tokens: usize,
     /// Tokens at a page's start and end that stay exact.
-    exact: (usize, usize),
+    pub(super) exact: (usize, usize),
     /// Columns of keys and of values of each group, and what they are.
-    columns: Vec<[usize; 2]>,
-    dtype: Dtype,
+    pub(super) columns: Vec<[usize; 2]>,
+    pub(super) dtype: Dtype,
+}
+
+/// What a device is given of pages: all of 64 bits, at a multiple of 8.
+#[derive(Debug, Clone, Copy)]
+pub struct Given {
+    /// Slots of the tokens that are quantised, page after page.
+    pub slots: DeviceSlice,
+    /// Positions of each page's first such token.
+    pub positions: DeviceSlice,
+    /// Each page's step, as f64; read where [`Save::has_steps`].
+    pub steps: DeviceSlice,
 }
 
 /// Keys or values of a group: of some pages, which have the same basis.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     /// The group.
     pub group: usize,
@@ -48,28 +58,18 @@ pub struct Batch {
     pub side: usize,
     /// The number of the basis, if there is one.
     basis: Option<usize>,
+    /// The step of all of its pages; none if each has its own.
+    step: Option<f64>,
     /// Pages by their number in the save, the smallest first.
     pub pages: Vec<usize>,
 }
 
-/// Where the blobs of a batch are: of each page, bytes of what [`Save::assemble`] is given; `None` where the device has refused it.
-pub type Place = Option<(usize, usize)>;
-
-/// Blobs of a batch as they are assembled: the batch, its bytes, and where in them those of each page are.
-pub type Made<'b> = (&'b Batch, &'b [u8], &'b [Place]);
-
 impl DevicePages {
-    /// Prepares the encoding of so many pages, of so many tokens each, at a step. `columns` are those of the keys and of the values of a
-    /// token, for each group, and of a float of at most 16 bits.
-    pub fn save(
-        &self,
-        pages: usize,
-        tokens: usize,
-        step: f64,
-        columns: &[[usize; 2]],
-        dtype: Dtype,
-    ) -> Result<Save> {
-        if tokens == 0 || !(step.is_finite() && step > 0.0) {
+    /// Prepares the encoding of pages of so many tokens each, at a step for each of them. `columns` are those of the keys and of the values of
+    /// a token, for each group, and of a float of at most 16 bits.
+    pub fn save(&self, tokens: usize, steps: &[f64], columns: &[[usize; 2]], dtype: Dtype) -> Result<Save> {
+        let wrong = steps.iter().copied().find(|step| !(step.is_finite() && *step > 0.0));
+        if let Some(step) = wrong.or((tokens == 0).then_some(1.0)) {
             return Err(invalid(format!(
                 "a page has at least one token and a positive step, not {tokens} and {step}"
             )));
@@ -95,7 +95,7 @@ impl DevicePages {
         }
         let first = self.exact.0.min(tokens);
         let exact = (first, self.exact.1.min(tokens - first));
-        Ok(Save { pages, tokens, step, exact, columns: columns.to_vec(), dtype })
+        Ok(Save { steps: steps.to_vec(), tokens, exact, columns: columns.to_vec(), dtype })
     }
 }
 
@@ -113,7 +113,18 @@ impl DeviceGroup {
 impl Save {
     /// Pages.
     pub fn pages(&self) -> usize {
-        self.pages
+        self.steps.len()
+    }
+
+    /// The step of all pages, if they have one.
+    fn step(&self) -> Option<f64> {
+        let first = self.steps.first().copied().unwrap_or(1.0);
+        self.steps.iter().all(|step| *step == first).then_some(first)
+    }
+
+    /// Whether the device reads the step of each page.
+    pub fn has_steps(&self) -> bool {
+        self.step().is_none()
     }
 
     /// Tokens of a page that are quantised.
@@ -137,51 +148,62 @@ impl Save {
         }
     }
 
-    fn goal(&self, group: &DeviceGroup, side: usize) -> f64 {
-        self.step * group.steps[side]
+    /// Whether pages in a basis have plans that it has ready.
+    fn is_ready(&self, basis: &DeviceBasis) -> bool {
+        basis.has_plans() && self.lossy().len() * basis.rank() >= READY_FROM
+    }
+
+    /// Keys (0) and values (1) of all groups.
+    fn sides(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let groups = if self.lossy().is_empty() { 0 } else { self.columns.len() };
+        (0..groups).flat_map(|group| [(group, 0), (group, 1)])
     }
 
     /// Keys (0) or values (1) of groups that must be looked at first.
     pub fn looks(&self, pages: &DevicePages) -> Vec<(usize, usize)> {
-        let all = (0..pages.groups.len()).flat_map(|group| [(group, 0), (group, 1)]);
-        match self.lossy().is_empty() {
-            true => Vec::new(),
-            false => all.filter(|&(group, side)| pages.groups[group].has_choice(side)).collect(),
-        }
+        let has_choice = |&(group, side): &(usize, usize)| {
+            pages.groups.get(group).is_some_and(|group| group.has_choice(side))
+        };
+        self.sides().filter(has_choice).collect()
     }
 
     /// Bytes that a look leaves on the device: some for each basis and page.
     pub fn look_len(&self, pages: &DevicePages, look: (usize, usize)) -> Result<usize> {
         self.width(look)?;
-        Ok(self.group(pages, look.0)?.choices[look.1].len() * self.pages * PageSeen::BYTES)
+        Ok(self.group(pages, look.0)?.choices[look.1].len() * self.pages() * PageSeen::BYTES)
     }
 
     /// Pages of a batch as the encoder has them.
+    #[allow(clippy::too_many_arguments)] // what a device works on
     fn request(
         &self,
         pages: &DevicePages,
         (group, side): (usize, usize),
         basis: usize,
+        step: Option<f64>,
         count: usize,
         rows: DeviceSlice,
         blobs: DeviceSlice,
-        positions: DeviceSlice,
+        given: &Given,
     ) -> Result<EncodePages> {
         let of = self.group(pages, group)?;
-        let options = EncodeOptions::new(Goal::Step(self.goal(of, side))).with_effort(pages.effort);
+        let goal = Goal::Step(step.unwrap_or(1.0) * of.steps[side]);
+        let options = EncodeOptions::new(goal).with_effort(pages.effort);
         let (_, basis) = of.sides[side].get(basis).ok_or_else(|| invalid("there is no such basis"))?;
-        let ready = basis.has_plans() && self.lossy().len() * basis.rank() >= READY_FROM;
-        let request = EncodePages::new(count, self.lossy().len(), rows, blobs, options)
-            .with_ready(ready)
+        let mut request = EncodePages::new(count, self.lossy().len(), rows, blobs, options)
+            .with_ready(self.is_ready(basis))
             .with_dtype(self.dtype);
+        if step.is_none() {
+            request = request.with_steps(part(given.steps, 0, 8 * count)?);
+        }
         Ok(match side == 0 && of.turned {
-            true => request.with_positions(part(positions, 0, 8 * count)?),
+            true => request.with_positions(part(given.positions, 0, 8 * count)?),
             false => request,
         })
     }
 
     /// Columns of keys (0) or values (1) of a group.
-    fn width(&self, (group, side): (usize, usize)) -> Result<usize> {
+    pub(super) fn width(&self, (group, side): (usize, usize)) -> Result<usize> {
         let found = self.columns.get(group).and_then(|columns| columns.get(side));
         found.copied().ok_or_else(|| invalid(format!("there is no side {side} of a group {group}")))
     }
@@ -193,27 +215,19 @@ impl Save {
 
     /// Bytes of workspace that a look needs, at a multiple of 256.
     pub fn look_workspace_len(&self, pages: &DevicePages, look: (usize, usize)) -> Result<usize> {
-        let rows = self.rows_len(look, self.pages)?;
-        let anywhere = |len: usize| DeviceSlice::new(ALIGN as u64, len);
+        let (rows, count) = (self.rows_len(look, self.pages())?, self.pages());
         let mut most = 0;
         for choice in &self.group(pages, look.0)?.choices[look.1] {
-            let request = self.request(
-                pages,
-                look,
-                choice.whole,
-                self.pages,
-                anywhere(rows),
-                anywhere(0),
-                anywhere(8 * self.pages),
-            )?;
+            let (given, step) = (anything(count), self.step());
+            let request =
+                self.request(pages, look, choice.whole, step, count, anywhere(rows), anywhere(0), &given)?;
             let basis = &pages.groups[look.0].sides[look.1][choice.whole].1;
             most = most.max(look_at_pages_workspace_len(basis, &request).map_err(Error::from)?);
         }
         Ok(rows.next_multiple_of(ALIGN) + most)
     }
 
-    /// Queues a look at keys or values of all pages, in a pool. `slots` are those of the tokens that are quantised, page after page, and
-    /// `positions` those of each page's first, all of 64 bits; `seen` is what [`Save::batches`] reads.
+    /// Queues a look at keys or values of all pages, in a pool. `seen` is what [`Save::batches`] reads.
     ///
     /// # Safety
     /// All memory is memory of the pages' device, is as long as it says, does not overlap, and is neither freed nor used otherwise until the
@@ -224,31 +238,105 @@ impl Save {
         pages: &DevicePages,
         look: (usize, usize),
         pool: &DevicePool,
-        slots: DeviceSlice,
-        positions: DeviceSlice,
+        given: &Given,
         seen: DeviceSlice,
         workspace: DeviceSlice,
         stream: Stream,
     ) -> Result<()> {
-        let of = self.group(pages, look.0)?;
+        let (of, count) = (self.group(pages, look.0)?, self.pages());
         self.check_pool(pool, look)?;
-        let (rows, work) = self.split(workspace, look, self.pages)?;
-        let slots = part(slots, 0, 8 * self.pages * self.lossy().len())?;
+        let (rows, work) = self.split(workspace, look, count)?;
+        let slots = part(given.slots, 0, 8 * count * self.lossy().len())?;
         // SAFETY: the caller's; the parts of the workspace do not overlap, and calls of one stream follow each other.
         unsafe {
             pool.gather_halves(slots, rows, stream).map_err(Error::from)?;
             for (number, choice) in of.choices[look.1].iter().enumerate() {
                 let nowhere = DeviceSlice::new(0, 0);
-                let request =
-                    self.request(pages, look, choice.whole, self.pages, rows, nowhere, positions)?;
-                let len = self.pages * PageSeen::BYTES;
+                let step = self.step();
+                let request = self.request(pages, look, choice.whole, step, count, rows, nowhere, given)?;
+                let len = count * PageSeen::BYTES;
                 let found = part(seen, number * len, len)?;
                 let outside = choice.part.as_ref().map(|(_, outside)| outside.slice());
-                let (step, basis) = (self.goal(of, look.1), &of.sides[look.1][choice.whole].1);
+                let step = step.unwrap_or(1.0) * of.steps[look.1];
+                let basis = &of.sides[look.1][choice.whole].1;
                 look_at_pages(basis, &request, step, outside, found, work, stream).map_err(Error::from)?;
             }
         }
         Ok(())
+    }
+
+    /// Keys (0) or values (1) of groups whose sizes can be guessed: all of them or, where one cannot, none.
+    pub fn guesses(&self, pages: &DevicePages) -> Vec<(usize, usize)> {
+        let can = |(group, side): (usize, usize)| {
+            let of = pages.groups.get(group)?;
+            let whole = of.choices[side].first()?.whole;
+            self.is_ready(&of.sides[side].get(whole)?.1).then_some((group, side))
+        };
+        self.sides().map(can).collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// Bytes that a guess leaves on the device.
+    pub fn guess_len(&self) -> usize {
+        self.pages() * PageSizes::BYTES
+    }
+
+    /// Queues a guess at the sizes of keys or values of all pages. `sizes` is what [`Save::ladder`] reads; the workspace has
+    /// [`Save::look_workspace_len`] bytes.
+    ///
+    /// # Safety
+    /// As for [`Save::queue_look`].
+    #[allow(clippy::too_many_arguments)] // what a device works on
+    pub unsafe fn queue_guess(
+        &self,
+        pages: &DevicePages,
+        side: (usize, usize),
+        pool: &DevicePool,
+        given: &Given,
+        sizes: DeviceSlice,
+        workspace: DeviceSlice,
+        stream: Stream,
+    ) -> Result<()> {
+        let (of, count) = (self.group(pages, side.0)?, self.pages());
+        self.check_pool(pool, side)?;
+        let (rows, work) = self.split(workspace, side, count)?;
+        let slots = part(given.slots, 0, 8 * count * self.lossy().len())?;
+        let nowhere = DeviceSlice::new(0, 0);
+        let whole =
+            of.choices[side.1].first().ok_or_else(|| invalid("rows without a basis have no guess"))?.whole;
+        let request = self.request(pages, side, whole, Some(1.0), count, rows, nowhere, given)?;
+        // SAFETY: the caller's; the parts of the workspace do not overlap, and calls of one stream follow each other.
+        unsafe {
+            pool.gather_halves(slots, rows, stream).map_err(Error::from)?;
+            guess_page_sizes(&of.sides[side.1][whole].1, &request, sizes, work, stream)
+                .map_err(Error::from)?;
+        }
+        Ok(())
+    }
+
+    /// Looks for the step of each page at which its blobs take no more than so many bytes, if it has some; from what was guessed of
+    /// all sides ([`Save::guesses`]).
+    pub fn ladder(
+        &self,
+        pages: &DevicePages,
+        budgets: &[Option<usize>],
+        guessed: &[&[u8]],
+    ) -> Result<Ladder> {
+        let sides = self.guesses(pages);
+        if guessed.len() != sides.len() || guessed.iter().any(|bytes| bytes.len() != self.guess_len()) {
+            return Err(invalid("a guess leaves some bytes for each page, of keys and values of each group"));
+        }
+        if budgets.len() != self.pages() {
+            return Err(invalid("every page has a budget or none"));
+        }
+        let side = |((group, side), bytes): (&(usize, usize), &&[u8])| {
+            let sizes = bytes.as_chunks().0.iter().map(|of| PageSizes::from_bytes(*of)).collect::<Vec<_>>();
+            (pages.groups[*group].steps[*side], sizes)
+        };
+        let sides: Vec<(f64, Vec<PageSizes>)> = sides.iter().zip(guessed).map(side).collect();
+        Ok(Ladder::new(budgets, |page| {
+            let of_page = |(step, sizes): &(f64, Vec<PageSizes>)| (*step, sizes[page]);
+            sides.iter().map(of_page).collect()
+        }))
     }
 
     /// What is encoded at once, from what every look has seen: pages of a batch have the same basis.
@@ -260,10 +348,9 @@ impl Save {
         let mut batches = Vec::new();
         for (group, of) in pages.groups.iter().enumerate().filter(|_| !self.lossy().is_empty()) {
             for (side, choices) in of.choices.iter().enumerate() {
-                let all =
-                    |basis: Option<usize>| Batch { group, side, basis, pages: (0..self.pages).collect() };
                 let Some(at) = looks.iter().position(|look| *look == (group, side)) else {
-                    batches.push(all(choices.first().map(|choice| choice.whole)));
+                    let basis = choices.first().map(|choice| choice.whole);
+                    batches.extend(self.alike((group, side), of, basis, (0..self.pages()).collect()));
                     continue;
                 };
                 if seen[at].len() != self.look_len(pages, (group, side))? {
@@ -271,8 +358,8 @@ impl Save {
                 }
                 let found = seen[at].as_chunks().0;
                 let mut of_basis: Vec<Vec<usize>> = vec![Vec::new(); of.sides[side].len()];
-                for page in 0..self.pages {
-                    let look = |number: usize| PageSeen::from_bytes(found[number * self.pages + page]);
+                for page in 0..self.pages() {
+                    let look = |number: usize| PageSeen::from_bytes(found[number * self.pages() + page]);
                     // The first of the cheapest; what is no number is never cheaper.
                     let best = (1..choices.len()).fold(0, |best, number| {
                         if look(number).cost < look(best).cost { number } else { best }
@@ -281,10 +368,33 @@ impl Save {
                     of_basis[part.map_or(choices[best].whole, |part| part.0)].push(page);
                 }
                 let some = of_basis.into_iter().enumerate().filter(|(_, pages)| !pages.is_empty());
-                batches.extend(some.map(|(basis, pages)| Batch { group, side, basis: Some(basis), pages }));
+                batches.extend(
+                    some.flat_map(|(basis, pages)| self.alike((group, side), of, Some(basis), pages)),
+                );
             }
         }
         Ok(batches)
+    }
+
+    /// Batches of pages that have the same basis: one, or one for each step where the device takes no more.
+    fn alike(
+        &self,
+        (group, side): (usize, usize),
+        of: &DeviceGroup,
+        basis: Option<usize>,
+        pages: Vec<usize>,
+    ) -> Vec<Batch> {
+        let ready = basis.and_then(|number| of.sides[side].get(number)).is_some_and(|b| self.is_ready(&b.1));
+        if ready || !self.has_steps() {
+            return vec![Batch { group, side, basis, step: self.step(), pages }];
+        }
+        let mut by_step: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for page in pages {
+            // Bits of positive numbers are in their order.
+            by_step.entry(self.steps[page].to_bits()).or_default().push(page);
+        }
+        let batch = |(step, pages)| Batch { group, side, basis, step: Some(f64::from_bits(step)), pages };
+        by_step.into_iter().map(batch).collect()
     }
 
     /// Bytes of room for each blob of a batch.
@@ -313,7 +423,9 @@ impl Save {
         blobs: DeviceSlice,
     ) -> Result<EncodeBatch> {
         let of = self.group(pages, batch.group)?;
-        let options = EncodeOptions::new(Goal::Step(self.goal(of, batch.side))).with_effort(pages.effort);
+        let step = batch.step.ok_or_else(|| invalid("rows without a basis have one step"))?;
+        let goal = Goal::Step(step * of.steps[batch.side]);
+        let options = EncodeOptions::new(goal).with_effort(pages.effort);
         let shape = [self.lossy().len(), self.width((batch.group, batch.side))?];
         let count = batch.pages.len();
         let rows = part(rows, 0, self.dtype.size() * count * shape[0] * shape[1])?;
@@ -324,12 +436,12 @@ impl Save {
     pub fn workspace_len(&self, pages: &DevicePages, batch: &Batch) -> Result<usize> {
         let (side, count) = ((batch.group, batch.side), batch.pages.len());
         let rows = self.rows_len(side, count)?;
-        let anywhere = |len: usize| DeviceSlice::new(ALIGN as u64, len);
         let blobs = anywhere(self.blobs_len(pages, batch)?);
         let work = match batch.basis {
             Some(number) => {
+                let given = anything(count);
                 let request =
-                    self.request(pages, side, number, count, anywhere(rows), blobs, anywhere(8 * count))?;
+                    self.request(pages, side, number, batch.step, count, anywhere(rows), blobs, &given)?;
                 let basis = &pages.groups[batch.group].sides[batch.side][number].1;
                 encode_pages_workspace_len(basis, &request)
             }
@@ -340,7 +452,7 @@ impl Save {
         Ok(rows.next_multiple_of(ALIGN) + work.map_err(Error::from)?.next_multiple_of(ALIGN))
     }
 
-    fn check_pool(&self, pool: &DevicePool, (group, side): (usize, usize)) -> Result<()> {
+    pub(super) fn check_pool(&self, pool: &DevicePool, (group, side): (usize, usize)) -> Result<()> {
         let expected = self.width((group, side))?;
         match (pool.columns(), pool.dtype()) == (Some(expected), self.dtype) {
             true => Ok(()),
@@ -366,8 +478,7 @@ impl Save {
         Ok((part(workspace, 0, bytes)?, work))
     }
 
-    /// Queues the encoding of a batch from its pool. `slots` are those of the tokens that are quantised, page after page, and `positions` those
-    /// of each page's first, all of 64 bits and of the batch's pages alone; `status` has 16 bytes a page.
+    /// Queues the encoding of a batch from its pool. What is given is of the batch's pages alone; `status` has 16 bytes a page.
     ///
     /// # Safety
     /// As for [`Save::queue_look`].
@@ -377,8 +488,7 @@ impl Save {
         pages: &DevicePages,
         batch: &Batch,
         pool: &DevicePool,
-        slots: DeviceSlice,
-        positions: DeviceSlice,
+        given: &Given,
         blobs: DeviceSlice,
         status: DeviceSlice,
         workspace: DeviceSlice,
@@ -389,14 +499,14 @@ impl Save {
         self.check_pool(pool, side)?;
         let (rows, work) = self.split(workspace, side, count)?;
         let blobs = part(blobs, 0, self.room(pages, batch)? * count)?;
-        let slots = part(slots, 0, 8 * count * self.lossy().len())?;
+        let slots = part(given.slots, 0, 8 * count * self.lossy().len())?;
         let said = part(status, 0, 16 * count)?;
         // SAFETY: the caller's; the parts of the workspace do not overlap, and calls of one stream follow each other.
         unsafe {
             match batch.basis {
                 Some(number) => {
                     pool.gather_halves(slots, rows, stream).map_err(Error::from)?;
-                    let request = self.request(pages, side, number, count, rows, blobs, positions)?;
+                    let request = self.request(pages, side, number, batch.step, count, rows, blobs, given)?;
                     let basis = &pages.groups[batch.group].sides[batch.side][number].1;
                     encode_pages(basis, &request, said, work, stream).map_err(Error::from)?;
                 }
@@ -437,143 +547,14 @@ impl Save {
         };
         Ok(statuses.as_chunks().0.iter().enumerate().map(place).collect())
     }
-
-    /// Tokens of a page that stay exact, by their number in it.
-    pub fn exact(&self) -> Vec<usize> {
-        (0..self.exact.0).chain(self.tokens - self.exact.1..self.tokens).collect()
-    }
-
-    /// Bytes of the rows of exact tokens of all pages: keys (0) or values (1) of a group.
-    pub fn exact_len(&self, group: usize, side: usize) -> Result<usize> {
-        let tokens = self.pages * (self.exact.0 + self.exact.1);
-        Ok(self.dtype.size() * tokens * self.width((group, side))?)
-    }
-
-    /// Queues the gathering of the rows of exact tokens. `slots` are theirs, page after page.
-    ///
-    /// # Safety
-    /// As for [`Save::queue_look`].
-    pub unsafe fn queue_exact(
-        &self,
-        (group, side): (usize, usize),
-        pool: &DevicePool,
-        slots: DeviceSlice,
-        rows: DeviceSlice,
-        stream: Stream,
-    ) -> Result<()> {
-        self.check_pool(pool, (group, side))?;
-        let slots = part(slots, 0, 8 * self.pages * (self.exact.0 + self.exact.1))?;
-        let rows = part(rows, 0, self.exact_len(group, side)?)?;
-        // SAFETY: the caller's.
-        Ok(unsafe { pool.gather(slots, rows, stream) }.map_err(Error::from)?)
-    }
-
-    /// Lossless blobs of the exact tokens of each page, keys and values of each group in turn, from the rows of each; none without exact
-    /// tokens.
-    pub fn encode_exact(&self, pages: &DevicePages, rows: &[&[u8]]) -> Result<Vec<Vec<Vec<u8>>>> {
-        let tokens = self.exact.0 + self.exact.1;
-        if tokens == 0 {
-            return Ok(vec![Vec::new(); self.pages]);
-        }
-        let sides: Vec<(usize, usize)> =
-            (0..self.columns.len()).flat_map(|group| [(group, 0), (group, 1)]).collect();
-        let fits = |(&(group, side), rows): (&(usize, usize), &&[u8])| {
-            self.exact_len(group, side).is_ok_and(|len| rows.len() == len)
-        };
-        if rows.len() != sides.len() || !sides.iter().zip(rows).all(fits) {
-            return Err(invalid(
-                "rows of exact tokens are those of all pages, for keys and values of each group",
-            ));
-        }
-        let page = |page: usize| -> Result<Vec<Vec<u8>>> {
-            let blob = |(&(group, side), rows): (&(usize, usize), &&[u8])| {
-                let columns = self.width((group, side))?;
-                let bytes = self.dtype.size() * tokens * columns;
-                let shape = [tokens, columns];
-                let view = TensorView::new(self.dtype, &shape, &rows[page * bytes..][..bytes])?;
-                let options = EncodeOptions::new(Goal::Lossless).with_effort(pages.effort).with_threads(1);
-                Ok(tenfold::encode(&view, &options)?)
-            };
-            sides.iter().zip(rows).map(blob).collect()
-        };
-        (0..self.pages).into_par_iter().map(page).collect()
-    }
-
-    /// Pages on their way to bytes, from all batches and the blobs of exact tokens.
-    pub fn assemble<'b>(
-        &self,
-        pages: &DevicePages,
-        made: &[Made<'b>],
-        exact: &'b [Vec<Vec<u8>>],
-    ) -> Result<Vec<Option<Assembled<'b>>>> {
-        let count = self.exact.0 + self.exact.1;
-        let groups = pages.groups.len();
-        if groups != self.columns.len()
-            || exact.len() != self.pages
-            || exact.iter().any(|blobs| blobs.len() != if count == 0 { 0 } else { 2 * groups })
-        {
-            return Err(invalid("every page has its exact tokens"));
-        }
-        let mut all: Vec<Option<Vec<Blobs<&'b [u8]>>>> = exact
-            .iter()
-            .map(|blobs| {
-                let mut own = vec![Blobs::<&[u8]>::default(); groups];
-                for (number, blob) in blobs.iter().enumerate() {
-                    own[number / 2][PLACES[number % 2][0]] = blob;
-                }
-                Some(own)
-            })
-            .collect();
-        for (batch, bytes, places) in made {
-            if batch.pages.len() != places.len() || batch.group >= groups {
-                return Err(invalid("every page of a batch has a place"));
-            }
-            for (&page, place) in batch.pages.iter().zip(*places) {
-                let own = all.get_mut(page).ok_or_else(|| invalid("a page that is not there"))?;
-                match (place, &mut *own) {
-                    (Some((from, to)), Some(blobs)) => {
-                        let blob = bytes.get(*from..*to).ok_or_else(|| invalid("a place without bytes"))?;
-                        blobs[batch.group][PLACES[batch.side][1]] = blob;
-                    }
-                    _ => *own = None,
-                }
-            }
-        }
-        let assembled = |blobs: Vec<Blobs<&'b [u8]>>| {
-            let layers = pages.groups.iter().map(|group| group.layers);
-            let lengths = blobs.iter().map(|blobs| blobs.map(<[u8]>::len));
-            let header = frame::header(self.tokens, self.exact, layers.zip(lengths));
-            Assembled { header, blobs: blobs.into_iter().flatten().collect() }
-        };
-        Ok(all.into_iter().map(|blobs| blobs.map(assembled)).collect())
-    }
 }
 
-/// A page in pieces.
-#[derive(Debug)]
-pub struct Assembled<'b> {
-    header: Vec<u8>,
-    blobs: Vec<&'b [u8]>,
+/// Memory of which only the length matters.
+fn anywhere(len: usize) -> DeviceSlice {
+    DeviceSlice::new(ALIGN as u64, len)
 }
 
-impl Assembled<'_> {
-    /// Bytes of the page.
-    #[allow(clippy::len_without_is_empty)] // it has a header
-    pub fn len(&self) -> usize {
-        self.header.len() + self.blobs.iter().map(|blob| blob.len()).sum::<usize>()
-    }
-
-    /// Writes pages, each of which takes all of its memory, on all cores.
-    pub fn write_all(pages: Vec<(&Self, &mut [u8])>) {
-        pages.into_par_iter().for_each(|(page, to)| page.write(to));
-    }
-
-    fn write(&self, to: &mut [u8]) {
-        let mut rest = to;
-        for piece in std::iter::once(self.header.as_slice()).chain(self.blobs.iter().copied()) {
-            let (here, behind) = rest.split_at_mut(piece.len());
-            here.copy_from_slice(piece);
-            rest = behind;
-        }
-    }
+/// What a device might be given of so many pages, likewise.
+fn anything(count: usize) -> Given {
+    Given { slots: anywhere(0), positions: anywhere(8 * count), steps: anywhere(8 * count) }
 }

@@ -10,7 +10,7 @@ use tenfold::engine::ErrorKind;
 use tenfold::prepare::{Positions, Rope};
 use tenfold::{Dtype, Effort, Goal, TensorView};
 use tenfold_cuda::{Buffer, DecodeSettings, Device, DevicePool, PoolLayout, Stream};
-use tenfold_kv::device::{Assembled, Blocks, DevicePages, Load, Made, Part, queue};
+use tenfold_kv::device::{Assembled, Blocks, DevicePages, Given, Load, Made, Part, queue};
 use tenfold_kv::page::{BasisPart, Chain, Choice, Group, Layer, Page, PageCodec};
 
 pub const COLS: usize = 32;
@@ -279,9 +279,14 @@ impl Bench {
 
     /// Pages that the device makes of the tokens in slots; nothing for those that it does not make.
     pub fn save(&self, slots: &[i64], positions: &[u64], step: f64) -> Vec<Option<Vec<u8>>> {
+        self.save_at(slots, positions, &vec![step; positions.len()])
+    }
+
+    /// The same at a step for each page.
+    pub fn save_at(&self, slots: &[i64], positions: &[u64], steps: &[f64]) -> Vec<Option<Vec<u8>>> {
         let tokens = slots.len() / positions.len();
         let columns = GROUPS.map(|layers| [layers * COLS; 2]);
-        let save = self.pages.save(positions.len(), tokens, step, &columns, self.dtype).unwrap();
+        let save = self.pages.save(tokens, steps, &columns, self.dtype).unwrap();
         let upload = |numbers: Vec<u64>| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
             Buffer::from_slice(&self.device, &bytes).unwrap()
@@ -302,6 +307,7 @@ impl Bench {
         let starts = |pages: &[usize]| {
             upload(pages.iter().map(|page| positions[*page] + lossy.start as u64).collect())
         };
+        let steps = |pages: &[usize]| upload(pages.iter().map(|page| steps[*page].to_bits()).collect());
         let pool = |(group, side): (usize, usize)| {
             let (keys, values) = self.pools(LAYERS_OF[group].clone());
             [keys, values].into_iter().nth(side).unwrap()
@@ -315,10 +321,10 @@ impl Bench {
                 let found = Buffer::new(&self.device, save.look_len(&self.pages, look).unwrap()).unwrap();
                 let len = save.look_workspace_len(&self.pages, look).unwrap();
                 let work = Buffer::new(&self.device, len).unwrap();
-                let (slots, starts) = (of(&all, &quantised), starts(&all));
-                let (slots, starts, to) = (slots.slice(), starts.slice(), found.slice());
-                save.queue_look(&self.pages, look, &pool(look), slots, starts, to, work.slice(), stream)
-                    .unwrap();
+                let (slots, starts, steps) = (of(&all, &quantised), starts(&all), steps(&all));
+                let given = Given { slots: slots.slice(), positions: starts.slice(), steps: steps.slice() };
+                let (to, work) = (found.slice(), work.slice());
+                save.queue_look(&self.pages, look, &pool(look), &given, to, work, stream).unwrap();
                 seen.push(read(&found));
             }
             let seen: Vec<&[u8]> = seen.iter().map(Vec::as_slice).collect();
@@ -328,12 +334,12 @@ impl Bench {
                 let said = Buffer::new(&self.device, 16 * batch.pages.len()).unwrap();
                 let len = save.workspace_len(&self.pages, &batch).unwrap();
                 let work = Buffer::new(&self.device, len).unwrap();
-                let (slots, starts) = (of(&batch.pages, &quantised), starts(&batch.pages));
+                let some = &batch.pages;
+                let (slots, starts, steps) = (of(some, &quantised), starts(some), steps(some));
                 let from = pool((batch.group, batch.side));
-                let (slots, starts, to, status) =
-                    (slots.slice(), starts.slice(), blobs.slice(), said.slice());
-                save.queue(&self.pages, &batch, &from, slots, starts, to, status, work.slice(), stream)
-                    .unwrap();
+                let given = Given { slots: slots.slice(), positions: starts.slice(), steps: steps.slice() };
+                let (to, status, work) = (blobs.slice(), said.slice(), work.slice());
+                save.queue(&self.pages, &batch, &from, &given, to, status, work, stream).unwrap();
                 let places = save.places(&self.pages, &batch, &read(&said)).unwrap();
                 let places: Vec<_> = places.into_iter().map(|p| p.ok().map(|p| (p.start, p.end))).collect();
                 made.push((batch, read(&blobs), places));

@@ -166,7 +166,7 @@ fn what_a_device_does_not_decode_is_refused_before_anything_is_queued() {
     // A plan for the pages of another codec.
     let none = DevicePages::new(&bench.device, &bare()).unwrap();
     assert!(bench.pages.plan(&[&good]).unwrap().workspace_len(&none).is_err());
-    let save = bench.pages.save(1, 8, 0.1, &GROUPS.map(|layers| [layers * COLS; 2]), Dtype::Bf16).unwrap();
+    let save = bench.pages.save(8, &[0.1], &GROUPS.map(|layers| [layers * COLS; 2]), Dtype::Bf16).unwrap();
     let batches = save.batches(&bench.pages, &[&[0; 8][..]; 2 * GROUPS.len()]).unwrap();
     assert!(save.workspace_len(&none, &batches[0]).is_err());
     // Nothing to do.

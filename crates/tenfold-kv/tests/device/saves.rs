@@ -9,7 +9,7 @@ use tenfold::engine::ErrorKind;
 use tenfold::prepare::Basis;
 use tenfold::{Dtype, Effort, Goal};
 use tenfold_cuda::{Buffer, Device, DevicePool, PoolLayout, Stream};
-use tenfold_kv::device::DevicePages;
+use tenfold_kv::device::{DevicePages, Given};
 use tenfold_kv::page::{Chain, Choice, Group, PageCodec};
 
 /// Pages of a codec from tokens at positions: each as good as the CPU's, about as large, and read by both.
@@ -99,7 +99,7 @@ fn pages_have_a_part_of_a_basis_where_it_does_and_the_best_of_several() {
     let both = PageCodec::new(vec![group; LAYERS]).unwrap().with_effort(Effort::Fast);
     let device = Device::open(0).unwrap_or_else(|_| Device::emulated(1 << 30));
     let pages = DevicePages::new(&device, &both).unwrap();
-    let save = pages.save(3, 16, 0.1, &[[COLS; 2]; LAYERS], Dtype::Bf16).unwrap();
+    let save = pages.save(16, &[0.1; 3], &[[COLS; 2]; LAYERS], Dtype::Bf16).unwrap();
     let (smooth, rough) = (states(16, 3, false), rough(16));
     let rows: Vec<bf16> = [&smooth[0][0], &rough, &smooth[1][0]].into_iter().flatten().copied().collect();
     let bytes: Vec<u8> = rows.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -112,8 +112,9 @@ fn pages_have_a_part_of_a_basis_where_it_does_and_the_best_of_several() {
     let mut seen = vec![0; found.slice().len];
     // SAFETY: all of it is ours and lives until it has been read back.
     unsafe {
-        let (slots, none, to, work) = (slots.slice(), slots.slice(), found.slice(), work.slice());
-        save.queue_look(&pages, (0, 0), &pool, slots, none, to, work, Stream::DEFAULT).unwrap();
+        let (slots, to, work) = (slots.slice(), found.slice(), work.slice());
+        let given = Given { slots, positions: slots, steps: slots };
+        save.queue_look(&pages, (0, 0), &pool, &given, to, work, Stream::DEFAULT).unwrap();
     }
     found.read(&mut seen, Stream::DEFAULT).unwrap();
     let batches = save.batches(&pages, &[&seen[..]; 2 * LAYERS]).unwrap();
@@ -157,12 +158,29 @@ fn pages_that_a_device_does_not_make() {
     assert!(made[0].is_some() && made[1].is_none());
     let columns = GROUPS.map(|layers| [layers * COLS; 2]);
     for (tokens, step, columns) in [(0, 0.1, columns), (16, f64::NAN, columns), (16, 0.1, [[COLS; 2]; 2])] {
-        let error = bench.pages.save(1, tokens, step, &columns, Dtype::Bf16).unwrap_err();
+        let error = bench.pages.save(tokens, &[0.1, step], &columns, Dtype::Bf16).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Caller);
     }
-    let save = bench.pages.save(2, 16, 0.1, &columns, Dtype::Bf16).unwrap();
+    let save = bench.pages.save(16, &[0.1; 2], &columns, Dtype::Bf16).unwrap();
     assert!(save.exact_len(2, 0).is_err() && save.look_len(&bench.pages, (0, 2)).is_err());
     assert!(save.look_workspace_len(&bench.pages, (9, 0)).is_err());
     assert!(save.batches(&bench.pages, &[]).is_err());
     assert!(save.batches(&bench.pages, &[&[], &[], &[], &[]]).is_err());
+    assert!(save.ladder(&bench.pages, &[Some(100)], &[]).is_err());
+}
+
+#[test]
+fn pages_have_steps_of_their_own() {
+    for codec in [codec(), bare()] {
+        let bench = Bench::new(&codec, layouts()[0]);
+        let slots = slots(48, 20);
+        bench.put(&states(48, 0, false), &slots);
+        let steps = [0.1, 0.4, 0.1];
+        let made = bench.save_at(&slots, &[0, 16, 32], &steps);
+        for (page, step) in steps.into_iter().enumerate() {
+            let alone = bench.save(&slots[16 * page..][..16], &[16 * page as u64], step);
+            assert_eq!(made[page], alone[0], "page {page}");
+        }
+        assert!(made[1].as_ref().unwrap().len() < made[0].as_ref().unwrap().len());
+    }
 }
