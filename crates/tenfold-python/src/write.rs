@@ -126,6 +126,7 @@ pub struct WriteOptions {
     exclude: Vec<String>,
     recipe: Option<PathBuf>,
     importance: Option<ImportanceOf>,
+    made: BTreeMap<String, PathBuf>,
     overwrite: bool,
 }
 
@@ -146,6 +147,7 @@ impl WriteOptions {
         options.effort = self.own_effort.then_some(encode.effort);
         options.include = self.include;
         options.exclude = self.exclude;
+        options.made = self.made;
         if let Some(recipe) = &self.recipe {
             options = options.with_recipe(Recipe::read(recipe).map_err(errors::archive)?);
         }

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,13 +73,13 @@ def calibrate_layers(
         seed: of the tokens that the model samples.
         progress: True for a tqdm bar, or a function of the layers done and all of them.
     """
-    passages = _passages(contexts)
+    passages = as_passages(contexts)
     target = Path(path)
     if not target.parent.is_dir():
         raise ArgumentError(f"{target.parent} is not a folder")
     options = {"weighted": weighted, "max_width": max_width, "seed": seed}
-    folder = _folder(Path(f"{target}.parts"), _digest(model, passages, options), fresh)
-    with bar(wanted(progress), "calibrate", unit=" layers") as tell, _still(model):
+    folder = work_folder(Path(f"{target}.parts"), digest_of(model, passages, options), fresh)
+    with bar(wanted(progress), "calibrate", unit=" layers") as tell, still(model):
         if find_layers(model) is None:
             whole = _run_whole(model, passages, weighted, max_width, seed, tell)
         else:
@@ -92,7 +92,9 @@ def calibrate_layers(
 
 
 @dataclass
-class _Run:
+class Run:
+    """A calibration in progress, in a folder."""
+
     stack: Stack
     passages: Sequence[Passage]
     folder: Path
@@ -100,6 +102,8 @@ class _Run:
     max_width: int
     seed: int
     tell: Tell | None
+    # Whether to keep how much each token counts, for those who go on with the same text.
+    keep_counts: bool = False
 
     def all(self) -> Calibration:
         """Goes on from what the folder holds to the end."""
@@ -180,6 +184,7 @@ class _Run:
         hidden, gradients = self._load(self._hidden(index)), self._load(self._gradient(index + 1))
         watcher = Watcher(linear_layers(stack.layers[index], stack.names[index]), self.max_width)
         watcher.gradients = True
+        watcher.counted = {} if self.keep_counts else None
         with torch.enable_grad(), stack.layer(index) as layer, watcher.watching():
             for number, passage in enumerate(self.passages):
                 watcher.share = passage.share
@@ -189,6 +194,9 @@ class _Run:
                 gradients[number] = found.cpu()
             watcher.flush()
             self._store(self._gradient(index), gradients)
+            if watcher.counted:
+                each = {f"{name}#{number}": one for name, found in watcher.counted.items() for number, one in enumerate(found)}
+                store_tensors(self.folder / f"counts-{index:04}.safetensors", each)
             self._write(index, layer, watcher)
         self._gradient(index + 1).unlink(missing_ok=True)
         self._hidden(index + 1).unlink(missing_ok=True)
@@ -213,16 +221,23 @@ class _Run:
         return self.folder / f"gradient-{index:04}.safetensors"
 
     def _store(self, path: Path, tensors: Sequence[torch.Tensor]) -> None:
-        named = {str(number): tensor.contiguous() for number, tensor in enumerate(tensors)}
-        save(named, path, lossless=True, exclude=["*"])
+        store_tensors(path, {str(number): tensor for number, tensor in enumerate(tensors)})
 
     def _load(self, path: Path) -> list[torch.Tensor]:
-        with open_file(path) as file:
-            found = []
-            for number in range(len(self.passages)):
-                info = file.info(str(number))
-                found.append(file.read(str(number), out=torch.empty(info.shape, dtype=getattr(torch, info.dtype))))
-            return found
+        found = load_tensors(path)
+        return [found[str(number)] for number in range(len(self.passages))]
+
+
+def store_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Writes tensors of a run in progress; the file appears only when complete."""
+    save({name: tensor.contiguous() for name, tensor in tensors.items()}, path, lossless=True, exclude=["*"])
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Reads what :func:`store_tensors` wrote."""
+    with open_file(path) as file:
+        rooms = {name: file.info(name) for name in file}
+        return {name: file.read(name, out=torch.empty(one.shape, dtype=getattr(torch, one.dtype))) for name, one in rooms.items()}
 
 
 def sampled_loss(logits: torch.Tensor, seed: int) -> torch.Tensor:
@@ -273,7 +288,7 @@ def _grad_source(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _still(model: nn.Module) -> Iterator[None]:
+def still(model: nn.Module) -> Iterator[None]:
     """While open, the model drops nothing out, and parameters take no gradients."""
     training = [module for module in model.modules() if module.training]
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -296,7 +311,8 @@ def _brief(notes: Sequence[str]) -> str:
     return "; ".join([*notes[:2], *more])
 
 
-def _passages(contexts: Iterable[Any]) -> list[Passage]:
+def as_passages(contexts: Iterable[Any]) -> list[Passage]:
+    """Contexts with their shares, checked."""
     found = []
     for context in contexts:
         share = 1.0
@@ -314,7 +330,7 @@ def _passages(contexts: Iterable[Any]) -> list[Passage]:
     return found
 
 
-def _digest(model: nn.Module, passages: Sequence[Passage], options: dict[str, Any]) -> str:
+def digest_of(model: nn.Module, passages: Sequence[Passage], options: dict[str, Any]) -> str:
     """Names all that sums depend on: shapes and samples of weights, text and options."""
     found = hashlib.sha256(repr(sorted(options.items())).encode())
     for name, weight in model.named_parameters():
@@ -327,7 +343,7 @@ def _digest(model: nn.Module, passages: Sequence[Passage], options: dict[str, An
     return found.hexdigest()
 
 
-def _folder(path: Path, name: str, fresh: bool) -> Path:
+def work_folder(path: Path, name: str, fresh: bool) -> Path:
     """The folder of work in progress: one that was begun for the same work, or a new one."""
     plan = {"tenfold": "calibration", "version": VERSION, "digest": name}
     if path.exists() or path.is_symlink():

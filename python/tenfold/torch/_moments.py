@@ -79,6 +79,8 @@ class Watcher:
         self._scales: dict[str, float] = {}
         # How much the rows of a pass count: the share of the text.
         self.share = 1.0
+        # What the rows of each pass counted, by the first layer with that input, if anybody wants to know.
+        self.counted: dict[str, list[torch.Tensor]] | None = None
         # In a pass that will have gradients, rows wait for them.
         self.gradients = False
 
@@ -152,6 +154,8 @@ class Watcher:
         names.discard(name)
         if not names:
             shared.moments.add(rows, weights)
+            if self.counted is not None:
+                self.counted.setdefault(shared.members[0], []).append(weights.cpu())
             shared.pending = [one for one in shared.pending if one is not waiting]
 
     def flush(self) -> None:

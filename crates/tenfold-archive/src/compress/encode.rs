@@ -11,7 +11,7 @@ use tenfold::engine::Engine;
 use tenfold::{Dtype, EncodeOptions, Goal, TensorView};
 
 use crate::error::{Error, Result};
-use crate::model::{Model, Shard};
+use crate::model::{Item, Model, Shard};
 use crate::output::{Staging, Target};
 use crate::plan::{Action, CompressOptions};
 use crate::progress::Progress;
@@ -87,12 +87,29 @@ pub(crate) fn encode_tensor(
     let (Action::Encode { goal, effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
         return Err(Error::InvalidArgument(format!("tensor {:?} is not selected for encoding", item.name)));
     };
+    if let Some(path) = asked.made.get(&item.name) {
+        return read_made(path, item, dtype);
+    }
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
     let options = options_of(goal, dtype, asked).with_effort(effort).with_stop(asked.stop.clone());
     engine
         .encode(&view, &options.with_prepare(asked.preparation(&item.name)))
         .map_err(Error::codec(&item.name))
+}
+
+/// Reads a blob that the caller has made. What is in it is checked when it is decoded, what it is of is checked here.
+fn read_made(path: &Path, item: &Item, dtype: Dtype) -> Result<Vec<u8>> {
+    let blob = std::fs::read(path).map_err(Error::io(path))?;
+    let info = tenfold::inspect(&blob).map_err(Error::codec(&item.name))?;
+    if info.dtype != dtype || info.shape != item.shape {
+        let (name, shape) = (&item.name, &item.shape);
+        return Err(Error::InvalidArgument(format!(
+            "the blob for tensor {name:?} is of {} {:?}, but the tensor is {dtype} {shape:?}",
+            info.dtype, info.shape
+        )));
+    }
+    Ok(blob)
 }
 
 /// Options for the goal of a tensor. Residuals are for floats that are coded lossily.
@@ -129,7 +146,10 @@ fn slot(model: &Model, index: usize, action: Action, asked: &CompressOptions) ->
         (Action::Encode { goal, .. }, Some(dtype)) => {
             let options = options_of(goal, dtype, asked);
             let most = asked.engine.max_encoded_len(dtype, &item.shape, &options);
-            let max_bytes = most.map_err(Error::codec(&item.name))?;
+            let mut max_bytes = most.map_err(Error::codec(&item.name))?;
+            if let Some(path) = asked.made.get(&item.name) {
+                max_bytes = path.metadata().map_err(Error::io(path))?.len() as usize;
+            }
             Ok(Slot { name: item.name.clone(), dtype: StoredDtype::U8, shape: None, max_bytes })
         }
         _ => {

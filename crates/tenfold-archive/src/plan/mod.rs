@@ -58,6 +58,9 @@ pub(crate) fn model_bits(options: &CompressOptions) -> Option<f64> {
 pub(crate) fn plan(model: &Model, options: &CompressOptions) -> Result<Vec<Action>> {
     options.validate()?;
     options.importance.check(&model.items)?;
+    if let Some(name) = options.made.keys().find(|name| !model.items.iter().any(|item| item.name == **name)) {
+        return Err(Error::InvalidArgument(format!("there is a blob for tensor {name:?}, which the model does not have")));
+    }
     let rules = rule::Rules::new(options)?;
     let mut actions: Vec<Action> = model.items.iter().map(|item| rules.action(item)).collect();
     match (options.alloc, model_bits(options)) {

@@ -1,6 +1,8 @@
 //! What a caller may ask of [`compress`](crate::compress).
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use tenfold::engine::{SharedEngine, Stop};
@@ -77,6 +79,8 @@ pub struct CompressOptions {
     pub recipe: Option<Recipe>,
     /// How much errors in each column of a tensor count. Default: all the same.
     pub importance: Importance,
+    /// Files with blobs that the caller has encoded, by tensor; `exclude` does not concern these. Default: none.
+    pub made: BTreeMap<String, PathBuf>,
     /// Transforms of tensors before they are quantised. Default: as in [`tenfold::EncodeOptions::prepare`], except for
     /// tensors with importance, which is their transform.
     pub prepare: Preparation,
@@ -131,6 +135,12 @@ impl CompressOptions {
     /// Sets the recipe.
     pub fn with_recipe(mut self, recipe: Recipe) -> Self {
         self.recipe = Some(recipe);
+        self
+    }
+
+    /// Sets files with blobs that the caller has encoded.
+    pub fn with_made(mut self, made: BTreeMap<String, PathBuf>) -> Self {
+        self.made = made;
         self
     }
 
