@@ -31,6 +31,7 @@ pub use hadamard::Hadamard;
 pub use kept::Kept;
 pub(crate) use list::{knows, read, write};
 pub use means::Means;
+pub(crate) use product::accumulate;
 pub(crate) use real::Elements;
 pub use real::Real;
 pub use rope::MOST as MOST_POSITION;
