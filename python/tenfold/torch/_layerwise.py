@@ -83,7 +83,7 @@ def calibrate_layers(
         if find_layers(model) is None:
             whole = _run_whole(model, passages, weighted, max_width, seed, tell)
         else:
-            whole = _Run(Stack(model, device), passages, folder, weighted, max_width, seed, tell).all()
+            whole = Run(Stack(model, device), passages, folder, weighted, max_width, seed, tell).all()
     whole.save(target)
     if whole.notes:
         warnings.warn(_brief(whole.notes), stacklevel=2)

@@ -16,6 +16,8 @@ from ._correction import damped
 
 # Rows of a weight that its entropy is computed from.
 ROWS = 64
+# Octaves by which blobs that came out larger or smaller may move the step of those that follow.
+MOST = 0.15
 # Octaves around a first guess at which it is.
 OCTAVES = [step / 2 for step in range(-8, 9)]
 
@@ -37,7 +39,9 @@ class Budget:
         self._guess = 0.0
         # How far real blobs lie from the curves, in octaves of the step.
         self._shift = 0.0
-        self._spent = 0.0
+        # Bits of all weights, and of those that are done.
+        self._total, self._spent = 0.0, 0.0
+        self._first = 0.0
         self._asked: dict[str, torch.Tensor] = {}
 
     def expect(self, name: str, weight: torch.Tensor, inputs: torch.Tensor, outputs: torch.Tensor | None, damping: float) -> None:
@@ -58,29 +62,26 @@ class Budget:
         names = sorted(self._curves, key=lambda name: -self._curves[name].values)
         names = names[:: max(1, len(names) // probes)][:probes]
         for _ in range(2):
-            step = self._solve(self.bits * self._values(self._curves))
+            step = self._solve(self.bits * self._values())
             found = sum(8.0 * real(name, 2.0**step) for name in names)
             before, self._shift = self._shift, self._at(lambda x: sum(self._bits(name, x) for name in names), found) - step
             if abs(self._shift - before) < 0.03:
                 break
+        self._total = self.bits * self._values()
+        self._first = self._solve(self._total)
 
     def step(self) -> float:
-        """The step for weights that are still to come."""
-        left = max(self.bits * self._values(self._curves) + self._balance(), 1.0)
-        return float(2.0 ** self._solve(left))
+        """The step for weights that are still to come: what is left of all bits is theirs."""
+        found = self._solve(max(self._total - self._spent, 1.0))
+        return float(2.0 ** min(max(found, self._first - MOST), self._first + MOST))
 
     def spend(self, name: str, size: int) -> None:
         """Tells of a blob."""
-        curve = self._curves.pop(name)
-        self._spent += self.bits * curve.values - 8.0 * size
+        del self._curves[name]
+        self._spent += 8.0 * size
 
-    def _balance(self) -> float:
-        # What the last blobs left over is shared by all that follow, as far as that moves none of them much.
-        limit = 0.05 * self.bits * self._values(self._curves)
-        return min(max(self._spent, -limit), limit)
-
-    def _values(self, curves: dict[str, Curve]) -> int:
-        return sum(curve.values for curve in curves.values())
+    def _values(self) -> int:
+        return sum(curve.values for curve in self._curves.values())
 
     def _bits(self, name: str, log_step: float) -> float:
         """Bits of a whole weight at a step, by its curve alone."""
@@ -107,7 +108,8 @@ def counts(inputs: torch.Tensor, damping: float) -> torch.Tensor:
     """How much a squared error of each column counts once the columns behind it answer to it: D of H = V·D·Vᵀ."""
     matrix = damped(inputs.double(), damping)
     factor = torch.linalg.cholesky(matrix.flip(0, 1))
-    return factor.diagonal().square().flip(0)
+    found: torch.Tensor = factor.diagonal().square().flip(0)
+    return found
 
 
 def entropy(scaled: torch.Tensor, step: float) -> float:

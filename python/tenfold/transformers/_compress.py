@@ -129,12 +129,13 @@ def compress(
         raise ArgumentError(f"bits must be a number above 0 and at most 16, not {bits!r}")
     place = torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # On a CPU half precision is slow, and sums are better without it.
-    loaded = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32 if place.type == "cpu" else "auto").eval()
+    loaded = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32 if place.type == "cpu" else "auto")
     passages, held = _passages(loaded, texts, tokenizer, context, contexts)
+    excluded = sorted(exclude)
     options = {"weighted": weighted, "seed": seed, "bits": bits, "alloc": alloc, "effort": effort, "sequential": sequential}
-    options["exclude"] = sorted(exclude)
+    options["exclude"] = excluded
     folder = work_folder(Path(f"{target}.parts"), digest_of(loaded, passages, options), fresh)
-    work = _Work(Stack(loaded, place), passages, held, folder, bits, alloc, effort, list(options["exclude"]), sequential)
+    work = _Work(Stack(loaded, place), passages, held, folder, bits, alloc, effort, excluded, sequential)
     work.stored = _stored_dtypes(source)
     with bar(wanted(progress), "compress", unit=" layers") as tell, still(loaded):
         known = work.calibrate(weighted, seed, tell)
@@ -149,7 +150,8 @@ def compress(
 def _passages(model: PreTrainedModel, texts: Any, tokenizer: Any, context: int, most: int | None) -> tuple[list[Passage], int]:
     """Contexts of all kinds, those held back at the end, and how many these are."""
     sets = read_texts(model, texts, tokenizer, context, most, 1)
-    learnt, held = [], []
+    learnt: list[Passage] = []
+    held: list[Passage] = []
     for part in sets:
         tokens = sum(len(ids) for ids in part.contexts)
         share = part.weight * (1.0 if len(sets) == 1 else 1000.0 / tokens)
@@ -282,7 +284,7 @@ class _Work:
     def _encode(self, target: Target, outputs: torch.Tensor | None, budget: Budget | None, report: CompressReport) -> torch.Tensor:
         of = curvature(target.inputs.cpu().numpy(), None if outputs is None else outputs.numpy(), damping=target.damping)
         weight = target.weight.cpu().to(getattr(torch, self.stored[target.name])).contiguous()
-        goal = {"bits": self.bits} if budget is None else {"step": budget.step() * of.unit()}
+        goal: dict[str, Any] = {"bits": self.bits} if budget is None else {"step": budget.step() * of.unit()}
         blob, loss = encode_calibrated(weight, of, effort=self.effort, **goal)
         if budget is not None:
             budget.spend(target.name, len(blob))
