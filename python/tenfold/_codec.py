@@ -150,7 +150,7 @@ def encode(
             ``{"round_bits": 8}``. A list of goals adds that many layers, up to seven. A rate counts the bytes of its
             layer alone; an error is that of the sum up to its layer. ``importance`` and ``prepare`` apply to the first
             layer only.
-        format: newest format that all readers of the blob know, ``"1.0"`` or ``"1.1"``; the newest by default.
+        format: newest format that all readers of the blob know, ``"1.0"``, ``"1.1"`` or ``"1.2"``; the newest by default.
         curvature: what errors of a linear layer's matrix cost its model, from :func:`curvature`; takes the place of
             ``importance`` and ``prepare``. :func:`encode_calibrated` says what came of it.
         dtype: true element type of a raw view, such as ``"bfloat16"`` for an array of uint16.

@@ -7,7 +7,7 @@ use crate::calibrated::{self, Curvature};
 use crate::engine::Stop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::MINOR;
-use crate::prepare::{self, Basis, Preparation, Runs, Transform};
+use crate::prepare::{self, Basis, Named, Preparation, Runs, Transform};
 use crate::view::{Dtype, TensorView, rows_of};
 
 pub use crate::goal::Goal;
@@ -65,7 +65,7 @@ pub struct EncodeOptions {
     /// tiles (good for a GPU and for reading single rows) at about 24 bits a lane.
     pub lane_values: u32,
     /// Newest minor version of the bitstream that all readers of the blob know. Default: [`format::MINOR`](crate::format::MINOR).
-    /// With 0, levels are not coded in pairs, which readers before 1.1 do not know.
+    /// With 0, levels are not coded in pairs, which readers before 1.1 do not know; with 0 or 1, no tensor is transposed.
     pub minor: u8,
     /// Transforms of the values before they are quantised; lossless blobs ignore them. The error of a goal is that of the
     /// transformed values. Default: at [`Effort::Balanced`] and [`Effort::Best`] the transforms that save the most bits,
@@ -249,6 +249,12 @@ impl EncodeOptions {
                         .into(),
                 ));
             }
+        }
+        let turned = |named: &Named| *named == Named::Fixed(Transform::Transposed);
+        if self.minor < 2 && self.prepare.stated().iter().any(turned) {
+            return Err(Error::InvalidArgument(
+                "readers before version 1.2 of the bitstream know no transposition; leave it out or write for newer ones".into(),
+            ));
         }
         if self.minor > MINOR {
             return Err(Error::InvalidArgument(format!(

@@ -61,7 +61,7 @@ pub struct CompressArgs {
     /// Store the error of each tensor too, at this many bits a value, as a second layer. Readers add the two.
     #[arg(long, value_name = "BITS", value_parser = positive)]
     pub residual_bits: Option<f64>,
-    /// Newest format that all readers of the output know: 1.0 or 1.1 [default: 1.1].
+    /// Newest format that all readers of the output know: 1.0, 1.1 or 1.2 [default: 1.2].
     #[arg(long, value_name = "VERSION", value_parser = parse_format)]
     pub format: Option<u8>,
     #[command(flatten)]

@@ -7,6 +7,10 @@ use crate::quant::scalar::{self, Thresholds};
 use crate::quant::trellis::{self, Search, Workspace};
 use crate::simd::wide::WIDTH;
 
+/// Ticks that a trellis looks beyond the end of a column. Their values lack the column's own error, which is small beside them;
+/// without a look, which state a column ends in would be left to chance.
+const AHEAD: usize = 5;
+
 /// A plan's quantiser.
 pub(super) struct Quantiser<'a> {
     plan: &'a Plan,
@@ -23,6 +27,8 @@ pub(super) struct Scratch {
     class: Vec<[u8; WIDTH]>,
     k: Vec<[i32; WIDTH]>,
     multiples: Vec<i32>,
+    /// Values in steps.
+    steps: Vec<f32>,
     places: Vec<u32>,
     states: [u32; MAX_LANES],
     trellis: Workspace,
@@ -42,36 +48,44 @@ impl<'a> Quantiser<'a> {
         self.outputs
     }
 
+    /// Values behind a column that its trellis looks at.
+    pub(super) fn ahead(&self) -> usize {
+        AHEAD * usize::from(self.plan.machine.log2_states) * self.plan.geometry.lanes
+    }
+
     /// Finds the levels of outputs `first`, … of column `column`, and the values that a decoder will make of them. `exact` gets what no
-    /// level can hold. Of a trellis, columns come whole and in order.
+    /// level can hold. Of a trellis, columns come whole and in order; `ahead` are values of the columns that follow.
     #[allow(clippy::too_many_arguments, reason = "what is read, and three things that are written")]
     pub(super) fn quantise(
         &self,
         column: usize,
         first: usize,
         values: &[f32],
+        ahead: &[f32],
         scratch: &mut Scratch,
         levels: &mut [i32],
         out: &mut [f32],
         mut exact: impl FnMut(usize, f32),
     ) {
-        let (plan, n) = (self.plan, values.len());
+        let plan = self.plan;
         let at = column * self.outputs + first;
         let factor = (1.0 / plan.step()) as f32;
-        // In place of the values, so that they are in steps where they are looked for.
-        out.iter_mut().zip(values).for_each(|(o, v)| *o = v * factor);
         let aside = |u: &f32| !(u.abs() <= plan.max_u);
-        let any_aside = out.iter().any(aside);
+        let mut steps = std::mem::take(&mut scratch.steps);
+        steps.clear();
+        steps.extend(values.iter().chain(ahead).map(|v| v * factor));
+        let any_aside = steps.iter().any(aside);
         if any_aside {
-            out.iter_mut().filter(|u| aside(u)).for_each(|u| *u = 0.0);
+            steps.iter_mut().filter(|u| aside(u)).for_each(|u| *u = 0.0);
         }
-        let class = self.classes.get(at..at + n).unwrap_or(&[]);
-        scratch.multiples.resize(n, 0);
+        let class = self.classes.get(at..at + steps.len()).unwrap_or(&[]);
+        scratch.multiples.resize(values.len(), 0);
         if plan.machine == Machine::SCALAR {
-            self.scalar(out, class, scratch, levels);
+            self.scalar(&steps, class, scratch, levels);
         } else {
-            self.trellis(at, out, class, scratch, levels);
+            self.trellis(at, &steps, class, scratch, levels);
         }
+        scratch.steps = steps;
         plan.dequant.real(plan.isa, &scratch.multiples, out);
         if any_aside {
             for (i, v) in values.iter().enumerate().filter(|(_, v)| aside(&(*v * factor))) {
@@ -91,31 +105,33 @@ impl<'a> Quantiser<'a> {
         scratch.multiples.iter_mut().zip(levels).for_each(|(m, k)| *m = grid(*k, 0));
     }
 
-    /// `at` is the place of the column's first value in the blob.
+    /// `at` is the place of the column's first value in the blob; `u` goes on behind the column.
     fn trellis(&self, at: usize, u: &[f32], class: &[u8], scratch: &mut Scratch, levels: &mut [i32]) {
         let tile = self.plan.geometry.tile_values();
         let mut done = 0;
-        while done < u.len() {
+        while done < levels.len() {
             let from = (at + done) % tile;
             if from == 0 {
                 scratch.states = [0; MAX_LANES];
             }
-            let range = done..u.len().min(done + tile - from);
-            let class = class.get(range.clone()).unwrap_or(&[]);
-            self.run(from, &u[range.clone()], class, scratch, &mut levels[range.clone()], done);
-            done = range.end;
+            let end = done + tile - from;
+            let seen = done..u.len().min(end);
+            let class = class.get(seen.clone()).unwrap_or(&[]);
+            let end = levels.len().min(end);
+            self.run((from, done), &u[seen], class, scratch, &mut levels[done..end]);
+            done = end;
         }
     }
 
-    /// Values of one tile, from its value `from` on. The end is free: which state is best for the next column is not known yet.
+    /// Values of one tile, from its value `from` on, which is value `first` of the column. Levels of the first of them are wanted; the
+    /// others only show which end is a good one.
     fn run(
         &self,
-        from: usize,
+        (from, first): (usize, usize),
         u: &[f32],
         class: &[u8],
         scratch: &mut Scratch,
         levels: &mut [i32],
-        first: usize,
     ) {
         let (machine, lanes) = (self.plan.machine, self.plan.geometry.lanes);
         let groups = lanes.div_ceil(WIDTH);

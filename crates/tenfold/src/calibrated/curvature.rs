@@ -114,9 +114,8 @@ impl Curvature {
         self.inputs.iter().flat_map(diagonal).collect()
     }
 
-    /// A step of this many weighted values is worth the same loss for a bit in every tensor: what
-    /// [`Goal::Step`](crate::Goal::Step) has to be multiplied by so that one number serves a whole model. An error if E[x·xᵀ] is not
-    /// positive definite.
+    /// What to multiply a step by so that one number serves a whole model: with [`Goal::Step`](crate::Goal::Step) of this times the same
+    /// number, the last bit buys the same loss in every tensor. An error if E[x·xᵀ] is not positive definite.
     ///
     /// ```
     /// use tenfold::calibrated::Curvature;

@@ -7,6 +7,7 @@
 
 use super::cholesky;
 use super::curvature::{Curvature, Inputs};
+use super::feed::Order;
 use crate::error::{Error, Result};
 use crate::prepare::{Axis, Transform, Weights};
 use crate::workers::Workers;
@@ -65,10 +66,16 @@ impl Factors {
         Ok(Factors { blocks, columns, rows, octaves })
     }
 
-    /// The weights, as transforms.
-    pub(crate) fn transforms(&self) -> Vec<Transform> {
-        let rows = self.rows.clone().map(Transform::Weights);
-        std::iter::once(Transform::Weights(self.columns.clone())).chain(rows).collect()
+    /// The transforms for a blob of this order: a transposition, if it needs one, then the weights.
+    pub(crate) fn transforms(&self, order: Order) -> Vec<Transform> {
+        let weights = std::iter::once(&self.columns).chain(&self.rows);
+        match order {
+            Order::Rows => weights.map(|w| Transform::Weights(w.clone())).collect(),
+            Order::Columns => {
+                let turned = weights.map(|w| Transform::Weights(w.transposed()));
+                std::iter::once(Transform::Transposed).chain(turned).collect()
+            }
+        }
     }
 
     /// Steps of weighted values that are this times the same number have the same loss for a bit, in any tensor.

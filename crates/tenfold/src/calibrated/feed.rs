@@ -11,6 +11,7 @@ use super::factors::{Block, Factors};
 use super::transpose::transpose;
 use crate::error::Result;
 use crate::levels::Plan;
+use crate::options::{Effort, EncodeOptions};
 use crate::prepare::accumulate;
 use crate::quant::machine::Machine;
 use crate::simd::{Isa, multiversion};
@@ -30,6 +31,13 @@ pub(crate) enum Order {
     Rows,
     /// All outputs of one input, then those of the next.
     Columns,
+}
+
+impl Order {
+    /// A scalar quantiser takes any order; a trellis runs through a column before the next.
+    pub(super) fn for_options(options: &EncodeOptions) -> Order {
+        if options.effort == Effort::Fast || options.minor < 2 { Order::Rows } else { Order::Columns }
+    }
 }
 
 /// A weighted matrix that is to be quantised with feedback.
@@ -179,7 +187,12 @@ impl Piece {
             let errors = &mut self.errors[c * width..][..width];
             let levels = &mut self.levels[c * width..][..width];
             let exact = |at: usize, v: f32| self.exact.push((j * quantiser.outputs() + at, v));
-            quantiser.quantise(j, self.outputs.start, fed, scratch, levels, errors, exact);
+            // Where a trellis runs, the panel has all outputs, and columns follow each other as in the blob.
+            let ahead = match quantiser.machine() {
+                Machine::SCALAR => &[][..],
+                _ => &later[..later.len().min(quantiser.ahead())],
+            };
+            quantiser.quantise(j, self.outputs.start, fed, ahead, scratch, levels, errors, exact);
             // So far what a decoder will see.
             errors.iter_mut().zip(&self.values[c * width..]).for_each(|(e, v)| *e = v - *e);
             for (k, later) in (j + 1..self.columns.end).zip(later.chunks_exact_mut(width)) {

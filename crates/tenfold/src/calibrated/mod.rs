@@ -2,8 +2,8 @@
 //!
 //! `curvature` is what a calibration run knows of the layer, `factors` what follows from it (with `cholesky`): steps of columns and
 //! rows, stored as weights, and how columns answer to the errors of those before them. `feed` makes a pass over the matrix,
-//! `column` finds the levels of a column; `rate::fed` makes passes until a goal is met. Nothing of this concerns a decoder: the
-//! blobs are ordinary.
+//! `column` finds the levels of a column; `rate::fed` makes passes until a goal is met. A trellis runs along outputs, so that a
+//! column is done before its error is fed on; its blobs hold the transposed matrix. Nothing else concerns a decoder.
 
 mod cholesky;
 mod column;
@@ -16,7 +16,7 @@ use crate::blob::Parts;
 use crate::engine::{Outcome, TINY, meet_goal};
 use crate::error::{Error, Result};
 use crate::lossless;
-use crate::options::{DecodeOptions, EncodeOptions, Goal};
+use crate::options::{DecodeOptions, Effort, EncodeOptions, Goal};
 use crate::prepare::{Prepared, Transform, Weights};
 use crate::rate::{self, Label, Target};
 use crate::view::{Dtype, TensorView};
@@ -93,7 +93,8 @@ pub(crate) fn encode_parts(view: &TensorView<'_>, options: &EncodeOptions) -> Re
     }
     // 1. The matrix, weighted; errors of what is not a number cannot be fed back.
     let factors = curvature.factors(&workers)?;
-    let transforms = factors.transforms();
+    let order = Order::for_options(options);
+    let transforms = factors.transforms(order);
     let prepared = Prepared::new(view, &transforms, &workers)?;
     if !prepared.finite || prepared.transforms.len() != transforms.len() {
         return matrix.fall_back("the tensor has values that are not finite");
@@ -101,16 +102,19 @@ pub(crate) fn encode_parts(view: &TensorView<'_>, options: &EncodeOptions) -> Re
     // 2. Levels with feedback, or a lossless blob where that is smaller.
     let worked = prepared.view()?;
     let values: Vec<f32> = bytemuck::pod_collect_to_vec(worked.data());
-    let feed = Feed::new(factors, &values, view.rows(), Order::Rows);
+    let feed = Feed::new(factors, &values, view.rows(), order);
     let label = Label::new(view, &prepared.transforms)?;
-    let scalar = options.clone().with_effort(crate::Effort::Fast);
+    let mut fed = options.clone();
+    if order == Order::Rows {
+        fed.effort = Effort::Fast;
+    }
     let parts = meet_goal(
         view.dtype(),
         view.len(),
         options,
         || lossless::encode(view, options.lane_values, &workers),
         || match Target::from_goal(options.goal, view) {
-            Some(target) => rate::encode_fed(&worked, &feed, &label, &scalar, &workers, target),
+            Some(target) => rate::encode_fed(&worked, &feed, &label, &fed, &workers, target),
             None => Ok(Outcome::Failed(None)),
         },
     )?;
@@ -177,5 +181,5 @@ pub(crate) fn transforms(
     }
     curvature.check(view)?;
     let workers = Workers::new(options.threads, &options.stop)?;
-    Ok(curvature.factors(&workers)?.transforms())
+    Ok(curvature.factors(&workers)?.transforms(Order::for_options(options)))
 }

@@ -76,6 +76,15 @@ impl Weights {
         Ok(Weights { axis, eighths })
     }
 
+    /// The same for the transpose.
+    pub(crate) fn transposed(&self) -> Weights {
+        let axis = match self.axis {
+            Axis::Columns => Axis::Rows,
+            Axis::Rows => Axis::Columns,
+        };
+        Weights { axis, eighths: self.eighths.clone() }
+    }
+
     /// What is weighted.
     pub fn axis(&self) -> Axis {
         self.axis
