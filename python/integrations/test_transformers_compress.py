@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from transformers_models import LLAMA, folder, logits, reference, texts
+from transformers_models import LLAMA, folder, logits, reference, run, texts
 
 import tenfold
 import tenfold.transformers
 from tenfold.transformers import compress
-from tenfold.transformers import _compress as module
 from tenfold.transformers._budget import Budget, counts
 from tenfold.transformers._correction import Drift, correct, damped
 
@@ -148,3 +147,21 @@ def test_counts_are_those_of_the_factors():
     assert np.isclose(float(found.log().sum()), float(torch.linalg.slogdet(h)[1]), rtol=1e-6)
     # The last column has nothing behind it that could answer.
     assert np.isclose(float(found[-1]), float(h[-1, -1]))
+
+
+def test_a_file_of_a_calibration_is_enough(source: Path, tmp_path: Path):
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    path = tmp_path / "c.safetensors"
+    tenfold.torch.calibrate_layers(model, TEXTS, path)
+    options: dict[str, Any] = {"calibration": path, "exclude": ["model.embed_tokens.*", "lm_head.*"]}
+    report = tenfold.compress(source, tmp_path / "small", bits=3, alloc="loss", **options)
+    assert abs(report.bits_per_value - 3) < 0.1
+    with torch.no_grad():
+        raw = model(TEXTS).logits.log_softmax(-1)
+        now = AutoModelForCausalLM.from_pretrained(tmp_path / "small", dtype=torch.float32)(TEXTS).logits.log_softmax(-1)
+    assert 0 < float((raw.exp() * (raw - now)).sum(-1).mean()) < 0.5
+    run("compress", source, "-o", tmp_path / "by-loss", "--loss", "0.05", "--calibration", path, "--exclude", "lm_head.*")
+    assert torch.isfinite(logits(AutoModelForCausalLM.from_pretrained(tmp_path / "by-loss"))).all()
+    other = folder(tmp_path / "other", "gpt2")
+    with pytest.raises(tenfold.ArgumentError, match="another model"):
+        tenfold.compress(other, tmp_path / "none", bits=3, calibration=path)

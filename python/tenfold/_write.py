@@ -78,6 +78,8 @@ def compress(
     exclude: Iterable[str] = (),
     recipe: Path | None = None,
     importance: Path | Mapping[str, Any] | None = None,
+    calibration: Path | None = None,
+    loss: float | None = None,
     made: Mapping[str, Path] | None = None,
     overwrite: bool = False,
     progress: bool | Callable[[int, int], object] = False,
@@ -87,7 +89,8 @@ def compress(
 
     The input is a safetensors file, an index of shards, a folder with either, a GGUF or an npy file. A folder becomes a
     folder, with its other files (configuration, tokenizer) copied. Memory use depends on the largest tensor. The output
-    appears only when complete. ``made`` has files of blobs that you have encoded, by the names of their tensors; these are taken as
+    appears only when complete. ``calibration`` is a file of :class:`tenfold.torch.Calibration`;
+    with it ``alloc`` may be "loss", and ``loss`` takes the place of a goal: how much the model's loss may rise, in nats a token. ``made`` has files of blobs that you have encoded, by the names of their tensors; these are taken as
     they are, whatever is excluded. The other arguments are those of :func:`save`.
 
     >>> import numpy as np, tenfold
@@ -99,6 +102,11 @@ def compress(
     (64, 256)
     """
     encode, write = _options(options, alloc, include, exclude, recipe, importance, overwrite, made)
+    write["calibration"] = None if calibration is None else os.fspath(calibration)
+    if loss is not None:
+        if not isinstance(loss, (int, float)) or isinstance(loss, bool):
+            raise DtypeError(f"loss must be a number of nats a token, not {loss!r}")
+        write.update(loss=float(loss), own_goal=not options.keys().isdisjoint(_native.GOALS))
     with bar(progress, "compress") as tell:
         return _native.compress(os.fspath(input), os.fspath(output), encode, write, tell)
 
@@ -151,5 +159,7 @@ def _options(
         "importance": columns,
         "made": {name: os.fspath(path) for name, path in (made or {}).items()},
         "overwrite": overwrite,
+        "calibration": None,
+        "loss": None,
     }
     return encode_options(**options), write

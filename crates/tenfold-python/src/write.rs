@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use tenfold::engine::Stop;
-use tenfold_archive::{CompressOptions, Importance, Progress, Recipe, Source};
+use tenfold_archive::{Calibration, CompressOptions, Importance, Progress, Recipe, Source};
 
 use crate::attend;
 use crate::codec::{EncodeOptions, decode_options};
@@ -128,6 +128,8 @@ pub struct WriteOptions {
     importance: Option<ImportanceOf>,
     made: BTreeMap<String, PathBuf>,
     overwrite: bool,
+    calibration: Option<PathBuf>,
+    loss: Option<f64>,
 }
 
 /// Importance of columns: a file of it, or vectors by the names of tensors.
@@ -160,6 +162,12 @@ impl WriteOptions {
             None => Ok(Importance::default()),
         };
         options.importance = importance.map_err(errors::archive)?;
+        if let Some(path) = &self.calibration {
+            options = options.with_calibration(Calibration::read(path).map_err(errors::archive)?);
+        }
+        if let Some(loss) = self.loss {
+            options = options.with_loss(loss);
+        }
         Ok(options)
     }
 }

@@ -39,6 +39,11 @@ impl<'a> Rules<'a> {
         let Some(dtype) = codec_dtype(item.dtype) else {
             return Action::Copy;
         };
+        let calibrated = self.options.calibration.as_ref().is_some_and(|c| c.knows(&item.name));
+        if self.options.loss.is_some() && calibrated && dtype.is_float() && !self.exclude.is_match(&item.name) {
+            let effort = self.options.default_effort();
+            return Action::Encode { goal: Goal::Step(1.0), effort, shared: true };
+        }
         if self.options.made.contains_key(&item.name) {
             let goal = self.options.model_goal().unwrap_or(Goal::Lossless);
             return Action::Encode { goal, effort: self.options.default_effort(), shared: false };
