@@ -64,6 +64,15 @@ def test_better_than_importance_of_as_many_bytes(source: Path, tmp_path: Path):
     assert found[0] < 0.7 * found[1]
 
 
+def test_weights_that_are_no_linear_layers_are_named(tmp_path: Path):
+    source = folder(tmp_path / "model", "mixtral")
+    report = compress(source, tmp_path / "small", texts=TEXTS[:8], bits=4)
+    # Experts lie in one tensor for all of them, under other names than in the files.
+    assert any("are copied as they are: model.layers.0.mlp.experts" in note for note in report.notes)
+    assert set(report.weights) == {f"model.layers.{layer}.self_attn.{one}_proj.weight" for layer in range(3) for one in "qkvo"}
+    assert torch.isfinite(logits(AutoModelForCausalLM.from_pretrained(tmp_path / "small"))).all()
+
+
 class Stop(Exception):
     """Someone pressed a key."""
 

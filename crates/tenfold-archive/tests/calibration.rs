@@ -71,7 +71,12 @@ impl Setup {
     }
 
     fn compress(&self, options: CompressOptions) -> tenfold_archive::Result<Report> {
-        compress(&self.input, &self.dir.path().join("small.safetensors"), &options.with_overwrite(true), &Silent)
+        compress(
+            &self.input,
+            &self.dir.path().join("small.safetensors"),
+            &options.with_overwrite(true),
+            &Silent,
+        )
     }
 
     fn read(&self) -> Calibration {
@@ -80,17 +85,22 @@ impl Setup {
 }
 
 fn bits(report: &Report) -> Vec<f64> {
-    NAMES.iter().map(|name| report.tensors.iter().find(|row| row.name == *name).unwrap().bits_per_value).collect()
+    NAMES
+        .iter()
+        .map(|name| report.tensors.iter().find(|row| row.name == *name).unwrap().bits_per_value)
+        .collect()
 }
 
 #[test]
 fn losses_are_reported_and_fall_with_bits() {
     let setup = setup();
     let by = setup.compress(CompressOptions::new(Goal::Bits(3.0)).with_calibration(setup.read())).unwrap();
-    let known: Vec<&str> = by.tensors.iter().filter(|row| row.loss.is_some()).map(|row| row.name.as_str()).collect();
+    let known: Vec<&str> =
+        by.tensors.iter().filter(|row| row.loss.is_some()).map(|row| row.name.as_str()).collect();
     assert_eq!(known, NAMES[..2]);
     assert!(bits(&by).iter().all(|bits| (bits / 3.0 - 1.0).abs() < 0.05), "{:?}", bits(&by));
-    let coarse = setup.compress(CompressOptions::new(Goal::Bits(2.0)).with_calibration(setup.read())).unwrap();
+    let coarse =
+        setup.compress(CompressOptions::new(Goal::Bits(2.0)).with_calibration(setup.read())).unwrap();
     assert!(by.loss().unwrap() < 0.5 * coarse.loss().unwrap());
 }
 
@@ -98,7 +108,8 @@ fn losses_are_reported_and_fall_with_bits() {
 fn bits_go_where_the_loss_is() {
     let setup = setup();
     let equal = setup.compress(CompressOptions::new(Goal::Bits(3.0)).with_calibration(setup.read())).unwrap();
-    let options = CompressOptions::new(Goal::Bits(3.0)).with_alloc(Alloc::Loss).with_calibration(setup.read());
+    let options =
+        CompressOptions::new(Goal::Bits(3.0)).with_alloc(Alloc::Loss).with_calibration(setup.read());
     let shared = setup.compress(options).unwrap();
     let [first, second, other] = bits(&shared)[..] else { panic!() };
     assert!(second > first + 2.0 && ((first + second) / 6.0 - 1.0).abs() < 0.03, "{first} {second}");
@@ -127,7 +138,8 @@ fn refused(result: tenfold_archive::Result<impl Sized>, kind: ErrorKind, part: &
 #[test]
 fn calibrations_of_other_models_are_refused() {
     let setup = setup();
-    let with = |calibration| setup.compress(CompressOptions::new(Goal::Bits(3.0)).with_calibration(calibration));
+    let with =
+        |calibration| setup.compress(CompressOptions::new(Goal::Bits(3.0)).with_calibration(calibration));
     setup.write(&setup.layers.replace("layers.", "blocks."), &setup.tensors[..1]);
     refused(with(setup.read()), ErrorKind::Caller, "none is here");
     setup.write(&setup.layers.replace("\"rows\": 128", "\"rows\": 64"), &setup.tensors[..1]);
@@ -149,7 +161,10 @@ fn damaged_calibrations_are_refused() {
     refused(read(&setup.layers.replace("0.1,", "-1,"), &setup.tensors), ErrorKind::Data, "damping");
     let flat = [vector("shared.inputs", &[COLS, COLS], &inputs())];
     refused(read(&setup.layers, &flat), ErrorKind::Data, "blocks of float32");
-    let short = [vector("shared.inputs", &[1, COLS, COLS], &inputs()), vector("layers.0.weight.outputs", &[3], &[1.0; 3])];
+    let short = [
+        vector("shared.inputs", &[1, COLS, COLS], &inputs()),
+        vector("layers.0.weight.outputs", &[3], &[1.0; 3]),
+    ];
     refused(read(&setup.layers, &short), ErrorKind::Data, "must be 128 numbers");
     refused(Calibration::read(&setup.input), ErrorKind::Data, "not a calibration");
     refused(Calibration::read(Path::new("nowhere")), ErrorKind::Environment, "nowhere");
@@ -166,9 +181,14 @@ fn damaged_calibrations_are_refused() {
 fn options_that_do_not_go_together_are_refused() {
     let setup = setup();
     let importance = Importance::new([(NAMES[0].to_owned(), vec![1.0; COLS])]).unwrap();
-    let options = CompressOptions::new(Goal::Bits(3.0)).with_calibration(setup.read()).with_importance(importance);
+    let options =
+        CompressOptions::new(Goal::Bits(3.0)).with_calibration(setup.read()).with_importance(importance);
     refused(setup.compress(options), ErrorKind::Caller, "takes the place of importance");
-    refused(setup.compress(CompressOptions::new(Goal::Bits(3.0)).with_alloc(Alloc::Loss)), ErrorKind::Caller, "calibration");
+    refused(
+        setup.compress(CompressOptions::new(Goal::Bits(3.0)).with_alloc(Alloc::Loss)),
+        ErrorKind::Caller,
+        "calibration",
+    );
     refused(setup.compress(CompressOptions::default().with_loss(0.1)), ErrorKind::Caller, "calibration");
     let options = CompressOptions::default().with_calibration(setup.read()).with_loss(-1.0);
     refused(setup.compress(options), ErrorKind::Caller, "positive");
@@ -180,13 +200,18 @@ fn blocks_may_end_past_the_last_column() {
     let width = 50;
     let whole = inputs();
     let at = |i: usize, j: usize| if i < COLS && j < COLS { whole[i * COLS + j] } else { 0.0 };
-    let blocks: Vec<f32> = (0..2 * width * width)
-        .map(|k| at(k / width, k / (width * width) * width + k % width))
-        .collect();
+    let blocks: Vec<f32> =
+        (0..2 * width * width).map(|k| at(k / width, k / (width * width) * width + k % width)).collect();
     let mut tensors = vec![vector("shared.inputs", &[2, width, width], &blocks)];
-    tensors.extend(setup.tensors[1..].iter().map(|one| Made { name: one.name.clone(), dtype: one.dtype, shape: one.shape.clone(), data: one.data.clone() }));
+    tensors.extend(setup.tensors[1..].iter().map(|one| Made {
+        name: one.name.clone(),
+        dtype: one.dtype,
+        shape: one.shape.clone(),
+        data: one.data.clone(),
+    }));
     setup.write(&setup.layers, &tensors);
-    let report = setup.compress(CompressOptions::new(Goal::Bits(3.0)).with_calibration(setup.read())).unwrap();
+    let report =
+        setup.compress(CompressOptions::new(Goal::Bits(3.0)).with_calibration(setup.read())).unwrap();
     assert!(report.loss().unwrap() > 0.0);
 }
 
@@ -207,6 +232,7 @@ fn blobs_that_the_caller_made_are_taken_as_they_are() {
     assert_eq!(report.compressed.stored_bytes, blob.len() as u64);
     refused(made("other"), ErrorKind::Caller, "does not have");
     let view = tenfold::TensorView::from_slice(&values, &[COLS, 128]).unwrap();
-    std::fs::write(&path, tenfold::encode(&view, &tenfold::EncodeOptions::new(Goal::Lossless)).unwrap()).unwrap();
+    std::fs::write(&path, tenfold::encode(&view, &tenfold::EncodeOptions::new(Goal::Lossless)).unwrap())
+        .unwrap();
     refused(made(NAMES[1]), ErrorKind::Caller, "but the tensor is");
 }

@@ -210,7 +210,7 @@ class _Work:
         names = [name for name in known if self._is_chosen(name)]
         if not names:
             raise ArgumentError("there are no weights to compress")
-        report = CompressReport(notes=list(known.notes))
+        report = CompressReport(notes=[*known.notes, *self._left_out(names)])
         learnt = self.passages[: len(self.passages) - self.held]
         report.tokens = sum(one.ids.numel() for one in learnt)
         budget = self._budget(known, names) if self.alloc == "loss" else None
@@ -263,6 +263,16 @@ class _Work:
         inside = any(name.startswith(f"{layer}.") for layer in self.stack.names)
         large = name in self.stored and self._weight(name).numel() >= SMALLEST
         return inside and large and not any(fnmatchcase(name, pattern) for pattern in self.exclude)
+
+    def _left_out(self, names: list[str]) -> list[str]:
+        """A note on large weights of layers that no calibration knows, such as those of experts in one tensor."""
+        left = []
+        for index, layer in enumerate(self.stack.layers):
+            for name, one in layer.named_parameters(prefix=self.stack.names[index]):
+                large = one.ndim >= 2 and one.numel() >= SMALLEST and name not in names
+                if large and not any(fnmatchcase(name, pattern) for pattern in self.exclude):
+                    left.append(name)
+        return [f"{len(left)} weights do not belong to linear layers that ran, and are copied as they are: {left[0]} and others"] if left else []
 
     def _weight(self, name: str) -> torch.Tensor:
         return self.stack.model.get_parameter(name).data

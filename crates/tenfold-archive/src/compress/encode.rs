@@ -104,7 +104,8 @@ pub(crate) fn encode_tensor(
     let loss = match (&options.curvature, &asked.calibration) {
         (Some(curvature), Some(calibration)) => {
             calibration.check_norm(&item.name, norm(dtype, &data))?;
-            let decoded = tenfold::decode(&blob, &DecodeOptions::default()).map_err(Error::codec(&item.name))?;
+            let decoded =
+                tenfold::decode(&blob, &DecodeOptions::default()).map_err(Error::codec(&item.name))?;
             let instead = TensorView::new(decoded.dtype, &decoded.shape, &decoded.data);
             let loss = instead.and_then(|instead| curvature.loss(&view, &instead));
             Some(loss.map_err(Error::codec(&item.name))?)

@@ -103,7 +103,8 @@ fn encode_model(
         for shard in &model.shards {
             rows.extend(encode::encode_shard(options, model, shard, actions, target, staging, progress)?);
         }
-        let shared = rows.iter().zip(actions.iter()).filter(|(_, action)| action.is_shared()).map(|(row, _)| row);
+        let shared =
+            rows.iter().zip(actions.iter()).filter(|(_, action)| action.is_shared()).map(|(row, _)| row);
         let again = match &mut search {
             Search::Bits(search) => search.correct(shared.map(|row| row.stored_bytes).sum()),
             Search::Loss(search) => search.correct(shared.filter_map(|row| row.loss).sum()),

@@ -52,7 +52,12 @@ impl Calibration {
                 let what = format!("calibrations of format {other:?}");
                 return Err(Error::Unsupported { path: path.to_owned(), what });
             }
-            None => return Err(Error::malformed(path, "it is not a calibration: tenfold.torch.Calibration writes one")),
+            None => {
+                return Err(Error::malformed(
+                    path,
+                    "it is not a calibration: tenfold.torch.Calibration writes one",
+                ));
+            }
         }
         let text = metadata.get(LAYERS).copied().unwrap_or_default();
         let layers: BTreeMap<String, Layer> =
@@ -155,7 +160,8 @@ impl Calibration {
 
     fn check_layer(&self, name: &str, layer: &Layer) -> std::result::Result<(), String> {
         let item = |of: &str| self.tensors.get(of).map(|&i| &self.model.items[i]);
-        let matrix = item(&layer.matrix).ok_or_else(|| format!("{name:?} names a matrix that is not there"))?;
+        let matrix =
+            item(&layer.matrix).ok_or_else(|| format!("{name:?} names a matrix that is not there"))?;
         let fits = match matrix.shape.as_slice() {
             &[blocks, width, other] => {
                 let most = blocks.saturating_mul(width);

@@ -47,7 +47,10 @@ impl LossSearch {
 
     /// Notes what the step costs. Returns whether the model must be encoded again, with another step.
     pub fn correct(&mut self, loss: f64) -> bool {
-        if loss <= 0.0 || (loss <= self.goal && (loss >= self.goal * (1.0 - 2.0 * NEAR) || self.tried.len() + 1 >= ROUNDS)) {
+        if loss <= 0.0
+            || (loss <= self.goal
+                && (loss >= self.goal * (1.0 - 2.0 * NEAR) || self.tried.len() + 1 >= ROUNDS))
+        {
             return false;
         }
         // Too high in the last round: a step that is surely finer comes next, however many rounds that takes.

@@ -66,7 +66,9 @@ pub(crate) fn plan(model: &Model, options: &CompressOptions) -> Result<Vec<Actio
         calibration.check(&model.items)?;
     }
     if let Some(name) = options.made.keys().find(|name| !model.items.iter().any(|item| item.name == **name)) {
-        return Err(Error::InvalidArgument(format!("there is a blob for tensor {name:?}, which the model does not have")));
+        return Err(Error::InvalidArgument(format!(
+            "there is a blob for tensor {name:?}, which the model does not have"
+        )));
     }
     let rules = rule::Rules::new(options)?;
     let mut actions: Vec<Action> = model.items.iter().map(|item| rules.action(item)).collect();

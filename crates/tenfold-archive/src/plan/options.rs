@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use tenfold::calibrated::Curvature;
 use tenfold::engine::{SharedEngine, Stop};
@@ -241,7 +241,8 @@ impl CompressOptions {
         }
         if (self.alloc == Alloc::Loss || self.loss.is_some()) && self.calibration.is_none() {
             return Err(Error::InvalidArgument(
-                "what an error costs the model is known from a calibration: state one, or another allocation".into(),
+                "what an error costs the model is known from a calibration: state one, or another allocation"
+                    .into(),
             ));
         }
         if let Some(loss) = self.loss

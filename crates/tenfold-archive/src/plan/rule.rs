@@ -40,7 +40,8 @@ impl<'a> Rules<'a> {
             return Action::Copy;
         };
         let calibrated = self.options.calibration.as_ref().is_some_and(|c| c.knows(&item.name));
-        if self.options.loss.is_some() && calibrated && dtype.is_float() && !self.exclude.is_match(&item.name) {
+        if self.options.loss.is_some() && calibrated && dtype.is_float() && !self.exclude.is_match(&item.name)
+        {
             let effort = self.options.default_effort();
             return Action::Encode { goal: Goal::Step(1.0), effort, shared: true };
         }

@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn no_shared_tensor_means_no_correction() {
-        let mut search = StepSearch { curves: vec![], target: 0.0, factor: 1.0, log_step: 0.0, units: vec![], rounds: 0 };
+        let mut search =
+            StepSearch { curves: vec![], target: 0.0, factor: 1.0, log_step: 0.0, units: vec![], rounds: 0 };
         search.solve();
         assert!(!search.correct(0) && search.step().is_finite());
         assert!(gaussian_step(&[], 3.0).is_finite());
