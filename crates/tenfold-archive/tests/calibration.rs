@@ -22,7 +22,7 @@ fn vector(name: &str, shape: &[usize], values: &[f32]) -> Made {
 
 /// Inputs that go together with their neighbours, of which some are large.
 fn inputs() -> Vec<f32> {
-    let size = |j: usize| if j % 8 == 0 { 4.0f32 } else { 1.0 };
+    let size = |j: usize| if j.is_multiple_of(8) { 4.0f32 } else { 1.0 };
     let at = |i: usize, j: usize| size(i) * size(j) * 0.9f32.powi(i.abs_diff(j) as i32);
     (0..COLS * COLS).map(|k| at(k / COLS, k % COLS)).collect()
 }
