@@ -17,7 +17,7 @@ from ._correction import damped
 # Rows of a weight that its entropy is computed from.
 ROWS = 64
 # Octaves by which blobs that came out larger or smaller may move the step of those that follow.
-MOST = 0.15
+MOST = 0.5
 # Octaves around a first guess at which it is.
 OCTAVES = [step / 2 for step in range(-8, 9)]
 
