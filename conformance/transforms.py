@@ -11,7 +11,8 @@ class Transforms:
 
     FACTORS = [struct.unpack("<f", bits.to_bytes(4, "little"))[0] for bits in (
         0x3F800000, 0x3F8B95C2, 0x3F9837F0, 0x3FA5FED7, 0x3FB504F3, 0x3FC5672A, 0x3FD744FD, 0x3FEAC0C7)]
-    NAMES = {1: "Hadamard", 2: "weights", 4: "kept elements", 5: "means", 6: "DCT", 7: "basis", 8: "rotary positions", 9: "delta"}
+    NAMES = {1: "Hadamard", 2: "weights", 4: "kept elements", 5: "means", 6: "DCT", 7: "basis", 8: "rotary positions", 9: "delta",
+             10: "transposed"}
 
     def __init__(self, r, codec, dtype, n, shape):
         self.name, self.size, self.exponent, self.largest = dtype
@@ -35,7 +36,8 @@ class Transforms:
                 continue
             if id_ == 9:
                 require("delta" not in self.seen, "two delta steps")
-            read = {1: self.hadamard, 2: self.weights, 5: self.means, 6: self.dct, 7: self.basis, 8: self.rope, 9: self.delta}[id_]
+            read = {1: self.hadamard, 2: self.weights, 5: self.means, 6: self.dct, 7: self.basis, 8: self.rope, 9: self.delta,
+                    10: self.transposed}[id_]
             self.ends_in_basis = id_ == 7
             undo = read(content)
             require(content.at == len(content.data), f"bytes behind {self.NAMES[id_]}")
@@ -86,6 +88,11 @@ class Transforms:
             return out
 
         return undo
+
+    def transposed(self, r):
+        require(not self.undone, "a transposition after another step")
+        self.rows, self.cols = self.cols, self.rows
+        return lambda rows: zip(*rows)
 
     @staticmethod
     def blocks(row, log2):
@@ -156,6 +163,7 @@ class Transforms:
         return lambda rows: [turn(i, row) for i, row in enumerate(rows)]
 
     def basis(self, r):
+        require("transposed" not in self.seen, "a basis behind a transposition")
         kind, rank = r.u8(), r.varint()
         require(kind < 2 and 0 < rank <= self.cols, "kind or rank of a basis")
         if kind == 0:

@@ -16,7 +16,17 @@ class says who must act.
 
 from types import ModuleType as _ModuleType
 
-from ._codec import Codec, capabilities, decode, encode, inspect, max_encoded_len, verify
+from ._codec import (
+    Codec,
+    capabilities,
+    curvature,
+    decode,
+    encode,
+    encode_calibrated,
+    inspect,
+    max_encoded_len,
+    verify,
+)
 from ._errors import (
     ArgumentError,
     DataError,
@@ -29,7 +39,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._model import Model, load, open
-from ._native import FORMAT_VERSION, BlobInfo, Capabilities, Report, TensorInfo, __version__
+from ._native import FORMAT_VERSION, BlobInfo, Capabilities, Curvature, Report, TensorInfo, __version__
 from ._write import compress, decompress, save
 
 __all__ = [
@@ -37,6 +47,7 @@ __all__ = [
     "BlobInfo",
     "Capabilities",
     "Codec",
+    "Curvature",
     "DataError",
     "DtypeError",
     "Error",
@@ -52,9 +63,11 @@ __all__ = [
     "__version__",
     "capabilities",
     "compress",
+    "curvature",
     "decode",
     "decompress",
     "encode",
+    "encode_calibrated",
     "inspect",
     "load",
     "max_encoded_len",

@@ -11,6 +11,7 @@ __all__ = [
     "BlobInfo",
     "Capabilities",
     "CudaDevice",
+    "Curvature",
     "DecodeRequests",
     "EncodeOptions",
     "FORMAT_VERSION",
@@ -29,6 +30,7 @@ __all__ = [
     "decode_into",
     "decompress",
     "encode",
+    "encode_calibrated",
     "encode_into",
     "inspect",
     "main",
@@ -60,9 +62,22 @@ class EncodeOptions:
         prepare: str | None = None,
         residual: Sequence[tuple[str, float | None]] | None = None,
         format: str | None = None,
+        curvature: Curvature | None = None,
     ) -> EncodeOptions: ...
     @property
     def goal(self) -> tuple[str, float | None]: ...
+
+@final
+class Curvature:
+    def __new__(
+        cls, inputs: Sequence[np.ndarray], outputs: Sequence[float] | None = None, damping: float | None = None
+    ) -> Curvature: ...
+    @property
+    def cols(self) -> int: ...
+    @property
+    def damping(self) -> float: ...
+    def unit(self) -> float: ...
+    def loss(self, original: Any, instead: Any) -> float: ...
 
 @final
 class Capabilities:
@@ -177,6 +192,9 @@ class Archive:
     def verify(self, index: int, threads: int = 0) -> None: ...
 
 def encode(tensor: Any, options: EncodeOptions, dtype: str | None = None) -> bytes: ...
+def encode_calibrated(
+    tensor: Any, options: EncodeOptions, dtype: str | None = None
+) -> tuple[bytes, float, float, str | None]: ...
 def encode_into(tensor: Any, options: EncodeOptions, out: np.ndarray, dtype: str | None = None) -> int: ...
 def decode_into(
     blob: bytes | np.ndarray,

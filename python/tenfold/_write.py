@@ -78,6 +78,9 @@ def compress(
     exclude: Iterable[str] = (),
     recipe: Path | None = None,
     importance: Path | Mapping[str, Any] | None = None,
+    calibration: Path | None = None,
+    loss: float | None = None,
+    made: Mapping[str, Path] | None = None,
     overwrite: bool = False,
     progress: bool | Callable[[int, int], object] = False,
     **options: Any,
@@ -86,7 +89,9 @@ def compress(
 
     The input is a safetensors file, an index of shards, a folder with either, a GGUF or an npy file. A folder becomes a
     folder, with its other files (configuration, tokenizer) copied. Memory use depends on the largest tensor. The output
-    appears only when complete. The arguments are those of :func:`save`.
+    appears only when complete. ``calibration`` is a file of :class:`tenfold.torch.Calibration`;
+    with it ``alloc`` may be "loss", and ``loss`` takes the place of a goal: how much the model's loss may rise, in nats a token. ``made`` has files of blobs that you have encoded, by the names of their tensors; these are taken as
+    they are, whatever is excluded. The other arguments are those of :func:`save`.
 
     >>> import numpy as np, tenfold
     >>> np.save("noise.npy", np.random.default_rng(0).standard_normal((64, 256)))
@@ -96,7 +101,12 @@ def compress(
     >>> tenfold.load("plain.safetensors")["noise"].shape
     (64, 256)
     """
-    encode, write = _options(options, alloc, include, exclude, recipe, importance, overwrite)
+    encode, write = _options(options, alloc, include, exclude, recipe, importance, overwrite, made)
+    write["calibration"] = None if calibration is None else os.fspath(calibration)
+    if loss is not None:
+        if not isinstance(loss, (int, float)) or isinstance(loss, bool):
+            raise DtypeError(f"loss must be a number of nats a token, not {loss!r}")
+        write.update(loss=float(loss), own_goal=not options.keys().isdisjoint(_native.GOALS))
     with bar(progress, "compress") as tell:
         return _native.compress(os.fspath(input), os.fspath(output), encode, write, tell)
 
@@ -127,6 +137,7 @@ def _options(
     recipe: Path | None,
     importance: Path | Mapping[str, Any] | None,
     overwrite: bool,
+    made: Mapping[str, Path] | None = None,
 ) -> tuple[_native.EncodeOptions, dict[str, Any]]:
     """The native options of one tensor and those of a file."""
     if isinstance(include, str) or isinstance(exclude, str):
@@ -146,6 +157,9 @@ def _options(
         "exclude": list(exclude),
         "recipe": None if recipe is None else os.fspath(recipe),
         "importance": columns,
+        "made": {name: os.fspath(path) for name, path in (made or {}).items()},
         "overwrite": overwrite,
+        "calibration": None,
+        "loss": None,
     }
     return encode_options(**options), write

@@ -94,7 +94,7 @@ def test_goals(normal):
     refuses(tenfold.ArgumentError, "negative", tenfold.Codec, threads=-1)
     refuses(tenfold.ArgumentError, "between 32 and 65536", tenfold.Codec, lane_values=5)
     for version in ("", "1", "1.9", "2.0"):
-        refuses(tenfold.ArgumentError, "format must be 1.0 or 1.1", tenfold.Codec, format=version)
+        refuses(tenfold.ArgumentError, "format must be 1.0 or 1.1 or 1.2", tenfold.Codec, format=version)
     refuses(tenfold.LimitError, "does not fit into 10 bytes", tenfold.encode, normal, max_bytes=10)
 
 

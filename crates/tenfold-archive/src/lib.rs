@@ -46,7 +46,7 @@ pub use decompress::decompress;
 pub use engine::ReadOptions;
 pub use error::{Error, Result};
 pub use inspect::{Uncovered, Verified, inspect, verify};
-pub use plan::{Alloc, CompressOptions, Importance, Recipe};
+pub use plan::{Alloc, Calibration, CompressOptions, Importance, Recipe};
 pub use progress::{Progress, Silent};
 pub use report::{Report, TensorRow, Totals};
 pub use source::{Source, TensorInfo};

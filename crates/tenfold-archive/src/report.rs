@@ -26,6 +26,9 @@ pub struct TensorRow {
     /// Goal that it was compressed with; only known right after compressing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
+    /// Predicted rise of the model's loss in nats a token, where it was compressed with a calibration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
     /// Bytes of the original.
     pub original_bytes: u64,
     /// Bytes in the file.
@@ -60,6 +63,7 @@ impl TensorRow {
             values: shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64)),
             codec: "none",
             goal: None,
+            loss: None,
             original_bytes: 0,
             stored_bytes: 0,
             bits_per_value: 0.0,
@@ -78,6 +82,11 @@ impl TensorRow {
         self.stored_bytes = stored;
         self.bits_per_value = if self.values == 0 { 0.0 } else { stored as f64 * 8.0 / self.values as f64 };
         self.ratio = ratio(original, stored);
+        self
+    }
+
+    pub(crate) fn with_loss(mut self, loss: Option<f64>) -> Self {
+        self.loss = loss;
         self
     }
 
@@ -132,6 +141,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// Predicted rise of the model's loss in nats a token, if any tensor was compressed with a calibration.
+    pub fn loss(&self) -> Option<f64> {
+        let known: Vec<f64> = self.tensors.iter().filter_map(|row| row.loss).collect();
+        (!known.is_empty()).then(|| known.iter().sum())
+    }
+
     pub(crate) fn new(tensors: Vec<TensorRow>) -> Self {
         let compressed = Totals::sum(tensors.iter().filter(|row| row.is_compressed()));
         let total = Totals::sum(&tensors);

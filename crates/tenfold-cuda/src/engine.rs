@@ -125,7 +125,10 @@ impl Engine for CudaEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::native()
+        let mut can = Capabilities::native();
+        can.feeds = false;
+        can.undoes.retain(|transform| *transform != "transposed");
+        can
     }
 
     fn encode(&self, view: &TensorView<'_>, options: &EncodeOptions) -> tenfold::engine::Result<Vec<u8>> {

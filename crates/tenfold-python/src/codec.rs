@@ -7,6 +7,7 @@ use tenfold::prepare::{Preparation, Transform, Weights};
 use tenfold::{DecodeOptions, Dtype, Effort, Goal, format};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
+use crate::calibrated::Curvature;
 use crate::errors::{self, ArgumentError, DtypeError};
 use crate::tensors::{Blob, Input, Output, make_bytes, parse_dtype, python_name, shape_text};
 use crate::threads::limit_threads;
@@ -18,9 +19,10 @@ pub struct EncodeOptions(pub tenfold::EncodeOptions);
 #[pymethods]
 impl EncodeOptions {
     /// `goal` is the name of a goal, `value` its number (none for `lossless`); `importance` has a number for each column,
-    /// `prepare` names transforms, `residual` has the goal of each further layer, `format` is the newest that readers know.
+    /// `prepare` names transforms, `residual` has the goal of each further layer, `format` is the newest that readers know,
+    /// `curvature` is that of a linear layer.
     #[new]
-    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None, prepare=None, residual=None, format=None))]
+    #[pyo3(signature = (goal, value=None, effort="balanced", threads=0, lane_values=0, importance=None, prepare=None, residual=None, format=None, curvature=None))]
     #[allow(clippy::too_many_arguments, reason = "one for each of Python's")]
     fn new(
         goal: &str,
@@ -32,6 +34,7 @@ impl EncodeOptions {
         prepare: Option<&str>,
         residual: Option<Vec<(String, Option<f64>)>>,
         format: Option<&str>,
+        curvature: Option<&Curvature>,
     ) -> PyResult<EncodeOptions> {
         let prepare =
             prepare.map(str::parse::<Preparation>).transpose().map_err(errors::codec)?.unwrap_or_default();
@@ -55,6 +58,7 @@ impl EncodeOptions {
         if let Some(version) = format {
             options = options.with_minor(tenfold::format::parse_version(version).map_err(errors::codec)?);
         }
+        options.curvature = curvature.map(|curvature| curvature.0.clone());
         options.validate().map_err(errors::codec)?;
         Ok(EncodeOptions(options))
     }
@@ -68,7 +72,7 @@ impl EncodeOptions {
 
 impl EncodeOptions {
     /// The options with the threads there are, for work that `stop` may end.
-    fn with_stop(&self, stop: &Stop) -> tenfold::EncodeOptions {
+    pub fn with_stop(&self, stop: &Stop) -> tenfold::EncodeOptions {
         let options = self.0.clone();
         let threads = limit_threads(options.threads);
         options.with_threads(threads).with_stop(stop.clone())

@@ -7,6 +7,7 @@
 mod archive;
 mod attend;
 mod bench;
+mod calibrated;
 mod codec;
 mod command;
 mod cuda;
@@ -28,6 +29,8 @@ mod _native {
     use super::archive::{Archive, TensorInfo};
     #[pymodule_export]
     use super::bench::{time_decode, time_encode};
+    #[pymodule_export]
+    use super::calibrated::{Curvature, encode_calibrated};
     #[pymodule_export]
     use super::codec::{
         BlobInfo, Capabilities, EncodeOptions, capabilities, decode_into, encode, encode_into, inspect,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use tenfold::engine::Stop;
-use tenfold_archive::{CompressOptions, Importance, Progress, Recipe, Source};
+use tenfold_archive::{Calibration, CompressOptions, Importance, Progress, Recipe, Source};
 
 use crate::attend;
 use crate::codec::{EncodeOptions, decode_options};
@@ -126,7 +126,10 @@ pub struct WriteOptions {
     exclude: Vec<String>,
     recipe: Option<PathBuf>,
     importance: Option<ImportanceOf>,
+    made: BTreeMap<String, PathBuf>,
     overwrite: bool,
+    calibration: Option<PathBuf>,
+    loss: Option<f64>,
 }
 
 /// Importance of columns: a file of it, or vectors by the names of tensors.
@@ -146,6 +149,7 @@ impl WriteOptions {
         options.effort = self.own_effort.then_some(encode.effort);
         options.include = self.include;
         options.exclude = self.exclude;
+        options.made = self.made;
         if let Some(recipe) = &self.recipe {
             options = options.with_recipe(Recipe::read(recipe).map_err(errors::archive)?);
         }
@@ -158,6 +162,12 @@ impl WriteOptions {
             None => Ok(Importance::default()),
         };
         options.importance = importance.map_err(errors::archive)?;
+        if let Some(path) = &self.calibration {
+            options = options.with_calibration(Calibration::read(path).map_err(errors::archive)?);
+        }
+        if let Some(loss) = self.loss {
+            options = options.with_loss(loss);
+        }
         Ok(options)
     }
 }

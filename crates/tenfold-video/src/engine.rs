@@ -67,6 +67,7 @@ impl Engine for Video {
             can.goals.retain(|goal| !["step", "round_bits"].contains(goal));
             // A rotation is an option of pictures.
             can.does.clear();
+            can.feeds = false;
         }
         can
     }

@@ -6,7 +6,7 @@ use crate::blob::{CodecParams, Frame};
 use crate::error::{Error, Result};
 use crate::levels::{self, Dequant};
 use crate::lossless;
-use crate::prepare::{self, Elements};
+use crate::prepare::{self, Elements, Slab, Transform};
 use crate::simd::Isa;
 use crate::view::Dtype;
 use crate::workers::Workers;
@@ -42,6 +42,9 @@ fn decode_prepared<R: Elements>(
 ) -> Result<()> {
     let (dtype, cols) = (frame.head.dtype, frame.head.shape.last().copied().unwrap_or(1).max(1));
     let transforms = &frame.head.transforms;
+    if let Some(rest) = prepare::behind_transposition(transforms) {
+        return decode_transposed::<R>(frame, blob, rest, values, workers, out);
+    }
     let (all, width) = (frame.values / cols, prepare::width_of(transforms, cols));
     let group = prepare::group_of(transforms).min(all).max(1);
     // Tiles at the seams are decoded twice, so slabs should span many tiles.
@@ -69,6 +72,38 @@ fn decode_prepared<R: Elements>(
         undo(&mut spare)?;
         let from = (wanted.start - range.start) * cols * dtype.size();
         out.copy_from_slice(&spare[from..from + out.len()]);
+    }
+    Ok(())
+}
+
+/// Decodes all rows of a transposed tensor slab by slab, undoes the other transforms, and keeps of each row the columns that are the
+/// wanted rows of the tensor.
+fn decode_transposed<R: Elements>(
+    frame: &Frame,
+    blob: &[u8],
+    transforms: &[Transform],
+    values: Range<usize>,
+    workers: &Workers,
+    out: &mut [u8],
+) -> Result<()> {
+    let (dtype, width) = (frame.head.dtype, frame.head.shape.last().copied().unwrap_or(1).max(1));
+    let (size, line) = (dtype.size(), frame.values / width);
+    let group = prepare::group_of(transforms);
+    let slab =
+        SLAB.max(32 * frame.head.params.geometry().tile_values()).div_ceil(line).next_multiple_of(group);
+    let (mut worked, mut done) = (Vec::new(), Vec::new());
+    for first in (0..width).step_by(slab) {
+        let rows = first..width.min(first + slab);
+        let coded = rows.start * line..rows.end * line;
+        worked.resize(coded.len(), R::from_f64(0.0));
+        done.resize(coded.len() * size, 0);
+        decode_tiles(frame, blob, coded, R::DTYPE, workers, bytemuck::cast_slice_mut(&mut worked))?;
+        prepare::finish(transforms, dtype, line, first, &worked, workers, &mut done)?;
+        let wanted = values.start / width..values.end / width;
+        Slab { bytes: &done, line, size, first, wanted }.turn(width, workers, out)?;
+    }
+    if let Some(Transform::Kept(kept)) = frame.head.transforms.first() {
+        kept.apply(values, out);
     }
     Ok(())
 }

@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod blob;
+pub mod calibrated;
 mod decode;
 pub mod engine;
 mod entropy;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::blob::MAX_LAYERS;
+use crate::calibrated::{self, Curvature};
 use crate::engine::Stop;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::MINOR;
-use crate::prepare::{self, Basis, Preparation, Runs, Transform};
+use crate::prepare::{self, Basis, Named, Preparation, Runs, Transform};
 use crate::view::{Dtype, TensorView, rows_of};
 
 pub use crate::goal::Goal;
@@ -64,7 +65,7 @@ pub struct EncodeOptions {
     /// tiles (good for a GPU and for reading single rows) at about 24 bits a lane.
     pub lane_values: u32,
     /// Newest minor version of the bitstream that all readers of the blob know. Default: [`format::MINOR`](crate::format::MINOR).
-    /// With 0, levels are not coded in pairs, which readers before 1.1 do not know.
+    /// With 0, levels are not coded in pairs, which readers before 1.1 do not know; with 0 or 1, no tensor is transposed.
     pub minor: u8,
     /// Transforms of the values before they are quantised; lossless blobs ignore them. The error of a goal is that of the
     /// transformed values. Default: at [`Effort::Balanced`] and [`Effort::Best`] the transforms that save the most bits,
@@ -73,6 +74,8 @@ pub struct EncodeOptions {
     pub prepare: Preparation,
     /// Goals of further layers, each for the error of the layers before it. Default: none.
     pub residual: Vec<Goal>,
+    /// What errors of the tensor cost the model it belongs to, from a calibration run. Default: none.
+    pub curvature: Option<Arc<Curvature>>,
     /// Ends the work early; looked at between tiles. Default: none.
     pub stop: Stop,
 }
@@ -88,6 +91,7 @@ impl EncodeOptions {
             minor: MINOR,
             prepare: Preparation::default(),
             residual: Vec::new(),
+            curvature: None,
             stop: Stop::default(),
         }
     }
@@ -144,7 +148,10 @@ impl EncodeOptions {
 
     /// The transforms for a tensor, as [`EncodeOptions::prepare`] has them; an error if they do not fit it.
     pub fn transforms(&self, view: &TensorView<'_>) -> Result<Vec<Transform>> {
-        let transforms = self.prepare.resolve(view, self)?;
+        let transforms = match &self.curvature {
+            Some(curvature) => calibrated::transforms(curvature, view, self)?,
+            None => self.prepare.resolve(view, self)?,
+        };
         prepare::check(&transforms, view.rows(), view.cols())?;
         Ok(transforms)
     }
@@ -157,6 +164,12 @@ impl EncodeOptions {
         shape: &[usize],
         gather: impl Fn(Runs, Runs) -> Result<Vec<u8>>,
     ) -> Result<Vec<Transform>> {
+        if self.curvature.is_some() {
+            return Err(Error::Engine {
+                kind: ErrorKind::Unsupported,
+                reason: "only the engine \"cpu\" encodes with a curvature; use it".into(),
+            });
+        }
         let transforms = self.prepare.resolve_remote(dtype, shape, self, gather)?;
         prepare::check(&transforms, rows_of(shape), shape.last().copied().unwrap_or(1))?;
         Ok(transforms)
@@ -187,6 +200,14 @@ impl EncodeOptions {
         self
     }
 
+    /// Sets the curvature: the tensor is the matrix of a linear layer (outputs × inputs), and its errors are steered to where they
+    /// cost the model least. Takes the place of transforms, and goes with [`Goal::Bits`], [`Goal::Ratio`], [`Goal::MaxBytes`] and
+    /// [`Goal::Step`], whose step is that of weighted values. [`calibrated::encode`](crate::calibrated::encode) says what came of it.
+    pub fn with_curvature(mut self, curvature: Arc<Curvature>) -> Self {
+        self.curvature = Some(curvature);
+        self
+    }
+
     /// Sets the switch that ends the work early.
     pub fn with_stop(mut self, stop: Stop) -> Self {
         self.stop = stop;
@@ -214,6 +235,25 @@ impl EncodeOptions {
             return Err(Error::InvalidArgument(
                 "transforms, importance among them, cannot bound the error of each value; use another goal"
                     .into(),
+            ));
+        }
+        if let Some(curvature) = &self.curvature {
+            curvature.validate()?;
+            let sized = matches!(
+                self.goal,
+                Goal::Bits(_) | Goal::Ratio(_) | Goal::MaxBytes(_) | Goal::Step(_) | Goal::Lossless
+            );
+            if !sized || !self.residual.is_empty() || self.prepare.is_asked() {
+                return Err(Error::InvalidArgument(
+                    "a curvature goes with the goals bits, ratio, max_bytes and step, and neither with residuals nor with transforms or importance"
+                        .into(),
+                ));
+            }
+        }
+        let turned = |named: &Named| *named == Named::Fixed(Transform::Transposed);
+        if self.minor < 2 && self.prepare.stated().iter().any(turned) {
+            return Err(Error::InvalidArgument(
+                "readers before version 1.2 of the bitstream know no transposition; leave it out or write for newer ones".into(),
             ));
         }
         if self.minor > MINOR {

@@ -123,6 +123,7 @@ const FEATURES: &[&str] = &[
     "DCT",
     "rotary positions",
     "delta",
+    "transposed",
     "basis",
     "basis with scales",
     "basis of fewer vectors than columns",

@@ -163,6 +163,7 @@ fn what_does_not_go_together_is_the_callers_fault() {
         (Goal::Bits(3.0), vec![Transform::Means(Means::new(&[0.0; 20]))], "30"),
         (Goal::Bits(3.0), vec![Transform::Rope(Rope::new(8, 1e4).unwrap())], "heads of 8"),
         (Goal::Bits(3.0), vec![Transform::Delta(Delta::new(2).unwrap()); 2], "only one"),
+        (Goal::Bits(3.0), vec![Transform::Transposed; 2], "before all other"),
     ];
     for (goal, transforms, says) in cases {
         let e = tenfold::encode(&s.view(), &options(goal, transforms)).unwrap_err();
@@ -183,6 +184,15 @@ fn chains(cols: usize, values: &[f64]) -> Vec<(&'static str, Vec<Transform>)> {
         ("DCT", vec![Transform::Dct(Dct::new(3).unwrap())]),
         ("rope", vec![rope(cols)]),
         ("delta", vec![Transform::Delta(Delta::new(7).unwrap())]),
+        ("transposed", vec![Transform::Transposed]),
+        (
+            "transposed and more",
+            vec![
+                Transform::Transposed,
+                Transform::Dct(Dct::new(3).unwrap()),
+                Transform::Delta(Delta::new(5).unwrap()),
+            ],
+        ),
         (
             "all",
             vec![

@@ -16,9 +16,11 @@ try:
 except ImportError as error:
     raise ImportError("tenfold.torch needs torch: pip install 'tenfold[torch]'") from error
 
+from ._calibration import Calibration
 from ._codec import Codec, decode, decode_many, encode, encode_many
 from ._decoder import Decoder
 from ._importance import Importance
+from ._layerwise import calibrate_layers
 from ._verdicts import check
 
 # After the functions that it uses.
@@ -28,9 +30,11 @@ from .kept import compress_module, decompress_module  # noqa: E402 isort: skip
 from . import _ops  # noqa: F401, E402 isort: skip
 
 __all__ = [
+    "Calibration",
     "Codec",
     "Decoder",
     "Importance",
+    "calibrate_layers",
     "check",
     "compress_module",
     "decode",

@@ -25,10 +25,11 @@ except ImportError as error:
 from ._bases import fit_bases
 from ._cache import TenfoldCache
 from ._cache_report import CacheReport
+from ._compress import CompressReport, compress
 from ._config import TenfoldConfig
 from ._quantizer import TenfoldQuantizer
 from ._register import register
 
 register()
 
-__all__ = ["CacheReport", "TenfoldCache", "TenfoldConfig", "TenfoldQuantizer", "fit_bases"]
+__all__ = ["CacheReport", "CompressReport", "TenfoldCache", "TenfoldConfig", "TenfoldQuantizer", "compress", "fit_bases"]

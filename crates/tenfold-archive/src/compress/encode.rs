@@ -8,16 +8,17 @@ use std::path::Path;
 
 use rayon::prelude::*;
 use tenfold::engine::Engine;
-use tenfold::{Dtype, EncodeOptions, Goal, TensorView};
+use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
 
 use crate::error::{Error, Result};
-use crate::model::{Model, Shard};
+use crate::model::{Item, Model, Shard};
 use crate::output::{Staging, Target};
 use crate::plan::{Action, CompressOptions};
 use crate::progress::Progress;
 use crate::report::TensorRow;
 use crate::safetensors::{ShardWriter, Slot, StoredDtype, codec_dtype, dtype_name};
 use crate::tags;
+use crate::values;
 
 /// Bytes of small tensors that are worked on together.
 const BATCH_BYTES: u64 = 64 << 20;
@@ -61,13 +62,14 @@ pub(crate) fn encode_shard(
             progress.advance(model.items[index].bytes);
             Ok(blob)
         };
-        let encoded: Vec<Vec<u8>> = match batch {
+        let encoded: Vec<(Vec<u8>, Option<f64>)> = match batch {
             [one] => vec![encode(one)?],
             _ => batch.par_iter().map(encode).collect::<Result<_>>()?,
         };
-        for (&index, blob) in batch.iter().zip(encoded) {
+        for (&index, (blob, loss)) in batch.iter().zip(encoded) {
             writer.put(&blob)?;
-            rows[index - first] = blob_row(row(model, index), &blob, actions[index], &options.residual)?;
+            let row = blob_row(row(model, index), &blob, actions[index], &options.residual)?;
+            rows[index - first] = row.with_loss(loss);
         }
     }
     tags::seal(writer.header_mut(), &sums, &shard.path)?;
@@ -75,24 +77,67 @@ pub(crate) fn encode_shard(
     Ok(rows)
 }
 
-/// Encodes one tensor as its action says.
+/// Encodes one tensor as its action says. Returns the blob, and what it is predicted to cost the model if that can be told.
 pub(crate) fn encode_tensor(
     engine: &dyn Engine,
     model: &Model,
     index: usize,
     action: Action,
     asked: &CompressOptions,
-) -> Result<Vec<u8>> {
+) -> Result<(Vec<u8>, Option<f64>)> {
     let item = &model.items[index];
     let (Action::Encode { goal, effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
         return Err(Error::InvalidArgument(format!("tensor {:?} is not selected for encoding", item.name)));
     };
+    if let Some(path) = asked.made.get(&item.name) {
+        return Ok((read_made(path, item, dtype)?, None));
+    }
     let data = model.read(index)?;
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
-    let options = options_of(goal, dtype, asked).with_effort(effort).with_stop(asked.stop.clone());
-    engine
-        .encode(&view, &options.with_prepare(asked.preparation(&item.name)))
-        .map_err(Error::codec(&item.name))
+    let mut options = options_of(goal, dtype, asked).with_effort(effort).with_stop(asked.stop.clone());
+    if goal != Goal::Lossless && dtype.is_float() {
+        options.curvature = asked.curvature(&item.name)?;
+    }
+    let blob = engine
+        .encode(&view, &options.clone().with_prepare(asked.preparation(&item.name)))
+        .map_err(Error::codec(&item.name))?;
+    let loss = match (&options.curvature, &asked.calibration) {
+        (Some(curvature), Some(calibration)) => {
+            calibration.check_norm(&item.name, norm(dtype, &data))?;
+            let decoded =
+                tenfold::decode(&blob, &DecodeOptions::default()).map_err(Error::codec(&item.name))?;
+            let instead = TensorView::new(decoded.dtype, &decoded.shape, &decoded.data);
+            let loss = instead.and_then(|instead| curvature.loss(&view, &instead));
+            Some(loss.map_err(Error::codec(&item.name))?)
+        }
+        _ => None,
+    };
+    Ok((blob, loss))
+}
+
+/// Euclidean norm of a tensor.
+fn norm(dtype: Dtype, data: &[u8]) -> f64 {
+    let mut sum = 0.0;
+    for part in data.chunks(dtype.size() << 12) {
+        let mut numbers = vec![0.0; part.len() / dtype.size()];
+        values::load(dtype, part, &mut numbers);
+        sum += numbers.iter().map(|v| v * v).sum::<f64>();
+    }
+    sum.sqrt()
+}
+
+/// Reads a blob that the caller has made. What is in it is checked when it is decoded, what it is of is checked here.
+fn read_made(path: &Path, item: &Item, dtype: Dtype) -> Result<Vec<u8>> {
+    let blob = std::fs::read(path).map_err(Error::io(path))?;
+    let info = tenfold::inspect(&blob).map_err(Error::codec(&item.name))?;
+    if info.dtype != dtype || info.shape != item.shape {
+        let (name, shape) = (&item.name, &item.shape);
+        return Err(Error::InvalidArgument(format!(
+            "the blob for tensor {name:?} is of {} {:?}, but the tensor is {dtype} {shape:?}",
+            info.dtype, info.shape
+        )));
+    }
+    Ok(blob)
 }
 
 /// Options for the goal of a tensor. Residuals are for floats that are coded lossily.
@@ -129,7 +174,10 @@ fn slot(model: &Model, index: usize, action: Action, asked: &CompressOptions) ->
         (Action::Encode { goal, .. }, Some(dtype)) => {
             let options = options_of(goal, dtype, asked);
             let most = asked.engine.max_encoded_len(dtype, &item.shape, &options);
-            let max_bytes = most.map_err(Error::codec(&item.name))?;
+            let mut max_bytes = most.map_err(Error::codec(&item.name))?;
+            if let Some(path) = asked.made.get(&item.name) {
+                max_bytes = path.metadata().map_err(Error::io(path))?.len() as usize;
+            }
             Ok(Slot { name: item.name.clone(), dtype: StoredDtype::U8, shape: None, max_bytes })
         }
         _ => {

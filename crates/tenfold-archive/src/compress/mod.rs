@@ -9,7 +9,7 @@ use tenfold::engine::threads;
 use crate::error::{Error, Result};
 use crate::model::{Layout, Model};
 use crate::output::{Direction, Staging, Target, copy_siblings};
-use crate::plan::{self, Action, Alloc, CompressOptions, StepSearch};
+use crate::plan::{self, Action, Alloc, CompressOptions, LossSearch, StepSearch};
 use crate::progress::Progress;
 use crate::report::{Report, TensorRow};
 use crate::source::Source;
@@ -66,6 +66,16 @@ fn compress_model(
     .map_err(Error::Threads)?
 }
 
+/// What is looked for by encoding the model more than once.
+enum Search {
+    /// A step for so many bits.
+    Bits(StepSearch),
+    /// A step for so much loss.
+    Loss(LossSearch),
+    /// Nothing.
+    None,
+}
+
 /// Encodes everything, more than once if one step for all has to be corrected.
 fn encode_model(
     model: &Model,
@@ -75,25 +85,32 @@ fn encode_model(
     staging: &Staging,
     progress: &dyn Progress,
 ) -> Result<Vec<TensorRow>> {
-    let mut search = match (options.alloc, plan::model_bits(options)) {
-        (Alloc::Step, Some(bits)) => Some(StepSearch::new(model, actions, bits, options, progress)?),
-        _ => None,
+    let mut search = match (options.alloc, plan::model_bits(options), options.loss) {
+        (Alloc::Loss, _, Some(loss)) => Search::Loss(LossSearch::new(model, actions, loss, options)?),
+        (Alloc::Step | Alloc::Loss, Some(bits), _) => {
+            Search::Bits(StepSearch::new(model, actions, bits, options, progress)?)
+        }
+        _ => Search::None,
     };
     loop {
-        if let Some(search) = &search {
-            search.apply(actions);
+        match &search {
+            Search::Bits(search) => search.apply(actions),
+            Search::Loss(search) => search.apply(actions),
+            Search::None => {}
         }
         progress.start(model.bytes());
         let mut rows = Vec::with_capacity(model.items.len());
         for shard in &model.shards {
             rows.extend(encode::encode_shard(options, model, shard, actions, target, staging, progress)?);
         }
-        let Some(search) = &mut search else {
-            return Ok(rows);
+        let shared =
+            rows.iter().zip(actions.iter()).filter(|(_, action)| action.is_shared()).map(|(row, _)| row);
+        let again = match &mut search {
+            Search::Bits(search) => search.correct(shared.map(|row| row.stored_bytes).sum()),
+            Search::Loss(search) => search.correct(shared.filter_map(|row| row.loss).sum()),
+            Search::None => false,
         };
-        let shared = rows.iter().zip(actions.iter()).filter(|(_, action)| action.is_shared());
-        let bytes = shared.map(|(row, _)| row.stored_bytes).sum();
-        if !search.correct(bytes) {
+        if !again {
             return Ok(rows);
         }
     }

@@ -54,21 +54,25 @@ pub(super) fn measure_curve(
     index: usize,
     action: Action,
     options: &CompressOptions,
-    guess: f64,
+    (guess, unit): (f64, f64),
 ) -> Result<Curve> {
     let item = &model.items[index];
     let weight = item.values() as f64;
     let (Action::Encode { effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
         return Ok(Curve { points: Vec::new(), weight });
     };
-    let (data, shape) = sample_rows(model, index, dtype, CURVE_VALUES)?;
+    let curvature = options.curvature(&item.name)?;
+    // A curvature is that of all rows.
+    let most = if curvature.is_some() { usize::MAX / 2 } else { CURVE_VALUES };
+    let (data, shape) = sample_rows(model, index, dtype, most)?;
     let view = TensorView::new(dtype, &shape, &data).map_err(Error::codec(&item.name))?;
-    let at = EncodeOptions::new(Goal::Step(guess.exp2())).with_effort(effort);
+    let mut at = EncodeOptions::new(Goal::Step(guess.exp2())).with_effort(effort);
+    at.curvature = curvature;
     let subject = Subject::new(&view, &at.with_prepare(options.preparation(&item.name)));
     let subject = subject.map_err(Error::codec(&item.name))?;
     let estimate = |octave: &f64| -> Result<(f64, f64)> {
         let log_step = guess + octave;
-        let bits = subject.estimate_bits(log_step.exp2(), effort).map_err(Error::codec(&item.name))?;
+        let bits = subject.estimate_bits(log_step.exp2() * unit, effort).map_err(Error::codec(&item.name))?;
         Ok((log_step, bits))
     };
     let points: Vec<(f64, f64)> = OCTAVES.par_iter().map(estimate).collect::<Result<_>>()?;

@@ -3,8 +3,10 @@
 //! The plan is made from names, dtypes and shapes alone ([`rule`], [`recipe`], [`ramp`]); only one step for
 //! all tensors ([`step`]) needs a look at their values.
 
+mod calibration;
 mod curve;
 mod importance;
+mod loss;
 mod options;
 mod ramp;
 mod recipe;
@@ -16,7 +18,9 @@ use tenfold::{Effort, Goal};
 use crate::error::{Error, Result};
 use crate::model::Model;
 
+pub use calibration::Calibration;
 pub use importance::Importance;
+pub(crate) use loss::LossSearch;
 pub use options::{Alloc, CompressOptions};
 pub use recipe::Recipe;
 pub(crate) use step::StepSearch;
@@ -58,11 +62,21 @@ pub(crate) fn model_bits(options: &CompressOptions) -> Option<f64> {
 pub(crate) fn plan(model: &Model, options: &CompressOptions) -> Result<Vec<Action>> {
     options.validate()?;
     options.importance.check(&model.items)?;
+    if let Some(calibration) = &options.calibration {
+        calibration.check(&model.items)?;
+    }
+    if let Some(name) = options.made.keys().find(|name| !model.items.iter().any(|item| item.name == **name)) {
+        return Err(Error::InvalidArgument(format!(
+            "there is a blob for tensor {name:?}, which the model does not have"
+        )));
+    }
     let rules = rule::Rules::new(options)?;
     let mut actions: Vec<Action> = model.items.iter().map(|item| rules.action(item)).collect();
     match (options.alloc, model_bits(options)) {
         (Alloc::Ramp(slope), Some(bits)) => ramp::apply(&model.items, &mut actions, slope, bits),
         (Alloc::Equal | Alloc::Step, Some(_)) | (Alloc::Equal, None) => {}
+        (Alloc::Loss, Some(_)) => share_by_loss(model, options, &mut actions),
+        (Alloc::Loss, None) if options.loss.is_some() => share_by_loss(model, options, &mut actions),
         (alloc, None) => {
             return Err(Error::InvalidArgument(format!(
                 "allocation {alloc} shares bits among tensors; it needs bits as the goal for the model"
@@ -70,4 +84,13 @@ pub(crate) fn plan(model: &Model, options: &CompressOptions) -> Result<Vec<Actio
         }
     }
     Ok(actions)
+}
+
+/// Leaves out tensors of which nobody knows what an error costs: bits cannot be weighed against it there.
+fn share_by_loss(model: &Model, options: &CompressOptions, actions: &mut [Action]) {
+    for (action, item) in actions.iter_mut().zip(&model.items) {
+        if let Action::Encode { shared, .. } = action {
+            *shared &= options.calibration.as_ref().is_some_and(|c| c.knows(&item.name));
+        }
+    }
 }

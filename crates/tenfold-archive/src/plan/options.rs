@@ -1,12 +1,17 @@
 //! What a caller may ask of [`compress`](crate::compress).
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use tenfold::calibrated::Curvature;
 use tenfold::engine::{SharedEngine, Stop};
 use tenfold::prepare::Preparation;
 use tenfold::{Effort, Goal};
 
+use super::calibration::Calibration;
 use super::importance::Importance;
 use super::recipe::{Recipe, Treatment};
 use crate::error::{Error, Result};
@@ -20,6 +25,8 @@ pub enum Alloc {
     Equal,
     /// The same quantiser step for each: least squared error over the model for its size.
     Step,
+    /// Bits where they lower the model's loss the most, by a calibration. Tensors that it does not know get the same bits each.
+    Loss,
     /// This many more bits for each layer of the model than for the one before; the average over all values is met.
     Ramp(f64),
 }
@@ -29,6 +36,7 @@ impl fmt::Display for Alloc {
         match self {
             Alloc::Equal => f.write_str("equal"),
             Alloc::Step => f.write_str("step"),
+            Alloc::Loss => f.write_str("loss"),
             Alloc::Ramp(slope) => write!(f, "ramp={slope}"),
         }
     }
@@ -42,10 +50,11 @@ impl FromStr for Alloc {
         match text.split_once('=') {
             None if text == "equal" => Ok(Alloc::Equal),
             None if text == "step" => Ok(Alloc::Step),
+            None if text == "loss" => Ok(Alloc::Loss),
             Some(("ramp", number)) => slope(number)
                 .map(Alloc::Ramp)
                 .ok_or_else(|| format!("{number:?} is not a number of bits a layer")),
-            _ => Err(format!("{text:?} is not an allocation; use one of equal, step, ramp=K")),
+            _ => Err(format!("{text:?} is not an allocation; use one of equal, step, loss, ramp=K")),
         }
     }
 }
@@ -77,6 +86,13 @@ pub struct CompressOptions {
     pub recipe: Option<Recipe>,
     /// How much errors in each column of a tensor count. Default: all the same.
     pub importance: Importance,
+    /// What errors of weights cost the model. Default: unknown.
+    pub calibration: Option<Arc<Calibration>>,
+    /// Goal for all weights of the calibration together, instead of bits: how much the model's loss may rise, in nats a token.
+    /// Tensors that it does not know need a goal of their own, or stay as they are. Default: none.
+    pub loss: Option<f64>,
+    /// Files with blobs that the caller has encoded, by tensor; `exclude` does not concern these. Default: none.
+    pub made: BTreeMap<String, PathBuf>,
     /// Transforms of tensors before they are quantised. Default: as in [`tenfold::EncodeOptions::prepare`], except for
     /// tensors with importance, which is their transform.
     pub prepare: Preparation,
@@ -134,6 +150,24 @@ impl CompressOptions {
         self
     }
 
+    /// Sets what errors of weights cost the model.
+    pub fn with_calibration(mut self, calibration: Calibration) -> Self {
+        self.calibration = Some(Arc::new(calibration));
+        self
+    }
+
+    /// Sets how much the loss may rise, in nats a token.
+    pub fn with_loss(mut self, loss: f64) -> Self {
+        (self.loss, self.alloc) = (Some(loss), Alloc::Loss);
+        self
+    }
+
+    /// Sets files with blobs that the caller has encoded.
+    pub fn with_made(mut self, made: BTreeMap<String, PathBuf>) -> Self {
+        self.made = made;
+        self
+    }
+
     /// Sets the importance of columns.
     pub fn with_importance(mut self, importance: Importance) -> Self {
         self.importance = importance;
@@ -150,6 +184,11 @@ impl CompressOptions {
     pub fn with_prepare(mut self, prepare: Preparation) -> Self {
         self.prepare = prepare;
         self
+    }
+
+    /// What a calibration knows of a tensor.
+    pub(crate) fn curvature(&self, name: &str) -> Result<Option<Arc<Curvature>>> {
+        self.calibration.as_ref().map_or(Ok(None), |calibration| calibration.curvature(name))
     }
 
     /// What is done to a tensor: what its importance asks for, or what is done to all.
@@ -195,9 +234,28 @@ impl CompressOptions {
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
-        if self.fallback().is_none() {
+        if self.fallback().is_none() && self.loss.is_none() {
             return Err(Error::InvalidArgument(
                 "no goal: state one for the model, or give a recipe with a [default]".into(),
+            ));
+        }
+        if (self.alloc == Alloc::Loss || self.loss.is_some()) && self.calibration.is_none() {
+            return Err(Error::InvalidArgument(
+                "what an error costs the model is known from a calibration: state one, or another allocation"
+                    .into(),
+            ));
+        }
+        if let Some(loss) = self.loss
+            && !(loss > 0.0 && loss.is_finite() && self.alloc == Alloc::Loss)
+        {
+            return Err(Error::InvalidArgument(format!(
+                "the loss may rise by a positive number of nats a token, with allocation loss; not by {loss} with {}",
+                self.alloc
+            )));
+        }
+        if self.calibration.is_some() && (self.prepare.is_asked() || !self.importance.is_empty()) {
+            return Err(Error::InvalidArgument(
+                "a calibration takes the place of importance and transforms; leave out one of the two".into(),
             ));
         }
         if self.prepare.is_asked() && !self.importance.is_empty() {

@@ -1,6 +1,6 @@
 //! Which tensors are compressed, and with which goal.
 //!
-//! In order: `exclude` wins over everything; then the first entry of the recipe that matches; then the goal
+//! Tensors that the caller has encoded already are taken as they are. For all others, in order: `exclude` wins over everything; then the first entry of the recipe that matches; then the goal
 //! for the model. Without `include`, only tensors worth it are taken: at least two dimensions and 4,096
 //! values, floats or, where the goal is lossless, integers too. Integers are never coded lossily.
 
@@ -39,6 +39,16 @@ impl<'a> Rules<'a> {
         let Some(dtype) = codec_dtype(item.dtype) else {
             return Action::Copy;
         };
+        let calibrated = self.options.calibration.as_ref().is_some_and(|c| c.knows(&item.name));
+        if self.options.loss.is_some() && calibrated && dtype.is_float() && !self.exclude.is_match(&item.name)
+        {
+            let effort = self.options.default_effort();
+            return Action::Encode { goal: Goal::Step(1.0), effort, shared: true };
+        }
+        if self.options.made.contains_key(&item.name) {
+            let goal = self.options.model_goal().unwrap_or(Goal::Lossless);
+            return Action::Encode { goal, effort: self.options.default_effort(), shared: false };
+        }
         if self.exclude.is_match(&item.name) {
             return Action::Copy;
         }

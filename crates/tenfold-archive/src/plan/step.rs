@@ -9,7 +9,7 @@ use tenfold::engine::search::tolerance::ARCHIVE;
 use tenfold::engine::search::{EXACT, gaussian_step, halve};
 
 use super::curve::{Curve, measure_curve, measure_scale};
-use super::{Action, CompressOptions};
+use super::{Action, Alloc, CompressOptions};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::progress::Progress;
@@ -30,6 +30,8 @@ pub(crate) struct StepSearch {
     /// Real over estimated size, as known so far.
     factor: f64,
     log_step: f64,
+    /// Of each tensor of the model: what the step is multiplied by there.
+    units: Vec<f64>,
     /// How often the whole model was encoded.
     rounds: usize,
 }
@@ -46,16 +48,21 @@ impl StepSearch {
         let shared: Vec<usize> = (0..actions.len()).filter(|&i| actions[i].is_shared()).collect();
         progress.start(shared.iter().map(|&i| model.items[i].bytes).sum());
         progress.message("estimating rates");
-        let scales = shared.iter().map(|&index| measure_scale(model, index)).collect::<Result<Vec<_>>>()?;
+        let units = units_of(model, &shared, options)?;
+        let scale = |&index: &usize| {
+            let (scale, values) = measure_scale(model, index)?;
+            Ok((scale - units[index].log2(), values))
+        };
+        let scales = shared.iter().map(scale).collect::<Result<Vec<_>>>()?;
         let guess = gaussian_step(&scales, bits);
         let mut curves = Vec::with_capacity(shared.len());
         for &index in &shared {
             options.stop.check().map_err(Error::codec(&model.items[index].name))?;
-            curves.push(measure_curve(model, index, actions[index], options, guess)?);
+            curves.push(measure_curve(model, index, actions[index], options, (guess, units[index]))?);
             progress.advance(model.items[index].bytes);
         }
         let target = bits * curves.iter().map(|c| c.weight).sum::<f64>();
-        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess, rounds: 0 };
+        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess, units, rounds: 0 };
         search.solve();
         search.probe(model, actions, &shared, options, progress)?;
         Ok(search)
@@ -68,9 +75,9 @@ impl StepSearch {
 
     /// Puts the step into the goals of the tensors that share the budget.
     pub fn apply(&self, actions: &mut [Action]) {
-        for action in actions {
+        for (action, unit) in actions.iter_mut().zip(&self.units) {
             if let Action::Encode { goal, shared: true, .. } = action {
-                *goal = Goal::Step(self.step());
+                *goal = Goal::Step(self.step() * unit);
             }
         }
     }
@@ -118,7 +125,7 @@ impl StepSearch {
         self.apply(&mut done);
         progress.message("checking the estimate");
         for (k, &index) in shared.iter().enumerate().skip(stride / 2).step_by(stride) {
-            let blob =
+            let (blob, _) =
                 crate::compress::encode_tensor(&tenfold::engine::Cpu, model, index, done[index], options)?;
             real += blob.len() as f64 * 8.0;
             estimated += self.curves[k].weight * self.curves[k].bits(self.log_step);
@@ -133,6 +140,17 @@ impl StepSearch {
         }
         Ok(())
     }
+}
+
+/// What one step for all is multiplied by in each tensor of a model: 1, unless a calibration knows what errors cost.
+pub(super) fn units_of(model: &Model, shared: &[usize], options: &CompressOptions) -> Result<Vec<f64>> {
+    let mut units = vec![1.0; model.items.len()];
+    if let (Some(calibration), Alloc::Loss) = (&options.calibration, options.alloc) {
+        for &index in shared {
+            units[index] = calibration.unit(&model.items[index].name)?;
+        }
+    }
+    Ok(units)
 }
 
 #[cfg(test)]
@@ -151,7 +169,8 @@ mod tests {
         let points = |s: f64| OCTAVES.map(|o| (guess + o, real_bits(s, guess + o) / 1.03)).to_vec();
         let curves = sigmas.iter().map(|&s| Curve { points: make_rising(points(s)), weight: 1e6 }).collect();
         let target = bits * 1e6 * sigmas.len() as f64;
-        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess, rounds: 0 };
+        let units = Vec::new();
+        let mut search = StepSearch { curves, target, factor: 1.0, log_step: guess, units, rounds: 0 };
         search.solve();
         search
     }
@@ -173,7 +192,8 @@ mod tests {
 
     #[test]
     fn no_shared_tensor_means_no_correction() {
-        let mut search = StepSearch { curves: vec![], target: 0.0, factor: 1.0, log_step: 0.0, rounds: 0 };
+        let mut search =
+            StepSearch { curves: vec![], target: 0.0, factor: 1.0, log_step: 0.0, units: vec![], rounds: 0 };
         search.solve();
         assert!(!search.correct(0) && search.step().is_finite());
         assert!(gaussian_step(&[], 3.0).is_finite());

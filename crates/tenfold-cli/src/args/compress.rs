@@ -37,7 +37,7 @@ pub struct CompressArgs {
     #[arg(long, value_enum)]
     pub effort: Option<EffortArg>,
     /// How to share --bits among the tensors: equal (the same for each), step (one quantiser step for all: least
-    /// squared error), ramp=K (K more bits from each layer of the model to the next).
+    /// squared error), loss (where they lower the model's loss the most; needs --calibration), ramp=K (K more bits from each layer of the model to the next).
     #[arg(long, value_name = "HOW", default_value = "equal", value_parser = str::parse::<Alloc>)]
     pub alloc: Alloc,
     /// Compress tensors with matching names, even small, one-dimensional or integer ones (repeatable).
@@ -53,6 +53,13 @@ pub struct CompressArgs {
     /// safetensors with a vector under each tensor's name, or an imatrix GGUF of llama.cpp.
     #[arg(long, value_name = "FILE")]
     pub importance: Option<PathBuf>,
+    /// Steer errors to where they cost the model least, by a calibration file of `tenfold.torch.Calibration`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["importance", "prepare"])]
+    pub calibration: Option<PathBuf>,
+    /// Instead of a goal for the weights of --calibration: how much the model's loss may rise, in nats a token. Other
+    /// tensors stay unchanged if no goal is stated.
+    #[arg(long, value_name = "NATS", value_parser = positive, requires = "calibration")]
+    pub loss: Option<f64>,
     /// Transform each tensor before it is quantised: auto (whatever takes the fewest bits), none, or transforms joined
     /// by +, such as means, hadamard:128, dct:8, delta:8, rope:head=64,base=10000,first=0 (pairing=neighbours,
     /// turned=N) [default: auto at balanced and best effort, none at fast].
@@ -61,7 +68,7 @@ pub struct CompressArgs {
     /// Store the error of each tensor too, at this many bits a value, as a second layer. Readers add the two.
     #[arg(long, value_name = "BITS", value_parser = positive)]
     pub residual_bits: Option<f64>,
-    /// Newest format that all readers of the output know: 1.0 or 1.1 [default: 1.1].
+    /// Newest format that all readers of the output know: 1.0, 1.1 or 1.2 [default: 1.2].
     #[arg(long, value_name = "VERSION", value_parser = parse_format)]
     pub format: Option<u8>,
     #[command(flatten)]
@@ -85,6 +92,7 @@ Examples:
   tenfold compress model.safetensors -o video.safetensors --bits 2.5 --codec h265
   tenfold compress model.safetensors -o small.safetensors --bits 3 --engine cuda
   tenfold compress model.safetensors -o small.safetensors --bits 2.5 --importance channels.safetensors
+  tenfold compress model -o small --bits 2.5 --alloc loss --calibration calibration.safetensors
   tenfold compress cache.safetensors -o small.safetensors --bits 3 --prepare means
 
 Recipe (entries are tried in order, the first match counts):

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tenfold::engine::SharedEngine;
 use tenfold::{Effort, Goal};
-use tenfold_archive::{CompressOptions, Importance, Recipe, Report};
+use tenfold_archive::{Alloc, Calibration, CompressOptions, Importance, Recipe, Report};
 use tenfold_video::{Chroma, Quality, Standard, Video, VideoOptions};
 
 use super::{engine, hint_force};
@@ -55,6 +55,22 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
         }
         options.importance = Importance::read(path)?;
     }
+    if let Some(path) = &args.calibration {
+        if args.codec != CodecArg::Native
+            || args.engine.engine != EngineArg::Cpu
+            || args.residual_bits.is_some()
+        {
+            let message = "--calibration needs tenfold's own lossy codec on the CPU: leave out --codec, --engine and --residual-bits";
+            return Err(Usage(message.into()).into());
+        }
+        options = options.with_calibration(Calibration::read(path)?);
+    }
+    if let Some(loss) = args.loss {
+        if !matches!(args.alloc, Alloc::Equal | Alloc::Loss) {
+            return Err(Usage("--loss shares bits by the loss: leave out --alloc".into()).into());
+        }
+        options = options.with_loss(loss);
+    }
     if let Some(prepare) = &args.prepare {
         if prepare.is_asked() && (args.codec != CodecArg::Native || bounded) {
             let message =
@@ -71,7 +87,10 @@ fn options(args: &CompressArgs) -> anyhow::Result<CompressOptions> {
         }
         options = options.with_residual(Goal::Bits(bits));
     }
-    if options.goal.is_none() && !options.recipe.as_ref().is_some_and(Recipe::has_default) {
+    if options.goal.is_none()
+        && options.loss.is_none()
+        && !options.recipe.as_ref().is_some_and(Recipe::has_default)
+    {
         let message = format!(
             "state one goal: {}; or a --recipe with a [default]; or, for pictures, --qp or --lossless-samples",
             Goal::NAMES.map(|goal| option(goal.name)).join(", ")
@@ -116,9 +135,12 @@ fn writer(args: &CompressArgs) -> anyhow::Result<SharedEngine> {
 fn summary(report: &Report, seconds: f64) -> String {
     let (part, all) = (&report.compressed, &report.total);
     let rate = all.original_bytes as f64 / seconds.max(1e-9);
+    let loss = report
+        .loss()
+        .map_or(String::new(), |loss| format!("predicted rise of the loss: {loss:.4} nats a token\n"));
     format!(
         "{} of {} tensors compressed: {} to {}, {:.3} bits a value, ratio {:.2}\n\
-         whole model: {} to {}, ratio {:.2}; {:.1} s, {}/s\n",
+         whole model: {} to {}, ratio {:.2}; {:.1} s, {}/s\n{loss}",
         part.tensors,
         all.tensors,
         print::bytes(part.original_bytes),

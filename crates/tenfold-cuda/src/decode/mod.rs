@@ -70,6 +70,7 @@ pub fn capabilities() -> Capabilities {
     can.goals.retain(|goal| *goal != "round_bits");
     can.does.clear();
     can.undoes.retain(|transform| UNDONE.contains(transform));
+    can.feeds = false;
     can
 }
 

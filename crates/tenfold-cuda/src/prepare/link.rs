@@ -1,5 +1,6 @@
 //! One step of a chain with its numbers on a device.
 
+use tenfold::engine::ErrorKind;
 use tenfold::prepare::{Axis, Dct, Positions, Rotation, Transform, Weights};
 
 use super::rope::DeviceRope;
@@ -88,8 +89,8 @@ impl Link {
             Transform::Basis(rotation) => Link::from_basis(device, rotation, wide)?,
             Transform::Kept(_) => return Ok(None),
             _ => {
-                let why = format!("preparation step {} is not for a device", step.name());
-                return Err(Error::InvalidArgument(why));
+                let reason = format!("a device does not undo the transform {:?}; use the CPU", step.name());
+                return Err(tenfold::Error::Engine { kind: ErrorKind::Unsupported, reason }.into());
             }
         }))
     }

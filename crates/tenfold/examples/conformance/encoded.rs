@@ -162,6 +162,32 @@ fn prepared() -> Vec<Vector> {
             Dtype::F32,
         ),
     ]);
+    let weighted = |rows, cols| {
+        [Axis::Rows, Axis::Columns].map(|axis| weights(axis, if axis == Axis::Rows { rows } else { cols }))
+    };
+    all.extend([
+        chain(
+            "transposed_f32",
+            "rows in place of columns, with elements kept",
+            &["transposed", "kept elements"],
+            vec![Transform::Transposed],
+            Dtype::F32,
+        ),
+        chain(
+            "transposed_bf16",
+            "transposed, then weighted along both axes",
+            &["transposed", "weights of rows, then of columns"],
+            [&[Transform::Transposed][..], &weighted(40, 26)].concat(),
+            Dtype::Bf16,
+        ),
+        chain(
+            "transposed_f64",
+            "sums from column to column",
+            &["transposed", "delta"],
+            vec![Transform::Transposed, delta(6)],
+            Dtype::F64,
+        ),
+    ]);
     all.extend(bases());
     all.push(vector(
         "weights_outlier",

@@ -79,8 +79,8 @@ pub fn features(blob: &[u8], data: &[u8]) -> Set {
         return set;
     }
     let mut cols = shape.last().copied().unwrap_or(1);
-    let rows = values / cols.max(1);
-    let transforms = read_transforms(&mut r, &mut set, dtype, &mut cols);
+    let mut rows = values / cols.max(1);
+    let transforms = read_transforms(&mut r, &mut set, dtype, &mut rows, &mut cols);
     let values = rows * cols;
     // Behind transforms, levels are those of a tensor of working values.
     let worked = if transforms > 0 && dtype != Dtype::F64 { Dtype::F32 } else { dtype };
@@ -141,8 +141,14 @@ fn layers(r: &mut Reader<'_>, set: &mut Set) {
     assert_eq!(r.at, r.bytes.len(), "the parser of the generator reads every byte");
 }
 
-/// Reads the transforms and returns how many there are; `cols` becomes those behind them.
-fn read_transforms(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, cols: &mut usize) -> usize {
+/// Reads the transforms and returns how many there are; `rows` and `cols` become those behind them.
+fn read_transforms(
+    r: &mut Reader<'_>,
+    set: &mut Set,
+    dtype: Dtype,
+    rows: &mut usize,
+    cols: &mut usize,
+) -> usize {
     let count = r.u8();
     let mut names = Vec::new();
     for _ in 0..count {
@@ -156,9 +162,13 @@ fn read_transforms(r: &mut Reader<'_>, set: &mut Set, dtype: Dtype, cols: &mut u
                     set.insert("kept run".into());
                 }
             }
-            1 | 5 | 6 | 8 | 9 => {
-                let names = ["Hadamard", "", "", "", "means", "DCT", "", "rotary positions", "delta"];
+            1 | 5 | 6 | 8 | 9 | 10 => {
+                let names =
+                    ["Hadamard", "", "", "", "means", "DCT", "", "rotary positions", "delta", "transposed"];
                 set.insert(names[id - 1].into());
+                if id == 10 {
+                    std::mem::swap(rows, cols);
+                }
             }
             7 => {
                 set.insert("basis".into());

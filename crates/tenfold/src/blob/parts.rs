@@ -81,6 +81,14 @@ impl Parts {
         Ok(blob)
     }
 
+    /// A copy of the blob, for a look at what it decodes to.
+    pub(crate) fn to_blob(&self) -> Vec<u8> {
+        let mut blob = Vec::with_capacity(self.blob_len);
+        blob.extend_from_slice(&self.header);
+        self.tiles.iter().for_each(|tile| blob.extend_from_slice(tile));
+        blob
+    }
+
     /// `put` fills a slice from one of the same length.
     fn copy<T: Send>(self, out: &mut [T], put: impl Fn(&mut [T], &[u8]) + Sync + Send) -> Result<usize> {
         let (need, have) = (self.blob_len, out.len());

@@ -32,6 +32,8 @@ pub struct Capabilities {
     pub undoes: Vec<&'static str>,
     /// Whether it decodes some rows without the others.
     pub rows: bool,
+    /// Whether it feeds errors back by a [`Curvature`](crate::calibrated::Curvature).
+    pub feeds: bool,
 }
 
 impl Capabilities {
@@ -46,6 +48,7 @@ impl Capabilities {
             does: Transform::NAMES.to_vec(),
             undoes: Transform::NAMES.to_vec(),
             rows: true,
+            feeds: true,
         }
     }
 
@@ -59,6 +62,7 @@ impl Capabilities {
             _ if !options.residual.is_empty() && !self.encodes.contains(&Codec::Layers) => {
                 "encode residuals".into()
             }
+            _ if options.curvature.is_some() && !self.feeds => "encode with a curvature".into(),
             (Some(transform), _) => format!("do the transform {transform:?} before it encodes"),
             (_, Some(goal)) => format!("encode with the goal {goal:?}"),
             (None, None) => return Ok(()),

@@ -6,6 +6,7 @@ use super::host::Host;
 use super::layered::{Elements, Layered};
 use super::{Outcome, meet_goal};
 use crate::blob::Parts;
+use crate::calibrated;
 use crate::error::Result;
 use crate::lossless;
 use crate::options::{Effort, EncodeOptions, Goal};
@@ -54,6 +55,9 @@ impl<'a> Subject<'a> {
 
     /// The same, the blob left in parts.
     pub fn encode_parts(&self, options: &EncodeOptions) -> Result<Parts> {
+        if options.curvature.is_some() {
+            return Ok(calibrated::encode_parts(&self.view, options)?.parts);
+        }
         let plain = options.goal.bounds_each_value() && !self.stated;
         let transforms = if plain { &[][..] } else { &self.transforms };
         let mut options = options.clone().with_prepare(Preparation::from(transforms.to_vec()));

@@ -30,7 +30,7 @@ pub use crate::lossless::{LOG as PLANE_LOG, PLANE_CODED, PLANE_CONSTANT, PLANE_S
 pub use crate::prepare::MOST_POSITION as MAX_POSITION;
 pub use crate::prepare::list::{
     BASIS as TRANSFORM_BASIS, KEPT as TRANSFORM_KEPT, MEANS as TRANSFORM_MEANS, ROPE as TRANSFORM_ROPE,
-    WEIGHTS as TRANSFORM_WEIGHTS,
+    TRANSPOSED as TRANSFORM_TRANSPOSED, WEIGHTS as TRANSFORM_WEIGHTS,
 };
 pub use crate::quant::machine::CODES as TRELLIS_CODES;
 pub use crate::rate::{Look, goal_behind};
@@ -40,8 +40,8 @@ pub use inspect::{BlobInfo, BlobShape, Codec};
 /// Version of the bitstream that this build writes, and the newest it reads.
 pub const VERSION: u8 = 1;
 
-/// Minor version that this build writes. 1.1 added codec 5. No blob states it: a reader refuses what it does not know.
-pub const MINOR: u8 = 1;
+/// Minor version that this build writes. 1.1 added codec 5, 1.2 the transform 10. No blob states it: a reader refuses what it does not know.
+pub const MINOR: u8 = 2;
 
 /// The minor version of a version such as `1.0`, if this build writes it.
 ///

@@ -61,7 +61,7 @@ impl Dequant {
     }
 
     /// The real numbers before they are rounded to the dtype.
-    fn real(&self, isa: Isa, m: &[i32], out: &mut [f32]) {
+    pub(crate) fn real(&self, isa: Isa, m: &[i32], out: &mut [f32]) {
         let done = real_rows(isa, m, self.scale as f32, &self.offsets, out);
         for (o, &m) in out.iter_mut().zip(m).skip(done) {
             *o = self.units(m) as f32 * self.scale as f32;

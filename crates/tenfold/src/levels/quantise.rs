@@ -7,6 +7,7 @@ use super::low::LowBits;
 use super::pairs::{BLOCK, join, part};
 use super::symbols::Symbols;
 use crate::blob::{Geometry, TileRange};
+use crate::entropy::MAX_LANES;
 use crate::entropy::class::ClassMap;
 use crate::entropy::fit::Counts;
 use crate::quant::cost::CostTable;
@@ -130,18 +131,41 @@ pub(crate) fn quantise_tile(
         let data = &data[first * size..][..len * size];
         quantise_piece(plan, tile.start, first, data, len, work, &mut sink);
     }
-    let low = sink.symbols.take_low(plan);
-    Quantised {
-        pairs: if plan.paired { tile.len.div_ceil(2) } else { 0 },
-        all_zero: sink.symbols.all_zero(),
-        symbols: sink.symbols.symbols,
-        low,
-        escapes: sink.symbols.escapes,
-        exact: sink.exact,
-        counts: sink.symbols.counts,
-        squared_error: sink.checked.squared_error,
-        measured: sink.checked.finite,
+    sink.symbols.into_tile(plan, tile.len, sink.exact, sink.checked)
+}
+
+/// A tile whose levels were found elsewhere, in the order of its values. What no level holds is in `exact`.
+pub(crate) fn tile_of_levels(
+    plan: &Plan,
+    tile: TileRange,
+    levels: &[i32],
+    exact: Exact,
+    work: &mut TileWork,
+) -> Quantised {
+    let len = if plan.paired { tile.len.next_multiple_of(BLOCK) } else { tile.len };
+    work.joined.clear();
+    work.joined.extend_from_slice(levels);
+    work.joined.resize(len, 0);
+    work.class.clear();
+    if let Some(map) = &plan.classes {
+        work.class.resize(len.div_ceil(WIDTH), [0; WIDTH]);
+        let flat = work.class.as_flattened_mut();
+        map.fill(tile.start, &mut flat[..tile.len]);
+        // A second value that is not there has the class of the first.
+        if plan.paired && tile.len % 2 == 1 {
+            flat[tile.len] = flat[tile.len - 1];
+        }
     }
+    let class = &mut work.class.as_flattened_mut()[..if plan.classes.is_some() { len } else { 0 }];
+    let mut symbols = Symbols::new(plan, tile.len, std::mem::take(&mut work.symbols));
+    if plan.paired {
+        part(&mut work.joined);
+        part(class);
+        symbols.push_pairs(plan, tile.len, &work.joined, class);
+    } else {
+        symbols.push(plan, &work.joined, class);
+    }
+    symbols.into_tile(plan, tile.len, exact, Checked::default())
 }
 
 /// Where the pieces of a tile go.
@@ -259,7 +283,14 @@ fn find_levels(
             scalar::search(plan.isa, thresholds, &work.u, &work.class, k)
         }
         (Rounding::Searched, _) => {
-            let search = Search { machine: plan.machine, costs, u: &work.u, class: &work.class, groups };
+            let search = Search {
+                machine: plan.machine,
+                costs,
+                u: &work.u,
+                class: &work.class,
+                groups,
+                start: &[0; MAX_LANES],
+            };
             trellis::search(plan.isa, &search, &mut work.trellis, k);
         }
         (Rounding::Bounded(_), _) => scalar::nearest(plan.isa, &work.u, k),

@@ -1,7 +1,9 @@
 //! Levels to symbols of their tables, with what a coder needs beside them.
 
+use super::check::Checked;
+use super::exact::Exact;
 use super::pairs::BLOCK;
-use super::quantise::Plan;
+use super::quantise::{Plan, Quantised};
 use crate::entropy::bits::BitWriter;
 use crate::entropy::fit::Counts;
 use crate::entropy::{ESCAPE, MAX_LANES};
@@ -94,13 +96,19 @@ impl Symbols {
         }
     }
 
-    pub(super) fn all_zero(&self) -> bool {
-        self.any == 0
-    }
-
-    /// Packed low bits, if any class has them.
-    pub(super) fn take_low(&mut self, plan: &Plan) -> Option<Vec<u8>> {
-        (!plan.low.none()).then(|| std::mem::take(&mut self.low).finish())
+    /// The tile of `len` values that these are the symbols of.
+    pub(super) fn into_tile(self, plan: &Plan, len: usize, exact: Exact, checked: Checked) -> Quantised {
+        Quantised {
+            pairs: if plan.paired { len.div_ceil(2) } else { 0 },
+            all_zero: self.any == 0,
+            symbols: self.symbols,
+            low: (!plan.low.none()).then(|| self.low.finish()),
+            escapes: self.escapes,
+            exact,
+            counts: self.counts,
+            squared_error: checked.squared_error,
+            measured: checked.finite,
+        }
     }
 }
 

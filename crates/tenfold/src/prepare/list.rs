@@ -20,6 +20,8 @@ pub const BASIS: u8 = 7;
 /// Stored number of rotary positions.
 pub const ROPE: u8 = 8;
 const DELTA: u8 = 9;
+/// Stored number of a transposition.
+pub const TRANSPOSED: u8 = 10;
 
 impl Transform {
     fn id(&self) -> u8 {
@@ -32,6 +34,7 @@ impl Transform {
             Transform::Basis(_) => BASIS,
             Transform::Rope(_) => ROPE,
             Transform::Delta(_) => DELTA,
+            Transform::Transposed => TRANSPOSED,
         }
     }
 
@@ -45,6 +48,7 @@ impl Transform {
             Transform::Basis(b) => b.write(),
             Transform::Rope(r) => r.write(),
             Transform::Delta(d) => d.write(),
+            Transform::Transposed => Vec::new(),
         }
     }
 }
@@ -54,7 +58,7 @@ pub(super) fn allowed(id: u8, codec: u8) -> bool {
     match codec {
         CODEC_PLANES | CODEC_LAYERS => false,
         CODEC_LEVELS | CODEC_PAIRS => {
-            matches!(id, HADAMARD | WEIGHTS | KEPT | MEANS | DCT | BASIS | ROPE | DELTA)
+            matches!(id, HADAMARD | WEIGHTS | KEPT | MEANS | DCT | BASIS | ROPE | DELTA | TRANSPOSED)
         }
         _ => id == HADAMARD,
     }
@@ -89,7 +93,7 @@ pub(crate) fn read(
     values: usize,
 ) -> Result<Vec<Transform>> {
     let count = r.u8()?;
-    let (mut cols, rows) = (shape.last().copied().unwrap_or(1), rows_of(shape));
+    let (mut cols, mut rows) = (shape.last().copied().unwrap_or(1), rows_of(shape));
     let mut transforms: Vec<Transform> = Vec::with_capacity(usize::from(count));
     for i in 0..count {
         let id = r.u8()?;
@@ -103,12 +107,24 @@ pub(crate) fn read(
             WEIGHTS => Transform::Weights(Weights::read(content, cols, rows)?),
             MEANS => Transform::Means(Means::read(content, cols)?),
             DCT => Transform::Dct(Dct::read(content)?),
+            BASIS if transforms.contains(&Transform::Transposed) => {
+                return Err(Error::Corrupt("a basis behind a transposition"));
+            }
             BASIS => Transform::Basis(Rotation::read(content, cols)?),
             ROPE => Transform::Rope(Rope::read(content, cols)?),
             DELTA if transforms.iter().any(|s| matches!(s, Transform::Delta(_))) => {
                 return Err(Error::Corrupt("two delta steps"));
             }
             DELTA => Transform::Delta(Delta::read(content)?),
+            TRANSPOSED
+                if !content.is_empty() || transforms.iter().any(|t| !matches!(t, Transform::Kept(_))) =>
+            {
+                return Err(Error::Corrupt("transposed step"));
+            }
+            TRANSPOSED => {
+                std::mem::swap(&mut cols, &mut rows);
+                Transform::Transposed
+            }
             _ if i > 0 => return Err(Error::Corrupt("kept elements after another step")),
             _ => Transform::Kept(Kept::read(content, dtype, values)?),
         });

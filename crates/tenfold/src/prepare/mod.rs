@@ -20,6 +20,7 @@ mod rotation;
 mod runs;
 mod spec;
 mod tensor;
+mod transposed;
 mod trial;
 mod weights;
 
@@ -31,6 +32,7 @@ pub use hadamard::Hadamard;
 pub use kept::Kept;
 pub(crate) use list::{knows, read, write};
 pub use means::Means;
+pub(crate) use product::accumulate;
 pub(crate) use real::Elements;
 pub use real::Real;
 pub use rope::MOST as MOST_POSITION;
@@ -39,6 +41,7 @@ pub use rotation::Rotation;
 pub use runs::Runs;
 pub use spec::{Named, Preparation};
 pub(crate) use tensor::{Prepared, check, finish, finish_columns, fit, group_of, resolve, width_of};
+pub(crate) use transposed::{Slab, behind_transposition};
 pub use weights::{Axis, EIGHTHS, Weights};
 
 /// One transform of the chain.
@@ -59,6 +62,9 @@ pub enum Transform {
     Delta(Delta),
     /// Coordinates in a basis in place of columns.
     Basis(Rotation),
+    /// Rows in place of columns: only before all others, and not with a basis. Whole tensors are turned, not rows, so
+    /// [`Transform::forward`] and [`Transform::inverse`] do nothing.
+    Transposed,
     /// Elements set aside; encoders add this where it is needed.
     Kept(Kept),
 }
@@ -75,7 +81,7 @@ impl Transform {
             Transform::Rope(r) => r.forward(values, cols, first),
             Transform::Delta(d) => d.forward(values, cols),
             Transform::Basis(b) => return b.basis().map_or(0.0, |b| b.forward(values)),
-            Transform::Kept(_) => {}
+            Transform::Kept(_) | Transform::Transposed => {}
         }
         0.0
     }
@@ -95,7 +101,7 @@ impl Transform {
                     basis.inverse(values);
                 }
             }
-            Transform::Kept(_) => {}
+            Transform::Kept(_) | Transform::Transposed => {}
         }
     }
 
@@ -116,7 +122,7 @@ impl Transform {
     }
 
     /// The names of all transforms.
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 10] = [
         "Hadamard",
         "column weights",
         "row weights",
@@ -126,6 +132,7 @@ impl Transform {
         "delta",
         "basis",
         "kept elements",
+        "transposed",
     ];
 
     /// Name for people.
@@ -142,6 +149,7 @@ impl Transform {
             Transform::Delta(_) => "delta",
             Transform::Basis(_) => "basis",
             Transform::Kept(_) => "kept elements",
+            Transform::Transposed => "transposed",
         }
     }
 }

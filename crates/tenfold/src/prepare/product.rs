@@ -54,21 +54,44 @@ pub(super) fn product<R: Real>(
 }
 
 fn product_f32(rows: &[f32], matrix: &[f32], stride: usize, from: usize, start: &[f32], out: &mut [f32]) {
-    let isa = Isa::detect();
     let (inner, cols) = (matrix.len() / stride, start.len());
-    let mut factors: [Vec<Factor>; GROUPS] = std::array::from_fn(|_| Vec::with_capacity(SLAB));
     for (rows, out) in rows.chunks(GROUPS * ROWS * inner).zip(out.chunks_mut(GROUPS * ROWS * cols)) {
         out.chunks_exact_mut(cols).for_each(|row| row.copy_from_slice(start));
-        for slab in (0..inner).step_by(SLAB) {
-            let slab = slab..inner.min(slab + SLAB);
-            for (factors, rows) in factors.iter_mut().zip(rows.chunks(ROWS * inner)) {
-                gather(rows, inner, slab.clone(), |i| i * stride + from, factors);
-            }
-            for c in (0..cols).step_by(STRIP) {
-                let width = STRIP.min(cols - c);
-                for (factors, out) in factors.iter().zip(out.chunks_mut(ROWS * cols)) {
-                    add_strip(isa, factors, &matrix[c..], (c, width), cols, out);
-                }
+        add(rows, inner, matrix, (stride, from), cols, out);
+    }
+}
+
+/// `out[r][c] += Σ rows[r][i] · matrix[i][c]`, where rows have `inner` factors and the matrix as many rows.
+pub(crate) fn accumulate(rows: &[f32], inner: usize, matrix: &[f32], out: &mut [f32]) {
+    if rows.is_empty() || matrix.is_empty() {
+        return;
+    }
+    let cols = matrix.len() / inner;
+    for (rows, out) in rows.chunks(GROUPS * ROWS * inner).zip(out.chunks_mut(GROUPS * ROWS * cols)) {
+        add(rows, inner, matrix, (cols, 0), cols, out);
+    }
+}
+
+/// Adds the product of at most `GROUPS · ROWS` rows and a matrix to `out`.
+fn add(
+    rows: &[f32],
+    inner: usize,
+    matrix: &[f32],
+    (stride, from): (usize, usize),
+    cols: usize,
+    out: &mut [f32],
+) {
+    let isa = Isa::detect();
+    let mut factors: [Vec<Factor>; GROUPS] = std::array::from_fn(|_| Vec::with_capacity(SLAB));
+    for slab in (0..inner).step_by(SLAB) {
+        let slab = slab..inner.min(slab + SLAB);
+        for (factors, rows) in factors.iter_mut().zip(rows.chunks(ROWS * inner)) {
+            gather(rows, inner, slab.clone(), |i| i * stride + from, factors);
+        }
+        for c in (0..cols).step_by(STRIP) {
+            let width = STRIP.min(cols - c);
+            for (factors, out) in factors.iter().zip(out.chunks_mut(ROWS * cols)) {
+                add_strip(isa, factors, &matrix[c..], (c, width), cols, out);
             }
         }
     }

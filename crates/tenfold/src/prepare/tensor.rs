@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Axis, Basis, Elements, Kept, Transform};
+use super::{Axis, Basis, Elements, Kept, Slab, Transform, behind_transposition};
 use crate::error::{Error, Result};
 use crate::simd::Isa;
 use crate::view::{Dtype, TensorView};
@@ -30,7 +30,7 @@ pub(crate) fn check(transforms: &[Transform], rows: usize, cols: usize) -> Resul
 }
 
 /// Checks that a chain is one for a tensor of so many rows and columns.
-pub(crate) fn fit(transforms: &[Transform], rows: usize, mut cols: usize) -> Result<()> {
+pub(crate) fn fit(transforms: &[Transform], mut rows: usize, mut cols: usize) -> Result<()> {
     for (i, transform) in transforms.iter().enumerate() {
         let refused = match transform {
             Transform::Weights(w) => {
@@ -47,6 +47,9 @@ pub(crate) fn fit(transforms: &[Transform], rows: usize, mut cols: usize) -> Res
             Transform::Rope(r) if !cols.is_multiple_of(r.head()) => {
                 Some(format!("heads of {} columns do not divide the {cols} columns of the tensor", r.head()))
             }
+            Transform::Basis(_) if transforms.contains(&Transform::Transposed) => {
+                Some("a basis is one of rows and does not go with a transposition".into())
+            }
             Transform::Basis(b) => match b.basis() {
                 None => Some("the basis that a blob names is missing".into()),
                 Some(b) if b.cols() != cols => {
@@ -60,10 +63,16 @@ pub(crate) fn fit(transforms: &[Transform], rows: usize, mut cols: usize) -> Res
             {
                 Some("a chain can have only one delta".into())
             }
+            Transform::Transposed if transforms[..i].iter().any(|t| !matches!(t, Transform::Kept(_))) => {
+                Some("a transposition must come before all other transforms".into())
+            }
             _ => None,
         };
         if let Some(why) = refused {
             return Err(Error::InvalidArgument(why));
+        }
+        if *transform == Transform::Transposed {
+            std::mem::swap(&mut rows, &mut cols);
         }
         cols = transform.width(cols);
     }
@@ -133,6 +142,36 @@ impl Prepared {
         transforms: &[Transform],
         workers: &Workers,
     ) -> Result<Prepared> {
+        let size = view.dtype().size();
+        let (mut prepared, mut odd) = match behind_transposition(transforms) {
+            None => Prepared::from_rows(view, transforms, workers)?,
+            Some(rest) => {
+                let (rows, cols) = (view.rows(), view.cols());
+                let mut turned = vec![0u8; view.data().len()];
+                let slab = Slab { bytes: view.data(), line: cols, size, first: 0, wanted: 0..cols };
+                slab.turn(rows, workers, &mut turned)?;
+                let shape = [cols, rows];
+                let view = TensorView::new(view.dtype(), &shape, &turned)?;
+                let (prepared, odd) = Prepared::from_rows(&view, rest, workers)?;
+                (prepared, odd.into_iter().map(|at| at % rows * cols + at / rows).collect())
+            }
+        };
+        odd.sort_unstable();
+        let mut kept = Kept::new(view.dtype());
+        odd.iter().for_each(|&at| kept.push(at, &view.data()[at * size..][..size]));
+        if kept.values() > 0 {
+            prepared.transforms.push(Transform::Kept(kept));
+        }
+        prepared.transforms.extend_from_slice(transforms);
+        Ok(prepared)
+    }
+
+    /// Does a chain row by row. Also returns which elements are to be kept; the transforms are left to the caller.
+    fn from_rows(
+        view: &TensorView<'_>,
+        transforms: &[Transform],
+        workers: &Workers,
+    ) -> Result<(Prepared, Vec<usize>)> {
         match view.dtype() {
             Dtype::F64 => Prepared::run::<f64>(view, transforms, workers),
             _ => Prepared::run::<f32>(view, transforms, workers),
@@ -143,7 +182,7 @@ impl Prepared {
         view: &TensorView<'_>,
         transforms: &[Transform],
         workers: &Workers,
-    ) -> Result<Prepared> {
+    ) -> Result<(Prepared, Vec<usize>)> {
         let isa = Isa::detect();
         let (size, cols) = (view.dtype().size(), view.cols().max(1));
         let width = width_of(transforms, cols);
@@ -166,20 +205,14 @@ impl Prepared {
             out.copy_from_slice(bytemuck::cast_slice(values));
             Ok(())
         })?;
-        let mut recorded = Vec::with_capacity(transforms.len() + 1);
-        let mut kept = Kept::new(view.dtype());
-        seen.iter().flat_map(|s| &s.odd).for_each(|&at| kept.push(at, &view.data()[at * size..][..size]));
-        if kept.values() > 0 {
-            recorded.push(Transform::Kept(kept));
-        }
-        recorded.extend_from_slice(transforms);
         let finite = !seen.iter().any(|s| s.wild);
         let lost = seen.iter().map(|s| s.lost).sum();
         let mut shape = view.shape().to_vec();
         if let Some(last) = shape.last_mut() {
             *last = width_of(transforms, *last);
         }
-        Ok(Prepared { dtype: R::DTYPE, shape, data, transforms: recorded, finite, lost })
+        let odd = seen.into_iter().flat_map(|s| s.odd).collect();
+        Ok((Prepared { dtype: R::DTYPE, shape, data, transforms: Vec::new(), finite, lost }, odd))
     }
 
     /// The tensor.

@@ -49,10 +49,18 @@ impl Weights {
         Weights { axis, eighths }
     }
 
+    /// Share of the largest importance that any column or row has at least.
+    pub(crate) const LEAST: f64 = 1e-6;
+
     /// Weights of columns that make an error count by these numbers: a mean square of what each column is
     /// multiplied with (an 'importance matrix') keeps the error of the product small. Only ratios matter; a
     /// millionth of the largest is the least that counts.
     pub fn from_importance(importance: &[f64]) -> Result<Self> {
+        Weights::of(Axis::Columns, importance)
+    }
+
+    /// The same for columns or rows.
+    pub(crate) fn of(axis: Axis, importance: &[f64]) -> Result<Self> {
         if let Some(bad) = importance.iter().find(|v| !v.is_finite() || **v < 0.0) {
             return Err(Error::InvalidArgument(format!(
                 "importance must be finite and not negative, but one number is {bad}"
@@ -60,12 +68,21 @@ impl Weights {
         }
         let most = importance.iter().fold(0.0f64, |m, &v| m.max(v));
         // All the same if none counts at all.
-        let floor = if most > 0.0 { most * 1e-6 } else { 1.0 };
+        let floor = if most > 0.0 { most * Weights::LEAST } else { 1.0 };
         let octaves: Vec<f64> = importance.iter().map(|v| 0.5 * v.max(floor).log2()).collect();
         let mean = octaves.iter().sum::<f64>() / octaves.len().max(1) as f64;
         // Ten octaves between the least and the most: within what a byte holds.
         let eighths = octaves.iter().map(|o| ((o - mean) * 8.0).round() as i8).collect();
-        Ok(Weights { axis: Axis::Columns, eighths })
+        Ok(Weights { axis, eighths })
+    }
+
+    /// The same for the transpose.
+    pub(crate) fn transposed(&self) -> Weights {
+        let axis = match self.axis {
+            Axis::Columns => Axis::Rows,
+            Axis::Rows => Axis::Columns,
+        };
+        Weights { axis, eighths: self.eighths.clone() }
     }
 
     /// What is weighted.

@@ -4,6 +4,7 @@ use super::cost::CostTable;
 use super::machine::Machine;
 use super::scalar::{self, Thresholds};
 use super::trellis::{self, Search, Workspace};
+use crate::entropy::MAX_LANES;
 use crate::levels::Dequant;
 use crate::simd::Isa;
 use crate::simd::wide::WIDTH;
@@ -39,7 +40,14 @@ fn every_path_finds_the_plain_levels() {
             if machine == Machine::SCALAR {
                 scalar::search(path, &Thresholds::new(&costs), &u, &class, &mut out);
             } else {
-                let search = Search { machine, costs: &costs, u: &u, class: &class, groups: 2 };
+                let search = Search {
+                    machine,
+                    costs: &costs,
+                    u: &u,
+                    class: &class,
+                    groups: 2,
+                    start: &[0; MAX_LANES],
+                };
                 trellis::search(path, &search, &mut Workspace::default(), &mut out);
             }
             if path == Isa::Plain {

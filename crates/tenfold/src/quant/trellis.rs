@@ -6,6 +6,7 @@
 
 use super::cost::{CostTable, ENTRIES, LEVELS, SIGN};
 use super::machine::Machine;
+use crate::entropy::MAX_LANES;
 use crate::simd::wide::{WIDTH, Wide};
 use crate::simd::{Isa, widen};
 
@@ -32,6 +33,8 @@ pub(crate) struct Search<'a> {
     /// Class of each value; empty: class 0 throughout.
     pub class: &'a [Lanes<u8>],
     pub groups: usize,
+    /// States that lanes start in.
+    pub start: &'a [u32; MAX_LANES],
 }
 
 /// Finds the levels of all lanes and writes them to rows laid out like those of `u`.
@@ -89,9 +92,12 @@ impl Viterbi<'_> {
     /// Computes the costs of the best path into every state, tick by tick, and stores candidates and decisions.
     #[inline(always)]
     fn forward_on<W: Wide, const S: usize>(&mut self) -> Box<[Lanes<f32>; S]> {
-        // Every lane starts in state 0. A large number instead of infinity: it must survive additions.
-        let mut start = [W::splat(1e30); S];
-        start[0] = W::splat(0.0);
+        // A large number instead of infinity: it must survive additions.
+        let first = self.group * WIDTH;
+        let begins = |s: usize, lane: usize| self.search.start.get(first + lane) == Some(&(s as u32));
+        let start: [W::F; S] = std::array::from_fn(|s| {
+            W::load(&std::array::from_fn(|lane| if begins(s, lane) { 0.0 } else { 1e30 }))
+        });
         let mut banks = [start; 2];
         let machine = self.search.machine;
         let parity = machine.on_parity as usize;

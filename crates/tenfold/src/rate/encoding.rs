@@ -9,6 +9,7 @@ use super::sample::Sample;
 use super::scan::Scan;
 use super::trial::scalar_entropy;
 use crate::blob::Geometry;
+use crate::calibrated::Feed;
 use crate::engine::Outcome;
 use crate::engine::search::halve;
 use crate::engine::search::tolerance::FIRST_HALVINGS;
@@ -58,6 +59,8 @@ pub(super) struct Encoding<'a> {
     pub(super) values: Vec<(usize, f32)>,
     /// The finest step worth trying: below it more than a few values have levels out of range.
     pub(super) finest: f64,
+    /// Where errors are fed back.
+    pub(super) feed: Option<&'a Feed>,
 }
 
 impl<'a> Encoding<'a> {
@@ -78,12 +81,21 @@ impl<'a> Encoding<'a> {
             n => *sizes.select_nth_unstable_by(n - 1 - n / 1000, f32::total_cmp).1 as f64,
         };
         let finest = most * scan.unit / scalar::MAX_U as f64;
-        Encoding { view, label, options, workers, isa, scan, sample, values, finest }
+        Encoding { view, label, options, workers, isa, scan, sample, values, finest, feed: None }
     }
 
     pub(super) fn run(&self, target: Target) -> Result<Outcome> {
-        let Some(step) = self.guess_step(target) else { return Ok(Outcome::Failed(None)) };
-        let Some(mut plan) = self.plan(step) else { return Ok(Outcome::Failed(None)) };
+        match self.settle(target)? {
+            Some(plan) => self.finish(plan, target),
+            None => Ok(Outcome::Failed(None)),
+        }
+    }
+
+    /// A plan whose step is about right, found on the sample; none if no step can be stored.
+    pub(super) fn settle(&self, target: Target) -> Result<Option<Plan>> {
+        let Some(mut plan) = self.guess_step(target).and_then(|step| self.plan(step)) else {
+            return Ok(None);
+        };
         if let Target::Bound(bound) = target {
             plan.machine = Machine::SCALAR;
             plan.max_u = scalar::MAX_U;
@@ -91,7 +103,7 @@ impl<'a> Encoding<'a> {
         }
         plan.measure = matches!(target, Target::Mse(_));
         self.refine(&mut plan, target)?;
-        self.finish(plan, target)
+        Ok(Some(plan))
     }
 
     /// A blob of zeros, and of what is neither zero nor finite.

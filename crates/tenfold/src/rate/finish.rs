@@ -78,7 +78,10 @@ impl Encoding<'_> {
             }
         }
         match (target, best.plan) {
-            (Target::Bytes(_), nearest) => self.tune_weight(nearest.unwrap_or(plan), search.want(), target),
+            // Weights of a bit are by lanes, and those of fed-back levels are all the same.
+            (Target::Bytes(_), nearest) if self.feed.is_none() => {
+                self.tune_weight(nearest.unwrap_or(plan), search.want(), target)
+            }
             (Target::Cap(cap), _) => {
                 best.blob.map_or_else(|| self.coarsen(plan, cap), |blob| Ok(Outcome::Blob(blob)))
             }

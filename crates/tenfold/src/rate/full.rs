@@ -61,7 +61,7 @@ impl Encoding<'_> {
 
     /// Whether tiles are coded as soon as they are quantised.
     pub(super) fn is_streamed(&self) -> bool {
-        self.options.effort == Effort::Fast && self.view.len() >= STREAM_FROM
+        self.options.effort == Effort::Fast && self.view.len() >= STREAM_FROM && self.feed.is_none()
     }
 
     /// Encodes tile by tile with tables from the sample: nothing is kept between quantising and coding,
@@ -90,6 +90,9 @@ impl Encoding<'_> {
     }
 
     pub(super) fn quantise(&self, plan: &Plan) -> Result<Vec<Quantised>> {
+        if let Some(feed) = self.feed {
+            return self.quantise_fed(feed, plan);
+        }
         let n = self.view.len();
         self.workers.map(plan.geometry.tiles(n), TileWork::default, |work, i| {
             quantise_tile(plan, self.view, plan.geometry.tile(i, n), work)

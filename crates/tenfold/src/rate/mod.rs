@@ -1,7 +1,7 @@
 //! From a goal to a step: statistics first, then a sample, then at most a few real encodings.
 //!
 //! `scan` looks at the whole tensor once; `encoding` guesses a step and makes a plan (classes, low bits, costs); `refine` settles
-//! step and costs by `trial`s of a sample, `pairing` whether levels are coded in pairs; `finish` makes `full` passes and corrects the step while the goal is missed, with
+//! step and costs by `trial`s of a sample, `pairing` whether levels are coded in pairs; `finish` makes `full` passes (`fed` ones where errors are fed back) and corrects the step while the goal is missed, with
 //! `fallback` for goals that no step meets; `write` chooses tables and writes the blob. `aim` says what a goal asks of all of
 //! them, and [`crate::engine::search`] which step to try next.
 
@@ -9,6 +9,7 @@ mod aim;
 mod classes;
 mod encoding;
 mod fallback;
+mod fed;
 mod finish;
 mod full;
 mod label;
@@ -32,6 +33,7 @@ use crate::simd::Isa;
 use crate::view::{TensorView, spacing, value};
 use crate::workers::Workers;
 use encoding::{Encoding, lambda};
+pub(crate) use fed::encode_fed;
 pub(crate) use label::Label;
 pub(crate) use nearest::{plain_goal, within};
 use scan::scan;

@@ -60,6 +60,20 @@ pub fn steps() -> Vec<Fault> {
         data("dct_block", "DCT", "blocks of 64", move || with(&[step(6, &[6])])),
         data("delta_one", "delta", "groups of one row", move || with(&[step(9, &[1])])),
         data("delta_twice", "delta", "twice", move || with(&[step(9, &[2]), step(9, &[2])])),
+        data("transposed_second", "transposed", "after another step", move || {
+            with(&[weights(0, cols), step(10, &[])])
+        }),
+        data("transposed_twice", "transposed", "twice", move || with(&[step(10, &[]), step(10, &[])])),
+        data("transposed_content", "transposed", "a byte of content", move || with(&[step(10, &[0])])),
+        data(
+            "transposed_weights",
+            w,
+            "as many as columns of the tensor, but these are rows now",
+            move || with(&[step(10, &[]), weights(0, cols)]),
+        ),
+        data("transposed_basis", "transposition", "before a basis", move || {
+            with(&[step(10, &[]), step(7, &[&[0, 1][..], &[0; 16]].concat())])
+        }),
         data("basis_kind", b, "a third kind", move || with(&[step(7, &[&[2, 1][..], &[0; 16]].concat())])),
         data("basis_rank", b, "more vectors than columns", move || {
             with(&[step(7, &[&[0, cols as u8 + 1][..], &[0; 16]].concat())])

@@ -1,0 +1,56 @@
+"""tenfold with a calibration: a model's folder through `tenfold.transformers.compress`, as a user would."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import tenfold
+import tenfold.transformers
+import torch
+from transformers import PreTrainedModel
+
+from common.coders import Coded, Weights
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Calibrated on contexts of tokens, layer after layer or all layers on the model as it was."""
+
+    model: PreTrainedModel
+    contexts: torch.Tensor
+    sequential: bool = True
+    alloc: str = "loss"
+    effort: str = "balanced"
+    tell: Callable[[str], None] = lambda text: None
+
+    def __call__(self, weights: Weights, bits: float) -> Coded:
+        with tempfile.TemporaryDirectory() as name:
+            source, small = Path(name) / "model", Path(name) / "small"
+            save_plain(self.model, source)
+            options = {"alloc": self.alloc, "effort": self.effort, "sequential": self.sequential}
+            length = self.contexts.shape[1]
+            found = tenfold.transformers.compress(
+                source, small, texts=self.contexts, bits=bits, context=length, progress=self._progress, **options
+            )
+            with tenfold.open(small) as archive:
+                decoded = {name: archive.read(name, dtype="float32") for name in weights}
+        settings = options | {"predicted": found.loss, "tokens": found.tokens}
+        return Coded(decoded, found.bits, settings)
+
+    def _progress(self, done: int, total: int) -> None:
+        if done % 10 == 0:
+            self.tell(f"{done} of {total} passes over layers")
+
+
+def save_plain(model: PreTrainedModel, folder: Path) -> None:
+    """Leaves a model in a folder. One that came from GGUF is plain weights by now, and says otherwise."""
+    config = model.config.to_dict()
+    config.pop("quantization_config", None)
+    with torch.device("meta"):
+        plain = type(model)(type(model.config).from_dict(config))
+    plain.load_state_dict(model.state_dict(), assign=True)
+    plain.tie_weights()
+    plain.save_pretrained(folder)

@@ -1,0 +1,97 @@
+"""Multiple-choice questions, scored as lm-evaluation-harness does: the choice whose text the model finds likeliest behind the question."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+NAMES = ("piqa", "arc_easy", "arc_challenge", "openbookqa", "winogrande")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question: the text before each choice, the text that is scored, and the right one."""
+
+    before: tuple[str, ...]
+    scored: tuple[str, ...]
+    answer: int
+    lengths: tuple[int, ...]
+    """In bytes, for `acc_norm`."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of one set: right or wrong by item, by likelihood and by likelihood a byte."""
+
+    acc: list[bool]
+    acc_norm: list[bool]
+
+
+def read(folder: Path, name: str, most: int | None = None) -> list[Item]:
+    """The items of one set; every nth of them if there are more than `most`."""
+    lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    if most is not None and len(lines) > most:
+        lines = [lines[index * len(lines) // most] for index in range(most)]
+    return [_item(name, json.loads(line)) for line in lines]
+
+
+def _item(name: str, found: dict) -> Item:
+    question, choices = found["question"], found["choices"]
+    lengths = tuple(len(choice.encode()) for choice in choices)
+    if name == "winogrande":
+        # The sentence with the choice filled in; what is scored is all behind it.
+        start, rest = question.split("_", 1)
+        return Item(tuple(start + choice for choice in choices), (rest,) * len(choices), found["answer"], (1,) * len(choices))
+    before = {"piqa": f"Question: {question}\nAnswer:", "openbookqa": question}.get(name, f"Question: {question}\nAnswer:")
+    return Item((before,) * len(choices), tuple(f" {choice}" for choice in choices), found["answer"], lengths)
+
+
+def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, items: Sequence[Item], batch: int = 16) -> Scores:
+    """Which items a model gets right."""
+    rows = [(number, at, *_tokens(tokenizer, item, at)) for number, item in enumerate(items) for at in range(len(item.scored))]
+    rows.sort(key=lambda row: len(row[2]))
+    found: dict[tuple[int, int], float] = {}
+    for start in range(0, len(rows), batch):
+        part = rows[start : start + batch]
+        for (number, at, _, _), value in zip(part, _likelihoods(model, [row[2:] for row in part])):
+            found[number, at] = value
+    acc, norm = [], []
+    for number, item in enumerate(items):
+        sums = [found[number, at] for at in range(len(item.scored))]
+        acc.append(max(range(len(sums)), key=sums.__getitem__) == item.answer)
+        each = [value / length for value, length in zip(sums, item.lengths)]
+        norm.append(max(range(len(each)), key=each.__getitem__) == item.answer)
+    return Scores(acc, norm)
+
+
+def _tokens(tokenizer: PreTrainedTokenizerBase, item: Item, at: int) -> tuple[list[int], int]:
+    """Tokens of a choice behind its question, and how many of them are the question's."""
+    whole = tokenizer(item.before[at] + item.scored[at]).input_ids
+    return whole, min(len(tokenizer(item.before[at]).input_ids), len(whole) - 1)
+
+
+def _likelihoods(model: PreTrainedModel, rows: list[tuple[list[int], int]]) -> Iterator[float]:
+    device = next(model.parameters()).device
+    length = max(len(ids) for ids, _ in rows)
+    # Padding lies behind a text, where a causal model does not look.
+    ids = torch.tensor([each + [0] * (length - len(each)) for each, _ in rows], device=device)
+    with torch.inference_mode():
+        logits = model(ids, use_cache=False).logits
+        for row, (each, first) in zip(logits, rows):
+            first = max(first, 1)
+            logs = row[first - 1 : len(each) - 1].float().log_softmax(-1)
+            yield float(logs.gather(1, torch.tensor(each[first:], device=device)[:, None]).double().sum())
+
+
+def paired(before: Sequence[bool], after: Sequence[bool]) -> tuple[float, float]:
+    """Mean difference on the same items, and its standard error."""
+    differences = [float(b) - float(a) for a, b in zip(before, after, strict=True)]
+    mean = sum(differences) / len(differences)
+    spread = sum((one - mean) ** 2 for one in differences) / max(len(differences) - 1, 1)
+    return mean, math.sqrt(spread / len(differences))

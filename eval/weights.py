@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Weights with and without a calibration, judged as the field does: perplexity and divergence from the uncompressed model over a whole
+text, and multiple-choice tasks, beside GPTQ, AWQ and HQQ calibrated on the same contexts.
+
+`python eval/weights.py --text wikitext2_test.txt --fit-text wikitext2_valid.txt --tasks FOLDER`. Tables and raw JSON go to results/eval/. A run
+that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from common import causal, importance, options, outside, report, tasks
+from common.calibrated import Calibrated
+from common.causal import Causal
+from common.coders import Coder, Tenfold, Weights
+from common.gptq import Peer
+
+RATES = (2.0, 2.5, 3.0)
+
+
+def main() -> int:
+    parser = options.parser(__doc__, RATES)
+    parser.add_argument("--text", type=Path, help="text to judge on, all of it (default: the start of WikiText-2's test set)")
+    parser.add_argument("--fit-text", type=Path, help="text to calibrate on (default: the start of its validation set)")
+    parser.add_argument("--fit-contexts", type=int, default=None, metavar="N", help="contexts to calibrate on, spread over that text")
+    parser.add_argument("--contexts", type=int, default=None, metavar="N", help="judge on so many contexts only")
+    parser.add_argument("--tasks", type=Path, metavar="FOLDER", help="folder of multiple-choice sets, a .jsonl each")
+    parser.add_argument("--items", type=int, default=None, metavar="N", help="so many items of each set only")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="only coders whose name has one of these words")
+    parser.add_argument("--effort", default="balanced", choices=["fast", "balanced", "best"])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where models are judged")
+    args = options.parsed(parser)
+    fit = {"fit_text": args.fit_text, "fit_contexts": args.fit_contexts}
+    model, tokenizer = causal.load_smollm2()
+    count = args.contexts or (2 if args.text is None else whole_contexts(tokenizer, args.text))
+    subject = causal.smollm2(args.text, count, **fit)
+    return evaluate(subject, tokenizer, args)
+
+
+def whole_contexts(tokenizer: PreTrainedTokenizerBase, text: Path, length: int = 1024) -> int:
+    """How many contexts a text has."""
+    return len(tokenizer(text.read_text(encoding="utf-8")).input_ids) // length
+
+
+def evaluate(subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: argparse.Namespace) -> int:
+    """Measures every coder at every rate, then writes tables."""
+    learnt = f"calibrated on {subject.chosen.numel():,} tokens; judged on {subject.judged.numel():,}"
+    about = f"{subject.source}; {learnt}; effort {args.effort}" + (f"; {args.items} items a set" if args.items else "")
+    kept = report.Report(args.out / f"weights-{subject.name}.json", about, fresh=args.fresh)
+    weights = subject.block_weights()
+    todo, missing = coders(subject, args)
+    kept.notes += missing
+    print(about, *missing, sep="\n")
+    judge = Judge(subject, tokenizer, args)
+    raw = kept.measure({"coder": "uncompressed", "asked": 32}, lambda: {"bits": 32.0} | judge.measure(weights))
+    with tqdm(todo, unit="point") as bar:
+        for name, bits, coder in bar:
+            bar.set_description(f"{name}, {bits:g} bits")
+            kept.measure({"coder": name, "asked": bits}, lambda: point(subject, judge, weights, coder, bits))
+    subject.put(weights)
+    kept.write()
+    show(kept, raw, subject.name, args.out)
+    return 0
+
+
+def coders(subject: Causal, args: argparse.Namespace) -> tuple[list[tuple[str, float, Coder]], list[str]]:
+    """Coders and rates, and a line for each that is not to be had."""
+    found = importance.collect(subject.model, subject.chosen)
+
+    def calibrated(sequential: bool) -> Coder:
+        return Calibrated(subject.model, subject.chosen, sequential, effort=args.effort, tell=tqdm.write)
+
+    rates, whole = tuple(args.bits), (2.0, 3.0, 4.0)
+    families: list[tuple[str, Coder, tuple[float, ...]]] = [
+        ("tenfold calibrated, sequential", calibrated(True), rates),
+        ("tenfold calibrated", calibrated(False), rates),
+        ("tenfold importance", Tenfold("equal", args.effort, args.threads, found), rates),
+        ("tenfold plain", Tenfold("equal", args.effort, args.threads), rates),
+        ("GPTQ, groups of 128", Peer(subject.model, list(subject.chosen), "gptq"), whole),
+        ("AWQ, groups of 128", Peer(subject.model, list(subject.chosen), "awq"), whole),
+    ]
+    hqq, why = outside.find_hqq()
+    if hqq is not None:
+        families.append(("HQQ, groups of 64", hqq, whole))
+    wanted = [one for one in families if not args.only or any(word in one[0] for word in args.only)]
+    return [(name, bits, coder) for name, coder, each in wanted for bits in each], [] if hqq is not None else [why]
+
+
+def point(subject: Causal, judge: Judge, weights: Weights, coder: Coder, bits: float) -> report.Row:
+    """One coder at one rate."""
+    subject.put(weights)
+    start = time.monotonic()
+    coded = coder(weights, bits)
+    seconds = time.monotonic() - start
+    return {"bits": coded.bits} | judge.measure(coded.weights) | {"settings": coded.settings, "coding_seconds": round(seconds, 2)}
+
+
+class Judge:
+    """Two models side by side: the uncompressed one, and one that weights are put into."""
+
+    def __init__(self, subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: argparse.Namespace) -> None:
+        self._subject, self._tokenizer, self._args = subject, tokenizer, args
+        self._raw: PreTrainedModel = copied(subject.model, args.device)
+        self._sets = {}
+        if args.tasks is not None and tokenizer is not None:
+            self._sets = {name: tasks.read(args.tasks, name, args.items) for name in tasks.NAMES}
+
+    def measure(self, weights: Weights) -> report.Row:
+        """Perplexity, divergence from the uncompressed model, and answers."""
+        self._subject.put(weights)
+        model = copied(self._subject.model, self._args.device)
+        loss, divergence, count = 0.0, 0.0, 0
+        with torch.inference_mode():
+            for context in tqdm(self._subject.judged, unit="context", leave=False):
+                ids = context.to(self._args.device)
+                was, now = (each(ids[None], use_cache=False).logits[0, :-1].float().log_softmax(-1) for each in (self._raw, model))
+                loss -= float(now.gather(1, ids[1:, None]).double().sum())
+                divergence += float((was.exp() * (was - now)).sum(-1).double().sum())
+                count += len(context) - 1
+        row: report.Row = {"perplexity": math.exp(min(loss / count, 700.0)), "divergence": divergence / count}
+        if self._tokenizer is not None and self._sets:
+            found = {name: tasks.score(model, self._tokenizer, items) for name, items in self._sets.items()}
+            row["tasks"] = {name: {"acc": one.acc, "acc_norm": one.acc_norm} for name, one in found.items()}
+        return row
+
+
+def copied(model: PreTrainedModel, device: str) -> Any:
+    """A copy of a model on a device."""
+    with torch.device("meta"):
+        config = model.config.to_dict()
+        config.pop("quantization_config", None)
+        made = type(model)(type(model.config).from_dict(config))
+    made.load_state_dict({name: one.detach().clone() for name, one in model.state_dict().items()}, assign=True)
+    made.tie_weights()
+    for name, buffer in model.named_buffers():
+        made.get_submodule(name.rpartition(".")[0]).register_buffer(name.rpartition(".")[2], buffer.clone(), persistent=False)
+    return made.eval().to(device)
+
+
+def show(kept: report.Report, raw: report.Row, name: str, out: Path) -> None:
+    """Tables of all that was measured."""
+    rows = sorted(kept.rows, key=lambda row: (row["coder"] != "uncompressed", row["coder"], row["bits"]))
+    header = ["coder", "bits", "perplexity", "divergence, nats a token"]
+    sets = list(raw.get("tasks", {}))
+    text = report.table(header, [[*_start(row), report.number(row["perplexity"]), f"{row['divergence']:.4f}"] for row in rows])
+    if sets:
+        header = ["coder", "bits", *sets, "mean", "mean against uncompressed"]
+        for measure in ("acc", "acc_norm"):
+            text += f"\n{measure}, in percent; differences on the same items, ± standard error\n\n"
+            text += report.table(header, [[*_start(row), *_answers(row, raw, sets, measure)] for row in rows if "tasks" in row])
+    notes = "".join(f"- {note}\n" for note in [kept.about, *kept.notes])
+    page = f"# Weights, {name}\n\n{notes}\n{text}"
+    (out / f"weights-{name}.md").write_text(page, encoding="utf-8")
+    print(page)
+
+
+def _start(row: report.Row) -> list[str]:
+    return [row["coder"], f"{row['bits']:.2f}"]
+
+
+def _answers(row: report.Row, raw: report.Row, sets: list[str], measure: str) -> Iterator[str]:
+    means, changes, errors = [], [], []
+    for name in sets:
+        here, there = row["tasks"][name][measure], raw["tasks"][name][measure]
+        means.append(100 * sum(here) / len(here))
+        change, error = tasks.paired(there, here)
+        changes.append(100 * change)
+        errors.append(100 * error)
+        yield f"{means[-1]:.1f}"
+    yield f"{sum(means) / len(means):.1f}"
+    # Sets are independent, so variances add up.
+    spread = math.sqrt(sum(error * error for error in errors)) / len(errors)
+    yield f"{sum(changes) / len(changes):+.1f} ± {spread:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,345 @@
+"""`tenfold.transformers.compress`: from a model and text to a small model in one call."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from .. import _native
+from .._codec import curvature, decode, encode_calibrated
+from .._errors import ArgumentError
+from .._progress import Tell, bar, wanted
+from .._write import compress as compress_files
+from ..torch._calibration import MAX_WIDTH, Calibration
+from ..torch._layerwise import Passage, Run, digest_of, load_tensors, store_tensors, still, work_folder
+from ..torch._stack import Stack
+from ._budget import Budget
+from ._sequential import Sequential, Target
+from ._texts import read_texts
+
+# Smaller weights are left as they are, as in files.
+SMALLEST = 4096
+# One context in so many is held back: for how much of the drift to correct, and to measure.
+HELD = 8
+
+
+@dataclass(frozen=True)
+class CompressedWeight:
+    """What became of a weight."""
+
+    bits: float
+    loss: float
+    """Predicted rise of the loss, in nats a token."""
+    share: float
+    """How much of the drift of the layers before was corrected."""
+
+
+@dataclass
+class CompressReport:
+    """What :func:`compress` did."""
+
+    bits: float = 0.0
+    """Bits a value over all weights that were calibrated, every byte counted."""
+    values: int = 0
+    loss: float = 0.0
+    """Predicted rise of the loss, in nats a token."""
+    tokens: int = 0
+    perplexity: tuple[float, float] | None = None
+    """Before and predicted; of contexts that were held back."""
+    measured: tuple[float, float] | None = None
+    """Perplexity measured, and divergence from the model as it was in nats a token; with ``check``."""
+    weights: dict[str, CompressedWeight] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    files: _native.Report | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.weights)} weights, {self.values:,} values at {self.bits:.3f} bits, calibrated on {self.tokens:,} tokens"]
+        if self.perplexity is not None:
+            before, after = self.perplexity
+            lines.append(f"perplexity on text held back: {before:.2f} before, {after:.2f} predicted")
+        if self.measured is not None:
+            perplexity, divergence = self.measured
+            lines.append(f"measured: {perplexity:.2f}, divergence {divergence:.4f} nats a token")
+        return "\n".join([*lines, *self.notes])
+
+
+def compress(
+    model: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    texts: Any,
+    bits: float = 2.5,
+    alloc: str = "loss",
+    effort: str = "balanced",
+    exclude: Iterable[str] = (),
+    sequential: bool = True,
+    weighted: bool = True,
+    tokenizer: Any = None,
+    context: int = 1024,
+    contexts: int | None = None,
+    device: torch.device | str | None = None,
+    check: bool = False,
+    overwrite: bool = False,
+    fresh: bool = False,
+    seed: int = 0,
+    progress: bool | Tell | None = None,
+) -> CompressReport:
+    """Calibrates a causal language model on text and compresses it, layer after layer, into a folder that ``from_pretrained`` loads.
+
+    The linear layers of the decoder are compressed. Embeddings, norms and head are copied as they are.
+
+    Args:
+        model: a folder with ``config.json``, safetensors files and a tokenizer.
+        out: the folder to make. Work in progress lies in a folder beside it, with ``.parts`` behind the name: call again to go on.
+        texts: a list of strings or of token ids; or several kinds of text by name, each a list or a pair of a list and its weight.
+        bits: bits a value over all weights that are compressed, every byte of their blobs counted.
+        alloc: "loss" gives bits to the weights where they do most, "equal" the same to each.
+        effort: as in :func:`tenfold.encode`.
+        exclude: patterns of names of weights to leave unchanged.
+        sequential: whether each layer is calibrated behind the compressed layers before it, and corrects for their errors.
+        weighted: whether tokens and outputs count by gradients of the loss on the model's own samples.
+        tokenizer: for texts that are strings; that of the model by default.
+        context: tokens of a context.
+        contexts: at most so many of each kind of text.
+        device: where layers are run; "cuda" if there is a device, else the CPU.
+        check: whether to measure perplexity and divergence on the contexts that were held back.
+        overwrite: whether an existing folder may be replaced.
+        fresh: whether to drop an interrupted run with other arguments.
+        seed: of the tokens that the model samples.
+        progress: True for a bar, or a function of the layers done and all of them.
+    """
+    source, target = Path(model), Path(out)
+    if not (source / "config.json").exists():
+        raise ArgumentError(f"{source} is not the folder of a model: it has no config.json")
+    if target.exists() and not overwrite:
+        raise ArgumentError(f"{target} exists; pass overwrite=True to replace it")
+    if alloc not in ("loss", "equal"):
+        raise ArgumentError(f"alloc is 'loss' or 'equal', not {alloc!r}")
+    if not (isinstance(bits, (int, float)) and 0 < bits <= 16):
+        raise ArgumentError(f"bits must be a number above 0 and at most 16, not {bits!r}")
+    place = torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    # On a CPU half precision is slow, and sums are better without it.
+    loaded = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32 if place.type == "cpu" else "auto")
+    passages, held = _passages(loaded, texts, tokenizer, context, contexts)
+    excluded = sorted(exclude)
+    options = {"weighted": weighted, "seed": seed, "bits": bits, "alloc": alloc, "effort": effort, "sequential": sequential}
+    options["exclude"] = excluded
+    folder = work_folder(Path(f"{target}.parts"), digest_of(loaded, passages, options), fresh)
+    work = _Work(Stack(loaded, place), passages, held, folder, bits, alloc, effort, excluded, sequential)
+    work.stored = _stored_dtypes(source)
+    with bar(wanted(progress), "compress", unit=" layers") as tell, still(loaded):
+        known = work.calibrate(weighted, seed, tell)
+        report = work.run(known, tell)
+        report.perplexity, report.measured = work.judge(report.loss, check)
+    made = {name: str(work.blob(name)) for name in report.weights}
+    report.files = compress_files(source, target, bits=bits, exclude=["*"], made=made, overwrite=overwrite)
+    shutil.rmtree(folder)
+    return report
+
+
+def _passages(model: PreTrainedModel, texts: Any, tokenizer: Any, context: int, most: int | None) -> tuple[list[Passage], int]:
+    """Contexts of all kinds, those held back at the end, and how many these are."""
+    sets = read_texts(model, texts, tokenizer, context, most, 1)
+    learnt: list[Passage] = []
+    held: list[Passage] = []
+    for part in sets:
+        tokens = sum(len(ids) for ids in part.contexts)
+        share = part.weight * (1.0 if len(sets) == 1 else 1000.0 / tokens)
+        for number, ids in enumerate(part.contexts):
+            back = number % HELD == HELD // 2 and len(part.contexts) > 1
+            (held if back else learnt).append(Passage(ids[None], share))
+    return learnt + held, len(held)
+
+
+def _stored_dtypes(source: Path) -> dict[str, str]:
+    """The dtypes that weights have in the files, by name."""
+    archive = _native.Archive(os.fspath(source))
+    infos = [archive.info(index) for index in range(len(archive.names()))]
+    return {info.name: info.dtype for info in infos}
+
+
+def _plain(name: str, weight: torch.Tensor, known: Calibration) -> Target:
+    """A weight as it is."""
+    return Target(name, weight.float(), torch.from_numpy(known.inputs(name)), known.layers[name].damping, 0.0)
+
+
+@dataclass
+class _Work:
+    stack: Stack
+    passages: list[Passage]
+    held: int
+    folder: Path
+    bits: float
+    alloc: str
+    effort: str
+    exclude: list[str]
+    sequential: bool
+    stored: dict[str, str] = field(default_factory=dict)
+
+    def calibrate(self, weighted: bool, seed: int, tell: Tell | None) -> Calibration:
+        """The model as it was, on the contexts that are not held back."""
+        path, parts = self.folder / "calibration.safetensors", self.folder / "calibration"
+        learnt = self.passages[: len(self.passages) - self.held]
+        if not path.exists():
+            parts.mkdir(exist_ok=True)
+            total = self._total(weighted)
+            told = None if tell is None else lambda done, _: tell(done, total)
+            run = Run(self.stack, learnt, parts, weighted, MAX_WIDTH, seed, told, keep_counts=True)
+            run.all().save(path)
+        self._before = self._total(weighted) - len(self.stack.layers)
+        return Calibration.open(path)
+
+    def _total(self, weighted: bool) -> int:
+        return (3 if weighted else 2) * len(self.stack.layers)
+
+    def blob(self, name: str) -> Path:
+        return self.folder / f"{name}.blob"
+
+    def run(self, known: Calibration, tell: Tell | None) -> CompressReport:
+        """Encodes all weights, from the layer at which an earlier run was interrupted."""
+        names = [name for name in known if self._is_chosen(name)]
+        if not names:
+            raise ArgumentError("there are no weights to compress")
+        report = CompressReport(notes=[*known.notes, *self._left_out(names)])
+        learnt = self.passages[: len(self.passages) - self.held]
+        report.tokens = sum(one.ids.numel() for one in learnt)
+        budget = self._budget(known, names) if self.alloc == "loss" else None
+        first = self._resume(report, budget)
+        state = self._hidden(first)
+        for index in range(first, len(self.stack.layers)):
+            counts = self._counts(index)
+            outputs = {name: torch.from_numpy(found) for name in known if (found := known.outputs(name)) is not None}
+
+            def encode(target: Target) -> torch.Tensor:
+                if target.name not in names:
+                    return target.weight
+                return self._encode(target, outputs.get(target.name), budget, report)
+
+            if self.sequential:
+                state.advance(index, outputs, counts, encode)
+            else:
+                inside = [name for name in names if name.startswith(f"{self.stack.names[index]}.")]
+                state.follow(index, {name: encode(_plain(name, self._weight(name), known)) for name in inside})
+            self._keep(index + 1, state, report)
+            if tell is not None:
+                tell(self._before + index + 1, self._before + len(self.stack.layers))
+        self._state = state
+        report.values = sum(self._weight(name).numel() for name in report.weights)
+        report.bits = sum(8 * self.blob(name).stat().st_size for name in report.weights) / report.values
+        report.loss = sum(one.loss for one in report.weights.values())
+        return report
+
+    def judge(self, loss: float, check: bool) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+        """Perplexity before and predicted, and measured with the divergence, on contexts that were held back."""
+        if not self.held:
+            return None, None
+        before, after, divergence, count = 0.0, 0.0, 0.0, 0
+        with torch.no_grad(), self.stack.outside():
+            for at in range(len(self.passages) - self.held, len(self.passages)):
+                ids = self.passages[at].ids
+                was = self.stack.end(ids, self._state.was[at].to(self.stack.device))[0, :-1].float().log_softmax(-1)
+                follow = ids[0, 1:].to(was.device)
+                before -= float(was.gather(1, follow[:, None]).double().sum())
+                if check:
+                    now = self.stack.end(ids, self._state.now[at].to(self.stack.device))[0, :-1].float().log_softmax(-1)
+                    after -= float(now.gather(1, follow[:, None]).double().sum())
+                    divergence += float((was.exp() * (was - now)).double().sum())
+                count += len(follow)
+        raw = math.exp(before / count)
+        measured = (math.exp(min(after / count, 700.0)), divergence / count) if check else None
+        return (raw, raw * math.exp(min(loss, 50.0))), measured
+
+    def _is_chosen(self, name: str) -> bool:
+        inside = any(name.startswith(f"{layer}.") for layer in self.stack.names)
+        large = name in self.stored and self._weight(name).numel() >= SMALLEST
+        return inside and large and not any(fnmatchcase(name, pattern) for pattern in self.exclude)
+
+    def _left_out(self, names: list[str]) -> list[str]:
+        """A note on large weights of layers that no calibration knows, such as those of experts in one tensor."""
+        left = []
+        for index, layer in enumerate(self.stack.layers):
+            for name, one in layer.named_parameters(prefix=self.stack.names[index]):
+                large = one.ndim >= 2 and one.numel() >= SMALLEST and name not in names
+                if large and not any(fnmatchcase(name, pattern) for pattern in self.exclude):
+                    left.append(name)
+        return [f"{len(left)} weights do not belong to linear layers that ran, and are copied as they are: {left[0]} and others"] if left else []
+
+    def _weight(self, name: str) -> torch.Tensor:
+        return self.stack.model.get_parameter(name).data
+
+    def _budget(self, known: Calibration, names: list[str]) -> Budget:
+        budget = Budget(self.bits)
+        for name in names:
+            outputs = known.outputs(name)
+            rows = None if outputs is None else torch.from_numpy(outputs)
+            budget.expect(name, self._weight(name).float().cpu(), torch.from_numpy(known.inputs(name)), rows, known.layers[name].damping)
+
+        def real(name: str, step: float) -> int:
+            of = curvature(known.inputs(name), known.outputs(name), damping=known.layers[name].damping)
+            return len(encode_calibrated(self._weight(name).float().cpu(), of, step=step * of.unit(), effort=self.effort)[0])
+
+        budget.settle(real)
+        return budget
+
+    def _encode(self, target: Target, outputs: torch.Tensor | None, budget: Budget | None, report: CompressReport) -> torch.Tensor:
+        of = curvature(target.inputs.cpu().numpy(), None if outputs is None else outputs.numpy(), damping=target.damping)
+        weight = target.weight.cpu().to(getattr(torch, self.stored[target.name])).contiguous()
+        goal: dict[str, Any] = {"bits": self.bits} if budget is None else {"step": budget.step() * of.unit()}
+        blob, loss = encode_calibrated(weight, of, effort=self.effort, **goal)
+        if budget is not None:
+            budget.spend(target.name, len(blob))
+        path = self.blob(target.name)
+        path.with_suffix(".new").write_bytes(blob)
+        os.replace(path.with_suffix(".new"), path)
+        report.weights[target.name] = CompressedWeight(8 * len(blob) / weight.numel(), loss, target.share)
+        return torch.from_numpy(decode(blob, dtype="float32"))
+
+    def _counts(self, index: int) -> dict[str, list[torch.Tensor]]:
+        """How much each token counts, by group; contexts held back count as they are."""
+        path = self.folder / "calibration" / f"counts-{index:04}.safetensors"
+        found: dict[str, list[torch.Tensor]] = {}
+        for name, one in load_tensors(path).items() if path.exists() else ():
+            found.setdefault(name.rpartition("#")[0], []).append(one)
+        return found
+
+    def _hidden(self, first: int) -> Sequential:
+        """Hidden states of both models before a layer."""
+        path = self.folder / f"state-{first:04}.safetensors"
+        if first and path.exists():
+            found = load_tensors(path)
+            was = [found[f"was.{at}"] for at in range(len(self.passages))]
+            now = [found[f"now.{at}"] for at in range(len(self.passages))]
+        else:
+            with self.stack.outside():
+                was = [self.stack.begin(passage.ids).cpu() for passage in self.passages]
+            now = list(was)
+        return Sequential(self.stack, self.passages, self.held, was, now)
+
+    def _keep(self, done: int, state: Sequential, report: CompressReport) -> None:
+        both = {f"{side}.{at}": one for side, all_ in (("was", state.was), ("now", state.now)) for at, one in enumerate(all_)}
+        store_tensors(self.folder / f"state-{done:04}.safetensors", both)
+        about = json.dumps({"layers": done, "weights": {name: asdict(one) for name, one in report.weights.items()}})
+        (self.folder / "done.new").write_text(about)
+        os.replace(self.folder / "done.new", self.folder / "done.json")
+        (self.folder / f"state-{done - 1:04}.safetensors").unlink(missing_ok=True)
+
+    def _resume(self, report: CompressReport, budget: Budget | None) -> int:
+        path = self.folder / "done.json"
+        if not path.exists():
+            return 0
+        about = json.loads(path.read_text())
+        for name, one in about["weights"].items():
+            report.weights[name] = CompressedWeight(**one)
+            if budget is not None:
+                budget.spend(name, self.blob(name).stat().st_size)
+        return int(about["layers"])
