@@ -38,21 +38,47 @@ template <class R> DEVICE void chain_load(const ChainArgs &a) {
     });
 }
 
+// Stores a working value as the element `to` of the dtype `kind`, finite.
+template <class R> DEVICE void chain_element(const ChainArgs &a, u64 to, R v) {
+    const R number = v == v ? v : (R)0;
+    if (sizeof(R) == 8) {
+        ((u64 *)a.to)[to] = finite_f64((double)number);
+        return;
+    }
+    const u32 bits = element_of(a.kind, (float)number);
+    switch (size_of(a.kind)) {
+    case 1: ((u8 *)a.to)[to] = (u8)bits; break;
+    case 2: ((u16 *)a.to)[to] = (u16)bits; break;
+    default: ((u32 *)a.to)[to] = bits;
+    }
+}
+
 // Working values to elements of the dtype `kind`, all of them finite.
 template <class R> DEVICE void chain_store(const ChainArgs &a) {
-    chain_each(a, [&](u64 i, u64, u32) {
-        const R v = ((const R *)a.from)[i], number = v == v ? v : (R)0;
-        if (sizeof(R) == 8) {
-            ((u64 *)a.to)[i] = finite_f64((double)number);
-            return;
+    chain_each(a, [&](u64 i, u64, u32) { chain_element(a, i, ((const R *)a.from)[i]); });
+}
+
+// Working values to elements, rows of `count` values becoming columns: `rows` values from number `first` on of a tensor
+// that has `columns` columns. A block turns squares of 32 by 32 in shared memory, so that both sides are read and written
+// in order.
+template <class R> DEVICE void chain_transpose(const ChainArgs &a) {
+    __shared__ R square[32][33];
+    const u64 end = a.first + a.rows;
+    const u64 top = a.first / a.columns, bottom = (end + a.columns - 1) / a.columns;
+    const u64 across = (a.columns + 31) / 32, all = (bottom - top + 31) / 32 * across;
+    for (u64 i = blockIdx.x; i < all; i += gridDim.x) {
+        const u64 row = top + i / across * 32, col = i % across * 32;
+        for (u32 j = warp_of(); j < 32; j += CHAIN_WARPS) {
+            const u64 c = col + j, r = row + lane_of();
+            if (c < a.columns && r < bottom) square[j][lane_of()] = ((const R *)a.from)[c * a.count + r];
         }
-        const u32 bits = element_of(a.kind, (float)number);
-        switch (size_of(a.kind)) {
-        case 1: ((u8 *)a.to)[i] = (u8)bits; break;
-        case 2: ((u16 *)a.to)[i] = (u16)bits; break;
-        default: ((u32 *)a.to)[i] = bits;
+        __syncthreads();
+        for (u32 j = warp_of(); j < 32; j += CHAIN_WARPS) {
+            const u64 c = col + lane_of(), at = (row + j) * a.columns + c;
+            if (c < a.columns && at >= a.first && at < end) chain_element(a, at - a.first, square[lane_of()][j]);
         }
-    });
+        __syncthreads();
+    }
 }
 
 // A number of each column is added, or taken off with `by`.
@@ -274,6 +300,8 @@ KERNEL(CHAIN_THREADS) chain_load_4(const ChainArgs a) { chain_load<float>(a); }
 KERNEL(CHAIN_THREADS) chain_load_8(const ChainArgs a) { chain_load<double>(a); }
 KERNEL(CHAIN_THREADS) chain_store_4(const ChainArgs a) { chain_store<float>(a); }
 KERNEL(CHAIN_THREADS) chain_store_8(const ChainArgs a) { chain_store<double>(a); }
+KERNEL(CHAIN_THREADS) chain_transpose_4(const ChainArgs a) { chain_transpose<float>(a); }
+KERNEL(CHAIN_THREADS) chain_transpose_8(const ChainArgs a) { chain_transpose<double>(a); }
 KERNEL(CHAIN_THREADS) chain_add_4(const ChainArgs a) { chain_add<float>(a); }
 KERNEL(CHAIN_THREADS) chain_add_8(const ChainArgs a) { chain_add<double>(a); }
 KERNEL(CHAIN_THREADS) chain_weigh_4(const ChainArgs a) { chain_weigh<float>(a); }

@@ -127,7 +127,7 @@ impl Engine for CudaEngine {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::native();
         can.feeds = false;
-        can.undoes.retain(|transform| *transform != "transposed");
+        can.does.retain(|transform| *transform != "transposed");
         can
     }
 

@@ -71,7 +71,7 @@ fn residual(which: u8, number: f64) -> Vec<Goal> {
     }
 }
 
-/// One chain of eight, with numbers from the first bytes of the content.
+/// One chain of nine, with numbers from the first bytes of the content.
 fn transforms(which: u8, shape: &[usize], data: &[u8]) -> Vec<Transform> {
     let cols = shape.last().copied().unwrap_or(1);
     let rows = shape.split_last().map_or(1, |(_, rows)| rows.iter().product());
@@ -85,7 +85,8 @@ fn transforms(which: u8, shape: &[usize], data: &[u8]) -> Vec<Transform> {
     let rope = Rope::new(cols, 1e4)
         .and_then(|r| r.with_positions(Positions::From(u64::from(byte(1)))))
         .map(Transform::Rope);
-    match which % 8 {
+    // The last byte alone, so that kept inputs mean what they meant.
+    match if which == 255 { 8 } else { which % 8 } {
         1 => vec![weights(Axis::Columns, cols)],
         2 => vec![weights(Axis::Rows, rows)],
         3 => vec![weights(Axis::Rows, rows), weights(Axis::Columns, cols)],
@@ -94,6 +95,7 @@ fn transforms(which: u8, shape: &[usize], data: &[u8]) -> Vec<Transform> {
         6 => Dct::new(2 + byte(0) % 4).into_iter().map(Transform::Dct).collect(),
         // No head has an odd number of columns.
         7 => rope.into_iter().chain([means()]).chain(Hadamard::new(5, 7).map(Transform::Hadamard)).collect(),
+        8 => vec![Transform::Transposed, weights(Axis::Columns, rows), weights(Axis::Rows, cols)],
         _ => Vec::new(),
     }
 }

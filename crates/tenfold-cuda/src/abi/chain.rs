@@ -65,7 +65,7 @@ shared_structs! {
 }
 
 kernels! {
-    ByReal<ChainArgs>: chain_load, chain_store, chain_add, chain_weigh, chain_differ, chain_sum, chain_turn,
+    ByReal<ChainArgs>: chain_load, chain_store, chain_transpose, chain_add, chain_weigh, chain_differ, chain_sum, chain_turn,
         chain_hadamard, chain_cosines, chain_power;
     Kernel<ChainArgs>: chain_product_8, chain_keep;
     Kernel<GatherArgs>: chain_gather;

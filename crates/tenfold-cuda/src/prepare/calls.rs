@@ -1,5 +1,6 @@
 //! Tensors to blobs through a chain of transforms, and back.
 
+use tenfold::engine::ErrorKind;
 use tenfold::format::{Codec, Look};
 use tenfold::{Dtype, Goal, format};
 
@@ -40,6 +41,11 @@ impl DeviceChain {
 
     /// The request for the working values, which lie at an address.
     fn request(&self, request: &EncodeRequest, at: u64) -> Result<EncodeRequest> {
+        if self.transposed {
+            let reason =
+                "a device does not do the transform \"transposed\" before it encodes; use the CPU".into();
+            return Err(tenfold::Error::Engine { kind: ErrorKind::Unsupported, reason }.into());
+        }
         if request.dtype != self.dtype || request.shape != self.shape || self.rows == 0 || self.columns == 0 {
             return Err(Error::InvalidArgument(format!(
                 "the chain is for {} tensors of shape {:?} that have values",
@@ -117,6 +123,10 @@ impl DeviceChain {
         }
         if count == 0 {
             return Ok((0, 0));
+        }
+        if self.transposed {
+            // Every row of the tensor has a value in each of these.
+            return Ok((0, self.rows));
         }
         let end = (first + count).div_ceil(self.columns as u64) as usize;
         let start = first as usize / self.columns / self.group * self.group;
@@ -228,9 +238,12 @@ pub unsafe fn decode_prepared(
     let room = chain.split_workspace(workspace, &mut pieces, rows, false)?;
     let requests = [chain.inner_request(request, room.here.address, start, rows)];
     let work = workspace.part(pieces.at, decode_workspace_len(&requests))?;
+    // The tensor's own columns, and those of what is coded: as many values, if it is transposed.
+    let (columns, rank) =
+        if chain.transposed { (chain.rows, chain.rows) } else { (chain.columns, chain.width) };
     let opened = OpenBasis {
-        columns: chain.columns as u32,
-        rank: chain.width as u32,
+        columns: columns as u32,
+        rank: rank as u32,
         scales: chain.scales.as_ref().map_or(0, |s| s.0.slice().address),
         before: TRANSFORMS_KNOWN,
         known: chain.stored.slice().into(),
@@ -244,10 +257,9 @@ pub unsafe fn decode_prepared(
             return Ok(());
         }
         let at = chain.inverse(room, rows, start, stream)?;
-        let skipped = first - (start * chain.columns) as u64;
         // As one row of all values that are wanted.
         let args = ChainArgs {
-            from: (at + skipped * chain.working_dtype().size() as u64).into(),
+            from: at.into(),
             to: request.out.into(),
             rows: count,
             first,
@@ -255,7 +267,14 @@ pub unsafe fn decode_prepared(
             kind: request.dtype.id() as u32,
             ..ChainArgs::ZERO
         };
-        chain.launch(abi::chain_store, &args, stream)?;
+        if chain.transposed {
+            let (columns, count) = (chain.rows as u32, chain.columns as u32);
+            chain.launch(abi::chain_transpose, &ChainArgs { columns, count, ..args }, stream)?;
+        } else {
+            let skipped = first - (start * chain.columns) as u64;
+            let from = (at + skipped * chain.working_dtype().size() as u64).into();
+            chain.launch(abi::chain_store, &ChainArgs { from, ..args }, stream)?;
+        }
         if let Some((runs, count)) = &chain.kept {
             let (kind, by) = (chain.dtype.id() as u32, request.dtype.id() as u32);
             let args = ChainArgs { table: runs.slice().into(), kind, by, count: *count, ..args };

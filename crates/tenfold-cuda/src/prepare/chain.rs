@@ -13,15 +13,17 @@ use crate::pieces::{Pieces, bytes_of};
 
 /// A chain of transforms on a device, for tensors of one dtype and shape.
 ///
-/// Weights, means and differences give the same bits as on the CPU. Hadamard, DCT and rotary positions agree with it within
+/// A transposition is undone only. Weights, means and differences give the same bits as on the CPU. Hadamard, DCT and rotary positions agree with it within
 /// 2^-18 (f64: 2^-40) of the largest magnitude that a value is made of, a basis within 2^-16 of the sum of magnitudes, as
 /// docs/format.md has it.
 pub struct DeviceChain {
     pub(super) device: Device,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
+    /// Those that transforms see: behind a transposition, if there is one.
     pub(super) rows: usize,
     pub(super) columns: usize,
+    pub(super) transposed: bool,
     /// Columns behind all transforms, and the most there are between any two.
     pub(super) width: usize,
     pub(super) most: usize,
@@ -68,11 +70,15 @@ impl DeviceChain {
         }
         // Refuses shapes whose size overflows.
         tenfold::format::max_encoded_len(dtype, shape)?;
-        let columns = shape.last().copied().unwrap_or(1);
+        let mut columns = shape.last().copied().unwrap_or(1);
         let values = if shape.contains(&0) { 0 } else { shape.iter().product::<usize>() };
-        let rows = values / columns.max(1);
+        let mut rows = values / columns.max(1);
         format::check_transforms(transforms, rows, columns)?;
-        if u32::try_from(columns).is_err() {
+        let transposed = transforms.contains(&Transform::Transposed);
+        if transposed {
+            std::mem::swap(&mut rows, &mut columns);
+        }
+        if u32::try_from(columns.max(if transposed { rows } else { 0 })).is_err() {
             return Err(Error::InvalidArgument(format!("{columns} columns are too many for a device")));
         }
         let wide = dtype == Dtype::F64;
@@ -108,6 +114,7 @@ impl DeviceChain {
             shape: shape.to_vec(),
             rows,
             columns,
+            transposed,
             width,
             most,
             group: transforms.iter().map(Transform::group).max().unwrap_or(1),

@@ -54,7 +54,8 @@ fn upload_matrices(device: &Device, dct: &Dct, inverse: bool, wide: bool) -> Res
 }
 
 impl Link {
-    /// A transform for a tensor with this many columns; `None` for kept elements, which are not part of the chain.
+    /// A transform for a tensor with this many columns; `None` for kept elements and a transposition, which are
+    /// not links of the chain.
     pub(super) fn new(device: &Device, step: &Transform, columns: usize, wide: bool) -> Result<Option<Link>> {
         Ok(Some(match step {
             Transform::Weights(w) => {
@@ -87,7 +88,7 @@ impl Link {
             }
             Transform::Delta(d) => Link::Delta { group: d.group() as u32 },
             Transform::Basis(rotation) => Link::from_basis(device, rotation, wide)?,
-            Transform::Kept(_) => return Ok(None),
+            Transform::Kept(_) | Transform::Transposed => return Ok(None),
             _ => {
                 let reason = format!("a device does not undo the transform {:?}; use the CPU", step.name());
                 return Err(tenfold::Error::Engine { kind: ErrorKind::Unsupported, reason }.into());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tenfold::calibrated::Curvature;
 use tenfold::engine::{Engine, ErrorKind};
 use tenfold::format::Codec;
 use tenfold::prepare::{
@@ -71,6 +72,21 @@ fn chains(rows: usize, cols: usize) -> Vec<(Vec<Transform>, bool)> {
     ]
 }
 
+/// The same for chains that a device undoes only.
+fn transposed(rows: usize, cols: usize) -> Vec<(Vec<Transform>, bool)> {
+    let behind = |rest: &[Transform]| [&[Transform::Transposed][..], rest].concat();
+    vec![
+        (behind(&[]), true),
+        (behind(&[weights(Axis::Rows, cols, 6), weights(Axis::Columns, rows, 7)]), true),
+        (behind(&[Transform::Delta(Delta::new(4).unwrap()), means(rows, 8)]), true),
+        (behind(&[Transform::Hadamard(Hadamard::new(3, 2).unwrap())]), false),
+    ]
+}
+
+fn all_chains(rows: usize, cols: usize) -> Vec<(Vec<Transform>, bool)> {
+    [chains(rows, cols), transposed(rows, cols)].concat()
+}
+
 const SHAPE: [usize; 2] = [45, 84];
 
 fn on_cpu(sample: &Sample, transforms: &[Transform], goal: Goal) -> Vec<u8> {
@@ -111,7 +127,7 @@ pub fn hold(found: &Tensor, wanted: &Tensor, exactly: bool, what: &str) {
 
 fn decoded(subject: &Subject) {
     let options = DecodeOptions::default();
-    for (i, (transforms, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
+    for (i, (transforms, exactly)) in all_chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
         for dtype in FLOATS {
             let sample = Sample::make(dtype, &SHAPE, Kind::Gaussian, i as u64);
             let sample = if i % 2 == 0 { sample.sprinkle(97, 3) } else { sample };
@@ -125,7 +141,7 @@ fn decoded(subject: &Subject) {
 
 fn rows(subject: &Subject) {
     let options = DecodeOptions::default();
-    for (i, (transforms, exactly)) in chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
+    for (i, (transforms, exactly)) in all_chains(SHAPE[0], SHAPE[1]).into_iter().enumerate() {
         for dtype in [Dtype::Bf16, Dtype::F64] {
             let sample = Sample::make(dtype, &SHAPE, Kind::Outliers, i as u64).sprinkle(211, 3);
             let blob = on_cpu(&sample, &transforms, Goal::Bits(4.0));
@@ -465,6 +481,16 @@ fn refused(subject: &Subject) {
         assert_eq!(subject.engine().encode(&sample.view(), &options).unwrap_err(), wanted);
         let error = DeviceChain::new(subject.device(), sample.dtype, &sample.shape, &transforms).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Caller);
+    }
+    // A transposition is undone only, and errors are not fed back.
+    let plain = EncodeOptions::new(Goal::Bits(3.0));
+    let turned = plain.clone().with_transforms(vec![Transform::Transposed]);
+    let apart = (0..24 * 24).map(|i| if i % 25 == 0 { 1.0 } else { 0.0 }).collect();
+    let fed = plain.with_curvature(Arc::new(Curvature::new(apart, 24).unwrap()));
+    for options in [turned, fed] {
+        let error = subject.engine().encode(&sample.view(), &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(subject.engine().can_encode(sample.dtype, &options).is_err());
     }
     // Damage behind the transforms is found as it is elsewhere.
     let transforms = vec![means(24, 1), Transform::Hadamard(Hadamard::new(3, 1).unwrap())];

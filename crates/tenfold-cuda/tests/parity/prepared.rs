@@ -389,7 +389,7 @@ fn wrong_steps(subject: &Subject) {
         same_error("last id", &|b| b[second.start] = id);
     }
     // Steps that are undone by a chain are refused by their number where there is none, whatever they hold.
-    for id in (1..=9).filter(|&id| format::knows_transform(id)) {
+    for id in (1..=10).filter(|&id| format::knows_transform(id)) {
         let known =
             [format::TRANSFORM_KEPT, format::TRANSFORM_WEIGHTS, format::TRANSFORM_MEANS].contains(&id);
         if !known {

@@ -11,7 +11,7 @@ use crate::view::{Dtype, TensorView};
 use crate::workers::Workers;
 
 /// Products of inputs that a loss is computed from; beyond them it is that of some rows.
-const MOST_PRODUCTS: usize = 1 << 36;
+const MOST_PRODUCTS: usize = 1 << 34;
 
 /// Share of two magnitudes by which a product of inputs may differ from its mirror image.
 const ASYMMETRY: f32 = 1e-3;

@@ -72,6 +72,13 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
         assert_eq!(tenfold::inspect(&blob).unwrap().layers.len(), 2);
         blob
     };
+    let transposed = {
+        let s = Sample::make(Dtype::Bf16, &[17, 22], Kind::Gaussian, 19).sprinkle(60, 4);
+        let weights = Transform::Weights(Weights::new(Axis::Rows, (0..22).map(|j| j - 11).collect()));
+        let options =
+            EncodeOptions::new(Goal::Bits(3.0)).with_transforms(vec![Transform::Transposed, weights]);
+        tenfold::encode(&s.view(), &options).unwrap()
+    };
     let lossless = |s: Sample| s.encode(Goal::Lossless, Effort::Fast);
     let planes = EncodeOptions::new(Goal::Lossless).with_lane_values(32);
     let many = Sample::make(Dtype::Bf16, &[9, 41], Kind::Gaussian, 7);
@@ -91,6 +98,7 @@ pub fn small_blobs() -> Vec<(&'static str, Vec<u8>)> {
         ("several tiles", tiles),
         ("exact values", lossy(&exact, 6.0, Effort::Balanced, 0)),
         ("weights and kept elements", weighted),
+        ("transposed, with kept elements", transposed),
         ("layered", layered(&Sample::make(Dtype::Bf16, &[15, 20], Kind::Gaussian, 17).sprinkle(40, 6))),
         ("layered, empty", layered(&Sample::make(Dtype::F64, &[4, 0], Kind::Gaussian, 18))),
         ("f64", lossy(&Sample::make(Dtype::F64, &[300], Kind::Laplace, 14), 4.0, Effort::Fast, 0)),
