@@ -52,7 +52,7 @@ pub struct Calibrated {
 /// let inputs = inputs.map(|(r, c)| if r == c { 1.0 } else if r ^ 1 == c { 0.9 } else { 0.0 }).collect();
 /// let curvature = Arc::new(Curvature::new(inputs, cols)?);
 /// let weights: Vec<f32> = (0..64 * cols).map(|i| (i as f32 * 0.7).sin()).collect();
-/// let view = TensorView::from_slice(&weights, &[64, cols])?;
+/// let view = TensorView::from_slice(&weights, &[64, 64])?;
 /// let options = EncodeOptions::new(Goal::Bits(3.0)).with_curvature(curvature);
 /// let coded = calibrated::encode(&view, &options)?;
 /// assert!(coded.fell_back.is_none() && coded.loss < coded.plain);
