@@ -981,6 +981,8 @@ extern "C" __global__ void chain_load_4(const ChainArgs a);
 extern "C" __global__ void chain_load_8(const ChainArgs a);
 extern "C" __global__ void chain_store_4(const ChainArgs a);
 extern "C" __global__ void chain_store_8(const ChainArgs a);
+extern "C" __global__ void chain_transpose_4(const ChainArgs a);
+extern "C" __global__ void chain_transpose_8(const ChainArgs a);
 extern "C" __global__ void chain_add_4(const ChainArgs a);
 extern "C" __global__ void chain_add_8(const ChainArgs a);
 extern "C" __global__ void chain_weigh_4(const ChainArgs a);
