@@ -397,6 +397,28 @@ def test_values_that_are_not_finite_are_the_hosts(device: torch.device, bases: B
     assert torch.isnan(back[3, COLUMNS + 2]) and torch.isfinite(wanted(codec, made[0])[1][1]).all()
 
 
+@pytest.mark.parametrize("exact", [(0, 0), (2, 1)], ids=str)
+def test_pages_that_are_not_waited_for(exact: tuple[int, int], device: torch.device, bases: Bases) -> None:
+    codec = PageCodec(bases, effort="fast", exact=exact)
+    keys, values = ([torch.randn_like(pool) for pool in pools("slots", device)] for _ in range(2))
+    table = torch.arange(3 * TOKENS).view(3, TOKENS)
+    wait = codec.encode_blocks(table, keys, values, positions=[0, 5, 9], step=0.1)
+    begun = codec.begin_blocks(table, keys, values, positions=[0, 5, 9], step=0.1)
+    # Blocks are written again behind it.
+    for pool in (*keys, *values) if device.type == "cuda" else ():
+        pool.zero_()
+    assert begun.pages() == wait and begun.done() and begun.pages() == wait
+    # One that is for the CPU.
+    values[1][TOKENS + 3, 1, 2] = float("nan")
+    made = codec.begin_blocks(table, keys, values, positions=[0, 5, 9], step=0.1).pages()
+    assert [page is None for page in made] == [False, True, False]
+    with pytest.raises(tenfold.Error, match="CUDA|positions"):
+        codec.begin_blocks(table, keys, values, positions=None, step=0.1)  # type: ignore[arg-type]
+    for step in (0.0, float("nan")):
+        with pytest.raises(tenfold.Error):
+            codec.begin_blocks(table, keys, values, positions=[0, 5, 9], step=step)
+
+
 def test_bad_arguments_of_pages_of_blocks(device: torch.device, bases: Bases) -> None:
     codec = PageCodec(bases, effort="fast")
     keys, values = pools("slots", device), pools("slots", device)

@@ -29,6 +29,7 @@ from ._errors import ArgumentError, DtypeError
 from ._native import PageInfo
 
 if TYPE_CHECKING:
+    from .torch._made import Saving
     from .torch._staged import Loading, Staged
     from transformers import PreTrainedModel  # type: ignore[import-not-found, unused-ignore] # an environment of its own may not have it
 
@@ -333,6 +334,25 @@ class PageCodec:
         name, number = stated_goal(**goal)
         _page_goal(name)
         return _blocks.encode(self, slots, positions, keys, values, {name: True if name == "lossless" else number})
+
+    def begin_blocks(self, slots: Any, keys: Sequence[Any], values: Sequence[Any], *, positions: Sequence[int], step: float) -> Saving:
+        """Starts to encode pages on a CUDA device, and returns while it does: ``pages()`` of the result waits for them.
+
+        Everything is queued after what is on torch's current stream, which waits for it: tokens that are queued later may take the blocks. The
+        call waits for the device only where pages have bases to choose from. Caps take more than one encoding: :meth:`encode_blocks`, in a thread
+        of yours, is for those. Where the CPU would make a page, as with values that are not finite, ``pages()`` has None.
+
+        Args:
+            slots: as for :meth:`encode_blocks`.
+            keys: likewise, on a CUDA device.
+            values: likewise.
+            positions: of each page's first token.
+            step: the quantiser's.
+        """
+        from .torch import _blocks
+
+        stated_goal(step=step)
+        return _blocks.begin(self, slots, positions, keys, values, float(step))
 
     def decode_layer(self, page: Any, layer: int, *, keys: Any = None, values: Any = None) -> tuple[Any, Any]:
         """Decodes keys and values of one layer, into new arrays or into the arrays or CPU tensors passed."""

@@ -10,7 +10,7 @@ import torch
 
 from .._errors import ArgumentError, UnsupportedError
 from . import _device
-from ._made import Maker
+from ._made import Maker, Saving
 from ._pools import as_bits, check_count, check_pools, check_range, columns_of, numbers_of, places_in, slots_of, tokens_of
 from ._staged import Loading, Passing, Staged, decode_in_waves, engine_of
 from ._tensors import as_device
@@ -81,16 +81,7 @@ def encode(
     >>> torch.equal(back[0][2, 0], pool[2, 0])
     True
     """
-    check_pools(codec, keys, values)
-    table = numbers_of(slots, 2, "slots are whole numbers: a row for each page, with one for each of its tokens")
-    if table.size and table.min() < 0:
-        raise ArgumentError("a page is made of tokens that have slots: none may be negative")
-    check_range(int(table.max(initial=-1)), keys[0])
-    first: list[Any] = [None] * len(table)
-    if positions is not None:
-        first = numbers_of(positions, 1, "positions are whole numbers, one for each page").tolist()
-    if len(first) != len(table):
-        raise ArgumentError(f"there are {len(table)} pages, but {len(first)} positions")
+    table, first = _tokens(codec, slots, positions, keys, values)
     pages: list[bytes | None] = [None] * len(table)
     # Without positions the host says whether the keys need any.
     if positions is not None and table.size and encodes(codec, keys[0].device, goal):
@@ -106,6 +97,36 @@ def encode(
     for number, page in zip(left, made, strict=True):
         pages[number] = page
     return [page for page in pages if page is not None]
+
+
+def begin(
+    codec: PageCodec, slots: Any, positions: Any, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], step: float
+) -> Saving:
+    """See :meth:`tenfold.kv.PageCodec.begin_blocks`."""
+    table, first = _tokens(codec, slots, positions, keys, values)
+    if positions is None or not encodes(codec, keys[0].device, {"step": step}):
+        raise ArgumentError(
+            f"{keys[0].device} does not make these pages by itself: that takes a CUDA device, bfloat16, float16 or float8 pools, and positions; "
+            "encode_blocks takes others"
+        )
+    return Maker(codec, (keys, values)).begin(table, np.array(first, np.int64), step)
+
+
+def _tokens(
+    codec: PageCodec, slots: Any, positions: Any, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
+) -> tuple[np.ndarray, list[Any]]:
+    """Slots of each page's tokens, and positions of their first ones; None for each without positions."""
+    check_pools(codec, keys, values)
+    table = numbers_of(slots, 2, "slots are whole numbers: a row for each page, with one for each of its tokens")
+    if table.size and table.min() < 0:
+        raise ArgumentError("a page is made of tokens that have slots: none may be negative")
+    check_range(int(table.max(initial=-1)), keys[0])
+    first: list[Any] = [None] * len(table)
+    if positions is not None:
+        first = numbers_of(positions, 1, "positions are whole numbers, one for each page").tolist()
+    if len(first) != len(table):
+        raise ArgumentError(f"there are {len(table)} pages, but {len(first)} positions")
+    return table, first
 
 
 def _cap(goal: dict[str, Any], tokens: int, pools: Sequence[torch.Tensor]) -> int | None:

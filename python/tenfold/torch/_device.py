@@ -61,6 +61,11 @@ def mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
     return event
 
 
+def passed(event: torch.cuda.Event) -> bool:
+    """Whether a device has come to an event."""
+    return bool(event.query())  # type: ignore[no-untyped-call]
+
+
 @contextmanager
 def preserve_current(device: torch.device) -> Iterator[None]:
     """Restores the caller's current device afterwards: the engine makes its own device current in this thread."""

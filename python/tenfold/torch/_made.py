@@ -45,6 +45,19 @@ class _Making:
 
 
 @dataclass(frozen=True)
+class _Rows:
+    """Rows on their way to the host, and when they are there."""
+
+    rows: list[torch.Tensor]
+    arrived: torch.cuda.Event | None
+
+    def arrays(self) -> list[np.ndarray]:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return [rows.numpy() for rows in self.rows]
+
+
+@dataclass(frozen=True)
 class _Given:
     """What the device knows of pages: slots of tokens, positions and steps."""
 
@@ -79,11 +92,9 @@ class Maker:
         with _device.preserve_current(self._where), ThreadPoolExecutor(1) as host:
             # The host puts pages together while the device makes the next.
             made: list[Future[list[bytes | None]]] = []
-            before: tuple[_Making, list[torch.Tensor]] | None = None
+            before: tuple[_Making, _Rows] | None = None
             for part in self._parts(slots):
-                steps = [step] * len(slots[part])
-                rows = self._exact_rows(self._save(slots[part], steps), slots[part])
-                making = self._begin(slots[part], positions[part], steps), rows
+                making = self._begin_at(slots[part], positions[part], step)
                 if before is not None:
                     made.append(self._finish(*before, host))
                 before = making
@@ -93,6 +104,19 @@ class Maker:
             for one in made:
                 pages += one.result()
         return pages
+
+    def begin(self, slots: np.ndarray, positions: np.ndarray, step: float) -> Saving:
+        """The same without waiting, but for a look where pages have bases to choose from."""
+        with _device.preserve_current(self._where):
+            begun = [self._begin_at(slots[part], positions[part], step) for part in self._parts(slots)]
+            self._rejoin()
+        return Saving(self, begun)
+
+    def end(self, begun: list[tuple[_Making, _Rows]]) -> list[bytes | None]:
+        """Pages of what was begun."""
+        with _device.preserve_current(self._where), ThreadPoolExecutor(1) as host:
+            made = [self._finish(*one, host) for one in begun]
+            return [page for one in made for page in one.result()]
 
     def within(self, slots: np.ndarray, positions: np.ndarray, cap: int) -> list[bytes | None]:
         """Pages of at most ``cap`` bytes; None for those that must be made otherwise. All blobs of a page have one step, at which they nearly fill
@@ -144,11 +168,17 @@ class Maker:
         for stream in self._streams()[1]:
             current.wait_stream(stream)
 
+    def _upload(self, numbers: np.ndarray) -> torch.Tensor:
+        """Numbers of 64 bits on the device. Waits for nothing."""
+        pinned = _device.staging(numbers.nbytes)
+        pinned.numpy()[:] = numbers.reshape(-1).view(np.uint8)
+        return pinned.to(self._where, non_blocking=True).view(torch.int64)
+
     def _give(self, save: _native.CudaSave, slots: np.ndarray, positions: np.ndarray, steps: Sequence[float]) -> _Given:
         """Brings to the device what it is to know of pages, and lets streams wait for that."""
         first, end = save.lossy
         numbers = (np.ascontiguousarray(slots[:, first:end]), positions + first, np.array(steps, np.float64))
-        given = _Given(*(torch.from_numpy(some).to(self._where) for some in numbers))
+        given = _Given(*(self._upload(some) for some in numbers))
         for stream in self._streams()[1]:
             given.share(stream)
         return given
@@ -215,7 +245,7 @@ class Maker:
         first, end = save.lossy
         own = [np.ascontiguousarray(slots[:, first:end]), positions + first, np.array(steps, np.float64).view(np.int64)]
         numbers = np.concatenate([part[pages].ravel() for pages in some for part in own])
-        there = torch.from_numpy(numbers).to(self._where)
+        there = self._upload(numbers)
         for stream in self._streams()[1]:
             _device.share(there, stream)
         at, parts = there.data_ptr(), []
@@ -231,17 +261,23 @@ class Maker:
             parts.append(memory)
         return parts, there
 
-    def _exact_rows(self, save: _native.CudaSave, slots: np.ndarray) -> list[torch.Tensor]:
+    def _begin_at(self, slots: np.ndarray, positions: np.ndarray, step: float) -> tuple[_Making, _Rows]:
+        steps = [step] * len(slots)
+        rows = self._exact_rows(self._save(slots, steps), slots)
+        return self._begin(slots, positions, steps), rows
+
+    def _exact_rows(self, save: _native.CudaSave, slots: np.ndarray) -> _Rows:
         """Rows of tokens that stay exact, on their way to the host: keys and values of each group in turn."""
         if not save.exact:
-            return []
-        at = torch.from_numpy(np.ascontiguousarray(slots[:, save.exact])).to(self._where)
+            return _Rows([], None)
+        at = self._upload(np.ascontiguousarray(slots[:, save.exact]))
         stream, rows = _device.stream(self._where), []
         for side in ((group, side) for group in range(len(self.codec.groups)) for side in range(2)):
             found = aligned(save.exact_len(*side), self._where)
             self._engine.queue_exact(save, side, self._described[side[0]][side[1]], _memory(at), _memory(found), stream.cuda_stream)
-            rows.append(found.cpu())
-        return rows
+            rows.append(_device.staging(found.nbytes))
+            rows[-1].copy_(found, non_blocking=True)
+        return _Rows(rows, _device.mark(stream))
 
     def _places(self, making: _Making) -> list[_Places]:
         """Where the blobs of each batch are. Waits for them."""
@@ -260,12 +296,12 @@ class Maker:
             found.append([None if place is None else (start + place[0], start + place[1]) for place in places])
         return found
 
-    def _finish(self, making: _Making, rows: list[torch.Tensor], host: ThreadPoolExecutor) -> Future[list[bytes | None]]:
+    def _finish(self, making: _Making, rows: _Rows, host: ThreadPoolExecutor) -> Future[list[bytes | None]]:
         """Waits for blobs, sends for them, and lets the host put pages together."""
         fetched, arrived = self._fetch(making, self._places(making))
 
         def assemble() -> list[bytes | None]:
-            exact = self._engine.encode_exact(making.save, [some.numpy() for some in rows])
+            exact = self._engine.encode_exact(making.save, rows.arrays())
             arrived.synchronize()
             return self._assemble(making, *fetched, exact)
 
@@ -290,7 +326,7 @@ class Maker:
         save = self._save(slots, ones)
         given = self._give(save, slots, positions, ones)
         guessed = self._ask(self._engine.guesses(save), self._engine.queue_guesses, save, given)
-        exact = self._engine.encode_exact(save, [rows.numpy() for rows in self._exact_rows(save, slots)])
+        exact = self._engine.encode_exact(save, self._exact_rows(save, slots).arrays())
         budgets = [self._engine.budget(save, cap, taken) for taken in exact.sizes]
         ladder = self._engine.ladder(save, budgets, guessed)
         made: list[tuple[list[int], Future[list[bytes | None]]]] = []
@@ -316,6 +352,25 @@ class Maker:
             for page, content in zip(some, future.result(), strict=True):
                 pages[page] = content if content is not None else pages[page]
         return pages
+
+
+class Saving:
+    """Pages that a device is making: see :meth:`tenfold.kv.PageCodec.begin_blocks`."""
+
+    def __init__(self, maker: Maker, begun: list[tuple[_Making, _Rows]]) -> None:
+        self._maker, self._begun = maker, begun
+        self._pages: list[bytes | None] | None = None
+
+    def done(self) -> bool:
+        """Whether the device has encoded everything."""
+        return self._pages is not None or all(_device.passed(event) for making, _ in self._begun for event in making.done)
+
+    def pages(self) -> list[bytes | None]:
+        """Waits for the pages, and brings them to the host."""
+        if self._pages is None:
+            self._pages = self._maker.end(self._begun)
+            self._begun = []
+        return self._pages
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int]:
