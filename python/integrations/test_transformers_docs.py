@@ -40,7 +40,7 @@ def run_page(name: str, kinds: list[str]) -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore:You passed `quantization_config`")
 def test_the_page_on_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    run_page("transformers.md", ["python", "sh", "python", "python", "python", "python", "python"])
+    run_page("transformers.md", ["python", "sh", "python", "python", "python", "python", "python", "python"])
     said = capsys.readouterr().out
     first, second = re.findall(r"tensor\(\[\[.*?\]\]\)", said)
     assert first == second
