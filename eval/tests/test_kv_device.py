@@ -88,13 +88,14 @@ def test_pages_of_a_device_are_the_cpus(subject, basis, device, tokens, goal):
     here = Pages(basis, Rotary(subject.model, 64), tokens=tokens, sinks=2, effort="fast", threads=1)
     there = Pages(basis, here.rotary, tokens=tokens, sinks=2, effort="fast", threads=1, device=device)
     ours, theirs = here.at(caches, **goal), there.at(caches, **goal)
-    # Tiny pages show what a blob's own bytes weigh, and a device lays lanes out differently.
+    # What a page of the device is behind, in bits a value at the same error. Tiny pages show what a blob's own bytes weigh, and
+    # the finer their step, the less do tables that were made without them fit.
+    behind = 0.5 if tokens == 16 and "max_bytes" in goal else 0.2
     assert theirs.bits == pytest.approx(ours.bits, rel=0.1)
     for cache, one, other in zip(caches, ours.caches, theirs.caches):
         for exact, expected, found in zip(cache, one, other):
-            error = np.square(expected - exact).mean()
-            tiny_cap = tokens == 16 and "max_bytes" in goal
-            assert np.square(found - exact).mean() == pytest.approx(error, rel=1.0 if tiny_cap else 0.5)
+            errors = np.square(found - exact).mean() / np.square(expected - exact).mean()
+            assert abs(theirs.bits - ours.bits + np.log2(errors) / 2) < behind
             assert np.allclose(found[:, :2], expected[:, :2], rtol=0.01, atol=1e-3 * abs(exact).max())
 
 
