@@ -21,6 +21,7 @@ mod layers;
 mod multiply;
 mod pages;
 mod pairs;
+mod planned;
 mod pool;
 mod prepared;
 mod rate;
@@ -52,6 +53,7 @@ fn main() {
         encode_lossy::cases(),
         batch::cases(),
         pages::cases(),
+        planned::cases(),
         pool::cases(),
         pairs::cases(),
         rate::cases(),
