@@ -1,20 +1,17 @@
 //! The steps of many pages under caps, looked for at once: each gets one at which its blobs fill the bytes that they may take.
 //!
-//! Steps are rungs of a ladder. What a page is tried at depends on its own sizes and what was guessed of them, and so does where it ends:
+//! Steps are rungs of a ladder. [`Search`](tenfold::engine::search::Search) asks for one trial after the other; here all pages wait for the same
+//! device, so each keeps its place in a search of its own. What a page is tried at depends on its own sizes and what was guessed of them, and so does where it ends:
 //! the pages beside it make no difference.
 
+use tenfold::engine::search::Bracket;
+use tenfold::engine::search::tolerance::PAGES;
 use tenfold_cuda::PageSizes;
 
 /// Rungs from a step to twice the step; the first that is tried where nothing is guessed, and how far the ladder reaches.
 const OCTAVE: f64 = 64.0;
 const FIRST: i32 = -3 * 64;
 const ENDS: (i32, i32) = (-20 * 64, 20 * 64);
-/// Share of its bytes that a page aims at, and that is near enough; likewise after so many trials.
-const AIM: f64 = 0.988;
-const FILLED: f64 = 0.97;
-const LATE: (usize, f64) = (2, 0.955);
-/// Trials after which the best so far is taken.
-const MOST: usize = 16;
 /// Bytes of a blob beside its symbols: header, tables and what lanes start with.
 const BESIDE: f64 = 300.0;
 
@@ -31,9 +28,11 @@ struct Climber {
     blobs: Vec<(f64, PageSizes)>,
     /// Where it stands, until its step is found.
     at: Option<i32>,
-    /// The highest rung at which it was too large, the lowest at which it was not, and bytes there.
-    low: Option<(i32, usize)>,
-    high: Option<(i32, usize)>,
+    /// The highest rung at which it was too large, and the lowest at which it was not.
+    low: Option<i32>,
+    high: Option<i32>,
+    /// All trials: octaves of the step, and of bytes.
+    bracket: Bracket,
     trials: usize,
 }
 
@@ -75,23 +74,24 @@ impl Climber {
         self.trials += 1;
         let fits = size <= self.budget;
         // Where the search has ended before, at a page that was not kept.
-        if fits && self.high.is_some_and(|high| high.0 == at) {
+        if fits && self.high == Some(at) {
             return true;
         }
-        let filled = if self.trials > LATE.0 { LATE.1 } else { FILLED };
-        if fits && size as f64 >= filled * self.budget as f64 {
+        let (late, after) = PAGES.late;
+        let under = if self.trials > after { late } else { PAGES.under };
+        if fits && size as f64 >= self.aim() * (1.0 - under) {
             return true;
         }
         match fits {
-            true => self.high = Some((at, size)),
-            false => self.low = Some((at, size)),
+            true => self.high = Some(at),
+            false => self.low = Some(at),
         }
-        let closed = self.low.zip(self.high).is_some_and(|(low, high)| high.0 - low.0 <= 1);
-        if closed || self.trials >= MOST {
+        self.bracket.note(f64::from(at) / OCTAVE, (size.max(1) as f64).log2(), self.aim().log2());
+        let closed = self.low.zip(self.high).is_some_and(|(low, high)| high - low <= 1);
+        if closed || self.trials >= PAGES.rounds {
             // Nothing lies between: the best that fits, which may be where the page stands.
-            let best = self.high.map(|high| high.0);
-            self.at = best.filter(|best| *best != at);
-            return best == Some(at);
+            self.at = self.high.filter(|best| *best != at);
+            return self.high == Some(at);
         }
         let next = self.next(at, size);
         match (ENDS.0..=ENDS.1).contains(&next) {
@@ -102,28 +102,24 @@ impl Climber {
         false
     }
 
+    /// Bytes that are aimed at.
+    fn aim(&self) -> f64 {
+        PAGES.aim * self.budget as f64
+    }
+
     fn next(&self, at: i32, size: usize) -> i32 {
-        let over = size as f64 / (AIM * self.budget as f64);
-        let solved = match self.guess(at) {
-            // Where the guess was off, it is off by as much a little further on.
-            Some(guess) if self.trials <= LATE.0 + 1 => self.solve(size as f64 / guess.max(1.0)),
-            _ => None,
-        };
+        // Where the guess was off, it is off by as much a little further on. Twice: then trials know better.
+        let guessed = self.guess(at).filter(|_| self.trials <= PAGES.late.1);
+        let solved = guessed.and_then(|guess| self.solve(size as f64 / guess.max(1.0)));
+        let octaves = (size.max(1) as f64 / self.aim()).log2();
+        let next =
+            solved.unwrap_or_else(|| (self.bracket.next(self.aim().log2(), octaves) * OCTAVE).round() as i32);
         match (self.low, self.high) {
-            (Some((low, large)), Some((high, small))) => {
-                let share = (large as f64 / (AIM * self.budget as f64)).ln()
-                    / (large as f64 / small.max(1) as f64).ln().max(1e-9);
-                let straight = || low + (share * f64::from(high - low)).round() as i32;
-                solved.unwrap_or_else(straight).clamp(low + 1, high - 1)
-            }
-            // Sizes halve from octave to octave at best; a little further, so that the other side is found soon.
-            _ => {
-                let by = ((1.25 * OCTAVE * over.log2().abs()).ceil() as i32).max(2);
-                match solved {
-                    Some(rung) if (rung > at) == (over > 1.0) && rung != at => rung,
-                    _ => at + if over > 1.0 { by } else { -by },
-                }
-            }
+            (Some(low), Some(high)) => next.clamp(low + 1, high - 1),
+            // Ever further, until both sides are known.
+            (Some(low), None) => next.max(low + 2),
+            (None, Some(high)) => next.min(high - 2),
+            (None, None) => next,
         }
     }
 
@@ -137,7 +133,7 @@ impl Climber {
 
     /// The first rung at which they are thought to fill the budget, all guesses being off by a factor.
     fn solve(&self, off: f64) -> Option<i32> {
-        let want = AIM * self.budget as f64;
+        let want = self.aim();
         let (mut low, mut high) = ENDS;
         self.guess(low)?;
         while high - low > 1 {
@@ -161,7 +157,7 @@ mod tests {
         let mut trials = 0;
         while let Some(&(page, step)) = ladder.standing().first() {
             trials += 1;
-            assert!(page == 1 && trials <= 2 * MOST, "one page climbs, and comes to an end");
+            assert!(page == 1 && trials <= 2 * PAGES.rounds, "one page climbs, and comes to an end");
             if ladder.tried(page, size(step)) {
                 assert!(ladder.standing().is_empty());
                 return (Some(step), trials);

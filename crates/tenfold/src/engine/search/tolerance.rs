@@ -99,6 +99,9 @@ pub const SHARES: Tolerance = Tolerance { over: 0.02, under: 0.02, rounds: 12, c
 pub const PAGE: Tolerance =
     Tolerance { aim: 0.995, over: 0.005, under: 0.01, late: (0.03, 3), rounds: 5, ..PLAIN };
 
+/// The same for pages that a device encodes at once: a round more costs more there than a few bytes.
+pub const PAGES: Tolerance = Tolerance { aim: 0.988, under: 0.018, late: (0.033, 2), rounds: 16, ..PLAIN };
+
 /// One step for all pages of a context under a cap, likewise; and if need be a step as coarse as it takes.
 pub const CONTEXT: Tolerance = Tolerance { rounds: 8, retreat: 24, ..PAGE };
 
