@@ -127,7 +127,7 @@ def test_another_run_in_progress_is_not_mixed_in(tmp_path: Path):
 
     with pytest.raises(Stop):
         calibrate_layers(model, contexts, path, progress=tell)
-    with pytest.raises(tenfold.ArgumentError, match="on other text or with other options"):
+    with pytest.raises(tenfold.ArgumentError, match="other text or other options"):
         calibrate_layers(model, contexts, path, seed=1)
     assert len(calibrate_layers(model, contexts, path, seed=1, fresh=True)) == 22
     (tmp_path / "d.safetensors.parts").mkdir()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import warnings
@@ -24,14 +23,13 @@ from torch import nn
 from .._errors import ArgumentError, DtypeError
 from .._model import open as open_file
 from .._progress import Tell, bar, wanted
+from .._resumable import work_folder
 from .._write import save
 from ._calibration import MAX_WIDTH, Calibration
 from ._moments import Watcher
 from ._stack import Stack, find_layers
 from ._summary import linear_layers, summarise
 
-# The folder's first file: what it was made for.
-PLAN = "plan.json"
 # Of what a folder holds.
 VERSION = 1
 
@@ -66,7 +64,7 @@ def calibrate_layers(
         model: a model that takes token ids and gives logits.
         contexts: token ids in one or two dimensions (batch × tokens), or pairs of these and how much their tokens count.
         path: the file to write. Work in progress lies in a folder beside it, with ``.parts`` behind the name.
-        weighted: whether tokens and outputs count by gradients. Without, there is no backward pass: a third of the time.
+        weighted: whether tokens and outputs count by gradients. Without, there is no backward pass.
         device: where layers are run; by default where they are.
         max_width: as in :class:`Calibration`.
         fresh: whether to drop what an interrupted run has left for another model, other text or other options.
@@ -78,7 +76,7 @@ def calibrate_layers(
     if not target.parent.is_dir():
         raise ArgumentError(f"{target.parent} is not a folder")
     options = {"weighted": weighted, "max_width": max_width, "seed": seed}
-    folder = work_folder(Path(f"{target}.parts"), digest_of(model, passages, options), fresh)
+    folder = parts_folder(target, digest_of(model, passages, options), fresh)
     with bar(wanted(progress), "calibrate", unit=" layers") as tell, still(model):
         if find_layers(model) is None:
             whole = _run_whole(model, passages, weighted, max_width, seed, tell)
@@ -343,28 +341,6 @@ def digest_of(model: nn.Module, passages: Sequence[Passage], options: dict[str, 
     return found.hexdigest()
 
 
-def work_folder(path: Path, name: str, fresh: bool) -> Path:
-    """The folder of work in progress: one that was begun for the same work, or a new one."""
-    plan = {"tenfold": "calibration", "version": VERSION, "digest": name}
-    if path.exists() or path.is_symlink():
-        try:
-            found = json.loads((path / PLAN).read_text())
-        except (OSError, ValueError):
-            found = None
-        ours = isinstance(found, dict) and found.get("tenfold") == "calibration"
-        empty = path.is_dir() and all(entry.name == PLAN + ".new" for entry in path.iterdir())
-        if not (ours or empty):
-            raise ArgumentError(f"{path} holds something else than a calibration in progress; move it away")
-        if found == plan and not fresh:
-            return path
-        if ours and not fresh:
-            raise ArgumentError(
-                f"{path} holds a calibration of another model, on other text or with other options; delete the folder or pass fresh=True"
-            )
-        shutil.rmtree(path)
-    path.mkdir()
-    # Without a whole plan the folder counts as empty.
-    new = path / (PLAN + ".new")
-    new.write_text(json.dumps(plan))
-    os.replace(new, path / PLAN)
-    return path
+def parts_folder(target: Path, digest: str, fresh: bool) -> Path:
+    """The folder beside a file that is made of parts."""
+    return work_folder(Path(f"{target}.parts"), "calibration", VERSION, digest, fresh, "a calibration in progress")

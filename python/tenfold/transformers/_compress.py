@@ -21,7 +21,7 @@ from .._errors import ArgumentError
 from .._progress import Tell, bar, wanted
 from .._write import compress as compress_files
 from ..torch._calibration import MAX_WIDTH, Calibration
-from ..torch._layerwise import Passage, Run, digest_of, load_tensors, store_tensors, still, work_folder
+from ..torch._layerwise import Passage, Run, digest_of, load_tensors, parts_folder, still, store_tensors
 from ..torch._stack import Stack
 from ._budget import Budget
 from ._sequential import Sequential, Target
@@ -134,7 +134,7 @@ def compress(
     excluded = sorted(exclude)
     options = {"weighted": weighted, "seed": seed, "bits": bits, "alloc": alloc, "effort": effort, "sequential": sequential}
     options["exclude"] = excluded
-    folder = work_folder(Path(f"{target}.parts"), digest_of(loaded, passages, options), fresh)
+    folder = parts_folder(target, digest_of(loaded, passages, options), fresh)
     work = _Work(Stack(loaded, place), passages, held, folder, bits, alloc, effort, excluded, sequential)
     work.stored = _stored_dtypes(source)
     with bar(wanted(progress), "compress", unit=" layers") as tell, still(loaded):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import warnings
@@ -14,11 +13,10 @@ from transformers import PreTrainedModel
 
 from .._errors import ArgumentError
 from .._progress import Tell, bar, wanted
+from .._resumable import work_folder
 from ._texts import TextSet, digest, read_texts
 from ._work import Capture, Context, Wanted, check_out
 
-# The folder's first file: what it was made for.
-PLAN = "plan.json"
 # Of what a folder holds; others are begun again.
 VERSION = 1
 
@@ -54,7 +52,7 @@ def fit(
     goal = Wanted.of(model, len(sets) if each else 0, group, bits, max_bytes)
     goal.check(sets)
     options = {"hidden": list(hidden), "metric": metric, "every": every, "sinks": sinks, "seed": seed}
-    folder = _folder(Path(path + ".capture"), digest(model, given, options), fresh)
+    folder = work_folder(Path(path + ".capture"), "capture", VERSION, digest(model, given, options), fresh, "captured rows")
     plan = [one for number in range(len(given)) for one in _contexts(given, number, every if metric else None, sinks)]
     shown = wanted(progress)
     with bar(shown, "capture", unit=" contexts") as tell:
@@ -76,30 +74,3 @@ def _contexts(sets: Sequence[TextSet], number: int, every: int | None, sinks: in
     # Rows of a set that is alone count as they are: the same numbers as without sets.
     weight = 1.0 if len(sets) == 1 else part.weight / max(rows, 1)
     return [Context(ids[None], number, weight if yes else None) for ids, yes in zip(part.contexts, measured)]
-
-
-def _folder(path: Path, name: str, fresh: bool) -> Path:
-    """The folder to capture into: one that was begun for the same work, or a new one."""
-    plan = {"tenfold": "capture", "version": VERSION, "digest": name}
-    if path.exists() or path.is_symlink():
-        try:
-            found = json.loads((path / PLAN).read_text())
-        except (OSError, ValueError):
-            found = None
-        ours = isinstance(found, dict) and found.get("tenfold") == "capture"
-        empty = path.is_dir() and all(entry.name == PLAN + ".new" for entry in path.iterdir())
-        if not (ours or empty):
-            raise ArgumentError(f"{path} holds something else than captured rows; move it away")
-        if found == plan and not fresh:
-            return path
-        if ours and not fresh:
-            raise ArgumentError(
-                f"{path} holds rows captured for another model, other text or other options; delete the folder or pass fresh=True"
-            )
-        shutil.rmtree(path)
-    path.mkdir(parents=True)
-    # Without a whole plan the folder counts as empty.
-    new = path / (PLAN + ".new")
-    new.write_text(json.dumps(plan))
-    os.replace(new, path / PLAN)
-    return path
