@@ -414,6 +414,9 @@ def test_pages_that_are_not_waited_for(exact: tuple[int, int], device: torch.dev
     assert [page is None for page in made] == [False, True, False]
     with pytest.raises(tenfold.Error, match="CUDA|positions"):
         codec.begin_blocks(table, keys, values, positions=None, step=0.1)  # type: ignore[arg-type]
+    assert codec.begin_blocks(table[:0], keys, values, positions=[], step=0.1).pages() == []
+    with pytest.raises(tenfold.ArgumentError, match="at least one token"):
+        codec.begin_blocks(table[:, :0], keys, values, positions=[0, 5, 9], step=0.1)
     for step in (0.0, float("nan")):
         with pytest.raises(tenfold.Error):
             codec.begin_blocks(table, keys, values, positions=[0, 5, 9], step=step)

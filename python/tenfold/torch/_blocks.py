@@ -104,12 +104,15 @@ def begin(
 ) -> Saving:
     """See :meth:`tenfold.kv.PageCodec.begin_blocks`."""
     table, first = _tokens(codec, slots, positions, keys, values)
+    if len(table) and not table.size:
+        raise ArgumentError("a page has at least one token")
     if positions is None or not encodes(codec, keys[0].device, {"step": step}):
         raise ArgumentError(
             f"{keys[0].device} does not make these pages by itself: that takes a CUDA device, bfloat16, float16 or float8 pools, and positions; "
             "encode_blocks takes others"
         )
-    return Maker(codec, (keys, values)).begin(table, np.array(first, np.int64), step)
+    maker = Maker(codec, (keys, values))
+    return maker.begin(table, np.array(first, np.int64), step) if table.size else Saving(maker, [])
 
 
 def _tokens(

@@ -186,13 +186,22 @@ class Calibration:
                 made.notes += json.loads(about["calibration.notes"])
                 stored = _mapped(path)
                 for name, layer in layers.items():
-                    made._matrices[layer.matrix] = stored[layer.matrix]
+                    made._matrices[layer.matrix] = _blocks(stored[layer.matrix], layer)
                     if f"{name}.outputs" in stored:
                         made._outputs[name] = stored[f"{name}.outputs"]
+                        if made._outputs[name].shape != (layer.rows,):
+                            raise ValueError(f"{name} has {layer.rows} outputs")
                 made.layers.update(layers)
             except (KeyError, TypeError, ValueError) as error:
                 raise DataError(f"{os.fspath(path)}: damaged calibration ({error})") from error
         return made
+
+
+def _blocks(matrix: torch.Tensor, layer: CalibratedLayer) -> torch.Tensor:
+    """Blocks on the diagonal, of which only the last has columns to spare."""
+    if matrix.dim() != 3 or matrix.shape[1] != matrix.shape[2] or not 0 <= len(matrix) * matrix.shape[1] - layer.cols < matrix.shape[1]:
+        raise ValueError(f"{layer.matrix} is {tuple(matrix.shape)}, for {layer.cols} columns")
+    return matrix
 
 
 def _mapped(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
