@@ -594,16 +594,20 @@ struct PageSizesArgs {
     // Of columns, a byte each.
     const u8 *scales;
     const Plan *plans;
+    // Bits of a blob beside its symbols, by plan; none where those are looked for.
+    const float *beside;
     // Of each page its mean magnitude, then bits by plan.
     float *sizes;
     // Of a page.
     u64 rows;
-    u32 rank, unused;
+    u32 rank;
+    // Bytes of what a blob says of transforms.
+    u32 transforms;
 };
-static_assert(sizeof(PageSizesArgs) == 48, "size of PageSizesArgs");
+static_assert(sizeof(PageSizesArgs) == 56, "size of PageSizesArgs");
 OFFSET(PageSizesArgs, coordinates, 0); OFFSET(PageSizesArgs, scales, 8); OFFSET(PageSizesArgs, plans, 16);
-OFFSET(PageSizesArgs, sizes, 24); OFFSET(PageSizesArgs, rows, 32); OFFSET(PageSizesArgs, rank, 40);
-OFFSET(PageSizesArgs, unused, 44);
+OFFSET(PageSizesArgs, beside, 24); OFFSET(PageSizesArgs, sizes, 32); OFFSET(PageSizesArgs, rows, 40);
+OFFSET(PageSizesArgs, rank, 48); OFFSET(PageSizesArgs, transforms, 52);
 
 // A page, and plans that are ready.
 struct PagePlanArgs {

@@ -1,5 +1,5 @@
 // A guess at the bytes that pages take at steps an octave apart, from the plans that their basis has ready: what each value's level
-// would cost. A cap is then met by one encoding, or two.
+// would cost, and what a made-up page took beside its symbols. A cap is then met by one encoding, or two.
 
 #include "page.cuh"
 #include "scalar.cuh"
@@ -43,5 +43,7 @@ KERNEL(PAGE_PLAN_THREADS) page_sizes(const PageSizesArgs a) {
     if (threadIdx.x != 0) return;
     float *to = a.sizes + of * (1 + PAGE_SIZES);
     if (number == 0) to[0] = mean;
-    to[1 + number] = bits / plan->lambda;
+    const float *beside = a.beside;
+    bits = bits / plan->lambda + (float)(8 * a.transforms) + (beside ? beside[number] : 0.0f);
+    to[1 + number] = bits + (tells ? (float)(a.rows * PAGE_ROW_BITS) : 0.0f);
 }

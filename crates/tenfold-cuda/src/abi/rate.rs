@@ -259,11 +259,15 @@ shared_structs! {
         /// Of columns, a byte each.
         scales: Address<Const<u8>>;
         plans: Address<Const<Plan>>;
+        /// Bits of a blob beside its symbols, by plan; none where those are looked for.
+        beside: Address<Const<f32>>;
         /// Of each page its mean magnitude, then bits by plan.
         sizes: Address<f32>;
         /// Of a page.
         rows: u64;
-        rank, unused: u32;
+        rank: u32;
+        /// Bytes of what a blob says of transforms.
+        transforms: u32;
     }
 
     /// A page, and plans that are ready.

@@ -9,7 +9,10 @@ use tenfold::{Dtype, Effort, EncodeOptions, Goal};
 use super::levels::Encoder;
 use super::rate::Search;
 use super::{Batch, Behind, Call, EncodeRequest, Planning};
-use crate::abi::{self, Each, Encoding, PAGE_PLAN_THREADS, PAGE_RUNGS, PageModelArgs, PagePlanArgs, Plan};
+use crate::abi::{
+    self, Each, Encoding, PAGE_PLAN_THREADS, PAGE_RUNGS, PAGE_SIZES, PAGE_SIZES_FIRST, PageModelArgs,
+    PagePlanArgs, PageSizesArgs, Plan,
+};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -20,6 +23,8 @@ use crate::status::Status;
 const ROWS: usize = 64;
 const LEAST_ROWS: usize = 8;
 const VALUES: usize = 1 << 18;
+/// Bytes of a made-up page's header, at most.
+const MOST_HEADER: usize = 1 << 16;
 /// Threads of a block that makes the tables of a page: a scalar quantiser has one for each of sixteen classes at most.
 const TABLES_THREADS: u32 = 512;
 
@@ -84,6 +89,8 @@ pub(crate) struct PagePlans {
     plans: Buffer,
     /// Classes that one of them has, at most; far fewer than 256.
     classes: u32,
+    /// Bits of a blob beside its symbols, for each plan by which sizes are guessed.
+    beside: Buffer,
 }
 
 impl PagePlans {
@@ -93,6 +100,11 @@ impl PagePlans {
 
     pub(crate) fn address(&self) -> u64 {
         self.plans.slice().address
+    }
+
+    /// Where the bits are that blobs have beside their symbols.
+    pub(crate) fn beside(&self) -> u64 {
+        self.beside.slice().address
     }
 }
 
@@ -160,5 +172,79 @@ pub(crate) fn make_plans(device: &Device, rank: usize, scales: u64) -> Result<Pa
     plans.read(&mut made, stream)?;
     let at = std::mem::offset_of!(Plan, classes);
     let classes = made.chunks_exact(size_of::<Plan>()).map(|plan| u32::from(plan[at])).max().unwrap_or(1);
-    Ok(PagePlans { plans, classes })
+    drop(workspace);
+    let planning = Planning::Ready { plans: plans.slice().address, classes, steps: 0 };
+    let took = encode_models(device, &request, values, planning)?;
+    let guessed = guess_model(device, pages.slice().address, [rows, rank], scales, plans.slice().address)?;
+    // Header, tables, what lanes start with, and what symbols cost more than they are thought to.
+    let every = took.iter().skip(PAGE_SIZES_FIRST as usize).step_by(2);
+    let beside = every.zip(guessed).map(|(took, bits)| took.map_or(0.0, |bytes| 8.0 * bytes as f32 - bits));
+    let beside: Vec<u8> = beside.flat_map(f32::to_le_bytes).collect();
+    Ok(PagePlans { plans, classes, beside: Buffer::from_slice(device, &beside)? })
+}
+
+/// Bytes that made-up pages take with their plans, where they can be encoded.
+fn encode_models(
+    device: &Device,
+    request: &EncodeRequest,
+    values: usize,
+    planning: Planning,
+) -> Result<Vec<Option<u64>>> {
+    let count = PAGE_RUNGS as usize;
+    // No level takes more than this; tables lie in what a header may take.
+    let slot = 4 * values + MOST_HEADER;
+    let blobs = Buffer::new(device, count * slot)?;
+    let statuses = Buffer::new(device, count * size_of::<Status>())?;
+    let mut request = request.clone();
+    request.out = blobs.slice().part(0, slot)?;
+    let batch = Batch { count: PAGE_RUNGS, full: PAGE_RUNGS, tensor: values * size_of::<f32>(), out: slot };
+    let need = super::levels::workspace_len(device, &request, values, batch, planning)?.1;
+    let workspace = Buffer::new(device, need * count)?;
+    let (status, stream) = (statuses.slice(), Stream::DEFAULT);
+    let call = Call {
+        device,
+        request: &request,
+        values,
+        batch,
+        status,
+        workspace: workspace.slice(),
+        stream,
+        planning,
+        wants_more: None,
+    };
+    // SAFETY: all memory is there until the stream has passed, which is waited for.
+    unsafe { super::levels::encode(&call)? };
+    let mut said = vec![0; statuses.slice().len];
+    statuses.read(&mut said, stream)?;
+    let status = |bytes: &[u8; size_of::<Status>()]| Status::from_bytes(*bytes);
+    Ok(said.as_chunks().0.iter().map(status).map(|s| s.check().is_ok().then_some(s.size)).collect())
+}
+
+/// What symbols of a made-up page are thought to take by plan. They are the same pages but for their size, so that one will do.
+fn guess_model(
+    device: &Device,
+    page: u64,
+    [rows, rank]: [usize; 2],
+    scales: u64,
+    plans: u64,
+) -> Result<Vec<f32>> {
+    let sizes = Buffer::new(device, size_of::<f32>() * (1 + PAGE_SIZES as usize))?;
+    let args = PageSizesArgs {
+        coordinates: page.into(),
+        scales: scales.into(),
+        plans: plans.into(),
+        beside: 0.into(),
+        sizes: sizes.slice().address.into(),
+        rows: rows as u64,
+        rank: rank as u32,
+        transforms: 0,
+    };
+    let stream = Stream::DEFAULT;
+    // SAFETY: all memory is there until the stream has passed, which is waited for.
+    unsafe {
+        device.launch(abi::page_sizes, Shape::new(PAGE_SIZES, PAGE_PLAN_THREADS, 0), &args, stream)?;
+    }
+    let mut found = vec![0; sizes.slice().len];
+    sizes.read(&mut found, stream)?;
+    Ok(found.as_chunks().0.iter().skip(1).map(|four| f32::from_le_bytes(*four)).collect())
 }

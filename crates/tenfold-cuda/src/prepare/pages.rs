@@ -152,10 +152,10 @@ impl DeviceBasis {
         self.plans.get().is_some()
     }
 
-    /// Where its plans and the scales of its coordinates are, if there are some.
-    pub(super) fn plans(&self) -> Option<(u64, u64)> {
+    /// Its plans, and where the scales of its coordinates are, if there are some.
+    pub(super) fn plans(&self) -> Option<(&PagePlans, u64)> {
         let (plans, (_, scales)) = (self.plans.get()?, self.scales.as_ref()?);
-        Some((plans.address(), scales.slice().address))
+        Some((plans, scales.slice().address))
     }
 
     /// Columns of the rows that it is for.
@@ -166,6 +166,11 @@ impl DeviceBasis {
     /// Vectors.
     pub fn rank(&self) -> usize {
         self.rank
+    }
+
+    /// Bytes of what blobs say of transforms, those of a position at its shortest.
+    pub(super) fn transforms_len(&self) -> usize {
+        self.transforms.slice().len
     }
 
     pub(super) fn device(&self) -> &Device {

@@ -10,7 +10,7 @@ const COUNT: usize = PAGE_SIZES as usize;
 /// Octaves of the first size: of a mean magnitude over the step.
 const FIRST: f64 = (PAGE_RUNG_FIRST + PAGE_SIZES_FIRST as i32) as f64 / 2.0;
 
-/// Bits that a page's symbols are thought to take, by step.
+/// Bits that a page's blob is thought to take by step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PageSizes {
     /// Mean magnitude of coordinates.
@@ -85,11 +85,12 @@ pub unsafe fn guess_page_sizes(
         let args = PageSizesArgs {
             coordinates: coordinates.address.into(),
             scales: scales.into(),
-            plans: plans.into(),
+            plans: plans.address().into(),
+            beside: plans.beside().into(),
             sizes: sizes.address.into(),
             rows: pages.rows as u64,
             rank: basis.rank() as u32,
-            unused: 0,
+            transforms: basis.transforms_len() as u32,
         };
         basis.device().launch(abi::page_sizes, Shape::new(blocks, PAGE_PLAN_THREADS, 0), &args, stream)
     }

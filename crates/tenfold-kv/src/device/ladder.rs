@@ -12,8 +12,6 @@ use tenfold_cuda::PageSizes;
 const OCTAVE: f64 = 64.0;
 const FIRST: i32 = -3 * 64;
 const ENDS: (i32, i32) = (-20 * 64, 20 * 64);
-/// Bytes of a blob beside its symbols: header, tables and what lanes start with.
-const BESIDE: f64 = 300.0;
 
 /// Pages on their way to their steps.
 #[derive(Debug, Clone)]
@@ -126,7 +124,7 @@ impl Climber {
     /// Bytes that blobs are thought to take on a rung.
     fn guess(&self, rung: i32) -> Option<f64> {
         let step = step_of(rung);
-        let bytes = |(factor, sizes): &(f64, PageSizes)| sizes.bits_at(step * factor) / 8.0 + BESIDE;
+        let bytes = |(factor, sizes): &(f64, PageSizes)| sizes.bits_at(step * factor) / 8.0;
         let sum: f64 = self.blobs.iter().map(bytes).sum();
         (!self.blobs.is_empty() && sum.is_finite()).then_some(sum)
     }
