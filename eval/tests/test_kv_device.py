@@ -107,11 +107,15 @@ def test_pages_of_a_later_place_are_the_same(subject, basis, device):
     assert (part.values == whole.values[:, 32:]).all() and (part.keys == whole.keys[:, 32:]).all()
 
 
-def test_what_a_device_does_not_make_is_an_error(subject, basis, device):
+def test_lossless_pages_of_a_device(subject, basis, device):
     cache = Passes(subject.model).cache(subject.judged[0])
-    pages = Pages(basis, Rotary(subject.model, 64), tokens=16, effort="balanced", threads=1, device=device)
+    here, there = (
+        Pages(basis, Rotary(subject.model, 64), tokens=16, effort="balanced", threads=1, device=where) for where in (None, device)
+    )
+    (ours, _), (theirs, _) = here.code(cache, lossless=True), there.code(cache, lossless=True)
+    assert (ours.keys == theirs.keys).all() and (ours.values == theirs.values).all()
     with pytest.raises(ValueError, match="makes no pages of effort balanced"):
-        pages.code(cache, lossless=True)
+        there.code(cache, nmse=0.01)
 
 
 def test_the_program_holds_both_against_each_other(subject, basis, device, tmp_path):

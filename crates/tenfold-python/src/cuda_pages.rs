@@ -107,6 +107,21 @@ impl CudaPages {
         Ok(CudaSave { save })
     }
 
+    /// The same for so many pages that keep every bit.
+    fn save_lossless(
+        &self,
+        py: Python<'_>,
+        tokens: usize,
+        count: usize,
+        columns: Vec<[usize; 2]>,
+        dtype: &str,
+    ) -> PyResult<CudaSave> {
+        let dtype = parse_dtype(dtype)?;
+        let save =
+            py.detach(|| self.pages.save_lossless(tokens, count, &columns, dtype)).map_err(errors::kv)?;
+        Ok(CudaSave { save })
+    }
+
     /// Bytes that the blobs of a page of at most so many bytes may take together beside those of exact tokens; None if there is no room
     /// for any.
     fn budget(&self, save: &CudaSave, cap: usize, exact: usize) -> Option<usize> {
@@ -412,10 +427,10 @@ pub struct CudaSave {
 
 #[pymethods]
 impl CudaSave {
-    /// Tokens of a page that are quantised: the first, and the one behind the last.
+    /// Tokens of a page that the device codes: the first, and the one behind the last.
     #[getter]
-    fn lossy(&self) -> (usize, usize) {
-        let tokens = self.save.lossy();
+    fn coded(&self) -> (usize, usize) {
+        let tokens = self.save.coded();
         (tokens.start, tokens.end)
     }
 

@@ -83,11 +83,14 @@ def encode(
     """
     table, first = _tokens(codec, slots, positions, keys, values)
     pages: list[bytes | None] = [None] * len(table)
+    lossless = "lossless" in goal
     # Without positions the host says whether the keys need any.
-    if positions is not None and table.size and encodes(codec, keys[0].device, goal):
-        maker, begun = Maker(codec, (keys, values)), np.array(first, np.int64)
-        cap = _cap(goal, table.shape[1], (*keys, *values))
-        if "step" in goal:
+    if (positions is not None or lossless) and table.size and encodes(codec, keys[0].device, goal):
+        begun = np.zeros(len(table), np.int64) if lossless else np.array(first, np.int64)
+        maker, cap = Maker(codec, (keys, values)), _cap(goal, table.shape[1], (*keys, *values))
+        if lossless:
+            pages = maker.at_step(table, begun, None)
+        elif "step" in goal:
             pages = maker.at_step(table, begun, float(goal["step"]))
         elif cap is not None:
             pages = maker.within(table, begun, cap)
@@ -142,7 +145,7 @@ def _cap(goal: dict[str, Any], tokens: int, pools: Sequence[torch.Tensor]) -> in
 
 def encodes(codec: PageCodec, device: torch.device, goal: dict[str, Any]) -> bool:
     """Whether a device makes pages of a codec."""
-    if not _device.is_ours(device) or not {"step", "bits", "max_bytes"}.issuperset(goal):
+    if not _device.is_ours(device) or not {"step", "bits", "max_bytes", "lossless"}.issuperset(goal):
         return False
     try:
         engine_of(codec, device)

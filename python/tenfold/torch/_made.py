@@ -85,9 +85,9 @@ class Maker:
     codec: PageCodec
     pools: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]
 
-    def at_step(self, slots: np.ndarray, positions: np.ndarray, step: float) -> list[bytes | None]:
+    def at_step(self, slots: np.ndarray, positions: np.ndarray, step: float | None) -> list[bytes | None]:
         """Pages, and None for those that a device does not make, such as ones with NaN. ``slots`` are of each page's tokens, a row a page;
-        ``positions`` of each page's first token."""
+        ``positions`` of each page's first token. Without a step every bit stays."""
         pages: list[bytes | None] = []
         with _device.preserve_current(self._where), ThreadPoolExecutor(1) as host:
             # The host puts pages together while the device makes the next.
@@ -141,7 +141,9 @@ class Maker:
         """Columns of keys and of values of a token, for each group."""
         return [[count * columns_of(side[first]) for side in self.pools] for first, count in self.codec.groups]
 
-    def _save(self, slots: np.ndarray, steps: Sequence[float]) -> _native.CudaSave:
+    def _save(self, slots: np.ndarray, steps: Sequence[float] | None) -> _native.CudaSave:
+        if steps is None:
+            return self._engine.save_lossless(slots.shape[1], len(slots), self._columns, name_of(self.pools[0][0].dtype))
         return self._engine.save(slots.shape[1], steps, self._columns, name_of(self.pools[0][0].dtype))
 
     def _parts(self, slots: np.ndarray) -> list[slice]:
@@ -176,7 +178,7 @@ class Maker:
 
     def _give(self, save: _native.CudaSave, slots: np.ndarray, positions: np.ndarray, steps: Sequence[float]) -> _Given:
         """Brings to the device what it is to know of pages, and lets streams wait for that."""
-        first, end = save.lossy
+        first, end = save.coded
         numbers = (np.ascontiguousarray(slots[:, first:end]), positions + first, np.array(steps, np.float64))
         given = _Given(*(self._upload(some) for some in numbers))
         for stream in self._streams()[1]:
@@ -210,9 +212,10 @@ class Maker:
         told = found.cpu().numpy().tobytes()
         return [told[end - length : end] for end, (_, length, _) in zip(ends, asked, strict=True)]
 
-    def _begin(self, slots: np.ndarray, positions: np.ndarray, steps: Sequence[float]) -> _Making:
+    def _begin(self, slots: np.ndarray, positions: np.ndarray, given_steps: Sequence[float] | None) -> _Making:
         """Queues the encoding of pages. Waits only where they have bases to choose from."""
-        engine, save = self._engine, self._save(slots, steps)
+        engine, save = self._engine, self._save(slots, given_steps)
+        steps = given_steps or [1.0] * len(slots)
         given = self._give(save, slots, positions, steps)
         seen = self._ask(engine.looks(save), engine.queue_looks, save, given)
         batches = engine.batches(save, seen)
@@ -242,7 +245,7 @@ class Maker:
         whole = given.memory
         if not some:
             return [whole] * len(batches), None
-        first, end = save.lossy
+        first, end = save.coded
         own = [np.ascontiguousarray(slots[:, first:end]), positions + first, np.array(steps, np.float64).view(np.int64)]
         numbers = np.concatenate([part[pages].ravel() for pages in some for part in own])
         there = self._upload(numbers)
@@ -261,8 +264,8 @@ class Maker:
             parts.append(memory)
         return parts, there
 
-    def _begin_at(self, slots: np.ndarray, positions: np.ndarray, step: float) -> tuple[_Making, _Rows]:
-        steps = [step] * len(slots)
+    def _begin_at(self, slots: np.ndarray, positions: np.ndarray, step: float | None) -> tuple[_Making, _Rows]:
+        steps = None if step is None else [step] * len(slots)
         rows = self._exact_rows(self._save(slots, steps), slots)
         return self._begin(slots, positions, steps), rows
 

@@ -1,7 +1,7 @@
 //! Many tensors of one shape in one queue of kernels: pages of a cache are small, and thousands of them at once keep a
 //! device as busy as one large tensor does.
 
-use tenfold::{Dtype, EncodeOptions, Goal};
+use tenfold::{Dtype, EncodeOptions};
 
 use super::{Batch, Behind, Call, EncodeRequest, Planning, levels, ready, together};
 use crate::device::{Device, DeviceSlice};
@@ -31,7 +31,7 @@ pub struct EncodeBatch {
     /// Bytes of a slot, a multiple of 16: the room for a blob, and from one to the next. Default: what `blobs` has
     /// for each.
     pub slot: usize,
-    /// What to reach for each tensor; a lossy goal.
+    /// What to reach for each tensor.
     pub options: EncodeOptions,
     /// What the headers say where tensors are what transforms made of others.
     pub(crate) behind: Option<Behind>,
@@ -79,10 +79,8 @@ impl EncodeBatch {
     /// One of the tensors as a request of its own; everything that the host can know has been checked.
     fn request(&self, index: usize) -> Result<(EncodeRequest, usize)> {
         let bytes = self.shape.iter().try_fold(self.dtype.size(), |n, &d| n.checked_mul(d));
-        let (Some(bytes), true) = (bytes, self.options.goal != Goal::Lossless) else {
-            return Err(Error::InvalidArgument(
-                "a batch needs at least one tensor, with values, and a lossy goal".into(),
-            ));
+        let Some(bytes) = bytes else {
+            return Err(Error::InvalidArgument("the size in bytes overflows".into()));
         };
         let aligned = self.tensor_stride.is_multiple_of(16) && self.slot.is_multiple_of(16);
         if self.count > 1 && (!aligned || self.tensor_stride < bytes) {
@@ -130,7 +128,7 @@ impl EncodeBatch {
     ) -> Result<usize> {
         let (len, stride) =
             levels::workspace_len(device, first, values, self.batch(count, count), self.planning)?;
-        if levels::is_tiny(first, values) {
+        if levels::is_lossless(first, values) {
             return Ok(len);
         }
         let shared = self.common_len(device, first, values, count)?;
@@ -181,7 +179,7 @@ pub unsafe fn encode_batch(
     // The last tensor has room if all have.
     batch.request(batch.count - 1)?;
     let (first, values) = batch.request(0)?;
-    let full = match levels::is_tiny(&first, values) {
+    let full = match levels::is_lossless(&first, values) {
         true => 1,
         false => {
             let most = batch.count.min(MAX_BATCH as usize);

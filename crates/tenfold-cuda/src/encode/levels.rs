@@ -283,9 +283,10 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Whether a tensor is so small that its goal is met losslessly.
-pub(super) fn is_tiny(request: &EncodeRequest, values: usize) -> bool {
+/// Whether a tensor is coded losslessly: as it was asked for, or since it is so small that its goal is met so.
+pub(super) fn is_lossless(request: &EncodeRequest, values: usize) -> bool {
     values == 0
+        || request.options.goal == Goal::Lossless
         || (request.behind.is_none() && values < TINY && !matches!(request.options.goal, Goal::MaxBytes(_)))
 }
 
@@ -303,20 +304,20 @@ pub(super) fn workspace_len(
     batch: Batch,
     planning: Planning,
 ) -> Result<(usize, usize)> {
-    if is_tiny(request, values) {
+    if is_lossless(request, values) {
         let len = lossless::workspace_len(request, values)?;
         return Ok((len, len));
     }
     Encoder::len(device, request, values, batch, request.options.effort.log2_states() as u32, planning)
 }
 
-/// Queues the encoding of a batch of tensors; one tensor alone where they are so small that they are lossless.
+/// Queues the encoding of a batch of tensors; of one tensor alone where they are lossless.
 ///
 /// # Safety
 /// As for [`super::encode`].
 pub(super) unsafe fn encode(call: &Call) -> Result<()> {
     let Call { device, request, stream, .. } = *call;
-    if is_tiny(request, call.values) {
+    if is_lossless(request, call.values) {
         // SAFETY: the caller's.
         return unsafe { lossless::encode(call) };
     }

@@ -195,10 +195,7 @@ fn dims(shape: &[usize]) -> [u64; MAX_DIMS] {
 /// Bytes of workspace that [`encode`] needs: about those of the tensor.
 pub fn encode_workspace_len(device: &Device, request: &EncodeRequest) -> Result<usize> {
     let values = request.check()?;
-    match request.options.goal {
-        Goal::Lossless => lossless::workspace_len(request, values),
-        _ => Ok(levels::workspace_len(device, request, values, Batch::ONE, Planning::Each)?.0),
-    }
+    Ok(levels::workspace_len(device, request, values, Batch::ONE, Planning::Each)?.0)
 }
 
 /// Queues the encoding of a tensor on the device. It neither allocates nor waits.
@@ -253,10 +250,5 @@ unsafe fn encode_passes(
     let (batch, planning) = (Batch::ONE, Planning::Each);
     let call = Call { device, request, values, batch, status, workspace, stream, planning, wants_more };
     // SAFETY: the caller's.
-    unsafe {
-        match request.options.goal {
-            Goal::Lossless => lossless::encode(&call),
-            _ => levels::encode(&call),
-        }
-    }
+    unsafe { levels::encode(&call) }
 }

@@ -115,7 +115,7 @@ impl Save {
                 match (place, &mut *own) {
                     (Some((from, to)), Some(blobs)) => {
                         let blob = bytes.get(*from..*to).ok_or_else(|| invalid("a place without bytes"))?;
-                        blobs[batch.group][PLACES[batch.side][1]] = blob;
+                        blobs[batch.group][PLACES[batch.side][usize::from(!self.lossless)]] = blob;
                     }
                     _ => *own = None,
                 }
@@ -124,7 +124,8 @@ impl Save {
         let assembled = |blobs: Vec<Blobs<&'b [u8]>>| {
             let layers = pages.groups.iter().map(|group| group.layers);
             let lengths = blobs.iter().map(|blobs| blobs.map(<[u8]>::len));
-            let header = frame::header(self.tokens, self.exact, layers.zip(lengths));
+            let exact = if self.lossless { (self.tokens, 0) } else { self.exact };
+            let header = frame::header(self.tokens, exact, layers.zip(lengths));
             Assembled { header, blobs: blobs.into_iter().flatten().collect() }
         };
         Ok(all.into_iter().map(|blobs| blobs.map(assembled)).collect())

@@ -30,6 +30,8 @@ const READY_FROM: usize = 1 << 14;
 pub struct Save {
     /// The step of each page.
     steps: Vec<f64>,
+    /// Whether all tokens stay exact: then the device codes these, and steps mean nothing.
+    pub(super) lossless: bool,
     pub(super) tokens: usize,
     /// Tokens at a page's start and end that stay exact.
     pub(super) exact: (usize, usize),
@@ -95,7 +97,19 @@ impl DevicePages {
         }
         let first = self.exact.0.min(tokens);
         let exact = (first, self.exact.1.min(tokens - first));
-        Ok(Save { steps: steps.to_vec(), tokens, exact, columns: columns.to_vec(), dtype })
+        Ok(Save { steps: steps.to_vec(), lossless: false, tokens, exact, columns: columns.to_vec(), dtype })
+    }
+
+    /// The same for so many pages that keep every bit.
+    pub fn save_lossless(
+        &self,
+        tokens: usize,
+        count: usize,
+        columns: &[[usize; 2]],
+        dtype: Dtype,
+    ) -> Result<Save> {
+        let save = self.save(tokens, &vec![1.0; count], columns, dtype)?;
+        Ok(Save { lossless: true, exact: (0, 0), ..save })
     }
 }
 
@@ -127,8 +141,8 @@ impl Save {
         self.step().is_none()
     }
 
-    /// Tokens of a page that are quantised.
-    pub fn lossy(&self) -> Range<usize> {
+    /// Tokens of a page that the device codes: those that are quantised, or all.
+    pub fn coded(&self) -> Range<usize> {
         self.exact.0..self.tokens - self.exact.1
     }
 
@@ -150,19 +164,19 @@ impl Save {
 
     /// Whether pages in a basis have plans that it has ready.
     fn is_ready(&self, basis: &DeviceBasis) -> bool {
-        basis.has_plans() && self.lossy().len() * basis.rank() >= READY_FROM
+        basis.has_plans() && self.coded().len() * basis.rank() >= READY_FROM
     }
 
     /// Keys (0) and values (1) of all groups.
     fn sides(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let groups = if self.lossy().is_empty() { 0 } else { self.columns.len() };
+        let groups = if self.coded().is_empty() { 0 } else { self.columns.len() };
         (0..groups).flat_map(|group| [(group, 0), (group, 1)])
     }
 
     /// Keys (0) or values (1) of groups that must be looked at first.
     pub fn looks(&self, pages: &DevicePages) -> Vec<(usize, usize)> {
         let has_choice = |&(group, side): &(usize, usize)| {
-            pages.groups.get(group).is_some_and(|group| group.has_choice(side))
+            !self.lossless && pages.groups.get(group).is_some_and(|group| group.has_choice(side))
         };
         self.sides().filter(has_choice).collect()
     }
@@ -190,7 +204,7 @@ impl Save {
         let goal = Goal::Step(step.unwrap_or(1.0) * of.steps[side]);
         let options = EncodeOptions::new(goal).with_effort(pages.effort);
         let (_, basis) = of.sides[side].get(basis).ok_or_else(|| invalid("there is no such basis"))?;
-        let mut request = EncodePages::new(count, self.lossy().len(), rows, blobs, options)
+        let mut request = EncodePages::new(count, self.coded().len(), rows, blobs, options)
             .with_ready(self.is_ready(basis))
             .with_dtype(self.dtype);
         if step.is_none() {
@@ -210,7 +224,7 @@ impl Save {
 
     /// Bytes of rows of so many pages, at most: behind a basis they are bf16, whatever the pool has.
     fn rows_len(&self, side: (usize, usize), count: usize) -> Result<usize> {
-        Ok(2 * count * self.lossy().len() * self.width(side)?)
+        Ok(2 * count * self.coded().len() * self.width(side)?)
     }
 
     /// Bytes of workspace that a look needs, at a multiple of 256.
@@ -246,7 +260,7 @@ impl Save {
         let (of, count) = (self.group(pages, look.0)?, self.pages());
         self.check_pool(pool, look)?;
         let (rows, work) = self.split(workspace, look, count)?;
-        let slots = part(given.slots, 0, 8 * count * self.lossy().len())?;
+        let slots = part(given.slots, 0, 8 * count * self.coded().len())?;
         // SAFETY: the caller's; the parts of the workspace do not overlap, and calls of one stream follow each other.
         unsafe {
             pool.gather_halves(slots, rows, stream).map_err(Error::from)?;
@@ -268,7 +282,7 @@ impl Save {
     /// Keys (0) or values (1) of groups whose sizes can be guessed: all of them or, where one cannot, none.
     pub fn guesses(&self, pages: &DevicePages) -> Vec<(usize, usize)> {
         let can = |(group, side): (usize, usize)| {
-            let of = pages.groups.get(group)?;
+            let of = pages.groups.get(group).filter(|_| !self.lossless)?;
             let whole = of.choices[side].first()?.whole;
             self.is_ready(&of.sides[side].get(whole)?.1).then_some((group, side))
         };
@@ -299,7 +313,7 @@ impl Save {
         let (of, count) = (self.group(pages, side.0)?, self.pages());
         self.check_pool(pool, side)?;
         let (rows, work) = self.split(workspace, side, count)?;
-        let slots = part(given.slots, 0, 8 * count * self.lossy().len())?;
+        let slots = part(given.slots, 0, 8 * count * self.coded().len())?;
         let nowhere = DeviceSlice::new(0, 0);
         let whole =
             of.choices[side.1].first().ok_or_else(|| invalid("rows without a basis have no guess"))?.whole;
@@ -346,10 +360,10 @@ impl Save {
             return Err(invalid(format!("{} looks were had, {} are needed", seen.len(), looks.len())));
         }
         let mut batches = Vec::new();
-        for (group, of) in pages.groups.iter().enumerate().filter(|_| !self.lossy().is_empty()) {
+        for (group, of) in pages.groups.iter().enumerate().filter(|_| !self.coded().is_empty()) {
             for (side, choices) in of.choices.iter().enumerate() {
                 let Some(at) = looks.iter().position(|look| *look == (group, side)) else {
-                    let basis = choices.first().map(|choice| choice.whole);
+                    let basis = choices.first().filter(|_| !self.lossless).map(|choice| choice.whole);
                     batches.extend(self.alike((group, side), of, basis, (0..self.pages()).collect()));
                     continue;
                 };
@@ -399,7 +413,7 @@ impl Save {
 
     /// Bytes of room for each blob of a batch.
     fn room(&self, pages: &DevicePages, batch: &Batch) -> Result<usize> {
-        let tokens = self.lossy().len();
+        let tokens = self.coded().len();
         let of = self.group(pages, batch.group)?;
         let bytes = match batch.basis.and_then(|number| of.sides[batch.side].get(number)) {
             Some((_, basis)) => tokens * basis.rank(),
@@ -424,9 +438,9 @@ impl Save {
     ) -> Result<EncodeBatch> {
         let of = self.group(pages, batch.group)?;
         let step = batch.step.ok_or_else(|| invalid("rows without a basis have one step"))?;
-        let goal = Goal::Step(step * of.steps[batch.side]);
+        let goal = if self.lossless { Goal::Lossless } else { Goal::Step(step * of.steps[batch.side]) };
         let options = EncodeOptions::new(goal).with_effort(pages.effort);
-        let shape = [self.lossy().len(), self.width((batch.group, batch.side))?];
+        let shape = [self.coded().len(), self.width((batch.group, batch.side))?];
         let count = batch.pages.len();
         let rows = part(rows, 0, self.dtype.size() * count * shape[0] * shape[1])?;
         Ok(EncodeBatch::new(count, rows, self.dtype, &shape, blobs, options))
@@ -499,7 +513,7 @@ impl Save {
         self.check_pool(pool, side)?;
         let (rows, work) = self.split(workspace, side, count)?;
         let blobs = part(blobs, 0, self.room(pages, batch)? * count)?;
-        let slots = part(given.slots, 0, 8 * count * self.lossy().len())?;
+        let slots = part(given.slots, 0, 8 * count * self.coded().len())?;
         let said = part(status, 0, 16 * count)?;
         // SAFETY: the caller's; the parts of the workspace do not overlap, and calls of one stream follow each other.
         unsafe {

@@ -299,7 +299,7 @@ impl Bench {
         let slots_of = |page: usize, of: &[usize]| {
             of.iter().map(|token| slots[page * tokens + token] as u64).collect::<Vec<u64>>()
         };
-        let (lossy, exact) = (save.lossy(), save.exact());
+        let (lossy, exact) = (save.coded(), save.exact());
         let quantised: Vec<usize> = lossy.clone().collect();
         let of = |pages: &[usize], tokens: &[usize]| {
             upload(pages.iter().flat_map(|page| slots_of(*page, tokens)).collect())
