@@ -49,6 +49,12 @@ pub fn make(base: &TensorView<'_>, new: &TensorView<'_>, options: &DeltaOptions)
             new.shape()
         )));
     }
+    let asked = options.tile_values;
+    if asked != 0 && !(asked.is_power_of_two() && (MAX_LANES..=MAX_TILE).contains(&asked)) {
+        return Err(Error::InvalidArgument(format!(
+            "a tile has a power of two of values, {MAX_LANES} to {MAX_TILE}, not {asked}"
+        )));
+    }
     let workers = Workers::new(options.threads, &options.stop)?;
     let (old, data, size) = (base.data(), new.data(), base.dtype().size());
     let head = |base, change| Head {
@@ -69,7 +75,7 @@ pub fn make(base: &TensorView<'_>, new: &TensorView<'_>, options: &DeltaOptions)
     if changed == 0 {
         return assemble(&head(known, None), Vec::new(), &workers)?.into_blob();
     }
-    let geometry = geometry(values, changed);
+    let geometry = geometry(values, changed, asked);
 
     // 2. What changes, tile by tile.
     let numbers = Numbers::new(base.dtype());
@@ -93,11 +99,12 @@ pub fn make(base: &TensorView<'_>, new: &TensorView<'_>, options: &DeltaOptions)
     assemble(&head(known, Some(change)), sealed, &workers)?.into_blob()
 }
 
-/// Tiles of about [`CHANGES`] changes, of a power of two of values.
-fn geometry(values: usize, changed: usize) -> Geometry {
+/// Tiles of about [`CHANGES`] changes, of a power of two of values; or of as many values as are asked for.
+fn geometry(values: usize, changed: usize, asked: usize) -> Geometry {
     let wanted =
         (values as u128 * CHANGES as u128 / changed as u128).clamp(LEAST as u128, MAX_TILE as u128) as usize;
-    let tile = (1usize << wanted.ilog2()).min(values.next_power_of_two()).max(MAX_LANES);
+    let own = (1usize << wanted.ilog2()).min(values.next_power_of_two()).max(MAX_LANES);
+    let tile = if asked == 0 { own } else { asked };
     let each = changed / values.div_ceil(tile);
     let lanes = (each / LANE).clamp(1, MAX_LANES);
     let lanes = 1 << lanes.ilog2();

@@ -33,6 +33,8 @@ pub(crate) use params::DeltaParams;
 pub struct DeltaOptions {
     /// Worker threads; 0, the default, takes those of the caller's rayon pool.
     pub threads: usize,
+    /// Values of a tile of a delta that is made, a power of two from 32 to 2^22. 0, the default: as many as have about 16,000 changes.
+    pub tile_values: usize,
     /// How sure an application is of its base. Default: every byte.
     pub verify: Verify,
     /// What a delta may ask for.
@@ -56,6 +58,12 @@ impl DeltaOptions {
     /// Sets the number of threads.
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Sets the values of a tile.
+    pub fn with_tile_values(mut self, values: usize) -> Self {
+        self.tile_values = values;
         self
     }
 
