@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A second decoder of tenfold blobs, written from docs/format.md alone.
 
-    decode.py BLOB OUT     decode one blob to raw little-endian elements
-    decode.py --check      decode every golden vector and refuse every golden error
+    decode.py BLOB OUT           decode one blob to raw little-endian elements
+    decode.py DELTA BASE OUT     apply a delta to the elements of its base
+    decode.py --check            decode every golden vector and refuse every golden error
 
 Plain Python, nothing to install. It is meant to be read beside the page, not to be fast.
 """
@@ -14,6 +15,7 @@ import struct
 import sys
 import zlib
 
+import delta as deltas
 from basics import Reader, Refused, corrupt, f32, require, to_element, up
 from dtypes import DTYPES, kind_of
 from tiles import CODECS
@@ -25,8 +27,8 @@ MAX_DIMS = 16
 
 # --- Blob -----------------------------------------------------------------------------------------
 
-def decode(blob, layer=False):
-    """Returns dtype name, shape, elements, features; of a layer if it is one."""
+def head(blob, layer=False):
+    """The number of the codec and of the dtype, the shape, where the header ends, and a reader behind the shape."""
     if not blob or blob[:4] != b"TNFD"[:len(blob)]:
         raise corrupt("not a blob: magic")
     require(len(blob) >= 12, "truncated")
@@ -51,6 +53,15 @@ def decode(blob, layer=False):
     require(n * size < 1 << 63, "size overflows")
     if n * size > MAX_BYTES:
         raise Refused("limit", "bytes")
+    return codec, dtype, shape, header_len, r
+
+
+def decode(blob, layer=False):
+    """Returns dtype name, shape, elements, features; of a layer if it is one."""
+    codec, dtype, shape, header_len, r = head(blob, layer)
+    n, dims = math.prod(shape), len(shape)
+    if codec == 6:
+        raise Refused("caller", "a delta needs its base")
     transforms = Transforms(r, codec, DTYPES[dtype], n, shape)
     if codec == 4:
         return layers(blob, r, header_len, dtype, shape)
@@ -79,6 +90,22 @@ def decode(blob, layer=False):
     if transforms.worked and "exact finite" in seen:
         seen.add("exact working value")
     return DTYPES[dtype][0], shape, data, seen | kinds_of_elements(name, dtype, data)
+
+
+def apply(blob, base):
+    """Applies a delta to the elements of its base; returns dtype name, shape, elements, features."""
+    codec, dtype, shape, header_len, r = head(blob)
+    if codec != 6:
+        raise Refused("caller", "a tensor, not a delta")
+    if r.u8():
+        raise Refused("unsupported", "transforms before a delta")
+    params, n = deltas.Delta(r, dtype, shape), math.prod(shape)
+    if len(base) != n * params.size:
+        raise Refused("caller", "a base of another size")
+    tiles = -(-n // params.tile_values) if params.tile_values else 0
+    parts = [(Reader(tile), i * params.tile_values) for i, tile in enumerate(read_tiles(blob, r, header_len, tiles))]
+    params.seen.add("delta several tiles" if tiles > 1 else "delta one tile" if tiles else "delta no tiles")
+    return DTYPES[dtype][0], shape, deltas.apply(params, parts, base), params.seen
 
 
 def read_tiles(blob, r, header_len, tiles):
@@ -219,20 +246,44 @@ def check(root):
         except Refused as error:
             if error.kind != entry["kind"]:
                 faults.append(f"{entry['name']}: {error.kind} ({error}), not {entry['kind']}")
+    given = check_deltas(root / "deltas", faults)
     for fault in faults:
         print(fault, file=sys.stderr)
-    print(f"{len(index)} vectors and {len(errors)} errors, {len(faults)} faults")
-    return 1 if faults or not index or not errors else 0
+    print(f"{len(index)} vectors, {len(errors)} errors and {given} deltas, {len(faults)} faults")
+    return 1 if faults or not index or not errors or not given else 0
+
+
+def check_deltas(root, faults):
+    """Applies every golden delta, and refuses those that must be; says how many there are."""
+    index = json.loads((root / "deltas.json").read_text())
+    for entry in index:
+        blob, base = ((root / entry[key]).read_bytes() for key in ("file", "base"))
+        kind = entry.get("kind")
+        try:
+            dtype, shape, data, seen = apply(blob, base)
+        except Refused as error:
+            if error.kind != kind:
+                faults.append(f"{entry['name']}: {error.kind} ({error}), not {kind or 'applied'}")
+            continue
+        if kind:
+            faults.append(f"{entry['name']}: not refused")
+            continue
+        if data != (root / entry["expected"]).read_bytes():
+            faults.append(f"{entry['name']}: different elements")
+        if (dtype, shape, sorted(seen)) != (entry["dtype"], entry["shape"], sorted(entry["features"])):
+            faults.append(f"{entry['name']}: {dtype} {shape}, features {sorted(seen ^ set(entry['features']))}")
+    return len(index)
 
 
 def main():
     if sys.argv[1:] == ["--check"]:
         return check(pathlib.Path(__file__).resolve().parent / "v1")
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         print(__doc__, file=sys.stderr)
         return 2
+    *given, out = map(pathlib.Path, sys.argv[1:])
     try:
-        pathlib.Path(sys.argv[2]).write_bytes(decode(pathlib.Path(sys.argv[1]).read_bytes())[2])
+        out.write_bytes((decode if len(given) == 1 else apply)(*(path.read_bytes() for path in given))[2])
     except Refused as error:
         print(f"{sys.argv[1]}: {error}", file=sys.stderr)
         return 3

@@ -169,6 +169,7 @@ fn decode_tiles(
             })
         }
         // `Layered` decodes them one by one.
+        CodecParams::Delta(_) => Err(Error::NeedsBase),
         CodecParams::Layers(_) => Err(Error::Corrupt("layers in place of tiles")),
         // `open` refuses them.
         CodecParams::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),

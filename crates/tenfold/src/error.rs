@@ -75,6 +75,19 @@ pub enum Error {
         /// The name of the basis, in hexadecimal digits.
         fingerprint: String,
     },
+    /// The blob is a delta, and a delta alone is no tensor.
+    #[error("the blob is a delta: apply it to its base (`tenfold delta apply`, `tenfold::delta::apply`)")]
+    NeedsBase,
+    /// A delta belongs to another tensor.
+    #[error(
+        "the delta belongs to a tensor with the fingerprint {expected}, and this one has {found}: another base, or another delta comes first"
+    )]
+    WrongBase {
+        /// Fingerprint of the delta's base.
+        expected: String,
+        /// Fingerprint of the tensor.
+        found: String,
+    },
     /// An argument is invalid.
     #[error("{0}")]
     InvalidArgument(String),
@@ -135,6 +148,8 @@ impl Error {
             Error::LimitExceeded { .. } | Error::DoesNotFit { .. } => ErrorKind::Limit,
             Error::InvalidArgument(_)
             | Error::MissingBasis { .. }
+            | Error::NeedsBase
+            | Error::WrongBase { .. }
             | Error::BufferTooSmall { .. }
             | Error::Stopped => ErrorKind::Caller,
             Error::Threads(_) => ErrorKind::Environment,

@@ -18,6 +18,7 @@
 mod blob;
 pub mod calibrated;
 mod decode;
+pub mod delta;
 pub mod engine;
 mod entropy;
 mod error;

@@ -269,6 +269,65 @@ fn golden_errors_are_refused_with_their_kind() {
     assert_eq!(files("v1/errors"), named, "files without an entry, or the other way round");
 }
 
+/// What golden deltas show.
+const OF_DELTAS: &[&str] = &[
+    "delta dims 0",
+    "delta dims 1",
+    "delta dims 2",
+    "delta of nothing",
+    "delta no tiles",
+    "delta one tile",
+    "delta several tiles",
+    "delta tile unchanged",
+    "delta lanes 1",
+    "delta lanes 4",
+    "delta lanes 32",
+    "delta gap tables 1",
+    "delta gap tables several",
+    "delta classes 1",
+    "delta classes several",
+    "delta way 0",
+    "delta way 1",
+    "delta way 2",
+];
+
+#[test]
+fn golden_deltas_are_applied_to_the_same_bytes_or_refused() {
+    let mut named = BTreeSet::from([OsString::from("deltas.json")]);
+    let mut found = BTreeSet::new();
+    let mut refused = 0;
+    for entry in index("v1/deltas/deltas.json") {
+        let name = text(&entry, "name");
+        let blob = file("v1/deltas", &entry, "file", "file_crc32");
+        let mut data = file("v1/deltas", &entry, "base", "base_crc32");
+        let dtype = Dtype::ALL.into_iter().find(|d| d.name() == text(&entry, "dtype")).unwrap();
+        let shape: Vec<usize> = serde_json::from_value(entry["shape"].clone()).unwrap();
+        let base = data.clone();
+        let applied = tenfold::delta::apply_in_place(&blob, dtype, &shape, &mut data, &Default::default());
+        named.extend([text(&entry, "file").into(), text(&entry, "base").into()]);
+        if let Some(kind) = entry["kind"].as_str() {
+            let error = applied.err().unwrap_or_else(|| panic!("{name} is not refused"));
+            assert_eq!(format!("{:?}", error.kind()).to_lowercase(), kind, "{name}: {error}");
+            assert!(error.to_string().contains(text(&entry, "message")), "{name}: {error}");
+            assert!(data == base, "{name}: the base has changed");
+            refused += 1;
+            continue;
+        }
+        applied.unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(data == file("v1/deltas", &entry, "expected", "expected_crc32"), "{name}: other bytes");
+        assert_eq!(tenfold::inspect(&blob).unwrap().codec, tenfold::format::Codec::Delta);
+        assert!(tenfold::decode(&blob, &DecodeOptions::default()).is_err(), "{name}");
+        named.insert(text(&entry, "expected").into());
+        found.extend(entry["features"].as_array().unwrap().iter().map(|f| f.as_str().unwrap().to_string()));
+    }
+    assert!(refused > 15, "{refused}");
+    assert_eq!(files("v1/deltas"), named, "files without an entry, or the other way round");
+    let wanted =
+        Dtype::ALL.iter().map(|d| format!("delta {d}")).chain(OF_DELTAS.iter().map(|f| f.to_string()));
+    let missing: Vec<String> = wanted.filter(|f| !found.contains(f)).collect();
+    assert!(missing.is_empty(), "no delta for {missing:?}");
+}
+
 #[test]
 fn a_decoder_written_from_the_page_agrees() {
     let script = root().join("decode.py");

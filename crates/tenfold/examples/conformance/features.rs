@@ -60,6 +60,39 @@ impl Bits<'_> {
 
 type Set = BTreeSet<String>;
 
+/// Features of a sound delta.
+pub fn delta(blob: &[u8]) -> Set {
+    let dtype = Dtype::from_id(blob[6]).expect("a known dtype");
+    let mut set = Set::from([format!("delta {dtype}"), format!("delta dims {}", blob[7])]);
+    let mut r = Reader { bytes: blob, at: 12 };
+    let values: usize = (0..blob[7]).map(|_| r.varint()).product();
+    assert_eq!(r.u8(), 0, "transforms");
+    r.take(16);
+    if r.u8() == 0 {
+        set.extend(["delta of nothing", "delta no tiles"].map(String::from));
+        return set;
+    }
+    r.take(16);
+    let (lanes, ticks) = (1 << r.u8(), r.varint());
+    let several = |n: usize| if n == 1 { "1" } else { "several" };
+    set.insert(format!("delta lanes {lanes}"));
+    set.insert(format!("delta gap tables {}", several(r.u8())));
+    set.insert(format!("delta classes {}", several(r.u8())));
+    let tiles = values.div_ceil(lanes * ticks);
+    set.insert(format!("delta {}", if tiles > 1 { "several tiles" } else { "one tile" }));
+    let header = Reader { bytes: blob, at: 8 }.u32();
+    let (mut directory, mut at) = (Reader { bytes: blob, at: header - 4 - 8 * tiles }, header);
+    for _ in 0..tiles {
+        let (len, _) = (directory.u32(), directory.u32());
+        match len {
+            0 => set.insert("delta tile unchanged".into()),
+            _ => set.insert(format!("delta way {}", Reader { bytes: blob, at }.u32() >> 28)),
+        };
+        at += len;
+    }
+    set
+}
+
 /// Features of a sound blob that decodes to `data`.
 pub fn features(blob: &[u8], data: &[u8]) -> Set {
     let mut set = Set::new();

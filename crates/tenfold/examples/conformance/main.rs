@@ -7,6 +7,7 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 mod crafted;
+mod deltas;
 mod encoded;
 mod errors;
 mod features;
@@ -61,7 +62,10 @@ fn main() {
     let added = add(&root, "index.json", vectors.map(|v| (v.name.clone(), v)), vector);
     let faults = errors::faults().into_iter().map(|f| (f.name.to_string(), f));
     let refused = add(&root.join("errors"), "errors.json", faults, fault);
-    println!("added {added} vectors and {refused} errors");
+    std::fs::create_dir_all(root.join("deltas")).unwrap();
+    let deltas = deltas::deltas().into_iter().map(|delta| (delta.0.clone(), delta));
+    let changed = add(&root.join("deltas"), "deltas.json", deltas, deltas::entry);
+    println!("added {added} vectors, {refused} errors and {changed} deltas");
 }
 
 /// Writes what the index does not have yet; nothing at all if any of it is not what it should be.

@@ -18,7 +18,7 @@ use crate::options::Limits;
 use crate::prepare::{self, Basis, Transform};
 use crate::view::{Dtype, byte_len};
 use crate::workers::Workers;
-use crate::{levels, lossless};
+use crate::{delta, levels, lossless};
 
 /// First bytes of a blob.
 pub const MAGIC: [u8; 4] = *b"TNFD";
@@ -33,6 +33,8 @@ pub const CODEC_LEVELS: u8 = 2;
 pub const CODEC_LAYERS: u8 = 4;
 /// Stored number of the lossy codec where levels are coded in pairs.
 pub const CODEC_PAIRS: u8 = 5;
+/// Stored number of deltas.
+pub const CODEC_DELTA: u8 = 6;
 
 /// The content of a header before the directory.
 #[derive(Debug, Clone)]
@@ -51,6 +53,8 @@ pub(crate) enum CodecParams {
     Levels(Box<levels::LevelsParams>),
     /// Blobs of this crate in place of tiles.
     Layers(LayersParams),
+    /// What changes in another tensor.
+    Delta(Box<delta::DeltaParams>),
     /// Of a codec that lives outside this crate.
     Carried(carry::CarriedParams),
 }
@@ -61,6 +65,7 @@ impl CodecParams {
             CodecParams::Planes(p) => p.geometry,
             CodecParams::Levels(p) => p.geometry,
             CodecParams::Layers(p) => p.geometry,
+            CodecParams::Delta(p) => p.geometry().unwrap_or(Geometry { lanes: 1, ticks: 1 }),
             CodecParams::Carried(p) => p.geometry,
         }
     }
@@ -69,6 +74,7 @@ impl CodecParams {
     fn tiles(&self, coded: usize) -> usize {
         match self {
             CodecParams::Layers(p) => p.count,
+            CodecParams::Delta(p) if p.geometry().is_none() => 0,
             _ => self.geometry().tiles(coded),
         }
     }
@@ -105,6 +111,7 @@ pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u3
         CodecParams::Levels(p) if p.paired => CODEC_PAIRS,
         CodecParams::Levels(_) => CODEC_LEVELS,
         CodecParams::Layers(_) => CODEC_LAYERS,
+        CodecParams::Delta(_) => CODEC_DELTA,
         CodecParams::Carried(p) => p.id,
     });
     out.push(head.dtype.id());
@@ -118,6 +125,7 @@ pub(crate) fn write(head: &Head, tiles: impl ExactSizeIterator<Item = (usize, u3
         CodecParams::Planes(p) => p.write(&mut out),
         CodecParams::Levels(p) => p.write(head.dtype, &mut out),
         CodecParams::Layers(p) => p.write(&mut out),
+        CodecParams::Delta(p) => p.write(&mut out),
         CodecParams::Carried(p) => p.write(&mut out),
     }
     out.resize(out.len().next_multiple_of(4), 0);
@@ -196,12 +204,21 @@ impl Frame {
         Frame::parse_if(blob, limits, |_| Ok(()))
     }
 
-    /// Reads a header of a codec of this crate. Others are refused before their parameters are read, because only their
-    /// own codec can judge them.
+    /// Reads the header of a tensor in a codec of this crate. Others are refused before their parameters are read, because only their
+    /// own codec can judge them; deltas are, since they are nothing without their base.
     pub(crate) fn parse_native(blob: &[u8], limits: &Limits) -> Result<Frame> {
         Frame::parse_if(blob, limits, |id| match Codec::from_carried_id(id) {
             Some(codec) => Err(Error::OtherEngine { id, codec: codec.name() }),
+            None if id == CODEC_DELTA => Err(Error::NeedsBase),
             None => Ok(()),
+        })
+    }
+
+    /// Reads the header of a delta.
+    pub(crate) fn parse_delta(blob: &[u8], limits: &Limits) -> Result<Frame> {
+        Frame::parse_if(blob, limits, |id| match id {
+            CODEC_DELTA => Ok(()),
+            _ => Err(Error::InvalidArgument("the blob is a tensor, not a delta: decode it".into())),
         })
     }
 
@@ -228,6 +245,7 @@ impl Frame {
                 CodecParams::Levels(Box::new(levels::LevelsParams::read(r, paired, dtype, coded, rank)?))
             }
             CODEC_LAYERS => CodecParams::Layers(LayersParams::read(r, dtype, values)?),
+            CODEC_DELTA => CodecParams::Delta(Box::new(delta::DeltaParams::read(r)?)),
             id if carry::is_carried(id) => CodecParams::Carried(carry::CarriedParams::read(r, id)?),
             id => return Err(Error::UnsupportedFeature { what: "codec", id: id as u64 }),
         };
@@ -288,6 +306,7 @@ impl Frame {
             CodecParams::Planes(_) => Codec::Planes,
             CodecParams::Levels(_) => Codec::Levels,
             CodecParams::Layers(_) => Codec::Layers,
+            CodecParams::Delta(_) => Codec::Delta,
             // `carry` reads no other numbers.
             CodecParams::Carried(p) => Codec::from_carried_id(p.id).unwrap_or(Codec::Planes),
         }

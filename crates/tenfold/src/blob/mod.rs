@@ -6,7 +6,7 @@ mod layers;
 mod parts;
 mod tile;
 
-pub use header::{CODEC_LAYERS, CODEC_LEVELS, CODEC_PAIRS, CODEC_PLANES, FIXED, MAGIC};
+pub use header::{CODEC_DELTA, CODEC_LAYERS, CODEC_LEVELS, CODEC_PAIRS, CODEC_PLANES, FIXED, MAGIC};
 pub(crate) use header::{CodecParams, Frame, Head, Start, assemble, header_len, write};
 pub(crate) use layers::LayersParams;
 pub use layers::MAX_LAYERS;

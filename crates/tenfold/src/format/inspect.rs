@@ -16,6 +16,8 @@ pub enum Codec {
     Levels,
     /// A sum of layers, each a blob: a tensor and its residuals.
     Layers,
+    /// What changed in another tensor, see [`crate::delta`].
+    Delta,
     /// Pictures coded as H.264.
     H264,
     /// Pictures coded as H.265.
@@ -31,6 +33,7 @@ impl Codec {
             Codec::Planes => "lossless",
             Codec::Levels => "lossy",
             Codec::Layers => "layered",
+            Codec::Delta => "delta",
             Codec::H264 => "H.264",
             Codec::H265 => "H.265",
             Codec::Av1 => "AV1",
@@ -45,7 +48,7 @@ impl Codec {
     /// Stored number of a codec outside this crate.
     pub(crate) fn id(self) -> Option<u8> {
         match self {
-            Codec::Planes | Codec::Levels | Codec::Layers => None,
+            Codec::Planes | Codec::Levels | Codec::Layers | Codec::Delta => None,
             Codec::H264 => Some(16),
             Codec::H265 => Some(17),
             Codec::Av1 => Some(18),
@@ -137,7 +140,10 @@ impl BlobInfo {
         let geometry = frame.head.params.geometry();
         let lossy = match &frame.head.params {
             CodecParams::Levels(p) => Some(p),
-            CodecParams::Planes(_) | CodecParams::Layers(_) | CodecParams::Carried(_) => None,
+            CodecParams::Planes(_)
+            | CodecParams::Layers(_)
+            | CodecParams::Delta(_)
+            | CodecParams::Carried(_) => None,
         };
         let layers = match frame.codec() {
             Codec::Layers => frame.tile_lens().collect(),

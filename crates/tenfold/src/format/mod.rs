@@ -15,7 +15,8 @@ use crate::view::{Dtype, TensorView, byte_len};
 use crate::workers::Workers;
 
 pub use crate::blob::{
-    CODEC_LAYERS, CODEC_LEVELS, CODEC_PAIRS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_LAYERS, MAX_TILE,
+    CODEC_DELTA, CODEC_LAYERS, CODEC_LEVELS, CODEC_PAIRS, CODEC_PLANES, FIXED, Geometry, MAGIC, MAX_LAYERS,
+    MAX_TILE,
 };
 pub use crate::engine::max_layered_len;
 pub use crate::entropy::class::{KNOWN_SCALES as SCALES_OF_BASIS, MAX_SCALE_BITS};
@@ -40,8 +41,8 @@ pub use inspect::{BlobInfo, BlobShape, Codec};
 /// Version of the bitstream that this build writes, and the newest it reads.
 pub const VERSION: u8 = 1;
 
-/// Minor version that this build writes. 1.1 added codec 5, 1.2 the transform 10. No blob states it: a reader refuses what it does not know.
-pub const MINOR: u8 = 2;
+/// Minor version that this build writes. 1.1 added codec 5, 1.2 the transform 10, 1.3 codec 6. No blob states it: a reader refuses what it does not know.
+pub const MINOR: u8 = 3;
 
 /// The minor version of a version such as `1.0`, if this build writes it.
 ///

@@ -317,6 +317,17 @@ impl<'a> Decoder<'a> {
         plain::decode_bytes(self, slots, log, &mut out[done..])
     }
 
+    /// Decodes symbols as bytes, each with the table of its class; all with the first where no classes are given.
+    pub(crate) fn decode_symbols(
+        &mut self,
+        slots: &[u32],
+        log: u32,
+        class: &[u8],
+        out: &mut [u8],
+    ) -> Result<()> {
+        plain::decode_symbols(self, slots, log, class, out)
+    }
+
     /// Checks that the tile ends where its content does.
     pub(crate) fn finish(&self) -> Result<()> {
         if self.x[..self.lanes].iter().any(|&x| x != START) {

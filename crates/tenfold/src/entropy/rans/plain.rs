@@ -131,3 +131,20 @@ pub(super) fn decode_bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &m
     }
     Ok(())
 }
+
+pub(super) fn decode_symbols(
+    d: &mut Decoder<'_>,
+    slots: &[u32],
+    log: u32,
+    class: &[u8],
+    out: &mut [u8],
+) -> Result<()> {
+    let mask = (1u32 << log) - 1;
+    for (i, out) in out.iter_mut().enumerate() {
+        let x = &mut d.x[i % d.lanes];
+        let set = class.get(i).map_or(0, |&c| u32::from(c));
+        let slot = slots[((set << log) + (*x & mask)) as usize];
+        *out = pop(x, &mut d.words, slot, log)?;
+    }
+    Ok(())
+}
