@@ -94,7 +94,7 @@ pub fn deltas() -> Vec<(String, Delta)> {
         1 => (r.uniform() < 0.7).then(|| (65536.0 * r.uniform()) as u64),
         2 => (i % 2 == 0).then(|| old ^ if r.uniform() < 0.5 { 0x1000 } else { 0x4000 }),
         3 => None,
-        _ => (r.uniform() < 0.3).then(|| old ^ 0x8001),
+        _ => (r.uniform() < 0.3).then_some(old ^ 0x8001),
     });
     let shows = &[
         "delta way 0",
@@ -112,6 +112,9 @@ pub fn deltas() -> Vec<(String, Delta)> {
     all.extend(refused().into_iter().map(|(name, delta)| (name.to_string(), delta)));
     all
 }
+
+/// The kind of error and part of its message; the base, and the delta.
+type Spoiled = ((&'static str, &'static str), Sample, Vec<u8>);
 
 /// Deltas that must be refused; all checksums are right.
 fn refused() -> Vec<(&'static str, Delta)> {
@@ -135,13 +138,13 @@ fn refused() -> Vec<(&'static str, Delta)> {
             tile[..4].copy_from_slice(&change(head).to_le_bytes());
         })
     };
-    let other = changed(&base, |i, old| (i % 3 == 0).then(|| old ^ 1));
+    let other = changed(&base, |i, old| (i % 3 == 0).then_some(old ^ 1));
     let data = |message, blob: Vec<u8>| (("data", message), base.clone(), blob);
-    let cases: Vec<(&'static str, &'static str, ((&'static str, &'static str), Sample, Vec<u8>))> = vec![
+    let cases: Vec<(&'static str, &'static str, Spoiled)> = vec![
         ("wrong_base", "the base is another", (("caller", "fingerprint"), other, blob.clone())),
         ("wrong_base_elsewhere", "the base is another in a value that does not change", {
             let at = unchanged(&base, &blob);
-            (("caller", "fingerprint"), changed(&base, |i, old| (i == at).then(|| old ^ 1)), blob.clone())
+            (("caller", "fingerprint"), changed(&base, |i, old| (i == at).then_some(old ^ 1)), blob.clone())
         }),
         ("flags", "flags that mean nothing", data("flags", header(&|h| h[flags] |= 16))),
         ("flags_no_way", "tiles without a way", data("flags", header(&|h| h[flags] = 1))),

@@ -86,7 +86,7 @@ impl Numbers {
             _ => before ^ after,
         };
         let (token, open) = self.tokens.split(number);
-        Told { symbol: (2 * token | u32::from(sign != then)) as u8, open, raw: number & ((1 << open) - 1) }
+        Told { symbol: (2 * token + u32::from(sign != then)) as u8, open, raw: number & ((1 << open) - 1) }
     }
 
     /// Bits that a symbol leaves open; `None` for one that means nothing.

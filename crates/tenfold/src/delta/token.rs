@@ -45,7 +45,8 @@ mod tests {
         for (tokens, bits, kinds) in [(GAPS, 22, 160), (SHORT, 32, 124), (LONG, 64, 128)] {
             let mut last = 0;
             for lead in 0..bits {
-                for number in [1u64 << lead, (1 << lead) | (1 << lead) / 3, (1 << lead) + ((1 << lead) - 1)] {
+                for number in [1u64 << lead, (1 << lead) + ((1 << lead) / 3), (1 << lead) + ((1 << lead) - 1)]
+                {
                     let (token, open) = tokens.split(number);
                     let (high, found) = tokens.join(token).unwrap();
                     assert_eq!((found, high | number & ((1 << open) - 1)), (open, number));
