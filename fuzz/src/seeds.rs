@@ -20,6 +20,8 @@ pub fn write_if_asked(target: &str) {
         "video_decode" => golden(),
         // Which ways to check, and which rows.
         "roundtrip" => decisions(&[&[1, 3, 0, 9, 0]]),
+        // Flips, a cut, dtype, tile, what is verified, values, share; then content.
+        "delta" => changes(),
         // Nothing changed, two bytes changed, the end cut off.
         _ => decisions(&[&[0, 0], &[2, 40, 0, 1, 90, 0, 0x80, 0], &[0, 200, 70, 0]]),
     };
@@ -66,6 +68,17 @@ fn blobs() -> Vec<Vec<u8>> {
         }
     }
     out
+}
+
+/// Two versions of tensors of every dtype.
+fn changes() -> Vec<Vec<u8>> {
+    let content: Vec<u8> = (0..200u8).map(|i| i.wrapping_mul(37)).collect();
+    let seed = |dtype: u8| {
+        let mut seed = vec![0, 0, dtype, dtype % 5, dtype % 2, 0, 4 + dtype % 8, 30 * (dtype % 8)];
+        seed.extend(&content);
+        seed
+    };
+    (0..15).map(seed).collect()
 }
 
 /// The golden vectors of picture blobs, good and forged.

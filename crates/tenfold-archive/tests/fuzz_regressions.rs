@@ -39,3 +39,8 @@ fn archive_read() {
 fn roundtrip() {
     replay("roundtrip", bodies::roundtrip::run);
 }
+
+#[test]
+fn delta() {
+    replay("delta", bodies::delta::run);
+}

@@ -4,6 +4,7 @@ pub mod archive_read;
 pub mod blob_decode;
 pub mod blob_mutate;
 mod case;
+pub mod delta;
 mod draw;
 mod number;
 mod promise;
