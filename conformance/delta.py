@@ -17,11 +17,11 @@ def fingerprint(dtype, shape, data):
     return blake3(head + data)[:16]
 
 
-def total(values):
-    """The sum that a tile states over values."""
+def total(places, values):
+    """The sum that a tile states over values at their places."""
     out = 0
-    for j, v in enumerate(values):
-        x = (v + (j + 1) * 0x9E3779B97F4A7C15) & MASK
+    for place, v in zip(places, values):
+        x = (v + (place + 1) * 0x9E3779B97F4A7C15) & MASK
         for _ in range(2):
             x = (x ^ x >> 32) * 0xD6E8FEB86659FD93 & MASK
         out += x ^ x >> 32
@@ -86,7 +86,7 @@ class Delta(Codec):
             at += 1
         gaps.finish()
         old = [int.from_bytes(base[p * self.size:][:self.size], "little") for p in places]
-        found = total(old).to_bytes(8, "little")
+        found = total(places, old).to_bytes(8, "little")
         if found != before:
             if found == after:
                 return []
@@ -98,7 +98,7 @@ class Delta(Codec):
         values.finish()
         require(up(up(bits.at, 8) // 8 + r.at - bits.length // 8) == r.at, "bytes left over in a tile")
         require(not bits.data >> up(bits.at, 8), "padding of a tile")
-        require(total(new).to_bytes(8, "little") == after, "new values are not what the tile says")
+        require(total(places, new).to_bytes(8, "little") == after, "new values are not what the tile says")
         return list(zip(places, new))
 
     def class_of(self, value):

@@ -77,6 +77,16 @@ pub fn deltas() -> Vec<(String, Delta)> {
         0,
     );
     add("delta_all", "every value changes", &[], f32s(500), &trained(&f32s(500), 1.1, 505), 0);
+    let moved =
+        changed(&f32s(4000), |_, old| Some(u64::from((f32::from_bits(old as u32) + 0.001).to_bits())));
+    add(
+        "delta_classes",
+        "differences that follow the exponents",
+        &["delta classes several"],
+        f32s(4000),
+        &moved,
+        0,
+    );
     let many = Sample::noise(Dtype::I8, &[5000], 509);
     add(
         "delta_lanes",

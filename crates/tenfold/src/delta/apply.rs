@@ -107,18 +107,18 @@ fn judge(delta: &Delta<'_>, number: usize, base: &[u8]) -> Result<Option<State>>
     let raw = delta.positions(number, &tile, &mut at)?;
     let (size, start) = (delta.frame.head.dtype.size(), delta.range(number).start);
     let old: Vec<u64> = at.iter().map(|&at| element(base, size, start + at as usize)).collect();
-    let found = sum(old.iter().copied());
+    let found = sum(&at, &old);
     if found != tile.before {
         return Ok((found == tile.after).then_some(State::Result(tile.changes)));
     }
-    let new = new_values(delta, &tile, raw, &old)?;
+    let new = new_values(delta, &tile, raw, &at, &old)?;
     Ok(Some(State::Base(at, new)))
 }
 
-fn new_values(delta: &Delta<'_>, tile: &Tile<'_>, raw: usize, old: &[u64]) -> Result<Vec<u64>> {
+fn new_values(delta: &Delta<'_>, tile: &Tile<'_>, raw: usize, at: &[u32], old: &[u64]) -> Result<Vec<u64>> {
     let mut new = Vec::with_capacity(old.len());
     delta.values(tile, raw, old, &mut new)?;
-    match sum(new.iter().copied()) == tile.after {
+    match sum(at, &new) == tile.after {
         true => Ok(new),
         false => Err(Error::Corrupt("a tile of a delta does not make what it says")),
     }

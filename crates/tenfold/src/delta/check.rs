@@ -36,16 +36,16 @@ pub(super) fn of_bytes(dtype: Dtype, shape: &[usize], data: &[u8], threads: usiz
 /// Bytes from which on all cores take part: below, waking them takes longer.
 const RAYON_FROM: usize = 1 << 20;
 
-/// What value number `j` of a tile adds to the tile's sum.
-pub(super) fn mix(j: u64, value: u64) -> u64 {
+/// What a value at a place of a tile adds to the tile's sum.
+pub(super) fn mix(place: u32, value: u64) -> u64 {
     const ODD: u64 = 0xD6E8_FEB8_6659_FD93;
-    let mut x = value.wrapping_add((j + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mut x = value.wrapping_add((u64::from(place) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     x = (x ^ x >> 32).wrapping_mul(ODD);
     x = (x ^ x >> 32).wrapping_mul(ODD);
     x ^ x >> 32
 }
 
-/// The sum over values in their order.
-pub(super) fn sum(values: impl Iterator<Item = u64>) -> u64 {
-    values.zip(0u64..).fold(0, |sum, (value, j)| sum.wrapping_add(mix(j, value)))
+/// The sum over values at their places.
+pub(super) fn sum(places: &[u32], values: &[u64]) -> u64 {
+    places.iter().zip(values).fold(0, |sum, (&place, &value)| sum.wrapping_add(mix(place, value)))
 }

@@ -24,7 +24,7 @@ impl Changes {
     }
 
     pub(super) fn sums(&self) -> [u64; 2] {
-        [&self.old, &self.new].map(|values| check::sum(values.iter().copied()))
+        [&self.old, &self.new].map(|values| check::sum(&self.at, values))
     }
 }
 
