@@ -140,7 +140,13 @@ class World:
 
         class Decoder:
             def __init__(
-                self, blobs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], *, checksums: str, multiprocessors: int | None
+                self,
+                blobs: Sequence[torch.Tensor],
+                outs: Sequence[torch.Tensor],
+                *,
+                checksums: str,
+                multiprocessors: int | None,
+                transposed_views: bool,
             ) -> None:
                 assert world.graph is None, "a decoder cannot be made while capturing"
                 self.blobs, self.outs, self.stream = list(blobs), list(outs), world.current

@@ -137,6 +137,8 @@ class BlobInfo:
     @property
     def low_bits(self) -> int | None: ...
     @property
+    def transposed(self) -> bool: ...
+    @property
     def transforms(self) -> list[str]: ...
 
 @final
@@ -387,7 +389,7 @@ class CudaDevice:
 class DecodeRequests:
     def __new__(
         cls,
-        items: Sequence[tuple[_Memory, _Memory, str, BlobInfo | None]],
+        items: Sequence[tuple[_Memory, _Memory, str, bool, BlobInfo | None]],
         checksums: bool = True,
         max_bytes: int | None = None,
         multiprocessors: int | None = None,

@@ -32,6 +32,14 @@
 // What is known of levels in pairs: there are none, they all are.
 #define PAIRS_NONE 1
 #define PAIRS_ALL 2
+// What is known of a transposition: there is none, there is one.
+#define TRANSPOSED_NO 1
+#define TRANSPOSED_YES 2
+// Values in the order of the tensor, and in that in which they are coded.
+#define ORDER_TENSOR 0
+#define ORDER_CODED 1
+// Threads of a block that transposes.
+#define TRANSPOSE_THREADS 256
 // Threads of a block that counts, and, at most, of one that codes or writes.
 #define COUNT_THREADS 1024
 #define LOSSLESS_THREADS 256
@@ -240,13 +248,16 @@ struct Item {
     u32 dtype;
     // The first block that works on this blob, in kernels that give a blob several.
     u32 block0;
-    // The codec it must have; 0 for any. Whether its levels are in pairs; 0 if that is not known.
-    u32 codec, pairs;
+    // The codec it must have; 0 for any.
+    u32 codec;
+    // Whether its levels are in pairs, and whether it is transposed; 0 if that is not known. In which order values go out.
+    u8 pairs, transposed, order, unused;
 };
 static_assert(sizeof(Item) == 80, "size of Item");
 OFFSET(Item, blob, 0); OFFSET(Item, blob_len, 8); OFFSET(Item, out, 16); OFFSET(Item, out_len, 24);
 OFFSET(Item, first, 32); OFFSET(Item, count, 40); OFFSET(Item, work, 48); OFFSET(Item, work_len, 56);
 OFFSET(Item, dtype, 64); OFFSET(Item, block0, 68); OFFSET(Item, codec, 72); OFFSET(Item, pairs, 76);
+OFFSET(Item, transposed, 77); OFFSET(Item, order, 78); OFFSET(Item, unused, 79);
 
 // The transforms behind which values are wanted; all zeros for none.
 struct OpenBasis {
@@ -323,6 +334,20 @@ OFFSET(TilesArgs, items, 0); OFFSET(TilesArgs, status, 8); OFFSET(TilesArgs, cou
 OFFSET(TilesArgs, blocks, 20); OFFSET(TilesArgs, shared, 24); OFFSET(TilesArgs, check, 28);
 OFFSET(TilesArgs, above, 32); OFFSET(TilesArgs, more, 36); OFFSET(TilesArgs, small, 40);
 OFFSET(TilesArgs, unused, 44);
+
+// Elements of a transposed tensor to put back: rows as long as the columns that its opened blob has become columns.
+struct TransposeArgs {
+    const Item *item;
+    // What was said of the decoding so far.
+    const Status *status;
+    const void *from;
+    void *to;
+    // Bytes of all elements.
+    u64 len;
+};
+static_assert(sizeof(TransposeArgs) == 40, "size of TransposeArgs");
+OFFSET(TransposeArgs, item, 0); OFFSET(TransposeArgs, status, 8); OFFSET(TransposeArgs, from, 16);
+OFFSET(TransposeArgs, to, 24); OFFSET(TransposeArgs, len, 32);
 
 // What is known of the planes of a tensor: which have a table, which are one byte throughout as far as a sample
 // says, and whether a tile turned out to have a byte that the sample had not.
@@ -892,6 +917,10 @@ extern "C" __global__ void lossless_decode_4(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_decode_8(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void levels_small(const GRID_CONSTANT TilesArgs a);
 extern "C" __global__ void lossless_halves(const GRID_CONSTANT TilesArgs a);
+extern "C" __global__ void transpose_1(const TransposeArgs a);
+extern "C" __global__ void transpose_2(const TransposeArgs a);
+extern "C" __global__ void transpose_4(const TransposeArgs a);
+extern "C" __global__ void transpose_8(const TransposeArgs a);
 extern "C" __global__ void lossless_count_begin(const LosslessArgs a);
 extern "C" __global__ void lossless_encode_tables(const LosslessArgs a);
 extern "C" __global__ void lossless_whole_tiles(const LosslessArgs a);

@@ -34,7 +34,7 @@ KERNEL(PLACE_THREADS) blob_place_pages(const PlaceArgs a) {
         item.dtype = a.dtype;
         item.block0 = number;
         item.codec = a.codec;
-        item.pairs = 0;
+        item.pairs = item.transposed = item.order = item.unused = 0;
         a.to[number] = item;
         a.status[number] = Status{0, 0, 0};
     }
@@ -90,10 +90,15 @@ DEVICE void place_output(Reader &r, const Item &item, Desc *d) {
     const u64 count = item.count == ~0ull ? rest : item.count;
     const u64 bytes = count * header_size_of(item.dtype);
     const bool other = (item.codec && item.codec != d->codec) || (item.pairs && item.pairs != (d->paired ? PAIRS_ALL : PAIRS_NONE));
+    const bool turned = item.transposed && item.transposed != (d->transposed ? TRANSPOSED_YES : TRANSPOSED_NO);
+    // In the tensor's order, any of a transposed tensor's values may be in any tile.
+    const bool across = d->transposed && item.order == ORDER_TENSOR, some = item.first != 0 || count != d->values;
     reader_detail(r, other, STATUS_OTHER_CODEC, d->codec);
+    reader_check(r, turned, STATUS_OTHER_ORDER);
     reader_detail(r, !same && !converted, STATUS_OUTPUT_DTYPE, d->dtype);
     reader_size(r, !inside || count > rest, STATUS_ROWS, d->values);
     reader_size(r, bytes != item.out_len, STATUS_BUFFER, bytes);
+    reader_detail(r, across && some, STATUS_STEP, TRANSFORM_TRANSPOSED);
     if (r.code) return;
     const u64 end = item.first + count;
     // All values are wanted most often, and divisions take long.
@@ -104,6 +109,7 @@ DEVICE void place_output(Reader &r, const Item &item, Desc *d) {
     if (lane_of() == 0) {
         d->first = item.first;
         d->end = end;
+        d->across = across && d->columns ? header_quotient(d->values, d->columns) : 0;
         d->first_tile = first_tile;
         d->end_tile = end_tile;
     }
@@ -178,6 +184,7 @@ DEVICE void open_blob(const OpenArgs &a, bool place) {
                 header_window.end = len - 4;
                 d->header_len = len;
                 d->kept = 0;
+                d->transposed = 0;
                 odd_kept = 0;
             }
             __syncwarp();

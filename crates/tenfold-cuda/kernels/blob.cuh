@@ -45,6 +45,10 @@ struct Desc {
     u64 columns;
     u32 undone_at[MAX_UNDONE], undone_kind[MAX_UNDONE];
     u32 kept_at;
+    // Whether rows and columns have changed places; columns are those behind that.
+    u32 transposed;
+    // Where values go to their places in the tensor one by one, because they are coded column by column: its columns; else 0.
+    u64 across;
     // Planes: which have a table.
     u32 coded;
     // Tables that there are, and log2 of their slots.

@@ -18,6 +18,7 @@
 #define MAX_POSITION 4294967296
 #define TRANSFORM_BASIS 7
 #define TRANSFORM_ROPE 8
+#define TRANSFORM_TRANSPOSED 10
 #define SCALES_OF_BASIS 15
 #define AXIS_COLUMNS 0
 #define AXIS_ROWS 1
@@ -80,6 +81,7 @@
 #define STATUS_OTHER_ROPE 21
 #define STATUS_OTHER_STEPS 22
 #define STATUS_POSITION 23
+#define STATUS_OTHER_ORDER 24
 #define STATUS_HEADER_CHECKSUM 32
 #define STATUS_HEADER_LENGTH 33
 #define STATUS_FIELD 34
@@ -118,6 +120,7 @@
 #define STATUS_EXACT_FINITE 67
 #define STATUS_BASIS_STEP 68
 #define STATUS_MEANS 69
+#define STATUS_TRANSPOSED 70
 
 // Feedback of the trellis by log2 of its states: on the quantiser, on the parity; 0 where there is none.
 #define TRELLIS_QUANTISER {0, 0, 2, 5, 9, 18, 33, 78, 166}

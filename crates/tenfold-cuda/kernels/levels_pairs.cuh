@@ -111,10 +111,13 @@ DEVICE void pairs_plain(const Work *work, const u8 *tables, const Tile &t, Coder
 template <class E> struct PairElements {
     // Bytes of the table's entries.
     static const u32 ENTRY = sizeof(E) < 4 ? 4 : 8;
+    // Whether the values of a group are made elements all together.
+    static const bool TOGETHER = false;
     typedef typename Pair<sizeof(E)>::Two Two;
     // Fetched first, and made elements of when it is there.
     METHOD uint2 fetch(SharedAt at) const { return sizeof(E) < 4 ? make_uint2(ordered_u32(at), 0) : ordered_u64(at); }
     METHOD Two of_table(uint2 v, u32) const { return sizeof(E) < 4 ? (Two)v.x : (Two)(v.x | (u64)v.y << 32); }
+    template <class Put> METHOD void of_tables(const uint2 *, Put) const {}
     METHOD Two of_units(const Item &item, const Desc *d, i32 first, i32 second, u32) const {
         return (Two)element<E>(item.dtype, d->scale, first) | (Two)element<E>(item.dtype, d->scale, second) << (8 * sizeof(E) & 63);
     }
@@ -204,7 +207,9 @@ DEVICE void pairs_grouped(const Item &item, const Desc *d, const Desc *halved, c
             // All at once, after the last word, so that none is waited for by itself.
             out = not_before(out, last);
 #pragma unroll
-            for (u32 j = 0; j < GROUP; ++j) global_put(out + j * 32, as.of_table(elements[j], j));
+            for (u32 j = 0; j < GROUP; ++j)
+                if (!As::TOGETHER) global_put(out + j * 32, as.of_table(elements[j], j));
+            if (As::TOGETHER) as.of_tables(elements, [&](u32 j, Two v) { global_put(out + j * 32, v); });
             if (__any_sync(ALL_LANES, Tables::any(marks)))
                 pairs_escaped<E>(item, d, as, t, c, out, entry[0] | entry[1] << 16, entry[2] | entry[3] << 16);
             map.go_on();

@@ -26,21 +26,46 @@ template <> struct Working<u64> {
     METHOD static Real of_units(double scale, i32 units) { return of_bits(element_f64(scale, units)); }
 };
 
-// A blob whose only transform gives each column a number, means or weights: these numbers, in shared memory.
+// A blob whose transforms give each column a number, means or weights, and then perhaps each row a weight: the numbers of columns,
+// in shared memory, and the rows' weights as the header has them, or null.
 struct Columns {
     const float *numbers;
     u32 count;
     bool added;
+    const u8 *rows;
+};
+
+// What a row is multiplied by, for a lane that goes from row to row; the next one's is there before it is needed.
+template <bool ROWS> struct OverRows {
+    const u8 *weight;
+    float now, next;
+
+    METHOD OverRows(const Columns &columns, u64 row) : weight(columns.rows + row + 1) {
+        now = weight_undone((signed char)weight[-1]);
+        next = weight_undone((signed char)weight[0]);
+    }
+    METHOD float weigh(float v, bool ahead) const { return __fmul_rn(v, ahead ? next : now); }
+    METHOD void go_on() {
+        now = next;
+        // Behind the last row there are other bytes of the header.
+        next = weight_undone((signed char)*++weight);
+    }
+};
+template <> struct OverRows<false> {
+    METHOD OverRows(const Columns &, u64) {}
+    METHOD float weigh(float v, bool) const { return v; }
+    METHOD void go_on() {}
 };
 
 // Where a lane stands among them: at its first value of a group; working values are `APART` bytes of numbers apart from one step to
 // the next. They become elements of a dtype.
-template <u32 DTYPE, u32 APART> struct OverColumns {
+template <u32 DTYPE, u32 APART, bool ROWS> struct OverColumns {
     SharedAt at, end;
     u32 bytes;
     bool added;
+    OverRows<ROWS> rows;
 
-    METHOD OverColumns(const Columns &columns, u64 first) {
+    METHOD OverColumns(const Columns &columns, u64 first) : rows(columns, first / columns.count) {
         const SharedAt start = shared_at(columns.numbers);
         bytes = columns.count * 4;
         at = start + (u32)(first % columns.count) * 4;
@@ -49,10 +74,15 @@ template <u32 DTYPE, u32 APART> struct OverColumns {
     }
     METHOD SharedAt within(SharedAt to) const { return to >= end ? to - bytes : to; }
     METHOD SharedAt number(u32 j) const { return within(at + j * APART); }
-    METHOD float undo(float v, u32 number) const {
+    METHOD float undo(float v, u32 number, u32 j) const {
         const float by = __uint_as_float(number);
-        return added ? __fadd_rn(v, by) : __fmul_rn(v, by);
+        // Means and weights of rows are not undone together here.
+        if (!ROWS && added) return __fadd_rn(v, by);
+        return rows.weigh(__fmul_rn(v, by), at + j * APART >= end);
     }
+    // Whether all steps of a group lie in one row, as most do.
+    METHOD bool is_within() const { return at + (GROUP - 1) * APART < end; }
+    METHOD float undo_within(float v, u32 number) const { return rows.weigh(__fmul_rn(v, __uint_as_float(number)), false); }
     // What a table has is so small that no sum or product leaves the range of f32 or bf16: signs need not be set apart.
     METHOD static u32 near_element(float v) {
         const u32 b = __float_as_uint(v);
@@ -60,30 +90,61 @@ template <u32 DTYPE, u32 APART> struct OverColumns {
         if (DTYPE == DTYPE_BF16) return (b + 0x7fff + (b >> 16 & 1)) >> 16;
         return element_of(DTYPE, v);
     }
-    METHOD void go_on() { at = within(at + GROUP * APART); }
+    METHOD void go_on() {
+        at += GROUP * APART;
+        if (at < end) return;
+        at -= bytes;
+        rows.go_on();
+    }
 };
 
-// What becomes of a working value: its column's number is added or multiplied, and an element made of it.
-template <class E, u32 DTYPE> struct ByColumn : OverColumns<DTYPE, 128> {
-    static const bool MARKED = false;
-    METHOD ByColumn(const Columns &columns, u64 first) : OverColumns<DTYPE, 128>(columns, first) {}
+// What becomes of a working value: its column's number is added or multiplied, then its row's multiplied, and an element made of it.
+template <class E, u32 DTYPE, bool ROWS> struct ByColumn : OverColumns<DTYPE, 128, ROWS> {
+    static const bool MARKED = false, TOGETHER = ROWS;
+    METHOD ByColumn(const Columns &columns, u64 first) : OverColumns<DTYPE, 128, ROWS>(columns, first) {}
     METHOD E of_table(u32 v, u32 j) const {
-        return (E)this->near_element(this->undo(__uint_as_float(v), shared_u32(this->number(j))));
+        return (E)this->near_element(this->undo(__uint_as_float(v), shared_u32(this->number(j)), j));
+    }
+    // Whether a group lies in one row is asked once, not for each value.
+    template <class Put> METHOD void of_tables(const u32 *v, Put put) const {
+        if (this->is_within()) {
+#pragma unroll
+            for (u32 j = 0; j < GROUP; ++j)
+                put(j, (E)this->near_element(this->undo_within(__uint_as_float(v[j]), shared_u32(this->at + j * 128))));
+        } else {
+#pragma unroll
+            for (u32 j = 0; j < GROUP; ++j) put(j, of_table(v[j], j));
+        }
     }
     METHOD E of_units(const Item &, const Desc *d, i32 units, u32 j) const {
-        return (E)element_of(DTYPE, this->undo(Working<u32>::of_units(d->scale, units), shared_u32(this->number(j))));
+        return (E)element_of(DTYPE, this->undo(Working<u32>::of_units(d->scale, units), shared_u32(this->number(j)), j));
     }
 };
 
 // Magnitudes below which neither sums nor products of two reach the ends of f32.
 #define SMALL_NUMBER 1e18f
 
-// Whether a blob's columns can be undone group by group. Four steps may lead into the next row, but not beyond.
+// Which of a blob's transforms are weights of rows, undone last; MAX_UNDONE for none.
+DEVICE u32 rows_last(const Desc *d) {
+    if (d->undone_kind[0] == UNDO_ROWS && d->undone_kind[1] == UNDO_NOTHING) return 0;
+    const bool both = d->undone_kind[0] == UNDO_COLUMNS && d->undone_kind[1] == UNDO_ROWS;
+    return both && d->undone_kind[2] == UNDO_NOTHING ? 1 : MAX_UNDONE;
+}
+
+// Whether a blob's columns can be undone group by group: weights or means of columns, then perhaps weights of rows, or nothing at
+// all. Four steps may lead into the next row, but not beyond.
 DEVICE bool columns_alone(const Item &item, const Desc *d) {
-    const u32 kind = d->undone_kind[0];
+    const bool alone = d->undone_kind[0] != UNDO_ROWS && (d->undone_kind[0] == UNDO_NOTHING || d->undone_kind[1] == UNDO_NOTHING);
     return (item.dtype == DTYPE_BF16 || item.dtype == DTYPE_F16 || item.dtype == DTYPE_F32) && d->dtype != DTYPE_F64 &&
-           kind != UNDO_NOTHING && kind != UNDO_ROWS && d->undone_kind[1] == UNDO_NOTHING && d->columns >= 128 &&
-           d->columns < 1u << 16 && d->scale < SMALL_NUMBER / (UNITS * 512);
+           (alone || rows_last(d) < MAX_UNDONE) && d->across == 0 && d->columns >= 128 && d->columns < 1u << 16 &&
+           d->scale < SMALL_NUMBER / (UNITS * 512);
+}
+
+// What is in shared memory, once it is there, and where weights of rows are.
+DEVICE Columns columns_of(const Item &item, const Desc *d, const float *numbers) {
+    const u32 rows = rows_last(d);
+    return Columns{numbers, 0, d->undone_kind[0] >= UNDO_MEANS,
+                   rows < MAX_UNDONE ? (const u8 *)item.blob + d->undone_at[rows] : nullptr};
 }
 
 // Fetches the numbers of columns; whether all that this thread took are small. All threads of a block take part.
@@ -92,22 +153,41 @@ DEVICE bool columns_fill(const Item &item, const Desc *d, float *numbers) {
     const u32 at = d->undone_at[0], kind = d->undone_kind[0];
     bool small = true;
     for (u32 i = threadIdx.x; i < (u32)d->columns; i += blockDim.x) {
-        numbers[i] = kind >= UNDO_MEANS ? __uint_as_float(mean_bits(blob, at, kind == UNDO_WIDE_MEANS, i))
-                                        : weight_undone((signed char)blob[at + i]);
-        small &= numbers[i] < SMALL_NUMBER && -numbers[i] < SMALL_NUMBER;
+        // Products with one are what they were.
+        float number = 1.0f;
+        if (kind >= UNDO_MEANS) number = __uint_as_float(mean_bits(blob, at, kind == UNDO_WIDE_MEANS, i));
+        else if (kind == UNDO_COLUMNS) number = weight_undone((signed char)blob[at + i]);
+        numbers[i] = number;
+        small &= number < SMALL_NUMBER && -number < SMALL_NUMBER;
     }
     return small;
 }
 
 // Groups of steps up to `end`.
-template <class E>
+template <class E, bool ROWS>
 DEVICE void prepared_groups(const Item &item, const Desc *d, const Near &near, const Columns &columns, const Tile &t, Coder &c,
                             u32 end) {
     const u64 first = t.start + lane_of();
-    if (sizeof(E) == 4) steps_mapped<E>(item, d, near, ByColumn<E, DTYPE_F32>(columns, first), t, c, end);
-    else if (item.dtype == DTYPE_BF16) steps_mapped<E>(item, d, near, ByColumn<E, DTYPE_BF16>(columns, first), t, c, end);
-    else steps_mapped<E>(item, d, near, ByColumn<E, DTYPE_F16>(columns, first), t, c, end);
+    if (sizeof(E) == 4) steps_mapped<E>(item, d, near, ByColumn<E, DTYPE_F32, ROWS>(columns, first), t, c, end);
+    else if (item.dtype == DTYPE_BF16) steps_mapped<E>(item, d, near, ByColumn<E, DTYPE_BF16, ROWS>(columns, first), t, c, end);
+    else steps_mapped<E>(item, d, near, ByColumn<E, DTYPE_F16, ROWS>(columns, first), t, c, end);
 }
+
+// The same where rows have weights: a function that is called, and what it takes lies in memory, so that others keep their registers.
+struct RowsCall {
+    Near near;
+    Columns columns;
+    Tile t;
+    Coder c;
+    u32 end;
+};
+
+template <class E> OUTLINE void prepared_rows(const Item &item, const Desc *d, RowsCall &call) {
+    prepared_groups<E, true>(item, d, call.near, call.columns, call.t, call.c, call.end);
+}
+
+// Where a value goes, of which row and column are known as they are coded.
+DEVICE u64 prepared_place(const Desc *d, u64 at, u64 row, u64 col) { return d->across ? col * d->across + row : at - d->first; }
 
 // From step `done` on.
 template <class E>
@@ -127,18 +207,18 @@ DEVICE void prepared_levels(const Item &item, const Work *work, const u32 *slots
     };
     steps_plain(work, slots, t, c, done, class_of, [&](u32 i, i32 units) {
         const auto v = transforms.undo(Working<E>::of_units(d->scale, units), tensor.row, tensor.col);
-        out[t.start + i - d->first] = Working<E>::element_of_real(item.dtype, v);
+        out[prepared_place(d, t.start + i, tensor.row, tensor.col)] = Working<E>::element_of_real(item.dtype, v);
         tensor.go_on();
     });
 }
 
 template <class E> DEVICE void prepared_zeros(const Item &item, const Desc *d, const Tile &t) {
     const Undo transforms(item, d);
-    E *out = (E *)item.out + (t.start - d->first);
+    E *out = (E *)item.out;
     Walk tensor(t.start + t.from + lane_of(), d->columns, 32);
     for (u32 i = t.from + lane_of(); i < t.to; i += 32) {
         const auto v = transforms.undo((typename Working<E>::Real)0, tensor.row, tensor.col);
-        out[i] = Working<E>::element_of_real(item.dtype, v);
+        out[prepared_place(d, t.start + i, tensor.row, tensor.col)] = Working<E>::element_of_real(item.dtype, v);
         tensor.go_on();
     }
 }
@@ -151,7 +231,7 @@ template <class E> DEVICE u32 prepared_exact(const Item &item, const Desc *d, co
         Walk tensor(t.start + from + lane_of(), d->columns, 32);
         for (u64 i = from + lane_of(); i < to; i += 32) {
             const auto v = transforms.undo(Working<E>::of_bits(bits), tensor.row, tensor.col);
-            out[t.start + i - d->first] = Working<E>::element_of_real(item.dtype, v);
+            out[prepared_place(d, t.start + i, tensor.row, tensor.col)] = Working<E>::element_of_real(item.dtype, v);
             tensor.go_on();
         }
     });
@@ -174,7 +254,13 @@ DEVICE void prepared_tile(const Item &item, const Work *work, const Near &near, 
         }
         const bool halves = sizeof(E) == 2 || sizeof(E) == 4;
         const u32 done = halves && columns.count ? steps_in_groups(d, near, t) : 0;
-        if (halves && done) prepared_groups<E>(item, d, near, columns, t, c, done);
+        if (halves && done && columns.rows) {
+            RowsCall call = {near, columns, t, c, done};
+            prepared_rows<E>(item, d, call);
+            c = call.c;
+        } else if (halves && done) {
+            prepared_groups<E, false>(item, d, near, columns, t, c, done);
+        }
         prepared_levels<E>(item, work, near.slots, t, c, done);
         coder_close(t, c);
         if (c.bad) report(status, c.bad);
@@ -223,7 +309,7 @@ template <class E> OUTLINE void prepared_blob(const Share &share, u32 room, u32 
     near.lut = lut;
     near.ring = (u16 *)(memory + warp_of() * RING_ROOM);
     near.map.kind = MAP_NONE;
-    Columns columns = {numbers, 0, d->undone_kind[0] >= UNDO_MEANS};
+    Columns columns = columns_of(item, d, numbers);
     if (threadIdx.x == 0) *large = 0;
     __syncthreads();
     if (alone && near.slots) {

@@ -151,9 +151,10 @@ template <class E> DEVICE E *out_at(const Item &item, const Desc *d, const Tile 
 // What becomes of a value: the element that a table has, or that of its units. Another has a table of working values, and
 // goes on to the columns of each group.
 template <class E> struct AsElement {
-    // Whether the table marks the escape.
-    static const bool MARKED = sizeof(E) < 4;
+    // Whether the table marks the escape, and whether the values of a group are made elements all together.
+    static const bool MARKED = sizeof(E) < 4, TOGETHER = false;
     METHOD E of_table(u32 v, u32) const { return (E)v; }
+    template <class Put> METHOD void of_tables(const u32 *, Put) const {}
     METHOD E of_units(const Item &item, const Desc *d, i32 units, u32) const { return element<E>(item.dtype, d->scale, units); }
     METHOD void go_on() {}
 };
@@ -195,8 +196,9 @@ DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &ma
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) {
             if (As::MARKED) escaped |= elements[j];
-            global_put(out + j * 32, as.of_table(elements[j], j));
+            if (!As::TOGETHER) global_put(out + j * 32, as.of_table(elements[j], j));
         }
+        if (As::TOGETHER) as.of_tables(elements, [&](u32 j, E v) { global_put(out + j * 32, v); });
         if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
             x = x_before;
             s = s_before;

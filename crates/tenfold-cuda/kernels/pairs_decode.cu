@@ -4,23 +4,37 @@
 #include "levels_pairs.cuh"
 #include "levels_prepared.cuh"
 
-// What becomes of working values: the numbers of their columns are added or multiplied, and elements made of them.
-template <class E, u32 DTYPE> struct PairByColumn : OverColumns<DTYPE, 256> {
+// What becomes of working values: the numbers of their columns are added or multiplied, then those of their rows multiplied, and
+// elements made of them.
+template <class E, u32 DTYPE, bool ROWS> struct PairByColumn : OverColumns<DTYPE, 256, ROWS> {
     static const u32 ENTRY = 8;
+    static const bool TOGETHER = ROWS;
     typedef typename Pair<sizeof(E)>::Two Two;
-    METHOD PairByColumn(const Columns &columns, u64 first) : OverColumns<DTYPE, 256>(columns, first) {}
+    METHOD PairByColumn(const Columns &columns, u64 first) : OverColumns<DTYPE, 256, ROWS>(columns, first) {}
     METHOD uint2 fetch(SharedAt lut) const { return ordered_u64(lut); }
+    METHOD static Two join(u32 a, u32 b) { return (Two)a | (Two)b << (8 * sizeof(E)); }
     METHOD Two of_table(uint2 v, u32 j) const {
         const uint2 by = shared_u64(this->number(j));
-        const u32 a = this->near_element(this->undo(__uint_as_float(v.x), by.x));
-        const u32 b = this->near_element(this->undo(__uint_as_float(v.y), by.y));
-        return (Two)a | (Two)b << (8 * sizeof(E));
+        return join(this->near_element(this->undo(__uint_as_float(v.x), by.x, j)),
+                    this->near_element(this->undo(__uint_as_float(v.y), by.y, j)));
+    }
+    template <class Put> METHOD void of_tables(const uint2 *v, Put put) const {
+        if (this->is_within()) {
+#pragma unroll
+            for (u32 j = 0; j < GROUP; ++j) {
+                const uint2 by = shared_u64(this->at + j * 256);
+                put(j, join(this->near_element(this->undo_within(__uint_as_float(v[j].x), by.x)),
+                            this->near_element(this->undo_within(__uint_as_float(v[j].y), by.y))));
+            }
+        } else {
+#pragma unroll
+            for (u32 j = 0; j < GROUP; ++j) put(j, of_table(v[j], j));
+        }
     }
     METHOD Two of_units(const Item &, const Desc *d, i32 first, i32 second, u32 j) const {
         const uint2 by = shared_u64(this->number(j));
-        const u32 a = element_of(DTYPE, this->undo(Working<u32>::of_units(d->scale, first), by.x));
-        const u32 b = element_of(DTYPE, this->undo(Working<u32>::of_units(d->scale, second), by.y));
-        return (Two)a | (Two)b << (8 * sizeof(E));
+        return join(element_of(DTYPE, this->undo(Working<u32>::of_units(d->scale, first), by.x, j)),
+                    element_of(DTYPE, this->undo(Working<u32>::of_units(d->scale, second), by.y, j)));
     }
 };
 
@@ -32,17 +46,34 @@ struct PairsNear {
     Columns columns;
 };
 
+template <class E, bool ROWS>
+DEVICE void pairs_prepared(const Item &item, const Desc *d, const PairsNear &n, const Tile &t, Coder &c, u32 end) {
+    const u64 first = t.start + 2 * lane_of();
+    if (sizeof(E) == 4) {
+        pairs_mapped<E>(item, d, n.halved, n.near, PairByColumn<E, DTYPE_F32, ROWS>(n.columns, first), t, c, end);
+    } else if (item.dtype == DTYPE_BF16) {
+        pairs_mapped<E>(item, d, n.halved, n.near, PairByColumn<E, DTYPE_BF16, ROWS>(n.columns, first), t, c, end);
+    } else {
+        pairs_mapped<E>(item, d, n.halved, n.near, PairByColumn<E, DTYPE_F16, ROWS>(n.columns, first), t, c, end);
+    }
+}
+
+// The same where rows have weights: a function that is called, as that of single levels is.
+template <class E> OUTLINE void pairs_rows(const Item &item, const Desc *d, const Desc *halved, RowsCall &call) {
+    const PairsNear n = {call.near, halved, call.columns};
+    pairs_prepared<E, true>(item, d, n, call.t, call.c, call.end);
+}
+
 template <class E, u32 SIZE> struct PairGroups {
     METHOD static void run(const Item &item, const Desc *d, const PairsNear &n, const Tile &t, Coder &c, u32 end) {
-        const u64 first = t.start + 2 * lane_of();
         if (!d->prepared) {
             pairs_mapped<E>(item, d, n.halved, n.near, PairElements<E>(), t, c, end);
-        } else if (sizeof(E) == 4) {
-            pairs_mapped<E>(item, d, n.halved, n.near, PairByColumn<E, DTYPE_F32>(n.columns, first), t, c, end);
-        } else if (item.dtype == DTYPE_BF16) {
-            pairs_mapped<E>(item, d, n.halved, n.near, PairByColumn<E, DTYPE_BF16>(n.columns, first), t, c, end);
+        } else if (n.columns.rows) {
+            RowsCall call = {n.near, n.columns, t, c, end};
+            pairs_rows<E>(item, d, n.halved, call);
+            c = call.c;
         } else {
-            pairs_mapped<E>(item, d, n.halved, n.near, PairByColumn<E, DTYPE_F16>(n.columns, first), t, c, end);
+            pairs_prepared<E, false>(item, d, n, t, c, end);
         }
     }
 };
@@ -71,8 +102,9 @@ DEVICE void pairs_rest(const Item &item, const Work *work, const PairsNear &n, c
         const Undo transforms(item, d);
         pairs_plain(work, tables, t, c, done, class_of, [&](u32 i, i32 units) {
             const u64 at = t.start + i, row = at / d->columns;
-            const auto v = transforms.undo(Working<E>::of_units(d->scale, units), row, at - row * d->columns);
-            out[at - d->first] = Working<E>::element_of_real(item.dtype, v);
+            const u64 col = at - row * d->columns;
+            const auto v = transforms.undo(Working<E>::of_units(d->scale, units), row, col);
+            out[prepared_place(d, at, row, col)] = Working<E>::element_of_real(item.dtype, v);
         });
     } else {
         pairs_plain(work, tables, t, c, done, class_of, [&](u32 i, i32 units) {
@@ -148,7 +180,8 @@ template <class E> DEVICE void pairs_blob(const Share &share, u32 room, u32 abov
     n.near.ring = (u16 *)(memory + warp_of() * RING_ROOM);
     n.near.map.kind = MAP_NONE;
     n.halved = &halved;
-    n.columns = Columns{numbers, by_column ? (u32)d->columns : 0, d->undone_kind[0] >= UNDO_MEANS};
+    n.columns = columns_of(item, d, numbers);
+    n.columns.count = by_column ? (u32)d->columns : 0;
     if (threadIdx.x == 0) large = 0;
     pairs_halve(&halved, d);
     if (grouped && fits) {

@@ -98,6 +98,13 @@ DEVICE u32 transforms_means(Reader &r, u32 content, u64 len, u64 columns) {
     return wide ? UNDO_WIDE_MEANS : UNDO_MEANS;
 }
 
+// Checks a transposition, before which only kept elements may stand: they are then for a chain, since they lie elsewhere among
+// the values.
+DEVICE void transforms_transposed(Reader &r, u64 len, u32 before, u32 kept) {
+    reader_check(r, len != 0 || before > (kept ? 1u : 0u), STATUS_TRANSPOSED);
+    reader_detail(r, kept != 0, STATUS_STEP, TRANSFORM_TRANSPOSED);
+}
+
 // Reads the transforms from `at` on, where their number is, of a header that starts with the bytes `fixed`. All lanes of a warp
 // take part. Whether runs of kept elements are right is not asked yet.
 OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 values) {
@@ -123,7 +130,7 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
         __syncwarp();
         return TransformsRead{r.at, r.code, r.detail};
     }
-    u32 kept = 0, kept_at = 0, seen = 0;
+    u32 kept = 0, kept_at = 0, seen = 0, transposed = 0;
     // What is to be undone is noted where it goes, not in registers: this is called, and its caller has them all.
     if (lane_of() == 0)
 #pragma unroll 1
@@ -131,7 +138,7 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
 #pragma unroll 1
     for (u32 i = 0; i < count; ++i) {
         const u32 id = reader_byte(r);
-        const bool here = id == TRANSFORM_WEIGHTS || id == TRANSFORM_MEANS || id == TRANSFORM_KEPT;
+        const bool here = id == TRANSFORM_WEIGHTS || id == TRANSFORM_MEANS || id == TRANSFORM_KEPT || id == TRANSFORM_TRANSPOSED;
         reader_detail(r, codec != CODEC_LEVELS || !here, STATUS_STEP, id);
         if (r.code) break;
         const u64 len = reader_varint(r);
@@ -143,6 +150,13 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
             if (r.code) break;
             kept = (u32)len / entry;
             kept_at = content;
+        } else if (id == TRANSFORM_TRANSPOSED) {
+            transforms_transposed(r, len, i, kept);
+            if (r.code) break;
+            transposed = 1;
+            const u64 swap = rows;
+            rows = columns;
+            columns = swap;
         } else {
             const u32 kind = id == TRANSFORM_MEANS ? transforms_means(r, content, len, columns)
                                                    : transforms_weights(r, content, len, columns, rows);
@@ -169,6 +183,7 @@ OUTLINE TransformsRead transforms_read(Desc *d, u32 fixed, u32 at, u32 end, u64 
         d->columns = columns;
         d->kept = kept;
         d->kept_at = kept_at;
+        d->transposed = transposed;
     }
     __syncwarp();
     return TransformsRead{r.at, r.code, r.detail};

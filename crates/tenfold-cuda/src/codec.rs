@@ -376,11 +376,14 @@ impl<M: Memory> Single for DeviceCodec<'_, M> {
             part = moved.slice();
         }
         let status = self.take(STATUS)?;
-        let request = DecodeRequest::new(part, *out, info.dtype)
-            .with_values(values.start as u64, values.len() as u64)
-            .with_info(&info);
+        let mut request = DecodeRequest::new(part, *out, info.dtype).with_info(&info);
+        if values.len() as u64 != info.values {
+            request = request.with_values(values.start as u64, values.len() as u64);
+        }
         let (settings, stream) = (&self.settings, self.stream);
-        let said = if can_decode(&info).is_ok() {
+        // Some rows of a transposed tensor need all of its tiles, and are left to a chain.
+        let rows = info.is_transposed() && values.len() as u64 != info.values;
+        let said = if can_decode(&info).is_ok() && !rows {
             let requests = [request];
             let workspace = self.take(decode_workspace_len(&requests))?;
             // SAFETY: memory of the codec or its caller, kept until the wait in `said`.

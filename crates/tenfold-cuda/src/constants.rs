@@ -70,6 +70,7 @@ fn format() -> String {
     put("MAX_POSITION", format::MAX_POSITION as i64);
     put("TRANSFORM_BASIS", format::TRANSFORM_BASIS as i64);
     put("TRANSFORM_ROPE", format::TRANSFORM_ROPE as i64);
+    put("TRANSFORM_TRANSPOSED", format::TRANSFORM_TRANSPOSED as i64);
     put("SCALES_OF_BASIS", format::SCALES_OF_BASIS as i64);
     put("AXIS_COLUMNS", Axis::Columns as i64);
     put("AXIS_ROWS", Axis::Rows as i64);

@@ -27,7 +27,7 @@ mod upload;
 
 pub use codec::DeviceCodec;
 pub use decode::{
-    DecodeRequest, DecodeSettings, can_convert, can_decode, capabilities, decode, decode_opened,
+    DecodeRequest, DecodeSettings, Order, can_convert, can_decode, capabilities, decode, decode_opened,
     decode_workspace_len, lane_values, open,
 };
 pub use device::{Device, DeviceSlice};

@@ -50,6 +50,7 @@ pub enum Code {
     OtherRope = 21,
     OtherSteps = 22,
     Position = 23,
+    OtherOrder = 24,
     HeaderChecksum = 32,
     HeaderLength,
     Field,
@@ -88,6 +89,7 @@ pub enum Code {
     ExactFinite,
     BasisStep,
     Means,
+    Transposed,
 }
 
 /// Every code with the name that kernels know it by, and for a corrupt blob what is wrong.
@@ -116,6 +118,7 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::OtherRope, "OTHER_ROPE", ""),
     (Code::OtherSteps, "OTHER_STEPS", ""),
     (Code::Position, "POSITION", ""),
+    (Code::OtherOrder, "OTHER_ORDER", ""),
     (Code::HeaderChecksum, "HEADER_CHECKSUM", "header checksum"),
     (Code::HeaderLength, "HEADER_LENGTH", "header length"),
     (Code::Field, "FIELD", "a field reaches past the end of its section"),
@@ -154,6 +157,7 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::ExactFinite, "EXACT_FINITE", "an exact value before steps is not finite"),
     (Code::BasisStep, "BASIS_STEP", "basis step"),
     (Code::Means, "MEANS", "means step"),
+    (Code::Transposed, "TRANSPOSED", "transposed step"),
 ];
 
 impl Status {
@@ -232,6 +236,9 @@ impl Status {
             ),
             Code::OtherSteps => Error::InvalidArgument(
                 "the blob has other transforms than the chain passed".into(),
+            ),
+            Code::OtherOrder => Error::InvalidArgument(
+                "the blob is transposed where the request says that it is not, or the other way round".into(),
             ),
             Code::Position => Error::InvalidArgument("a page starts at a position above 2^32".into()),
             Code::OtherCodec => {

@@ -6,7 +6,10 @@
 use tenfold::format::BlobInfo;
 use tenfold::{Dtype, format};
 
-use crate::decode::{DecodeRequest, DecodeSettings, can_decode, decode, decode_workspace_len};
+use crate::abi::Item;
+use crate::decode::{
+    DecodeRequest, DecodeSettings, Decoded, Order, can_decode, decode, decode_workspace_len, transpose,
+};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
@@ -34,6 +37,8 @@ pub struct Upload {
     blob: Option<Buffer>,
     workspace: Option<Buffer>,
     status: Option<Buffer>,
+    /// Values of a transposed blob, until all have come.
+    turned: Option<Buffer>,
     stages: Vec<Stage>,
     /// One a piece: it has come.
     arrived: Vec<OwnedEvent>,
@@ -95,6 +100,7 @@ impl Upload {
             blob: None,
             workspace: None,
             status: None,
+            turned: None,
             stages: Vec::new(),
             arrived: Vec::new(),
             done: OwnedEvent::new(device, false)?,
@@ -191,11 +197,14 @@ impl Upload {
         let steps = info.tile_values as usize / info.lanes.max(1) as usize;
         let piece = self.piece.max(if pinned { steps * BYTES_A_STEP } else { 0 });
         let pieces = pieces(&starts, info.tile_values, info.values, piece);
+        let turned = info.is_transposed() && out.len > 0;
+        let place = if turned { reserve(&self.device, &mut self.turned, out.len)? } else { out };
         let request = |p: &Piece, blob: DeviceSlice| -> Result<DecodeRequest> {
             let at = usize::try_from(p.first).unwrap_or(usize::MAX).saturating_mul(dtype.size());
             let len = usize::try_from(p.count).unwrap_or(usize::MAX).saturating_mul(dtype.size());
-            let part = out.part(at, len)?;
-            Ok(DecodeRequest::new(blob, part, dtype).with_values(p.first, p.count).with_info(&info))
+            let part = place.part(at, len)?;
+            let request = DecodeRequest::new(blob, part, dtype).with_values(p.first, p.count);
+            Ok(request.with_info(&info).with_order(Order::Coded))
         };
         let Room { blob: on_device, workspace, status } = self.reserve(pieces.len(), blob.len())?;
         // What the last call left is still being decoded, perhaps on another stream.
@@ -210,6 +219,14 @@ impl Upload {
             let status = status.part(i * size_of::<Status>(), size_of::<Status>())?;
             // SAFETY: the blob's header and this piece have come; the rest is the caller's promise.
             unsafe { decode(&self.device, &requests, settings, status, workspace, stream)? };
+        }
+        if turned {
+            // The last piece's item, which knows the shape; a piece that is bad makes the whole tensor so.
+            let item = workspace.part(0, size_of::<Item>())?;
+            let said = status.part((pieces.len() - 1) * size_of::<Status>(), size_of::<Status>())?;
+            let values = place.part(0, out.len)?;
+            // SAFETY: as above.
+            unsafe { transpose(&self.device, &Decoded { item, status: said, values }, out, dtype, stream)? };
         }
         self.pieces = pieces.len();
         self.done.record(stream)

@@ -398,6 +398,12 @@ impl BlobInfo {
         self.0.low_bits
     }
 
+    /// Whether its values are coded column by column.
+    #[getter]
+    fn transposed(&self) -> bool {
+        self.0.is_transposed()
+    }
+
     /// What was done to the values before they were coded, in this order.
     #[getter]
     fn transforms(&self) -> Vec<&'static str> {

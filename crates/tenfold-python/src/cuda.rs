@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use tenfold::engine::{Elements, Layered, Limits, Scratch};
 use tenfold_cuda::{
-    DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, MultiplyRequest, Status, Stream,
+    DecodeRequest, DecodeSettings, Device, DeviceCodec, DeviceSlice, MultiplyRequest, Order, Status, Stream,
     decode_workspace_len,
 };
 
@@ -289,6 +289,10 @@ pub fn stream_of(handle: usize) -> Stream {
     Stream(std::ptr::with_exposed_provenance_mut(handle))
 }
 
+/// A blob, an output, the output's dtype, whether the output is column by column as a transposed blob is, and what the blob's
+/// header says where that is known.
+type RequestItem<'py> = (Memory, Memory, String, bool, Option<PyRef<'py, BlobInfo>>);
+
 /// Blobs to decode in one call, and where to. Made once, queued as often as wanted.
 #[pyclass(frozen, module = "tenfold._native")]
 pub struct DecodeRequests {
@@ -298,21 +302,26 @@ pub struct DecodeRequests {
 
 #[pymethods]
 impl DecodeRequests {
-    /// Each item is a blob, an output, the output's dtype, and what the blob's header says where that is known.
+    /// Requests with these settings.
     #[new]
     #[pyo3(signature = (items, checksums=true, max_bytes=None, multiprocessors=None))]
     fn new(
-        items: Vec<(Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)>,
+        items: Vec<RequestItem<'_>>,
         checksums: bool,
         max_bytes: Option<u64>,
         multiprocessors: Option<u32>,
     ) -> PyResult<DecodeRequests> {
-        let request = |(blob, out, dtype, info): (Memory, Memory, String, Option<PyRef<'_, BlobInfo>>)| {
-            let request = DecodeRequest::new(slice(blob), slice(out), parse_dtype(&dtype)?);
-            Ok(match info {
-                Some(info) if tenfold_cuda::can_decode(&info.0).is_ok() => request.with_info(&info.0),
-                _ => request,
-            })
+        let request = |(blob, out, dtype, turned, info): RequestItem<'_>| {
+            let mut request = DecodeRequest::new(slice(blob), slice(out), parse_dtype(&dtype)?);
+            if let Some(info) = info.filter(|info| tenfold_cuda::can_decode(&info.0).is_ok()) {
+                request = request.with_info(&info.0);
+            }
+            if turned {
+                // Of a blob that is not transposed the values would lie otherwise.
+                request.transposed = Some(true);
+                request = request.with_order(Order::Coded);
+            }
+            Ok(request)
         };
         let items: Vec<_> = items.into_iter().map(request).collect::<PyResult<_>>()?;
         check_apart(&items)?;

@@ -24,6 +24,7 @@ from ._tensors import (
     host_bytes,
     mark_written,
     name_of,
+    turn,
 )
 
 
@@ -118,6 +119,7 @@ def decode(
     threads: int = 0,
     max_bytes: int | None = None,
     layers: int | None = None,
+    contiguous: bool = False,
 ) -> torch.Tensor:
     """Decodes a blob into a torch tensor.
 
@@ -127,9 +129,14 @@ def decode(
     whole blob if it has layers or transforms that take a pass of their own; with ``out`` or ``shape`` a device refuses
     such a blob. ``tenfold.capabilities("cuda", waits=False)`` lists what a device takes then.
 
+    A transposed blob, as calibrated weights have it, is the matrix column by column. A CUDA device hands it on like that, as
+    ``.t()`` of a contiguous tensor: same shape, same values, other strides. ``contiguous``, ``shape``, or a contiguous ``out``
+    make it row by row, which takes another pass over the tensor.
+
     Args:
         blob: bytes, any contiguous buffer, or a tensor of uint8 on the CPU or a CUDA device.
-        out: contiguous tensor to write into, of the tensor's shape; it is returned. Values are converted to its dtype.
+        out: contiguous tensor to write into, of the tensor's shape; it is returned. Values are converted to its dtype. For a
+            transposed blob on a CUDA device it may be ``.t()`` of a contiguous tensor.
         device: where the result goes; by default the blob's device, or the CPU.
         dtype: dtype of the result; by default the blob's.
         shape: shape of the result, if the caller knows it.
@@ -138,6 +145,7 @@ def decode(
         threads: worker threads of the CPU; 0 uses all cores.
         max_bytes: refuse a blob whose tensor is larger; 64 GiB by default.
         layers: decode only this many layers of a layered blob, as in :func:`tenfold.decode`.
+        contiguous: whether the result must lie row by row, whatever the blob.
 
     >>> import torch, tenfold.torch
     >>> x = torch.arange(6, dtype=torch.float16).reshape(2, 3)
@@ -158,7 +166,7 @@ def decode(
     wanted = None if dtype is None else as_dtype(dtype)
     source = _source(blob)
     if out is not None:
-        target = check_tensor(out, "out").device
+        target = _cuda.check_out(out).device
     elif device is not None:
         target = as_device(device)
     else:
@@ -166,13 +174,14 @@ def decode(
     if out is None and shape is not None:
         if wanted is None:
             raise ArgumentError("shape needs dtype; leave out both to read them from the blob's header")
+        # Of this shape and no other strides, which callers who know the shape may rely on.
         out = empty(tuple(shape), wanted, target)
     limits = _limits(checksums, threads, max_bytes)
     if isinstance(source, torch.Tensor):
         if target != source.device:
             raise ArgumentError(f"the blob is on {source.device}, but the result on {target}; move one of them with .to(…)")
-        return _from_device(source, out, wanted, limits, count)
-    return _from_host(source, target, out, wanted, limits, threads, count)
+        return _from_device(source, out, wanted, limits, count, contiguous)
+    return _from_host(source, target, out, wanted, limits, threads, count, contiguous)
 
 
 def _limits(checksums: bool, threads: int, max_bytes: int | None) -> _cuda.Limits:
@@ -188,8 +197,19 @@ def _source(blob: Any) -> Any:
     return host_blob(blob)
 
 
+def _room(info: _native.BlobInfo, dtype: torch.dtype, device: torch.device, contiguous: bool) -> torch.Tensor:
+    """Room for what a device decodes: column by column where the blob is, unless it must be contiguous."""
+    room = empty(info.shape, dtype, device)
+    return turn(room) if info.transposed and not contiguous else room
+
+
 def _from_device(
-    blob: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype | None, limits: _cuda.Limits, layers: int
+    blob: torch.Tensor,
+    out: torch.Tensor | None,
+    dtype: torch.dtype | None,
+    limits: _cuda.Limits,
+    layers: int,
+    contiguous: bool,
 ) -> torch.Tensor:
     if out is not None:
         _cuda.decode([blob], [out], [_cuda.known(blob)], limits)
@@ -199,7 +219,7 @@ def _from_device(
     final = dtype or own
     if not _cuda.can_queue(info):
         return _decode_any(blob, None, info, final, limits, layers)
-    result = empty(info.shape, final if _cuda.can_convert(info, final) else own, blob.device)
+    result = _room(info, final if _cuda.can_convert(info, final) else own, blob.device, contiguous)
     _cuda.decode([blob], [result], [info], limits)
     return result.to(final)
 
@@ -222,6 +242,7 @@ def _from_host(
     limits: _cuda.Limits,
     threads: int,
     layers: int = 0,
+    contiguous: bool = False,
 ) -> torch.Tensor:
     info = _native.inspect(blob)
     if out is not None:
@@ -234,7 +255,10 @@ def _from_host(
         return result if out is None else out.copy_(result)
     on_device = _device.is_ours(target)
     direct = final == own or (on_device and _cuda.can_convert(info, final))
-    result = out if out is not None and direct else empty(info.shape, final if direct else own, target)
+    if out is not None and direct:
+        result = out
+    else:
+        result = _room(info, final if direct else own, target, contiguous or not on_device)
     if on_device:
         _cuda.decode_from_host([blob], [result], [info], limits)
     else:
@@ -275,7 +299,7 @@ def decode_many(
     there, here = [], []
     for blob, out in zip(blobs, outs, strict=True):
         source = _source(blob)
-        check_tensor(out, "out")
+        _cuda.check_out(out)
         if isinstance(source, torch.Tensor):
             there.append((source, out))
         elif (

@@ -13,7 +13,7 @@ import torch
 from .. import _native
 from .._errors import ArgumentError, DataError, UnsupportedError
 from . import _device
-from ._tensors import check_aligned, mark_written, name_of
+from ._tensors import check_aligned, check_tensor, is_turned, mark_written, name_of
 from ._verdicts import raise_bad, verdicts_of
 
 # Tensors that are encoded at a time.
@@ -47,6 +47,14 @@ def can_queue(info: _native.BlobInfo) -> bool:
     return True
 
 
+def check_out(out: torch.Tensor) -> torch.Tensor:
+    """Refuses outputs without plain memory. On a device one may lie column by column, for a transposed blob."""
+    if isinstance(out, torch.Tensor) and _device.is_ours(out.device) and is_turned(out):
+        check_tensor(out.movedim(-1, 0), "out")
+        return out
+    return check_tensor(out, "out")
+
+
 def _memory(tensor: torch.Tensor) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.nbytes
 
@@ -73,7 +81,7 @@ def requests(
     for blob, out, info in zip(blobs, outs, infos, strict=True):
         check_aligned(blob, "blob")
         check_aligned(out, "out")
-        items.append((_memory(blob), _memory(out), name_of(out.dtype), info))
+        items.append((_memory(blob), _memory(out), name_of(out.dtype), is_turned(out), info))
     return _native.DecodeRequests(items, limits.checksums, limits.max_bytes, multiprocessors)
 
 

@@ -10,7 +10,7 @@ import torch
 from .. import _native
 from .._errors import ArgumentError, UnsupportedError
 from . import _cuda, _device
-from ._tensors import check_blob, check_tensor, mark_written
+from ._tensors import check_blob, mark_written, turn
 from ._verdicts import raise_bad
 
 
@@ -32,6 +32,9 @@ class Decoder:
         checksums: whether to check the checksums of tiles; headers are always checked. ``"once"`` checks them in the first call
             alone: what is wrong with a tile's stream is still found in all of them, but for damage that happens to fit.
         max_bytes: refuse a blob whose tensor is larger; 64 GiB by default.
+        transposed_views: whether outputs of transposed blobs, as calibrated weights have them, become transposed views of the same
+            memory, which :attr:`outs` has and calls return: ``.t()`` of a contiguous tensor. Otherwise such a blob is decoded to the
+            workspace, which is larger by the tensor, and transposed from there, unless its output is such a view already.
         multiprocessors: how many to use at most, all by default. Decoding takes whole ones, so kernels of other streams wait for it
             or run on those that are left to them.
 
@@ -47,6 +50,7 @@ class Decoder:
         checksums: bool | Literal["once"] = True,
         max_bytes: int | None = None,
         multiprocessors: int | None = None,
+        transposed_views: bool = False,
     ) -> None:
         if checksums not in (True, False, "once"):
             raise ArgumentError(f"checksums must be True, False or \"once\", not {checksums!r}")
@@ -55,12 +59,15 @@ class Decoder:
         if len(blobs) != len(outs) or not blobs:
             raise ArgumentError(f"there are {len(blobs)} blobs and {len(outs)} outputs; pass one output a blob")
         self._blobs = [check_blob(blob) for blob in blobs]
-        self._outs = [check_tensor(out, "out") for out in outs]
+        self._outs = [_cuda.check_out(out) for out in outs]
         device = self._device = _cuda.one_device(self._blobs, self._outs)
         if not _device.is_ours(device):
             raise UnsupportedError(f"a Decoder needs a CUDA device, not {device}; use tenfold.torch.decode_many")
         with _device.preserve_current(device):
             infos = [_cuda.inspect(blob) for blob in self._blobs]
+            if transposed_views:
+                turned = [info.transposed and out.is_contiguous() for out, info in zip(self._outs, infos, strict=True)]
+                self._outs = [turn(out) if turns else out for out, turns in zip(self._outs, turned, strict=True)]
             for out, info in zip(self._outs, infos, strict=True):
                 try:
                     _native.cuda_can_decode(info)

@@ -91,6 +91,18 @@ def check_tensor(tensor: Any, what: str) -> torch.Tensor:
     return tensor
 
 
+def is_turned(tensor: torch.Tensor) -> bool:
+    """Whether a tensor lies in memory column by column, as transposed blobs have theirs: the last dimension comes first."""
+    return tensor.ndim > 1 and not tensor.is_contiguous() and tensor.movedim(-1, 0).is_contiguous()
+
+
+def turn(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor of the same shape over the same contiguous memory that lies there column by column."""
+    if tensor.ndim < 2:
+        return tensor
+    return tensor.view(tensor.shape[-1], *tensor.shape[:-1]).movedim(0, -1)
+
+
 def _has_memory(tensor: torch.Tensor) -> bool:
     """Whether a tensor has memory: storages can be resized, and subclasses may have none."""
     try:

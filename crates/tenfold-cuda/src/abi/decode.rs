@@ -1,6 +1,7 @@
-//! Blobs to tensors: `blob.cu`, `levels_decode.cu`, `levels_small.cu`, `pairs_decode.cu`, `lossless_decode.cu`, `lossless_halves.cu`.
+//! Blobs to tensors: `blob.cu`, `levels_decode.cu`, `levels_small.cu`, `pairs_decode.cu`, `lossless_decode.cu`, `lossless_halves.cu`,
+//! `transpose.cu`.
 
-use super::{Address, Const, kernels, shared_constants, shared_structs};
+use super::{Address, Const, Void, kernels, shared_constants, shared_structs};
 use crate::status::Status;
 
 shared_constants! {
@@ -26,8 +27,16 @@ shared_constants! {
     const BEFORE_ROPE: u32 = 2;
     const TRANSFORMS_KNOWN: u32 = 3;
     /// What is known of levels in pairs: there are none, they all are.
-    const PAIRS_NONE: u32 = 1;
-    const PAIRS_ALL: u32 = 2;
+    const PAIRS_NONE: u8 = 1;
+    const PAIRS_ALL: u8 = 2;
+    /// What is known of a transposition: there is none, there is one.
+    const TRANSPOSED_NO: u8 = 1;
+    const TRANSPOSED_YES: u8 = 2;
+    /// Values in the order of the tensor, and in that in which they are coded.
+    const ORDER_TENSOR: u8 = 0;
+    const ORDER_CODED: u8 = 1;
+    /// Threads of a block that transposes.
+    const TRANSPOSE_THREADS: u32 = 256;
 }
 
 shared_structs! {
@@ -42,8 +51,10 @@ shared_structs! {
         dtype: u32;
         /// The first block that works on this blob, in kernels that give a blob several.
         block0: u32;
-        /// The codec it must have; 0 for any. Whether its levels are in pairs; 0 if that is not known.
-        codec, pairs: u32;
+        /// The codec it must have; 0 for any.
+        codec: u32;
+        /// Whether its levels are in pairs, and whether it is transposed; 0 if that is not known. In which order values go out.
+        pairs, transposed, order, unused: u8;
     }
 
     /// The transforms behind which values are wanted; all zeros for none.
@@ -101,6 +112,17 @@ shared_structs! {
         /// Blocks that the kernel for small blobs gives each; for others, whether it came before them. 0 if there is none.
         small, unused: u32;
     }
+
+    /// Elements of a transposed tensor to put back: rows as long as the columns that its opened blob has become columns.
+    pub(crate) struct TransposeArgs {
+        item: Address<Const<Item>>;
+        /// What was said of the decoding so far.
+        status: Address<Const<Status>>;
+        from: Address<Const<Void>>;
+        to: Address<Void>;
+        /// Bytes of all elements.
+        len: u64;
+    }
 }
 
 kernels! {
@@ -108,4 +130,5 @@ kernels! {
     Kernel<PlaceArgs>: blob_place_pages;
     #[grid_constant] BySize<TilesArgs>: levels_decode, pairs_decode, lossless_decode;
     #[grid_constant] Kernel<TilesArgs>: levels_small, lossless_halves;
+    BySize<TransposeArgs>: transpose;
 }

@@ -5,6 +5,7 @@
 
 mod grid;
 mod request;
+mod transpose;
 
 use std::ops::Range;
 
@@ -14,8 +15,9 @@ use tenfold::format::{BlobInfo, Codec};
 use tenfold::prepare::Transform;
 
 use crate::abi::{
-    self, CType, ITEMS_PER_LAUNCH, Item, Kernel, OPEN_THREADS, OpenArgs, OpenBasis, PAIRS_ALL, PAIRS_NONE,
-    PLACE_THREADS, PLACED_PER_LAUNCH, PlaceArgs, RUN, SMALL_THREADS, TilesArgs, WORK_BYTES,
+    self, CType, ITEMS_PER_LAUNCH, Item, Kernel, OPEN_THREADS, ORDER_CODED, ORDER_TENSOR, OpenArgs,
+    OpenBasis, PAIRS_ALL, PAIRS_NONE, PLACE_THREADS, PLACED_PER_LAUNCH, PlaceArgs, RUN, SMALL_THREADS,
+    TRANSPOSED_NO, TRANSPOSED_YES, TilesArgs, WORK_BYTES,
 };
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
@@ -23,7 +25,8 @@ use crate::error::{Error, Result};
 use crate::status::Status;
 
 use grid::Grid;
-pub use request::{DecodeRequest, DecodeSettings, lane_values};
+pub use request::{DecodeRequest, DecodeSettings, Order, lane_values};
+pub(crate) use transpose::{Decoded, transpose};
 
 /// Shared memory of a small blob's block: thirteen on a multiprocessor of 228 KiB, or five. A launch takes as long as its
 /// slowest blob, so there are few of them.
@@ -43,7 +46,8 @@ impl PlaceArgs {
         let regular = |(i, r): (usize, &DecodeRequest)| {
             let alike = (r.dtype, r.values, r.codec, r.pairs, r.out.len)
                 == (first.dtype, (0, None), first.codec, None, first.out.len);
-            alike && near(r) && r.out.address == first.out.address + (i * first.out.len) as u64
+            let plain = r.order == Order::Tensor && r.transposed.is_none();
+            alike && plain && near(r) && r.out.address == first.out.address + (i * first.out.len) as u64
         };
         requests.iter().enumerate().all(regular).then(|| PlaceArgs {
             base,
@@ -57,7 +61,7 @@ impl PlaceArgs {
 }
 
 /// Transforms that are undone where values are decoded, each once.
-const UNDONE: [&str; 4] = ["means", "column weights", "row weights", "kept elements"];
+const UNDONE: [&str; 5] = ["means", "column weights", "row weights", "kept elements", "transposed"];
 
 /// What [`decode`] and [`encode`](crate::encode()) do by themselves, without waiting for the device. [`DeviceCodec`](crate::DeviceCodec)
 /// and [`CudaEngine`](crate::CudaEngine) do all that the native format has.
@@ -78,13 +82,14 @@ pub fn capabilities() -> Capabilities {
 pub fn can_decode(info: &BlobInfo) -> tenfold::engine::Result<()> {
     capabilities().check_decode("cuda", info)?;
     let names: Vec<&str> = info.transforms.iter().map(Transform::name).collect();
-    match (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
-        Some(i) => Err(tenfold::Error::Engine {
-            kind: ErrorKind::Unsupported,
-            reason: format!("the blob has {} twice, which a chain undoes", names[i]),
-        }),
-        None => Ok(()),
-    }
+    let reason = match (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
+        Some(i) => format!("the blob has {} twice, which a chain undoes", names[i]),
+        None if matches!(info.transforms[..], [Transform::Kept(_), Transform::Transposed, ..]) => {
+            "the blob has kept elements and is transposed, which a chain undoes".into()
+        }
+        None => return Ok(()),
+    };
+    Err(tenfold::Error::Engine { kind: ErrorKind::Unsupported, reason })
 }
 
 /// Whether [`decode`] writes the values of a blob as a dtype: as their own, or levels as any float of at most 32 bits.
@@ -107,10 +112,17 @@ fn work_len(blob: usize) -> usize {
     (WORK_BYTES + (blob / 8 / RUN + 2) * 8).next_multiple_of(16)
 }
 
-/// Bytes of workspace that [`decode`] needs for these blobs.
+/// Bytes of workspace that [`decode`] needs for these blobs: a few beside each, and as many as the tensor has for one that is known
+/// to be transposed and is to be in the tensor's order.
 pub fn decode_workspace_len(requests: &[DecodeRequest]) -> usize {
-    (size_of::<Item>() * requests.len()).next_multiple_of(16)
-        + requests.iter().map(|r| work_len(r.blob.len)).sum::<usize>()
+    turned_at(requests, requests.len())
+}
+
+/// Where in the workspace the values of a request wait to be transposed, behind all items and what blobs take beside theirs.
+fn turned_at(requests: &[DecodeRequest], index: usize) -> usize {
+    let listed = (size_of::<Item>() * requests.len()).next_multiple_of(16);
+    let works = requests.iter().map(|r| work_len(r.blob.len)).sum::<usize>();
+    listed + works + requests[..index].iter().map(|r| r.turned_len().next_multiple_of(16)).sum::<usize>()
 }
 
 /// Queues the decoding of blobs on the device. It neither allocates nor waits.
@@ -304,13 +316,17 @@ impl<'a> Call<'a> {
         for (chunk, requests) in listed.chunks(ITEMS_PER_LAUNCH).enumerate() {
             args.first = (chunk * ITEMS_PER_LAUNCH) as u32;
             args.count = requests.len() as u32;
-            let blocks = &grid.first_block[range.start + chunk * ITEMS_PER_LAUNCH..];
+            let before = range.start + chunk * ITEMS_PER_LAUNCH;
+            let blocks = &grid.first_block[before..];
+            let mut turned = workspace.address + turned_at(all, before) as u64;
             for ((item, r), &block0) in args.items.iter_mut().zip(requests).zip(blocks) {
                 let work_len = work_len(r.blob.len) as u64;
+                let waits = r.turned_len() > 0;
+                let coded = waits || r.order == Order::Coded;
                 *item = Item {
                     blob: r.blob.address,
                     blob_len: r.blob.len as u64,
-                    out: r.out.address,
+                    out: if waits { turned } else { r.out.address },
                     out_len: r.out.len as u64,
                     first: r.values.0,
                     count: r.values.1.unwrap_or(u64::MAX),
@@ -320,8 +336,14 @@ impl<'a> Call<'a> {
                     block0,
                     codec: r.codec.map_or(0, codec_id),
                     pairs: r.pairs.map_or(0, |pairs| if pairs { PAIRS_ALL } else { PAIRS_NONE }),
+                    transposed: r
+                        .transposed
+                        .map_or(0, |yes| if yes { TRANSPOSED_YES } else { TRANSPOSED_NO }),
+                    order: if coded { ORDER_CODED } else { ORDER_TENSOR },
+                    unused: 0,
                 };
                 at += work_len;
+                turned += r.turned_len().next_multiple_of(16) as u64;
             }
             if !one_launch {
                 // SAFETY: the caller vouches for the memory, whose sizes were checked above.
@@ -396,6 +418,15 @@ impl<'a> Call<'a> {
                 }
                 launch(abi::lossless_decode.select(size), grid.shape, 0, false)?;
             }
+        }
+        for (i, request) in requests.iter().enumerate().filter(|(_, r)| r.turned_len() > 0) {
+            let decoded = Decoded {
+                item: workspace.part(size_of::<Item>() * i, size_of::<Item>())?,
+                status: status.part(size_of::<Status>() * i, size_of::<Status>())?,
+                values: workspace.part(turned_at(requests, i), request.turned_len())?,
+            };
+            // SAFETY: the caller's; pieces of the workspace do not overlap.
+            unsafe { transpose(device, &decoded, request.out, request.dtype, stream)? };
         }
         Ok(())
     }

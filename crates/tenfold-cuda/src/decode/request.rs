@@ -6,6 +6,17 @@ use tenfold::format::{BlobInfo, Codec};
 
 use crate::device::DeviceSlice;
 
+/// In which order decoded values lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// That of the tensor: row by row.
+    #[default]
+    Tensor,
+    /// That of the blob. A transposed one, as [`tenfold::calibrated`] makes it, has the tensor column by column; nothing is then
+    /// left to transpose. All others have the tensor's order.
+    Coded,
+}
+
 /// One blob to decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -16,24 +27,37 @@ pub struct DecodeRequest {
     pub out: DeviceSlice,
     /// Dtype of the output: the blob's own, or for a lossy blob of f32 or less any of f32, f16, bf16 and f8.
     pub dtype: Dtype,
-    /// First value wanted, and how many; `None` for all from there on.
+    /// First value wanted in this order, and how many; `None` for all from there on. Of a transposed blob all are wanted, or
+    /// those of a run in its own order.
     pub values: (u64, Option<u64>),
+    /// In which order values are written. For the tensor's, a blob that is known to be transposed is decoded to the workspace and
+    /// transposed from there; of one that is not known to be, values are written one by one, several times slower.
+    pub order: Order,
     /// The blob's codec, where the caller knows it: saves a launch. A blob of the other codec is then not decoded,
     /// and its status says so.
     pub codec: Option<Codec>,
     /// Whether its levels are in pairs, likewise.
     pub pairs: Option<bool>,
+    /// Whether it is transposed, likewise.
+    pub transposed: Option<bool>,
 }
 
 impl DecodeRequest {
     /// A whole blob.
     pub fn new(blob: DeviceSlice, out: DeviceSlice, dtype: Dtype) -> Self {
-        DecodeRequest { blob, out, dtype, values: (0, None), codec: None, pairs: None }
+        let (values, order) = ((0, None), Order::Tensor);
+        DecodeRequest { blob, out, dtype, values, order, codec: None, pairs: None, transposed: None }
     }
 
-    /// Only some values, in row-major order.
+    /// Only some values, in the order stated.
     pub fn with_values(mut self, first: u64, count: u64) -> Self {
         self.values = (first, Some(count));
+        self
+    }
+
+    /// Sets the order of values.
+    pub fn with_order(mut self, order: Order) -> Self {
+        self.order = order;
         self
     }
 
@@ -47,7 +71,14 @@ impl DecodeRequest {
     pub fn with_info(mut self, info: &BlobInfo) -> Self {
         self.codec = Some(info.codec);
         self.pairs = info.paired;
+        self.transposed = Some(info.is_transposed());
         self
+    }
+
+    /// Bytes of the workspace in which values wait to be transposed.
+    pub(super) fn turned_len(&self) -> usize {
+        let whole = self.values == (0, None);
+        if self.transposed == Some(true) && self.order == Order::Tensor && whole { self.out.len } else { 0 }
     }
 }
 

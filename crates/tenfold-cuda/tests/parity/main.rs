@@ -27,6 +27,7 @@ mod prepared;
 mod rate;
 mod small;
 mod streams;
+mod transposed;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -59,6 +60,7 @@ fn main() {
         rate::cases(),
         small::cases(),
         streams::cases(),
+        transposed::cases(),
     ]
     .concat();
     let mut trials = Vec::new();

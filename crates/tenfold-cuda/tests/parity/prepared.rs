@@ -390,9 +390,13 @@ fn wrong_steps(subject: &Subject) {
     }
     // Steps that are undone by a chain are refused by their number where there is none, whatever they hold.
     for id in (1..=10).filter(|&id| format::knows_transform(id)) {
-        let known =
-            [format::TRANSFORM_KEPT, format::TRANSFORM_WEIGHTS, format::TRANSFORM_MEANS].contains(&id);
-        if !known {
+        let known = [
+            format::TRANSFORM_KEPT,
+            format::TRANSFORM_WEIGHTS,
+            format::TRANSFORM_MEANS,
+            format::TRANSFORM_TRANSPOSED,
+        ];
+        if !known.contains(&id) {
             let (found, _) = found(&|b| b[kept.start] = id);
             assert_eq!(found.unwrap_err().kind(), ErrorKind::Unsupported);
         }

@@ -49,6 +49,8 @@ impl What {
 pub enum CudaPart {
     /// Blobs to tensors, made up and real.
     Decode,
+    /// Blobs of weights: plain, with importance, calibrated.
+    Weights,
     /// Tensors to blobs.
     Encode,
     /// Pages of a cache behind a basis, both ways.

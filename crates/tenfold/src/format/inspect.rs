@@ -175,6 +175,11 @@ impl BlobInfo {
         rows_of(&self.shape) as u64
     }
 
+    /// Whether its values are coded column by column: behind the transform "transposed".
+    pub fn is_transposed(&self) -> bool {
+        self.transforms.contains(&crate::prepare::Transform::Transposed)
+    }
+
     /// Bits a value, every byte counted; 0 for an empty tensor.
     pub fn bits_per_value(&self) -> f64 {
         if self.values == 0 { 0.0 } else { self.blob_bytes as f64 * 8.0 / self.values as f64 }

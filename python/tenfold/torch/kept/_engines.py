@@ -104,6 +104,10 @@ class CudaEngine:
         """By stage and slot."""
         return self._decoders
 
+    def views(self, index: int, slot: Slot) -> list[torch.Tensor]:
+        """The weights of a stage that has been decoded in a slot before."""
+        return self._decoders[index, slot.number].outs
+
     def start(self, index: int, slot: Slot, stage: Stage, before: Sequence[Slot]) -> None:
         main = torch.cuda.current_stream(self._device)
         side = self._side or main
@@ -117,8 +121,14 @@ class CudaEngine:
                 main.wait_stream(self._link)
             self._versions[index, slot.number] = versions
             decoder = self._decoders[index, slot.number] = tenfold_torch.Decoder(
-                blobs, slot.views, checksums=self._checksums, multiprocessors=self._multiprocessors
+                blobs,
+                slot.views,
+                checksums=self._checksums,
+                multiprocessors=self._multiprocessors,
+                transposed_views=True,
             )
+        # Weights of transposed blobs lie there column by column.
+        slot.views = decoder.outs
         self._last[slot.number] = decoder
         for one in before:
             if one.number in self._free:

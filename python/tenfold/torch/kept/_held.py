@@ -135,7 +135,7 @@ def decode_named(name: str, blob: torch.Tensor, dtype: torch.dtype) -> torch.Ten
     try:
         with torch.no_grad():
             # Cast afterwards: a device that decodes straight to another dtype rounds once, where others round twice.
-            decoded = decode(blob.detach()).to(dtype)
+            decoded = decode(blob.detach(), contiguous=True).to(dtype)
         if blob.device.type == "cuda":
             check_streams(blob.device.index)
     except Error as error:

@@ -221,7 +221,7 @@ class Ring:
         for slot in self._all():
             if carried is not None and slot.number == carried[1]:
                 slot.stage, slot.used = carried[0], next(self._clock)
-                slot.views = self._stages[carried[0]].views(slot.buffer)
+                slot.views = engine.views(carried[0], slot)
         engine.settle(self._all())
 
     @property

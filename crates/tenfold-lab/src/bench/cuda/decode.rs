@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use tenfold::prepare::Preparation;
 use tenfold::{DecodeOptions, Dtype, Effort, EncodeOptions, Goal, Tensor};
-use tenfold_cuda::{DecodeSettings, lane_values};
+use tenfold_cuda::{DecodeSettings, Order, lane_values};
 
 use super::repeat::repeat;
 use super::rig::{Decoding, Rig, Times};
@@ -25,6 +25,8 @@ pub(super) struct Subject {
     pub once: Vec<u8>,
     pub states: Option<u32>,
     pub classes: Option<u32>,
+    /// The order of values that is wanted, which `once` has.
+    pub order: Order,
 }
 
 impl Subject {
@@ -54,6 +56,7 @@ impl Subject {
             once,
             states: info.states,
             classes: info.classes,
+            order: Order::Tensor,
         })
     }
 
@@ -91,7 +94,8 @@ pub(super) fn tile_values(size: usize) -> usize {
 /// Decodes again and again, with the checksums of tiles or without; the outputs are held against the CPU's.
 pub(super) fn measure(rig: &Rig, subject: &Subject, checksums: bool) -> Result<Times> {
     let settings = DecodeSettings::default().with_checksums(checksums);
-    let decoding = Decoding::new(rig, &subject.blob, Dtype::Bf16, subject.bytes(), settings)?;
+    let out = (Dtype::Bf16, subject.order, subject.bytes());
+    let decoding = Decoding::new(rig, &subject.blob, out, settings)?;
     let times = decoding.time()?;
     decoding.check(&subject.once)?;
     Ok(times)

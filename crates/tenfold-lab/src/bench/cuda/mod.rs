@@ -14,6 +14,7 @@ mod real;
 mod repeat;
 mod rig;
 mod show;
+mod weights;
 
 use std::io::Write;
 
@@ -39,6 +40,8 @@ const BITS: f64 = 2.5;
 const DECODE: [f64; 3] = [2000.0, 1300.0, 600.0];
 /// What tables by class may cost: real tensors decode at this share of the speed of plain ones, or more.
 const CLASSES: f64 = 0.8;
+/// What calibrated weights may cost: they decode at this share of the speed of weights with importance, or more.
+const CALIBRATED: f64 = 0.95;
 /// GB/s of lossless decoding and encoding at the largest size, and the ratio.
 const LOSSLESS: (f64, f64, f64) = (2070.0, 1400.0, 1.51);
 /// GB/s of encoding with 8 states at the two larger sizes.
@@ -73,6 +76,9 @@ fn measure(
     if args.has_part(CudaPart::Decode) {
         run.decode_gaussian()?;
         run.decode_real()?;
+    }
+    if args.has_part(CudaPart::Weights) {
+        run.decode_weights()?;
     }
     if args.has_part(CudaPart::Encode) {
         run.encode()?;
@@ -109,7 +115,7 @@ impl<'a> Run<'a> {
         let own = if args.quick { &SIZES[2..] } else { &SIZES[..] };
         let sizes = if args.sizes.is_empty() { own.to_vec() } else { args.sizes.clone() };
         let rates = args.bits_or(&[BITS]);
-        let coded = rates.len() * args.efforts.len() * 2 + 2;
+        let coded = rates.len() * (args.efforts.len() * 2 + 1) + 2;
         let real = args.files.len() * TENSORS * rates.len();
         let peer = nvcomp.map_or(0, |_| nvcomp::settings());
         let bar = progress::bar(4 + sizes.len() * (coded + real + peer), args.quiet);
@@ -163,25 +169,44 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Measures and keeps one decoding, with checksums, which a bar is for, and without.
-    fn decode(&mut self, subject: &Subject, least: Option<f64>) -> Result<()> {
-        for (what, checksums, least) in [("decode", true, least), ("decode without checksums", false, None)] {
-            let done = decode::measure(self.rig, subject, checksums)
-                .and_then(|times| self.figures.keep(Figure { what, subject: subject.into(), times, least }));
-            let case = format!("{what}, {}, {} values", subject.name, subject.values);
-            self.unless_full(case, done.map(|_| ()))?;
+    /// The same weights as three blobs of a rate, of which the calibrated one is transposed: handed on like that, and put back.
+    fn decode_weights(&mut self) -> Result<()> {
+        for (size, bits) in self.cases() {
+            self.step(&format!("decoding {size} weights at {bits} bits"));
+            let mut speeds = Vec::new();
+            for subject in weights::subjects(size, bits, self.args.threads)? {
+                speeds.push(self.decode(&subject, None)?);
+            }
+            if let [_, Some(importance), Some(calibrated), _] = speeds[..] {
+                let what =
+                    format!("calibrated weights over those with importance, {size} values, {bits} bits");
+                self.figures.at_least(what, calibrated / importance, CALIBRATED);
+            }
         }
         Ok(())
     }
 
+    /// Measures and keeps one decoding, with checksums, which a bar is for, and without. GB/s with them, if there was room.
+    fn decode(&mut self, subject: &Subject, least: Option<f64>) -> Result<Option<f64>> {
+        let mut speed = None;
+        for (what, checksums, least) in [("decode", true, least), ("decode without checksums", false, None)] {
+            let done = decode::measure(self.rig, subject, checksums)
+                .and_then(|times| self.figures.keep(Figure { what, subject: subject.into(), times, least }));
+            let case = format!("{what}, {}, {} values", subject.name, subject.values);
+            let found = self.unless_full(case, done)?;
+            speed = speed.or(found.filter(|_| checksums));
+        }
+        Ok(speed)
+    }
+
     /// A device too small for a case is no failure.
-    fn unless_full(&mut self, what: String, done: Result<()>) -> Result<()> {
+    fn unless_full<T>(&mut self, what: String, done: Result<T>) -> Result<Option<T>> {
         match done {
             Err(error) if matches!(error.downcast_ref(), Some(Error::OutOfMemory { .. })) => {
                 self.figures.note(format!("{what}: left out: {error}"));
-                Ok(())
+                Ok(None)
             }
-            other => other,
+            other => other.map(Some),
         }
     }
 
@@ -219,7 +244,9 @@ impl<'a> Run<'a> {
                 Err(error) if matches!(error.downcast_ref(), Some(Error::NoDevice(_))) => {
                     self.figures.note(format!("pages: left out: {error}"));
                 }
-                other => self.unless_full("pages".to_string(), other)?,
+                other => {
+                    self.unless_full("pages".to_string(), other)?;
+                }
             }
         }
         Ok(())
@@ -231,7 +258,8 @@ impl<'a> Run<'a> {
         let size = self.sizes.iter().copied().max().unwrap_or(0);
         let goal = Goal::Bits(self.rates[0]);
         let done = host::measure(self.rig, size, goal, self.args.threads, link, &mut self.figures);
-        self.unless_full("decode from pinned host memory".to_string(), done)
+        self.unless_full("decode from pinned host memory".to_string(), done)?;
+        Ok(())
     }
 
     /// nvCOMP on the tensors of the lossless figures.

@@ -6,10 +6,10 @@
 use anyhow::{Context, Result, ensure};
 use tenfold::format::Codec;
 use tenfold::format::carry::{Reader, put_varint};
-use tenfold::prepare::Transform;
+use tenfold::prepare::{Axis, Transform};
 use tenfold::{DecodeOptions, Dtype, format};
 
-/// The blob of a tensor stacked `times` times along its first dimension.
+/// The blob of a tensor stacked `times` times along its first dimension; along its last one, if it is transposed.
 ///
 /// The tensor has at least one dimension, and its values are whole tiles and whole rows of the class map.
 pub(super) fn repeat(blob: &[u8], times: usize) -> Result<Vec<u8>> {
@@ -27,20 +27,25 @@ pub(super) fn repeat(blob: &[u8], times: usize) -> Result<Vec<u8>> {
 
     let mut out = blob[..format::FIXED].to_vec();
     let mut shape = info.shape.clone();
-    shape[0] = shape[0].checked_mul(times).context("more values than can be counted")?;
+    let along = if info.is_transposed() { shape.len() - 1 } else { 0 };
+    shape[along] = shape[along].checked_mul(times).context("more values than can be counted")?;
     for &d in &shape {
         old.varint()?;
         put_varint(&mut out, d as u64);
     }
+    let stays =
+        |t: &Transform| matches!(t, Transform::Means(_) | Transform::Weights(_) | Transform::Transposed);
     ensure!(
-        info.transforms.iter().all(|t| matches!(t, Transform::Means(_))),
-        "rows of a tensor behind transforms other than means cannot be stacked"
+        info.transforms.iter().all(stays),
+        "rows of a tensor behind transforms other than means, weights and a transposition cannot be stacked"
     );
-    let transforms = old.u8()?;
-    out.push(transforms);
-    for _ in 0..transforms {
+    out.push(old.u8()?);
+    for transform in &info.transforms {
         out.push(old.u8()?);
-        copy_counted(&mut old, &mut out)?;
+        match transform {
+            Transform::Weights(w) if w.axis() == Axis::Rows => copy_rows(&mut old, &mut out, times)?,
+            _ => copy_counted(&mut old, &mut out)?,
+        }
     }
     match info.codec {
         Codec::Levels => copy_levels(&mut old, &mut out, info.dtype, info.values, times)?,
@@ -120,6 +125,16 @@ fn copy_counted(old: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
+/// Copies weights of rows, behind their axis, for so many times the rows.
+fn copy_rows(old: &mut Reader<'_>, out: &mut Vec<u8>, times: usize) -> Result<()> {
+    let len = usize::try_from(old.varint()?)?;
+    let (axis, weights) = old.take(len)?.split_first().context("weights without an axis")?;
+    put_varint(out, (1 + weights.len() * times) as u64);
+    out.push(*axis);
+    out.extend(weights.repeat(times));
+    Ok(())
+}
+
 /// A bit string of `len` bits, `times` times, without gaps.
 fn repeat_bits(bytes: &[u8], len: usize, times: usize) -> Vec<u8> {
     let mut out = vec![0u8; (len * times).div_ceil(8)];
@@ -136,6 +151,7 @@ mod tests {
 
     use super::*;
     use crate::synth::{self, Shape};
+    use tenfold::prepare::Weights;
     use tenfold::{Effort, EncodeOptions, Goal, Tensor};
 
     fn decodes_to_the_repeated_tensor(tensor: &Tensor, options: &EncodeOptions) -> tenfold::format::BlobInfo {
@@ -195,6 +211,22 @@ mod tests {
         let turned = options.with_prepare("hadamard".parse().unwrap());
         let blob = tenfold::encode(&tensor.view().unwrap(), &turned).unwrap();
         assert!(repeat(&blob, 2).unwrap_err().to_string().contains("cannot be stacked"));
+    }
+
+    #[test]
+    fn weights_are_stacked_and_transposed_tensors_side_by_side() {
+        let tensor = synth::gaussian(Dtype::Bf16, &[64, 512], 0.02, 1).unwrap();
+        let weights =
+            |axis, n: i8| Transform::Weights(Weights::new(axis, (0..n).map(|i| i % 23 - 9).collect()));
+        let options = EncodeOptions::new(Goal::Bits(2.5)).with_lane_values(1024);
+        let straight = vec![weights(Axis::Rows, 64)];
+        decodes_to_the_repeated_tensor(&tensor, &options.clone().with_transforms(straight));
+        let turned = vec![Transform::Transposed, weights(Axis::Columns, 64)];
+        let blob = tenfold::encode(&tensor.view().unwrap(), &options.with_transforms(turned)).unwrap();
+        let once = tenfold::decode(&blob, &DecodeOptions::default()).unwrap().data;
+        let back = tenfold::decode(&repeat(&blob, 3).unwrap(), &DecodeOptions::default()).unwrap();
+        assert_eq!(back.shape, [64, 3 * 512]);
+        assert!(back.data == once.chunks(1024).flat_map(|row| row.repeat(3)).collect::<Vec<u8>>());
     }
 
     #[test]

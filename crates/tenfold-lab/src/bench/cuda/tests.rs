@@ -19,18 +19,20 @@ fn every_step_is_taken_and_every_output_checked() {
     assert_eq!(rows("copy"), 2);
     assert_eq!(rows("encode lossless"), 1, "checked against the tensor");
     let sent = host::LANES.len();
-    let decoded = 2 + 1 + TENSORS;
+    let decoded = 2 + 1 + TENSORS + 4;
     let pages = 2 * 4;
     assert_eq!(
         rows("decode"),
         2 * decoded + sent + pages,
-        "two efforts, lossless, real tensors; from the host; pages of two ranks, two efforts, one plan for all, keys by it"
+        "two efforts, lossless, real tensors, weights four times; from the host; pages of two ranks, two efforts, one plan for all, keys by it"
     );
     assert_eq!(rows("encode pages"), pages);
     assert_eq!(rows("decode without checksums"), decoded);
     assert_eq!(rows("from pinned host memory"), 1 + sent, "a plain copy and a blob for each length of lanes");
     let host = report.checks.iter().filter(|c| c.what.contains("pinned host memory")).count();
     assert_eq!(host, 1, "the fastest alone has a bar");
+    let share = report.checks.iter().filter(|c| c.what.starts_with("calibrated weights over")).count();
+    assert_eq!(share, 1);
     let classes = report.rows.iter().filter(|r| r["classes"].as_u64() > Some(1)).count();
     assert!(classes > 0, "real tensors have classes");
     assert!(report.origin.machine.device.as_ref().unwrap().starts_with("emulator"));
