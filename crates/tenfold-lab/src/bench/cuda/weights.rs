@@ -16,7 +16,7 @@ use crate::synth;
 /// Plain, with importance, calibrated as it is coded and in the tensor's order: a matrix of at most [`BASE`] values, repeated to at
 /// least `size`.
 pub(super) fn subjects(size: usize, bits: f64, threads: usize) -> Result<Vec<Subject>> {
-    let log = size.min(BASE).max(2).ilog2();
+    let log = size.clamp(2, BASE).ilog2();
     let (outputs, inputs) = (1usize << log.div_ceil(2), 1usize << (log / 2));
     let tensor = synth::gaussian(Dtype::Bf16, &[outputs, inputs], 0.02, 5).context("bf16 is a float")?;
     // A power of two, so that tiles are whole.
