@@ -21,6 +21,14 @@ pub struct Calibrated<B = Vec<u8>> {
     pub fell_back: Option<&'static str>,
 }
 
+impl<B> Calibrated<B> {
+    /// The same with the blob as a function gives it, such as in other memory.
+    pub fn map<C>(self, f: impl FnOnce(B) -> C) -> Calibrated<C> {
+        let Calibrated { blob, loss, plain, fell_back } = self;
+        Calibrated { blob: f(blob), loss, plain, fell_back }
+    }
+}
+
 /// A matrix on its way to a blob, in an engine's memory.
 pub trait Matrix {
     /// A blob in that memory.

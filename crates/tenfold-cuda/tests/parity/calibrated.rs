@@ -1,0 +1,328 @@
+//! Weights of linear layers with feedback on a device: ordinary blobs, as good as those of the CPU.
+
+use std::sync::Arc;
+
+use tenfold::calibrated::{self, Curvature};
+use tenfold::engine::{Engine, ErrorKind};
+use tenfold::prepare::Transform;
+use tenfold::{Dtype, Effort, EncodeOptions, Error, Goal};
+
+use crate::Case;
+use crate::common::{Random, Sample};
+use crate::device::Subject;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        ("calibrated: as good as on the CPU".into(), quality),
+        ("calibrated: every effort and dtype".into(), efforts),
+        ("calibrated: shapes that no tile or warp fits".into(), shapes),
+        ("calibrated: blocks, and inputs that were never active".into(), blocks),
+        ("calibrated: readers before 1.2".into(), old_readers),
+        ("calibrated: caps and steps".into(), caps),
+        ("calibrated: what is stored exactly".into(), exact),
+        ("calibrated: what cannot be fed back".into(), fallbacks),
+        ("calibrated: importance where that costs less".into(), importance),
+        ("calibrated: the loss is what the CPU predicts".into(), losses),
+        ("calibrated: the same bytes each time".into(), repeated),
+        ("calibrated: factors are those of the CPU".into(), units),
+        ("calibrated: bad input".into(), bad_input),
+    ]
+}
+
+/// E[x·xᵀ] of inputs that a few hidden causes have in common, with scales of their own.
+fn moments(cols: usize, seed: u64) -> Vec<f32> {
+    let mut r = Random::new(seed);
+    let causes = cols / 4 + 1;
+    let mixing: Vec<f64> = (0..cols * causes).map(|_| r.normal()).collect();
+    let scale: Vec<f64> = (0..cols).map(|_| (r.normal() * 0.7).exp()).collect();
+    let mut h = vec![0f32; cols * cols];
+    for a in 0..cols {
+        for b in 0..=a {
+            let shared: f64 = (0..causes).map(|c| mixing[a * causes + c] * mixing[b * causes + c]).sum();
+            let own = if a == b { causes as f64 * 0.2 } else { 0.0 };
+            let v = ((shared + own) * scale[a] * scale[b]) as f32;
+            (h[a * cols + b], h[b * cols + a]) = (v, v);
+        }
+    }
+    h
+}
+
+fn weights(dtype: Dtype, rows: usize, cols: usize) -> Sample {
+    let mut r = Random::new(3);
+    let reals: Vec<f64> = (0..rows * cols).map(|_| r.normal() * 0.05).collect();
+    Sample::new(dtype, &[rows, cols], &reals)
+}
+
+fn curvature(rows: usize, cols: usize) -> Arc<Curvature> {
+    let mut r = Random::new(11);
+    let outputs = (0..rows).map(|_| (r.normal() * 1.2).exp() * 1e-4).collect();
+    Arc::new(Curvature::new(moments(cols, 5), cols).unwrap().with_outputs(outputs).unwrap())
+}
+
+fn options(goal: Goal, effort: Effort, of: &Arc<Curvature>) -> EncodeOptions {
+    EncodeOptions::new(goal).with_effort(effort).with_curvature(of.clone())
+}
+
+/// Encodes on the device; returns the blob and what it is predicted to cost, by the CPU.
+fn encode(subject: &Subject, s: &Sample, options: &EncodeOptions) -> (Vec<u8>, f64) {
+    let blob = subject.engine().encode(&s.view(), options).unwrap_or_else(|e| panic!("{}: {e}", s.name()));
+    let decoded = tenfold::decode(&blob, &Default::default()).unwrap();
+    assert_eq!(decoded.shape, s.view().shape());
+    let of = options.curvature.as_ref().unwrap();
+    let loss = of.loss(&s.view(), &decoded.view().unwrap()).unwrap();
+    (blob, loss)
+}
+
+fn has_feedback(blob: &[u8], of: &Curvature) -> bool {
+    let plain = tenfold::prepare::Weights::from_importance(&of.importance()).unwrap();
+    let transforms = tenfold::inspect(blob).unwrap().transforms;
+    !transforms.is_empty() && transforms != [Transform::Weights(plain)]
+}
+
+/// The device's loss over the CPU's, at the same size: a bit a value more is a quarter of the loss.
+fn compare(subject: &Subject, s: &Sample, options: &EncodeOptions) -> f64 {
+    let ours = calibrated::encode(&s.view(), options).unwrap();
+    let (blob, loss) = encode(subject, s, options);
+    assert!(
+        ours.fell_back.is_none() && has_feedback(&blob, options.curvature.as_ref().unwrap()),
+        "{}",
+        s.name()
+    );
+    let at_same = |len: usize, than: usize| 4f64.powf((len as f64 - than as f64) * 8.0 / s.len() as f64);
+    let ratio = loss / ours.loss * at_same(blob.len(), ours.blob.len());
+    // What a device's tables and samples cost without feedback.
+    let of = options.curvature.clone().unwrap();
+    let plain = tenfold::prepare::Weights::from_importance(&of.importance()).unwrap();
+    let mut without = options.clone().with_transforms(vec![Transform::Weights(plain)]);
+    without.curvature = None;
+    let (a, b) = (tenfold::encode(&s.view(), &without).unwrap(), subject.engine().encode(&s.view(), &without).unwrap());
+    let l = |blob: &[u8]| of.loss(&s.view(), &tenfold::decode(blob, &Default::default()).unwrap().view().unwrap()).unwrap();
+    let base = l(&b) / l(&a) * at_same(b.len(), a.len());
+    let (x, y) = (tenfold::inspect(&ours.blob).unwrap(), tenfold::inspect(&blob).unwrap());
+    eprintln!("{} {:?} {:?}: {} bytes and {loss:.4e}, {} and {:.4e} on the CPU: {ratio:.4}; without {base:.4} classes {:?} {:?}", s.name(), options.goal, options.effort, blob.len(), ours.blob.len(), ours.loss, x.classes, y.classes);
+    ratio
+}
+
+fn quality(subject: &Subject) {
+    let (rows, cols) = if subject.is_real() { (1024, 1536) } else { (512, 384) };
+    let (s, of) = (weights(Dtype::Bf16, rows, cols), curvature(rows, cols));
+    for bits in [1.75, 2.5, 4.0] {
+        let ratio = compare(subject, &s, &options(Goal::Bits(bits), Effort::Balanced, &of));
+        assert!(ratio < 3.02, "{bits} bits: {ratio} of the CPU's loss");
+    }
+}
+
+fn efforts(subject: &Subject) {
+    let (rows, cols) = (160, 96);
+    let of = curvature(rows, cols);
+    for (dtype, effort) in [
+        (Dtype::F32, Effort::Fast),
+        (Dtype::Bf16, Effort::Fast),
+        (Dtype::F16, Effort::Balanced),
+        (Dtype::F8E4M3, Effort::Balanced),
+        (Dtype::F32, Effort::Best),
+    ] {
+        let ratio = compare(subject, &weights(dtype, rows, cols), &options(Goal::Bits(2.5), effort, &of));
+        assert!(ratio < 3.03, "{dtype} {effort:?}: {ratio} of the CPU's loss");
+    }
+}
+
+fn shapes(subject: &Subject) {
+    // Columns shorter than the look-ahead and than a tile's lanes, odd ones, ones that tiles end in, and one that is long.
+    for (rows, cols, lane, effort) in [
+        (3, 260, 0, Effort::Balanced),
+        (17, 130, 0, Effort::Balanced),
+        (33, 65, 16, Effort::Balanced),
+        (100, 70, 0, Effort::Balanced),
+        (131, 77, 64, Effort::Balanced),
+        (131, 77, 64, Effort::Best),
+        (45, 33, 0, Effort::Best),
+        (97, 41, 0, Effort::Fast),
+        (2100, 5, 128, Effort::Balanced),
+    ] {
+        let (s, of) = (weights(Dtype::F32, rows, cols), curvature(rows, cols));
+        let options = options(Goal::Bits(3.0), effort, &of).with_lane_values(lane);
+        let ratio = compare(subject, &s, &options);
+        // Few values have few that a search can learn from.
+        assert!(ratio < 3.08, "{rows} × {cols}: {ratio} of the CPU's loss");
+    }
+}
+
+fn blocks(subject: &Subject) {
+    let (rows, cols) = (96, 160);
+    let s = weights(Dtype::Bf16, rows, cols);
+    let of = Curvature::blocks(vec![moments(70, 1), moments(1, 2), moments(89, 3)]).unwrap();
+    let of = Arc::new(of.with_damping(0.05));
+    assert!(compare(subject, &s, &options(Goal::Bits(2.5), Effort::Balanced, &of)) < 3.03);
+    // Inputs that were never active.
+    let mut h = moments(cols, 5);
+    for dead in [0, 3, 64, 159] {
+        for k in 0..cols {
+            (h[dead * cols + k], h[k * cols + dead]) = (0.0, 0.0);
+        }
+    }
+    let of = Arc::new(Curvature::new(h, cols).unwrap());
+    assert!(compare(subject, &s, &options(Goal::Bits(2.5), Effort::Balanced, &of)) < 3.03);
+}
+
+fn old_readers(subject: &Subject) {
+    let (rows, cols) = (128, 96);
+    let (s, of) = (weights(Dtype::Bf16, rows, cols), curvature(rows, cols));
+    for minor in [0, 1] {
+        let options = options(Goal::Bits(2.5), Effort::Balanced, &of).with_minor(minor);
+        assert!(compare(subject, &s, &options) < 3.03, "format 1.{minor}");
+        let (blob, _) = encode(subject, &s, &options);
+        let transforms = tenfold::inspect(&blob).unwrap().transforms;
+        assert!(!transforms.contains(&Transform::Transposed));
+    }
+}
+
+fn caps(subject: &Subject) {
+    let (rows, cols) = (128, 96);
+    let (s, of) = (weights(Dtype::Bf16, rows, cols), curvature(rows, cols));
+    for effort in [Effort::Fast, Effort::Balanced] {
+        let mut last = f64::INFINITY;
+        for cap in [1200, 2500, 4000, 6500] {
+            let (blob, loss) = encode(subject, &s, &options(Goal::MaxBytes(cap), effort, &of));
+            assert!(blob.len() <= cap && blob.len() * 100 > cap * 93, "{} of {cap} bytes", blob.len());
+            assert!(loss < last, "{cap} bytes cost {loss}, fewer {last}");
+            last = loss;
+        }
+    }
+    let none = subject.engine().encode(&s.view(), &options(Goal::MaxBytes(40), Effort::Balanced, &of));
+    assert!(matches!(none, Err(Error::DoesNotFit { cap: 40, .. })), "{none:?}");
+    let unit = of.unit().unwrap();
+    for step in [1.0, 0.3] {
+        let options = options(Goal::Step(step * unit * 0.02), Effort::Balanced, &of);
+        assert!(compare(subject, &s, &options) < 3.04, "a step of {step}");
+    }
+    let ratio = compare(subject, &s, &options(Goal::Ratio(6.0), Effort::Balanced, &of));
+    assert!(ratio < 3.03);
+}
+
+/// Values that no level can hold are kept as they are.
+fn exact(subject: &Subject) {
+    let (rows, cols) = (96, 64);
+    let of = Arc::new(Curvature::new(moments(cols, 5), cols).unwrap());
+    let mut reals = weights(Dtype::F32, rows, cols).reals();
+    for i in [0, 777, 1000, 6143] {
+        reals[i] = 1e7 + i as f64;
+    }
+    let s = Sample::new(Dtype::F32, &[rows, cols], &reals);
+    for effort in [Effort::Fast, Effort::Balanced] {
+        let unit = of.unit().unwrap();
+        let (blob, _) = encode(subject, &s, &options(Goal::Step(0.02 * unit), effort, &of));
+        let found = tenfold::decode(&blob, &Default::default()).unwrap().to_vec::<f32>().unwrap();
+        for (i, (f, r)) in found.iter().zip(&reals).enumerate() {
+            // Errors of others are fed to them, which is nothing beside their size.
+            assert!((f64::from(*f) - r).abs() < 1e-3 * r.abs().max(1e3), "value {i}: {f}, not {r}");
+        }
+    }
+}
+
+fn fallbacks(subject: &Subject) {
+    let (rows, cols) = (64, 48);
+    let of = curvature(rows, cols);
+    let cpu = |s: &Sample, options: &EncodeOptions| calibrated::encode(&s.view(), options).unwrap();
+    let plain = weights(Dtype::Bf16, rows, cols);
+    let wide = weights(Dtype::F64, rows, cols);
+    let special = plain.clone().sprinkle(97, 3);
+    for (s, goal) in [(&wide, Goal::Bits(3.0)), (&special, Goal::Bits(3.0)), (&plain, Goal::Lossless)] {
+        let options = options(goal, Effort::Balanced, &of);
+        let ours = cpu(s, &options);
+        assert!(ours.fell_back.is_some());
+        let (blob, loss) = encode(subject, s, &options);
+        assert!(!has_feedback(&blob, &of) || goal != Goal::Lossless);
+        assert!(loss <= ours.loss * 1.05, "{} {goal:?}: {loss}, {} on the CPU", s.name(), ours.loss);
+    }
+    // Fewer values than pay for a header.
+    let tiny = weights(Dtype::F32, 5, 8);
+    let of = Arc::new(Curvature::new(moments(8, 5), 8).unwrap());
+    let (_, loss) = encode(subject, &tiny, &options(Goal::Bits(3.0), Effort::Balanced, &of));
+    assert_eq!(loss, 0.0);
+    // Nothing but zeros.
+    let zeros = Sample::new(Dtype::F32, &[32, 16], &[0.0; 512]);
+    let of = Arc::new(Curvature::new(moments(16, 5), 16).unwrap());
+    for effort in [Effort::Fast, Effort::Balanced, Effort::Best] {
+        let (_, loss) = encode(subject, &zeros, &options(Goal::Bits(3.0), effort, &of));
+        assert_eq!(loss, 0.0);
+    }
+}
+
+/// Inputs that have nothing to do with each other leave feedback nothing to gain.
+fn importance(subject: &Subject) {
+    let (rows, cols) = (192, 96);
+    let s = weights(Dtype::F32, rows, cols);
+    let apart: Vec<f32> = (0..cols * cols).map(|i| if i / cols == i % cols { 1.0 } else { 0.0 }).collect();
+    let of = Arc::new(Curvature::new(apart, cols).unwrap());
+    for effort in [Effort::Fast, Effort::Balanced] {
+        let asked = options(Goal::Bits(2.5), effort, &of);
+        let coded = subject.engine().encode_calibrated(&s.view(), &asked).unwrap();
+        assert!(coded.loss <= coded.plain, "{effort:?}: {} and {}", coded.loss, coded.plain);
+        assert_eq!(coded.fell_back.is_some(), coded.loss == coded.plain);
+    }
+}
+
+/// What a device predicts is what the CPU does.
+fn losses(subject: &Subject) {
+    let (rows, cols) = (96, 80);
+    for (dtype, of) in [
+        (Dtype::F32, curvature(rows, cols)),
+        (Dtype::Bf16, Arc::new(Curvature::blocks(vec![moments(33, 1), moments(47, 2)]).unwrap())),
+    ] {
+        let (s, asked) = (weights(dtype, rows, cols), options(Goal::Bits(2.5), Effort::Balanced, &of));
+        let coded = subject.engine().encode_calibrated(&s.view(), &asked).unwrap();
+        let decoded = tenfold::decode(&coded.blob, &Default::default()).unwrap();
+        let loss = of.loss(&s.view(), &decoded.view().unwrap()).unwrap();
+        assert!((coded.loss / loss - 1.0).abs() < 1e-3, "{dtype}: {}, {loss} on the CPU", coded.loss);
+        assert!(
+            coded.fell_back.is_none() && coded.loss < coded.plain,
+            "{dtype}: {} and {}",
+            coded.loss,
+            coded.plain
+        );
+        assert_eq!(subject.engine().encode(&s.view(), &asked).unwrap(), coded.blob);
+    }
+}
+
+fn repeated(subject: &Subject) {
+    let (rows, cols) = (130, 70);
+    let (s, of) = (weights(Dtype::Bf16, rows, cols), curvature(rows, cols));
+    for effort in [Effort::Fast, Effort::Balanced, Effort::Best] {
+        let options = options(Goal::Bits(2.5), effort, &of);
+        assert_eq!(encode(subject, &s, &options).0, encode(subject, &s, &options).0, "{effort:?}");
+    }
+}
+
+fn units(subject: &Subject) {
+    for cols in [1, 2, 63, 64, 65, 200] {
+        let h = moments(cols, 9);
+        let on_cpu = Curvature::new(h.clone(), cols).unwrap().unit().unwrap();
+        let found = subject.engine().curvature_unit(&Curvature::new(h, cols).unwrap()).unwrap();
+        assert!((found / on_cpu - 1.0).abs() < 1e-9, "{cols} inputs: {found}, {on_cpu} on the CPU");
+    }
+}
+
+fn bad_input(subject: &Subject) {
+    let engine = subject.engine();
+    let (rows, cols) = (64, 48);
+    let s = weights(Dtype::F32, rows, cols);
+    // Of another layer.
+    for of in [curvature(rows, cols - 1), curvature(rows + 1, cols)] {
+        let error = engine.encode(&s.view(), &options(Goal::Bits(3.0), Effort::Balanced, &of)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Caller, "{error}");
+    }
+    // No mean of products: two inputs that go together more than each with itself.
+    let mut h: Vec<f32> = moments(cols, 5);
+    (h[40 * cols + 7], h[7 * cols + 40]) = (900.0, 900.0);
+    let of = Arc::new(Curvature::new(h, cols).unwrap());
+    let asked = options(Goal::Bits(3.0), Effort::Balanced, &of);
+    let (ours, theirs) = (calibrated::encode(&s.view(), &asked), engine.encode(&s.view(), &asked));
+    assert_eq!(ours.unwrap_err().to_string(), theirs.unwrap_err().to_string());
+    // Goals that feedback has no notion of.
+    let of = curvature(rows, cols);
+    let error = engine.encode(&s.view(), &options(Goal::Mse(1e-4), Effort::Balanced, &of)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Caller, "{error}");
+    let integers = Sample::new(Dtype::I8, &[rows, cols], &vec![1.0; rows * cols]);
+    assert!(engine.encode(&integers.view(), &options(Goal::Bits(3.0), Effort::Balanced, &of)).is_err());
+}
