@@ -191,19 +191,20 @@
 #define FEED_PANEL 32
 // Threads of a block that feeds: a trellis has one block, in which a warp searches while the others work out costs.
 #define FEED_THREADS 1024
-#define FEED_SCALAR_THREADS 256
+#define FEED_SCALAR_THREADS 128
 // Steps whose costs are worked out at a time.
 #define FEED_CHUNK 32
 // Steps that a trellis looks beyond the end of a column, for each bit of its state.
 #define FEED_AHEAD 5
 // Steps whose decisions fit into shared memory.
-#define FEED_STEPS 1024
-// Shared memory of blocks that feed, beside what a search for levels takes: ways through a trellis; costs, two chunks of them;
+#define FEED_STEPS 512
+// Shared memory of blocks that feed, beside what a search for levels takes, for all but the wide trellis within the 99 KiB that a
+// block has on any device since sm_86: ways through a trellis; costs, two chunks of them;
 // values ahead and metrics of a wide trellis; coefficients, values and errors of a scalar quantiser.
-#define FEED_PATH_SHARED 32768
-#define FEED_TRELLIS_SHARED 65536
-#define FEED_WIDE_SHARED 111616
-#define FEED_SCALAR_SHARED 71808
+#define FEED_PATH_SHARED 16384
+#define FEED_TRELLIS_SHARED 49152
+#define FEED_WIDE_SHARED 95232
+#define FEED_SCALAR_SHARED 38016
 // Threads of a block that works on a chain.
 #define CHAIN_THREADS 256
 // Threads of a block that works on layers.

@@ -15,14 +15,15 @@ shared_constants! {
     const FEED_PANEL: u32 = 32;
     /// Threads of a block that feeds: a trellis has one block, in which a warp searches while the others work out costs.
     const FEED_THREADS: u32 = 1024;
-    const FEED_SCALAR_THREADS: u32 = 256;
+    const FEED_SCALAR_THREADS: u32 = 128;
     /// Steps whose costs are worked out at a time.
     const FEED_CHUNK: u32 = 32;
     /// Steps that a trellis looks beyond the end of a column, for each bit of its state.
     const FEED_AHEAD: u32 = 5;
     /// Steps whose decisions fit into shared memory.
-    const FEED_STEPS: u32 = 1024;
-    /// Shared memory of blocks that feed, beside what a search for levels takes: ways through a trellis; costs, two chunks of them;
+    const FEED_STEPS: u32 = 512;
+    /// Shared memory of blocks that feed, beside what a search for levels takes, for all but the wide trellis within the 99 KiB that a
+    /// block has on any device since sm_86: ways through a trellis; costs, two chunks of them;
     /// values ahead and metrics of a wide trellis; coefficients, values and errors of a scalar quantiser.
     const FEED_PATH_SHARED: u32 = FEED_STEPS * 32;
     const FEED_TRELLIS_SHARED: u32 = FEED_PATH_SHARED + 2 * FEED_CHUNK * 32 * 16;

@@ -20,6 +20,8 @@ use crate::prepare::PRODUCT_BYTES;
 /// small: lanes are as long as the CPU's.
 const LANE: u32 = 2048;
 const MANY: usize = 1 << 22;
+/// Shared memory that kernels take beside what they are given, and the system of each block.
+const STATIC: u32 = 1 << 10;
 /// Words of decisions that a step of a lane takes in a wide trellis.
 const WIDE_WORDS: usize = 8;
 
@@ -198,6 +200,22 @@ impl Feed<'_> {
     }
 }
 
+/// Refuses what a block has too little shared memory for.
+fn check_shared(device: &Device, nu: u32) -> Result<()> {
+    let more = match nu {
+        0 => FEED_SCALAR_SHARED,
+        1..=3 => FEED_SCALAR_SHARED.max(FEED_TRELLIS_SHARED),
+        _ => FEED_WIDE_SHARED,
+    };
+    let (need, have) = (SEARCH_SHARED as u32 + more + STATIC, device.properties().shared_per_block);
+    if need > have {
+        return Err(Error::NoDevice(format!(
+            "feedback at this effort takes {need} bytes of shared memory, and a block of this device has {have}: ask for a lower effort, or use the CPU"
+        )));
+    }
+    Ok(())
+}
+
 /// Bytes of workspace that [`encode_fed`] needs beside the room for feeding.
 pub(crate) fn fed_workspace_len(device: &Device, request: &EncodeRequest) -> Result<usize> {
     let values = request.check()?;
@@ -220,7 +238,9 @@ pub(crate) unsafe fn encode_fed(
     let values = request.check()?;
     let (batch, planning, wants_more) = (Batch::ONE, Planning::Each, Some(wants_more));
     let call = Call { device, request, values, batch, status, workspace, stream, planning, wants_more };
-    let encoder = Encoder::new(&call, request.options.effort.log2_states() as u32)?;
+    let nu = request.options.effort.log2_states() as u32;
+    check_shared(device, nu)?;
+    let encoder = Encoder::new(&call, nu)?;
     let (encoding, places) = (&encoder.pass.encoding, encoder.places);
     // SAFETY: the caller's; the pieces of the workspace do not overlap.
     unsafe {

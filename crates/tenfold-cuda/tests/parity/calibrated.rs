@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenfold::calibrated::{self, Curvature};
 use tenfold::engine::{Engine, ErrorKind};
-use tenfold::prepare::Transform;
+use tenfold::prepare::{Transform, Weights};
 use tenfold::{Dtype, Effort, EncodeOptions, Error, Goal};
 
 use crate::Case;
@@ -63,52 +63,76 @@ fn options(goal: Goal, effort: Effort, of: &Arc<Curvature>) -> EncodeOptions {
     EncodeOptions::new(goal).with_effort(effort).with_curvature(of.clone())
 }
 
+fn loss(s: &Sample, of: &Curvature, blob: &[u8]) -> f64 {
+    let decoded = tenfold::decode(blob, &Default::default()).unwrap();
+    assert_eq!(decoded.shape, s.view().shape());
+    of.loss(&s.view(), &decoded.view().unwrap()).unwrap()
+}
+
 /// Encodes on the device; returns the blob and what it is predicted to cost, by the CPU.
 fn encode(subject: &Subject, s: &Sample, options: &EncodeOptions) -> (Vec<u8>, f64) {
     let blob = subject.engine().encode(&s.view(), options).unwrap_or_else(|e| panic!("{}: {e}", s.name()));
-    let decoded = tenfold::decode(&blob, &Default::default()).unwrap();
-    assert_eq!(decoded.shape, s.view().shape());
-    let of = options.curvature.as_ref().unwrap();
-    let loss = of.loss(&s.view(), &decoded.view().unwrap()).unwrap();
+    let loss = loss(s, options.curvature.as_ref().unwrap(), &blob);
     (blob, loss)
 }
 
-fn has_feedback(blob: &[u8], of: &Curvature) -> bool {
-    let plain = tenfold::prepare::Weights::from_importance(&of.importance()).unwrap();
-    let transforms = tenfold::inspect(blob).unwrap().transforms;
-    !transforms.is_empty() && transforms != [Transform::Weights(plain)]
+/// The same options with the importance of inputs alone.
+fn plain(options: &EncodeOptions) -> EncodeOptions {
+    let mut plain = options.clone();
+    let of = plain.curvature.take().unwrap();
+    match plain.goal {
+        Goal::Lossless => plain,
+        _ => plain
+            .with_transforms(vec![Transform::Weights(Weights::from_importance(&of.importance()).unwrap())]),
+    }
 }
 
-/// The device's loss over the CPU's, at the same size: a bit a value more is a quarter of the loss.
-fn compare(subject: &Subject, s: &Sample, options: &EncodeOptions) -> f64 {
-    let ours = calibrated::encode(&s.view(), options).unwrap();
-    let (blob, loss) = encode(subject, s, options);
-    assert!(
-        ours.fell_back.is_none() && has_feedback(&blob, options.curvature.as_ref().unwrap()),
-        "{}",
-        s.name()
-    );
-    let at_same = |len: usize, than: usize| 4f64.powf((len as f64 - than as f64) * 8.0 / s.len() as f64);
-    let ratio = loss / ours.loss * at_same(blob.len(), ours.blob.len());
-    // What a device's tables and samples cost without feedback.
-    let of = options.curvature.clone().unwrap();
-    let plain = tenfold::prepare::Weights::from_importance(&of.importance()).unwrap();
-    let mut without = options.clone().with_transforms(vec![Transform::Weights(plain)]);
-    without.curvature = None;
-    let (a, b) = (tenfold::encode(&s.view(), &without).unwrap(), subject.engine().encode(&s.view(), &without).unwrap());
-    let l = |blob: &[u8]| of.loss(&s.view(), &tenfold::decode(blob, &Default::default()).unwrap().view().unwrap()).unwrap();
-    let base = l(&b) / l(&a) * at_same(b.len(), a.len());
-    let (x, y) = (tenfold::inspect(&ours.blob).unwrap(), tenfold::inspect(&blob).unwrap());
-    eprintln!("{} {:?} {:?}: {} bytes and {loss:.4e}, {} and {:.4e} on the CPU: {ratio:.4}; without {base:.4} classes {:?} {:?}", s.name(), options.goal, options.effort, blob.len(), ours.blob.len(), ours.loss, x.classes, y.classes);
-    ratio
+/// The device's loss over the CPU's at the same size, with feedback and without, and what that is made of.
+struct Ratios {
+    fed: f64,
+    plain: f64,
+    what: String,
+}
+
+fn compare(subject: &Subject, s: &Sample, options: &EncodeOptions) -> Ratios {
+    let of = options.curvature.as_ref().unwrap();
+    let mut what = format!("{} {:?} {:?}:", s.name(), options.goal, options.effort);
+    let mut ratio = |device: &[u8], cpu: &[u8]| {
+        // A bit a value more is a quarter of the loss.
+        let bits = (device.len() as f64 - cpu.len() as f64) * 8.0 / s.len() as f64;
+        let (a, b) = (loss(s, of, device), loss(s, of, cpu));
+        let ratio = a / b * 4f64.powf(bits);
+        what += &format!(
+            " {} bytes and {a:.3e}, {} and {b:.3e} on the CPU ({ratio:.4});",
+            device.len(),
+            cpu.len()
+        );
+        ratio
+    };
+    let (ours, blob) = (calibrated::encode(&s.view(), options).unwrap(), encode(subject, s, options).0);
+    let transforms = |blob: &[u8]| tenfold::inspect(blob).unwrap().transforms;
+    assert!(ours.fell_back.is_none(), "{}: {:?}", s.name(), ours.fell_back);
+    assert!(transforms(&blob).len() == transforms(&ours.blob).len(), "{}: no feedback", s.name());
+    let fed = ratio(&blob, &ours.blob);
+    let without = plain(options);
+    let bare = subject.engine().encode(&s.view(), &without).unwrap();
+    let plain = ratio(&bare, &tenfold::encode(&s.view(), &without).unwrap());
+    Ratios { fed, plain, what }
+}
+
+/// Feedback on a device costs no more beside the CPU's than anything else that it encodes: its tables, lists and samples differ, which
+/// counts in small tensors.
+fn check(subject: &Subject, s: &Sample, options: &EncodeOptions, most: f64) -> Result<(), String> {
+    let found = compare(subject, s, options);
+    if found.fed < found.plain.max(1.0) * most { Ok(()) } else { Err(found.what) }
 }
 
 fn quality(subject: &Subject) {
     let (rows, cols) = if subject.is_real() { (1024, 1536) } else { (512, 384) };
     let (s, of) = (weights(Dtype::Bf16, rows, cols), curvature(rows, cols));
     for bits in [1.75, 2.5, 4.0] {
-        let ratio = compare(subject, &s, &options(Goal::Bits(bits), Effort::Balanced, &of));
-        assert!(ratio < 3.02, "{bits} bits: {ratio} of the CPU's loss");
+        let found = compare(subject, &s, &options(Goal::Bits(bits), Effort::Balanced, &of));
+        assert!(found.fed < 1.02, "{}", found.what);
     }
 }
 
@@ -122,30 +146,31 @@ fn efforts(subject: &Subject) {
         (Dtype::F8E4M3, Effort::Balanced),
         (Dtype::F32, Effort::Best),
     ] {
-        let ratio = compare(subject, &weights(dtype, rows, cols), &options(Goal::Bits(2.5), effort, &of));
-        assert!(ratio < 3.03, "{dtype} {effort:?}: {ratio} of the CPU's loss");
+        check(subject, &weights(dtype, rows, cols), &options(Goal::Bits(2.5), effort, &of), 1.03).unwrap();
     }
 }
 
 fn shapes(subject: &Subject) {
-    // Columns shorter than the look-ahead and than a tile's lanes, odd ones, ones that tiles end in, and one that is long.
-    for (rows, cols, lane, effort) in [
-        (3, 260, 0, Effort::Balanced),
+    // Columns shorter than the look-ahead and than a tile's lanes, odd ones, ones that tiles end in, and ones that are long.
+    let cases = [
         (17, 130, 0, Effort::Balanced),
-        (33, 65, 16, Effort::Balanced),
+        (33, 65, 32, Effort::Balanced),
         (100, 70, 0, Effort::Balanced),
+        (104, 70, 0, Effort::Balanced),
         (131, 77, 64, Effort::Balanced),
         (131, 77, 64, Effort::Best),
         (45, 33, 0, Effort::Best),
         (97, 41, 0, Effort::Fast),
-        (2100, 5, 128, Effort::Balanced),
-    ] {
+        (2100, 17, 128, Effort::Balanced),
+        (36000, 2, 0, Effort::Balanced),
+    ];
+    let failed = cases.into_iter().filter_map(|(rows, cols, lane, effort)| {
         let (s, of) = (weights(Dtype::F32, rows, cols), curvature(rows, cols));
-        let options = options(Goal::Bits(3.0), effort, &of).with_lane_values(lane);
-        let ratio = compare(subject, &s, &options);
         // Few values have few that a search can learn from.
-        assert!(ratio < 3.08, "{rows} × {cols}: {ratio} of the CPU's loss");
-    }
+        check(subject, &s, &options(Goal::Bits(3.0), effort, &of).with_lane_values(lane), 1.06).err()
+    });
+    let failed: Vec<String> = failed.collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 fn blocks(subject: &Subject) {
@@ -153,7 +178,7 @@ fn blocks(subject: &Subject) {
     let s = weights(Dtype::Bf16, rows, cols);
     let of = Curvature::blocks(vec![moments(70, 1), moments(1, 2), moments(89, 3)]).unwrap();
     let of = Arc::new(of.with_damping(0.05));
-    assert!(compare(subject, &s, &options(Goal::Bits(2.5), Effort::Balanced, &of)) < 3.03);
+    check(subject, &s, &options(Goal::Bits(2.5), Effort::Balanced, &of), 1.03).unwrap();
     // Inputs that were never active.
     let mut h = moments(cols, 5);
     for dead in [0, 3, 64, 159] {
@@ -162,7 +187,7 @@ fn blocks(subject: &Subject) {
         }
     }
     let of = Arc::new(Curvature::new(h, cols).unwrap());
-    assert!(compare(subject, &s, &options(Goal::Bits(2.5), Effort::Balanced, &of)) < 3.03);
+    check(subject, &s, &options(Goal::Bits(2.5), Effort::Balanced, &of), 1.03).unwrap();
 }
 
 fn old_readers(subject: &Subject) {
@@ -170,7 +195,7 @@ fn old_readers(subject: &Subject) {
     let (s, of) = (weights(Dtype::Bf16, rows, cols), curvature(rows, cols));
     for minor in [0, 1] {
         let options = options(Goal::Bits(2.5), Effort::Balanced, &of).with_minor(minor);
-        assert!(compare(subject, &s, &options) < 3.03, "format 1.{minor}");
+        check(subject, &s, &options, 1.05).unwrap();
         let (blob, _) = encode(subject, &s, &options);
         let transforms = tenfold::inspect(&blob).unwrap().transforms;
         assert!(!transforms.contains(&Transform::Transposed));
@@ -191,13 +216,16 @@ fn caps(subject: &Subject) {
     }
     let none = subject.engine().encode(&s.view(), &options(Goal::MaxBytes(40), Effort::Balanced, &of));
     assert!(matches!(none, Err(Error::DoesNotFit { cap: 40, .. })), "{none:?}");
-    let unit = of.unit().unwrap();
-    for step in [1.0, 0.3] {
-        let options = options(Goal::Step(step * unit * 0.02), Effort::Balanced, &of);
-        assert!(compare(subject, &s, &options) < 3.04, "a step of {step}");
+    // The step is that of weighted values.
+    let coded = calibrated::encode(&s.view(), &options(Goal::Bits(2.5), Effort::Balanced, &of)).unwrap();
+    let step = tenfold::inspect(&coded.blob).unwrap().step.unwrap();
+    for step in [step, step * 0.5] {
+        let (blob, loss) = encode(subject, &s, &options(Goal::Step(step), Effort::Balanced, &of));
+        assert!((tenfold::inspect(&blob).unwrap().step.unwrap() / step - 1.0).abs() < 1e-6);
+        let ours = calibrated::encode(&s.view(), &options(Goal::Step(step), Effort::Balanced, &of)).unwrap();
+        assert!((loss / ours.loss - 1.0).abs() < 0.05, "a step of {step}: {loss}, {} on the CPU", ours.loss);
     }
-    let ratio = compare(subject, &s, &options(Goal::Ratio(6.0), Effort::Balanced, &of));
-    assert!(ratio < 3.03);
+    check(subject, &s, &options(Goal::Ratio(6.0), Effort::Balanced, &of), 1.05).unwrap();
 }
 
 /// Values that no level can hold are kept as they are.
@@ -223,17 +251,19 @@ fn exact(subject: &Subject) {
 fn fallbacks(subject: &Subject) {
     let (rows, cols) = (64, 48);
     let of = curvature(rows, cols);
-    let cpu = |s: &Sample, options: &EncodeOptions| calibrated::encode(&s.view(), options).unwrap();
-    let plain = weights(Dtype::Bf16, rows, cols);
-    let wide = weights(Dtype::F64, rows, cols);
-    let special = plain.clone().sprinkle(97, 3);
-    for (s, goal) in [(&wide, Goal::Bits(3.0)), (&special, Goal::Bits(3.0)), (&plain, Goal::Lossless)] {
-        let options = options(goal, Effort::Balanced, &of);
-        let ours = cpu(s, &options);
-        assert!(ours.fell_back.is_some());
-        let (blob, loss) = encode(subject, s, &options);
-        assert!(!has_feedback(&blob, &of) || goal != Goal::Lossless);
-        assert!(loss <= ours.loss * 1.05, "{} {goal:?}: {loss}, {} on the CPU", s.name(), ours.loss);
+    let whole = weights(Dtype::Bf16, rows, cols);
+    let (wide, special) = (weights(Dtype::F64, rows, cols), weights(Dtype::Bf16, rows, cols).sprinkle(97, 3));
+    for (s, goal, why) in [
+        (&wide, Goal::Bits(3.0), "float64"),
+        (&special, Goal::Bits(3.0), "not finite"),
+        (&whole, Goal::Lossless, "lossless"),
+    ] {
+        let asked = options(goal, Effort::Balanced, &of);
+        let coded = subject.engine().encode_calibrated(&s.view(), &asked).unwrap();
+        assert!(coded.fell_back.unwrap().contains(why), "{:?}, not {why}", coded.fell_back);
+        assert_eq!(coded.blob, subject.engine().encode(&s.view(), &plain(&asked)).unwrap(), "{why}");
+        let cpu = loss(s, &of, &coded.blob);
+        assert!((coded.loss - cpu).abs() <= cpu * 1e-3, "{why}: {}, {cpu} on the CPU", coded.loss);
     }
     // Fewer values than pay for a header.
     let tiny = weights(Dtype::F32, 5, 8);
