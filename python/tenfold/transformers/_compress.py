@@ -294,7 +294,7 @@ class _Work:
         budget.settle(real)
         return budget
 
-    def _code(self, weight: torch.Tensor, of: _native.Curvature, **goal: float) -> tuple[torch.Tensor, float]:
+    def _code(self, weight: torch.Tensor, of: _native.Curvature, **goal: Any) -> tuple[torch.Tensor, float]:
         """A blob of a weight, on the device that runs the layers, and the predicted rise of the loss. A step is one for the whole model."""
         place = self.stack.device
         if "step" in goal:
