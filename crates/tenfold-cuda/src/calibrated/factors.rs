@@ -39,6 +39,9 @@ pub(super) struct Factored<P> {
     args: FactorArgs,
 }
 
+/// The steps, and every block.
+type AllFactored<P> = (Arc<Steps>, Vec<Factored<P>>);
+
 impl<M: Memory> DeviceCodec<'_, M> {
     /// E[x·xᵀ] of a curvature on the device, block by block.
     pub(super) fn upload_inputs(&self, curvature: &Curvature) -> Result<Vec<Taken<M::Piece>>> {
@@ -50,7 +53,7 @@ impl<M: Memory> DeviceCodec<'_, M> {
         &self,
         curvature: &Curvature,
         inputs: &[Taken<M::Piece>],
-    ) -> tenfold::engine::Result<(Arc<Steps>, Vec<Factored<M::Piece>>)> {
+    ) -> tenfold::engine::Result<AllFactored<M::Piece>> {
         curvature.check_damping()?;
         self.device.driver.can_multiply()?;
         let mut counts = Vec::with_capacity(curvature.cols());
