@@ -224,7 +224,8 @@ def encode_calibrated(
     predicted rise of the loss: ½ · Σ E[g²]ᵢ · δᵢ·E[x·xᵀ]·δᵢᵀ over the errors δ.
 
     ``inputs``, ``outputs`` and ``damping`` are those of :func:`curvature`, or ``inputs`` is its result. The goal is ``bits``,
-    ``ratio``, ``max_bytes`` or ``step``. Where importance alone would cost less, that is what the blob has.
+    ``ratio``, ``max_bytes`` or ``step``. Where importance alone would cost less, that is what the blob has. A torch tensor on a CUDA device is
+    encoded there.
 
     >>> import numpy as np, tenfold
     >>> random = np.random.default_rng(0)
@@ -237,6 +238,11 @@ def encode_calibrated(
     """
     of = inputs if isinstance(inputs, _native.Curvature) else curvature(inputs, outputs, damping=damping)
     options = encode_options(effort=effort, threads=threads, format=format, curvature=of, **goal)
+    if _on_cuda(tensor):
+        from . import torch
+
+        on_device, loss = torch._codec.encode_calibrated_with(tensor, options)
+        return on_device.cpu().numpy().tobytes(), loss
     blob, loss, _, _ = _native.encode_calibrated(as_input(tensor), options)
     return blob, loss
 

@@ -373,6 +373,16 @@ class CudaDevice:
         allocate: Callable[[int], tuple[Any, int]],
         stream: int,
     ) -> Any: ...
+    def encode_calibrated(
+        self,
+        tensor: _Memory,
+        dtype: str,
+        shape: list[int],
+        options: EncodeOptions,
+        allocate: Any,
+        stream: int,
+    ) -> tuple[Any, float, float, str | None]: ...
+    def curvature_unit(self, curvature: Curvature, allocate: Any, stream: int) -> float: ...
     def decode_any(
         self,
         blob: _Memory,

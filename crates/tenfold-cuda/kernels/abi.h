@@ -187,6 +187,32 @@
 // Bytes of shared memory of a warp that searches through 256 states, and of one that writes.
 #define WIDE_WARP_SHARED 2304
 #define WRITE_WARP_SHARED 512
+// Columns of a factor that are finished together.
+#define FACTOR_PANEL 64
+// Threads of a block that works on a factor: for its corner and for all of it, and for rows below a corner, a thread each.
+#define FACTOR_THREADS 256
+#define FACTOR_ROWS 64
+// Shared memory of the latter: the corner, and the rows with a gap against bank conflicts.
+#define FACTOR_SHARED 66048
+// Columns whose errors are fed to those behind them together. Within so many a block adds them up by itself, and products are
+// large enough not to wait for memory alone.
+#define FEED_PANEL 32
+// Threads of a block that feeds: a trellis has one block, in which a warp searches while the others work out costs.
+#define FEED_THREADS 1024
+#define FEED_SCALAR_THREADS 128
+// Steps whose costs are worked out at a time.
+#define FEED_CHUNK 32
+// Steps that a trellis looks beyond the end of a column, for each bit of its state.
+#define FEED_AHEAD 5
+// Steps whose decisions fit into shared memory.
+#define FEED_STEPS 512
+// Shared memory of blocks that feed, beside what a search for levels takes, for all but the wide trellis within the 99 KiB that a
+// block has on any device since sm_86: ways through a trellis; costs, two chunks of them;
+// values ahead and metrics of a wide trellis; coefficients, values and errors of a scalar quantiser.
+#define FEED_PATH_SHARED 16384
+#define FEED_TRELLIS_SHARED 49152
+#define FEED_WIDE_SHARED 95232
+#define FEED_SCALAR_SHARED 38016
 // Threads of a block that works on a chain.
 #define CHAIN_THREADS 256
 // Threads of a block that works on layers.
@@ -761,6 +787,87 @@ OFFSET(LevelsFixed, row_bits, 96); OFFSET(LevelsFixed, col_bits, 100); OFFSET(Le
 OFFSET(LevelsFixed, paired, 108); OFFSET(LevelsFixed, max_u, 112); OFFSET(LevelsFixed, lambda, 116);
 OFFSET(LevelsFixed, offsets, 120); OFFSET(LevelsFixed, thresholds, 184); OFFSET(LevelsFixed, low, 200);
 
+// What factoring takes.
+struct FactorArgs {
+    // E[x·xᵀ] of so many columns, and the matrix that is factored in place: from the last column to the first.
+    const float *inputs;
+    double *matrix;
+    u64 cols, first;
+    // What the diagonal is multiplied by, and what it is at least.
+    double damping, floor;
+    // The first row without a positive pivot and one, or 0.
+    u32 *bad;
+    // Square roots of what errors of columns count; what columns are multiplied by.
+    double *pivots;
+    const float *factors;
+    // In row k: what an error of one in column j < k adds to column k.
+    float *feed;
+};
+static_assert(sizeof(FactorArgs) == 80, "size of FactorArgs");
+OFFSET(FactorArgs, inputs, 0); OFFSET(FactorArgs, matrix, 8); OFFSET(FactorArgs, cols, 16);
+OFFSET(FactorArgs, first, 24); OFFSET(FactorArgs, damping, 32); OFFSET(FactorArgs, floor, 40);
+OFFSET(FactorArgs, bad, 48); OFFSET(FactorArgs, pivots, 56); OFFSET(FactorArgs, factors, 64);
+OFFSET(FactorArgs, feed, 72);
+
+// A matrix to weigh: elements of a dtype, row by row.
+struct FeedLoadArgs {
+    const void *from;
+    float *to;
+    // What columns and rows are multiplied by; none for rows that are left as they are.
+    const float *columns, *rows;
+    // Whether any working value is not finite.
+    u32 *bad;
+    u32 outputs, inputs, kind;
+    // Whether columns come one after the other.
+    u32 turned;
+};
+static_assert(sizeof(FeedLoadArgs) == 56, "size of FeedLoadArgs");
+OFFSET(FeedLoadArgs, from, 0); OFFSET(FeedLoadArgs, to, 8); OFFSET(FeedLoadArgs, columns, 16);
+OFFSET(FeedLoadArgs, rows, 24); OFFSET(FeedLoadArgs, bad, 32); OFFSET(FeedLoadArgs, outputs, 40);
+OFFSET(FeedLoadArgs, inputs, 44); OFFSET(FeedLoadArgs, kind, 48); OFFSET(FeedLoadArgs, turned, 52);
+
+// Two tensors of a dtype, and what they differ by.
+struct FeedOffArgs {
+    const void *original, *instead;
+    float *off;
+    // Its product with E[x·xᵀ], and where the sum of both, multiplied, goes for each row.
+    const float *product;
+    double *sums;
+    u64 rows, columns;
+    u32 kind, unused;
+};
+static_assert(sizeof(FeedOffArgs) == 64, "size of FeedOffArgs");
+OFFSET(FeedOffArgs, original, 0); OFFSET(FeedOffArgs, instead, 8); OFFSET(FeedOffArgs, off, 16);
+OFFSET(FeedOffArgs, product, 24); OFFSET(FeedOffArgs, sums, 32); OFFSET(FeedOffArgs, rows, 40);
+OFFSET(FeedOffArgs, columns, 48); OFFSET(FeedOffArgs, kind, 56); OFFSET(FeedOffArgs, unused, 60);
+
+// Columns that are quantised one after the other.
+struct FeedArgs {
+    LevelsPass levels;
+    // The weighted matrix as it is, and with the errors that are fed to it: what is encoded.
+    const float *values;
+    float *fed;
+    // Of these columns: column by column, or by output.
+    float *errors;
+    // In row k: what an error of one in column j < k adds to column k, both counted from the block's first.
+    const float *feed;
+    u64 feed_cols;
+    // States of lanes between columns, decisions of a wide trellis, and ways through one that are too long for shared memory.
+    u32 *states, *decisions, *path;
+    // The block's first column and the one behind it; the first of these and the one behind them.
+    u32 block, block_end, first, end;
+    u32 outputs, inputs;
+    // Whether columns come one after the other.
+    u32 turned, unused;
+};
+static_assert(sizeof(FeedArgs) == 688, "size of FeedArgs");
+OFFSET(FeedArgs, levels, 0); OFFSET(FeedArgs, values, 592); OFFSET(FeedArgs, fed, 600);
+OFFSET(FeedArgs, errors, 608); OFFSET(FeedArgs, feed, 616); OFFSET(FeedArgs, feed_cols, 624);
+OFFSET(FeedArgs, states, 632); OFFSET(FeedArgs, decisions, 640); OFFSET(FeedArgs, path, 648);
+OFFSET(FeedArgs, block, 656); OFFSET(FeedArgs, block_end, 660); OFFSET(FeedArgs, first, 664);
+OFFSET(FeedArgs, end, 668); OFFSET(FeedArgs, outputs, 672); OFFSET(FeedArgs, inputs, 676);
+OFFSET(FeedArgs, turned, 680); OFFSET(FeedArgs, unused, 684);
+
 // Rotary positions: which columns are turned, and how far.
 struct Turning {
     // Radians of each pair from one position to the next.
@@ -1010,6 +1117,17 @@ extern "C" __global__ void levels_pass_end(const LevelsTurn a);
 extern "C" __global__ void levels_pass_close(const LevelsTurn a);
 extern "C" __global__ void levels_fixed_plan(const LevelsFixed a);
 extern "C" __global__ void levels_fixed_costs(const LevelsFixed a);
+extern "C" __global__ void factor_damp(const FactorArgs a);
+extern "C" __global__ void factor_corner(const FactorArgs a);
+extern "C" __global__ void factor_below(const FactorArgs a);
+extern "C" __global__ void factor_pivots(const FactorArgs a);
+extern "C" __global__ void factor_turn(const FactorArgs a);
+extern "C" __global__ void feed_load(const FeedLoadArgs a);
+extern "C" __global__ void feed_off(const FeedOffArgs a);
+extern "C" __global__ void feed_sum(const FeedOffArgs a);
+extern "C" __global__ void feed_scalar(const GRID_CONSTANT FeedArgs a);
+extern "C" __global__ void feed_trellis(const GRID_CONSTANT FeedArgs a);
+extern "C" __global__ void feed_wide(const GRID_CONSTANT FeedArgs a);
 extern "C" __global__ void chain_load_4(const ChainArgs a);
 extern "C" __global__ void chain_load_8(const ChainArgs a);
 extern "C" __global__ void chain_store_4(const ChainArgs a);

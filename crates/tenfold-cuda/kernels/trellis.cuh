@@ -160,8 +160,8 @@ DEVICE u32 trellis_before(u32 s, u32 q, u32 odd, u32 nu, u32 on_quantiser, u32 o
 
 template <u32 NU> DEVICE u32 trellis_place(u32 state) { return (state & 1) * TRELLIS_PLANE(NU) + state / 2; }
 
-template <u32 NU> DEVICE void trellis_warp_start(float *now) {
-    for (u32 s = lane_of(); s < 1u << NU; s += 32) now[trellis_place<NU>(s)] = s ? TRELLIS_NEVER : 0.0f;
+template <u32 NU> DEVICE void trellis_warp_start(float *now, u32 state = 0) {
+    for (u32 s = lane_of(); s < 1u << NU; s += 32) now[trellis_place<NU>(s)] = s == state ? 0.0f : TRELLIS_NEVER;
     __syncwarp();
 }
 

@@ -10,6 +10,7 @@ use tenfold::format::Look;
 use tenfold::prepare::{Kept, Preparation, Runs, Transform};
 use tenfold::{Dtype, EncodeOptions, Goal, TensorView, format};
 
+use crate::abi::CType;
 use crate::decode::{DecodeRequest, DecodeSettings, can_decode, decode, decode_workspace_len};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
@@ -22,14 +23,14 @@ use crate::prepare::{
 };
 use crate::status::{Code, Status};
 
-const STATUS: usize = size_of::<Status>();
+pub(crate) const STATUS: usize = size_of::<Status>();
 const NOTHING: DeviceSlice = DeviceSlice { address: 0, len: 0 };
 
 /// The codec of single blobs on a device and a stream of it, with memory from wherever the caller has it.
 pub struct DeviceCodec<'a, M> {
-    device: &'a Device,
+    pub(crate) device: &'a Device,
     memory: &'a M,
-    stream: Stream,
+    pub(crate) stream: Stream,
     settings: DecodeSettings,
     /// A tensor or a blob on the device that the host has too.
     twin: Option<(DeviceSlice, &'a [u8])>,
@@ -87,12 +88,33 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         Ok(blob)
     }
 
-    fn take(&self, len: usize) -> Result<Taken<M::Piece>> {
+    /// The same codec, for nothing that the host has too.
+    pub(crate) fn again(&self) -> Self {
+        let DeviceCodec { device, memory, stream, .. } = *self;
+        DeviceCodec { device, memory, stream, settings: self.settings.clone(), twin: None }
+    }
+
+    pub(crate) fn take(&self, len: usize) -> Result<Taken<M::Piece>> {
         Taken::new(self.memory, len)
     }
 
+    /// Bytes of the host, on the device. Waits for the copy.
+    pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Taken<M::Piece>> {
+        self.upload_values(bytes)
+    }
+
+    /// The same for values as kernels have them.
+    pub(crate) fn upload_values<T: CType>(&self, values: &[T]) -> Result<Taken<M::Piece>> {
+        let taken = self.take(size_of_val(values))?;
+        let (to, len) = (taken.slice().address, taken.slice().len);
+        // SAFETY: memory of ours, as long; the values outlive the wait.
+        unsafe { self.device.driver.copy_in(to, values.as_ptr().cast(), len, self.stream)? };
+        self.device.driver.synchronize(self.stream)?;
+        Ok(taken)
+    }
+
     /// Copies bytes to the host, once the stream has come so far.
-    fn read(&self, from: DeviceSlice) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, from: DeviceSlice) -> Result<Vec<u8>> {
         let mut bytes = vec![0u8; from.len];
         // SAFETY: memory of the codec or its caller; the host's side outlives the wait.
         unsafe { self.device.driver.copy_out(bytes.as_mut_ptr(), from.address, from.len, self.stream)? };
@@ -166,6 +188,19 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
         status: &Taken<M::Piece>,
         workspace: DeviceSlice,
     ) -> Result<Status> {
+        // SAFETY: the caller's; all of it is kept until the last wait.
+        self.wait_for(status, |more| unsafe {
+            encode_waiting(self.device, request, status.slice(), workspace, self.stream, more)
+        })
+    }
+
+    /// Encodes by a function that queues passes, one at a time, and waits for the last. The function is given one that waits for a
+    /// pass and says whether another is wanted.
+    pub(crate) fn wait_for(
+        &self,
+        status: &Taken<M::Piece>,
+        encode: impl FnOnce(&dyn Fn() -> Result<bool>) -> Result<()>,
+    ) -> Result<Status> {
         let last = Cell::new(None);
         let wants_more = || {
             let said = self.said(status)?;
@@ -173,8 +208,7 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
             last.set((!more).then_some(said));
             Ok(more)
         };
-        // SAFETY: the caller's; all of it is kept until the last wait.
-        unsafe { encode_waiting(self.device, request, status.slice(), workspace, self.stream, &wants_more)? };
+        encode(&wants_more)?;
         match last.take() {
             Some(said) => Ok(said),
             None => self.said(status),
@@ -182,7 +216,7 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
     }
 
     /// A blob that was made in a large room, in memory of its own length.
-    fn fitted(&self, room: &Taken<M::Piece>, said: Status) -> Result<Taken<M::Piece>> {
+    pub(crate) fn fitted(&self, room: &Taken<M::Piece>, said: Status) -> Result<Taken<M::Piece>> {
         said.check()?;
         let written = room.slice().part(0, usize::try_from(said.size).unwrap_or(usize::MAX))?;
         let blob = self.take(written.len)?;
@@ -281,7 +315,7 @@ impl<'a, M: Memory> DeviceCodec<'a, M> {
 }
 
 /// How an attempt at a lossy goal ended.
-fn outcome<B>(made: Result<B>) -> Result<Outcome<B>> {
+pub(crate) fn outcome<B>(made: Result<B>) -> Result<Outcome<B>> {
     match made {
         Ok(blob) => Ok(Outcome::Blob(blob)),
         Err(Error::Codec(tenfold::Error::DoesNotFit { need, .. })) => {
@@ -334,6 +368,9 @@ impl<M: Memory> Single for DeviceCodec<'_, M> {
         tensor: &Elements<'_, DeviceSlice>,
         options: &EncodeOptions,
     ) -> tenfold::engine::Result<Taken<M::Piece>> {
+        if options.curvature.is_some() {
+            return Ok(self.encode_calibrated(tensor, options)?.blob);
+        }
         let values = tensor.bytes.len / tensor.dtype.size();
         let transforms = options
             .remote_transforms(tensor.dtype, tensor.shape, |rows, cols| self.gather(tensor, rows, cols))?;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tenfold::calibrated::{Calibrated, Curvature};
 use tenfold::engine::{Capabilities, Elements, Engine, Layered, Scratch};
 use tenfold::format::BlobInfo;
 use tenfold::{DecodeOptions, EncodeOptions, Tensor, TensorView};
@@ -39,6 +40,35 @@ impl CudaEngine {
     /// The device.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Encodes the matrix of a linear layer with the curvature of its options, and predicts what that costs the model, as
+    /// [`tenfold::calibrated::encode`] does.
+    pub fn encode_calibrated(
+        &self,
+        view: &TensorView<'_>,
+        options: &EncodeOptions,
+    ) -> tenfold::engine::Result<Calibrated> {
+        options.validate()?;
+        let _turn = self.lock();
+        let memory = FromPool(&self.device, &self.pool);
+        let tensor = self.copy_in(&memory, view.data())?;
+        // SAFETY: all memory is ours, and the turn is too.
+        let codec = unsafe { DeviceCodec::new(&self.device, &memory, self.stream.stream) };
+        let slice = tensor.slice();
+        let elements = Elements { dtype: view.dtype(), shape: view.shape(), bytes: &slice };
+        let coded = codec.with_twin(slice, view.data()).encode_calibrated(&elements, options)?;
+        let mut blob = vec![0; coded.blob.slice().len];
+        self.copy_out(&[coded.blob.slice()], &mut blob)?;
+        Ok(coded.map(|_| blob))
+    }
+
+    /// What to multiply a step by so that one number serves a whole model: [`DeviceCodec::curvature_unit`].
+    pub fn curvature_unit(&self, curvature: &Curvature) -> tenfold::engine::Result<f64> {
+        let _turn = self.lock();
+        let memory = FromPool(&self.device, &self.pool);
+        // SAFETY: as above.
+        unsafe { DeviceCodec::new(&self.device, &memory, self.stream.stream) }.curvature_unit(curvature)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Upload>> {
@@ -126,7 +156,6 @@ impl Engine for CudaEngine {
 
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::native();
-        can.feeds = false;
         can.does.retain(|transform| *transform != "transposed");
         can
     }

@@ -4,6 +4,7 @@
 //! kernels on a caller's stream and neither allocate nor wait. docs/cuda.md shows both.
 
 mod abi;
+mod calibrated;
 mod codec;
 #[doc(hidden)]
 pub mod constants;

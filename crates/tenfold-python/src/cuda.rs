@@ -15,6 +15,7 @@ use tenfold_cuda::{
     decode_workspace_len,
 };
 
+use crate::calibrated::Curvature;
 use crate::codec::{BlobInfo, EncodeOptions, decode_options};
 use crate::errors::{self, ArgumentError, DataError, LimitError};
 use crate::tensors::{Blob, parse_dtype};
@@ -168,6 +169,48 @@ impl CudaDevice {
             Ok(engine.0.join(pieces)?)
         });
         memory.finish(made).map(|taken| taken.piece)
+    }
+
+    /// Encodes the matrix of a linear layer with the curvature of its options. Gives the blob, in memory of `allocate` as `encode` does, the
+    /// predicted rise of the model's loss, what it would be by importance alone, and why errors were not fed back if they were not.
+    /// Waits.
+    #[allow(clippy::too_many_arguments)] // as above
+    fn encode_calibrated(
+        &self,
+        py: Python<'_>,
+        tensor: Memory,
+        dtype: &str,
+        shape: Vec<usize>,
+        options: &EncodeOptions,
+        allocate: Py<PyAny>,
+        stream: usize,
+    ) -> PyResult<(Py<PyAny>, f64, f64, Option<&'static str>)> {
+        let dtype = parse_dtype(dtype)?;
+        let (tensor, memory) = (slice(tensor), Allocator::new(allocate));
+        let made = py.detach(|| {
+            // SAFETY: the caller's promise; see the module.
+            let codec = unsafe { DeviceCodec::new(&self.0, &memory, stream_of(stream)) };
+            codec.encode_calibrated(&Elements { dtype, shape: &shape, bytes: &tensor }, &options.0)
+        });
+        let coded = memory.finish(made)?;
+        Ok((coded.blob.piece, coded.loss, coded.plain, coded.fell_back))
+    }
+
+    /// What to multiply a step by so that one number serves a whole model: as `Curvature.unit`, which knows it from then on. Waits.
+    fn curvature_unit(
+        &self,
+        py: Python<'_>,
+        curvature: &Curvature,
+        allocate: Py<PyAny>,
+        stream: usize,
+    ) -> PyResult<f64> {
+        let memory = Allocator::new(allocate);
+        let found = py.detach(|| {
+            // SAFETY: no memory is the caller's.
+            let codec = unsafe { DeviceCodec::new(&self.0, &memory, stream_of(stream)) };
+            codec.curvature_unit(&curvature.0)
+        });
+        memory.finish(found)
     }
 
     /// Decodes any native blob, all its values, into exactly their bytes: chains of transforms are undone and layers added,

@@ -167,7 +167,7 @@ impl EncodeOptions {
         if self.curvature.is_some() {
             return Err(Error::Engine {
                 kind: ErrorKind::Unsupported,
-                reason: "only the engine \"cpu\" encodes with a curvature; use it".into(),
+                reason: "a curvature has no transforms before it is factored; use an engine that feeds errors back".into(),
             });
         }
         let transforms = self.prepare.resolve_remote(dtype, shape, self, gather)?;
@@ -238,7 +238,7 @@ impl EncodeOptions {
             ));
         }
         if let Some(curvature) = &self.curvature {
-            curvature.validate()?;
+            curvature.check_damping()?;
             let sized = matches!(
                 self.goal,
                 Goal::Bits(_) | Goal::Ratio(_) | Goal::MaxBytes(_) | Goal::Step(_) | Goal::Lossless

@@ -71,6 +71,21 @@ def encode_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.T
     return from_bytes(_native.encode(array, options, name_of(tensor.dtype))).to(tensor.device)
 
 
+def encode_calibrated_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> tuple[torch.Tensor, float]:
+    """Encodes a matrix, where it lies, with the curvature of native options; returns the blob there and the predicted rise of the loss."""
+    check_tensor(tensor, "tensor")
+    if _device.is_ours(tensor.device) and tensor.numel() > 0:
+        return _cuda.encode_calibrated(tensor, options)
+    array = host_bytes(tensor.cpu()).view(_RAW[tensor.element_size()]).reshape(tuple(tensor.shape))
+    blob, loss, _, _ = _native.encode_calibrated(array, options, name_of(tensor.dtype))
+    return from_bytes(blob).to(tensor.device), loss
+
+
+def curvature_unit(curvature: _native.Curvature, device: torch.device) -> float:
+    """What a step is multiplied by so that one number serves a whole model; a CUDA device factors the curvature."""
+    return _cuda.curvature_unit(curvature, as_device(device)) if _device.is_ours(device) else curvature.unit()
+
+
 def encode_many(tensors: Sequence[torch.Tensor], *, bits: float | None = None, **options: Any) -> list[torch.Tensor]:
     """Encodes tensors into as many blobs, each the one that :func:`encode` makes of it.
 

@@ -221,6 +221,25 @@ def encode_many(tensors: Sequence[torch.Tensor], options: _native.EncodeOptions)
     return [blobs[i] for i in range(len(tensors))]
 
 
+def encode_calibrated(tensor: torch.Tensor, options: _native.EncodeOptions) -> tuple[torch.Tensor, float]:
+    """Encodes a matrix on a device with the curvature of its options; returns the blob there and the predicted rise of the loss. Waits."""
+    check_aligned(tensor, "tensor")
+    device = tensor.device
+    with _device.preserve_current(device):
+        stream = _device.stream(device).cuda_stream
+        blob, loss, _, _ = _device.native(device).encode_calibrated(
+            _memory(tensor), name_of(tensor.dtype), list(tensor.shape), options, _allocator(device), stream
+        )
+    return blob, loss
+
+
+def curvature_unit(curvature: _native.Curvature, device: torch.device) -> float:
+    """``Curvature.unit``, factored on a device. Waits."""
+    with _device.preserve_current(device):
+        stream = _device.stream(device).cuda_stream
+        return _device.native(device).curvature_unit(curvature, _allocator(device), stream)
+
+
 def encode(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.Tensor:
     """Encodes a tensor on a device into a blob there. Waits for the blob's size."""
     check_aligned(tensor, "tensor")

@@ -48,8 +48,8 @@ class Budget:
         """Tells of a weight that will be encoded."""
         rows = weight[:: max(1, len(weight) // ROWS)].double()
         some = torch.ones(len(rows)) if outputs is None else outputs[:: max(1, len(weight) // ROWS)]
-        scaled = rows * counts(inputs, damping).sqrt() * some.double().sqrt()[:, None]
-        self._asked[name] = scaled.float()
+        scaled = rows * counts(inputs, damping).sqrt() * some.to(rows).sqrt()[:, None]
+        self._asked[name] = scaled.float().cpu()
         self._curves[name] = Curve(weight.numel(), [])
 
     def settle(self, real: Callable[[str, float], int], probes: int = 6) -> None:

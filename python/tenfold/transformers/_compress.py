@@ -16,11 +16,13 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from .. import _native
-from .._codec import curvature, decode, encode_calibrated
+from .._codec import curvature, encode_options
 from .._errors import ArgumentError
 from .._progress import Tell, bar, wanted
 from .._write import compress as compress_files
 from ..torch._calibration import MAX_WIDTH, Calibration
+from ..torch._codec import curvature_unit, encode_calibrated_with
+from ..torch._codec import decode as decode_tensor
 from ..torch._layerwise import Passage, Run, digest_of, load_tensors, parts_folder, still, store_tensors
 from ..torch._stack import Stack
 from ._budget import Budget
@@ -111,7 +113,7 @@ def compress(
         tokenizer: for texts that are strings; that of the model by default.
         context: tokens of a context.
         contexts: at most so many of each kind of text.
-        device: where layers are run; "cuda" if there is a device, else the CPU.
+        device: where layers are run and weights are encoded; "cuda" if there is a device, else the CPU.
         check: whether to measure perplexity and divergence on the contexts that were held back.
         overwrite: whether an existing folder may be replaced.
         fresh: whether to drop an interrupted run with other arguments.
@@ -282,27 +284,37 @@ class _Work:
         for name in names:
             outputs = known.outputs(name)
             rows = None if outputs is None else torch.from_numpy(outputs)
-            budget.expect(name, self._weight(name).float().cpu(), torch.from_numpy(known.inputs(name)), rows, known.layers[name].damping)
+            inputs = torch.from_numpy(known.inputs(name)).to(self.stack.device)
+            budget.expect(name, self._weight(name).float().to(inputs.device), inputs, rows, known.layers[name].damping)
 
         def real(name: str, step: float) -> int:
             of = curvature(known.inputs(name), known.outputs(name), damping=known.layers[name].damping)
-            return len(encode_calibrated(self._weight(name).float().cpu(), of, step=step * of.unit(), effort=self.effort)[0])
+            return len(self._code(self._weight(name).float(), of, step=step)[0])
 
         budget.settle(real)
         return budget
 
+    def _code(self, weight: torch.Tensor, of: _native.Curvature, **goal: Any) -> tuple[torch.Tensor, float]:
+        """A blob of a weight, on the device that runs the layers, and the predicted rise of the loss. A step is one for the whole model."""
+        place = self.stack.device
+        if "step" in goal:
+            goal["step"] *= curvature_unit(of, place)
+        options = encode_options(effort=self.effort, curvature=of, **goal)
+        return encode_calibrated_with(weight.to(place).contiguous(), options)
+
     def _encode(self, target: Target, outputs: torch.Tensor | None, budget: Budget | None, report: CompressReport) -> torch.Tensor:
         of = curvature(target.inputs.cpu().numpy(), None if outputs is None else outputs.numpy(), damping=target.damping)
-        weight = target.weight.cpu().to(getattr(torch, self.stored[target.name])).contiguous()
-        goal: dict[str, Any] = {"bits": self.bits} if budget is None else {"step": budget.step() * of.unit()}
-        blob, loss = encode_calibrated(weight, of, effort=self.effort, **goal)
+        weight = target.weight.to(getattr(torch, self.stored[target.name]))
+        goal = {"bits": self.bits} if budget is None else {"step": budget.step()}
+        found, loss = self._code(weight, of, **goal)
+        blob = found.cpu().numpy().tobytes()
         if budget is not None:
             budget.spend(target.name, len(blob))
         path = self.blob(target.name)
         path.with_suffix(".new").write_bytes(blob)
         os.replace(path.with_suffix(".new"), path)
         report.weights[target.name] = CompressedWeight(8 * len(blob) / weight.numel(), loss, target.share)
-        return torch.from_numpy(decode(blob, dtype="float32"))
+        return decode_tensor(found, dtype=torch.float32)
 
     def _counts(self, index: int) -> dict[str, list[torch.Tensor]]:
         """How much each token counts, by group; contexts held back count as they are."""

@@ -8,6 +8,7 @@ mod assemble;
 mod chain;
 mod ctype;
 mod decode;
+mod feed;
 mod header;
 mod kernel;
 mod layers;
@@ -22,6 +23,7 @@ pub(crate) use assemble::*;
 pub(crate) use chain::*;
 pub(crate) use ctype::{Address, CType, Const, Each, Named, Rate, Uint2, Void, shared_structs};
 pub(crate) use decode::*;
+pub(crate) use feed::*;
 pub(crate) use header::{Fields, Header};
 pub(crate) use kernel::{ByFloat, ByReal, BySize, Kernel};
 pub(crate) use layers::*;
@@ -47,6 +49,7 @@ fn describe() -> Header {
         search::write_constants,
         rate::write_constants,
         levels::write_constants,
+        feed::write_constants,
         chain::write_constants,
         layers::write_constants,
         multiply::write_constants,
@@ -63,6 +66,7 @@ fn describe() -> Header {
         lossless::write_structs,
         rate::write_structs,
         levels::write_structs,
+        feed::write_structs,
         chain::write_structs,
         layers::write_structs,
         multiply::write_structs,
@@ -77,6 +81,7 @@ fn describe() -> Header {
         lossless::write_prototypes,
         rate::write_prototypes,
         levels::write_prototypes,
+        feed::write_prototypes,
         chain::write_prototypes,
         layers::write_prototypes,
         multiply::write_prototypes,

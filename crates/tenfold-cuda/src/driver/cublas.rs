@@ -1,10 +1,10 @@
-//! cuBLASLt, loaded for the first product: the build does not need it, and at run time only a basis does.
+//! cuBLASLt, loaded for the first product: the build does not need it, and at run time only bases and curvatures do.
 
 use std::ffi::{c_int, c_void};
 
 use libloading::Library;
 
-use super::{Matrix, Product, Stream};
+use super::{Matrix, Product, Stream, Strides};
 use crate::error::{Error, Result};
 
 /// What the library is called, the newest first.
@@ -19,16 +19,20 @@ const NAMES: [&str; 6] = [
 
 /// Numbers of the library's header.
 const R_32F: c_int = 0;
+const R_64F: c_int = 1;
 const R_16BF: c_int = 14;
 const COMPUTE_32F: c_int = 68;
+const COMPUTE_64F: c_int = 70;
+const DESCRIPTION_TRANSPOSE_FIRST: c_int = 3;
+const TRANSPOSE: c_int = 1;
 const DESCRIPTION_EPILOGUE: c_int = 7;
 const DESCRIPTION_BIAS: c_int = 8;
 const EPILOGUE_BIAS: c_int = 4;
 const PREFERENCE_WORKSPACE: c_int = 1;
 const PREFERENCE_ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
 
-/// What matrices start at multiples of.
-const ALIGNMENT: u32 = 16;
+/// What matrices start at multiples of, at the most that is told.
+const ALIGNMENT: u64 = 16;
 
 /// Ways to make a product that are remembered.
 const REMEMBERED: usize = 16;
@@ -68,7 +72,35 @@ type Matmul = unsafe extern "C" fn(
 ) -> c_int;
 
 /// What a way to make a product depends on.
-type Kind = (usize, usize, usize, Matrix, Matrix, bool, usize);
+#[derive(Clone, Copy, PartialEq)]
+struct Kind {
+    size: (usize, usize, usize),
+    of: (Matrix, Matrix),
+    bias: bool,
+    workspace: usize,
+    strides: Strides,
+    turned: bool,
+    adds: bool,
+    /// What the matrices start at multiples of: the right one, the left one, and what comes of them.
+    alignments: [u32; 3],
+}
+
+impl Kind {
+    fn new(p: &Product) -> Kind {
+        // A power of two.
+        let alignment = |address: u64| (1u64 << address.trailing_zeros().min(31)).min(ALIGNMENT) as u32;
+        Kind {
+            size: (p.rows, p.inner, p.columns),
+            of: (p.of, p.out),
+            bias: p.bias != 0,
+            workspace: p.workspace.len,
+            strides: p.strides(),
+            turned: p.turned,
+            adds: p.added.is_some(),
+            alignments: [p.right, p.left, p.to].map(alignment),
+        }
+    }
+}
 
 /// The library's functions.
 struct Functions {
@@ -140,7 +172,13 @@ fn number(kind: Matrix) -> c_int {
     match kind {
         Matrix::Bf16 => R_16BF,
         Matrix::F32 => R_32F,
+        Matrix::F64 => R_64F,
     }
+}
+
+/// How a product is added up, and the kind of what it is multiplied by.
+fn precision(p: &Product) -> (c_int, c_int) {
+    if p.of == Matrix::F64 { (COMPUTE_64F, R_64F) } else { (COMPUTE_32F, R_32F) }
 }
 
 /// A product as the library is told of it. It counts by columns, so that all is transposed: the right matrix comes first.
@@ -154,26 +192,35 @@ struct Described {
 impl Described {
     fn new(f: &Functions, p: &Product) -> Result<Described> {
         let (rows, inner, columns) = (p.rows as u64, p.inner as u64, p.columns as u64);
+        let (compute, scale) = precision(p);
         // SAFETY: places for what is made; attributes are of the sizes that the library expects.
         unsafe {
             let description = Made::new("describing a product", f.forget_description, |to| {
-                (f.describe)(to, COMPUTE_32F, R_32F)
+                (f.describe)(to, compute, scale)
             })?;
+            let set = |what: c_int, from: *const c_void, len: usize| {
+                check("describing a product", (f.describe_more)(description.what, what, from, len))
+            };
             if p.bias != 0 {
                 let epilogue = EPILOGUE_BIAS;
-                let set = |what: c_int, from: *const c_void, len: usize| {
-                    check("describing a product", (f.describe_more)(description.what, what, from, len))
-                };
                 set(DESCRIPTION_EPILOGUE, (&raw const epilogue).cast(), size_of::<c_int>())?;
                 set(DESCRIPTION_BIAS, (&raw const p.bias).cast(), size_of::<u64>())?;
             }
-            let layout = |kind: Matrix, long: u64, wide: u64| {
+            if p.turned {
+                let transpose = TRANSPOSE;
+                set(DESCRIPTION_TRANSPOSE_FIRST, (&raw const transpose).cast(), size_of::<c_int>())?;
+            }
+            let layout = |kind: Matrix, long: u64, wide: u64, stride: usize| {
                 Made::new("describing a matrix", f.forget_layout, |to| {
-                    (f.layout)(to, number(kind), long, wide, long as i64)
+                    (f.layout)(to, number(kind), long, wide, stride as i64)
                 })
             };
-            let (right, left) = (layout(p.of, columns, inner)?, layout(p.of, inner, rows)?);
-            Ok(Described { description, right, left, out: layout(p.out, columns, rows)? })
+            let strides = p.strides();
+            let (long, wide) = if p.turned { (inner, columns) } else { (columns, inner) };
+            let right = layout(p.of, long, wide, strides.right)?;
+            let left = layout(p.of, inner, rows, strides.left)?;
+            let out = layout(p.out, columns, rows, strides.to)?;
+            Ok(Described { description, right, left, out })
         }
     }
 }
@@ -184,7 +231,7 @@ impl Cublas {
         // SAFETY: cuBLASLt, whose initialisers do no harm.
         let library = NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok());
         let library = library.ok_or_else(|| {
-            Error::NoDevice("a basis needs cuBLAS: install libcublasLt.so.13 or .12".into())
+            Error::NoDevice("bases and curvatures need cuBLAS: install libcublasLt.so.13 or .12".into())
         })?;
         fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T> {
             // SAFETY: `T` is the function's type in cublasLt.h.
@@ -213,12 +260,14 @@ impl Cublas {
 
     /// The way to make a product: the one of last time, or what the library thinks best.
     fn find_algorithm(&mut self, p: &Product, described: &Described) -> Result<Found> {
-        let kind = (p.rows, p.inner, p.columns, p.of, p.out, p.bias != 0, p.workspace.len);
+        let kind = Kind::new(p);
         if let Some((_, found)) = self.known.iter().find(|(k, _)| *k == kind) {
             return Ok(*found);
         }
         let f = &self.functions;
-        let (room, alignment) = (p.workspace.len as u64, ALIGNMENT);
+        let room = p.workspace.len as u64;
+        // What is there and what comes of it are one matrix.
+        let [right, left, to] = kind.alignments;
         let mut found = Found { algorithm: [0; 8], workspace: 0, state: 0, waves: 0.0, reserved: [0; 4] };
         let mut count = 0;
         // SAFETY: places for what is made and found, one of the latter.
@@ -228,7 +277,7 @@ impl Cublas {
                 check("asking for a product", (f.prefer_more)(preference.what, what, from, len))
             };
             set(PREFERENCE_WORKSPACE, (&raw const room).cast(), size_of::<u64>())?;
-            for what in PREFERENCE_ALIGNMENTS {
+            for (what, alignment) in PREFERENCE_ALIGNMENTS.into_iter().zip([right, left, to, to]) {
                 set(what, (&raw const alignment).cast(), size_of::<u32>())?;
             }
             let code = (f.find)(
@@ -263,18 +312,23 @@ impl Cublas {
     pub(crate) unsafe fn multiply(&mut self, p: &Product, stream: Stream) -> Result<()> {
         let described = Described::new(&self.functions, p)?;
         let found = self.find_algorithm(p, &described)?;
-        let (alpha, beta) = (1f32, 0f32);
+        let (alpha, beta) = (p.added.unwrap_or(1.0), if p.added.is_some() { 1f32 } else { 0f32 });
+        let wide = [f64::from(alpha), f64::from(beta)];
+        let (alpha, beta): (*const c_void, *const c_void) = match p.of {
+            Matrix::F64 => ((&raw const wide[0]).cast(), (&raw const wide[1]).cast()),
+            _ => ((&raw const alpha).cast(), (&raw const beta).cast()),
+        };
         // SAFETY: the caller's.
         let code = unsafe {
             (self.functions.multiply)(
                 self.handle,
                 described.description.what,
-                (&raw const alpha).cast(),
+                alpha,
                 p.right as *const c_void,
                 described.right.what,
                 p.left as *const c_void,
                 described.left.what,
-                (&raw const beta).cast(),
+                beta,
                 p.to as *const c_void,
                 described.out.what,
                 p.to as *mut c_void,

@@ -161,29 +161,43 @@ impl Driver for Emulated {
     }
 
     unsafe fn multiply(&self, p: &Product, _: Stream) -> Result<()> {
-        let read = |kind: Matrix, at: u64, i: usize| -> f32 {
+        let read = |kind: Matrix, at: u64, i: usize| -> f64 {
             // SAFETY: see the trait; device addresses are host addresses here.
             unsafe {
                 match kind {
-                    Matrix::Bf16 => f32::from_bits(u32::from(*(at as *const u16).add(i)) << 16),
-                    Matrix::F32 => *(at as *const f32).add(i),
+                    Matrix::Bf16 => f32::from_bits(u32::from(*(at as *const u16).add(i)) << 16).into(),
+                    Matrix::F32 => (*(at as *const f32).add(i)).into(),
+                    Matrix::F64 => *(at as *const f64).add(i),
                 }
             }
         };
+        let strides = p.strides();
+        let (down, across) = if p.turned { (1, strides.right) } else { (strides.right, 1) };
         for i in 0..p.rows * p.columns {
             let (row, col) = (i / p.columns, i % p.columns);
-            let term =
-                |k: usize| read(p.of, p.left, row * p.inner + k) * read(p.of, p.right, k * p.columns + col);
-            let bias = if p.bias == 0 { 0.0 } else { read(p.out, p.bias, col) };
-            let sum = (0..p.inner).map(term).sum::<f32>() + bias;
+            let term = |k: usize| {
+                read(p.of, p.left, row * strides.left + k) * read(p.of, p.right, k * down + col * across)
+            };
+            let mut sum = match p.of {
+                Matrix::F64 => (0..p.inner).map(term).sum::<f64>(),
+                _ => (0..p.inner).map(|k| term(k) as f32).sum::<f32>().into(),
+            };
+            let at = row * strides.to + col;
+            if p.bias != 0 {
+                sum += read(p.out, p.bias, col);
+            }
+            if let Some(by) = p.added {
+                sum = read(p.out, p.to, at) + f64::from(by) * sum;
+            }
             // SAFETY: as above.
             unsafe {
                 match p.out {
                     Matrix::Bf16 => {
-                        let bits = sum.to_bits();
-                        *(p.to as *mut u16).add(i) = ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16;
+                        let bits = (sum as f32).to_bits();
+                        *(p.to as *mut u16).add(at) = ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16;
                     }
-                    Matrix::F32 => *(p.to as *mut f32).add(i) = sum,
+                    Matrix::F32 => *(p.to as *mut f32).add(at) = sum as f32,
+                    Matrix::F64 => *(p.to as *mut f64).add(at) = sum,
                 }
             }
         }

@@ -91,10 +91,11 @@ impl Arguments {
 pub(crate) enum Matrix {
     Bf16,
     F32,
+    F64,
 }
 
-/// A product of two matrices, all of them row by row, added up in f32: `left` has `rows` rows and `right` has
-/// `inner`.
+/// A product of two matrices, all of them row by row, added up in f32, or in f64 if they are of that: `left` has `rows` rows and
+/// `right` has `inner`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Product {
     pub left: u64,
@@ -111,6 +112,45 @@ pub(crate) struct Product {
     pub bias: u64,
     /// Scratch memory of the library's, at a multiple of 256.
     pub workspace: DeviceSlice,
+    /// What rows are apart where they are those of larger matrices.
+    pub strides: Option<Strides>,
+    /// Whether `right` is stored column by column.
+    pub turned: bool,
+    /// What it is multiplied by before it is added to what is there; none if it takes the place of that.
+    pub added: Option<f32>,
+}
+
+/// Numbers from one row to the next, or from one column to the next of what is stored so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Strides {
+    pub left: usize,
+    pub right: usize,
+    pub to: usize,
+}
+
+impl Product {
+    /// Nothing, to be filled in.
+    pub(crate) const NONE: Product = Product {
+        left: 0,
+        right: 0,
+        to: 0,
+        rows: 0,
+        inner: 0,
+        columns: 0,
+        of: Matrix::F32,
+        out: Matrix::F32,
+        bias: 0,
+        workspace: DeviceSlice { address: 0, len: 0 },
+        strides: None,
+        turned: false,
+        added: None,
+    };
+
+    /// Those of the matrices as they are, if no others are stated.
+    pub(crate) fn strides(&self) -> Strides {
+        let right = if self.turned { self.inner } else { self.columns };
+        self.strides.unwrap_or(Strides { left: self.inner, right, to: self.columns })
+    }
 }
 
 /// The few things that the engine needs of a device. Copies and launches are queued on a stream and return

@@ -49,8 +49,10 @@ impl Encoding {
         let mut dtype = request.dtype;
         if let Some(behind) = &request.behind {
             dtype = behind.dtype;
-            if let Some(last) = shape.last_mut() {
-                *last = behind.columns;
+            match (&behind.shape, shape.last_mut()) {
+                (Some(own), _) => shape = own.clone(),
+                (None, Some(last)) => *last = behind.columns,
+                (None, None) => {}
             }
         }
         let transforms = request.behind.as_ref().map_or(DeviceSlice::new(0, 0), |b| b.transforms);
@@ -87,7 +89,7 @@ impl Encoding {
             tile_values: geometry.tile_values() as u64,
             tiles: tiles as u64,
             out: Each::new(request.out.address, batch.out),
-            dims: request.shape.len() as u32,
+            dims: shape.len() as u32,
             shape: dims(&shape),
             header_dtype: dtype.id() as u32,
             transforms_len,
@@ -231,14 +233,22 @@ impl<'a> Encoder<'a> {
     pub(super) unsafe fn pass(&self) -> Result<()> {
         // SAFETY: the caller's.
         unsafe {
+            self.pass_by(|| match self.pass.encoding.nu {
+                0 => Ok(()),
+                1..=3 => self.launch(abi::levels_trellis.select(self.dtype), self.shapes.search),
+                _ => self.launch(abi::levels_wide.select(self.dtype), self.shapes.search),
+            })
+        }
+    }
+
+    /// The same with levels of a trellis that `find` queues the search for, or what a scalar quantiser is to take.
+    pub(super) unsafe fn pass_by(&self, find: impl FnOnce() -> Result<()>) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe {
             self.begin()?;
             // 1. Levels. Which machine is in use only the device knows: a plan may fall back to a scalar quantiser.
+            find()?;
             self.launch(abi::levels_count.select(self.dtype), self.shapes.search)?;
-            match self.pass.encoding.nu {
-                0 => {}
-                1..=3 => self.launch(abi::levels_trellis.select(self.dtype), self.shapes.search)?,
-                _ => self.launch(abi::levels_wide.select(self.dtype), self.shapes.search)?,
-            }
             // 2. Tables and header.
             self.queue_tables()?;
             self.finish()

@@ -5,6 +5,7 @@
 
 mod assemble;
 mod batch;
+mod fed;
 mod fixed;
 mod layout;
 mod levels;
@@ -19,6 +20,7 @@ pub use batch::{EncodeBatch, encode_batch, encode_batch_workspace_len};
 #[doc(hidden)]
 pub use fixed::{FixedPlan, encode_fixed, fixed_workspace_len};
 
+pub(crate) use fed::{FedBlock, Feed, encode_fed, fed_workspace_len, lane_values};
 pub(crate) use ready::{PagePlans, make_plans};
 
 use crate::abi::MAX_DIMS;
@@ -47,11 +49,13 @@ pub struct EncodeRequest {
     pub(crate) behind: Option<Behind>,
 }
 
-/// A tensor of which transforms have made the one that is encoded: coordinates in place of its columns.
+/// A tensor of which transforms have made the one that is encoded: mostly coordinates in place of its columns.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Behind {
     pub dtype: Dtype,
     pub columns: usize,
+    /// Its shape, where that differs by more than columns.
+    pub shape: Option<Vec<usize>>,
     /// The transforms as a header has them, their number first.
     pub transforms: DeviceSlice,
     /// Where the scales of the last one's columns are, a byte each; 0 for none.

@@ -126,7 +126,8 @@ pub(crate) fn make_plans(device: &Device, rank: usize, scales: u64) -> Result<Pa
     let mut request =
         EncodeRequest::new(pages.slice().part(0, bytes)?, Dtype::F32, &[rows, rank], out, options);
     let transforms = DeviceSlice::new(0, 0);
-    request.behind = Some(Behind { dtype: Dtype::Bf16, columns: rank, transforms, scales, positions: None });
+    let (dtype, columns) = (Dtype::Bf16, rank);
+    request.behind = Some(Behind { dtype, columns, shape: None, transforms, scales, positions: None });
     let batch = Batch { count: PAGE_RUNGS, full: PAGE_RUNGS, tensor: bytes, out: 0 };
     let need = super::levels::workspace_len(device, &request, values, batch, Planning::Each)?.1;
     let workspace = Buffer::new(device, need * count)?;

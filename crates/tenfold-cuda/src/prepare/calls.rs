@@ -70,6 +70,7 @@ impl DeviceChain {
         inner.behind = Some(Behind {
             dtype: self.dtype,
             columns: self.columns,
+            shape: None,
             transforms: self.stored.slice(),
             scales: self.scales.as_ref().map_or(0, |s| s.1.slice().address),
             positions: None,

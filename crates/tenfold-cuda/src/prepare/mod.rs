@@ -23,6 +23,7 @@ pub use calls::{
 pub use chain::DeviceChain;
 pub(crate) use gather::gather;
 pub use look::{PageSeen, look_at_pages, look_at_pages_workspace_len};
+pub(crate) use pages::PRODUCT_BYTES;
 pub use pages::{
     DeviceBasis, EncodePages, decode_coordinates, decode_pages, decode_pages_workspace_len, encode_pages,
     encode_pages_workspace_len,

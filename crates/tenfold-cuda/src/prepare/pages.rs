@@ -213,6 +213,7 @@ impl DeviceBasis {
             out: Matrix::Bf16,
             bias: self.means.slice().address,
             workspace,
+            ..Product::NONE
         }
     }
 
@@ -461,8 +462,14 @@ impl EncodePages {
             return Err(Error::InvalidArgument(why));
         }
         let transforms = basis.transforms.slice();
-        batch.behind =
-            Some(Behind { dtype: self.dtype, columns: basis.columns, transforms, scales, positions });
+        batch.behind = Some(Behind {
+            dtype: self.dtype,
+            columns: basis.columns,
+            shape: None,
+            transforms,
+            scales,
+            positions,
+        });
         let steps = self.steps(self.count)?;
         if steps.is_some() && !self.ready {
             let why = "pages have steps of their own only with plans that their basis has ready";
@@ -582,6 +589,7 @@ pub(super) unsafe fn queue_coordinates(
             out: Matrix::F32,
             bias: origin.slice().address,
             workspace: scratch,
+            ..Product::NONE
         };
         basis.device.driver.multiply(&product, stream)?;
     }

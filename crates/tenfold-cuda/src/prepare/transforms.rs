@@ -75,6 +75,7 @@ impl DeviceChain {
             out: Matrix::F32,
             bias,
             workspace: room.scratch,
+            ..Product::NONE
         };
         // SAFETY: the caller's.
         unsafe { self.device.driver.multiply(&product, stream) }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod batch;
+mod calibrated;
 mod chain;
 #[path = "../../../tenfold/tests/common/mod.rs"]
 mod common;
@@ -53,6 +54,7 @@ fn main() {
         encode_lossless::cases(),
         encode_lossy::cases(),
         batch::cases(),
+        calibrated::cases(),
         pages::cases(),
         planned::cases(),
         pool::cases(),

@@ -43,6 +43,16 @@ fn lossless_reports_ours_and_zstd() {
 }
 
 #[test]
+fn calibrated_reports_seconds_and_losses() {
+    let mut args = quick(What::Calibrated);
+    args.sizes = vec![48];
+    let (report, text) = run_quietly(&args);
+    let row = &report.rows[0];
+    assert!(row["engine"] == "cpu" && row["inputs"] == 48 && row["seconds"].as_f64() > Some(0.0), "{text}");
+    assert!(row["loss"].as_f64() < row["plain"].as_f64(), "{text}");
+}
+
+#[test]
 fn speed_says_when_a_peer_is_missing() {
     let mut args = quick(What::Speed);
     args.sizes = vec![128];

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::factors::Factors;
+use super::steps::Steps;
 use crate::error::{Error, Result};
 use crate::prepare::{Elements, accumulate};
 use crate::simd::Isa;
@@ -12,6 +13,12 @@ use crate::workers::Workers;
 
 /// Products of inputs that a loss is computed from; beyond them it is that of some rows.
 const MOST_PRODUCTS: usize = 1 << 34;
+
+/// Share of the mean of the diagonal that a channel counts at least: one that was never active has a step all the same.
+const FLOOR: f64 = 1e-9;
+
+/// Side of the squares in which products are held against their mirror images.
+const SQUARE: usize = 64;
 
 /// Share of two magnitudes by which a product of inputs may differ from its mirror image.
 const ASYMMETRY: f32 = 1e-3;
@@ -36,13 +43,14 @@ pub struct Curvature {
     outputs: Option<Vec<f64>>,
     damping: f64,
     factors: OnceLock<Arc<Factors>>,
+    steps: OnceLock<Arc<Steps>>,
 }
 
 /// E[x·xᵀ] of neighbouring inputs, row by row.
 #[derive(PartialEq)]
-pub(super) struct Inputs {
-    pub(super) values: Vec<f32>,
-    pub(super) cols: usize,
+pub struct Inputs {
+    values: Vec<f32>,
+    cols: usize,
 }
 
 impl Curvature {
@@ -69,7 +77,8 @@ impl Curvature {
         if inputs.iter().all(|i| i.cols == 0) {
             return Err(Error::InvalidArgument("a curvature needs at least one input".into()));
         }
-        Ok(Curvature { inputs, outputs: None, damping: Curvature::DAMPING, factors: OnceLock::new() })
+        let damping = Curvature::DAMPING;
+        Ok(Curvature { inputs, outputs: None, damping, factors: OnceLock::new(), steps: OnceLock::new() })
     }
 
     /// Adds E[g²], a number for each output. Without it all outputs count the same.
@@ -80,7 +89,7 @@ impl Curvature {
             )));
         }
         self.outputs = Some(outputs);
-        self.factors = OnceLock::new();
+        (self.factors, self.steps) = Default::default();
         Ok(self)
     }
 
@@ -88,7 +97,7 @@ impl Curvature {
     /// each input, the more it should be. Default: [`Curvature::DAMPING`].
     pub fn with_damping(mut self, damping: f64) -> Self {
         self.damping = damping;
-        self.factors = OnceLock::new();
+        (self.factors, self.steps) = Default::default();
         self
     }
 
@@ -125,7 +134,10 @@ impl Curvature {
     /// # Ok::<(), tenfold::Error>(())
     /// ```
     pub fn unit(&self) -> Result<f64> {
-        Ok(self.factors(&Workers::current_thread())?.unit())
+        match self.steps.get() {
+            Some(steps) => Ok(steps.unit()),
+            None => Ok(self.factors(&Workers::current_thread())?.steps.unit()),
+        }
     }
 
     /// The predicted rise of the loss, in nats a token, if one tensor takes the place of another. Of a large tensor it is that of
@@ -140,7 +152,7 @@ impl Curvature {
         instead: &TensorView<'_>,
         workers: &Workers,
     ) -> Result<f64> {
-        self.check(original)?;
+        self.check_shape(original.rows(), original.cols())?;
         if original.shape() != instead.shape() || !original.dtype().is_float() || !instead.dtype().is_float()
         {
             return Err(Error::InvalidArgument(format!(
@@ -192,12 +204,31 @@ impl Curvature {
         losses
     }
 
-    pub(super) fn inputs(&self) -> &[Inputs] {
+    /// E[x·xᵀ] by blocks of its diagonal, in the order of inputs.
+    pub fn inputs(&self) -> &[Inputs] {
         &self.inputs
     }
 
-    /// Checks what is stated of feedback before any work.
-    pub(crate) fn validate(&self) -> Result<()> {
+    /// The steps of a matrix, for an engine that has factored E[x·xᵀ]: `counts` is what an error of each column counts once the columns
+    /// behind it answer to it. [`Curvature::unit`] knows them from then on.
+    pub fn steps(&self, counts: &[f64]) -> Result<Arc<Steps>> {
+        if let Some(steps) = self.steps.get() {
+            return Ok(steps.clone());
+        }
+        let steps = Arc::new(Steps::new(self, counts)?);
+        Ok(self.steps.get_or_init(|| steps).clone())
+    }
+
+    /// What an engine says that finds no factor at a column.
+    pub fn not_positive_definite(&self, column: usize) -> Error {
+        Error::InvalidArgument(format!(
+            "E[x·xᵀ] is not positive definite at column {column}, even with a damping of {}: it is no mean of products of inputs",
+            self.damping
+        ))
+    }
+
+    /// Checks the damping, before any work.
+    pub fn check_damping(&self) -> Result<()> {
         if !(self.damping >= 0.0 && self.damping.is_finite()) {
             return Err(Error::InvalidArgument(format!(
                 "the damping of a curvature must be finite and not negative, not {}",
@@ -207,9 +238,8 @@ impl Curvature {
         Ok(())
     }
 
-    /// Checks that this is the curvature of a tensor of this shape.
-    pub(super) fn check(&self, view: &TensorView<'_>) -> Result<()> {
-        let (rows, cols) = (view.rows(), view.cols());
+    /// Checks that this is the curvature of a matrix of so many rows and columns.
+    pub fn check_shape(&self, rows: usize, cols: usize) -> Result<()> {
         if self.cols() != cols {
             return Err(Error::InvalidArgument(format!(
                 "the curvature is that of a layer with {} inputs, but the tensor has {cols} columns",
@@ -227,7 +257,7 @@ impl Curvature {
 
     /// The factors, made on first use.
     pub(crate) fn factors(&self, workers: &Workers) -> Result<Arc<Factors>> {
-        self.validate()?;
+        self.check_damping()?;
         if let Some(factors) = self.factors.get() {
             return Ok(factors.clone());
         }
@@ -245,8 +275,13 @@ impl Inputs {
             )));
         }
         let at = |r: usize, c: usize| values[r * cols + c];
-        for r in 0..cols {
-            for c in 0..=r {
+        // In squares, of which a cache holds two.
+        for (top, left) in
+            (0..cols).step_by(SQUARE).flat_map(|top| (0..=top).step_by(SQUARE).map(move |left| (top, left)))
+        {
+            for (r, c) in (top..cols.min(top + SQUARE))
+                .flat_map(|r| (left..(r + 1).min(left + SQUARE)).map(move |c| (r, c)))
+            {
                 let (v, mirrored) = (at(r, c), at(c, r));
                 let why = if !v.is_finite() || !mirrored.is_finite() {
                     "is not finite: the activations had NaN or infinities, or their products overflowed"
@@ -261,6 +296,23 @@ impl Inputs {
             }
         }
         Ok(Inputs { values, cols })
+    }
+
+    /// The numbers, row by row.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// How many inputs.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// What a number on the diagonal is at least, once it is damped.
+    pub fn floor(&self) -> f64 {
+        let diagonal = self.values.iter().step_by(self.cols + 1).map(|&v| f64::from(v));
+        let mean = diagonal.sum::<f64>() / self.cols.max(1) as f64;
+        if mean > 0.0 { mean * FLOOR } else { 1.0 }
     }
 }
 

@@ -26,7 +26,7 @@ const BEHIND: usize = 32;
 
 /// In which order a blob holds the values of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// All inputs of one output, then those of the next.
     Rows,
     /// All outputs of one input, then those of the next.
@@ -35,7 +35,7 @@ pub(crate) enum Order {
 
 impl Order {
     /// A scalar quantiser takes any order; a trellis runs through a column before the next.
-    pub(super) fn for_options(options: &EncodeOptions) -> Order {
+    pub fn for_options(options: &EncodeOptions) -> Order {
         if options.effort == Effort::Fast || options.minor < 2 { Order::Rows } else { Order::Columns }
     }
 }

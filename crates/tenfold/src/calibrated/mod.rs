@@ -1,43 +1,35 @@
 //! Weights of a linear layer, encoded so that the model loses least: errors are fed back along the layer's inputs.
 //!
-//! `curvature` is what a calibration run knows of the layer, `factors` what follows from it (with `cholesky`): steps of columns and
+//! `curvature` is what a calibration run knows of the layer, `factors` what follows from it (with `cholesky`): `steps` of columns and
 //! rows, stored as weights, and how columns answer to the errors of those before them. `feed` makes a pass over the matrix,
 //! `column` finds the levels of a column; `rate::fed` makes passes until a goal is met. A trellis runs along outputs, so that a
-//! column is done before its error is fed on; its blobs hold the transposed matrix. Nothing else concerns a decoder.
+//! column is done before its error is fed on; its blobs hold the transposed matrix. Nothing else concerns a decoder. `choose` is
+//! what engines share: whether feedback pays.
 
 mod cholesky;
+mod choose;
 mod column;
 mod curvature;
 mod factors;
 mod feed;
+mod steps;
 mod transpose;
 
 use crate::blob::Parts;
-use crate::engine::{Outcome, TINY, meet_goal};
-use crate::error::{Error, Result};
+use crate::engine::{Outcome, meet_goal};
+use crate::error::Result;
 use crate::lossless;
 use crate::options::{DecodeOptions, Effort, EncodeOptions, Goal};
-use crate::prepare::{Prepared, Transform, Weights};
+use crate::prepare::{Prepared, Transform};
 use crate::rate::{self, Label, Target};
-use crate::view::{Dtype, TensorView};
+use crate::view::TensorView;
 use crate::workers::Workers;
 
-pub use curvature::Curvature;
-pub(crate) use feed::{Feed, Order};
-
-/// A matrix that was encoded with a curvature.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Calibrated {
-    /// The blob.
-    pub blob: Vec<u8>,
-    /// Predicted rise of the model's loss, in nats a token where the curvature is in these; see [`Curvature`].
-    pub loss: f64,
-    /// What the rise would be for a blob of no more bytes that knows the importance of inputs alone.
-    pub plain: f64,
-    /// Why errors were not fed back, if they were not.
-    pub fell_back: Option<&'static str>,
-}
+pub use choose::{Calibrated, Matrix, encode_with};
+pub use curvature::{Curvature, Inputs};
+pub(crate) use feed::Feed;
+pub use feed::Order;
+pub use steps::Steps;
 
 /// Encodes the matrix of a linear layer (outputs × inputs) with the curvature of its options, and predicts what that costs the
 /// model. Where importance alone would cost less, it is what the blob has.
@@ -60,113 +52,69 @@ pub struct Calibrated {
 /// # Ok::<(), tenfold::Error>(())
 /// ```
 pub fn encode(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Calibrated> {
-    let coded = encode_parts(view, options)?;
-    let (blob, loss, plain, fell_back) = (coded.parts.into_blob()?, coded.loss, coded.plain, coded.fell_back);
-    Ok(Calibrated { blob, loss, plain, fell_back })
+    let Calibrated { blob, loss, plain, fell_back } = encode_parts(view, options)?;
+    Ok(Calibrated { blob: blob.into_blob()?, loss, plain, fell_back })
 }
 
 /// The same, the blob left in parts.
-pub(crate) struct CalibratedParts {
-    pub(crate) parts: Parts,
-    loss: f64,
-    plain: f64,
-    fell_back: Option<&'static str>,
-}
-
-pub(crate) fn encode_parts(view: &TensorView<'_>, options: &EncodeOptions) -> Result<CalibratedParts> {
-    options.validate()?;
-    let Some(curvature) = &options.curvature else {
-        return Err(Error::InvalidArgument("there is no curvature to encode with".into()));
-    };
-    curvature.check(view)?;
+pub(crate) fn encode_parts(view: &TensorView<'_>, options: &EncodeOptions) -> Result<Calibrated<Parts>> {
     let workers = Workers::new(options.threads, &options.stop)?;
-    let matrix = Matrix { view, curvature, options, workers: &workers };
-    let plain_only = match view.dtype() {
-        _ if options.goal == Goal::Lossless => Some("the goal is lossless"),
-        dtype if !dtype.is_float() => Some("the tensor has no floats"),
-        Dtype::F64 => Some("the tensor is one of float64"),
-        _ if view.len() < TINY => Some("the tensor is tiny"),
-        _ => None,
-    };
-    if let Some(why) = plain_only {
-        return matrix.fall_back(why);
-    }
-    // 1. The matrix, weighted; errors of what is not a number cannot be fed back.
-    let factors = curvature.factors(&workers)?;
-    let order = Order::for_options(options);
-    let transforms = factors.transforms(order);
-    let prepared = Prepared::new(view, &transforms, &workers)?;
-    if !prepared.finite || prepared.transforms.len() != transforms.len() {
-        return matrix.fall_back("the tensor has values that are not finite");
-    }
-    // 2. Levels with feedback, or a lossless blob where that is smaller.
-    let worked = prepared.view()?;
-    let values: Vec<f32> = bytemuck::pod_collect_to_vec(worked.data());
-    let feed = Feed::new(factors, &values, view.rows(), order);
-    let label = Label::new(view, &prepared.transforms)?;
-    let mut fed = options.clone();
-    if order == Order::Rows {
-        fed.effort = Effort::Fast;
-    }
-    let parts = meet_goal(
-        view.dtype(),
-        view.len(),
-        options,
-        || lossless::encode(view, options.lane_values, &workers),
-        || match Target::from_goal(options.goal, view) {
-            Some(target) => rate::encode_fed(&worked, &feed, &label, &fed, &workers, target),
-            None => Ok(Outcome::Failed(None)),
-        },
-    )?;
-    // 3. What importance alone would cost, in as many bytes.
-    let loss = matrix.loss(&parts)?;
-    match matrix.plain(Goal::MaxBytes(parts.blob_len())) {
-        Ok(instead) => {
-            let plain = matrix.loss(&instead)?;
-            if plain < loss {
-                let why = "importance alone costs the model less";
-                return Ok(CalibratedParts { parts: instead, loss: plain, plain, fell_back: Some(why) });
-            }
-            Ok(CalibratedParts { parts, loss, plain, fell_back: None })
-        }
-        Err(Error::DoesNotFit { .. }) => {
-            Ok(CalibratedParts { parts, loss, plain: f64::INFINITY, fell_back: None })
-        }
-        Err(error) => Err(error),
-    }
+    encode_with(&Host { view, options, workers: &workers }, (view.dtype(), view.rows(), view.cols()), options)
 }
 
-/// A matrix on its way to a blob.
-struct Matrix<'a> {
+/// A matrix in the host's memory.
+struct Host<'a> {
     view: &'a TensorView<'a>,
-    curvature: &'a Curvature,
     options: &'a EncodeOptions,
     workers: &'a Workers,
 }
 
-impl Matrix<'_> {
-    /// A blob that knows the importance of inputs alone.
-    fn plain(&self, goal: Goal) -> Result<Parts> {
-        let mut options = EncodeOptions { goal, curvature: None, ..self.options.clone() };
-        if self.view.dtype().is_float() && goal != Goal::Lossless {
-            let weights = Weights::from_importance(&self.curvature.importance())?;
-            options = options.with_transforms(vec![Transform::Weights(weights)]);
+impl Matrix for Host<'_> {
+    type Blob = Parts;
+
+    fn encode_fed(&self) -> Result<Option<Parts>> {
+        let Host { view, options, workers } = *self;
+        let Some(curvature) = &options.curvature else { return Ok(None) };
+        // 1. The matrix, weighted.
+        let factors = curvature.factors(workers)?;
+        let order = Order::for_options(options);
+        let transforms = factors.steps.transforms(order);
+        let prepared = Prepared::new(view, &transforms, workers)?;
+        if !prepared.finite || prepared.transforms.len() != transforms.len() {
+            return Ok(None);
         }
-        crate::engine::Cpu.encode_parts(self.view, &options)
+        // 2. Levels with feedback, or a lossless blob where that is smaller.
+        let worked = prepared.view()?;
+        let values: Vec<f32> = bytemuck::pod_collect_to_vec(worked.data());
+        let feed = Feed::new(factors, &values, view.rows(), order);
+        let label = Label::new(view, &prepared.transforms)?;
+        let mut fed = options.clone();
+        if order == Order::Rows {
+            fed.effort = Effort::Fast;
+        }
+        let parts = meet_goal(
+            view.dtype(),
+            view.len(),
+            options,
+            || lossless::encode(view, options.lane_values, workers),
+            || match Target::from_goal(options.goal, view) {
+                Some(target) => rate::encode_fed(&worked, &feed, &label, &fed, workers, target),
+                None => Ok(Outcome::Failed(None)),
+            },
+        )?;
+        Ok(Some(parts))
     }
 
-    fn fall_back(&self, why: &'static str) -> Result<CalibratedParts> {
-        let parts = self.plain(self.options.goal)?;
-        let loss = if self.view.dtype().is_float() { self.loss(&parts)? } else { 0.0 };
-        Ok(CalibratedParts { parts, loss, plain: loss, fell_back: Some(why) })
+    fn encode_plain(&self, options: &EncodeOptions) -> Result<Parts> {
+        crate::engine::Cpu.encode_parts(self.view, options)
     }
 
-    /// Predicted rise of the model's loss.
     fn loss(&self, parts: &Parts) -> Result<f64> {
-        let options =
-            DecodeOptions::default().with_threads(self.options.threads).with_stop(self.options.stop.clone());
-        let decoded = crate::decode(&parts.to_blob(), &options)?;
-        self.curvature.loss_with(self.view, &decoded.view()?, self.workers)
+        let Host { view, options, workers } = *self;
+        let Some(curvature) = &options.curvature else { return Ok(0.0) };
+        let decoding = DecodeOptions::default().with_threads(options.threads).with_stop(options.stop.clone());
+        let decoded = crate::decode(&parts.to_blob(), &decoding)?;
+        curvature.loss_with(view, &decoded.view()?, workers)
     }
 }
 
@@ -179,7 +127,7 @@ pub(crate) fn transforms(
     if !view.dtype().is_float() || options.goal == Goal::Lossless {
         return Ok(Vec::new());
     }
-    curvature.check(view)?;
+    curvature.check_shape(view.rows(), view.cols())?;
     let workers = Workers::new(options.threads, &options.stop)?;
-    Ok(curvature.factors(&workers)?.transforms(Order::for_options(options)))
+    Ok(curvature.factors(&workers)?.steps.transforms(Order::for_options(options)))
 }

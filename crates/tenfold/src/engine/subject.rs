@@ -56,7 +56,7 @@ impl<'a> Subject<'a> {
     /// The same, the blob left in parts.
     pub fn encode_parts(&self, options: &EncodeOptions) -> Result<Parts> {
         if options.curvature.is_some() {
-            return Ok(calibrated::encode_parts(&self.view, options)?.parts);
+            return Ok(calibrated::encode_parts(&self.view, options)?.blob);
         }
         let plain = options.goal.bounds_each_value() && !self.stated;
         let transforms = if plain { &[][..] } else { &self.transforms };
