@@ -36,7 +36,7 @@ def test_as_good_as_the_cpu(device: torch.device, dtype: torch.dtype, effort: st
     # A bit a value more is a quarter of the loss; tables of a device are a little longer.
     at_same = 4.0 ** ((len(blob) - len(host)) * 8 / weight.numel())
     assert loss * at_same < 1.1 * expected
-    instead = tenfold.torch.decode(blob, dtype=torch.float32).cpu().numpy()
+    instead = tenfold.torch.decode(blob, dtype=torch.float32, contiguous=True).cpu().numpy()
     assert abs(of.loss(weight.float().numpy(), instead) / loss - 1) < 1e-2
     assert torch.equal(tenfold.torch.encode(weight.to(device), bits=3, effort=effort, curvature=of), blob)
 
