@@ -14,17 +14,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from common import causal, importance, options, outside, report, tasks
 from common.calibrated import Calibrated
 from common.causal import Causal
 from common.coders import Coder, Tenfold, Weights
 from common.gptq import Peer
+from common.side_by_side import compare, copied
 
 RATES = (2.0, 2.5, 3.0)
 
@@ -111,7 +111,7 @@ class Judge:
 
     def __init__(self, subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: argparse.Namespace) -> None:
         self._subject, self._tokenizer, self._args = subject, tokenizer, args
-        self._raw: PreTrainedModel = copied(subject.model, args.device)
+        self._raw = copied(subject.model, args.device)
         self._sets = {}
         if args.tasks is not None and tokenizer is not None:
             self._sets = {name: tasks.read(args.tasks, name, args.items) for name in tasks.NAMES}
@@ -120,32 +120,11 @@ class Judge:
         """Perplexity, divergence from the uncompressed model, and answers."""
         self._subject.put(weights)
         model = copied(self._subject.model, self._args.device)
-        loss, divergence, count = 0.0, 0.0, 0
-        with torch.inference_mode():
-            for context in tqdm(self._subject.judged, unit="context", leave=False):
-                ids = context.to(self._args.device)
-                was, now = (each(ids[None], use_cache=False).logits[0, :-1].float().log_softmax(-1) for each in (self._raw, model))
-                loss -= float(now.gather(1, ids[1:, None]).double().sum())
-                divergence += float((was.exp() * (was - now)).sum(-1).double().sum())
-                count += len(context) - 1
-        row: report.Row = {"perplexity": math.exp(min(loss / count, 700.0)), "divergence": divergence / count}
+        row: report.Row = {**compare(self._raw, model, self._subject.judged, self._args.device)}
         if self._tokenizer is not None and self._sets:
             found = {name: tasks.score(model, self._tokenizer, items) for name, items in self._sets.items()}
             row["tasks"] = {name: {"acc": one.acc, "acc_norm": one.acc_norm} for name, one in found.items()}
         return row
-
-
-def copied(model: PreTrainedModel, device: str) -> Any:
-    """A copy of a model on a device."""
-    with torch.device("meta"):
-        config = model.config.to_dict()
-        config.pop("quantization_config", None)
-        made = type(model)(type(model.config).from_dict(config))
-    made.load_state_dict({name: one.detach().clone() for name, one in model.state_dict().items()}, assign=True)
-    made.tie_weights()
-    for name, buffer in model.named_buffers():
-        made.get_submodule(name.rpartition(".")[0]).register_buffer(name.rpartition(".")[2], buffer.clone(), persistent=False)
-    return made.eval().to(device)
 
 
 def show(kept: report.Report, raw: report.Row, name: str, out: Path) -> None:
