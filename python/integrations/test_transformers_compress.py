@@ -187,6 +187,6 @@ def test_without_text_there_is_a_mixture(source: Path, tmp_path: Path):
     kinds = tenfold.transformers.default_texts()
     assert set(kinds) == {"prose", "python", "c", "french", "chat"} and all(len(kind) >= 18 for kind in kinds.values())
     assert [text in kinds[kind] for text, kind in zip(asked, kinds, strict=True)] == [True] * 5
-    assert report.tokens == 5 * 2 * 40 and abs(report.bits - 4) < 0.2
+    assert report.tokens == 5 * 3 * 40 and abs(report.bits - 4) < 0.2
     with pytest.raises(tenfold.ArgumentError, match="no tokenizer"):
         compress(source, tmp_path / "other", bits=4)
