@@ -76,7 +76,7 @@ def evaluate(subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: a
 
 def coders(subject: Causal, args: argparse.Namespace) -> tuple[list[tuple[str, float, Coder]], list[str]]:
     """Coders and rates, and a line for each that is not to be had."""
-    found = importance.collect(subject.model, subject.chosen)
+    found = importance.collect(subject.model, subject.chosen) if _is_wanted("tenfold importance", args) else {}
 
     def calibrated(sequential: bool) -> Coder:
         return Calibrated(subject.model, subject.chosen, sequential, effort=args.effort, tell=tqdm.write)
@@ -87,14 +87,18 @@ def coders(subject: Causal, args: argparse.Namespace) -> tuple[list[tuple[str, f
         ("tenfold calibrated", calibrated(False), rates),
         ("tenfold importance", Tenfold("equal", args.effort, args.threads, found), rates),
         ("tenfold plain", Tenfold("equal", args.effort, args.threads), rates),
-        ("GPTQ, groups of 128", Peer(subject.model, list(subject.chosen), "gptq"), whole),
-        ("AWQ, groups of 128", Peer(subject.model, list(subject.chosen), "awq"), whole),
+        ("GPTQ, groups of 128", Peer(subject.model, list(subject.chosen), "gptq", device=args.device), whole),
+        ("AWQ, groups of 128", Peer(subject.model, list(subject.chosen), "awq", device=args.device), whole),
     ]
     hqq, why = outside.find_hqq()
     if hqq is not None:
         families.append(("HQQ, groups of 64", hqq, whole))
-    wanted = [one for one in families if not args.only or any(word in one[0] for word in args.only)]
+    wanted = [one for one in families if _is_wanted(one[0], args)]
     return [(name, bits, coder) for name, coder, each in wanted for bits in each], [] if hqq is not None else [why]
+
+
+def _is_wanted(name: str, args: argparse.Namespace) -> bool:
+    return not args.only or any(word in name for word in args.only)
 
 
 def point(subject: Causal, judge: Judge, weights: Weights, coder: Coder, bits: float) -> report.Row:
