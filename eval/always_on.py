@@ -72,7 +72,7 @@ def evaluate(subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: a
 
     def answers(model: Through | None) -> report.Row:
         found = {name: tasks.score(model or subject.model, tokenizer, items, 1 if model else 16) for name, items in sets.items()}
-        return {"tasks": {name: {"acc": one.acc, "acc_norm": one.acc_norm} for name, one in found.items()}} if found else {}
+        return {"tasks": {name: one.row() for name, one in found.items()}} if found else {}
 
     kept.measure({"coder": "uncompressed", "part": "none"}, lambda: raw([None] * len(subject.judged)) | answers(None))
 
@@ -186,7 +186,7 @@ def show(kept: report.Report, name: str, out: Path) -> None:
 def _accuracy(row: report.Row, raw: report.Row, sets: list[str]) -> list[str]:
     means, changes, squares = [], [], 0.0
     for name in sets:
-        here, there = row["tasks"][name]["acc"], raw["tasks"][name]["acc"]
+        here, there = (tasks.answers(one["tasks"][name]["acc"]) for one in (row, raw))
         means.append(100 * sum(here) / len(here))
         change, error = tasks.paired(there, here)
         changes.append(100 * change)

@@ -127,7 +127,7 @@ class Judge:
         row: report.Row = {**compare(self._raw, model, self._subject.judged, self._args.device)}
         if self._tokenizer is not None and self._sets:
             found = {name: tasks.score(model, self._tokenizer, items) for name, items in self._sets.items()}
-            row["tasks"] = {name: {"acc": one.acc, "acc_norm": one.acc_norm} for name, one in found.items()}
+            row["tasks"] = {name: one.row() for name, one in found.items()}
         return row
 
 
@@ -155,7 +155,7 @@ def _start(row: report.Row) -> list[str]:
 def _answers(row: report.Row, raw: report.Row, sets: list[str], measure: str) -> Iterator[str]:
     means, changes, errors = [], [], []
     for name in sets:
-        here, there = row["tasks"][name][measure], raw["tasks"][name][measure]
+        here, there = (tasks.answers(one["tasks"][name][measure]) for one in (row, raw))
         means.append(100 * sum(here) / len(here))
         change, error = tasks.paired(there, here)
         changes.append(100 * change)
