@@ -142,6 +142,10 @@ fn models_are_not_deltas_and_deltas_are_not_models() {
         let error = delta::apply(&base, &[&delta], out, &options, &Silent).unwrap_err();
         assert!(error.to_string().contains("both input and output"), "{error}");
     }
+    let tensors = Tensors::of_archive(&base, &DecodeOptions::default());
+    let options = MakeOptions::default().with_overwrite(true);
+    let error = delta::make(&tensors, &tensors, &a, &options, &Silent).unwrap_err();
+    assert!(error.to_string().contains("both input and output"), "{error}");
     let error = delta::squash(&[&delta], None, &d, &MakeOptions::default().with_overwrite(true), &Silent);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Caller);
     let out = file(&dir, "out.safetensors", &old());

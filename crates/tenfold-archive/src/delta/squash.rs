@@ -20,7 +20,7 @@ use super::patch::Patched;
 use super::record::{How, Said};
 use super::report::DeltaReport;
 use super::tensors::Tensors;
-use super::write::{Content, Frame, Writer};
+use super::write::{Content, Frame, Writer, check_inputs};
 use crate::compress::batches;
 use crate::error::{Error, Result};
 use crate::output::{Staging, Target};
@@ -36,11 +36,8 @@ pub fn squash(
     progress: &dyn Progress,
 ) -> Result<DeltaReport> {
     let target = Target::file(output, options.overwrite)?;
-    let place = output.canonicalize().ok();
-    if deltas.iter().any(|delta| place.is_some() && delta.path().canonicalize().ok() == place) {
-        let reason = format!("{} is both input and output; name another output", output.display());
-        return Err(Error::InvalidArgument(reason));
-    }
+    let files = base.into_iter().flat_map(Tensors::files);
+    check_inputs(output, deltas.iter().map(|delta| delta.path()).chain(files))?;
     let staging = Staging::new(&target)?;
     let mut writer = Writer::in_file(&staging, output)?;
     let frame = join(deltas, base, options, progress, &mut writer)?;
