@@ -52,8 +52,8 @@ DEVICE void delta_judge(const DeltaItem &item, const DeltaTile &tile, u32 number
 }
 
 // Numbers that values of a size are reckoned with.
-template <class E> struct Wide { typedef u32 type; };
-template <> struct Wide<u64> { typedef u64 type; };
+template <class E> struct DeltaNumber { typedef u32 type; };
+template <> struct DeltaNumber<u64> { typedef u64 type; };
 
 // Eight elements side by side, at a multiple of their bytes or of 16.
 template <class E> DEVICE void delta_put(E *to, const E (&v)[DELTA_EACH]) {
@@ -126,7 +126,7 @@ DEVICE u32 gap_high(u32 token) {
 
 // How a delta tells values of a size.
 template <class E> struct Telling {
-    typedef typename Wide<E>::type N;
+    typedef typename DeltaNumber<E>::type N;
     static const u32 BITS = 8 * sizeof(E);
     // Tokens: d = 3 and s = 2, for 64 bits 2 and 1.
     static const u32 D = sizeof(E) == 8 ? 2 : 3, S = D - 1;

@@ -160,7 +160,7 @@ template <class E> struct DeltaWork {
 
     // New values, to where the old ones are in the workspace, and the sum over them. Returns a status.
     METHOD u32 values(u64 &sum) {
-        typedef typename Wide<E>::type N;
+        typedef typename DeltaNumber<E>::type N;
         const Telling<E> telling{tile.way, item.floats != 0};
         const u8 *table = tables + tile.value_table * DELTA_TABLE;
         const u32 before = 28 + (4u << item.lanes_log) + 2 * tile.gap_words;
