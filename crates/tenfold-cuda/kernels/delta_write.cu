@@ -27,13 +27,23 @@ template <class E> DEVICE void delta_write(const DeltaArgs &a) {
     if (threadIdx.x < 2) ends[threadIdx.x] = delta_tile_of(item, threadIdx.x == 0 ? from : to - 1, 0, item.tile_count);
     __syncthreads();
     const u32 first = ends[0], last = ends[1];
-#pragma unroll 4
-    for (u64 i = from + threadIdx.x; i < to; i += DELTA_THREADS) {
+    // All loads before the first store, which might be to where they are from, for all that a compiler knows.
+    u64 where[DELTA_CHUNK / DELTA_THREADS];
+    E value[DELTA_CHUNK / DELTA_THREADS];
+#pragma unroll
+    for (u32 j = 0; j < DELTA_CHUNK / DELTA_THREADS; ++j) {
+        const u64 i = from + j * DELTA_THREADS + threadIdx.x;
+        where[j] = ~0ull;
+        if (i >= to) continue;
         const u32 number = delta_tile_of(item, i, first, last + 1);
         const DeltaTile &tile = item.tiles[number];
         if (i - tile.first >= tile.changes || item.states[number] != DELTA_OLD) continue;
-        ((E *)item.to)[tile.start + __ldg(item.places + i)] = __ldg((const E *)item.values + i);
+        where[j] = tile.start + __ldg(item.places + i);
+        value[j] = __ldg((const E *)item.values + i);
     }
+#pragma unroll
+    for (u32 j = 0; j < DELTA_CHUNK / DELTA_THREADS; ++j)
+        if (where[j] != ~0ull) ((E *)item.to)[where[j]] = value[j];
 }
 
 // A block a tile.
