@@ -28,7 +28,8 @@ pub enum What {
     /// A matrix of a linear layer with feedback of errors: seconds, bits and the predicted loss; with --engine cuda on a device, beside
     /// the CPU.
     Calibrated,
-    /// Deltas applied in place on a CUDA device, beside plain copies of the whole tensor.
+    /// Deltas between versions of a tensor: bytes and speed beside XOR and zstd; files are versions of a model, the base first. With --part
+    /// cuda applied in place on a CUDA device, beside plain copies of the whole tensor.
     Delta,
     /// Decoding and encoding on a CUDA device, beside plain copies and, with --nvcomp, nvCOMP in the same run.
     Cuda,
@@ -158,8 +159,12 @@ impl BenchArgs {
         let refuse = |message: &str| Err(Usage(message.into()).into());
         match (what, self.files.is_empty()) {
             (What::Files, true) => return refuse("name at least one safetensors file"),
-            (What::Files | What::Pages | What::Cuda, false) | (_, true) => {}
-            (_, false) => return refuse("only `bench files`, `bench pages` and `bench cuda` take files"),
+            (What::Files | What::Pages | What::Delta | What::Cuda, false) | (_, true) => {}
+            (_, false) => {
+                return refuse(
+                    "only `bench files`, `bench pages`, `bench delta` and `bench cuda` take files",
+                );
+            }
         }
         // Always on a device, whichever engine the others would take.
         if what == What::Cuda {
@@ -168,8 +173,12 @@ impl BenchArgs {
                 false => Ok(()),
             };
         }
-        if what == What::Delta && self.parts.iter().all(|part| *part == CudaPart::Cuda) {
-            return Ok(());
+        let parts = !self.parts.is_empty();
+        if what == What::Delta && parts && self.parts.iter().all(|part| *part == CudaPart::Cuda) {
+            return match self.files.is_empty() {
+                true => Ok(()),
+                false => refuse("`bench delta --part cuda` takes no files"),
+            };
         }
         if self.sizes.len() > 1 {
             return refuse("only `bench cuda` takes several sizes");

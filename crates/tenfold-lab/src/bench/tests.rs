@@ -53,6 +53,42 @@ fn calibrated_reports_seconds_and_losses() {
 }
 
 #[test]
+fn deltas_are_smaller_than_what_others_make() {
+    let mut args = quick(What::Delta);
+    args.peers = true;
+    let (report, text) = run_quietly(&args);
+    assert_eq!(report.rows.len(), 5 * 8 + 1, "{text}");
+    for case in report.rows[..40].chunks(8) {
+        assert!(case[0]["coder"] == "tenfold" && case[0]["apply_s"].as_f64() > Some(0.0));
+        assert!(case[1..].iter().all(|other| other["bytes"].as_u64() > case[0]["bytes"].as_u64()), "{text}");
+    }
+    let bars: Vec<&str> = report.checks.iter().map(|check| check.what.as_str()).collect();
+    assert!(bars.len() == 3 && bars[2] == "bytes, nothing changed" && report.checks[2].pass, "{bars:?}");
+}
+
+#[test]
+fn deltas_between_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let old: Vec<f32> = synth::values(synth::Shape::Gaussian, 0.02, 4096, 1);
+    let new: Vec<f32> = old.iter().enumerate().map(|(i, v)| if i % 9 == 0 { v * 1.01 } else { *v }).collect();
+    let mut args = quick(What::Delta);
+    args.peers = true;
+    for (name, values) in [("base", &old), ("step-1", &new)] {
+        let tensor = synth::tensor(Dtype::Bf16, &[64, 64], values).unwrap();
+        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::BF16, tensor.shape, &tensor.data)
+            .unwrap();
+        let path = folder.path().join(format!("{name}.safetensors"));
+        safetensors::serialize_to_file([("w", view)], None, &path).unwrap();
+        args.files.push(path);
+    }
+    let (report, text) = run_quietly(&args);
+    assert_eq!(report.rows.len(), 8, "{text}");
+    assert!(report.rows[0]["case"] == "base → step-1" && report.checks[0].pass, "{text}");
+    args.files.pop();
+    assert!(run(&args, &mut Vec::new()).unwrap_err().to_string().contains("at least two files"));
+}
+
+#[test]
 fn speed_says_when_a_peer_is_missing() {
     let mut args = quick(What::Speed);
     args.sizes = vec![128];

@@ -2,20 +2,17 @@
 
 use std::io::Write;
 
-use anyhow::{Context, Result};
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
-use rayon::prelude::*;
+use anyhow::Result;
 use serde::Serialize;
 use tenfold::delta::{self, DeltaOptions};
 use tenfold::{Dtype, TensorView};
 use tenfold_cuda::Device;
 
 use super::rig::{Change, Deltas, Rig, Times};
+use crate::bench::delta::cases::{self, Spread};
 use crate::bench::report::number;
 use crate::bench::table::Table;
 use crate::bench::{BenchArgs, Report, progress};
-use crate::synth::{self, Shape};
 
 /// A matrix of 1024 × 4096 values of which a tenth changes; a model of which a hundredth does.
 const MATRIX: ([usize; 2], f64) = ([1024, 4096], 0.1);
@@ -27,8 +24,6 @@ const HYBRID: f64 = 3.0;
 const OVERLAP: f64 = 0.9;
 /// TB/s of the model's bytes that are brought up to date, from a delta on the device.
 const SPEED: f64 = 3.0;
-/// Values that are made at a time.
-const PIECE: usize = 1 << 22;
 
 #[derive(Serialize)]
 struct Row {
@@ -85,7 +80,7 @@ impl Run<'_> {
         let changed = deltas.plan.changed();
         let title = format!(
             "{name}: {} bytes, {changed} values change, {} bytes of delta",
-            change.old.len(),
+            change.versions.old.len(),
             change.blob.len()
         );
         self.table.row([title]);
@@ -95,7 +90,7 @@ impl Run<'_> {
         let (decode, lists) = (deltas.decode(threads)?, deltas.copy_lists()?);
         let (dense, in_turn) = (deltas.dense()?, deltas.in_turn(threads)?);
         let overlap = decode.median().max(lists.median()) / hybrid.median();
-        let speed = change.old.len() as f64 / there.median() / 1e9;
+        let speed = change.versions.old.len() as f64 / there.median() / 1e9;
         for (what, times) in [
             ("delta on the device", there),
             ("delta in pinned host memory, all on the device", host.clone()),
@@ -127,14 +122,14 @@ impl Run<'_> {
         times: &Times,
     ) -> Result<()> {
         let ms = times.median();
-        let gb_s = change.old.len() as f64 / ms / 1e6;
+        let gb_s = change.versions.old.len() as f64 / ms / 1e6;
         self.table.row([what.to_string(), number(ms), number(gb_s)]);
         self.report.row(&Row {
             what,
             case: case.to_string(),
-            values: change.old.len() / change.dtype.size(),
+            values: change.versions.values(),
             changed,
-            tensor_bytes: change.old.len(),
+            tensor_bytes: change.versions.old.len(),
             blob_bytes: change.blob.len(),
             times_ms: times.0.clone(),
             ms,
@@ -143,30 +138,10 @@ impl Run<'_> {
     }
 }
 
-/// Weights of N(0, 0.02), of which a share moves by about a hundredth of that, and by one step of its last place at least.
+/// A change that is made up, and its delta.
 fn make(dtype: Dtype, shape: &[usize], share: f64) -> Result<Change> {
-    let (values, size) = (shape.iter().product::<usize>(), dtype.size());
-    let (mut old, mut new) = (Vec::with_capacity(values * size), Vec::with_capacity(values * size));
-    for (piece, from) in (0..values).step_by(PIECE).enumerate() {
-        let count = PIECE.min(values - from);
-        let seed = 2 * piece as u64;
-        let base = synth::values(Shape::Gaussian, 0.02, count, seed);
-        let by = synth::values(Shape::Gaussian, 0.0002, count, seed + 1);
-        let before = synth::tensor(dtype, &[count], &base).context("a float")?.data;
-        let sums: Vec<f32> = base.par_iter().zip(&by).map(|(a, b)| a + b).collect();
-        let mut after = synth::tensor(dtype, &[count], &sums).context("a float")?.data;
-        let mut rng = StdRng::seed_from_u64(seed);
-        for (old, new) in before.chunks_exact(size).zip(after.chunks_exact_mut(size)) {
-            if rng.random_range(0.0..1.0) >= share {
-                new.copy_from_slice(old);
-            } else if old == new {
-                new[0] ^= 1;
-            }
-        }
-        old.extend_from_slice(&before);
-        new.extend_from_slice(&after);
-    }
+    let versions = cases::made(dtype, shape, share, Spread::Uniform)?;
     let view = |data| TensorView::new(dtype, shape, data);
-    let blob = delta::make(&view(&old)?, &view(&new)?, &DeltaOptions::default())?;
-    Ok(Change { dtype, shape: shape.to_vec(), old, new, blob })
+    let blob = delta::make(&view(&versions.old)?, &view(&versions.new)?, &DeltaOptions::default())?;
+    Ok(Change { versions, blob })
 }

@@ -12,13 +12,11 @@ use tenfold_cuda::{
 };
 
 use super::{Rig, Times, WARM};
+use crate::bench::delta::cases::Versions;
 
 /// A tensor before and after, and what leads from one to the other.
 pub(in super::super) struct Change {
-    pub dtype: Dtype,
-    pub shape: Vec<usize>,
-    pub old: Vec<u8>,
-    pub new: Vec<u8>,
+    pub versions: Versions,
     pub blob: Vec<u8>,
 }
 
@@ -42,8 +40,8 @@ fn options(threads: usize) -> DeltaOptions {
 
 impl<'a> Deltas<'a> {
     pub fn new(rig: &'a Rig, change: &'a Change) -> Result<Deltas<'a>> {
-        let old = Buffer::from_slice(&rig.device, &change.old)?;
-        let tensor = Buffer::new(&rig.device, change.old.len())?;
+        let old = Buffer::from_slice(&rig.device, &change.versions.old)?;
+        let tensor = Buffer::new(&rig.device, change.versions.old.len())?;
         let mut pinned = Pinned::new(&rig.device, change.blob.len())?;
         pinned.copy_from_slice(&change.blob);
         let plan = DeltaPlan::new(&change.blob, &options(0).limits)?;
@@ -61,14 +59,14 @@ impl<'a> Deltas<'a> {
     }
 
     fn check(&self) -> Result<()> {
-        let mut found = vec![0; self.change.new.len()];
+        let mut found = vec![0; self.change.versions.new.len()];
         self.tensor.read(&mut found, self.rig.stream.stream())?;
-        ensure!(found == self.change.new, "the device's tensor is not the new one");
+        ensure!(found == self.change.versions.new, "the device's tensor is not the new one");
         Ok(())
     }
 
     fn target(&self) -> (DeviceSlice, Dtype, &'a [usize]) {
-        (self.tensor.slice(), self.change.dtype, &self.change.shape)
+        (self.tensor.slice(), self.change.versions.dtype, &self.change.versions.shape)
     }
 
     /// Milliseconds by the host's clock, to the end of the device's work.
@@ -137,7 +135,7 @@ impl<'a> Deltas<'a> {
         self.wall(|this, stream| {
             let (to, change) = (this.target(), this.change);
             // SAFETY: as above.
-            unsafe { this.applier.apply_decoded(&change.blob, &change.old, to, &options, stream)? };
+            unsafe { this.applier.apply_decoded(&change.blob, &change.versions.old, to, &options, stream)? };
             Ok(())
         })
     }
@@ -145,7 +143,7 @@ impl<'a> Deltas<'a> {
     /// The host's part of that alone.
     pub fn decode(&self, threads: usize) -> Result<Times> {
         let (change, options) = (self.change, options(threads));
-        let size = change.dtype.size();
+        let size = change.versions.dtype.size();
         let mut times = Vec::new();
         let mut room = vec![0; (4 + size) * self.plan.changed() as usize];
         for i in 0..WARM + self.rig.repeats {
@@ -158,7 +156,7 @@ impl<'a> Deltas<'a> {
                 rest = behind;
                 rooms.push(TileRoom { tile, places, values });
             }
-            layout.decode(rooms, &change.old, &options, &|_| ())?;
+            layout.decode(rooms, &change.versions.old, &options, &|_| ())?;
             if i >= WARM {
                 times.push(start.elapsed().as_secs_f64() * 1e3);
             }
@@ -168,14 +166,14 @@ impl<'a> Deltas<'a> {
 
     /// The device's part: what the host has decoded comes from pinned memory.
     pub fn copy_lists(&self) -> Result<Times> {
-        let bytes = (4 + self.change.dtype.size()) * self.plan.changed() as usize;
+        let bytes = (4 + self.change.versions.dtype.size()) * self.plan.changed() as usize;
         self.rig.time_copy_in(&Pinned::new(&self.rig.device, bytes)?)
     }
 
     /// The whole new tensor from pinned memory.
     pub fn dense(&mut self) -> Result<Times> {
-        let mut all = Pinned::new(&self.rig.device, self.change.new.len())?;
-        all.copy_from_slice(&self.change.new);
+        let mut all = Pinned::new(&self.rig.device, self.change.versions.new.len())?;
+        all.copy_from_slice(&self.change.versions.new);
         self.wall(|this, stream| {
             // SAFETY: both are as long, and live until `wall` has waited.
             unsafe { this.rig.device.copy_in(this.tensor.slice(), &all, stream)? };
@@ -186,15 +184,15 @@ impl<'a> Deltas<'a> {
     /// One after the other: the host brings its own copy up to date, in pinned memory, and sends all of it.
     pub fn in_turn(&mut self, threads: usize) -> Result<Times> {
         let options = options(threads);
-        let mut all = Pinned::new(&self.rig.device, self.change.new.len())?;
+        let mut all = Pinned::new(&self.rig.device, self.change.versions.new.len())?;
         let stream = self.rig.stream.stream();
         let mut times = Vec::new();
         for i in 0..WARM + self.rig.repeats {
-            all.copy_from_slice(&self.change.old);
+            all.copy_from_slice(&self.change.versions.old);
             self.restore()?;
             let start = Instant::now();
-            let Change { blob, dtype, shape, .. } = self.change;
-            delta::apply_in_place(blob, *dtype, shape, &mut all, &options)?;
+            let Change { blob, versions } = self.change;
+            delta::apply_in_place(blob, versions.dtype, &versions.shape, &mut all, &options)?;
             // SAFETY: as above.
             unsafe { self.rig.device.copy_in(self.tensor.slice(), &all, stream)? };
             self.rig.device.synchronize(stream)?;
