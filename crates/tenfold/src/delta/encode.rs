@@ -19,10 +19,10 @@ use crate::workers::Workers;
 
 /// Changes of a tile that are aimed at. Each lane costs two bytes a stream: of more changes, these weigh less. Fewer of them where there would
 /// be few tiles: cores and devices take these side by side.
-const CHANGES: std::ops::RangeInclusive<usize> = 1 << 13..=1 << 14;
-const TILES: usize = 64;
+const CHANGES: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 13;
+const TILES: usize = 128;
 /// Changes of a lane, at least.
-const LANE: usize = 128;
+const LANE: usize = 96;
 /// The smallest tile.
 const LEAST: usize = 1 << 12;
 /// Values that are compared at a time.

@@ -205,7 +205,7 @@ fn the_workload_of_a_tenth_changed_is_small() {
 fn a_few_more_tiles_where_there_would_be_few() {
     let (base, new) = trained(1 << 22, 0.1, 0.01, 13);
     let info = inspect(&made(Dtype::F32, &[1024, 4096], &bytes(&base), &bytes(&new))).unwrap();
-    assert_eq!((info.tiles, info.tile_values), (64, 1 << 16));
+    assert_eq!((info.tiles, info.tile_values), (128, 1 << 15));
 }
 
 #[test]
