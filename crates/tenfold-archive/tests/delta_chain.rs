@@ -27,8 +27,11 @@ fn make(old: &[Made], new: &[Made], name: &str) -> DeltaFile {
     DeltaFile::parse(bytes, Path::new(name)).unwrap()
 }
 
+/// Name, shape and bytes.
+type Tensor = (String, Vec<usize>, Vec<u8>);
+
 /// What deltas make of a base, by name.
-fn result(base: &[Made], deltas: &[&DeltaFile]) -> Result<Vec<(String, Vec<usize>, Vec<u8>)>, Error> {
+fn result(base: &[Made], deltas: &[&DeltaFile]) -> Result<Vec<Tensor>, Error> {
     let base = tensors(base);
     let patched = Patched::new(&base, deltas, &ApplyOptions::default())?;
     patched.read_changes(&Silent)?;
@@ -42,7 +45,7 @@ fn result(base: &[Made], deltas: &[&DeltaFile]) -> Result<Vec<(String, Vec<usize
     Ok(all)
 }
 
-fn sorted(list: &[Made]) -> Vec<(String, Vec<usize>, Vec<u8>)> {
+fn sorted(list: &[Made]) -> Vec<Tensor> {
     let mut all: Vec<_> =
         list.iter().map(|made| (made.name.clone(), made.shape.clone(), made.data.clone())).collect();
     all.sort();

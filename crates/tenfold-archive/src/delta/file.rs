@@ -147,7 +147,7 @@ impl DeltaFile {
                 (Some(info.base), info.result)
             }
             (How::Difference, Some(base), Some(result)) => {
-                self.archive.blob_info(index)?;
+                self.check_blob(index)?;
                 if !tensor.compressed || tensor.dtype.is_none_or(|dtype| difference::dtype_of(dtype) != dtype)
                 {
                     return Err(
@@ -157,7 +157,7 @@ impl DeltaFile {
                 (Some(base), result)
             }
             (How::Stored, _, Some(result)) => {
-                self.archive.blob_info(index)?;
+                self.check_blob(index)?;
                 (None, result)
             }
             _ => return Err(self.malformed(&name, "has no fingerprint")),
@@ -179,11 +179,26 @@ impl DeltaFile {
         })
     }
 
+    /// Checks the header of a blob that is a tensor of its own.
+    fn check_blob(&self, index: usize) -> Result<()> {
+        self.archive.blob_info(index).map(|_| ()).map_err(|error| match error {
+            Error::Codec { name, source: tenfold::Error::NeedsBase } => {
+                self.malformed(&name, "is to be a tensor, and its blob is a delta")
+            }
+            error => error,
+        })
+    }
+
     /// The header of a delta blob, held against the file's metadata.
     fn delta_info(&self, index: usize) -> Result<DeltaInfo> {
         let tensor = &self.archive.tensors()[index];
-        let info = tenfold::delta::inspect(&self.archive.model().peek(index)?)
-            .map_err(Error::codec(&tensor.name))?;
+        let info = tenfold::delta::inspect(&self.archive.model().peek(index)?);
+        let info = info.map_err(|error| match error {
+            tenfold::Error::InvalidArgument(_) => {
+                self.malformed(&tensor.name, "is to be a delta, and its blob is a tensor")
+            }
+            error => Error::codec(&tensor.name)(error),
+        })?;
         if Some(info.dtype) != tensor.dtype || info.shape != tensor.shape {
             let what = format!(
                 "is {} {:?} in the metadata but {} {:?} in its blob",
