@@ -13,6 +13,7 @@ mod common;
 mod corruption;
 mod decode;
 mod delta;
+mod delta_refused;
 mod device;
 mod encode_lossless;
 mod encode_lossy;
@@ -46,6 +47,7 @@ fn main() {
     let cases: Vec<Case> = [
         golden::cases(),
         delta::cases(),
+        delta_refused::cases(),
         layers::cases(),
         multiply::cases(),
         decode::cases(),

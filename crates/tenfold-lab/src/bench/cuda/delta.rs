@@ -85,7 +85,7 @@ impl Run<'_> {
         );
         self.table.row([title]);
         let there = deltas.on_device()?;
-        let host = deltas.from_host()?;
+        let host = deltas.sent()?;
         let hybrid = deltas.hybrid(threads)?;
         let (decode, lists) = (deltas.decode(threads)?, deltas.copy_lists()?);
         let (dense, in_turn) = (deltas.dense()?, deltas.in_turn(threads)?);

@@ -118,7 +118,7 @@ impl<'a> Deltas<'a> {
     }
 
     /// The delta is in pinned memory of the host: header, copy, application, verdict.
-    pub fn from_host(&mut self) -> Result<Times> {
+    pub fn sent(&mut self) -> Result<Times> {
         let limits = options(0).limits;
         self.wall(|this, stream| {
             let (to, len) = (this.target(), this.pinned.len());
