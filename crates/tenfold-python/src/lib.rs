@@ -12,6 +12,7 @@ mod codec;
 mod command;
 mod cuda;
 mod cuda_pages;
+mod delta;
 mod dlpack;
 mod errors;
 mod kv;
@@ -47,6 +48,8 @@ mod _native {
         CudaBatch, CudaExact, CudaLadder, CudaLoad, CudaPages, CudaSave, cuda_pages_queue,
         cuda_pages_workspace,
     };
+    #[pymodule_export]
+    use super::delta::{DeltaInfo, delta_apply, delta_fingerprint, delta_inspect, delta_make};
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, check_fit, fit_bases};
     #[pymodule_export]
