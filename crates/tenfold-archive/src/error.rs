@@ -51,6 +51,41 @@ pub enum Error {
     /// The output exists, and the caller did not allow overwriting it.
     #[error("{} already exists; allow overwriting to replace it", .0.display())]
     OutputExists(PathBuf),
+    /// A delta belongs to another model.
+    #[error(
+        "{path}: the delta belongs to a model with the fingerprint {expected}, and {reason}; name that model, or first apply the deltas that lead to it"
+    )]
+    WrongBase {
+        /// The delta.
+        path: PathBuf,
+        /// Fingerprint of the model that it belongs to.
+        expected: String,
+        /// What is wrong with the model that was given.
+        reason: String,
+    },
+    /// Deltas do not follow one another: they are out of order, or one is missing.
+    #[error("{after} does not follow {before}: {reason}")]
+    Chain {
+        /// A delta.
+        before: PathBuf,
+        /// The one that was given after it.
+        after: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// Deltas cannot be made one without the model that the first belongs to.
+    #[error(
+        "tensor {name:?} is changed by more than one delta: what they make of it together can only be told with the base; name it (`--base`)"
+    )]
+    NeedsBase {
+        /// The tensor.
+        name: String,
+    },
+    /// A delta was given where a model is needed.
+    #[error(
+        "{} is a delta, not a model: apply it to its base (`tenfold delta apply`), or list it (`tenfold delta inspect`)", .0.display()
+    )]
+    IsDelta(PathBuf),
     /// The caller asked for something that cannot work.
     #[error("{0}")]
     InvalidArgument(String),
@@ -61,10 +96,14 @@ impl Error {
     pub fn kind(&self) -> tenfold::engine::ErrorKind {
         match self {
             Error::Io { .. } | Error::Threads(_) => tenfold::engine::ErrorKind::Environment,
-            Error::Malformed { .. } => tenfold::engine::ErrorKind::Data,
+            Error::Malformed { .. } | Error::IsDelta(_) => tenfold::engine::ErrorKind::Data,
             Error::Unsupported { .. } => tenfold::engine::ErrorKind::Unsupported,
             Error::Codec { source, .. } => source.kind(),
-            Error::OutputExists(_) | Error::InvalidArgument(_) => tenfold::engine::ErrorKind::Caller,
+            Error::OutputExists(_)
+            | Error::WrongBase { .. }
+            | Error::Chain { .. }
+            | Error::NeedsBase { .. }
+            | Error::InvalidArgument(_) => tenfold::engine::ErrorKind::Caller,
         }
     }
 

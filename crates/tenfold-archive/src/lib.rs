@@ -22,6 +22,7 @@ mod assemble;
 mod compare;
 mod compress;
 mod decompress;
+pub mod delta;
 mod engine;
 mod error;
 pub mod gguf;

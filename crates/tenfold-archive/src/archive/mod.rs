@@ -59,11 +59,28 @@ pub struct Archive {
 impl Archive {
     /// Opens a model of any format that [`compress`](crate::compress) reads, compressed or not.
     pub fn open(path: &Path) -> Result<Archive> {
-        Archive::from_model(Model::open(path)?)
+        Archive::open_any(path)?.into_model(path)
     }
 
     /// The same for the bytes of a safetensors file that are in memory. `label` names them in errors.
     pub fn parse(bytes: Vec<u8>, label: &Path) -> Result<Archive> {
+        Archive::parse_any(bytes, label)?.into_model(label)
+    }
+
+    /// Opens a model or a delta.
+    pub(crate) fn open_any(path: &Path) -> Result<Archive> {
+        Archive::from_model(Model::open(path)?)
+    }
+
+    /// Refuses a delta: what it holds are not the tensors of a model.
+    fn into_model(self, path: &Path) -> Result<Archive> {
+        let is_delta =
+            self.model.shards.iter().any(|shard| tags::get(&shard.metadata, tags::DELTA).is_some());
+        if is_delta { Err(Error::IsDelta(path.to_owned())) } else { Ok(self) }
+    }
+
+    /// The bytes of a model or of a delta.
+    pub(crate) fn parse_any(bytes: Vec<u8>, label: &Path) -> Result<Archive> {
         let file = MemoryFile::parse(bytes, label)?;
         let data_order = file.data_order.clone();
         let mut model = Model::from_source(label, Box::new(file))?;

@@ -152,6 +152,11 @@ impl Model {
         }
     }
 
+    /// Whether the tensors lie in safetensors files.
+    pub fn is_safetensors(&self) -> bool {
+        matches!(self.backing, Backing::Safetensors(_))
+    }
+
     /// Path of the file that holds a tensor.
     pub fn path_of(&self, index: usize) -> &Path {
         self.items.get(index).map_or(&self.path, |item| &self.shards[item.shard].path)

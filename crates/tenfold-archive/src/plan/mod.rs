@@ -23,6 +23,7 @@ pub use importance::Importance;
 pub(crate) use loss::LossSearch;
 pub use options::{Alloc, CompressOptions};
 pub use recipe::Recipe;
+pub(crate) use rule::is_worth_it;
 pub(crate) use step::StepSearch;
 
 /// What happens to a tensor.

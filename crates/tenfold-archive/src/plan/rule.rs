@@ -19,6 +19,11 @@ const MIN_DIMS: usize = 2;
 /// Fewest values of a tensor that is compressed by default: below, the blob's header takes its share.
 const MIN_VALUES: u64 = 4096;
 
+/// Whether tensors of a shape are compressed by default.
+pub(crate) fn is_worth_it(shape: &[usize]) -> bool {
+    shape.len() >= MIN_DIMS && shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64)) >= MIN_VALUES
+}
+
 /// The rules, ready to be asked.
 pub(crate) struct Rules<'a> {
     options: &'a CompressOptions,
@@ -60,7 +65,7 @@ impl<'a> Rules<'a> {
         };
 
         let included = self.include.is_match(&item.name) || entry.is_some_and(|entry| entry.include);
-        let worth_it = item.shape.len() >= MIN_DIMS && item.values() >= MIN_VALUES;
+        let worth_it = is_worth_it(&item.shape);
         let exact = goal == Goal::Lossless;
         if !included && !(worth_it && (dtype.is_float() || exact)) {
             return Action::Copy;

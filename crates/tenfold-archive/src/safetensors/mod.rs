@@ -12,7 +12,7 @@ mod writer;
 
 pub(crate) use dtype::{codec_dtype, dtype_name, parse_dtype, stored_dtype};
 pub(crate) use file::SafetensorsFile;
-pub(crate) use header::{Header, UniqueMap, tensor_bytes};
+pub(crate) use header::{Entry, Header, UniqueMap, tensor_bytes};
 pub(crate) use index::ShardIndex;
 pub(crate) use memory::MemoryFile;
 pub(crate) use safetensors::Dtype as StoredDtype;

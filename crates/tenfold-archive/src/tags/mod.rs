@@ -9,6 +9,7 @@
 //! | `tenfold.check` | checksum of the header: metadata and tensors |
 //! | `tenfold.data_order` | JSON list: order of the tensors' bytes in the original, as positions in the header; left out where it is the header's order |
 //! | `tenfold.scope` | `model` where the lists name the tensors of all shards of a model, not only those of the file; left out otherwise |
+//! | `tenfold.delta` | in a delta, what it does; `crate::delta` |
 //! | `tenfold.metadata` | with that scope, JSON map: the original's metadata |
 //!
 //! A flipped bit can hide one key, never two. So format and tensors go together, and so do plain and check: one without
@@ -41,6 +42,8 @@ const CHECK: &str = "tenfold.check";
 const DATA_ORDER: &str = "tenfold.data_order";
 const SCOPE: &str = "tenfold.scope";
 const METADATA: &str = "tenfold.metadata";
+/// What makes a file a delta.
+pub(crate) const DELTA: &str = "tenfold.delta";
 /// The value of [`SCOPE`].
 const MODEL: &str = "model";
 
@@ -78,6 +81,6 @@ pub(crate) fn is_tagged(metadata: &[(String, String)]) -> bool {
     metadata.iter().any(|(key, _)| key.starts_with(PREFIX))
 }
 
-fn get<'a>(metadata: &'a [(String, String)], key: &str) -> Option<&'a str> {
+pub(crate) fn get<'a>(metadata: &'a [(String, String)], key: &str) -> Option<&'a str> {
     metadata.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
 }
