@@ -109,6 +109,9 @@ pub fn archive(error: tenfold_archive::Error) -> PyErr {
                 None => MachineError::new_err(format!("{}: {source}", path.display())),
             }
         }
+        error @ (tenfold_archive::Error::WrongBase { .. } | tenfold_archive::Error::Chain { .. }) => {
+            WrongBaseError::new_err(error.to_string())
+        }
         tenfold_archive::Error::Codec { name, source } => {
             named(&source, format!("tensor {name:?}: {}", advice(&source)))
         }

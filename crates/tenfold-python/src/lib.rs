@@ -13,6 +13,7 @@ mod command;
 mod cuda;
 mod cuda_pages;
 mod delta;
+mod delta_files;
 mod dlpack;
 mod errors;
 mod kv;
@@ -50,6 +51,10 @@ mod _native {
     };
     #[pymodule_export]
     use super::delta::{DeltaInfo, delta_apply, delta_fingerprint, delta_inspect, delta_make};
+    #[pymodule_export]
+    use super::delta_files::{
+        DeltaFile, delta_apply_file, delta_collect, delta_make_file, delta_make_state, delta_model_fingerprint,
+    };
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, check_fit, fit_bases};
     #[pymodule_export]
