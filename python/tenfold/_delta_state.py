@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _native
 from ._arrays import as_input, numpy_dtype
+from ._codec import stated_goal
 from ._errors import ArgumentError, DtypeError, UnsupportedError, WrongBaseError
 
 # A name, an array or tensor that the native module reads, and the true dtype of a raw view.
@@ -45,9 +46,22 @@ def _named(state: Mapping[str, Any], what: str) -> list[Named]:
     return [(name, *_delta.named(tensor, f"tensor {name!r}")) for name, tensor in state.items()]
 
 
-def make(base: Mapping[str, Any], new: Mapping[str, Any], threads: int) -> bytes:
+def make(base: Mapping[str, Any], new: Mapping[str, Any], options: dict[str, Any]) -> bytes:
     """Makes a delta from two state dicts; the bytes are those of a file."""
-    return _native.delta_make_state(_named(base, "base"), _named(new, "new"), threads)
+    return _native.delta_make_state(_named(base, "base"), _named(new, "new"), options)
+
+
+def make_options(threads: int, effort: str, exclude: Iterable[str], goal: dict[str, Any]) -> dict[str, Any]:
+    """How deltas of models are made, as the native module takes it."""
+    if isinstance(exclude, str):
+        raise DtypeError("exclude must be a list of patterns")
+    stated = {name: value for name, value in goal.items() if value is not None}
+    return {
+        "threads": threads,
+        "goal": stated_goal(**stated) if stated else None,
+        "effort": effort,
+        "exclude": list(exclude),
+    }
 
 
 def fingerprint(state: Mapping[str, Any]) -> str:

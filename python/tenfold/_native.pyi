@@ -548,9 +548,7 @@ class DeltaFile:
     def changes(
         self,
     ) -> list[
-        tuple[
-            str, str, str | None, str | None, list[int] | None, str | None, str, int | None, int
-        ]
+        tuple[str, str, str | None, str | None, list[int] | None, str | None, str, int | None, int]
     ]: ...
     def blob(self, name: str) -> bytes: ...
     def patch(
@@ -562,7 +560,7 @@ class DeltaFile:
     ) -> list[tuple[str, str, list[int], bytes | None]]: ...
 
 def delta_make_state(
-    base: Sequence[tuple[str, Any, str | None]], new: Sequence[tuple[str, Any, str | None]], threads: int = 0
+    base: Sequence[tuple[str, Any, str | None]], new: Sequence[tuple[str, Any, str | None]], options: dict[str, Any]
 ) -> bytes: ...
 def delta_collect(prints: dict[str, str], blobs: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]: ...
 def delta_model_fingerprint(prints: dict[str, str]) -> str: ...
@@ -570,7 +568,7 @@ def delta_make_file(
     base: str | os.PathLike[str],
     new: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    threads: int = 0,
+    options: dict[str, Any],
     overwrite: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> None: ...

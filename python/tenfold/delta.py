@@ -107,7 +107,16 @@ def _open(delta: Any) -> _native.DeltaFile:
     return _native.DeltaFile.parse(as_blob(delta))
 
 
-def make(base: Any, new: Any, *, dtype: Any = None, threads: int = 0) -> bytes:
+def make(
+    base: Any,
+    new: Any,
+    *,
+    dtype: Any = None,
+    threads: int = 0,
+    effort: str = "balanced",
+    exclude: Iterable[str] = (),
+    **goal: Any,
+) -> bytes:
     """Makes a delta from two versions of a tensor, which have the same dtype and shape, or of a state dict.
 
     State dicts may differ in names, dtypes and shapes: what is new is stored whole. The bytes are those of a file of
@@ -119,6 +128,10 @@ def make(base: Any, new: Any, *, dtype: Any = None, threads: int = 0) -> bytes:
         new: the new version.
         dtype: true element type of raw views, such as ``"bfloat16"`` for arrays of uint16; for single tensors.
         threads: worker threads; 0 uses all cores.
+        effort: how hard to search for a goal, as in :func:`tenfold.encode`.
+        exclude: patterns of names that are exact whatever the goal.
+        goal: of state dicts, a goal as in :func:`tenfold.encode`, such as ``bits=2``, for the differences of large float tensors,
+            which then come back with loss. Every bit comes back without one.
 
     >>> import numpy as np, tenfold
     >>> blob = tenfold.delta.make(np.array([1, 2, 3]), np.array([1, 7, 3]))
@@ -135,7 +148,9 @@ def make(base: Any, new: Any, *, dtype: Any = None, threads: int = 0) -> bytes:
             raise DtypeError("a delta is made from two tensors or from two state dicts, not from one of each")
         if dtype is not None:
             raise ArgumentError("dtype is for single tensors; state dicts have tensors of their true dtypes")
-        return _delta_state.make(base, new, threads)
+        return _delta_state.make(base, new, _delta_state.make_options(threads, effort, exclude, goal))
+    if goal or exclude:
+        raise ArgumentError("goals and exclude are for state dicts; the delta of a tensor is exact")
     if is_torch(base) or is_torch(new):
         from .torch import _delta
 
@@ -271,10 +286,15 @@ def make_file(
     output: Path,
     *,
     threads: int = 0,
+    effort: str = "balanced",
+    exclude: Iterable[str] = (),
     overwrite: bool = False,
     progress: bool | Callable[[int, int], object] = False,
+    **goal: Any,
 ) -> None:
     """Makes a delta from two model files or folders, as ``tenfold delta make`` does. The output appears when it is complete.
+
+    ``effort``, ``exclude`` and a goal are those of :func:`make`.
 
     >>> import numpy as np, tenfold
     >>> for name, value in {"old": 1.0, "new": 2.0}.items():
@@ -285,8 +305,9 @@ def make_file(
     2.0
     """
     _check_threads(threads)
+    options = _delta_state.make_options(threads, effort, exclude, goal)
     with bar(progress, "delta make") as tell:
-        _native.delta_make_file(os.fspath(base), os.fspath(new), os.fspath(output), threads, overwrite, tell)
+        _native.delta_make_file(os.fspath(base), os.fspath(new), os.fspath(output), options, overwrite, tell)
 
 
 def apply_file(

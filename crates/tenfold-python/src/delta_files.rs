@@ -10,6 +10,7 @@ use tenfold_archive::delta::{self, ApplyOptions, MakeOptions, Patched, Tensors};
 use tenfold_archive::{Archive, Silent};
 
 use crate::attend::{self, LONG_DECODE};
+use crate::codec::{parse_effort, parse_goal};
 use crate::delta::parse_verify;
 use crate::errors::{self, ArgumentError};
 use crate::tensors::{Blob, Input, python_name};
@@ -45,17 +46,37 @@ fn bytes_of(inputs: &[(String, Input)]) -> usize {
     inputs.iter().map(|(_, input)| input.data().len()).sum()
 }
 
+/// How a delta is made: threads, and a goal for differences of tensors, if they may come back with loss.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct DeltaMakeOptions {
+    threads: usize,
+    goal: Option<(String, Option<f64>)>,
+    effort: String,
+    exclude: Vec<String>,
+}
+
+impl DeltaMakeOptions {
+    fn native(&self) -> PyResult<MakeOptions> {
+        let mut options = MakeOptions::default().with_threads(limit_threads(self.threads));
+        if let Some((name, number)) = &self.goal {
+            options = options.with_goal(parse_goal(name, *number)?);
+        }
+        options = options.with_effort(parse_effort(&self.effort)?);
+        Ok(self.exclude.iter().fold(options, |options, glob| options.with_exclude(glob.clone())))
+    }
+}
+
 /// Makes a delta from two versions of a model in memory; returns the bytes that its file would have.
 #[pyfunction]
-#[pyo3(signature = (base, new, threads=0))]
 pub fn delta_make_state<'py>(
     py: Python<'py>,
     base: Vec<Named<'py>>,
     new: Vec<Named<'py>>,
-    threads: usize,
+    options: DeltaMakeOptions,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let (base, new) = (inputs(py, &base)?, inputs(py, &new)?);
-    let options = MakeOptions::default().with_threads(limit_threads(threads));
+    let options = options.native()?;
     let made = attend::run(py, bytes_of(&new) >= LONG_DECODE, |stop| {
         delta::make_bytes(&version(&base)?, &version(&new)?, &options.with_stop(stop.clone()), &Silent)
     })?;
@@ -222,17 +243,17 @@ fn dtype_of(meta: &delta::Meta) -> String {
 
 /// Makes a delta from two model files or folders and writes it to a file.
 #[pyfunction]
-#[pyo3(signature = (base, new, output, threads=0, overwrite=false, progress=None))]
+#[pyo3(signature = (base, new, output, options, overwrite=false, progress=None))]
 pub fn delta_make_file(
     py: Python<'_>,
     base: PathBuf,
     new: PathBuf,
     output: PathBuf,
-    threads: usize,
+    options: DeltaMakeOptions,
     overwrite: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<()> {
-    let options = MakeOptions::default().with_threads(limit_threads(threads)).with_overwrite(overwrite);
+    let options = options.native()?.with_overwrite(overwrite);
     run_reporting(py, progress.as_ref(), errors::archive, |stop, counter| {
         let options = options.with_stop(stop.clone());
         let decode = DecodeOptions::default().with_stop(stop.clone());
