@@ -95,7 +95,7 @@ def apply_(
     staged = [at for at, tensor in enumerate(tensors) if not _is_direct(tensor)]
     # 1. Tensors that pass through the host are held against their deltas.
     for at in staged:
-        pair = (blobs[at], on_host(tensors[at]))
+        pair = (blobs[at], host_bytes(tensors[at].cpu().contiguous()))
         _native.delta_apply([pair], _of(names, [at]), verify, threads, max_bytes, True)
     # 2. Those of the host are too, all of them, and written.
     memory = [(blobs[at], host_bytes(tensors[at])) for at in direct]
