@@ -103,6 +103,9 @@ def test_the_model_has_the_weights_that_it_would_load(model: Any, folder: Path) 
     assert same(weights(model), wanted[1]) and not same(wanted[1], wanted[0])
     assert update([("tenfold.delta", second)], LOADER) == (True, "Success")
     assert same(weights(model), wanted[2])
+    # The folder brings it back.
+    update([("tenfold.base", content(str(folder).encode())), ("tenfold.delta", first)], LOADER)
+    assert same(weights(model), wanted[1])
 
 
 def test_what_could_not_be_loaded_is_loaded_with_the_next(

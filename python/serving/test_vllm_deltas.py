@@ -78,6 +78,13 @@ def test_answers_are_those_of_an_engine_that_starts_with_the_weights(
         # One that comes twice is noticed and does no harm.
         one.llm.collective_rpc("tenfold_apply", args=(second,))
         assert fresh(one) == answers[2]
+        # An engine comes back to a version by its folder.
+        with pytest.raises(tenfold.WrongBaseError):
+            one.llm.collective_rpc("tenfold_apply", args=(first,))
+        assert one.llm.collective_rpc("tenfold_open", args=(str(folders[0]),)) == [delta.fingerprint(states[0])]
+        assert fresh(one) == answers[0]
+        one.llm.collective_rpc("tenfold_apply", args=(first,))
+        assert fresh(one) == answers[1]
 
 
 def fresh(one: Engine) -> list[list[int]]:

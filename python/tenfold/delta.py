@@ -183,6 +183,7 @@ def apply(
         return _delta_state.apply(base, _open(delta), verify, threads, device)
     if device is not None:
         raise ArgumentError("device is for state dicts; a single tensor stays where it is")
+    new: Any
     if is_torch(base):
         from .torch import _delta
 

@@ -18,11 +18,9 @@ _RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 def plain(tensor: Any, what: str) -> torch.Tensor:
     """Refuses tensors without plain memory; strides are free. Parameters may require grad: versions have none."""
-    if isinstance(tensor, torch.Tensor):
-        tensor = tensor.detach()
-    check_tensor(tensor, what, contiguous=False)
-    name_of(tensor.dtype)
-    return tensor
+    checked = check_tensor(tensor.detach() if isinstance(tensor, torch.Tensor) else tensor, what, contiguous=False)
+    name_of(checked.dtype)
+    return checked
 
 
 def on_host(tensor: torch.Tensor) -> np.ndarray:

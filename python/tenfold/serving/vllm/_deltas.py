@@ -26,8 +26,14 @@ class DeltaWorker:
     _tenfold: Replica | None = None
 
     def tenfold_open(self, folder: str | None = None) -> str:
-        """Reads the checkpoint that the engine has, from its own folder or another; returns its version."""
+        """Reads the checkpoint that deltas will be applied to; returns its version.
+
+        Without a folder it is the one that the engine was started with. One that is stated is loaded into the engine too: that is how an engine
+        comes back to a version that the trainer knows.
+        """
         self._tenfold = Replica(folder or self.model_config.model)
+        if folder is not None:
+            self._tenfold_load(self._tenfold)
         return self._tenfold.version
 
     def tenfold_apply(self, update: bytes) -> str:
@@ -39,7 +45,10 @@ class DeltaWorker:
         if replica is None:
             raise ArgumentError("call tenfold_open before the first delta")
         replica.apply(update)
+        self._tenfold_load(replica)
+        return replica.version
+
+    def _tenfold_load(self, replica: Replica) -> None:
         # All of it, since vLLM processes whole layers: of a fused matrix every part must come.
         self.reload_weights(weights_iterator=iter(replica), is_checkpoint_format=True)
         replica.handed_on()
-        return replica.version
