@@ -15,6 +15,8 @@ __all__ = [
     "DecodeRequests",
     "DeltaFile",
     "DeltaInfo",
+    "DeltaPlan",
+    "DeviceDelta",
     "EncodeOptions",
     "FORMAT_VERSION",
     "MODEL_FORMAT",
@@ -25,6 +27,7 @@ __all__ = [
     "capabilities",
     "checksum",
     "compress",
+    "cuda_apply_deltas",
     "cuda_can_convert",
     "cuda_can_decode",
     "cuda_decoded",
@@ -420,6 +423,49 @@ class DecodeRequests:
     def __len__(self) -> int: ...
 
 @final
+class DeltaPlan:
+    def __new__(cls, blob: bytes | np.ndarray, max_bytes: int | None = None) -> DeltaPlan: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def tensor_len(self) -> int: ...
+    @property
+    def blob_len(self) -> int: ...
+    @property
+    def changed(self) -> int: ...
+    @property
+    def setup(self) -> bytes: ...
+    @property
+    def workspace_len(self) -> int: ...
+    def check(self, said: bytes) -> tuple[int, int]: ...
+
+@final
+class DeviceDelta:
+    def __new__(cls, device: CudaDevice) -> DeviceDelta: ...
+    def apply(
+        self,
+        blob: bytes | np.ndarray,
+        tensor: _Memory,
+        dtype: str,
+        shape: Sequence[int],
+        stream: int,
+        max_bytes: int | None = None,
+    ) -> tuple[int, int]: ...
+    def apply_decoded(
+        self,
+        blob: bytes | np.ndarray,
+        copy: bytes | np.ndarray,
+        tensor: _Memory,
+        dtype: str,
+        shape: Sequence[int],
+        stream: int,
+        threads: int = 0,
+        max_bytes: int | None = None,
+    ) -> tuple[int, int]: ...
+
+@final
 class Bases:
     @staticmethod
     def open(path: str) -> Bases: ...
@@ -496,6 +542,13 @@ class Pages:
     def describe(self, page: Any, layer: int) -> tuple[str, int, int]: ...
     def inspect(self, page: Any) -> PageInfo: ...
 
+def cuda_apply_deltas(
+    device: CudaDevice,
+    requests: Sequence[tuple[DeltaPlan, _Memory, _Memory, _Memory]],
+    status: int,
+    workspace: _Memory,
+    stream: int,
+) -> None: ...
 def cuda_decoded(said: bytes) -> None: ...
 def cuda_can_decode(info: BlobInfo) -> None: ...
 def cuda_can_convert(info: BlobInfo, dtype: str) -> bool: ...

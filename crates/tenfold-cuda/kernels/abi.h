@@ -223,6 +223,31 @@
 #define POOL_THREADS 256
 // Most layers of a pool, whose addresses are arguments.
 #define POOL_LAYERS 256
+// Tensors that fit the arguments of one launch.
+#define DELTAS_PER_LAUNCH 32
+// Threads of a block that works on deltas.
+#define DELTA_THREADS 256
+// Changes that a warp takes at a time: eight a lane, which lie side by side.
+#define DELTA_BATCH 256
+// Changes whose places in the workspace start at a multiple of this.
+#define DELTA_ALIGN 8
+// Bytes of a table: the symbol of each slot, then for each symbol its frequency − 1 and, from bit 16 on, its first slot.
+#define DELTA_TABLE 5120
+// Bytes before the first table: the class of each key.
+#define DELTA_CLASSES 256
+// Bytes of shared memory that a warp needs: a ring of words, symbols, classes.
+#define DELTA_WARP 1792
+// Changes that a block writes.
+#define DELTA_CHUNK 2048
+// Tiles that fit the arguments of a launch that checks what a host has decoded.
+#define DELTA_CHECKED 64
+// How values are told.
+#define DELTA_DIFFERENCE 0
+#define DELTA_XOR 1
+#define DELTA_OVERWRITE 2
+// What a tile of the tensor is: old, and to be written, or new already.
+#define DELTA_OLD 1
+#define DELTA_NEW 2
 
 // Structures, each after those that it is made of.
 struct Rate;
@@ -1003,6 +1028,76 @@ struct TurnedPoolArgs {
 static_assert(sizeof(TurnedPoolArgs) == 2184, "size of TurnedPoolArgs");
 OFFSET(TurnedPoolArgs, pool, 0); OFFSET(TurnedPoolArgs, turning, 2128);
 
+// A tile that changes something.
+struct DeltaTile {
+    // Where its bytes are in the blob; its first value in the tensor; where its changes start in the workspace.
+    u64 at, start, first;
+    // Sums over old and new values.
+    u64 before, after;
+    // Bytes and their checksum.
+    u32 len, crc;
+    // Values, and how many of them change.
+    u32 values, changes;
+    // Tables of the gaps and of the first class of values.
+    u32 gap_table, value_table;
+    u32 way;
+    // Words of the two streams.
+    u32 gap_words, value_words, unused;
+};
+static_assert(sizeof(DeltaTile) == 80, "size of DeltaTile");
+OFFSET(DeltaTile, at, 0); OFFSET(DeltaTile, start, 8); OFFSET(DeltaTile, first, 16);
+OFFSET(DeltaTile, before, 24); OFFSET(DeltaTile, after, 32); OFFSET(DeltaTile, len, 40);
+OFFSET(DeltaTile, crc, 44); OFFSET(DeltaTile, values, 48); OFFSET(DeltaTile, changes, 52);
+OFFSET(DeltaTile, gap_table, 56); OFFSET(DeltaTile, value_table, 60); OFFSET(DeltaTile, way, 64);
+OFFSET(DeltaTile, gap_words, 68); OFFSET(DeltaTile, value_words, 72); OFFSET(DeltaTile, unused, 76);
+
+// A tensor and its delta.
+struct DeltaItem {
+    u64 blob, blob_len;
+    void *to;
+    // Classes and tables; tiles.
+    const u8 *tables;
+    const DeltaTile *tiles;
+    // The workspace: places and values of changes, and a word a tile.
+    u32 *places;
+    void *values;
+    u32 *states;
+    Status *status;
+    // Room for changes in the workspace.
+    u64 slots;
+    u32 tile_count, table_count;
+    // The first block that decodes this delta, and the first that writes it.
+    u32 decode0, write0;
+    // log2 of the lanes; where the key of a value is and which of its bits count; whether values are floats.
+    u32 lanes_log, key_low, key_mask, floats;
+};
+static_assert(sizeof(DeltaItem) == 112, "size of DeltaItem");
+OFFSET(DeltaItem, blob, 0); OFFSET(DeltaItem, blob_len, 8); OFFSET(DeltaItem, to, 16);
+OFFSET(DeltaItem, tables, 24); OFFSET(DeltaItem, tiles, 32); OFFSET(DeltaItem, places, 40);
+OFFSET(DeltaItem, values, 48); OFFSET(DeltaItem, states, 56); OFFSET(DeltaItem, status, 64);
+OFFSET(DeltaItem, slots, 72); OFFSET(DeltaItem, tile_count, 80); OFFSET(DeltaItem, table_count, 84);
+OFFSET(DeltaItem, decode0, 88); OFFSET(DeltaItem, write0, 92); OFFSET(DeltaItem, lanes_log, 96);
+OFFSET(DeltaItem, key_low, 100); OFFSET(DeltaItem, key_mask, 104); OFFSET(DeltaItem, floats, 108);
+
+// Deltas of tensors whose elements have one size.
+struct DeltaArgs {
+    DeltaItem items[32];
+    u32 count, blocks;
+    // Tables that have room in a block's shared memory.
+    u32 room, unused;
+};
+static_assert(sizeof(DeltaArgs) == 3600, "size of DeltaArgs");
+OFFSET(DeltaArgs, items, 0); OFFSET(DeltaArgs, count, 3584); OFFSET(DeltaArgs, blocks, 3588);
+OFFSET(DeltaArgs, room, 3592); OFFSET(DeltaArgs, unused, 3596);
+
+// Tiles that a host has decoded.
+struct DeltaCheckArgs {
+    DeltaItem item;
+    u32 tiles[64];
+};
+static_assert(sizeof(DeltaCheckArgs) == 368, "size of DeltaCheckArgs");
+OFFSET(DeltaCheckArgs, item, 0); OFFSET(DeltaCheckArgs, tiles, 112);
+
 // Kernels.
 extern "C" __global__ void assemble_layout(const Assembly a);
 extern "C" __global__ void assemble_seal(const Assembly a);
@@ -1166,3 +1261,16 @@ extern "C" __global__ void multiply_f16(const MultiplyArgs a);
 extern "C" __global__ void pool_gather(const GRID_CONSTANT PoolArgs a);
 extern "C" __global__ void pool_scatter(const GRID_CONSTANT PoolArgs a);
 extern "C" __global__ void pool_scatter_turned(const GRID_CONSTANT TurnedPoolArgs a);
+extern "C" __global__ void delta_start(const GRID_CONSTANT DeltaArgs a);
+extern "C" __global__ void delta_decode_1(const GRID_CONSTANT DeltaArgs a);
+extern "C" __global__ void delta_decode_2(const GRID_CONSTANT DeltaArgs a);
+extern "C" __global__ void delta_decode_4(const GRID_CONSTANT DeltaArgs a);
+extern "C" __global__ void delta_decode_8(const GRID_CONSTANT DeltaArgs a);
+extern "C" __global__ void delta_write_1(const GRID_CONSTANT DeltaArgs a);
+extern "C" __global__ void delta_write_2(const GRID_CONSTANT DeltaArgs a);
+extern "C" __global__ void delta_write_4(const GRID_CONSTANT DeltaArgs a);
+extern "C" __global__ void delta_write_8(const GRID_CONSTANT DeltaArgs a);
+extern "C" __global__ void delta_check_1(const GRID_CONSTANT DeltaCheckArgs a);
+extern "C" __global__ void delta_check_2(const GRID_CONSTANT DeltaCheckArgs a);
+extern "C" __global__ void delta_check_4(const GRID_CONSTANT DeltaCheckArgs a);
+extern "C" __global__ void delta_check_8(const GRID_CONSTANT DeltaCheckArgs a);

@@ -82,6 +82,7 @@
 #define STATUS_OTHER_STEPS 22
 #define STATUS_POSITION 23
 #define STATUS_OTHER_ORDER 24
+#define STATUS_OTHER_BASE 25
 #define STATUS_HEADER_CHECKSUM 32
 #define STATUS_HEADER_LENGTH 33
 #define STATUS_FIELD 34
@@ -121,6 +122,10 @@
 #define STATUS_BASIS_STEP 68
 #define STATUS_MEANS 69
 #define STATUS_TRANSPOSED 70
+#define STATUS_DELTA_PLACE 71
+#define STATUS_DELTA_VALUE 72
+#define STATUS_DELTA_END 73
+#define STATUS_DELTA_RESULT 74
 
 // Feedback of the trellis by log2 of its states: on the quantiser, on the parity; 0 where there is none.
 #define TRELLIS_QUANTISER {0, 0, 2, 5, 9, 18, 33, 78, 166}

@@ -9,6 +9,7 @@ mod codec;
 #[doc(hidden)]
 pub mod constants;
 mod decode;
+mod delta;
 mod device;
 mod driver;
 mod encode;
@@ -31,6 +32,7 @@ pub use decode::{
     DecodeRequest, DecodeSettings, Order, can_convert, can_decode, capabilities, decode, decode_opened,
     decode_workspace_len, lane_values, open,
 };
+pub use delta::{DeltaApplier, DeltaPlan, DeltaRequest, apply_delta, delta_workspace_len};
 pub use device::{Device, DeviceSlice};
 pub use driver::{Properties, Stream};
 pub use encode::{

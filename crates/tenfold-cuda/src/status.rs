@@ -51,6 +51,7 @@ pub enum Code {
     OtherSteps = 22,
     Position = 23,
     OtherOrder = 24,
+    OtherBase = 25,
     HeaderChecksum = 32,
     HeaderLength,
     Field,
@@ -90,6 +91,10 @@ pub enum Code {
     BasisStep,
     Means,
     Transposed,
+    DeltaPlace,
+    DeltaValue,
+    DeltaEnd,
+    DeltaResult,
 }
 
 /// Every code with the name that kernels know it by, and for a corrupt blob what is wrong.
@@ -119,6 +124,7 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::OtherSteps, "OTHER_STEPS", ""),
     (Code::Position, "POSITION", ""),
     (Code::OtherOrder, "OTHER_ORDER", ""),
+    (Code::OtherBase, "OTHER_BASE", ""),
     (Code::HeaderChecksum, "HEADER_CHECKSUM", "header checksum"),
     (Code::HeaderLength, "HEADER_LENGTH", "header length"),
     (Code::Field, "FIELD", "a field reaches past the end of its section"),
@@ -158,7 +164,14 @@ pub(crate) const CODES: &[(Code, &str, &str)] = &[
     (Code::BasisStep, "BASIS_STEP", "basis step"),
     (Code::Means, "MEANS", "means step"),
     (Code::Transposed, "TRANSPOSED", "transposed step"),
+    (Code::DeltaPlace, "DELTA_PLACE", "a delta changes a value outside of its tile"),
+    (Code::DeltaValue, "DELTA_VALUE", "a delta makes a value that does not exist"),
+    (Code::DeltaEnd, "DELTA_END", "a tile of a delta ends early"),
+    (Code::DeltaResult, "DELTA_RESULT", "a tile of a delta does not make what it says"),
 ];
+
+/// What a tensor has that a delta does not belong to: a device looks at the values that change alone.
+pub(crate) const OTHER_VALUES: &str = "other values where the delta changes some";
 
 impl Status {
     /// As it lies on the device.
@@ -240,6 +253,8 @@ impl Status {
             Code::OtherOrder => Error::InvalidArgument(
                 "the blob is transposed where the request says that it is not, or the other way round".into(),
             ),
+            // Whose delta it is the caller knows.
+            Code::OtherBase => Error::WrongBase { expected: "of its base".into(), found: OTHER_VALUES.into() },
             Code::Position => Error::InvalidArgument("a page starts at a position above 2^32".into()),
             Code::OtherCodec => {
                 Error::InvalidArgument("the blob is not of the codec that the request names".into())

@@ -11,6 +11,7 @@ mod calibrated;
 mod codec;
 mod command;
 mod cuda;
+mod cuda_delta;
 mod cuda_pages;
 mod delta;
 mod delta_files;
@@ -44,6 +45,8 @@ mod _native {
     use super::cuda::{
         CudaDevice, DecodeRequests, cuda_can_convert, cuda_can_decode, cuda_decoded, cuda_lane_values,
     };
+    #[pymodule_export]
+    use super::cuda_delta::{DeltaPlan, DeviceDelta, cuda_apply_deltas};
     #[pymodule_export]
     use super::cuda_pages::{
         CudaBatch, CudaExact, CudaLadder, CudaLoad, CudaPages, CudaSave, cuda_pages_queue,

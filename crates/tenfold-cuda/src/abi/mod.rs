@@ -8,6 +8,7 @@ mod assemble;
 mod chain;
 mod ctype;
 mod decode;
+mod delta;
 mod feed;
 mod header;
 mod kernel;
@@ -23,6 +24,7 @@ pub(crate) use assemble::*;
 pub(crate) use chain::*;
 pub(crate) use ctype::{Address, CType, Const, Each, Named, Rate, Uint2, Void, shared_structs};
 pub(crate) use decode::*;
+pub(crate) use delta::*;
 pub(crate) use feed::*;
 pub(crate) use header::{Fields, Header};
 pub(crate) use kernel::{ByFloat, ByReal, BySize, Kernel};
@@ -54,6 +56,7 @@ fn describe() -> Header {
         layers::write_constants,
         multiply::write_constants,
         pool::write_constants,
+        delta::write_constants,
     ] {
         part(&mut header);
     }
@@ -71,6 +74,7 @@ fn describe() -> Header {
         layers::write_structs,
         multiply::write_structs,
         pool::write_structs,
+        delta::write_structs,
     ] {
         part(&mut header);
     }
@@ -86,6 +90,7 @@ fn describe() -> Header {
         layers::write_prototypes,
         multiply::write_prototypes,
         pool::write_prototypes,
+        delta::write_prototypes,
     ] {
         part(&mut header);
     }

@@ -12,6 +12,7 @@ mod chain;
 mod common;
 mod corruption;
 mod decode;
+mod delta;
 mod device;
 mod encode_lossless;
 mod encode_lossy;
@@ -44,6 +45,7 @@ fn main() {
     let args = Arguments::from_args();
     let cases: Vec<Case> = [
         golden::cases(),
+        delta::cases(),
         layers::cases(),
         multiply::cases(),
         decode::cases(),

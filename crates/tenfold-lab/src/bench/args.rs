@@ -28,6 +28,8 @@ pub enum What {
     /// A matrix of a linear layer with feedback of errors: seconds, bits and the predicted loss; with --engine cuda on a device, beside
     /// the CPU.
     Calibrated,
+    /// Deltas applied in place on a CUDA device, beside plain copies of the whole tensor.
+    Delta,
     /// Decoding and encoding on a CUDA device, beside plain copies and, with --nvcomp, nvCOMP in the same run.
     Cuda,
 }
@@ -43,6 +45,7 @@ impl What {
             What::Speed => "speed",
             What::Pages => "pages",
             What::Calibrated => "calibrated",
+            What::Delta => "delta",
             What::Cuda => "cuda",
         }
     }
@@ -61,6 +64,8 @@ pub enum CudaPart {
     Pages,
     /// Blobs that lie on the host.
     Host,
+    /// Of `delta`: those on a device.
+    Cuda,
 }
 
 /// Measure tenfold: rate and error, goals kept, speed, beside other coders.
@@ -90,10 +95,11 @@ pub struct BenchArgs {
     )]
     pub efforts: Vec<Effort>,
     /// Sizes of made-up tensors: side of the square (gap, speed; default 4096), number of values (lossless: 64 Mi,
-    /// rate: 4 Mi; cuda: several, 512 Mi, 64 Mi, 16 Mi), number of pages (pages: 100,000), or inputs (calibrated: 14336).
+    /// rate: 4 Mi; cuda: several, 512 Mi, 64 Mi, 16 Mi), number of pages (pages: 100,000), inputs (calibrated: 14336), or
+    /// values of the larger tensor (delta: 1 Gi).
     #[arg(long = "size", value_name = "N,...", value_delimiter = ',', value_parser = at_least_one())]
     pub sizes: Vec<usize>,
-    /// Repetitions of which the median counts (lossless, speed, cuda) [default: 5, for cuda 25].
+    /// Repetitions of which the median counts (lossless, speed, delta, cuda) [default: 5, for delta and cuda 25].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub repeats: Option<usize>,
     /// What the user asks to encode and decode with (`gap`, `files`, `rate`, `calibrated`).
@@ -102,7 +108,7 @@ pub struct BenchArgs {
     /// What encodes and decodes. Default: the CPU; [`BenchArgs::open_engine`] opens what was asked for.
     #[arg(skip)]
     pub engine: SharedEngine,
-    /// Measure only a part (cuda, repeatable) [default: all].
+    /// Measure only a part (cuda, delta, repeatable) [default: all].
     #[arg(long = "part", value_enum, value_name = "PART")]
     pub parts: Vec<CudaPart>,
     /// Measure the ANS of NVIDIA's nvCOMP 6 beside lossless coding (cuda): path of libnvcomp.so.6, such as in the wheel
@@ -138,10 +144,11 @@ Examples:
   tenfold-lab bench files model.safetensors --bits 2.5 --effort best
   tenfold-lab bench speed --json speed.json --check
   tenfold-lab bench calibrated --engine cuda --effort balanced
+  tenfold-lab bench delta --part cuda --json delta-cuda.json
   tenfold-lab bench cuda model.safetensors --bits 2.5 --json cuda.json
   tenfold-lab bench cuda --nvcomp nvidia/libnvcomp/lib64/libnvcomp.so.6
 
-JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`; `device` of `cuda`), `notes`, `checks`
+JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`; `device` of `cuda` and `delta`), `notes`, `checks`
 (each with `what`, `value`, `bar`, `rule`, `pass`) and `rows`, whose fields depend on the bench.";
 
 impl BenchArgs {
@@ -156,6 +163,12 @@ impl BenchArgs {
         }
         // Always on a device, whichever engine the others would take.
         if what == What::Cuda {
+            return match self.parts.contains(&CudaPart::Cuda) {
+                true => refuse("`--part cuda` is for `bench delta`"),
+                false => Ok(()),
+            };
+        }
+        if what == What::Delta && self.parts.iter().all(|part| *part == CudaPart::Cuda) {
             return Ok(());
         }
         if self.sizes.len() > 1 {
@@ -165,7 +178,7 @@ impl BenchArgs {
             return refuse("only `bench cuda` takes --nvcomp");
         }
         if !self.parts.is_empty() {
-            return refuse("only `bench cuda` takes --part");
+            return refuse("only `bench cuda` takes --part, and `bench delta` the part cuda");
         }
         if matches!(what, What::Speed | What::Lossless) && self.asked.engine == EngineArg::Cuda {
             return refuse(&format!(
@@ -192,7 +205,7 @@ impl BenchArgs {
 
     /// The stated number of repetitions, or the bench's own.
     pub(super) fn repeats(&self) -> usize {
-        self.repeats.unwrap_or(if self.what == What::Cuda { 25 } else { 5 })
+        self.repeats.unwrap_or(if matches!(self.what, What::Cuda | What::Delta) { 25 } else { 5 })
     }
 
     /// Whether to measure a part of `cuda`.

@@ -10,6 +10,7 @@
 //! | `speed` | encoding and decoding, beside zstd and H.265 in the same run |
 //! | `pages` | whether pages of a key-value cache keep to their caps, and what a cap costs |
 //! | `calibrated` | how long a matrix with feedback takes on a device, and what it costs the model, beside the CPU |
+//! | `delta` | deltas applied in place on a device, beside plain copies |
 //! | `cuda` | decoding and encoding on a device, beside plain copies and nvCOMP in the same run |
 
 mod allocate;
@@ -52,6 +53,7 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Report> {
         What::Speed => speed::run(args, &mut report, out)?,
         What::Pages => pages::run(args, &mut report, out)?,
         What::Calibrated => calibrated::run(args, &mut report, out)?,
+        What::Delta => cuda::delta::run(args, &mut report, out)?,
         What::Cuda => {
             let done = cuda::run(args, &mut report, out);
             // Time on a device is dear: what was measured before a failure is kept, and says that it is not all.

@@ -96,29 +96,50 @@ pub fn prepare(
     Ok(pending)
 }
 
-fn wrong_base(delta: &Delta<'_>, found: Fingerprint) -> Error {
+pub(super) fn wrong_base(delta: &Delta<'_>, found: Fingerprint) -> Error {
     Error::WrongBase { expected: delta.params.base.to_string(), found: found.to_string() }
 }
 
 /// What a tile of the base is; `None` if it is neither old nor new.
 fn judge(delta: &Delta<'_>, number: usize, base: &[u8]) -> Result<Option<State>> {
-    let Some(tile) = delta.tile(number)? else { return Ok(Some(State::Same)) };
-    let mut at = Vec::with_capacity(tile.changes);
+    Ok(match hold(delta, number, base)? {
+        Held::Same => Some(State::Same),
+        Held::Base(at, new) => Some(State::Base(at, new)),
+        Held::Result(_, new) => Some(State::Result(new.len())),
+        Held::Other => None,
+    })
+}
+
+/// A tile held against a base: what it changes, places and new values.
+pub(super) enum Held {
+    /// Nothing.
+    Same,
+    /// Values that the base has not.
+    Base(Vec<u32>, Vec<u64>),
+    /// Values that it has already.
+    Result(Vec<u32>, Vec<u64>),
+    /// The base is another.
+    Other,
+}
+
+pub(super) fn hold(delta: &Delta<'_>, number: usize, base: &[u8]) -> Result<Held> {
+    let Some(tile) = delta.tile(number)? else { return Ok(Held::Same) };
+    let mut at = Vec::with_capacity(tile.head.changes);
     let raw = delta.positions(number, &tile, &mut at)?;
     let (size, start) = (delta.frame.head.dtype.size(), delta.range(number).start);
     let old: Vec<u64> = at.iter().map(|&at| element(base, size, start + at as usize)).collect();
     let found = sum(&at, &old);
-    if found != tile.before {
-        return Ok((found == tile.after).then_some(State::Result(tile.changes)));
+    if found != tile.head.before {
+        return Ok(if found == tile.head.after { Held::Result(at, old) } else { Held::Other });
     }
     let new = new_values(delta, &tile, raw, &at, &old)?;
-    Ok(Some(State::Base(at, new)))
+    Ok(Held::Base(at, new))
 }
 
 fn new_values(delta: &Delta<'_>, tile: &Tile<'_>, raw: usize, at: &[u32], old: &[u64]) -> Result<Vec<u64>> {
     let mut new = Vec::with_capacity(old.len());
     delta.values(tile, raw, old, &mut new)?;
-    match sum(at, &new) == tile.after {
+    match sum(at, &new) == tile.head.after {
         true => Ok(new),
         false => Err(Error::Corrupt("a tile of a delta does not make what it says")),
     }

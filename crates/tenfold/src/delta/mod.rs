@@ -8,6 +8,7 @@
 mod apply;
 mod check;
 mod encode;
+mod layout;
 mod numbers;
 mod params;
 mod read;
@@ -23,6 +24,8 @@ use crate::options::Limits;
 pub use apply::{Applied, Pending, apply, apply_in_place, prepare};
 pub use check::{Fingerprint, fingerprint};
 pub use encode::make;
+#[doc(hidden)]
+pub use layout::{DeltaLayout, TileLayout, TileRoom, mix};
 pub use read::{DeltaInfo, inspect};
 
 pub(crate) use params::DeltaParams;

@@ -60,10 +60,15 @@ impl Numbers {
 
     /// The old value's exponent, its eight highest bits: numbers of values with the same one are alike. 0 of what is not a float.
     pub(super) fn key(self, old: u64) -> u8 {
-        let Some(mantissa) = self.mantissa else { return 0 };
+        let (low, mask) = self.key_bits();
+        (old >> low) as u8 & mask
+    }
+
+    /// The lowest bit of the key, and the bits that count from there.
+    pub(super) fn key_bits(self) -> (u32, u8) {
+        let Some(mantissa) = self.mantissa else { return (0, 0) };
         let exponent = self.bits - 1 - mantissa;
-        let field = old >> mantissa & ((1 << exponent) - 1);
-        (field >> exponent.saturating_sub(8)) as u8
+        (mantissa + exponent.saturating_sub(8), (u16::MAX >> (16 - exponent.min(8))) as u8)
     }
 
     /// Magnitude and sign of a float.

@@ -1,5 +1,7 @@
 //! Deltas taken apart: headers, tiles, positions and new values.
 
+use std::sync::OnceLock;
+
 use super::check::Fingerprint;
 use super::numbers::{Numbers, Told, Way};
 use super::params::{Change, DeltaParams, LOG};
@@ -50,7 +52,7 @@ pub fn inspect(blob: &[u8]) -> Result<DeltaInfo> {
     let delta = Delta::open(blob, &Limits::default().with_max_bytes(u64::MAX))?;
     let mut changed = 0;
     for tile in 0..delta.frame.tiles() {
-        changed += delta.tile(tile)?.map_or(0, |tile| tile.changes as u64);
+        changed += delta.tile(tile)?.map_or(0, |tile| tile.head.changes as u64);
     }
     Ok(DeltaInfo {
         dtype: delta.frame.head.dtype,
@@ -69,22 +71,33 @@ pub fn inspect(blob: &[u8]) -> Result<DeltaInfo> {
 pub(super) struct Delta<'b> {
     pub(super) frame: Frame,
     pub(super) params: DeltaParams,
-    blob: &'b [u8],
+    pub(super) blob: &'b [u8],
     pub(super) numbers: Numbers,
     class_of: [u8; 256],
-    /// Slots of each table of gaps, and of each way's classes.
+    slots: OnceLock<Slots>,
+}
+
+/// Slots of each table of gaps, and of each way's classes. Who only looks at a delta does without.
+struct Slots {
     gaps: Vec<u32>,
     ways: [Vec<u32>; 3],
 }
 
-/// A tile in parts.
-pub(super) struct Tile<'b> {
+/// What a tile starts with.
+pub(super) struct TileHead {
     pub(super) changes: usize,
-    way: Way,
-    gap: usize,
+    pub(super) way: Way,
+    pub(super) gap: usize,
     /// Sums over old and new values.
     pub(super) before: u64,
     pub(super) after: u64,
+    /// Words of the gaps and of the values.
+    pub(super) words: [u32; 2],
+}
+
+/// A tile in parts.
+pub(super) struct Tile<'b> {
+    pub(super) head: TileHead,
     gaps: &'b [u8],
     values: &'b [u8],
     raw: &'b [u8],
@@ -98,13 +111,19 @@ impl<'b> Delta<'b> {
             return Err(Error::Corrupt("parameters of a delta"));
         };
         let (params, numbers) = (DeltaParams::clone(params), Numbers::new(frame.head.dtype));
-        let (mut class_of, mut gaps, mut ways) = ([0; 256], Vec::new(), <[Vec<u32>; 3]>::default());
-        if let Some(change) = &params.change {
-            class_of = change.class_of();
-            slot_table(&change.gaps, &mut gaps);
-            ways.iter_mut().zip(&change.ways).for_each(|(slots, tables)| slot_table(tables, slots));
-        }
-        Ok(Delta { frame, params, blob, numbers, class_of, gaps, ways })
+        let class_of = params.change.as_ref().map_or([0; 256], Change::class_of);
+        Ok(Delta { frame, params, blob, numbers, class_of, slots: OnceLock::new() })
+    }
+
+    fn slots(&self) -> &Slots {
+        self.slots.get_or_init(|| {
+            let (mut gaps, mut ways) = (Vec::new(), <[Vec<u32>; 3]>::default());
+            if let Some(change) = self.change() {
+                slot_table(&change.gaps, &mut gaps);
+                ways.iter_mut().zip(&change.ways).for_each(|(slots, tables)| slot_table(tables, slots));
+            }
+            Slots { gaps, ways }
+        })
     }
 
     pub(super) fn change(&self) -> Option<&Change> {
@@ -125,12 +144,16 @@ impl<'b> Delta<'b> {
 
     /// A tile, its checksum verified; `None` for one that changes nothing.
     pub(super) fn tile(&self, number: usize) -> Result<Option<Tile<'b>>> {
-        let bytes = self.frame.tile(self.blob, number)?;
+        self.part(number, self.frame.tile(self.blob, number)?)
+    }
+
+    /// The same from bytes whose checksum someone else verifies.
+    pub(super) fn part(&self, number: usize, bytes: &'b [u8]) -> Result<Option<Tile<'b>>> {
         let Some(change) = self.change().filter(|_| !bytes.is_empty()) else { return Ok(None) };
         let mut r = Reader::new(bytes);
         let head = r.u32()?;
         let (changes, gap) = ((head & 0xff_ffff) as usize, (head >> 24 & 15) as usize);
-        let way = Way::from_id(head >> 28).filter(|way| !self.ways[*way as usize].is_empty());
+        let way = Way::from_id(head >> 28).filter(|way| !change.ways[*way as usize].is_empty());
         let Some(way) = way.filter(|_| gap < change.gaps.len()) else {
             return Err(Error::Corrupt("a tile of a delta names a table that is not there"));
         };
@@ -138,16 +161,17 @@ impl<'b> Delta<'b> {
             return Err(Error::Corrupt("a tile changes no values, or more than it has"));
         }
         let [before, after] = [r.array()?, r.array()?].map(u64::from_le_bytes);
-        let lanes = change.geometry.lanes;
-        let lengths = [r.u32()?, r.u32()?].map(|words| 4 * lanes + 2 * words as usize);
+        let words = [r.u32()?, r.u32()?];
+        let lengths = words.map(|words| 4 * change.geometry.lanes + 2 * words as usize);
         let (gaps, values) = (r.take(lengths[0])?, r.take(lengths[1])?);
-        Ok(Some(Tile { changes, way, gap, before, after, gaps, values, raw: r.rest() }))
+        let head = TileHead { changes, way, gap, before, after, words };
+        Ok(Some(Tile { head, gaps, values, raw: r.rest() }))
     }
 
     /// The places of a tile's changes, from the start of the tile; and how many raw bits told them.
     pub(super) fn positions(&self, number: usize, tile: &Tile<'_>, at: &mut Vec<u32>) -> Result<usize> {
-        let mut symbols = vec![0; tile.changes];
-        let slots = &self.gaps[tile.gap << LOG..(tile.gap + 1) << LOG];
+        let mut symbols = vec![0; tile.head.changes];
+        let slots = &self.slots().gaps[tile.head.gap << LOG..(tile.head.gap + 1) << LOG];
         self.symbols(tile.gaps, slots, &[], &mut symbols)?;
         let (mut raw, len) = (0, self.range(number).len as u64);
         at.clear();
@@ -167,15 +191,15 @@ impl<'b> Delta<'b> {
     pub(super) fn values(&self, tile: &Tile<'_>, raw: usize, old: &[u64], new: &mut Vec<u64>) -> Result<()> {
         let classes: Vec<u8> =
             old.iter().map(|&old| self.class_of[usize::from(self.numbers.key(old))]).collect();
-        let mut symbols = vec![0; tile.changes];
-        self.symbols(tile.values, &self.ways[tile.way as usize], &classes, &mut symbols)?;
+        let mut symbols = vec![0; tile.head.changes];
+        self.symbols(tile.values, &self.slots().ways[tile.head.way as usize], &classes, &mut symbols)?;
         let mut raw = raw;
         new.clear();
         for (symbol, &old) in symbols.into_iter().zip(old) {
-            let open = self.numbers.open(tile.way, symbol).ok_or(NO_VALUE)?;
+            let open = self.numbers.open(tile.head.way, symbol).ok_or(NO_VALUE)?;
             let told = Told { symbol, open, raw: take(tile.raw, raw, open)? };
             raw += open as usize;
-            new.push(self.numbers.join(tile.way, old, told).ok_or(NO_VALUE)?);
+            new.push(self.numbers.join(tile.head.way, old, told).ok_or(NO_VALUE)?);
         }
         let used = raw.div_ceil(8);
         let spare = tile.raw.get(used..).ok_or(Error::Corrupt("a tile of a delta ends early"))?;

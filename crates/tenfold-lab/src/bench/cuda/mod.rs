@@ -6,6 +6,7 @@
 
 mod copies;
 mod decode;
+pub(super) mod delta;
 mod encode;
 mod host;
 mod nvcomp;

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod decoding;
+mod deltas;
 mod encoding;
 mod pages;
 mod pipeline;
@@ -11,6 +12,7 @@ use anyhow::Result;
 use tenfold_cuda::{Buffer, Device, DeviceSlice, OwnedStream, Status, Stream, Timer};
 
 pub(super) use decoding::Decoding;
+pub(super) use deltas::{Change, Deltas};
 pub(super) use encoding::Encoding;
 pub(super) use pages::Paging;
 pub(super) use pipeline::Pipeline;
