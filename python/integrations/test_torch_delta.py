@@ -104,18 +104,3 @@ def test_tensors_of_inference_mode() -> None:
         other = torch.zeros(64, 96)
     with pytest.raises(tenfold.ArgumentError, match="torch.inference_mode"):
         delta.apply_(other, blob)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_on_the_current_stream() -> None:
-    base, new = versions(torch.bfloat16, 512, 512)
-    there = base.cuda()
-    blob = delta.make(base, new.cuda())
-    assert delta.fingerprint(there) == delta.inspect(blob).base
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(10_000_000)
-        there.add_(0)
-        delta.apply_(there, blob)
-    stream.synchronize()
-    assert same_bits(there.cpu(), new)

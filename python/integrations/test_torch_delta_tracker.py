@@ -165,6 +165,38 @@ def test_a_delta_that_was_lost_is_noticed() -> None:
     follow(replica, [*lost, late], model)
 
 
+def test_changes_that_no_optimizer_made() -> None:
+    model = network()
+    optimizer = torch.optim.SGD([model[1].weight], lr=0.1)
+    replica, tracker = copy_of(model), DeltaTracker(model, optimizer)
+    step(model, [optimizer])
+    # What is kept is compared, whoever changed it.
+    follow(replica, tracker.collect(), model)
+    with torch.no_grad():
+        model[1].weight.mul_(2)
+    follow(replica, tracker.collect(), model)
+    # What is not is gone.
+    with torch.no_grad():
+        model[3].weight.mul_(2)
+    with pytest.raises(tenfold.ArgumentError, match="'3.weight' was changed by something else"):
+        tracker.collect()
+    tracker = DeltaTracker(model, optimizer)
+    model[3].weight = torch.nn.Parameter(torch.zeros_like(model[3].weight))
+    with pytest.raises(tenfold.ArgumentError, match="another tensor '3.weight'"):
+        tracker.collect()
+
+
+def test_a_model_that_moves() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    replica, tracker = copy_of(model), DeltaTracker(model, optimizer)
+    for parameter in model.parameters():
+        # What model.to(device) does.
+        parameter.data = parameter.data.clone()
+    step(model, [optimizer])
+    follow(replica, tracker.collect(), model)
+
+
 def test_refusals() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

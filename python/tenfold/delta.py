@@ -209,7 +209,8 @@ def apply_(target: Any, delta: Any, *, verify: str = "whole", threads: int = 0, 
             share memory, as tied weights do, are changed once.
         delta: bytes, or any contiguous buffer. The delta of a state dict may also be a path.
         verify: "whole" compares fingerprints of every byte. "touched" compares only the values that change, old and new, for
-            callers who know by other means that the base is the right one.
+            callers who know by other means that the base is the right one; tensors on a CUDA device are then checked one by one,
+            each before it changes.
         threads: worker threads; 0 uses all cores.
         max_bytes: refuse a delta with a tensor that is larger; 64 GiB by default.
 

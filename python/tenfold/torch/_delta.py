@@ -1,4 +1,4 @@
-"""Deltas of torch tensors. Those of plain host memory are read and written in place; others pass through the host, one at a time."""
+"""Deltas of torch tensors. Contiguous ones are changed where they lie; others pass through the host, one at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from .. import _native
-from .._errors import ArgumentError, DtypeError, UnsupportedError
+from .._errors import ArgumentError, DtypeError, Error, UnsupportedError
+from . import _delta_cuda
 from ._tensors import check_tensor, dtype_of, empty, host_blob, host_bytes, mark_written, name_of
 
 # The native module takes the bits as integers and the dtype as a name.
@@ -84,21 +85,29 @@ def apply_(
     threads: int,
     max_bytes: int | None,
 ) -> list[tuple[int, int]]:
-    """Applies deltas in place, each to the tensor beside it. All are held against their tensors before a byte changes."""
+    """Applies deltas in place, each to the tensor beside it. All are held against their tensors before a byte changes.
+
+    A device compares the values that change as it writes. So with ``verify="touched"`` each of its tensors is checked when its turn comes.
+    """
     blobs = [host_blob(blob) for blob, _ in pairs]
     tensors = [_target(tensor, name_at(names, at)) for at, (_, tensor) in enumerate(pairs)]
     for at, (blob, tensor) in enumerate(zip(blobs, tensors, strict=True)):
         _check_fits(tensor, _native.delta_inspect(blob), name_at(names, at))
-    direct = [at for at, tensor in enumerate(tensors) if _is_direct(tensor)]
-    staged = [at for at, tensor in enumerate(tensors) if not _is_direct(tensor)]
-    # 1. Tensors that pass through the host are held against their deltas.
-    for at in staged:
+    there = [at for at, tensor in enumerate(tensors) if _delta_cuda.takes(tensor)]
+    here = [at for at, tensor in enumerate(tensors) if at not in there and _is_direct(tensor)]
+    staged = [at for at in range(len(tensors)) if at not in there and at not in here]
+    memory = [(blobs[at], host_bytes(tensors[at])) for at in here]
+    # 1. What is not written along with the check is held against its deltas, a copy on the host at a time.
+    for at in staged + (there if verify == "whole" else []):
         pair = (blobs[at], host_bytes(tensors[at].cpu().contiguous()))
         _native.delta_apply([pair], _of(names, [at]), verify, threads, max_bytes, True)
-    # 2. Those of the host are too, all of them, and written.
-    memory = [(blobs[at], host_bytes(tensors[at])) for at in direct]
-    done = dict(zip(direct, _native.delta_apply(memory, _of(names, direct), verify, threads, max_bytes), strict=True))
-    # 3. The others are written.
+    if there and here:
+        _native.delta_apply(memory, _of(names, here), verify, threads, max_bytes, True)
+    # 2. Tensors on a device.
+    done = {at: _on_device(blobs[at], tensors[at], name_at(names, at), max_bytes) for at in there}
+    # 3. Those of the host: all are checked, then written.
+    done |= zip(here, _native.delta_apply(memory, _of(names, here), verify, threads, max_bytes), strict=True)
+    # 4. The others.
     for at in staged:
         done[at] = _through_host(blobs[at], tensors[at], _of(names, [at]), threads, max_bytes)
     for _, tensor in pairs:
@@ -113,6 +122,13 @@ def name_at(names: Sequence[str] | None, at: int) -> str:
 
 def _of(names: Sequence[str] | None, at: Sequence[int]) -> list[str] | None:
     return None if names is None else [names[i] for i in at]
+
+
+def _on_device(blob: Any, tensor: torch.Tensor, what: str, max_bytes: int | None) -> tuple[int, int]:
+    try:
+        return _delta_cuda.apply_(blob, tensor, max_bytes)
+    except Error as error:
+        raise type(error)(f"{what}: {error}") from None
 
 
 def _is_direct(tensor: torch.Tensor) -> bool:
@@ -141,10 +157,7 @@ def _check_fits(tensor: torch.Tensor, info: _native.DeltaInfo, what: str) -> Non
 def _through_host(
     blob: Any, tensor: torch.Tensor, names: list[str] | None, threads: int, max_bytes: int | None
 ) -> tuple[int, int]:
-    """Writes a tensor that lies on a device or has strides. A device's own path belongs here: it reads and writes what changes alone.
-
-    The base is known by now, so the values that change are compared alone. Copies are queued on the current stream.
-    """
+    """Writes a tensor with strides. The base is known by now, so the values that change are compared alone."""
     copied = tensor.cpu().clone(memory_format=torch.contiguous_format)
     [done] = _native.delta_apply([(blob, host_bytes(copied))], names, "touched", threads, max_bytes)
     if done[0]:

@@ -59,18 +59,20 @@ class DeltaTracker:
         if threads < 0:
             raise ArgumentError("threads must not be negative")
         self._threads = threads
-        state = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if isinstance(tensor, torch.Tensor)}
+        self._model = model
+        state = _tensors_of(model)
         # The names of each tensor; tied ones have several, and the first stands for them.
         self._aliases: dict[str, list[str]] = {}
-        self._names: dict[tuple[Any, ...], str] = {}
+        first: dict[tuple[Any, ...], str] = {}
         for name, tensor in state.items():
-            first = self._names.setdefault(_delta.memory(tensor), name)
-            self._aliases.setdefault(first, []).append(name)
+            self._aliases.setdefault(first.setdefault(_delta.memory(tensor), name), []).append(name)
         self._tensors = {name: state[name] for name in self._aliases}
+        self._names = {id(state[alias]): name for name, aliases in self._aliases.items() for alias in aliases}
         self._masters = self._find_masters(masters or {})
         self._prints: dict[str, str] = {}
         for name, tensor in self._tensors.items():
             self._prints |= dict.fromkeys(self._aliases[name], _delta.fingerprint(tensor))
+        self._versions = {name: _version(tensor) for name, tensor in self._tensors.items()}
         self._kept: dict[str, torch.Tensor] = {}
         self._stepped: set[str] = set()
         self._finished: list[bytes] = []
@@ -82,8 +84,8 @@ class DeltaTracker:
         self._hooks = [one.register_step_pre_hook(self._before) for one in each]
         self._hooks += [one.register_step_post_hook(self._after) for one in each]
 
-    def _find_masters(self, masters: Mapping[str, torch.Tensor]) -> dict[tuple[Any, ...], str]:
-        """Names of the model's tensors, by the memory of their masters."""
+    def _find_masters(self, masters: Mapping[str, torch.Tensor]) -> dict[int, str]:
+        """Names of the model's tensors, by the identity of their masters."""
         found = {}
         for name, master in masters.items():
             tensor = self._tensors.get(name)
@@ -93,7 +95,7 @@ class DeltaTracker:
                 raise ArgumentError(f"the master of {name!r} must be a float tensor of shape {tuple(tensor.shape)}")
             if _delta.memory(master) == _delta.memory(tensor):
                 raise ArgumentError(f"the master of {name!r} is the tensor itself; leave it out")
-            found[_delta.memory(master)] = name
+            found[id(master)] = name
         return found
 
     def _keep(self, name: str) -> None:
@@ -111,7 +113,7 @@ class DeltaTracker:
 
     def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         for parameter in self._stepping(optimizer, args, kwargs):
-            name = self._names.get(_delta.memory(parameter))
+            name = self._names.get(id(parameter))
             if name is not None:
                 self._stepped.add(name)
                 if name not in self._kept:
@@ -120,7 +122,7 @@ class DeltaTracker:
     def _after(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         cast = []
         for parameter in self._stepping(optimizer, args, kwargs):
-            name = self._masters.get(_delta.memory(parameter))
+            name = self._masters.get(id(parameter))
             if name is not None:
                 cast.append((name, parameter))
         if cast:
@@ -134,6 +136,24 @@ class DeltaTracker:
             yield name, _delta.make(tensor, new, self._threads)
             tensor.copy_(new)
 
+    def _look(self) -> None:
+        """Finds what changed behind the back of the optimizers: that must be kept, or its old values are gone."""
+        state = _tensors_of(self._model)
+        cast = set(self._masters.values())
+        for name, tensor in self._tensors.items():
+            now = state.get(name)
+            if not isinstance(tensor, torch.nn.Parameter) and now is not None:
+                self._tensors[name] = now
+            elif now is not tensor:
+                raise ArgumentError(f"the model has another tensor {name!r} than when the tracker was made; make a new one")
+            elif name not in cast and name not in self._stepped and _version(tensor) != self._versions[name]:
+                if name not in self._kept:
+                    raise ArgumentError(
+                        f"tensor {name!r} was changed by something else than the optimizers of the tracker, and its old values are gone; "
+                        "state all optimizers, or send the whole model and make a new tracker"
+                    )
+                self._stepped.add(name)
+
     def _compare(self) -> Iterator[tuple[str, bytes]]:
         """What changed in the tensors that are kept; keeps the new versions."""
         for name in list(self._kept):
@@ -144,6 +164,7 @@ class DeltaTracker:
             blob = _delta.make(base, tensor, self._threads)
             if _native.delta_inspect(blob).changed:
                 self._keep(name)
+            self._versions[name] = _version(tensor)
             yield name, blob
         self._stepped.clear()
 
@@ -164,6 +185,7 @@ class DeltaTracker:
 
         They are applied in this order, each with :func:`tenfold.delta.apply_`.
         """
+        self._look()
         self._finish(self._compare())
         finished, self._finished = self._finished, []
         return finished
@@ -189,3 +211,14 @@ class DeltaTracker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of a model's state dict, themselves. Modules may store other things there."""
+    state = model.state_dict(keep_vars=True)
+    return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often a tensor was changed in place, as autograd counts."""
+    return 0 if tensor.is_inference() else tensor._version
