@@ -139,6 +139,18 @@ def test_masters_keep_no_version() -> None:
     follow(replica, tracker.collect(), model)
 
 
+def test_replicas_in_bf16_of_a_model_in_float32() -> None:
+    model = network(torch.float32)
+    half = network()
+    half.load_state_dict(model.state_dict())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    replica, tracker = copy_of(half), DeltaTracker(half, optimizer, masters=dict(model.named_parameters()))
+    for _ in range(3):
+        step(model, [optimizer])
+        follow(replica, tracker.collect(), half)
+    assert all(same_bits(replica[name], x.bfloat16()) for name, x in model.state_dict().items())
+
+
 def test_several_optimizers() -> None:
     model = network()
     parameters = list(model.parameters())
