@@ -22,6 +22,7 @@ pub fn write_if_asked(target: &str) {
         "roundtrip" => decisions(&[&[1, 3, 0, 9, 0]]),
         // Flips, a cut, dtype, tile, what is verified, values, share; then content.
         "delta" => changes(),
+        "delta_file" => crate::bodies::delta_file::seeds(),
         // Nothing changed, two bytes changed, the end cut off.
         _ => decisions(&[&[0, 0], &[2, 40, 0, 1, 90, 0, 0x80, 0], &[0, 200, 70, 0]]),
     };

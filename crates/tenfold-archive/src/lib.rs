@@ -62,3 +62,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/start.md")]
 struct Start;
+
+/// The same for the page on deltas.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/delta.md")]
+struct Deltas;

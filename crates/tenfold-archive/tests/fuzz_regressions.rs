@@ -44,3 +44,16 @@ fn roundtrip() {
 fn delta() {
     replay("delta", bodies::delta::run);
 }
+
+#[test]
+fn delta_file() {
+    replay("delta_file", bodies::delta_file::run);
+    for seed in bodies::delta_file::seeds() {
+        bodies::delta_file::run(&seed);
+        for at in (0..seed.len()).step_by(7) {
+            let mut bent = seed.clone();
+            bent[at] ^= 1 << (at % 8);
+            bodies::delta_file::run(&bent);
+        }
+    }
+}

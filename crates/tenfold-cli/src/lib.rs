@@ -1,4 +1,4 @@
-//! The command `tenfold`: compress, decompress, inspect, verify and compare model files.
+//! The command `tenfold`: compress, decompress, inspect, verify and compare model files, and their deltas.
 //!
 //! This crate turns arguments into calls of `tenfold-archive` and results into tables, JSON, progress bars and exit codes.
 //! It does not know file formats. It is a library so that the Python package can contain the command, and so that

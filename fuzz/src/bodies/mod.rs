@@ -5,6 +5,7 @@ pub mod blob_decode;
 pub mod blob_mutate;
 mod case;
 pub mod delta;
+pub mod delta_file;
 mod draw;
 mod number;
 mod promise;

@@ -10,6 +10,7 @@ use super::layout::{self, File};
 use super::options::ApplyOptions;
 use super::patch::Patched;
 use super::tensors::Tensors;
+use super::write::check_inputs;
 use crate::archive::Archive;
 use crate::error::{Error, Result};
 use crate::output::{Direction, Staging, Target, copy_siblings};
@@ -30,11 +31,7 @@ pub fn apply(
     let tensors = Tensors::of_archive(base, &options.decode());
     let patched = Patched::new(&tensors, deltas, options)?;
     let target = Target::check(base.model(), output, options.overwrite)?;
-    let place = output.canonicalize().ok();
-    if deltas.iter().any(|delta| place.is_some() && delta.path().canonicalize().ok() == place) {
-        let reason = format!("{} is both input and output; name another output", output.display());
-        return Err(Error::InvalidArgument(reason));
-    }
+    check_inputs(output, deltas.iter().map(|delta| delta.path()))?;
     let staging = Staging::new(&target)?;
     threads::install(options.threads, || {
         progress.start(patched.bytes());

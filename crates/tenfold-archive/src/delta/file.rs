@@ -69,6 +69,12 @@ impl DeltaFile {
             let reason = "not a delta: `tenfold delta make BASE NEW` makes one of two models";
             return Err(Error::malformed(path, reason));
         };
+        if archive.tags()[0].as_ref().is_none_or(|tags| tags.plain.is_none()) {
+            return Err(Error::malformed(
+                path,
+                "its checksums are missing: the file is damaged; copy or download it again",
+            ));
+        }
         let record = Record::parse(said, path)?;
         let Record { base, result, removed, metadata, .. } = &record;
         let (base, result, removed, metadata) = (*base, *result, removed.clone(), metadata.clone());

@@ -15,7 +15,7 @@ use super::options::{MakeOptions, compile};
 use super::record::{How, Said};
 use super::report::DeltaReport;
 use super::tensors::{Meta, Tensors};
-use super::write::{Content, Frame, Writer};
+use super::write::{Content, Frame, Writer, check_inputs};
 use crate::compress::batches;
 use crate::error::{Error, Result};
 use crate::output::{Staging, Target};
@@ -33,6 +33,7 @@ pub fn make(
     progress: &dyn Progress,
 ) -> Result<DeltaReport> {
     let target = Target::file(output, options.overwrite)?;
+    check_inputs(output, base.files().chain(new.files()))?;
     let staging = Staging::new(&target)?;
     let mut writer = Writer::in_file(&staging, output)?;
     let frame = compare(base, new, options, progress, &mut writer)?;
@@ -90,7 +91,8 @@ impl Maker<'_, '_, '_> {
         let items = self.new.items();
         let (both, added): (Vec<usize>, Vec<usize>) =
             (0..items.len()).partition(|&i| self.base.find(&items[i].name).is_some());
-        for batch in batches(&both, |i| items[i].bytes) {
+        // Both versions are in memory.
+        for batch in batches(&both, |i| items[i].bytes.saturating_mul(2)) {
             let batch = &both[batch];
             self.progress.message(&items[batch[0]].name);
             let outcomes: Vec<Outcome> = match batch {

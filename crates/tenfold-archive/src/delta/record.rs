@@ -187,3 +187,63 @@ impl Record {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenfold::engine::ErrorKind;
+
+    fn record() -> Record {
+        let print = |n| Some(Fingerprint([n; 16]));
+        let said =
+            |how, from: Option<&str>, base, result| Said { how, from: from.map(str::to_owned), base, result };
+        Record {
+            base: Fingerprint([1; 16]),
+            result: Fingerprint([2; 16]),
+            tensors: BTreeMap::from([
+                ("a".to_owned(), said(How::Stored, None, None, print(3))),
+                ("b".to_owned(), said(How::Copy, Some("x"), None, print(4))),
+                ("c".to_owned(), said(How::Difference, None, print(5), print(6))),
+                ("d".to_owned(), said(How::Delta, Some("y"), None, None)),
+            ]),
+            removed: vec!["x".into(), "y".into()],
+            metadata: Some(BTreeMap::from([("k".to_owned(), "v".to_owned())])),
+        }
+    }
+
+    #[test]
+    fn what_is_said_reads_again_and_what_goes_without_saying_is_left_out() {
+        let path = Path::new("d");
+        let text = record().to_json().unwrap();
+        assert_eq!(Record::parse(&text, path).unwrap(), record());
+        let mut more = record();
+        more.tensors.insert("e".into(), Said { how: How::Delta, from: None, base: None, result: None });
+        assert_eq!(more.to_json().unwrap(), text);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let text = record().to_json().unwrap();
+        let kind = |from: &str, to: &str| {
+            assert!(text.contains(from), "{from}");
+            Record::parse(&text.replacen(from, to, 1), Path::new("d")).unwrap_err().kind()
+        };
+        assert_eq!(kind("\"format\":1", "\"format\":2"), ErrorKind::Unsupported);
+        assert_eq!(kind("\"format\":1", "\"format\":\"1\""), ErrorKind::Unsupported);
+        assert_eq!(kind("\"stored\"", "\"guessed\""), ErrorKind::Unsupported);
+        for (from, to) in [
+            ("\"format\":1,", ""),
+            ("0101", "01"),
+            ("0202", "0G02"),
+            ("\"stored\"", "\"copy\""),
+            ("\"copy\"", "\"stored\""),
+            ("\"difference\"", "\"delta\""),
+            ("\"difference\"", "\"stored\""),
+            ("\"x\",\"y\"", "\"y\",\"x\""),
+            ("\"x\",\"y\"", "\"x\",\"x\""),
+            ("\"b\":", "\"a\":"),
+        ] {
+            assert_eq!(kind(from, to), ErrorKind::Data, "{from} {to}");
+        }
+    }
+}

@@ -13,13 +13,14 @@ use tenfold::engine::threads;
 
 use super::chain::{Chain, Route, Start, Step};
 use super::file::{Change, DeltaFile};
+use super::fingerprint::of_parts;
 use super::make::{copy, store};
 use super::options::{ApplyOptions, MakeOptions};
 use super::patch::Patched;
 use super::record::{How, Said};
 use super::report::DeltaReport;
 use super::tensors::Tensors;
-use super::write::{Content, Frame, Writer};
+use super::write::{Content, Frame, Writer, check_inputs};
 use crate::compress::batches;
 use crate::error::{Error, Result};
 use crate::output::{Staging, Target};
@@ -35,11 +36,8 @@ pub fn squash(
     progress: &dyn Progress,
 ) -> Result<DeltaReport> {
     let target = Target::file(output, options.overwrite)?;
-    let place = output.canonicalize().ok();
-    if deltas.iter().any(|delta| place.is_some() && delta.path().canonicalize().ok() == place) {
-        let reason = format!("{} is both input and output; name another output", output.display());
-        return Err(Error::InvalidArgument(reason));
-    }
+    let files = base.into_iter().flat_map(Tensors::files);
+    check_inputs(output, deltas.iter().map(|delta| delta.path()).chain(files))?;
     let staging = Staging::new(&target)?;
     let mut writer = Writer::in_file(&staging, output)?;
     let frame = join(deltas, base, options, progress, &mut writer)?;
@@ -137,7 +135,7 @@ impl Joiner<'_, '_> {
             (Start::Base(from), &[step]) => self.carry(name, step, Some(from)).map(Some),
             (&Start::Stored(step), []) => self.carry(name, step, None).map(Some),
             (Start::Stored(_), _) => self.change_stored(name, route.result).map(Some),
-            (Start::Base(from), _) => self.change_base(name, from, route.result),
+            (Start::Base(from), &[first, ..]) => self.change_base(name, from, first, route.result),
         }
     }
 
@@ -169,15 +167,30 @@ impl Joiner<'_, '_> {
     }
 
     /// A tensor of the base that several deltas change.
-    fn change_base(&self, name: &str, from: &str, result: Fingerprint) -> Result<Option<Content>> {
+    fn change_base(
+        &self,
+        name: &str,
+        from: &str,
+        first: Step,
+        result: Fingerprint,
+    ) -> Result<Option<Content>> {
         let (Some(base), Some(patched)) = (self.base, self.patched) else {
             return Err(Error::NeedsBase { name: name.to_owned() });
         };
-        let wrong = || self.chain.first().wrong_base(format!("this one has no tensor {from:?}"));
-        let before = base.find(from).ok_or_else(wrong)?;
-        let at = patched.tensors().iter().position(|tensor| tensor.meta.name == name).ok_or_else(wrong)?;
+        let (delta, change) = self.chain.change(first);
+        let missing = || delta.wrong_base(format!("this one has no tensor {from:?}"));
+        let before = base.find(from).ok_or_else(missing)?;
+        let at = patched.tensors().iter().position(|tensor| tensor.meta.name == name).ok_or_else(missing)?;
         let (meta, old) = (&patched.tensors()[at].meta, &base.items()[before]);
         let (before, after) = (base.read(before)?, patched.read(at)?);
+        // Applying is content with a base that has some of the deltas. Here it must be the first one's.
+        let shape = change.meta.as_ref().map_or(&old.shape, |meta| &meta.shape);
+        let found = of_parts(old.stored, shape, &before).map_err(Error::codec(name))?;
+        if Some(found) != change.base {
+            let expected = change.base.map(|print| print.to_string()).unwrap_or_default();
+            let source = tenfold::Error::WrongBase { expected, found: found.to_string() };
+            return Err(Error::codec(name)(source));
+        }
         if from == name && meta.is_alike(old) && before == after {
             return Ok(None);
         }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 
 use tenfold::{DecodeOptions, Dtype, TensorView};
 
@@ -50,6 +51,8 @@ pub struct Tensors<'a> {
     items: Vec<Meta>,
     by_name: HashMap<String, usize>,
     metadata: BTreeMap<String, String>,
+    /// Files that hold them.
+    files: Vec<PathBuf>,
     read: Read<'a>,
 }
 
@@ -62,7 +65,7 @@ impl<'a> Tensors<'a> {
             items.push(Meta { name, shape: view.shape().to_vec(), bytes: view.data().len() as u64, stored });
             data.push(view.data());
         }
-        Tensors::from_parts(items, BTreeMap::new(), Box::new(move |i| Ok(Cow::Borrowed(data[i]))))
+        Tensors::from_parts(items, Box::new(move |i| Ok(Cow::Borrowed(data[i]))))
     }
 
     /// The tensors of a model file. Compressed ones are decoded, each when it is read.
@@ -77,27 +80,29 @@ impl<'a> Tensors<'a> {
         let by_name = items.iter().enumerate().map(|(i, meta)| (meta.name.clone(), i)).collect();
         let options = options.clone();
         let read: Read<'a> = Box::new(move |i| archive.read_bytes(i, &options).map(Cow::Owned));
-        Tensors { items, by_name, metadata: archive.metadata().clone(), read }
+        let files = archive.model().shards.iter().map(|shard| shard.path.clone()).collect();
+        Tensors { items, by_name, metadata: archive.metadata().clone(), files, read }
     }
 
-    fn from_parts(
-        items: Vec<Meta>,
-        metadata: BTreeMap<String, String>,
-        read: Read<'a>,
-    ) -> Result<Tensors<'a>> {
+    fn from_parts(items: Vec<Meta>, read: Read<'a>) -> Result<Tensors<'a>> {
         let mut by_name = HashMap::with_capacity(items.len());
         for (i, meta) in items.iter().enumerate() {
             if by_name.insert(meta.name.clone(), i).is_some() {
                 return Err(Error::InvalidArgument(format!("tensor {:?} is there twice", meta.name)));
             }
         }
-        Ok(Tensors { items, by_name, metadata, read })
+        Ok(Tensors { items, by_name, metadata: BTreeMap::new(), files: Vec::new(), read })
     }
 
     /// Sets the model's metadata; a delta keeps it where it changes.
     pub fn with_metadata(mut self, metadata: BTreeMap<String, String>) -> Self {
         self.metadata = metadata;
         self
+    }
+
+    /// The files that hold the tensors, which an output must not replace.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(PathBuf::as_path)
     }
 
     /// What the tensors are.

@@ -56,7 +56,10 @@ pub fn update(
 
         // 2. File by file.
         let mut written = 0;
-        for (file, shard) in layout::files(&base, &patched).iter().zip(&base.model().shards) {
+        for file in &layout::files(&base, &patched) {
+            let Some(shard) = base.model().shards.iter().find(|shard| shard.file_name == file.name) else {
+                continue;
+            };
             let same_metadata = file.metadata.iter().all(|pair| shard.metadata.contains(pair))
                 && file.metadata.len() == shard.metadata.len();
             if same_metadata && !file.tensors.iter().any(|&i| changes[i]) {

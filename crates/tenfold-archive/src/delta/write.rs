@@ -72,7 +72,9 @@ impl Writer {
 
     /// A delta that becomes a file; what gathers lies beside it.
     pub fn in_file(staging: &Staging, label: &Path) -> Result<Writer> {
-        let place = staging.path(Path::new("spool"));
+        // Another name than the file's own.
+        let name = label.file_name().unwrap_or_default().to_string_lossy();
+        let place = staging.path(Path::new(&format!("{name}.spool")));
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).open(place).map_err(Error::io(label))?;
         Ok(Writer::new(label, Spool::File(Box::new(BufWriter::with_capacity(1 << 20, file)))))
@@ -206,4 +208,14 @@ impl Writer {
         self.rows.sort_by(|a, b| a.name.cmp(&b.name));
         DeltaReport::new(frame.base, frame.result, self.rows, frame.removed)
     }
+}
+
+/// Refuses an output that is one of the inputs, however it is spelt.
+pub(super) fn check_inputs<'f>(output: &Path, inputs: impl IntoIterator<Item = &'f Path>) -> Result<()> {
+    let Ok(place) = output.canonicalize() else { return Ok(()) };
+    if inputs.into_iter().any(|input| input.canonicalize().is_ok_and(|input| input == place)) {
+        let reason = format!("{} is both input and output; name another output", output.display());
+        return Err(Error::InvalidArgument(reason));
+    }
+    Ok(())
 }

@@ -143,3 +143,34 @@ pub fn older(whole: &[u8]) -> Vec<u8> {
         }
     })
 }
+
+/// The same tensor with a share of its values changed a little.
+pub fn trained(made: &Made, every: usize) -> Made {
+    let size = made.dtype.bitsize() / 8;
+    let mut data = made.data.clone();
+    for value in data.chunks_exact_mut(size).step_by(every) {
+        value[0] = value[0].wrapping_add(3);
+    }
+    Made { name: made.name.clone(), dtype: made.dtype, shape: made.shape.clone(), data }
+}
+
+/// The same tensor under another name.
+pub fn renamed(made: &Made, name: &str) -> Made {
+    Made { name: name.into(), dtype: made.dtype, shape: made.shape.clone(), data: made.data.clone() }
+}
+
+/// Whether two files hold the same tensors, whatever their order and metadata.
+pub fn same_tensors(a: &Path, b: &Path) -> bool {
+    let all = |path: &Path| {
+        with_standard(path, |file| {
+            let mut all: Vec<_> = file
+                .tensors()
+                .into_iter()
+                .map(|(name, t)| (name, t.dtype().to_string(), t.shape().to_vec(), t.data().to_vec()))
+                .collect();
+            all.sort();
+            all
+        })
+    };
+    all(a) == all(b)
+}

@@ -5,6 +5,7 @@ use tenfold::Goal;
 use tenfold::engine::GoalNumber;
 
 const HEADING: &str = "Goal (exactly one)";
+const OPTIONAL: &str = "Goal of lossy deltas (at most one)";
 const QP: &str = "qp";
 const LOSSLESS_SAMPLES: &str = "lossless_samples";
 
@@ -33,18 +34,6 @@ pub fn option(name: &str) -> String {
 
 impl Args for GoalArgs {
     fn augment_args(command: Command) -> Command {
-        let goals = Goal::NAMES.map(|goal| {
-            let arg = Arg::new(goal.name).help(goal.help);
-            let parse = move |text: &str| -> Result<Goal, String> {
-                let number = text.parse().map_err(|_| "must be a number".to_owned())?;
-                Goal::from_name(goal.name, Some(number)).map_err(|error| error.to_string())
-            };
-            match goal.number {
-                GoalNumber::Nothing => arg.action(ArgAction::SetTrue),
-                GoalNumber::Whole(..) => arg.value_name("N").value_parser(parse),
-                _ => arg.value_name("X").value_parser(parse),
-            }
-        });
         let pictures = [
             Arg::new(QP)
                 .value_name("N")
@@ -54,14 +43,7 @@ impl Args for GoalArgs {
                 .action(ArgAction::SetTrue)
                 .help("Let the video encoder keep every sample; only rounding to samples loses something"),
         ];
-        let mut group = ArgGroup::new("goal").multiple(false);
-        let mut command = command;
-        for arg in goals.into_iter().chain(pictures) {
-            let long = arg.get_id().as_str().replace('_', "-");
-            group = group.arg(arg.get_id());
-            command = command.arg(arg.long(long).help_heading(HEADING));
-        }
-        command.group(group)
+        add_goals(command, HEADING, pictures)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -71,12 +53,8 @@ impl Args for GoalArgs {
 
 impl FromArgMatches for GoalArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<GoalArgs, clap::Error> {
-        let stated = |goal: tenfold::engine::GoalName| match goal.number {
-            GoalNumber::Nothing => matches.get_flag(goal.name).then_some(Goal::Lossless),
-            _ => matches.get_one::<Goal>(goal.name).copied(),
-        };
         Ok(GoalArgs {
-            goal: Goal::NAMES.into_iter().find_map(stated),
+            goal: find_goal(matches),
             qp: matches.get_one(QP).copied(),
             lossless_samples: matches.get_flag(LOSSLESS_SAMPLES),
         })
@@ -86,4 +64,61 @@ impl FromArgMatches for GoalArgs {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// A goal that may be left out, without those of video encoders.
+#[derive(Debug, Default)]
+pub struct OptionalGoal(pub Option<Goal>);
+
+impl Args for OptionalGoal {
+    fn augment_args(command: Command) -> Command {
+        add_goals(command, OPTIONAL, [])
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for OptionalGoal {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<OptionalGoal, clap::Error> {
+        Ok(OptionalGoal(find_goal(matches)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Options for all goals, of which at most one may be stated.
+fn add_goals(command: Command, heading: &'static str, more: impl IntoIterator<Item = Arg>) -> Command {
+    let goals = Goal::NAMES.map(|goal| {
+        let arg = Arg::new(goal.name).help(goal.help);
+        let parse = move |text: &str| -> Result<Goal, String> {
+            let number = text.parse().map_err(|_| "must be a number".to_owned())?;
+            Goal::from_name(goal.name, Some(number)).map_err(|error| error.to_string())
+        };
+        match goal.number {
+            GoalNumber::Nothing => arg.action(ArgAction::SetTrue),
+            GoalNumber::Whole(..) => arg.value_name("N").value_parser(parse),
+            _ => arg.value_name("X").value_parser(parse),
+        }
+    });
+    let mut group = ArgGroup::new("goal").multiple(false);
+    let mut command = command;
+    for arg in goals.into_iter().chain(more) {
+        let long = arg.get_id().as_str().replace('_', "-");
+        group = group.arg(arg.get_id());
+        command = command.arg(arg.long(long).help_heading(heading));
+    }
+    command.group(group)
+}
+
+fn find_goal(matches: &ArgMatches) -> Option<Goal> {
+    let stated = |goal: tenfold::engine::GoalName| match goal.number {
+        GoalNumber::Nothing => matches.get_flag(goal.name).then_some(Goal::Lossless),
+        _ => matches.get_one::<Goal>(goal.name).copied(),
+    };
+    Goal::NAMES.into_iter().find_map(stated)
 }

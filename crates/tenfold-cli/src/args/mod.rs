@@ -3,6 +3,7 @@
 mod basis;
 mod bench;
 mod compress;
+mod delta;
 mod engine;
 mod goal;
 mod models;
@@ -15,8 +16,9 @@ use crate::exit;
 pub use basis::{BasisArgs, BasisCommand, BasisFitArgs, BasisShowArgs, SetArg};
 pub use bench::BenchArgs;
 pub use compress::{CodecArg, CompressArgs};
+pub use delta::{DeltaApplyArgs, DeltaArgs, DeltaCommand, DeltaInspectArgs, DeltaMakeArgs, DeltaSquashArgs};
 pub use engine::{EngineArg, EngineArgs};
-pub use goal::{GoalArgs, option};
+pub use goal::{GoalArgs, OptionalGoal, option};
 pub use models::{CompareArgs, DecompressArgs, InspectArgs, VerifyArgs};
 
 /// Compress the tensors of large models, from lossless down to less than one bit a value.
@@ -37,6 +39,7 @@ pub enum Command {
     Inspect(InspectArgs),
     Verify(VerifyArgs),
     Compare(CompareArgs),
+    Delta(DeltaArgs),
     Basis(BasisArgs),
     Bench(Box<BenchArgs>),
     Engines(EnginesArgs),

@@ -5,6 +5,7 @@ mod bench;
 mod compare;
 mod compress;
 mod decompress;
+mod delta;
 pub mod engine;
 mod engines;
 mod inspect;
@@ -25,6 +26,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Compare(args) => compare::run(args, cli.quiet),
+        Command::Delta(args) => delta::run(args, cli.quiet),
         Command::Basis(args) => basis::run(args, cli.quiet),
         Command::Bench(args) => bench::run(*args, cli.quiet),
         Command::Engines(args) => engines::run(args),
