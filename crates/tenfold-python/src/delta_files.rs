@@ -106,9 +106,9 @@ pub fn delta_model_fingerprint(prints: BTreeMap<String, String>) -> PyResult<Str
 fn parse_prints(prints: &BTreeMap<String, String>) -> PyResult<BTreeMap<String, delta::Fingerprint>> {
     let parse = |(name, text): (&String, &String)| match delta::parse_fingerprint(text) {
         Some(print) => Ok((name.clone(), print)),
-        None => {
-            Err(ArgumentError::new_err(format!("{text:?} is no fingerprint: 32 hexadecimal digits are needed")))
-        }
+        None => Err(ArgumentError::new_err(format!(
+            "{text:?} is no fingerprint: 32 hexadecimal digits are needed"
+        ))),
     };
     prints.iter().map(parse).collect()
 }

@@ -63,7 +63,9 @@ fn advice(error: &tenfold::Error) -> String {
             "the blob holds {codec} pictures, which this package does not decode; unpack the file with the command \
              `tenfold decompress` of a build that has video codecs"
         ),
-        tenfold::Error::NeedsBase => "the blob is a delta: apply it to its base with tenfold.delta.apply".into(),
+        tenfold::Error::NeedsBase => {
+            "the blob is a delta: apply it to its base with tenfold.delta.apply".into()
+        }
         _ => error.to_string(),
     }
 }

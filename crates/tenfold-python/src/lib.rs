@@ -56,7 +56,8 @@ mod _native {
     use super::delta::{DeltaInfo, delta_apply, delta_fingerprint, delta_inspect, delta_make};
     #[pymodule_export]
     use super::delta_files::{
-        DeltaFile, delta_apply_file, delta_collect, delta_make_file, delta_make_state, delta_model_fingerprint,
+        DeltaFile, delta_apply_file, delta_collect, delta_make_file, delta_make_state,
+        delta_model_fingerprint,
     };
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, check_fit, fit_bases};

@@ -201,7 +201,8 @@ pub fn save(
     let (mut infos, mut inputs) = (Vec::with_capacity(tensors.len()), Vec::with_capacity(tensors.len()));
     for (name, tensor) in &tensors {
         let name = name.to_str()?.to_owned();
-        let input = Input::from_object(tensor, None).map_err(|error| errors::prefix_name(py, &name, error))?;
+        let input =
+            Input::from_object(tensor, None).map_err(|error| errors::prefix_name(py, &name, error))?;
         infos.push(tenfold_archive::TensorInfo {
             name,
             dtype: input.dtype,
