@@ -107,11 +107,11 @@ def apply_(
     done = {at: _on_device(blobs[at], tensors[at], name_at(names, at), max_bytes) for at in there}
     # 3. Those of the host: all are checked, then written.
     done |= zip(here, _native.delta_apply(memory, _of(names, here), verify, threads, max_bytes), strict=True)
+    for at in here:
+        mark_written(tensors[at])
     # 4. The others.
     for at in staged:
         done[at] = _through_host(blobs[at], tensors[at], _of(names, [at]), threads, max_bytes)
-    for _, tensor in pairs:
-        mark_written(tensor)
     return [done[at] for at in range(len(pairs))]
 
 
@@ -126,9 +126,11 @@ def _of(names: Sequence[str] | None, at: Sequence[int]) -> list[str] | None:
 
 def _on_device(blob: Any, tensor: torch.Tensor, what: str, max_bytes: int | None) -> tuple[int, int]:
     try:
-        return _delta_cuda.apply_(blob, tensor, max_bytes)
+        done = _delta_cuda.apply_(blob, tensor, max_bytes)
     except Error as error:
         raise type(error)(f"{what}: {error}") from None
+    mark_written(tensor)
+    return done
 
 
 def _is_direct(tensor: torch.Tensor) -> bool:
