@@ -28,7 +28,7 @@ def test_a_replica_follows_and_is_repaired(tmp_path: pathlib.Path, lost: tuple[i
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         store = str(tmp_path / "store")
         ranks = [pool.apply_async(_run, (rank, store, lost)) for rank in range(2)]
-        trainer, replica = (rank.get(120) for rank in ranks)
+        trainer, replica = (rank.get(300) for rank in ranks)
     assert trainer["version"] == replica["version"]
     assert max(trainer["sizes"]) < trainer["nbytes"] / 2
     # What follows a lost update is refused, and the whole model is sent once.

@@ -72,6 +72,7 @@ def test_answers_are_those_of_an_engine_that_starts_with_the_weights(
         with pytest.raises(tenfold.WrongBaseError):
             one.llm.collective_rpc("tenfold_apply", args=(second,))
         assert fresh(one) == answers[0]
+        assert one.llm.collective_rpc("tenfold_version") == [delta.fingerprint(states[0])]
         for number, blob in enumerate((first, second), 1):
             assert one.llm.collective_rpc("tenfold_apply", args=(blob,)) == [delta.fingerprint(states[number])]
             assert fresh(one) == answers[number]

@@ -36,6 +36,10 @@ class DeltaWorker:
             self._tenfold_load(self._tenfold)
         return self._tenfold.version
 
+    def tenfold_version(self) -> str | None:
+        """The version at hand; None before ``tenfold_open``."""
+        return None if self._tenfold is None else self._tenfold.version
+
     def tenfold_apply(self, update: bytes) -> str:
         """Applies a delta and loads the new weights; returns their version.
 
