@@ -230,3 +230,19 @@ def test_refusals(state):
         delta.apply_(state, delta.make(state["w"], state["w"]))
     with pytest.raises(tenfold.ArgumentError, match="numpy arrays"):
         delta.apply(state, delta.make(state, state), device="cpu")
+
+
+def test_deltas_of_tensors_make_one_of_a_model(state):
+    new = moved(state, "w", "b")
+    prints = {name: delta.fingerprint(array) for name, array in state.items()}
+    blobs = [(name, delta.make(state[name], new[name])) for name in state]
+    made, result = tenfold._native.delta_collect(prints, blobs)
+    assert made == delta.make(state, new) and result == delta.fingerprint(new)
+    with pytest.raises(tenfold.ArgumentError, match='no tensor "x"'):
+        tenfold._native.delta_collect(prints, [("x", blobs[0][1])])
+    with pytest.raises(tenfold.WrongBaseError, match='tensor "b"'):
+        tenfold._native.delta_collect(prints, [("b", blobs[0][1])])
+    with pytest.raises(tenfold.DataError):
+        tenfold._native.delta_collect(prints, [("b", b"nonsense")])
+    with pytest.raises(tenfold.ArgumentError, match="no fingerprint"):
+        tenfold._native.delta_collect(prints | {"b": "0"}, blobs)
