@@ -14,17 +14,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from common import causal, importance, options, outside, report, tasks
 from common.calibrated import Calibrated
 from common.causal import Causal
 from common.coders import Coder, Tenfold, Weights
 from common.gptq import Peer
+from common.side_by_side import compare, copied
 
 RATES = (2.0, 2.5, 3.0)
 
@@ -76,7 +76,7 @@ def evaluate(subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: a
 
 def coders(subject: Causal, args: argparse.Namespace) -> tuple[list[tuple[str, float, Coder]], list[str]]:
     """Coders and rates, and a line for each that is not to be had."""
-    found = importance.collect(subject.model, subject.chosen)
+    found = importance.collect(subject.model, subject.chosen) if _is_wanted("tenfold importance", args) else {}
 
     def calibrated(sequential: bool) -> Coder:
         return Calibrated(subject.model, subject.chosen, sequential, effort=args.effort, tell=tqdm.write)
@@ -87,14 +87,18 @@ def coders(subject: Causal, args: argparse.Namespace) -> tuple[list[tuple[str, f
         ("tenfold calibrated", calibrated(False), rates),
         ("tenfold importance", Tenfold("equal", args.effort, args.threads, found), rates),
         ("tenfold plain", Tenfold("equal", args.effort, args.threads), rates),
-        ("GPTQ, groups of 128", Peer(subject.model, list(subject.chosen), "gptq"), whole),
-        ("AWQ, groups of 128", Peer(subject.model, list(subject.chosen), "awq"), whole),
+        ("GPTQ, groups of 128", Peer(subject.model, list(subject.chosen), "gptq", device=args.device), whole),
+        ("AWQ, groups of 128", Peer(subject.model, list(subject.chosen), "awq", device=args.device), whole),
     ]
     hqq, why = outside.find_hqq()
     if hqq is not None:
         families.append(("HQQ, groups of 64", hqq, whole))
-    wanted = [one for one in families if not args.only or any(word in one[0] for word in args.only)]
+    wanted = [one for one in families if _is_wanted(one[0], args)]
     return [(name, bits, coder) for name, coder, each in wanted for bits in each], [] if hqq is not None else [why]
+
+
+def _is_wanted(name: str, args: argparse.Namespace) -> bool:
+    return not args.only or any(word in name for word in args.only)
 
 
 def point(subject: Causal, judge: Judge, weights: Weights, coder: Coder, bits: float) -> report.Row:
@@ -111,7 +115,7 @@ class Judge:
 
     def __init__(self, subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: argparse.Namespace) -> None:
         self._subject, self._tokenizer, self._args = subject, tokenizer, args
-        self._raw: PreTrainedModel = copied(subject.model, args.device)
+        self._raw = copied(subject.model, args.device)
         self._sets = {}
         if args.tasks is not None and tokenizer is not None:
             self._sets = {name: tasks.read(args.tasks, name, args.items) for name in tasks.NAMES}
@@ -120,32 +124,11 @@ class Judge:
         """Perplexity, divergence from the uncompressed model, and answers."""
         self._subject.put(weights)
         model = copied(self._subject.model, self._args.device)
-        loss, divergence, count = 0.0, 0.0, 0
-        with torch.inference_mode():
-            for context in tqdm(self._subject.judged, unit="context", leave=False):
-                ids = context.to(self._args.device)
-                was, now = (each(ids[None], use_cache=False).logits[0, :-1].float().log_softmax(-1) for each in (self._raw, model))
-                loss -= float(now.gather(1, ids[1:, None]).double().sum())
-                divergence += float((was.exp() * (was - now)).sum(-1).double().sum())
-                count += len(context) - 1
-        row: report.Row = {"perplexity": math.exp(min(loss / count, 700.0)), "divergence": divergence / count}
+        row: report.Row = {**compare(self._raw, model, self._subject.judged, self._args.device)}
         if self._tokenizer is not None and self._sets:
             found = {name: tasks.score(model, self._tokenizer, items) for name, items in self._sets.items()}
-            row["tasks"] = {name: {"acc": one.acc, "acc_norm": one.acc_norm} for name, one in found.items()}
+            row["tasks"] = {name: one.row() for name, one in found.items()}
         return row
-
-
-def copied(model: PreTrainedModel, device: str) -> Any:
-    """A copy of a model on a device."""
-    with torch.device("meta"):
-        config = model.config.to_dict()
-        config.pop("quantization_config", None)
-        made = type(model)(type(model.config).from_dict(config))
-    made.load_state_dict({name: one.detach().clone() for name, one in model.state_dict().items()}, assign=True)
-    made.tie_weights()
-    for name, buffer in model.named_buffers():
-        made.get_submodule(name.rpartition(".")[0]).register_buffer(name.rpartition(".")[2], buffer.clone(), persistent=False)
-    return made.eval().to(device)
 
 
 def show(kept: report.Report, raw: report.Row, name: str, out: Path) -> None:
@@ -172,7 +155,7 @@ def _start(row: report.Row) -> list[str]:
 def _answers(row: report.Row, raw: report.Row, sets: list[str], measure: str) -> Iterator[str]:
     means, changes, errors = [], [], []
     for name in sets:
-        here, there = row["tasks"][name][measure], raw["tasks"][name][measure]
+        here, there = (tasks.answers(one["tasks"][name][measure]) for one in (row, raw))
         means.append(100 * sum(here) / len(here))
         change, error = tasks.paired(there, here)
         changes.append(100 * change)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from common.coders import Coded, Weights
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Calibrated on contexts of tokens, layer after layer or all layers on the model as it was."""
+    """Calibrated on contexts of tokens or on several kinds of them, layer after layer or all layers on the model as it was."""
 
     model: PreTrainedModel
-    contexts: torch.Tensor
+    contexts: torch.Tensor | Mapping[str, torch.Tensor]
     sequential: bool = True
     alloc: str = "loss"
     effort: str = "balanced"
@@ -31,7 +31,8 @@ class Calibrated:
             source, small = Path(name) / "model", Path(name) / "small"
             save_plain(self.model, source)
             options = {"alloc": self.alloc, "effort": self.effort, "sequential": self.sequential}
-            length = self.contexts.shape[1]
+            kinds = self.contexts.values() if isinstance(self.contexts, Mapping) else [self.contexts]
+            length = max(kind.shape[1] for kind in kinds)
             found = tenfold.transformers.compress(
                 source, small, texts=self.contexts, bits=bits, context=length, progress=self._progress, **options
             )

@@ -1,7 +1,7 @@
 """Kinds of text that a cache may hold, each as contexts of tokens: some to judge on, others for bases.
 
-Texts lie in eval/data/domains, a file to judge on and one for bases, of other sources; their README names these. A form feed
-ends what one context is made of, so no context runs from one source into the next. Numbers and random tokens are made here.
+Texts to judge on lie in eval/data/domains, those for bases and calibrations in the package, of other sources; READMEs there name them. A form
+feed ends what one context is made of, so no context runs from one source into the next. Numbers and random tokens are made here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tenfold.transformers._mixture import as_chat, default_texts, stored_texts
 from transformers import PreTrainedTokenizerBase
 
 from common.causal import DATA
@@ -54,9 +55,11 @@ def texts(name: str, tokenizer: PreTrainedTokenizerBase, part: str, count: int) 
     if name == "numbers":
         return [numbers(seed(part, index)) for index in range(count)]
     folder = DATA / "domains"
-    if name == "chat":
+    if part == "fit":
+        found = default_texts(tokenizer, [name])[name]
+    elif name == "chat":
         chats = json.loads((folder / f"chat-{part}.json").read_text(encoding="utf-8"))
-        found = [as_chat(tokenizer, turns) for turns in chats]
+        found = [as_chat(turns, tokenizer) for turns in chats]
     else:
         found = (folder / f"{name}-{part}.txt").read_text(encoding="utf-8").split("\f\n")
     if len(found) < count:
@@ -68,9 +71,7 @@ def available(name: str) -> float:
     """Texts that there are of a domain for bases: a number, or no limit for what is made."""
     if name in ("numbers", "random"):
         return float("inf")
-    if name == "chat":
-        return len(json.loads((DATA / "domains" / "chat-fit.json").read_text(encoding="utf-8")))
-    return (DATA / "domains" / f"{name}-fit.txt").read_text(encoding="utf-8").count("\f\n") + 1
+    return len(stored_texts(name))
 
 
 def contexts(what: str, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], length: int) -> torch.Tensor:
@@ -80,12 +81,6 @@ def contexts(what: str, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
         if len(one) < length:
             raise ValueError(f"{what}: context {index} has {len(one)} tokens, not {length}")
     return torch.tensor(ids, dtype=torch.long)
-
-
-def as_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[str]) -> str:
-    """What a user and the model say in turns, in the model's own template."""
-    messages = [{"role": ("user", "assistant")[index % 2], "content": turn} for index, turn in enumerate(turns)]
-    return str(tokenizer.apply_chat_template(messages, tokenize=False))
 
 
 def seed(part: str, index: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from common.coders import Coded, Weights
 from common.rounding import bits_of
+from common.side_by_side import copied
 
 # Of the mean of the diagonal: what GPTQ adds to it.
 DAMPING = 0.01
@@ -96,6 +97,7 @@ class Peer:
     recipe: str
     """"gptq" or "awq"."""
     group: int = 128
+    device: str = "cpu"
 
     def __call__(self, weights: Weights, bits: float) -> Coded:
         run = self._gptq if self.recipe == "gptq" else self._awq
@@ -106,10 +108,11 @@ class Peer:
     def _gptq(self, weights: Weights, bits: int) -> dict[str, np.ndarray]:
         """Layer after layer, each on what the layers before it give once they are quantised."""
         made: dict[str, np.ndarray] = {}
-        stack = Stack(self.model)
+        stack = Stack(copied(self.model, self.device), torch.device(self.device))
         passages = [Passage(context[None]) for context in self.contexts]
-        with torch.no_grad(), kept(self.model):
-            hidden = [stack.begin(passage.ids) for passage in passages]
+        with torch.no_grad():
+            with stack.outside():
+                hidden = [stack.begin(passage.ids).cpu() for passage in passages]
             state = Sequential(stack, passages, 0, hidden, list(hidden))
 
             def encode(target: Target) -> torch.Tensor:
@@ -123,18 +126,18 @@ class Peer:
 
     def _awq(self, weights: Weights, bits: int) -> dict[str, np.ndarray]:
         sizes: dict[str, list[torch.Tensor]] = {}
-        modules = {f"{name}.weight": module for name, module in self.model.named_modules() if f"{name}.weight" in weights}
+        model = copied(self.model, self.device)
+        modules = {f"{name}.weight": module for name, module in model.named_modules() if f"{name}.weight" in weights}
         handles = [module.register_forward_pre_hook(_sizes(sizes, name)) for name, module in modules.items()]
-        with Calibration(self.model) as seen, torch.no_grad():
+        with Calibration(model) as seen, torch.no_grad():
             for context in self.contexts:
-                self.model(context[None], use_cache=False)
+                model(context[None].to(self.device), use_cache=False)
         for handle in handles:
             handle.remove()
         made = {}
         for name, weight in weights.items():
-            mean = torch.stack(sizes[name]).mean(0).cpu()
-            found = awq(torch.from_numpy(np.float32(weight)), torch.from_numpy(seen.inputs(name)), mean, bits, self.group)
-            made[name] = found.numpy()
+            given = (torch.from_numpy(one).to(self.device) for one in (np.float32(weight), seen.inputs(name)))
+            made[name] = awq(*given, torch.stack(sizes[name]).mean(0), bits, self.group).cpu().numpy()
         return made
 
 
@@ -143,17 +146,3 @@ def _sizes(sizes: dict[str, list[torch.Tensor]], name: str) -> Callable[..., Non
         sizes.setdefault(name, []).append(args[0].detach().flatten(0, -2).abs().float().mean(0))
 
     return see
-
-
-class kept:  # noqa: N801 - reads as a statement
-    """While open, a model's weights may be changed; afterwards they are what they were."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
-
-    def __enter__(self) -> None:
-        self._before: Mapping[str, torch.Tensor] = {name: one.data for name, one in self._model.named_parameters()}
-
-    def __exit__(self, *_: object) -> None:
-        for name, one in self._model.named_parameters():
-            one.data = self._before[name]

@@ -15,8 +15,11 @@ from common.report import Row
 class Judge:
     """Contexts that a model is judged on."""
 
-    def __init__(self, passes: Passes, contexts: torch.Tensor) -> None:
+    def __init__(self, passes: Passes, contexts: torch.Tensor, exact: list[torch.Tensor] | None = None) -> None:
+        """`exact` is of a judge of the uncompressed model, where this one is not."""
         self.passes, self.contexts = passes, contexts
+        if exact is not None:
+            self.exact = exact
         # Of each token but the first of a context, in the last call.
         self.losses = torch.empty(0)
 

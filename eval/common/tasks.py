@@ -32,6 +32,19 @@ class Scores:
     acc: list[bool]
     acc_norm: list[bool]
 
+    def row(self) -> dict[str, str]:
+        """For a report: a digit an item."""
+        return {"acc": _digits(self.acc), "acc_norm": _digits(self.acc_norm)}
+
+
+def answers(digits: str) -> list[bool]:
+    """Right or wrong by item, of a report."""
+    return [digit == "1" for digit in digits]
+
+
+def _digits(answers: Sequence[bool]) -> str:
+    return "".join("01"[answer] for answer in answers)
+
 
 def read(folder: Path, name: str, most: int | None = None) -> list[Item]:
     """The items of one set; every nth of them if there are more than `most`."""

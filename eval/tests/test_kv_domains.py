@@ -20,6 +20,8 @@ from common.kvpeers import Float8
 class Letters:
     """A tokenizer whose tokens are characters."""
 
+    chat_template = "turns in angle brackets"
+
     added_tokens_decoder = {0: SimpleNamespace(special=True), 5: SimpleNamespace(special=True), 6: SimpleNamespace(special=False)}
 
     def __len__(self) -> int:

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from common import gptq, tasks
+from common.domains import Domain
 
 import tiny
 import weights
+import weights_text
 
 
 def correlated(rows: int, cols: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -87,3 +89,20 @@ def test_the_program(tmp_path, capsys):
     assert {"GPTQ, groups of 128", "AWQ, groups of 128"} <= {name for name, _ in found}
     assert found["GPTQ, groups of 128", 4.0]["divergence"] < found["GPTQ, groups of 128", 2.0]["divergence"]
     assert "divergence, nats a token" in capsys.readouterr().out
+
+
+def test_the_program_for_other_text(tmp_path, capsys):
+    subject = tiny.causal(10)
+    texts = {}
+    for number, name in enumerate(sorted({kind for mixture in weights_text.MIXTURES.values() for kind in mixture})):
+        apart = torch.randint(97, (3, 64), generator=torch.Generator().manual_seed(number))
+        texts[name] = Domain(name, subject.judged if name == "prose" else apart[:1], subject.chosen if name == "prose" else apart)
+    args = {"bits": (3.0,), "only": ["prose"], "effort": "balanced", "threads": 1, "out": tmp_path, "fresh": False}
+    rest = {"tasks": None, "device": "cpu", "fit_contexts": 8, "judged_contexts": 2}
+    assert weights_text.evaluate(subject, texts, None, argparse.Namespace(**args, **rest)) == 0
+    rows = json.loads((tmp_path / "weights-text-tiny.json").read_text())["rows"]
+    found = {(row["coder"], row["on_text"]): row["on"]["prose"]["divergence"] for row in rows}
+    assert ("calibrated", "random tokens") not in found
+    assert found["calibrated", "prose"] < found["importance", "prose"] and abs(found["uncompressed", ""]) < 1e-6
+    assert found["calibrated", "prose and code"] < found["importance", "prose and code"]
+    assert "prose and code" in capsys.readouterr().out

@@ -174,3 +174,19 @@ def test_a_file_of_a_calibration_is_enough(source: Path, tmp_path: Path):
     other = folder(tmp_path / "other", "gpt2")
     with pytest.raises(tenfold.ArgumentError, match="another model"):
         tenfold.compress(other, tmp_path / "none", bits=3, calibration=path)
+
+
+def test_without_text_there_is_a_mixture(source: Path, tmp_path: Path):
+    asked: list[str] = []
+
+    def tokenizer(text: str) -> dict[str, list[int]]:
+        asked.append(text)
+        return {"input_ids": [ord(one) % LLAMA["vocab_size"] for one in text[:120]]}
+
+    report = compress(source, tmp_path / "small", tokenizer=tokenizer, bits=4, context=40, contexts=3)
+    kinds = tenfold.transformers.default_texts()
+    assert set(kinds) == {"prose", "python", "c", "french", "chat"} and all(len(kind) >= 18 for kind in kinds.values())
+    assert [text in kinds[kind] for text, kind in zip(asked, kinds, strict=True)] == [True] * 5
+    assert report.tokens == 5 * 3 * 40 and abs(report.bits - 4) < 0.2
+    with pytest.raises(tenfold.ArgumentError, match="no tokenizer"):
+        compress(source, tmp_path / "other", bits=4)

@@ -318,10 +318,9 @@ class PageCodec:
         """Encodes pages of tokens that lie in paged pools: see :meth:`decode_blocks`.
 
         On a CUDA device, the device gathers and encodes, after what is queued on torch's current stream, and compressed bytes alone come back,
-        with the rows of exact tokens; the call waits for them. Under ``bits`` or ``max_bytes`` it guesses each page's step from a
-        look at it, and encodes again those that do not fit, or leave more than 3 % of their bytes: once or twice from a bit a value on, a few times
-        below. Effort "fast" is by far the quickest there. The CPU makes pages
-        with values that are not finite, lossless ones excepted.
+        with the rows of exact tokens; the call waits for them. Under ``bits`` or ``max_bytes`` it guesses each page's step from a look at it, and
+        encodes again those that do not fit, or leave more than 3 % of their bytes: once or twice from a bit a value on, a few times below.
+        Effort "fast" is by far the quickest there. Pages with values that are not finite are made by the CPU, unless they are lossless.
 
         Args:
             slots: of each page's tokens, a row a page, all of one length.

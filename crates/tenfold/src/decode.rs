@@ -168,8 +168,8 @@ fn decode_tiles(
                 lossless::decode_tile(&scratch, p, dtype, tile, bytes, window, planes, out)
             })
         }
-        // `Layered` decodes them one by one.
         CodecParams::Delta(_) => Err(Error::NeedsBase),
+        // `Layered` decodes them one by one.
         CodecParams::Layers(_) => Err(Error::Corrupt("layers in place of tiles")),
         // `open` refuses them.
         CodecParams::Carried(p) => Err(Error::OtherEngine { id: p.id, codec: frame.codec().name() }),

@@ -27,9 +27,10 @@ from ._cache import TenfoldCache
 from ._cache_report import CacheReport
 from ._compress import CompressReport, compress
 from ._config import TenfoldConfig
+from ._mixture import default_texts
 from ._quantizer import TenfoldQuantizer
 from ._register import register
 
 register()
 
-__all__ = ["CacheReport", "CompressReport", "TenfoldCache", "TenfoldConfig", "TenfoldQuantizer", "compress", "fit_bases"]
+__all__ = ["CacheReport", "CompressReport", "TenfoldCache", "TenfoldConfig", "TenfoldQuantizer", "compress", "default_texts", "fit_bases"]

@@ -26,8 +26,9 @@ from ..torch._codec import decode as decode_tensor
 from ..torch._layerwise import Passage, Run, digest_of, load_tensors, parts_folder, still, store_tensors
 from ..torch._stack import Stack
 from ._budget import Budget
+from ._mixture import default_texts
 from ._sequential import Sequential, Target
-from ._texts import read_texts
+from ._texts import find_tokenizer, read_texts
 
 # Smaller weights are left as they are, as in files.
 SMALLEST = 4096
@@ -79,7 +80,7 @@ def compress(
     model: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    texts: Any,
+    texts: Any = None,
     bits: float = 2.5,
     alloc: str = "loss",
     effort: str = "balanced",
@@ -103,7 +104,8 @@ def compress(
     Args:
         model: a folder with ``config.json``, safetensors files and a tokenizer.
         out: the folder to make. Work in progress lies in a folder beside it, with ``.parts`` behind the name: call again to go on.
-        texts: a list of strings or of token ids; or several kinds of text by name, each a list or a pair of a list and its weight.
+        texts: a list of strings or of token ids; or several kinds of text by name, each a list or a pair of a list and its weight. Without any,
+            those of :func:`default_texts`.
         bits: bits a value over all weights that are compressed, every byte of their blobs counted.
         alloc: "loss" gives bits to the weights where they do most, "equal" the same to each.
         effort: as in :func:`tenfold.encode`.
@@ -132,6 +134,9 @@ def compress(
     place = torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # On a CPU half precision is slow, and sums are better without it.
     loaded = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32 if place.type == "cpu" else "auto")
+    if texts is None:
+        tokenizer = tokenizer or find_tokenizer(loaded)
+        texts = default_texts(tokenizer)
     passages, held = _passages(loaded, texts, tokenizer, context, contexts)
     excluded = sorted(exclude)
     options = {"weighted": weighted, "seed": seed, "bits": bits, "alloc": alloc, "effort": effort, "sequential": sequential}

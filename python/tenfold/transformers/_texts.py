@@ -73,7 +73,7 @@ class _Cutter:
 
     def _ids(self, text: Any, what: str) -> list[torch.Tensor]:
         if isinstance(text, str):
-            self.tokenizer = self.tokenizer or _find_tokenizer(self.model)
+            self.tokenizer = self.tokenizer or find_tokenizer(self.model)
             # Texts are cut to contexts here: that one is longer than the model's is no news.
             quiet = {"verbose": False} if isinstance(self.tokenizer, PreTrainedTokenizerBase) else {}
             text = self.tokenizer(text, **quiet)["input_ids"]
@@ -88,7 +88,8 @@ class _Cutter:
         return list(ids.long().reshape(-1, ids.shape[-1]))
 
 
-def _find_tokenizer(model: PreTrainedModel) -> Any:
+def find_tokenizer(model: PreTrainedModel) -> Any:
+    """The tokenizer in a model's folder."""
     try:
         if not model.name_or_path:
             raise OSError("the model has no name or path")

@@ -110,14 +110,30 @@ impl DeltaApplier {
         &mut self,
         blob: &[u8],
         pinned: bool,
-        (tensor, dtype, shape): (DeviceSlice, Dtype, &[usize]),
+        tensor: (DeviceSlice, Dtype, &[usize]),
         limits: &Limits,
         stream: Stream,
     ) -> Result<()> {
         self.last = None;
-        let on_device = reserve(&self.device, &mut self.blob, blob.len())?;
         // What the last call left is perhaps still being applied, on another stream.
         self.done.hold(stream)?;
+        // SAFETY: the caller's promise.
+        let sent = unsafe { self.send_now(blob, pinned, tensor, limits, stream) };
+        // Whatever came of it: some of it may be under way.
+        self.done.record(stream)?;
+        self.last = Some(sent?);
+        Ok(())
+    }
+
+    unsafe fn send_now(
+        &mut self,
+        blob: &[u8],
+        pinned: bool,
+        (tensor, dtype, shape): (DeviceSlice, Dtype, &[usize]),
+        limits: &Limits,
+        stream: Stream,
+    ) -> Result<DeltaPlan> {
+        let on_device = reserve(&self.device, &mut self.blob, blob.len())?;
         // The delta is under way while its header is read. One that is refused has cost a copy.
         if pinned {
             // SAFETY: the caller's; lengths agree.
@@ -137,9 +153,7 @@ impl DeltaApplier {
         let status = reserve(&self.device, &mut self.status, size_of::<Status>())?;
         // SAFETY: the delta and its setup come before on this stream; the rest is the caller's promise.
         unsafe { apply_delta(&self.device, &request, status, workspace, stream)? };
-        self.done.record(stream)?;
-        self.last = Some(plan);
-        Ok(())
+        Ok(plan)
     }
 
     /// Queues a copy through pinned memory.

@@ -56,18 +56,23 @@ impl DeltaApplier {
         // What the last call left is perhaps still being applied.
         self.done.hold(stream)?;
         self.done.hold(self.copies.stream())?;
-        // SAFETY: memory is ours or the caller's promise, and in the order of the stream.
-        unsafe {
-            self.stage(plan.setup(), setup, stream)?;
-            Call::new(&self.device, dtype.size(), &[item], stream).start()?;
-        }
-        for (turn, window) in windows(&plan).into_iter().enumerate() {
-            // SAFETY: as above.
-            unsafe { self.window(&layout, &plan, &item, window, copy, options, turn % 2, stream)? };
-        }
-        // SAFETY: as above.
-        unsafe { Call::new(&self.device, dtype.size(), &[item], stream).write()? };
+        let mut queue = || {
+            // SAFETY: memory is ours or the caller's promise, and in the order of the stream.
+            unsafe {
+                self.stage(plan.setup(), setup, stream)?;
+                Call::new(&self.device, dtype.size(), &[item], stream).start()?;
+                for (turn, window) in windows(&plan).into_iter().enumerate() {
+                    self.window(&layout, &plan, &item, window, copy, options, turn % 2, stream)?;
+                }
+                Call::new(&self.device, dtype.size(), &[item], stream).write()
+            }
+        };
+        let queued = queue();
+        // Whatever came of it: some of it may be under way.
+        self.arrived.record(self.copies.stream())?;
+        self.arrived.hold(stream)?;
         self.done.record(stream)?;
+        queued?;
         self.last = Some(plan);
         Ok(())
     }
@@ -158,7 +163,8 @@ impl DeltaApplier {
             let mut count = 0;
             for tile in std::iter::once(one).chain(told.try_iter()).take(DELTA_CHECKED) {
                 let (from, of) = (&listed[tile - first], &plan.tiles()[tile]);
-                let (places, values) = (item.places.get() + 4 * of.first, item.values.get() + size as u64 * of.first);
+                let (places, values) =
+                    (item.places.get() + 4 * of.first, item.values.get() + size as u64 * of.first);
                 let changes = of.changes as usize;
                 // SAFETY: the workspace has room for the tile's changes.
                 unsafe {

@@ -15,7 +15,7 @@ use crate::abi::{
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
-use crate::pieces::Pieces;
+use crate::pieces::{Pieces, too_large};
 use crate::status::Status;
 
 pub use applier::DeltaApplier;
@@ -77,7 +77,7 @@ impl<'a> DeltaRequest<'a> {
             states: workspace.part(room.states, 0)?.into(),
             status: status.into(),
             slots: plan.slots(),
-            tile_count: plan.tiles().len() as u32,
+            tile_count: u32::try_from(plan.tiles().len()).map_err(|_| too_large())?,
             table_count: plan.table_count() as u32,
             decode0: 0,
             write0: 0,
@@ -177,7 +177,8 @@ impl<'a> Call<'a> {
         let own = DELTA_THREADS as usize / 32 * DELTA_WARP + DELTA_CLASSES;
         let most = (device.properties().shared_per_block as usize).saturating_sub(own) / DELTA_TABLE;
         // Tables that have no room stay in the device's memory.
-        let room = items.iter().map(|item| item.table_count as usize).filter(|&n| n <= most).max().unwrap_or(0);
+        let room =
+            items.iter().map(|item| item.table_count as usize).filter(|&n| n <= most).max().unwrap_or(0);
         let shared = (own + room * DELTA_TABLE) as u32;
         // Two blocks a multiprocessor where they fit, each with some of the tiles.
         let blocks = u64::from(device.properties().multiprocessors) * 2;
@@ -205,7 +206,9 @@ impl<'a> Call<'a> {
     unsafe fn start(&self) -> Result<()> {
         self.blocks(self.writers)?;
         // SAFETY: the caller's.
-        unsafe { self.device.launch(abi::delta_start, Shape::new(1, DELTA_THREADS, 0), &self.args, self.stream) }
+        unsafe {
+            self.device.launch(abi::delta_start, Shape::new(1, DELTA_THREADS, 0), &self.args, self.stream)
+        }
     }
 
     unsafe fn decode(&self) -> Result<()> {
@@ -213,7 +216,8 @@ impl<'a> Call<'a> {
         if blocks == 0 {
             return Ok(());
         }
-        let (shape, args) = (Shape::new(blocks, DELTA_THREADS, self.shared), DeltaArgs { blocks, ..self.args });
+        let (shape, args) =
+            (Shape::new(blocks, DELTA_THREADS, self.shared), DeltaArgs { blocks, ..self.args });
         // SAFETY: the caller's; the plan's tiles lie within the blob and the workspace has room for their changes.
         unsafe { self.device.launch(abi::delta_decode.select(self.size), shape, &args, self.stream) }
     }

@@ -159,7 +159,8 @@ fn holds(subject: &Subject, name: &str, pair: &Pair, blob: &[u8]) {
 
 fn every_dtype(subject: &Subject) {
     for dtype in Dtype::ALL {
-        for (values, share) in [(0, 0.0), (1, 1.0), (33, 0.5), (5000, 0.0), (5000, 0.01), (9001, 0.2), (3000, 1.0)]
+        for (values, share) in
+            [(0, 0.0), (1, 1.0), (33, 0.5), (5000, 0.0), (5000, 0.01), (9001, 0.2), (3000, 1.0)]
         {
             let pair = noise(dtype, values, share, 7);
             holds(subject, &format!("{dtype}, {share} of {values}"), &pair, &pair.blob());
@@ -262,8 +263,7 @@ fn other_tensor(subject: &Subject) {
 fn small() -> Vec<(&'static str, Pair, Vec<u8>)> {
     let trained = trained(Dtype::Bf16, 3000, 0.1, 11);
     let wide = noise(Dtype::F64, 500, 0.2, 12);
-    let (first, second) =
-        (trained.make(&DeltaOptions::default().with_tile_values(1024)), wide.blob());
+    let (first, second) = (trained.make(&DeltaOptions::default().with_tile_values(1024)), wide.blob());
     vec![("trained", trained, first), ("noise", wide, second)]
 }
 
@@ -364,6 +364,8 @@ fn tables(subject: &Subject) {
     let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let pair = Pair { dtype: Dtype::F32, shape: vec![values], old: bytes(&old), new: bytes(&new) };
     let blob = pair.make(&DeltaOptions::default().with_tile_values(4096));
+    let plan = DeltaPlan::new(&blob, &Limits::default()).unwrap();
+    assert!(plan.setup().len() > 230 << 10, "{} bytes of tables", plan.setup().len());
     holds(subject, "all tables", &pair, &blob);
 }
 
@@ -385,7 +387,8 @@ fn refused(subject: &Subject) {
     bad[5].tensor = at(0, tensor.len + 2);
     for request in bad {
         // SAFETY: refused before anything is queued.
-        let said = unsafe { apply_delta(device, &[request], at(0, 16), at(1 << 19, 1 << 19), Stream::DEFAULT) };
+        let said =
+            unsafe { apply_delta(device, &[request], at(0, 16), at(1 << 19, 1 << 19), Stream::DEFAULT) };
         assert!(matches!(said, Err(tenfold_cuda::Error::InvalidArgument(_))), "{request:?}");
     }
     let short = delta_workspace_len(&[good]) - 1;

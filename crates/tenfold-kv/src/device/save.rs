@@ -22,6 +22,8 @@ use crate::page::frame;
 
 /// Bytes that a blob may take beside those for each value.
 const HEADER: usize = 8192;
+/// What the bytes of a page's rows are a multiple of where the device encodes many pages of them at once.
+const ROWS: usize = 16;
 /// Coordinates of a page from which on it has a plan that its basis has ready: in smaller ones tables cost more than those plans reckon.
 const READY_FROM: usize = 1 << 14;
 
@@ -364,7 +366,7 @@ impl Save {
             for (side, choices) in of.choices.iter().enumerate() {
                 let Some(at) = looks.iter().position(|look| *look == (group, side)) else {
                     let basis = choices.first().filter(|_| !self.lossless).map(|choice| choice.whole);
-                    batches.extend(self.alike((group, side), of, basis, (0..self.pages()).collect()));
+                    batches.extend(self.alike((group, side), of, basis, (0..self.pages()).collect())?);
                     continue;
                 };
                 if seen[at].len() != self.look_len(pages, (group, side))? {
@@ -382,25 +384,30 @@ impl Save {
                     of_basis[part.map_or(choices[best].whole, |part| part.0)].push(page);
                 }
                 let some = of_basis.into_iter().enumerate().filter(|(_, pages)| !pages.is_empty());
-                batches.extend(
-                    some.flat_map(|(basis, pages)| self.alike((group, side), of, Some(basis), pages)),
-                );
+                for (basis, pages) in some {
+                    batches.extend(self.alike((group, side), of, Some(basis), pages)?);
+                }
             }
         }
         Ok(batches)
     }
 
-    /// Batches of pages that have the same basis: one, or one for each step where the device takes no more.
+    /// Batches of pages that have the same basis: one, one for each step where the device takes no more, or one for each page.
     fn alike(
         &self,
         (group, side): (usize, usize),
         of: &DeviceGroup,
         basis: Option<usize>,
         pages: Vec<usize>,
-    ) -> Vec<Batch> {
+    ) -> Result<Vec<Batch>> {
+        let page_bytes = self.coded().len() * self.width((group, side))? * self.dtype.size();
+        if basis.is_none() && !page_bytes.is_multiple_of(ROWS) {
+            let alone = |page| Batch { group, side, basis, step: Some(self.steps[page]), pages: vec![page] };
+            return Ok(pages.into_iter().map(alone).collect());
+        }
         let ready = basis.and_then(|number| of.sides[side].get(number)).is_some_and(|b| self.is_ready(&b.1));
         if ready || !self.has_steps() {
-            return vec![Batch { group, side, basis, step: self.step(), pages }];
+            return Ok(vec![Batch { group, side, basis, step: self.step(), pages }]);
         }
         let mut by_step: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for page in pages {
@@ -408,7 +415,7 @@ impl Save {
             by_step.entry(self.steps[page].to_bits()).or_default().push(page);
         }
         let batch = |(step, pages)| Batch { group, side, basis, step: Some(f64::from_bits(step)), pages };
-        by_step.into_iter().map(batch).collect()
+        Ok(by_step.into_iter().map(batch).collect())
     }
 
     /// Bytes of room for each blob of a batch.

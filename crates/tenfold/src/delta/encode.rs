@@ -17,8 +17,10 @@ use crate::simd::Isa;
 use crate::view::TensorView;
 use crate::workers::Workers;
 
-/// Changes of a tile that are aimed at. Each lane costs two bytes a stream: of more changes, these weigh less.
-const CHANGES: usize = 1 << 14;
+/// Changes of a tile that are aimed at. Each lane costs two bytes a stream: of more changes, these weigh less. Fewer of them where there would
+/// be few tiles: cores and devices take these side by side.
+const CHANGES: std::ops::RangeInclusive<usize> = 1 << 13..=1 << 14;
+const TILES: usize = 64;
 /// Changes of a lane, at least.
 const LANE: usize = 128;
 /// The smallest tile.
@@ -99,10 +101,11 @@ pub fn make(base: &TensorView<'_>, new: &TensorView<'_>, options: &DeltaOptions)
     assemble(&head(known, Some(change)), sealed, &workers)?.into_blob()
 }
 
-/// Tiles of about [`CHANGES`] changes, of a power of two of values; or of as many values as are asked for.
+/// Tiles of [`CHANGES`] changes or so, of a power of two of values; or of as many values as are asked for.
 fn geometry(values: usize, changed: usize, asked: usize) -> Geometry {
+    let aim = (changed / TILES).clamp(*CHANGES.start(), *CHANGES.end());
     let wanted =
-        (values as u128 * CHANGES as u128 / changed as u128).clamp(LEAST as u128, MAX_TILE as u128) as usize;
+        (values as u128 * aim as u128 / changed as u128).clamp(LEAST as u128, MAX_TILE as u128) as usize;
     let own = (1usize << wanted.ilog2()).min(values.next_power_of_two()).max(MAX_LANES);
     let tile = if asked == 0 { own } else { asked };
     let each = changed / values.div_ceil(tile);

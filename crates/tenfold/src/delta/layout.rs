@@ -178,7 +178,8 @@ impl<'b> DeltaLayout<'b> {
                 let tile = self.tiles.get(room.tile).filter(|tile| {
                     (room.places.len(), room.values.len()) == (4 * tile.changes, size * tile.changes)
                 });
-                let tile = tile.ok_or_else(|| Error::InvalidArgument("no room for a tile's changes".into()))?;
+                let tile =
+                    tile.ok_or_else(|| Error::InvalidArgument("no room for a tile's changes".into()))?;
                 let (places, values) = match hold(&self.delta, tile.number, copy)? {
                     Held::Base(places, new) | Held::Result(places, new) => (places, new),
                     Held::Same => (Vec::new(), Vec::new()),

@@ -36,7 +36,7 @@ pub(crate) use params::DeltaParams;
 pub struct DeltaOptions {
     /// Worker threads; 0, the default, takes those of the caller's rayon pool.
     pub threads: usize,
-    /// Values of a tile of a delta that is made, a power of two from 32 to 2^22. 0, the default: as many as have about 16,000 changes.
+    /// Values of a tile of a delta that is made, a power of two from 32 to 2^22. 0, the default: as many as have 8,000 to 16,000 changes or so.
     pub tile_values: usize,
     /// How sure an application is of its base. Default: every byte.
     pub verify: Verify,

@@ -200,3 +200,53 @@ fn the_workload_of_a_tenth_changed_is_small() {
     let mib = blob.len() as f64 / (1 << 20) as f64;
     assert!(mib < 1.30, "{mib:.3} MiB");
 }
+
+#[test]
+fn a_few_more_tiles_where_there_would_be_few() {
+    let (base, new) = trained(1 << 22, 0.1, 0.01, 13);
+    let info = inspect(&made(Dtype::F32, &[1024, 4096], &bytes(&base), &bytes(&new))).unwrap();
+    assert_eq!((info.tiles, info.tile_values), (64, 1 << 16));
+}
+
+#[test]
+fn layouts_say_where_tiles_are_and_what_they_change() {
+    let (base, new) = trained(50_000, 0.3, 0.05, 21);
+    let (old, new) = (to_bf16(&base), to_bf16(&new));
+    let view = |data| TensorView::new(Dtype::Bf16, &[50_000], data).unwrap();
+    let blob = make(&view(&old), &view(&new), &DeltaOptions::default().with_tile_values(4096)).unwrap();
+    let layout = DeltaLayout::read(&blob, &Default::default()).unwrap();
+    let changed: usize = layout.tiles().iter().map(|tile| tile.changes).sum();
+    assert_eq!(changed as u64, inspect(&blob).unwrap().changed);
+    assert!(layout.tables().all(|of| of.iter().map(|&f| u32::from(f)).sum::<u32>() == 1 << params::LOG));
+    // From a copy of the base and from one of the result.
+    for copy in [&old, &new] {
+        let mut lists: Vec<(Vec<u8>, Vec<u8>)> =
+            layout.tiles().iter().map(|t| (vec![0; 4 * t.changes], vec![0; 2 * t.changes])).collect();
+        let rooms = lists.iter_mut().enumerate();
+        let rooms = rooms.map(|(tile, (places, values))| TileRoom { tile, places, values }).collect();
+        let told = std::sync::Mutex::new(Vec::new());
+        layout
+            .decode(rooms, copy, &DeltaOptions::default(), &|tile| told.lock().unwrap().push(tile))
+            .unwrap();
+        let mut told = told.into_inner().unwrap();
+        told.sort_unstable();
+        assert_eq!(told, (0..layout.tiles().len()).collect::<Vec<_>>());
+        let mut data = old.clone();
+        for (tile, (places, values)) in layout.tiles().iter().zip(&lists) {
+            for (place, value) in places.chunks(4).zip(values.chunks(2)) {
+                let at = tile.start + u32::from_le_bytes(place.try_into().unwrap()) as usize;
+                data[2 * at..][..2].copy_from_slice(value);
+            }
+        }
+        assert_eq!(data, new);
+    }
+    // Another copy, and one of another size.
+    let mut lists = vec![0; 6 * layout.tiles()[0].changes];
+    let mut refused = |copy: &[u8]| {
+        let (places, values) = lists.split_at_mut(4 * layout.tiles()[0].changes);
+        let rooms = vec![TileRoom { tile: 0, places, values }];
+        layout.decode(rooms, copy, &DeltaOptions::default(), &|_| ()).unwrap_err()
+    };
+    assert!(matches!(refused(&vec![1; old.len()]), Error::WrongBase { .. }));
+    assert!(matches!(refused(&old[2..]), Error::InvalidArgument(_)));
+}

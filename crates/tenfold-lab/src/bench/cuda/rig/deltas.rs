@@ -111,7 +111,10 @@ impl<'a> Deltas<'a> {
         }
         let mut said = [0; size_of::<Status>()];
         status.read(&mut said, stream)?;
-        ensure!(self.plan.check(Status::from_bytes(said))?.written == self.plan.changed(), "not all was written");
+        ensure!(
+            self.plan.check(Status::from_bytes(said))?.written == self.plan.changed(),
+            "not all was written"
+        );
         self.check()?;
         Ok(Times(times))
     }

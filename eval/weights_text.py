@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""What the text of a calibration does to weights: calibrated on prose, on code, on both, and on random tokens; judged on prose and on
+code that the calibration has not seen, beside importance from the same text.
+
+`python eval/weights_text.py`; tables and raw JSON go to results/eval/. A run that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from common import causal, domains, importance, options, report, tasks
+from common.calibrated import Calibrated
+from common.causal import Causal
+from common.coders import Coder, Tenfold
+from common.side_by_side import compare, copied
+
+RATES = (2.0, 2.5)
+JUDGED = ("prose", "python", "c")
+MIXTURES: Mapping[str, tuple[str, ...]] = {
+    "prose": ("prose",),
+    "code": ("python",),
+    "prose and code": ("prose", "python"),
+    "prose, code, C, French and chat": ("prose", "python", "c", "french", "chat"),
+    "random tokens": ("random",),
+}
+"""Kinds of text that calibrations have."""
+FIT = {"chat": 18}
+"""Contexts of a kind, where there are fewer than asked for."""
+
+
+def main() -> int:
+    parser = options.parser(__doc__, RATES)
+    parser.add_argument("--fit-contexts", type=int, default=24, metavar="N", help="contexts of each kind to calibrate on")
+    parser.add_argument("--judged-contexts", type=int, default=8, metavar="N", help="contexts of each kind to judge on")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="only calibrations whose name has one of these words")
+    parser.add_argument("--tasks", type=Path, metavar="FOLDER", help="folder of multiple-choice sets, a .jsonl each")
+    parser.add_argument("--effort", default="balanced", choices=["fast", "balanced", "best"])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where models are judged")
+    args = options.parsed(parser)
+    subject = causal.smollm2(None)
+    tokenizer = causal.load_smollm2()[1]
+    names = {name for mixture in MIXTURES.values() for name in mixture} | set(JUDGED)
+    texts = {}
+    for name in sorted(names):
+        texts[name] = domains.load(name, tokenizer, args.judged_contexts, min(args.fit_contexts, FIT.get(name, args.fit_contexts)))
+    return evaluate(subject, texts, tokenizer, args)
+
+
+def evaluate(
+    subject: Causal, texts: Mapping[str, domains.Domain], tokenizer: PreTrainedTokenizerBase | None, args: argparse.Namespace
+) -> int:
+    """Measures every calibration at every rate, then writes tables."""
+    about = f"{subject.source}; up to {args.fit_contexts} contexts of each kind to calibrate on, {args.judged_contexts} to judge on; effort {args.effort}"
+    kept = report.Report(args.out / f"weights-text-{subject.name}.json", about, fresh=args.fresh)
+    weights = subject.block_weights()
+    raw = copied(subject.model, args.device)
+    sets = {name: tasks.read(args.tasks, name, None) for name in tasks.NAMES} if args.tasks is not None and tokenizer is not None else {}
+
+    def judged() -> report.Row:
+        model = copied(subject.model, args.device)
+        row: report.Row = {"on": {name: compare(raw, model, texts[name].judged, args.device) for name in JUDGED}}
+        if sets and tokenizer is not None:
+            found = {name: tasks.score(model, tokenizer, items) for name, items in sets.items()}
+            row["acc_norm"] = {name: 100 * sum(one.acc_norm) / len(one.acc_norm) for name, one in found.items()}
+        return row
+
+    def point(coder: Coder, bits: float) -> report.Row:
+        subject.put(weights)
+        start = time.monotonic()
+        coded = coder(weights, bits)
+        seconds = time.monotonic() - start
+        subject.put(coded.weights)
+        return {"bits": coded.bits} | judged() | {"settings": coded.settings, "coding_seconds": round(seconds, 2)}
+
+    subject.put(weights)
+    kept.measure({"coder": "uncompressed", "on_text": "", "asked": 32}, lambda: {"bits": 32.0} | judged())
+    chosen = [name for name in MIXTURES if not args.only or any(word in name for word in args.only)]
+    with tqdm(total=2 * len(chosen) * len(args.bits), unit="point") as bar:
+        for mixture in chosen:
+            kinds = {name: texts[name].fit for name in MIXTURES[mixture]}
+            subject.put(weights)
+            found = importance.collect(subject.model, torch.cat(list(kinds.values())))
+            coders: dict[str, Coder] = {
+                "calibrated": Calibrated(subject.model, kinds, effort=args.effort, tell=tqdm.write),
+                "importance": Tenfold("equal", args.effort, args.threads, found),
+            }
+            for name, coder in coders.items():
+                for bits in args.bits:
+                    bar.set_description(f"{name}, {mixture}, {bits:g} bits")
+                    key = {"coder": name, "on_text": mixture, "asked": bits}
+                    kept.measure(key, lambda coder=coder, bits=bits: point(coder, bits))  # type: ignore[misc]
+                    bar.update()
+    subject.put(weights)
+    kept.write()
+    show(kept, subject.name, args.out)
+    return 0
+
+
+def show(kept: report.Report, name: str, out: Path) -> None:
+    """A table of all that was measured."""
+    raw = kept.rows[0]["on"]
+    header = ["coder", "calibrated on", "bits"]
+    header += [f"{domains.TITLES[kind]}: perplexity, over uncompressed, divergence" for kind in JUDGED]
+    sets = any("acc_norm" in row for row in kept.rows)
+    header += ["mean acc_norm of tasks, %"] if sets else []
+    lines = []
+    for row in sorted(kept.rows, key=lambda row: (-row["bits"] // 0.1, row["coder"], row["on_text"])):
+        line = [row["coder"], row["on_text"], f"{row['bits']:.2f}"]
+        for kind in JUDGED:
+            here = row["on"][kind]
+            line.append(f"{report.number(here['perplexity'])}, {here['perplexity'] / raw[kind]['perplexity']:.3f}, {here['divergence']:.3f}")
+        if sets:
+            accuracies = list(row.get("acc_norm", {}).values())
+            line.append(f"{sum(accuracies) / len(accuracies):.1f}" if accuracies else "–")
+        lines.append(line)
+    page = f"# Weights by the text of their calibration, {name}\n\n- {kept.about}\n\n{report.table(header, lines)}"
+    (out / f"weights-text-{name}.md").write_text(page, encoding="utf-8")
+    print(page)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
