@@ -40,6 +40,14 @@ def test_the_page() -> None:
         exec(compile(block, str(PAGE), "exec"), names)
 
 
+def test_the_page_of_deltas() -> None:
+    text = (PAGE.parent / "delta-python.md").read_text()
+    names: dict[str, object] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "delta-python.md", "exec"), names)
+    assert "masters" in names
+
+
 def test_blocks_of_the_page_of_caches() -> None:
     text = (PAGE.parent / "kv.md").read_text()
     names: dict[str, object] = {}

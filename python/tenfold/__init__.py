@@ -16,6 +16,7 @@ class says who must act.
 
 from types import ModuleType as _ModuleType
 
+from . import delta
 from ._codec import (
     Codec,
     capabilities,
@@ -37,6 +38,7 @@ from ._errors import (
     NotFoundError,
     RawDtypeWarning,
     UnsupportedError,
+    WrongBaseError,
 )
 from ._model import Model, load, open
 from ._native import FORMAT_VERSION, BlobInfo, Capabilities, Curvature, Report, TensorInfo, __version__
@@ -60,12 +62,14 @@ __all__ = [
     "Report",
     "TensorInfo",
     "UnsupportedError",
+    "WrongBaseError",
     "__version__",
     "capabilities",
     "compress",
     "curvature",
     "decode",
     "decompress",
+    "delta",
     "encode",
     "encode_calibrated",
     "inspect",

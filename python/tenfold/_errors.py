@@ -24,6 +24,10 @@ class DtypeError(ArgumentError, TypeError):
     """An object of the wrong type, or an array of a dtype that tenfold does not store."""
 
 
+class WrongBaseError(ArgumentError):
+    """A delta belongs to another version of the tensor: one was left out, or they came in another order."""
+
+
 class LimitError(Error, ValueError):
     """A limit of the caller stopped the work: ``max_bytes`` cannot be met, or a blob asks for more than allowed."""
 

@@ -13,6 +13,8 @@ __all__ = [
     "CudaDevice",
     "Curvature",
     "DecodeRequests",
+    "DeltaFile",
+    "DeltaInfo",
     "DeltaPlan",
     "DeviceDelta",
     "EncodeOptions",
@@ -32,6 +34,15 @@ __all__ = [
     "cuda_lane_values",
     "decode_into",
     "decompress",
+    "delta_apply",
+    "delta_apply_file",
+    "delta_collect",
+    "delta_fingerprint",
+    "delta_inspect",
+    "delta_make",
+    "delta_make_file",
+    "delta_make_state",
+    "delta_model_fingerprint",
     "encode",
     "encode_calibrated",
     "encode_into",
@@ -544,3 +555,82 @@ def cuda_can_convert(info: BlobInfo, dtype: str) -> bool: ...
 def cuda_lane_values(values: int) -> int: ...
 def next_slot_step(step: float, bytes: int, values: int, room: int) -> tuple[float, bool]: ...
 def main(args: Sequence[str]) -> int: ...
+
+@final
+class DeltaInfo:
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def base(self) -> str: ...
+    @property
+    def result(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def changed(self) -> int: ...
+    @property
+    def tiles(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def blob_bytes(self) -> int: ...
+
+def delta_make(base: Any, new: Any, dtype: str | None = None, threads: int = 0) -> bytes: ...
+def delta_apply(
+    pairs: Sequence[tuple[bytes | np.ndarray, Any]],
+    names: Sequence[str] | None = None,
+    verify: str = "whole",
+    threads: int = 0,
+    max_bytes: int | None = None,
+    check_only: bool = False,
+) -> list[tuple[int, int]]: ...
+def delta_inspect(blob: bytes | np.ndarray) -> DeltaInfo: ...
+def delta_fingerprint(tensor: Any, dtype: str | None = None) -> str: ...
+
+@final
+class DeltaFile:
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> DeltaFile: ...
+    @staticmethod
+    def parse(bytes: bytes | np.ndarray) -> DeltaFile: ...
+    def base(self) -> str: ...
+    def result(self) -> str: ...
+    def removed(self) -> list[str]: ...
+    def changes(
+        self,
+    ) -> list[
+        tuple[str, str, str | None, str | None, list[int] | None, str | None, str, int | None, int]
+    ]: ...
+    def blob(self, name: str) -> bytes: ...
+    def patch(
+        self,
+        tensors: Sequence[tuple[str, Any, str | None]],
+        only: Sequence[str] | None = None,
+        verify: str = "whole",
+        threads: int = 0,
+    ) -> list[tuple[str, str, list[int], bytes | None]]: ...
+
+def delta_make_state(
+    base: Sequence[tuple[str, Any, str | None]], new: Sequence[tuple[str, Any, str | None]], options: dict[str, Any]
+) -> bytes: ...
+def delta_collect(prints: dict[str, str], blobs: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]: ...
+def delta_model_fingerprint(prints: dict[str, str]) -> str: ...
+def delta_make_file(
+    base: str | os.PathLike[str],
+    new: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    options: dict[str, Any],
+    overwrite: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> None: ...
+def delta_apply_file(
+    base: str | os.PathLike[str],
+    deltas: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    verify: str = "whole",
+    threads: int = 0,
+    overwrite: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> None: ...

@@ -21,6 +21,7 @@ def test_classes():
         tenfold.UnsupportedError: NotImplementedError,
         tenfold.ArgumentError: ValueError,
         tenfold.DtypeError: TypeError,
+        tenfold.WrongBaseError: ValueError,
         tenfold.LimitError: ValueError,
         tenfold.MachineError: OSError,
         tenfold.NotFoundError: FileNotFoundError,

@@ -15,6 +15,7 @@ mod classes {
     pyo3::import_exception!(tenfold._errors, LimitError);
     pyo3::import_exception!(tenfold._errors, MachineError);
     pyo3::import_exception!(tenfold._errors, NotFoundError);
+    pyo3::import_exception!(tenfold._errors, WrongBaseError);
 }
 
 pub use classes::*;
@@ -33,7 +34,21 @@ fn from_kind(kind: ErrorKind, text: String) -> PyErr {
 
 /// The exception for an error of the codec.
 pub fn codec(error: tenfold::Error) -> PyErr {
-    from_kind(error.kind(), advice(&error))
+    named(&error, advice(&error))
+}
+
+/// The exception for an error of the codec, with a text.
+fn named(error: &tenfold::Error, text: String) -> PyErr {
+    match error {
+        tenfold::Error::WrongBase { .. } => WrongBaseError::new_err(text),
+        _ => from_kind(error.kind(), text),
+    }
+}
+
+/// The same exception, with a tensor's name in front.
+pub fn prefix_name(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
+    let text = format!("tensor {name:?}: {}", error.value(py));
+    PyErr::from_type(error.get_type(py), text)
 }
 
 /// The codec's message, with the names of this package instead of Rust's.
@@ -48,6 +63,9 @@ fn advice(error: &tenfold::Error) -> String {
             "the blob holds {codec} pictures, which this package does not decode; unpack the file with the command \
              `tenfold decompress` of a build that has video codecs"
         ),
+        tenfold::Error::NeedsBase => {
+            "the blob is a delta: apply it to its base with tenfold.delta.apply".into()
+        }
         _ => error.to_string(),
     }
 }
@@ -93,8 +111,11 @@ pub fn archive(error: tenfold_archive::Error) -> PyErr {
                 None => MachineError::new_err(format!("{}: {source}", path.display())),
             }
         }
+        error @ (tenfold_archive::Error::WrongBase { .. } | tenfold_archive::Error::Chain { .. }) => {
+            WrongBaseError::new_err(error.to_string())
+        }
         tenfold_archive::Error::Codec { name, source } => {
-            from_kind(source.kind(), format!("tensor {name:?}: {}", advice(&source)))
+            named(&source, format!("tensor {name:?}: {}", advice(&source)))
         }
         error => from_kind(error.kind(), error.to_string()),
     }

@@ -13,6 +13,8 @@ mod command;
 mod cuda;
 mod cuda_delta;
 mod cuda_pages;
+mod delta;
+mod delta_files;
 mod dlpack;
 mod errors;
 mod kv;
@@ -49,6 +51,13 @@ mod _native {
     use super::cuda_pages::{
         CudaBatch, CudaExact, CudaLadder, CudaLoad, CudaPages, CudaSave, cuda_pages_queue,
         cuda_pages_workspace,
+    };
+    #[pymodule_export]
+    use super::delta::{DeltaInfo, delta_apply, delta_fingerprint, delta_inspect, delta_make};
+    #[pymodule_export]
+    use super::delta_files::{
+        DeltaFile, delta_apply_file, delta_collect, delta_make_file, delta_make_state,
+        delta_model_fingerprint,
     };
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, check_fit, fit_bases};

@@ -201,7 +201,8 @@ pub fn save(
     let (mut infos, mut inputs) = (Vec::with_capacity(tensors.len()), Vec::with_capacity(tensors.len()));
     for (name, tensor) in &tensors {
         let name = name.to_str()?.to_owned();
-        let input = Input::from_object(tensor, None).map_err(|error| prefix_name(py, &name, error))?;
+        let input =
+            Input::from_object(tensor, None).map_err(|error| errors::prefix_name(py, &name, error))?;
         infos.push(tenfold_archive::TensorInfo {
             name,
             dtype: input.dtype,
@@ -275,10 +276,4 @@ pub fn model_tags(
     let metadata: Vec<(String, String)> = metadata.into_iter().collect();
     let tags = tenfold_archive::model_tags(known, plain.as_deref(), &metadata).map_err(errors::archive)?;
     Ok(tags.into_iter().collect())
-}
-
-/// The same exception, with the tensor's name in front.
-fn prefix_name(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
-    let text = format!("tensor {name:?}: {}", error.value(py));
-    PyErr::from_type(error.get_type(py), text)
 }

@@ -19,6 +19,7 @@ except ImportError as error:
 from ._calibration import Calibration
 from ._codec import Codec, decode, decode_many, encode, encode_many
 from ._decoder import Decoder
+from ._delta_tracker import DeltaTracker
 from ._importance import Importance
 from ._layerwise import calibrate_layers
 from ._verdicts import check
@@ -33,6 +34,7 @@ __all__ = [
     "Calibration",
     "Codec",
     "Decoder",
+    "DeltaTracker",
     "Importance",
     "calibrate_layers",
     "check",

@@ -62,8 +62,8 @@ def as_device(device: Any) -> torch.device:
     return found
 
 
-def check_tensor(tensor: Any, what: str) -> torch.Tensor:
-    """Refuses tensors without plain memory, and says what to do."""
+def check_tensor(tensor: Any, what: str, contiguous: bool = True) -> torch.Tensor:
+    """Refuses tensors without plain memory, and says what to do. Strides are free if it need not be contiguous."""
     if not isinstance(tensor, torch.Tensor):
         raise DtypeError(f"{what} must be a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided or tensor.is_nested:
@@ -78,7 +78,7 @@ def check_tensor(tensor: Any, what: str) -> torch.Tensor:
         raise ArgumentError(
             f"{what} requires grad, and coding has no gradient; pass {what}.detach() or work under torch.no_grad()"
         )
-    if not tensor.is_contiguous():
+    if contiguous and not tensor.is_contiguous():
         shape, strides = tuple(tensor.shape), tensor.stride()
         raise ArgumentError(f"{what} is not contiguous (shape {shape}, strides {strides}); pass {what}.contiguous()")
     if tensor.is_neg() or tensor.is_conj():

