@@ -17,10 +17,10 @@ use crate::simd::Isa;
 use crate::view::TensorView;
 use crate::workers::Workers;
 
-/// Changes of a tile that are aimed at. Each lane costs two bytes a stream: of more changes, these weigh less. Fewer of them where there would
-/// be few tiles: cores and devices take these side by side.
-const CHANGES: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 13;
-const TILES: usize = 128;
+/// Changes of a tile that are aimed at. Each lane costs two bytes a stream: of more changes, these weigh less.
+const CHANGES: usize = 1 << 13;
+/// Of a delta with so many changes, a tile has half as many: cores and devices take tiles side by side, and there would be few.
+const MANY: std::ops::Range<usize> = 1 << 18..1 << 20;
 /// Changes of a lane, at least.
 const LANE: usize = 96;
 /// The smallest tile.
@@ -103,7 +103,7 @@ pub fn make(base: &TensorView<'_>, new: &TensorView<'_>, options: &DeltaOptions)
 
 /// Tiles of [`CHANGES`] changes or so, of a power of two of values; or of as many values as are asked for.
 fn geometry(values: usize, changed: usize, asked: usize) -> Geometry {
-    let aim = (changed / TILES).clamp(*CHANGES.start(), *CHANGES.end());
+    let aim = if MANY.contains(&changed) { CHANGES / 2 } else { CHANGES };
     let wanted =
         (values as u128 * aim as u128 / changed as u128).clamp(LEAST as u128, MAX_TILE as u128) as usize;
     let own = (1usize << wanted.ilog2()).min(values.next_power_of_two()).max(MAX_LANES);
