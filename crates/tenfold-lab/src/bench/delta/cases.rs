@@ -15,7 +15,7 @@ use crate::synth::{self, Shape};
 /// Values that are made at a time.
 const PIECE: usize = 1 << 22;
 /// Values of a cluster, and how many of them change.
-const CLUSTER: (usize, f64) = (4096, 0.5);
+const CLUSTER: (usize, f64) = (256, 0.5);
 
 /// A tensor before and after.
 pub(in crate::bench) struct Versions {

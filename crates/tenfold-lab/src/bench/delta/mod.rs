@@ -78,7 +78,7 @@ impl Bench<'_> {
         if !quick {
             self.report.at_most("bytes, f32, 1024 × 4096, a tenth changed", ours.bytes as f64, MATRIX);
         }
-        let values = self.args.size_or(if quick { 1 << 16 } else { 64 << 20 });
+        let values = self.args.size_or(if quick { 1 << 18 } else { 64 << 20 });
         for (share, spread, name) in [
             (0.01, Spread::Uniform, "bf16, 1 % changed, anywhere"),
             (0.03, Spread::Uniform, "bf16, 3 % changed, anywhere"),
