@@ -33,8 +33,6 @@ MIXTURES: Mapping[str, tuple[str, ...]] = {
     "random tokens": ("random",),
 }
 """Kinds of text that calibrations have."""
-FIT = {"chat": 18}
-"""Contexts of a kind, where there are fewer than asked for."""
 
 
 def main() -> int:
@@ -51,7 +49,8 @@ def main() -> int:
     names = {name for mixture in MIXTURES.values() for name in mixture} | set(JUDGED)
     texts = {}
     for name in sorted(names):
-        texts[name] = domains.load(name, tokenizer, args.judged_contexts, min(args.fit_contexts, FIT.get(name, args.fit_contexts)))
+        judged = args.judged_contexts if name in JUDGED else 0
+        texts[name] = domains.load(name, tokenizer, judged, int(min(args.fit_contexts, domains.available(name))))
     return evaluate(subject, texts, tokenizer, args)
 
 
