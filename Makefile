@@ -9,11 +9,11 @@ SMOKE ?= 15
 VIDEO = $(shell pkg-config --exists libavcodec libavutil 2>/dev/null && echo --features tenfold-lab/video)
 
 # Tests run the CUDA kernels on the CPU too.
-TESTED = $(VIDEO) --features tenfold-lab/emulator
+TESTED = $(VIDEO) --features tenfold-lab/emulator,tenfold-nvcodec/emulator
 
 LAB = $(or $(CARGO_TARGET_DIR),target)/release/tenfold-lab
 
-.PHONY: help demo man test setup lint unit python test-integrations test-serving bench race eval docs fuzz ptx
+.PHONY: help demo man test setup lint unit python test-integrations test-serving test-cluster bench race eval docs fuzz ptx
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,7 @@ unit: ## All tests of the workspace
 	cargo test --workspace $(TESTED) --test parity -- cuda::
 	cargo test --quiet --package tenfold-video --test without
 	cargo test --quiet --package tenfold-video --features av1
+	cargo test --quiet --package tenfold-nvcodec --features emulator,tenfold-nvcodec-standin/av1 --test nvenc
 
 python: ## Builds the Python wheel, installs it into an environment of its own, runs its tests
 	@scripts/python-test.sh
@@ -56,6 +57,9 @@ test-integrations: ## Tests the wheel with torch and transformers, which it inst
 
 test-serving: ## Tests the plug-ins for LMCache, SGLang and vLLM with these engines, on the CPU
 	@scripts/serving-test.sh
+
+test-cluster: ## Tests tenfold.ray with Ray, on local clusters of two nodes
+	@scripts/cluster-test.sh
 
 bench: ## Measure, print each figure beside its bar, keep the reports in results/
 	cargo build --release --quiet --package tenfold-lab $(VIDEO)

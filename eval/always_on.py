@@ -71,7 +71,7 @@ def evaluate(subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: a
     exact = raw.exact
 
     def answers(model: Through | None) -> report.Row:
-        found = {name: tasks.score(model or subject.model, tokenizer, items, 1 if model else 16) for name, items in sets.items()}
+        found = {name: tasks.score(model or subject.model, tokenizer, items, 1 if model else None) for name, items in sets.items()}
         return {"tasks": {name: one.row() for name, one in found.items()}} if found else {}
 
     kept.measure({"coder": "uncompressed", "part": "none"}, lambda: raw([None] * len(subject.judged)) | answers(None))

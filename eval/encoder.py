@@ -2,13 +2,14 @@
 """Quality of a sentence encoder (all-MiniLM-L6-v2) whose weights went through a coder: `python eval/encoder.py`.
 
 The sentences are those of the WikiText-2 excerpts. Measured are the cosine between the embedding of a sentence before and
-after, and how much of the order of retrieved sentences stays.
+after, and how much of the order of retrieved sentences stays. What is calibrated sees the package's prose, which is of other articles.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +19,13 @@ from tqdm import tqdm
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 from common import options, plot, report, zoo
+from common.calibrated import WithFile
 from common.causal import DATA
-from common.coders import Coder, Tenfold, Weights, nmse
+from common.coders import Coded, Coder, Tenfold, Weights, nmse
+from common.gptq import gptq
 from common.rounding import NormalFloat, RoundToNearest
+from tenfold.torch import Calibration, Importance
+from tenfold.transformers._mixture import stored_texts
 
 RATES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 TOP = 10
@@ -34,7 +39,10 @@ def main() -> int:
     subject = Encoder(model, AutoTokenizer.from_pretrained(folder), sentences(text))
     about = f"all-MiniLM-L6-v2, f32, all matrices with embeddings; {len(subject.sentences)} sentences of WikiText-2"
     kept = report.Report(args.out / "encoder.json", about, fresh=args.fresh)
-    evaluate(subject, kept, tuple(args.bits), args.threads)
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "calibration.safetensors"
+        learnt = calibrate(subject, sentences("\n".join(stored_texts("prose"))), path)
+        evaluate(subject, kept, tuple(args.bits), args.threads, learnt)
     show(kept, args.out)
     return 0
 
@@ -59,12 +67,15 @@ class Encoder:
             for name, value in weights.items():
                 state[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
             for start in range(0, len(texts), 32):
-                batch = self.tokenizer(texts[start : start + 32], padding=True, truncation=True, return_tensors="pt")  # type: ignore[operator]
-                hidden = self.model(**batch).last_hidden_state
-                mask = batch["attention_mask"][..., None]
-                rows.append(((hidden * mask).sum(1) / mask.sum(1)).numpy())
-        vectors = np.concatenate(rows)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+                rows.append(self.run(texts[start : start + 32]).numpy())
+        return np.concatenate(rows)
+
+    def run(self, texts: list[str]) -> torch.Tensor:
+        """The same of a batch, with the weights that the model has."""
+        batch = self.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")  # type: ignore[operator]
+        hidden = self.model(**batch).last_hidden_state
+        mask = batch["attention_mask"][..., None]
+        return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=1)
 
 
 def sentences(text: str) -> list[str]:
@@ -73,9 +84,55 @@ def sentences(text: str) -> list[str]:
     return list(dict.fromkeys(part for part in found if len(part.split()) >= 10 and not part.startswith("=")))
 
 
-def coders(rates: tuple[float, ...], threads: int) -> list[tuple[str, float, Coder]]:
+@dataclass(frozen=True)
+class Learnt:
+    """What other sentences tell of the model."""
+
+    path: Path
+    seen: Calibration
+    importance: dict[str, np.ndarray]
+
+
+def calibrate(subject: Encoder, texts: list[str], path: Path) -> Learnt:
+    """Runs the model on sentences. Gradients of embeddings along random directions say what the outputs of each layer do to them."""
+    generator = torch.Generator().manual_seed(1)
+    # By length, so that few tokens are padding, which importance would count.
+    texts = sorted(texts, key=len)
+    batches = [texts[start : start + 32] for start in range(0, len(texts), 32)]
+    with Calibration(subject.model) as seen, torch.enable_grad():
+        for batch in batches:
+            vectors = subject.run(batch)
+            (vectors * torch.randn(vectors.shape, generator=generator)).sum().backward()
+    subject.model.zero_grad()
+    seen.save(path)
+    with Importance(subject.model) as columns, torch.no_grad():
+        for batch in batches:
+            subject.run(batch)
+    return Learnt(path, seen, columns.vectors())
+
+
+@dataclass(frozen=True)
+class Gptq:
+    """GPTQ of the linear layers; embeddings rounded to nearest, as nothing is known of them."""
+
+    seen: Calibration
+    group: int = 128
+
+    def __call__(self, weights: Weights, bits: float) -> Coded:
+        found = RoundToNearest(self.group)(weights, bits)
+        for name in self.seen:
+            weight, inputs = (torch.from_numpy(np.float32(one)) for one in (weights[name], self.seen.inputs(name)))
+            found.weights[name] = gptq(weight, inputs, int(bits), self.group).numpy()
+        return found
+
+
+def coders(rates: tuple[float, ...], threads: int, learnt: Learnt) -> list[tuple[str, float, Coder]]:
     """All coders with their rates."""
     jobs: list[tuple[str, float, Coder]] = []
+    for alloc in ("loss", "equal"):
+        jobs += [(f"tenfold calibrated, {alloc}", bits, WithFile(learnt.path, alloc, threads=threads)) for bits in rates]
+    jobs += [("tenfold importance", bits, Tenfold("equal", "best", threads, learnt.importance)) for bits in rates]
+    jobs += [("GPTQ, groups of 128", bits, Gptq(learnt.seen)) for bits in (2.0, 3.0, 4.0)]
     for alloc in ("equal", "step"):
         jobs += [(f"tenfold {alloc}", bits, Tenfold(alloc, "best", threads)) for bits in rates]
     jobs += [(f"RTN, groups of {group}", b, RoundToNearest(group)) for group in (32, 64, 128) for b in (2.0, 3.0, 4.0)]
@@ -83,7 +140,7 @@ def coders(rates: tuple[float, ...], threads: int) -> list[tuple[str, float, Cod
     return [*jobs, ("NF4", 4.0, NormalFloat())]
 
 
-def evaluate(subject: Encoder, kept: report.Report, rates: tuple[float, ...], threads: int) -> None:
+def evaluate(subject: Encoder, kept: report.Report, rates: tuple[float, ...], threads: int, learnt: Learnt) -> None:
     """Measures all coders; rows go into the report."""
     weights = subject.weights()
     before = subject.embed(weights, subject.sentences)
@@ -98,7 +155,7 @@ def evaluate(subject: Encoder, kept: report.Report, rates: tuple[float, ...], th
         coded = coder(weights, bits)
         return {"bits": coded.bits} | measure(coded.weights)
 
-    with tqdm(coders(rates, threads), unit="point") as bar:
+    with tqdm(coders(rates, threads, learnt), unit="point") as bar:
         for name, bits, coder in bar:
             bar.set_description(f"{name}, {bits:g} bits")
             kept.measure({"coder": name, "asked": bits}, lambda: point(coder, bits))

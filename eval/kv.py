@@ -40,7 +40,7 @@ from common.coders import Coder
 from common.cuts import Blobs, CutCoder, InBasis, Plain
 from common.judge import Judge
 from common.kvcoders import CacheCoder, Pages
-from common.kvpeers import AsItIs, HadamardScalar, Kvtc
+from common.kvpeers import AsItIs, HadamardScalar, InPictures, Kvtc
 from common.registry import cache_folder
 from common.rounding import RoundToNearest
 
@@ -59,6 +59,8 @@ ON_DEVICE = ", by the device"
 """Of pages that a CUDA device makes and decodes."""
 CLOSE = 0.002
 """How far perplexity with those may be from that with the CPU's, as a share."""
+IN_PICTURES = "basis + x265"
+"""Principal components as pictures."""
 FIRST = ", first token exact"
 """What tenfold does too: attention parks on the first token, and errors there hurt most."""
 Job = tuple[str, str, float]
@@ -185,6 +187,8 @@ class Bench:
             return replace(self.pages_of(name), capped=name.startswith(CAPPED))
         if name.startswith("KVTC"):
             return self.kvtc.keeping(128) if "recent" in name else self.kvtc
+        if name == IN_PICTURES:
+            return InPictures.fitted([self.statistics["keys"], self.statistics["values"]], self.plain(name))
         return AsItIs(self.plain(name), self.rotary, sinks=1 if name.endswith(FIRST) else 0)
 
     def cut_coder(self, name: str) -> CutCoder:
@@ -315,6 +319,7 @@ def jobs(args: argparse.Namespace) -> tuple[list[Job], list[str]]:
     coder, why = outside.find_x265()
     if coder is not None:
         families += [("kv", name, args.video_bits) for name in ("x265", f"x265{FIRST}")]
+        families += [("kv", IN_PICTURES, (*[bits for bits in rates if bits >= 0.5][::2], *args.video_bits))]
         families += [("hidden", "x265", args.cut_bits)]
     families = [family for one in families for family in at_places(one, args.pages)]
     wanted = [f for f in families if f[0] in args.parts and (not args.only or any(word in f[1] for word in args.only))]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Weights with and without a calibration, judged as the field does: perplexity and divergence from the uncompressed model over a whole
-text, and multiple-choice tasks, beside GPTQ, AWQ and HQQ calibrated on the same contexts.
+text, and multiple-choice tasks, beside GPTQ, AWQ, HQQ, llama.cpp's types with an importance matrix, and video codecs, calibrated on the same text.
 
 `python eval/weights.py --text wikitext2_test.txt --fit-text wikitext2_valid.txt --tasks FOLDER`. Tables and raw JSON go to results/eval/. A run
 that was interrupted goes on where it was.
@@ -21,12 +21,14 @@ from transformers import PreTrainedTokenizerBase
 
 from common import causal, importance, options, outside, report, tasks
 from common.calibrated import Calibrated
-from common.causal import Causal
+from common.causal import DATA, Causal
 from common.coders import Coder, Tenfold, Weights
 from common.gptq import Peer
 from common.side_by_side import compare, copied
+from common.zoo import smollm2_gguf
 
 RATES = (2.0, 2.5, 3.0)
+GGUF_TYPES = ("IQ2_S", "Q2_K", "IQ3_S", "Q3_K_M", "Q4_K_M")
 
 
 def main() -> int:
@@ -38,6 +40,8 @@ def main() -> int:
     parser.add_argument("--tasks", type=Path, metavar="FOLDER", help="folder of multiple-choice sets, a .jsonl each")
     parser.add_argument("--items", type=int, default=None, metavar="N", help="so many items of each set only")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only coders whose name has one of these words")
+    parser.add_argument("--whole", type=float, nargs="+", default=(2.0, 3.0, 4.0), metavar="N", help="rates of GPTQ, AWQ and HQQ")
+    parser.add_argument("--types", nargs="+", default=GGUF_TYPES, metavar="NAME", help="types of llama.cpp")
     parser.add_argument("--effort", default="balanced", choices=["fast", "balanced", "best"])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where models are judged")
     args = options.parsed(parser)
@@ -81,7 +85,8 @@ def coders(subject: Causal, args: argparse.Namespace) -> tuple[list[tuple[str, f
     def calibrated(sequential: bool) -> Coder:
         return Calibrated(subject.model, subject.chosen, sequential, effort=args.effort, tell=tqdm.write)
 
-    rates, whole = tuple(args.bits), (2.0, 3.0, 4.0)
+    rates, whole = tuple(args.bits), tuple(args.whole)
+    missing = []
     families: list[tuple[str, Coder, tuple[float, ...]]] = [
         ("tenfold calibrated, sequential", calibrated(True), rates),
         ("tenfold calibrated", calibrated(False), rates),
@@ -93,8 +98,21 @@ def coders(subject: Causal, args: argparse.Namespace) -> tuple[list[tuple[str, f
     hqq, why = outside.find_hqq()
     if hqq is not None:
         families.append(("HQQ, groups of 64", hqq, whole))
+    missing.append(why)
+    for encoder in outside.STANDARDS:
+        video, why = outside.find_video(encoder) if _is_wanted(encoder, args) else (None, "")
+        missing.append(why)
+        if video is not None:
+            families.append((encoder, video, rates))
+    programs, why = outside.find_llama_cpp()
+    if subject.name == "smollm2":
+        missing.append(why)
+        if programs is not None:
+            text = args.fit_text or DATA / "wikitext2_valid_start.txt"
+            for kind in args.types:
+                families.append((f"llama.cpp {kind}, imatrix", outside.Gguf(programs, smollm2_gguf(), text, kind), (0.0,)))
     wanted = [one for one in families if _is_wanted(one[0], args)]
-    return [(name, bits, coder) for name, coder, each in wanted for bits in each], [] if hqq is not None else [why]
+    return [(name, bits, coder) for name, coder, each in wanted for bits in each], [line for line in missing if line]
 
 
 def _is_wanted(name: str, args: argparse.Namespace) -> bool:
@@ -125,6 +143,8 @@ class Judge:
         self._subject.put(weights)
         model = copied(self._subject.model, self._args.device)
         row: report.Row = {**compare(self._raw, model, self._subject.judged, self._args.device)}
+        # The first two alone as well: what earlier figures are about.
+        row["start"] = compare(self._raw, model, self._subject.judged[:2], self._args.device)
         if self._tokenizer is not None and self._sets:
             found = {name: tasks.score(model, self._tokenizer, items) for name, items in self._sets.items()}
             row["tasks"] = {name: one.row() for name, one in found.items()}
@@ -134,9 +154,9 @@ class Judge:
 def show(kept: report.Report, raw: report.Row, name: str, out: Path) -> None:
     """Tables of all that was measured."""
     rows = sorted(kept.rows, key=lambda row: (row["coder"] != "uncompressed", row["coder"], row["bits"]))
-    header = ["coder", "bits", "perplexity", "divergence, nats a token"]
+    header = ["coder", "bits", "perplexity", "divergence, nats a token", "of the first two contexts"]
     sets = list(raw.get("tasks", {}))
-    text = report.table(header, [[*_start(row), report.number(row["perplexity"]), f"{row['divergence']:.4f}"] for row in rows])
+    text = report.table(header, [[*_start(row), *_measured(row)] for row in rows])
     if sets:
         header = ["coder", "bits", *sets, "mean", "mean against uncompressed"]
         for measure in ("acc", "acc_norm"):
@@ -150,6 +170,12 @@ def show(kept: report.Report, raw: report.Row, name: str, out: Path) -> None:
 
 def _start(row: report.Row) -> list[str]:
     return [row["coder"], f"{row['bits']:.2f}"]
+
+
+def _measured(row: report.Row) -> Iterator[str]:
+    yield from (report.number(row["perplexity"]), f"{row['divergence']:.4f}")
+    first = row.get("start")
+    yield f"{report.number(first['perplexity'])}, {first['divergence']:.4f}" if first else "–"
 
 
 def _answers(row: report.Row, raw: report.Row, sets: list[str], measure: str) -> Iterator[str]:

@@ -78,6 +78,8 @@ def check() -> list[str]:
         for link, path, anchor in find_links(page):
             if not path.exists():
                 faults.append(f"{name}: {link}: no such file")
+            elif page in chapters and path.is_dir():
+                faults.append(f"{name}: {link}: the book has files only; link to one in this folder")
             elif anchor and anchor not in find_anchors(path):
                 faults.append(f"{name}: {link}: no such heading")
             elif page in chapters and path.suffix == ".md" and path not in chapters:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs an evaluation program: `scripts/eval.sh perplexity smollm2`, `encoder`, `features`, `models`, `kv`, `training`, `pipeline`, `exchange`,
-# `serdes`, `kv_domains`, `weights`, `weights_text`, `always_on`; without arguments the first four: the others want a text, a cache or hours. The
+# `split`, `serdes`, `kv_domains`, `weights`, `weights_text`, `always_on`; without arguments the first four: the others want a text, a cache or hours. The
 # first run installs torch and transformers, which takes several GB, and fetches models. x265 takes part if TENFOLD_VIDEO names a tenfold
 # command with video codecs.
 set -euo pipefail

@@ -21,6 +21,6 @@ run eval/tests
 
 echo "integrations: the device's side again, on the emulator"
 emulated="$(scripts/emulated-package.sh)"
-device=(test_torch_blocks.py test_torch_delta_device.py test_torch_device.py test_torch_device_calibrated.py test_torch_device_delta.py test_torch_device_layers.py test_torch_kept_device.py test_torch_transposed.py test_transformers_cache_device.py)
+device=(test_torch_blocks.py test_torch_delta_device.py test_torch_device.py test_torch_device_calibrated.py test_torch_device_delta.py test_torch_device_layers.py test_torch_kept_device.py test_torch_transposed.py test_torch_video.py test_transformers_cache_device.py)
 PYTHONPATH="$emulated" run "${device[@]/#/python/integrations/}" -k "not cuda"
 PYTHONPATH="$emulated" run eval/tests/test_kv_device.py -k "not cuda"

@@ -1,4 +1,4 @@
-"""tenfold with a calibration: a model's folder through `tenfold.transformers.compress`, as a user would."""
+"""tenfold with a calibration: a model's folder through `tenfold.transformers.compress`, or weights with a calibration file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import tenfold
 import tenfold.transformers
 import torch
+from safetensors.numpy import save_file
 from transformers import PreTrainedModel
 
 from common.coders import Coded, Weights
@@ -55,3 +57,21 @@ def save_plain(model: PreTrainedModel, folder: Path) -> None:
     plain.load_state_dict(model.state_dict(), assign=True)
     plain.tie_weights()
     plain.save_pretrained(folder)
+
+
+@dataclass(frozen=True)
+class WithFile:
+    """Weights with a calibration file, as `tenfold compress --calibration`; those that it does not know are coded plainly."""
+
+    calibration: Path
+    alloc: str = "loss"
+    effort: str = "best"
+    threads: int = 0
+
+    def __call__(self, weights: Weights, bits: float) -> Coded:
+        options = {"alloc": self.alloc, "effort": self.effort, "threads": self.threads}
+        with tempfile.TemporaryDirectory() as name:
+            plain, small = Path(name) / "plain.safetensors", Path(name) / "small.safetensors"
+            save_file({name: np.ascontiguousarray(weight) for name, weight in weights.items()}, plain)
+            report = tenfold.compress(plain, small, bits=bits, calibration=self.calibration, include=["*"], **options)
+            return Coded(tenfold.load(small, threads=self.threads), report.bits_per_value, options)

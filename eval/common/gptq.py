@@ -11,6 +11,7 @@ from tenfold.torch import Calibration
 from tenfold.torch._layerwise import Passage
 from tenfold.torch._stack import Stack
 from tenfold.transformers._sequential import Sequential, Target
+from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from common.coders import Coded, Weights
@@ -109,7 +110,8 @@ class Peer:
         """Layer after layer, each on what the layers before it give once they are quantised."""
         made: dict[str, np.ndarray] = {}
         stack = Stack(copied(self.model, self.device), torch.device(self.device))
-        passages = [Passage(context[None]) for context in self.contexts]
+        together = 8 if torch.device(self.device).type == "cuda" else 1
+        passages = [Passage(part) for part in torch.stack(list(self.contexts)).split(together)]
         with torch.no_grad():
             with stack.outside():
                 hidden = [stack.begin(passage.ids).cpu() for passage in passages]
@@ -120,7 +122,7 @@ class Peer:
                 made[target.name] = found.cpu().numpy()
                 return found
 
-            for index in range(len(stack.layers)):
+            for index in tqdm(range(len(stack.layers)), desc="GPTQ", leave=False):
                 state.advance(index, {}, {}, encode)
         return {name: made[name] for name in weights}
 
@@ -130,7 +132,7 @@ class Peer:
         modules = {f"{name}.weight": module for name, module in model.named_modules() if f"{name}.weight" in weights}
         handles = [module.register_forward_pre_hook(_sizes(sizes, name)) for name, module in modules.items()]
         with Calibration(model) as seen, torch.no_grad():
-            for context in self.contexts:
+            for context in tqdm(self.contexts, desc="AWQ", leave=False):
                 model(context[None].to(self.device), use_cache=False)
         for handle in handles:
             handle.remove()

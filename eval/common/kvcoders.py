@@ -194,7 +194,7 @@ def variances(path: Path) -> np.ndarray:
 def step_of(variances: np.ndarray, bits: float, taken: Callable[[float], float]) -> float:
     """The step that gives a rate: from the variances of coordinates, then corrected with what a step really takes. What no vector
     was stored for takes bits too, on some texts most of them, so nothing is assumed but that finer steps take more."""
-    step = _ideal_step(variances, bits)
+    step = ideal_step(variances, bits)
     fine = coarse = None
     for _ in range(8):
         found = taken(step)
@@ -213,7 +213,7 @@ def step_of(variances: np.ndarray, bits: float, taken: Callable[[float], float])
     return step
 
 
-def _ideal_step(variances: np.ndarray, bits: float) -> float:
+def ideal_step(variances: np.ndarray, bits: float) -> float:
     """The step at which Gaussian coordinates of these variances take so many bits a value at best: errors of a quarter
     of the squared step, where the variance is larger than that."""
     low, high = 1e-12 * float(variances.max()), float(variances.max())

@@ -1,4 +1,5 @@
-"""Peers of the KV cache: coders that take it as it is, keys with their positions in, and KVTC's recipe."""
+"""Peers of the KV cache: coders that take it as it is, keys with their positions in, KVTC's recipe, and principal components as
+pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import torch
 from common.bases import Statistics
 from common.cache import Cache, Rotary, layers_of, rows
 from common.coders import Coded, Coder, Weights
-from common.kvcoders import CodedCaches, bf16
+from common.kvcoders import CodedCaches, bf16, ideal_step
 from common.parallel import each
 from common.rounding import half, rotate
 
@@ -160,6 +161,53 @@ class Kvtc:
             parts.append(layers_of(out, len(layers)))
             stored += size
         return Cache(*parts), stored
+
+
+@dataclass(frozen=True)
+class InPictures:
+    """Principal components as pictures, the recipe of torch-nvenc-compress: a basis for keys (before positions) and one for values, of all
+    layers side by side; the coordinates of a context, of keys and of values, become 8-bit samples with one scale and go through a video
+    codec. Components that a Gaussian would not code at the rate are left out. The first tokens of a context are exact, in bf16."""
+
+    axes: Sequence[Axes]
+    """Of keys and of values."""
+    coder: Coder
+    """Of tensors."""
+    sinks: int = 1
+
+    @classmethod
+    def fitted(cls, seen: Sequence[Statistics], coder: Coder) -> InPictures:
+        """With principal components of what was seen of keys and of values."""
+        return cls([Axes.of(one.means, one.covariance) for one in seen], coder)
+
+    def __call__(self, caches: Sequence[Cache], bits: float) -> CodedCaches:
+        size = sum(cache.size for cache in caches)
+        exact = 16 * self.sinks / caches[0].keys.shape[1]
+        decoded, stored, basis = [], exact * size, 0
+        for kind, axes in enumerate(self.axes):
+            tables = [rows((cache.keys, cache.values)[kind]) for cache in caches]
+            rank = _worth(axes.variances, bits)
+            tensors = {str(i): axes.coordinates(table[self.sinks :])[:, :rank] for i, table in enumerate(tables)}
+            # What the exact tokens leave, shared out among the coordinates.
+            coded = self.coder(tensors, (bits - exact) * tables[0].size / tensors["0"].size)
+            stored += coded.bits * sum(one.size for one in tensors.values())
+            basis += 2 * rank * len(axes.means)
+            decoded.append([self._put(axes, table, coded.weights[str(i)]) for i, table in enumerate(tables)])
+        layers = [len(kind) for kind in caches[0]]
+        made = [Cache(*map(layers_of, sides, layers)) for sides in zip(*decoded)]
+        return CodedCaches(made, stored / size, {"sinks": self.sinks, "basis_bytes": basis})
+
+    def _put(self, axes: Axes, table: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """A table of the exact tokens and those of coordinates."""
+        out = bf16(table)
+        out[self.sinks :] = axes.values(codes)
+        return out
+
+
+def _worth(variances: np.ndarray, bits: float) -> int:
+    """How many components are worth bits at a rate: those with more variance than the error of each that is coded."""
+    level = np.square(ideal_step(variances, bits)) / 4
+    return max(int(np.count_nonzero(variances > level)), 1)
 
 
 @dataclass(frozen=True)

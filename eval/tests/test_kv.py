@@ -14,12 +14,13 @@ import torch
 
 import kv
 import tiny
-from common import bars, bases
+from common import bars, bases, outside
 from common.cache import Cache, Passes, Rotary, layers_of, rows
 from common.causal import Causal, tell
+from common.coders import Coded
 from common.cuts import InBasis, Plain
 from common.kvcoders import Pages, variances
-from common.kvpeers import AsItIs, HadamardScalar, Kvtc, deal, lloyd_max
+from common.kvpeers import AsItIs, HadamardScalar, InPictures, Kvtc, deal, lloyd_max
 from common.rounding import RoundToNearest
 
 ROPE = "base=10000.0,head=32,pairing=halves"
@@ -218,6 +219,42 @@ def test_kvtc_counts_exact_tokens(subject, passes, seen):
     assert kept.settings["dealt"] < 6.0 - 2.5
     errors = [np.square(kvtc(caches, bits).caches[0].keys - caches[0].keys).mean() for bits in (2.0, 4.0)]
     assert errors[0] > 2 * errors[1]
+
+
+class Rounded:
+    """One step for all values of a tensor, finer by half for each bit more."""
+
+    def __call__(self, weights, bits: float) -> Coded:
+        def one(values: np.ndarray) -> np.ndarray:
+            step = values.std() * 2.0 ** (2 - bits)
+            return np.rint(values / step) * step
+
+        return Coded({name: one(values) for name, values in weights.items()}, bits)
+
+
+def test_components_as_pictures(subject, passes, seen):
+    caches = [passes.cache(context) for context in subject.judged]
+    errors = []
+    # Rounding stands in for the codec: what is tested is what lies around it.
+    for bits in (4.0, 6.0):
+        pictures = InPictures.fitted(seen, Rounded())
+        coded = pictures(caches, bits)
+        assert coded.bits == pytest.approx(bits, rel=0.01)
+        assert 0 < coded.settings["basis_bytes"] <= 2 * 2 * 96 * 96
+        assert np.allclose(coded.caches[1].keys[:, 0], caches[1].keys[:, 0], rtol=0.01)
+        errors.append([np.square(getattr(c, kind) - getattr(o, kind)).mean() for c, o in zip(coded.caches, caches) for kind in ("keys", "values")])
+    assert all(coarse > 4 * fine > 0 for coarse, fine in zip(*errors))
+
+
+def test_components_as_pictures_of_x265(subject, passes, seen):
+    coder, why = outside.find_x265()
+    if coder is None:
+        pytest.skip(why)
+    caches = [passes.cache(context) for context in subject.judged]
+    coded = [InPictures.fitted(seen, coder)(caches, bits) for bits in (2.0, 4.0)]
+    assert [one.bits for one in coded] == [pytest.approx(2.0, rel=0.05), pytest.approx(4.0, rel=0.05)]
+    errors = [np.square(one.caches[0].values - caches[0].values).mean() for one in coded]
+    assert errors[0] > 4 * errors[1] > 0
 
 
 def test_cuts_count_what_goes_through(subject, passes, fitted):

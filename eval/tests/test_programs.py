@@ -90,12 +90,17 @@ def test_sentence_encoder(tmp_path):
     assert len(found) == 20
     subject = encoder.Encoder(BertModel(config).eval(), tokenizer, found)
     kept = report.Report(tmp_path / "encoder.json", "tiny")
-    encoder.evaluate(subject, kept, (2.0, 8.0), 1)
+    with pytest.warns(UserWarning, match="saw fewer than"):
+        learnt = encoder.calibrate(subject, found, tmp_path / "calibration.safetensors")
+    encoder.evaluate(subject, kept, (2.0, 8.0), 1, learnt)
     encoder.show(kept, tmp_path)
     rows = {(row["coder"], row["asked"]): row for row in kept.rows}
     assert rows["uncompressed", 32]["top10_kept"] == 1
     assert rows["tenfold equal", 8.0]["cosine"] > rows["tenfold equal", 2.0]["cosine"]
     assert rows["tenfold equal", 8.0]["rank_correlation"] > 0.9
+    # Judged on what it was calibrated on, which is few sentences: enough to see that it is used.
+    assert rows["tenfold calibrated, loss", 2.0]["cosine"] > rows["tenfold equal", 2.0]["cosine"]
+    assert rows["GPTQ, groups of 128", 4.0]["cosine"] > rows["RTN, groups of 128", 2.0]["cosine"]
     assert (tmp_path / "encoder.png").exists()
 
 

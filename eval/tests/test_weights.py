@@ -78,7 +78,7 @@ def test_differences_are_paired():
 def test_the_program(tmp_path, capsys):
     subject = tiny.causal(10)
     args = {"bits": (3.0,), "only": None, "effort": "balanced", "threads": 1, "out": tmp_path, "fresh": False}
-    rest = {"tasks": None, "items": None, "device": "cpu"}
+    rest = {"tasks": None, "items": None, "device": "cpu", "whole": (2.0, 4.0), "types": [], "fit_text": None}
     assert weights.evaluate(subject, None, argparse.Namespace(**args, **rest)) == 0
     rows = json.loads((tmp_path / "weights-tiny.json").read_text())["rows"]
     found = {(row["coder"], row["asked"]): row for row in rows}

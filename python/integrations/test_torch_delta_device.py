@@ -9,7 +9,7 @@ import tenfold
 import torch
 from conftest import FLOATS, INTEGERS, same_bits, values_of
 from tenfold import delta
-from tenfold.torch import _delta_cuda, _device
+from tenfold.torch import _delta, _delta_cuda, _device
 from test_torch_device import each, emulate
 
 
@@ -86,6 +86,61 @@ def test_state_dicts(device: torch.device) -> None:
     assert all(same_bits(bad[name], kept[name]) for name in bad)
     assert delta.apply_(old, blob).written > 0
     assert all(same_bits(old[name], new[name]) for name in old)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+def test_fingerprints_are_those_of_the_host(device: torch.device, dtype: torch.dtype) -> None:
+    for shape in ((), (0,), (7,), (300, 41), (2, 3, 500)):
+        tensor = values_of(dtype, *shape)
+        assert delta.fingerprint(tensor.to(device)) == delta.fingerprint(tensor)
+    turned = values_of(dtype, 30, 50).t()
+    assert delta.fingerprint(turned.to(device)) == delta.fingerprint(turned.contiguous())
+    state = {"a": values_of(dtype, 900), "b": turned, "c": values_of(dtype, 3)[1:]}
+    assert delta.fingerprint({name: one.to(device) for name, one in state.items()}) == delta.fingerprint(state)
+
+
+def test_the_whole_is_checked_without_a_copy_of_it(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, new = versions(torch.bfloat16, device, 64, 64)
+    blob = delta.make({"w": base, "s": base.clone()}, {"w": new, "s": base})
+    state = {"w": base, "s": base.clone()}
+    monkeypatch.setattr(_delta, "host_bytes", lambda _: 1 / 0)
+    for counts in ((1, 0), (0, 1)):
+        done = delta.apply_(state, blob)
+        assert (done.written > 0, done.before > 0) == counts
+    assert same_bits(state["w"], new)
+
+
+def test_an_interrupted_application_is_completed(device: torch.device) -> None:
+    base, new = versions(torch.float32, device, 1 << 10, 1 << 8)
+    blob = delta.make(base, new)
+    assert delta.inspect(blob).tiles > 1
+    half = base.numel() // 2
+    base.view(-1)[half:] = new.view(-1)[half:]
+    done = delta.apply_(base, blob)
+    assert done.written > 0 and done.before > 0 and same_bits(base, new)
+
+
+def test_what_a_delta_does_not_touch_counts(device: torch.device) -> None:
+    base, new = versions(torch.int16, device, 64, 64)
+    blob = delta.make(base, new)
+    there = (base == new).nonzero()[0].tolist()
+    for other in (base.clone(), new.clone()):
+        other[*there] += 1
+        kept = other.clone()
+        with pytest.raises(tenfold.WrongBaseError):
+            delta.apply_(other, blob)
+        assert same_bits(other, kept)
+        delta.apply_(other, blob, verify="touched")
+
+
+def test_damage_is_found_before_anything_is_written(device: torch.device) -> None:
+    base, new = versions(torch.float32, device, 64, 64)
+    blobs = [bytearray(delta.make(base, new)) for _ in range(2)]
+    blobs[1][-9] ^= 1
+    targets = [base.clone(), base.clone()]
+    with pytest.raises(tenfold.DataError):
+        _delta.apply_(list(zip(blobs, targets, strict=True)), None, "whole", 0, None)
+    assert all(same_bits(target, base) for target in targets)
 
 
 def test_no_graph_captures_it(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def network() -> torch.nn.Module:
 def train(model: torch.nn.Module) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.where(torch.rand(parameter.shape) < 0.2, 0.01, 0.0))
+            parameter.add_(torch.where(torch.rand(parameter.shape) < 0.2, 0.01, 0.0).to(parameter.device))
 
 
 def copies(state: State) -> State:

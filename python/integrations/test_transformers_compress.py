@@ -13,7 +13,8 @@ from transformers_models import LLAMA, folder, logits, reference, run, texts
 
 import tenfold
 import tenfold.transformers
-from tenfold.transformers import compress
+from tenfold.torch._layerwise import Passage
+from tenfold.transformers import _compress, compress
 from tenfold.transformers._budget import Budget, counts
 from tenfold.transformers._correction import Drift, correct, damped
 
@@ -62,6 +63,19 @@ def test_better_than_importance_of_as_many_bytes(source: Path, tmp_path: Path):
             now = each(judged).logits.log_softmax(-1)
         found.append(float((raw.exp() * (raw - now)).sum(-1).mean()))
     assert found[0] < 0.7 * found[1]
+
+
+def test_contexts_that_run_together_tell_the_same(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    alone = compress(source, tmp_path / "alone", texts=TEXTS, bits=3, check=True)
+    # As on a device: four contexts a passage, and the odd ones in a smaller one.
+    join = _compress._joined
+    monkeypatch.setattr(_compress, "_joined", lambda passages, _: join(passages, 4 * 60))
+    joined = compress(source, tmp_path / "joined", texts=TEXTS, bits=3, check=True)
+    assert [len(one.ids) for one in join([Passage(one[None]) for one in TEXTS[:14]], 4 * 60)] == [4, 4, 4, 2]
+    assert joined.tokens == alone.tokens
+    # How much layers with one input count beside each other comes from the first passage, which has other tokens: so not the same bits.
+    assert joined.loss == pytest.approx(alone.loss, rel=0.2) and joined.measured[1] == pytest.approx(alone.measured[1], rel=0.2)
+    assert joined.perplexity == pytest.approx(alone.perplexity, rel=0.02) and joined.measured[0] == pytest.approx(alone.measured[0], rel=0.1)
 
 
 def test_weights_that_are_no_linear_layers_are_named(tmp_path: Path):

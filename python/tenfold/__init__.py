@@ -16,7 +16,7 @@ class says who must act.
 
 from types import ModuleType as _ModuleType
 
-from . import delta
+from . import delta, plan
 from ._codec import (
     Codec,
     capabilities,
@@ -32,16 +32,19 @@ from ._errors import (
     ArgumentError,
     DataError,
     DtypeError,
+    EngineUnavailableError,
     Error,
     LimitError,
     MachineError,
     NotFoundError,
+    PeerError,
     RawDtypeWarning,
     UnsupportedError,
     WrongBaseError,
 )
 from ._model import Model, load, open
 from ._native import FORMAT_VERSION, BlobInfo, Capabilities, Curvature, Report, TensorInfo, __version__
+from ._pull import Pulled, pull, pull_tensors
 from ._write import compress, decompress, save
 
 __all__ = [
@@ -52,12 +55,15 @@ __all__ = [
     "Curvature",
     "DataError",
     "DtypeError",
+    "EngineUnavailableError",
     "Error",
     "FORMAT_VERSION",
     "LimitError",
     "MachineError",
     "Model",
     "NotFoundError",
+    "PeerError",
+    "Pulled",
     "RawDtypeWarning",
     "Report",
     "TensorInfo",
@@ -76,6 +82,9 @@ __all__ = [
     "load",
     "max_encoded_len",
     "open",
+    "plan",
+    "pull",
+    "pull_tensors",
     "save",
     "verify",
 ]

@@ -74,7 +74,7 @@ def _prints(state: Mapping[str, Any], torches: bool) -> dict[str, str]:
         return {name: _native.delta_fingerprint(as_input(array)) for name, array in state.items()}
     from .torch import _delta
 
-    return {name: _delta.fingerprint(tensor) for name, tensor in state.items()}
+    return dict(zip(state, _delta.fingerprints(list(state.values())), strict=True))
 
 
 def apply(base: Mapping[str, Any], file: _native.DeltaFile, verify: str, threads: int, device: Any) -> dict[str, Any]:
@@ -154,7 +154,8 @@ def apply_(
     # 4. Deltas are checked, all of them, and written.
     deltas = [change.name for change in once if change.how == "delta"]
     pairs = [(file.blob(name), state[name]) for name in deltas]
-    done = dict(zip(deltas, _apply_pairs(pairs, deltas, verify, threads, max_bytes, torches), strict=True))
+    infos = [file.info(name) for name in deltas]
+    done = dict(zip(deltas, _apply_pairs(pairs, infos, deltas, verify, threads, max_bytes, torches), strict=True))
     # 5. So are sums.
     for name, dtype, shape, data in made:
         size = math.prod(shape)
@@ -166,6 +167,7 @@ def apply_(
 
 def _apply_pairs(
     pairs: Sequence[tuple[bytes, Any]],
+    infos: Sequence[_native.DeltaInfo],
     names: Sequence[str],
     verify: str,
     threads: int,
@@ -176,7 +178,7 @@ def _apply_pairs(
         return _native.delta_apply(pairs, names, verify, threads, max_bytes)
     from .torch import _delta
 
-    return _delta.apply_(pairs, names, verify, threads, max_bytes)
+    return _delta.apply_(pairs, names, verify, threads, max_bytes, infos)
 
 
 def _write(target: Any, new: Any, torches: bool) -> None:

@@ -40,5 +40,13 @@ class NotFoundError(MachineError, FileNotFoundError):
     """A file or folder does not exist."""
 
 
+class EngineUnavailableError(MachineError):
+    """This GPU has no engine for it, or its driver lacks the library; the message says which."""
+
+
+class PeerError(MachineError, ConnectionError):
+    """Another rank is gone, or did not answer in time."""
+
+
 class RawDtypeWarning(UserWarning):
     """numpy has no such dtype without ml_dtypes: an array holds the bits as unsigned integers."""

@@ -23,14 +23,19 @@ __all__ = [
     "Report",
     "SLOT_TRIALS",
     "TensorInfo",
+    "VideoLanes",
+    "VideoPending",
+    "VideoSessions",
     "__version__",
     "capabilities",
     "checksum",
+    "choose_way",
     "compress",
     "cuda_apply_deltas",
     "cuda_can_convert",
     "cuda_can_decode",
     "cuda_decoded",
+    "cuda_fingerprints",
     "cuda_lane_values",
     "decode_into",
     "decompress",
@@ -46,11 +51,14 @@ __all__ = [
     "encode",
     "encode_calibrated",
     "encode_into",
+    "fit_cost",
+    "holds_pictures",
     "inspect",
     "main",
     "max_encoded_len",
     "model_tags",
     "next_slot_step",
+    "parse_bandwidth",
     "save",
     "time_decode",
     "time_encode",
@@ -245,6 +253,18 @@ def decompress(
     overwrite: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> None: ...
+def pull(
+    url: str,
+    output: str | os.PathLike[str],
+    settings: dict[str, Any],
+    progress: Callable[[int, int], object] | None = None,
+) -> tuple[int, int, int, int]: ...
+def pull_tensors(
+    url: str,
+    each: Callable[[str, str, tuple[int, ...], Any, bool], object],
+    settings: dict[str, Any],
+    progress: Callable[[int, int], object] | None = None,
+) -> tuple[int, int, int, int]: ...
 def checksum(tensor: Any) -> int: ...
 def model_tags(
     blobs: Sequence[tuple[str, str, Sequence[int]]],
@@ -423,6 +443,51 @@ class DecodeRequests:
     def __len__(self) -> int: ...
 
 @final
+class VideoLanes:
+    def __new__(
+        cls, device: CudaDevice, lanes: int = 0, idle_bytes: int | None = None, patience: float | None = None
+    ) -> VideoLanes: ...
+    def submit(
+        self,
+        blob: bytes | np.ndarray,
+        tensor: Any,
+        out: _Memory,
+        dtype: str,
+        max_bytes: int | None,
+        stream: int,
+    ) -> VideoPending: ...
+    @property
+    def counters(self) -> dict[str, int]: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+
+@final
+class VideoPending:
+    @property
+    def ready(self) -> bool: ...
+    def result(self, stream: int) -> None: ...
+    def abandon(self) -> None: ...
+
+@final
+class VideoSessions:
+    def __new__(cls, device: CudaDevice) -> VideoSessions: ...
+    @property
+    def codecs(self) -> list[str]: ...
+    def encode(
+        self,
+        lanes: VideoLanes,
+        tensor: np.ndarray,
+        dtype: str,
+        options: EncodeOptions,
+        codec: str,
+        depth: int | None = None,
+        qp: int | None = None,
+        scale: str = "tensor",
+    ) -> bytes: ...
+    def close(self) -> None: ...
+
+@final
 class DeltaPlan:
     def __new__(cls, blob: bytes | np.ndarray, max_bytes: int | None = None) -> DeltaPlan: ...
     @property
@@ -452,6 +517,7 @@ class DeviceDelta:
         shape: Sequence[int],
         stream: int,
         max_bytes: int | None = None,
+        check_only: bool = False,
     ) -> tuple[int, int]: ...
     def apply_decoded(
         self,
@@ -550,10 +616,23 @@ def cuda_apply_deltas(
     stream: int,
 ) -> None: ...
 def cuda_decoded(said: bytes) -> None: ...
+def cuda_fingerprints(
+    device: CudaDevice, tensors: Sequence[tuple[_Memory, str, Sequence[int]]], stream: int
+) -> list[str]: ...
+def holds_pictures(info: BlobInfo) -> bool: ...
 def cuda_can_decode(info: BlobInfo) -> None: ...
 def cuda_can_convert(info: BlobInfo, dtype: str) -> bool: ...
 def cuda_lane_values(values: int) -> int: ...
 def next_slot_step(step: float, bytes: int, values: int, room: int) -> tuple[float, bool]: ...
+def choose_way(
+    nbytes: int,
+    chunk: int,
+    ways: Sequence[tuple[str, tuple[float, ...], tuple[float, ...], float, float | None]],
+    link: tuple[float, float],
+    cores: tuple[int, int],
+) -> tuple[int | None, str, str, float, float]: ...
+def fit_cost(small: tuple[float, float], large: tuple[float, float]) -> tuple[float, float]: ...
+def parse_bandwidth(text: str) -> float: ...
 def main(args: Sequence[str]) -> int: ...
 
 @final
@@ -603,6 +682,7 @@ class DeltaFile:
     ) -> list[
         tuple[str, str, str | None, str | None, list[int] | None, str | None, str, int | None, int]
     ]: ...
+    def info(self, name: str) -> DeltaInfo: ...
     def blob(self, name: str) -> bytes: ...
     def patch(
         self,

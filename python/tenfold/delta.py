@@ -208,9 +208,9 @@ def apply_(target: Any, delta: Any, *, verify: str = "whole", threads: int = 0, 
             shape; a torch tensor, which may have any strides and lie on a CUDA device; or a state dict. Names of a state dict that
             share memory, as tied weights do, are changed once.
         delta: bytes, or any contiguous buffer. The delta of a state dict may also be a path.
-        verify: "whole" compares fingerprints of every byte. "touched" compares only the values that change, old and new, for
-            callers who know by other means that the base is the right one; tensors on a CUDA device are then checked one by one,
-            each before it changes.
+        verify: "whole" compares fingerprints of every byte; a CUDA device hashes its own tensors. "touched" compares only the values
+            that change, old and new, for callers who know by other means that the base is the right one; tensors on a CUDA device are
+            then checked one by one, each before it changes.
         threads: worker threads; 0 uses all cores.
         max_bytes: refuse a delta with a tensor that is larger; 64 GiB by default.
 

@@ -1,4 +1,4 @@
-"""The examples of docs/python.md and docs/kv.md run, one after the other."""
+"""The examples of docs/python.md, docs/plan.md and docs/kv.md run, one after the other."""
 
 import pathlib
 import re
@@ -20,6 +20,10 @@ def run(page: str) -> dict[str, object]:
 
 def test_pages_of_a_cache():
     assert len(run("kv.md")["page"]) <= 40_000
+
+
+def test_the_planner():
+    assert run("plan.md")["choice"].way == "2.5 bits"
 
 
 def test_examples(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 use tenfold::DecodeOptions;
 use tenfold::engine::SharedEngine;
+use tenfold_pipeline::Timeline;
 
 /// How to read a compressed model. Plain [`DecodeOptions`] will do where every blob is native.
 #[derive(Debug, Clone, Default)]
@@ -11,11 +12,13 @@ pub struct ReadOptions {
     pub decode: DecodeOptions,
     /// What reads the blobs. Default: the CPU.
     pub engine: SharedEngine,
+    /// Where [`decompress`](crate::decompress) records when tensors were read, decoded and written. Default: a record of its own.
+    pub timeline: Timeline,
 }
 
 impl From<&DecodeOptions> for ReadOptions {
     fn from(decode: &DecodeOptions) -> Self {
-        ReadOptions { decode: decode.clone(), engine: SharedEngine::default() }
+        ReadOptions { decode: decode.clone(), ..ReadOptions::default() }
     }
 }
 
@@ -23,6 +26,12 @@ impl ReadOptions {
     /// Sets the engine.
     pub fn with_engine(mut self, engine: SharedEngine) -> Self {
         self.engine = engine;
+        self
+    }
+
+    /// Sets where it is recorded what happened when.
+    pub fn with_timeline(mut self, timeline: Timeline) -> Self {
+        self.timeline = timeline;
         self
     }
 

@@ -45,6 +45,9 @@ pub enum Error {
         #[source]
         source: tenfold::Error,
     },
+    /// The caller stopped the work.
+    #[error("stopped before the end; nothing was written")]
+    Stopped,
     /// The worker threads did not start.
     #[error(transparent)]
     Threads(tenfold::Error),
@@ -86,6 +89,24 @@ pub enum Error {
         "{} is a delta, not a model: apply it to its base (`tenfold delta apply`), or list it (`tenfold delta inspect`)", .0.display()
     )]
     IsDelta(PathBuf),
+    /// A part of a model that is made in parts is not there.
+    #[error("part {part} is missing in {}: make it (`tenfold compress IN -o OUT --part {part}`), then join again", folder.display())]
+    MissingPart {
+        /// Which one.
+        part: String,
+        /// Where it should be.
+        folder: PathBuf,
+    },
+    /// A part is not of this model, or was made with other options.
+    #[error("part {part}, {}: {reason}", path.display())]
+    OtherPart {
+        /// Which one.
+        part: String,
+        /// Its file.
+        path: PathBuf,
+        /// What is different.
+        reason: String,
+    },
     /// The caller asked for something that cannot work.
     #[error("{0}")]
     InvalidArgument(String),
@@ -100,9 +121,12 @@ impl Error {
             Error::Unsupported { .. } => tenfold::engine::ErrorKind::Unsupported,
             Error::Codec { source, .. } => source.kind(),
             Error::OutputExists(_)
+            | Error::Stopped
             | Error::WrongBase { .. }
             | Error::Chain { .. }
             | Error::NeedsBase { .. }
+            | Error::MissingPart { .. }
+            | Error::OtherPart { .. }
             | Error::InvalidArgument(_) => tenfold::engine::ErrorKind::Caller,
         }
     }

@@ -25,11 +25,14 @@ mod decompress;
 pub mod delta;
 mod engine;
 mod error;
+mod flow;
 pub mod gguf;
 mod inspect;
+mod layout;
 mod model;
 pub mod npy;
 mod output;
+mod parts;
 mod plan;
 mod pread;
 mod progress;
@@ -47,11 +50,15 @@ pub use decompress::decompress;
 pub use engine::ReadOptions;
 pub use error::{Error, Result};
 pub use inspect::{Uncovered, Verified, inspect, verify};
+pub use layout::{Layout, LayoutTensor, Pick, PlainSum, Written, restored_config, shards_of_index};
+pub use output::write_whole;
+pub use parts::{Part, PartReport, compress_part, join_parts, parts_folder};
 pub use plan::{Alloc, Calibration, CompressOptions, Importance, Recipe};
 pub use progress::{Progress, Silent};
 pub use report::{Report, TensorRow, Totals};
 pub use source::{Source, TensorInfo};
 pub use tags::{MODEL_FORMAT, checksum, model_tags};
+pub use tenfold_pipeline::{Summary, Timeline};
 
 /// Compiles and runs the README's examples with the documentation tests.
 #[cfg(doctest)]

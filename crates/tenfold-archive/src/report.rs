@@ -51,6 +51,9 @@ pub struct TensorRow {
     pub layers: Vec<u64>,
     /// Independent tiles of the blob.
     pub tiles: Option<u64>,
+    /// Samples of pictures that hold no value, over those that do, where there are pictures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub padding: Option<f64>,
 }
 
 impl TensorRow {
@@ -74,6 +77,7 @@ impl TensorRow {
             transforms: Vec::new(),
             layers: Vec::new(),
             tiles: None,
+            padding: None,
         }
     }
 
@@ -98,6 +102,7 @@ impl TensorRow {
         self.transforms = info.transforms.iter().map(tenfold::prepare::Transform::name).collect();
         self.layers = info.layers.clone();
         self.tiles = Some(info.tiles);
+        self.padding = info.padding();
         self
     }
 

@@ -10,7 +10,10 @@ use safetensors::tensor::Dtype;
 use tempfile::{TempDir, tempdir};
 use tenfold::Goal;
 use tenfold::engine::ErrorKind;
-use tenfold_archive::{Alloc, Calibration, CompressOptions, Importance, Report, Silent, compress};
+use tenfold_archive::{
+    Alloc, Calibration, CompressOptions, Error, Importance, Part, Report, Silent, compress, compress_part,
+    join_parts,
+};
 
 const NAMES: [&str; 3] = ["layers.0.weight", "layers.1.weight", "layers.2.weight"];
 const COLS: usize = 96;
@@ -235,4 +238,27 @@ fn blobs_that_the_caller_made_are_taken_as_they_are() {
     std::fs::write(&path, tenfold::encode(&view, &tenfold::EncodeOptions::new(Goal::Lossless)).unwrap())
         .unwrap();
     refused(made(NAMES[1]), ErrorKind::Caller, "but the tensor is");
+}
+
+#[test]
+fn parts_are_calibrated_as_the_whole_is() {
+    let setup = setup();
+    let (one, many) = (setup.dir.path().join("one.safetensors"), setup.dir.path().join("many.safetensors"));
+    let options = || CompressOptions::new(Goal::Bits(3.0)).with_calibration(setup.read());
+    let part = |number| {
+        compress_part(&setup.input, &many, Part::new(number, 2).unwrap(), &options(), &Silent).unwrap()
+    };
+    let at_once = compress(&setup.input, &one, &options(), &Silent).unwrap();
+    part(1);
+    part(2);
+    let joined = join_parts(&setup.input, &many, &options(), &Silent).unwrap();
+    assert_eq!(std::fs::read(&many).unwrap(), std::fs::read(&one).unwrap());
+    assert!((joined.loss().unwrap() / at_once.loss().unwrap() - 1.0).abs() < 1e-12);
+    assert!(part(1).was_done);
+
+    setup.write(&setup.layers.replace("\"damping\": 0.1", "\"damping\": 0.2"), &setup.tensors);
+    let other = join_parts(&setup.input, &many, &options().with_overwrite(true), &Silent);
+    assert!(matches!(other, Err(Error::OtherPart { .. })));
+    let whole = join_parts(&setup.input, &many, &options().with_alloc(Alloc::Loss), &Silent).unwrap_err();
+    assert!(whole.to_string().contains("without knowing one another"), "{whole}");
 }

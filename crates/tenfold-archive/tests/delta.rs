@@ -12,7 +12,7 @@ use tenfold::{DecodeOptions, Dtype, Goal, TensorView};
 use tenfold_archive::delta::{
     self, ApplyOptions, DeltaFile, DeltaReport, How, MakeOptions, Patched, TensorMut, Tensors, Verify,
 };
-use tenfold_archive::{Archive, CompressOptions, Silent, compress};
+use tenfold_archive::{Archive, CompressOptions, Error, Silent, compress};
 
 fn make(base: &Path, new: &Path, out: &Path, options: &MakeOptions) -> DeltaReport {
     let (base, new) = (Archive::open(base).unwrap(), Archive::open(new).unwrap());
@@ -312,6 +312,14 @@ fn some_tensors_alone_can_be_brought_up_to_date() {
         assert_eq!(read(&result, name), read(&base, name), "{name}");
     }
     assert_eq!(result.metadata()["step"], "1");
+    // A name that nobody has is noticed; one that the delta leaves alone is no mistake.
+    let other = dir.path().join("other.safetensors");
+    let typo = ApplyOptions::default().with_only("trained").with_only("trianed*");
+    let refused = delta::apply(&base, &[&delta], &other, &typo, &Silent).unwrap_err();
+    assert!(matches!(&refused, Error::InvalidArgument(text) if text.contains("trianed*")), "{refused}");
+    assert!(!other.exists());
+    delta::apply(&base, &[&delta], &other, &ApplyOptions::default().with_only("same"), &Silent).unwrap();
+    assert!(same_tensors(&a, &other));
     // The rest later.
     let out = dir.path().join("out.safetensors");
     apply(&c, &d, &out);

@@ -17,6 +17,10 @@ pub const LIMIT: u8 = 5;
 /// The machine failed or lacks something: files, memory, threads, a device.
 pub const ENVIRONMENT: u8 = 6;
 
+/// Ctrl-C, as shells count it.
+#[cfg(feature = "net")]
+pub const INTERRUPTED: u8 = 130;
+
 /// The table of `--help`.
 pub const HELP: &str = "\
 Exit codes:
@@ -26,7 +30,7 @@ Exit codes:
   3  bad data (damaged, or not a model file), or a check failed
   4  this build does not support it (newer format, unknown type)
   5  a limit was hit (--max-bytes, --max-tensor-bytes)
-  6  the machine failed (files, disk full, permissions, threads, no CUDA device)";
+  6  the machine failed (files, disk full, permissions, threads, network, no CUDA device)";
 
 /// A mistake on the command line that parsing does not find.
 #[derive(Debug)]
@@ -52,11 +56,27 @@ pub fn code(error: &anyhow::Error) -> u8 {
         from_kind(error.kind())
     } else if let Some(error) = error.downcast_ref::<tenfold_cuda::Error>() {
         from_kind(error.kind())
+    } else if let Some(error) = error.downcast_ref::<tenfold_plan::Error>() {
+        from_kind(error.kind())
+    } else if let Some(kind) = link_kind(error) {
+        from_kind(kind)
     } else if error.is::<std::io::Error>() {
         ENVIRONMENT
     } else {
         OTHER
     }
+}
+
+/// The kind of an error of a transfer.
+#[cfg(feature = "net")]
+fn link_kind(error: &anyhow::Error) -> Option<ErrorKind> {
+    error.downcast_ref::<tenfold_link::Error>().map(tenfold_link::Error::kind)
+}
+
+/// Without transfers there are none.
+#[cfg(not(feature = "net"))]
+fn link_kind(_: &anyhow::Error) -> Option<ErrorKind> {
+    None
 }
 
 /// The exit code of a kind of error.

@@ -10,6 +10,7 @@ pub mod exit;
 mod print;
 mod progress;
 mod table;
+mod trace;
 
 use std::ffi::OsString;
 
@@ -37,6 +38,8 @@ pub fn run_command<C: Parser>(
     work: impl FnOnce(C) -> anyhow::Result<u8>,
     code: impl FnOnce(&anyhow::Error) -> u8,
 ) -> u8 {
+    // NVDEC beside the video codecs of this build; costs nothing where there is none.
+    tenfold_nvcodec::register();
     let args = match C::try_parse_from(args) {
         Ok(args) => args,
         Err(error) => {

@@ -21,6 +21,10 @@ fn options_of_pictures_need_pictures() {
     bench.fails(2, &compress(&["--bits", "3", "--codec", "h265", "--hadamard", "63"]));
     bench.fails(2, &compress(&["--bits", "3", "--codec", "h265", "--scale", "rows"]));
     bench.fails(2, &compress(&["--codec", "h265"]));
+    assert!(bench.fails(2, &compress(&["--bits", "3", "--for", "nvdec"])).contains("--for"));
+    bench.fails(2, &compress(&["--bits", "3", "--codec", "h265", "--for", "toaster"]));
+    bench.fails(2, &compress(&["--bits", "3", "--codec", "h265", "--prepare", "auto"]));
+    bench.fails(2, &compress(&["--max-error", "3", "--codec", "h265", "--prepare", "means"]));
     assert_eq!(bench.list(), ["model.safetensors"], "nothing half-written");
 }
 
@@ -66,6 +70,28 @@ fn a_model_goes_into_pictures_and_back() {
     bench.ok(&compress(&options));
     bench.ok(&compress(&["--lossless-samples", "--codec", "h264", "--scale", "rows=16"]));
     bench.ok(&["compare", "model.safetensors", "v.safetensors", "--fail-above", "1e-3"]);
+}
+
+#[test]
+#[cfg(feature = "video")]
+fn pictures_for_hardware_and_behind_transforms() {
+    let bench = Bench::new();
+    let for_nvdec = ["--bits", "3", "--codec", "h265", "--effort", "fast", "--for", "nvdec"];
+    let report = bench.json(&[&compress(&for_nvdec)[..], &["--json"]].concat());
+    let pictures = &report["pictures"];
+    assert!(pictures["chroma_bits"].as_f64().unwrap().abs() < 0.1, "{report}");
+    let padding = pictures["padding"].as_f64().unwrap();
+    let rows = report["tensors"].as_array().unwrap();
+    let most = rows.iter().filter_map(|row| row["padding"].as_f64()).fold(0.0, f64::max);
+    assert!(padding > 0.0 && padding <= most, "{report}");
+    assert!(bench.ok(&compress(&for_nvdec)).contains("pictures for the hardware"));
+    bench.ok(&["verify", "v.safetensors"]);
+    let behind = ["--bits", "3", "--codec", "h265", "--effort", "fast", "--prepare", "means+hadamard:16"];
+    let report = bench.json(&[&compress(&behind)[..], &["--json"]].concat());
+    assert!(report["pictures"].is_null());
+    let done = |row: &serde_json::Value| row["transforms"] == serde_json::json!(["means", "Hadamard"]);
+    assert!(report["tensors"].as_array().unwrap().iter().any(done), "{report}");
+    bench.ok(&["compare", "model.safetensors", "v.safetensors", "--fail-above", "0.1"]);
 }
 
 #[test]

@@ -219,6 +219,13 @@
 #define LAYERS_THREADS 256
 // Threads of a block that multiplies.
 #define MULTIPLY_THREADS 512
+// Threads of a block that works on pictures.
+#define PICTURES_THREADS 256
+// Who shares a centre and a step: everyone, groups of rows, columns; or samples are the elements themselves.
+#define PICTURE_TENSOR 0
+#define PICTURE_ROWS 1
+#define PICTURE_COLUMNS 2
+#define PICTURE_BYTES 3
 // Threads of a block that moves rows of a pool.
 #define POOL_THREADS 256
 // Most layers of a pool, whose addresses are arguments.
@@ -235,9 +242,11 @@
 #define DELTA_TABLE 5120
 // Bytes before the first table: the class of each key.
 #define DELTA_CLASSES 256
-// Bytes of shared memory that a warp needs: a ring of words, symbols, classes.
-#define DELTA_WARP 1792
-// Changes that a block writes.
+// Words of raw bits that a warp fetches ahead for each batch.
+#define DELTA_FETCHED 128
+// Bytes of shared memory that a warp needs: a ring of words, symbols, raw bits.
+#define DELTA_WARP 2048
+// Changes that a block writes at a time: eight a thread.
 #define DELTA_CHUNK 2048
 // Tiles that fit the arguments of a launch that checks what a host has decoded.
 #define DELTA_CHECKED 64
@@ -248,6 +257,10 @@
 // What a tile of the tensor is: old, and to be written, or new already.
 #define DELTA_OLD 1
 #define DELTA_NEW 2
+// Threads of a block: chunks that it hashes, nodes that it merges.
+#define FINGERPRINT_THREADS 256
+// Words before a tensor at most: dtype, number of dimensions, sixteen dimensions.
+#define FINGERPRINT_BEFORE 34
 
 // Structures, each after those that it is made of.
 struct Rate;
@@ -992,6 +1005,51 @@ static_assert(sizeof(MultiplyArgs) == 40, "size of MultiplyArgs");
 OFFSET(MultiplyArgs, matrix, 0); OFFSET(MultiplyArgs, vector, 8); OFFSET(MultiplyArgs, bias, 16);
 OFFSET(MultiplyArgs, to, 24); OFFSET(MultiplyArgs, rows, 32); OFFSET(MultiplyArgs, columns, 36);
 
+// One picture, and the elements that its samples stand for.
+struct PictureArgs {
+    // The first sample; lines are `pitch` bytes apart.
+    const u8 *luma;
+    // The element of the first value that is wanted.
+    void *to;
+    // Centre and step of each part, a bf16 each.
+    const u32 *parts;
+    // The checksum.
+    u32 *check;
+    // Factors of centres and of steps.
+    double base, unit;
+    // Number of the first value in the tensor, columns of that, and rows of a group.
+    u64 first, columns, group;
+    u32 pitch, width, height, depth;
+    // Samples before the first value that is wanted, and how many are wanted.
+    u32 skip, count;
+    // Of the elements, and who shares a centre and a step.
+    u32 dtype, scaling;
+};
+static_assert(sizeof(PictureArgs) == 104, "size of PictureArgs");
+OFFSET(PictureArgs, luma, 0); OFFSET(PictureArgs, to, 8); OFFSET(PictureArgs, parts, 16);
+OFFSET(PictureArgs, check, 24); OFFSET(PictureArgs, base, 32); OFFSET(PictureArgs, unit, 40);
+OFFSET(PictureArgs, first, 48); OFFSET(PictureArgs, columns, 56); OFFSET(PictureArgs, group, 64);
+OFFSET(PictureArgs, pitch, 72); OFFSET(PictureArgs, width, 76); OFFSET(PictureArgs, height, 80);
+OFFSET(PictureArgs, depth, 84); OFFSET(PictureArgs, skip, 88); OFFSET(PictureArgs, count, 92);
+OFFSET(PictureArgs, dtype, 96); OFFSET(PictureArgs, scaling, 100);
+
+// An element that no sample holds.
+struct PictureSpecial {
+    u64 at, bits;
+};
+static_assert(sizeof(PictureSpecial) == 16, "size of PictureSpecial");
+OFFSET(PictureSpecial, at, 0); OFFSET(PictureSpecial, bits, 8);
+
+// Such elements of the dtype `from`, to be put among those of `dtype`.
+struct SpecialArgs {
+    void *to;
+    const PictureSpecial *specials;
+    u32 count, from, dtype, unused;
+};
+static_assert(sizeof(SpecialArgs) == 32, "size of SpecialArgs");
+OFFSET(SpecialArgs, to, 0); OFFSET(SpecialArgs, specials, 8); OFFSET(SpecialArgs, count, 16);
+OFFSET(SpecialArgs, from, 20); OFFSET(SpecialArgs, dtype, 24); OFFSET(SpecialArgs, unused, 28);
+
 // What moves between a pool and rows.
 struct PoolArgs {
     // Where each layer starts.
@@ -1063,11 +1121,9 @@ struct DeltaItem {
     void *values;
     u32 *states;
     Status *status;
-    // Room for changes in the workspace.
-    u64 slots;
     u32 tile_count, table_count;
-    // The first block that decodes this delta, and the first that writes it.
-    u32 decode0, write0;
+    // The first block that decodes this delta, and the first that writes it; so many write a tile.
+    u32 decode0, write0, writers, unused;
     // log2 of the lanes; where the key of a value is and which of its bits count; whether values are floats.
     u32 lanes_log, key_low, key_mask, floats;
 };
@@ -1075,9 +1131,10 @@ static_assert(sizeof(DeltaItem) == 112, "size of DeltaItem");
 OFFSET(DeltaItem, blob, 0); OFFSET(DeltaItem, blob_len, 8); OFFSET(DeltaItem, to, 16);
 OFFSET(DeltaItem, tables, 24); OFFSET(DeltaItem, tiles, 32); OFFSET(DeltaItem, places, 40);
 OFFSET(DeltaItem, values, 48); OFFSET(DeltaItem, states, 56); OFFSET(DeltaItem, status, 64);
-OFFSET(DeltaItem, slots, 72); OFFSET(DeltaItem, tile_count, 80); OFFSET(DeltaItem, table_count, 84);
-OFFSET(DeltaItem, decode0, 88); OFFSET(DeltaItem, write0, 92); OFFSET(DeltaItem, lanes_log, 96);
-OFFSET(DeltaItem, key_low, 100); OFFSET(DeltaItem, key_mask, 104); OFFSET(DeltaItem, floats, 108);
+OFFSET(DeltaItem, tile_count, 72); OFFSET(DeltaItem, table_count, 76); OFFSET(DeltaItem, decode0, 80);
+OFFSET(DeltaItem, write0, 84); OFFSET(DeltaItem, writers, 88); OFFSET(DeltaItem, unused, 92);
+OFFSET(DeltaItem, lanes_log, 96); OFFSET(DeltaItem, key_low, 100); OFFSET(DeltaItem, key_mask, 104);
+OFFSET(DeltaItem, floats, 108);
 
 // Deltas of tensors whose elements have one size.
 struct DeltaArgs {
@@ -1090,13 +1147,33 @@ static_assert(sizeof(DeltaArgs) == 3600, "size of DeltaArgs");
 OFFSET(DeltaArgs, items, 0); OFFSET(DeltaArgs, count, 3584); OFFSET(DeltaArgs, blocks, 3588);
 OFFSET(DeltaArgs, room, 3592); OFFSET(DeltaArgs, unused, 3596);
 
-// Tiles that a host has decoded.
+// Tiles that a host has decoded, into pinned memory.
 struct DeltaCheckArgs {
     DeltaItem item;
+    // Places and values there, from those on that the workspace has from `first` on.
+    u64 places, values, first;
     u32 tiles[64];
 };
-static_assert(sizeof(DeltaCheckArgs) == 368, "size of DeltaCheckArgs");
-OFFSET(DeltaCheckArgs, item, 0); OFFSET(DeltaCheckArgs, tiles, 112);
+static_assert(sizeof(DeltaCheckArgs) == 392, "size of DeltaCheckArgs");
+OFFSET(DeltaCheckArgs, item, 0); OFFSET(DeltaCheckArgs, places, 112); OFFSET(DeltaCheckArgs, values, 120);
+OFFSET(DeltaCheckArgs, first, 128); OFFSET(DeltaCheckArgs, tiles, 136);
+
+// A tensor, or nodes of its tree, and where the nodes that follow from them go.
+struct FingerprintArgs {
+    const u8 *from;
+    u32 *to;
+    // Bytes of the tensor; its chunks, or nodes.
+    u64 len, count;
+    // What stands before the tensor, and how many bytes of that.
+    u32 before[34];
+    u32 before_len;
+    // How often neighbours are merged.
+    u32 levels;
+};
+static_assert(sizeof(FingerprintArgs) == 176, "size of FingerprintArgs");
+OFFSET(FingerprintArgs, from, 0); OFFSET(FingerprintArgs, to, 8); OFFSET(FingerprintArgs, len, 16);
+OFFSET(FingerprintArgs, count, 24); OFFSET(FingerprintArgs, before, 32);
+OFFSET(FingerprintArgs, before_len, 168); OFFSET(FingerprintArgs, levels, 172);
 
 // Kernels.
 extern "C" __global__ void assemble_layout(const Assembly a);
@@ -1258,6 +1335,9 @@ extern "C" __global__ void layers_round(const LayersArgs a);
 extern "C" __global__ void layers_largest(const LayersArgs a);
 extern "C" __global__ void multiply_bf16(const MultiplyArgs a);
 extern "C" __global__ void multiply_f16(const MultiplyArgs a);
+extern "C" __global__ void pictures_values(const PictureArgs a);
+extern "C" __global__ void pictures_check(const PictureArgs a);
+extern "C" __global__ void pictures_specials(const SpecialArgs a);
 extern "C" __global__ void pool_gather(const GRID_CONSTANT PoolArgs a);
 extern "C" __global__ void pool_scatter(const GRID_CONSTANT PoolArgs a);
 extern "C" __global__ void pool_scatter_turned(const GRID_CONSTANT TurnedPoolArgs a);
@@ -1274,3 +1354,5 @@ extern "C" __global__ void delta_check_1(const GRID_CONSTANT DeltaCheckArgs a);
 extern "C" __global__ void delta_check_2(const GRID_CONSTANT DeltaCheckArgs a);
 extern "C" __global__ void delta_check_4(const GRID_CONSTANT DeltaCheckArgs a);
 extern "C" __global__ void delta_check_8(const GRID_CONSTANT DeltaCheckArgs a);
+extern "C" __global__ void fingerprint_chunks(const GRID_CONSTANT FingerprintArgs a);
+extern "C" __global__ void fingerprint_nodes(const GRID_CONSTANT FingerprintArgs a);

@@ -100,20 +100,50 @@ template <class E> DEVICE void delta_get(const E *from, E (&v)[DELTA_EACH]) {
     }
 }
 
-// Up to 32 bits of a bit string, or up to 64; `limit` is where it ends, in bits, a multiple of 32. Beyond are zeros.
-DEVICE u32 delta_word(const u32 *words, u32 i, u32 limit) { return i < limit / 32 ? __ldg(words + i) : 0; }
-DEVICE void delta_take(u32 &v, const u32 *words, u32 at, u32 count, u32 limit) {
-    v = 0;
-    if (count == 0) return;
-    const u32 i = at / 32, low = delta_word(words, i, limit);
-    const u32 high = at % 32 + count > 32 ? delta_word(words, i + 1, limit) : 0;
-    v = __funnelshift_r(low, high, at % 32) & (~0u >> (32 - count));
+// Bits of a number, from the lowest.
+DEVICE u32 delta_low(u32 v, u32 count) { return count < 32 ? v & ((1u << count) - 1) : v; }
+DEVICE u64 delta_low(u64 v, u32 count) { return count < 64 ? v & ((1ull << count) - 1) : v; }
+
+// Words of a bit string where the device has them, and where a warp has fetched some of them; indices are below `count`.
+struct FarWords {
+    const u32 *at;
+    u32 count;
+    METHOD u32 operator[](u32 i) const { return __ldg(at + min(i, count - 1)); }
+};
+struct NearWords {
+    SharedAt at;
+    u32 count;
+    METHOD u32 operator[](u32 i) const { return shared_u32(at + 4 * min(i, count - 1)); }
+};
+
+// Up to 32 bits of a bit string, or up to 64. What lies beyond its last word is not asked for, but read it must not be.
+template <class W> DEVICE void delta_take(u32 &v, const W &words, u32 at, u32 count) {
+    const u32 i = at / 32;
+    v = delta_low(__funnelshift_r(words[i], words[i + 1], at % 32), count);
 }
-DEVICE void delta_take(u64 &v, const u32 *words, u32 at, u32 count, u32 limit) {
-    u32 low, high;
-    delta_take(low, words, at, min(count, 32u), limit);
-    delta_take(high, words, at + 32, count > 32 ? count - 32 : 0, limit);
-    v = low | (u64)high << 32;
+template <class W> DEVICE void delta_take(u64 &v, const W &words, u32 at, u32 count) {
+    const u32 i = at / 32, w = words[i + 1];
+    const u32 low = __funnelshift_r(words[i], w, at % 32), high = __funnelshift_r(w, words[i + 2], at % 32);
+    v = delta_low(low | (u64)high << 32, count);
+}
+
+// Raw bits of a lane's eight changes, `open` of each, `all` together, from bit `at` on. All lanes take part.
+template <class N, class W> DEVICE void delta_raw(N (&v)[DELTA_EACH], const W &words, u32 at, const u32 (&open)[DELTA_EACH], u32 all) {
+    if (__any_sync(ALL_LANES, all > 64)) {
+#pragma unroll
+        for (u32 j = 0; j < DELTA_EACH; ++j) {
+            delta_take(v[j], words, at, open[j]);
+            at += open[j];
+        }
+        return;
+    }
+    u64 window;
+    delta_take(window, words, at, 64);
+#pragma unroll
+    for (u32 j = 0; j < DELTA_EACH; ++j) {
+        v[j] = delta_low((N)window, open[j]);
+        window = open[j] < 64 ? window >> open[j] : 0;
+    }
 }
 
 // Tokens of gaps: d = 4, s = 3. How many bits one leaves open, and the rest of the gap; 2^22 for any that is beyond a tile.

@@ -8,12 +8,16 @@
 #include "delta.cuh"
 #include "rans.cuh"
 
-static_assert(RING_ROOM + 2 * DELTA_BATCH == DELTA_WARP, "as the launch code reckons");
+static_assert(RING_ROOM + DELTA_BATCH + 4 * DELTA_FETCHED == DELTA_WARP, "as the launch code reckons");
+static_assert(DELTA_FETCHED % 32 == 0, "some words a lane");
 
 // A warp's shared memory.
 struct DeltaScratch {
     u16 ring[RING_ROOM / 2];
-    u8 symbols[DELTA_BATCH], classes[DELTA_BATCH];
+    // Symbols of a batch; before one is decoded, the class of its old value.
+    u8 symbols[DELTA_BATCH];
+    // Raw bits of a batch, if they are not more than usual.
+    u32 raw[DELTA_FETCHED];
 };
 
 // A stream of symbols; the lane's state.
@@ -34,31 +38,39 @@ DEVICE DeltaStream delta_open(DeltaScratch &scratch, const u8 *at, u32 lanes_log
     return s;
 }
 
-// One tick; `table` is that of the lane's symbol.
-DEVICE u32 delta_tick(DeltaStream &s, const u8 *table, bool active) {
-    u32 symbol = 0, x = s.x;
-    if (active) {
-        const u32 slot = x & ((1u << DELTA_LOG) - 1), high = x >> DELTA_LOG;
-        symbol = table[slot];
-        const u32 info = ((const u32 *)(table + (1u << DELTA_LOG)))[symbol];
-        x = (info & 0xfff) * high + high + slot - (info >> 16);
-    }
-    s.x = fill_up(s.words, x, active);
-    return symbol;
+// What a symbol leaves of a state; `span` is the symbol's.
+DEVICE u32 delta_pop(u32 x, u32 slot, u32 span) {
+    const u32 high = x >> DELTA_LOG;
+    return (span & 0xfff) * high + high + slot - (span >> 16);
 }
 
-// Symbols of `count` changes, to shared memory; `table_of` is asked by the number of the change. A batch takes a word a change at most.
-template <class F> DEVICE void delta_symbols(DeltaStream &s, u8 *to, u32 count, F table_of) {
-    const u32 lane = lane_of();
-    if (count == DELTA_BATCH && s.lanes_log == 5) {
+// Symbols of `count` changes, to shared memory. The table of each is `table_of` bytes behind `tables`, which are in shared memory if they are
+// near. A batch takes a word a change at most.
+template <class F> DEVICE void delta_symbols(DeltaStream &s, u8 *to, u32 count, const u8 *tables, bool near, F table_of) {
+    const u32 lane = lane_of(), mask = (1u << DELTA_LOG) - 1;
+    if (near && count == DELTA_BATCH && s.lanes_log == 5) {
+        // Most batches.
+        const SharedAt first = shared_at(tables);
 #pragma unroll
-        for (u32 i = 0; i < DELTA_BATCH; i += 32) to[i + lane] = (u8)delta_tick(s, table_of(i + lane), true);
+        for (u32 i = 0; i < DELTA_BATCH; i += 32) {
+            const SharedAt table = first + table_of(i + lane);
+            const u32 slot = s.x & mask, symbol = shared_u8(table + slot);
+            s.x = fill_up(s.words, delta_pop(s.x, slot, shared_u32(table + (1u << DELTA_LOG) + 4 * symbol)));
+            to[i + lane] = (u8)symbol;
+        }
     } else {
         const bool mine = lane < 1u << s.lanes_log;
+#pragma unroll 1
         for (u32 i = 0; i < count; i += 1u << s.lanes_log) {
             const bool active = mine && i + lane < count;
-            const u32 symbol = delta_tick(s, table_of(active ? i + lane : 0), active);
-            if (active) to[i + lane] = (u8)symbol;
+            u32 x = s.x;
+            if (active) {
+                const u8 *table = tables + table_of(i + lane);
+                const u32 slot = x & mask, symbol = table[slot];
+                x = delta_pop(x, slot, ((const u32 *)(table + (1u << DELTA_LOG)))[symbol]);
+                to[i + lane] = (u8)symbol;
+            }
+            s.x = fill_up(s.words, x, active);
         }
     }
     words_refill(s.words);
@@ -77,27 +89,61 @@ DEVICE void delta_mine(const u8 *symbols, u32 (&v)[DELTA_EACH]) {
     for (u32 j = 0; j < DELTA_EACH; ++j) v[j] = (j < 4 ? two.x : two.y) >> (8 * (j & 3)) & 255;
 }
 
+// Changes of a lane in a batch of `count`.
+DEVICE u32 delta_own(u32 count) {
+    const u32 before = lane_of() * DELTA_EACH;
+    return count > before ? min(count - before, (u32)DELTA_EACH) : 0;
+}
+
 // What a warp knows of its tile.
 template <class E> struct DeltaWork {
+    typedef typename DeltaNumber<E>::type N;
     const DeltaItem &item;
     const DeltaTile tile;
-    const u8 *bytes, *tables, *class_of;
+    const u8 *bytes, *tables;
+    // Whether tables are in shared memory; the class of each key, which is there always.
+    const bool near;
+    const SharedAt class_of;
     DeltaScratch &scratch;
     // Raw bits that were taken, from the tile's start; where the tile ends.
     u32 raw, limit;
 
-    METHOD u32 count(u32 from) const { return min((u32)DELTA_BATCH, tile.changes - from); }
-    // Changes of this lane in a batch of `count`.
-    METHOD u32 own(u32 count) const {
-        const u32 before = lane_of() * DELTA_EACH;
-        return count > before ? min(count - before, (u32)DELTA_EACH) : 0;
-    }
     METHOD u64 slot(u32 from) const { return tile.first + from + lane_of() * DELTA_EACH; }
+    METHOD u32 count(u32 from) const { return min((u32)DELTA_BATCH, tile.changes - from); }
+
+    // Raw bits that the next batch begins with, on their way while its symbols are decoded.
+    struct Fetched {
+        u32 word[DELTA_FETCHED / 32];
+    };
+    METHOD Fetched fetch_raw() const {
+        const FarWords words{(const u32 *)bytes, limit / 32};
+        Fetched f;
+#pragma unroll
+        for (u32 i = 0; i < DELTA_FETCHED / 32; ++i) f.word[i] = words[raw / 32 + i * 32 + lane_of()];
+        return f;
+    }
+
+    // Raw bits of a batch, of which the lane's changes leave `open`, to `v`; false where the tile has fewer.
+    template <class V> METHOD bool take(V (&v)[DELTA_EACH], const u32 (&open)[DELTA_EACH], const Fetched &fetched) {
+        u32 all = 0;
+#pragma unroll
+        for (u32 j = 0; j < DELTA_EACH; ++j) all += open[j];
+#pragma unroll
+        for (u32 i = 0; i < DELTA_FETCHED / 32; ++i) scratch.raw[i * 32 + lane_of()] = fetched.word[i];
+        const u32 before = warp_before(all), opened = __shfl_sync(ALL_LANES, before + all, 31);
+        if (opened > limit - raw) return false;
+        __syncwarp();
+        if (raw % 32 + opened <= 32 * DELTA_FETCHED) delta_raw(v, NearWords{shared_at(scratch.raw), DELTA_FETCHED}, raw % 32 + before, open, all);
+        else delta_raw(v, FarWords{(const u32 *)bytes, limit / 32}, raw + before, open, all);
+        __syncwarp();
+        raw += opened;
+        return true;
+    }
 
     // Places and old values, to the workspace, and the sum over them. Returns a status.
     METHOD u32 places(u64 &sum) {
         const E *base = (const E *)item.to + tile.start;
-        const u8 *table = tables + tile.gap_table * DELTA_TABLE;
+        const u32 table = tile.gap_table * DELTA_TABLE;
         DeltaStream s = delta_open(scratch, bytes + 28, item.lanes_log, item.blob + item.blob_len);
         if (__any_sync(ALL_LANES, s.x < START)) return STATUS_STATE;
         // The batch before: its old values are on their way while the next symbols are decoded.
@@ -113,104 +159,89 @@ template <class E> struct DeltaWork {
             delta_put(item.places + at, place);
             delta_put((E *)item.values + at, old);
         };
+#pragma unroll 1
         for (u32 from = 0; from < tile.changes; from += DELTA_BATCH) {
-            const u32 count = this->count(from), mine = own(count);
-            delta_symbols(s, scratch.symbols, count, [&](u32) { return table; });
+            const u32 count = this->count(from), mine = delta_own(count);
+            const Fetched fetched = fetch_raw();
+            delta_symbols(s, scratch.symbols, count, tables, near, [&](u32) { return table; });
             settle();
-            u32 token[DELTA_EACH], open = 0, sizes = 0;
+            u32 token[DELTA_EACH], open[DELTA_EACH], low[DELTA_EACH], sizes = 0;
             delta_mine(scratch.symbols, token);
 #pragma unroll
-            for (u32 j = 0; j < DELTA_EACH; ++j)
-                if (j < mine) open += gap_open(token[j]);
-            u32 bit = warp_before(open);
-            const u32 opened = __shfl_sync(ALL_LANES, bit + open, 31);
-            bit += raw;
-            if (opened > limit - raw) return STATUS_DELTA_END;
+            for (u32 j = 0; j < DELTA_EACH; ++j) open[j] = j < mine ? gap_open(token[j]) : 0;
+            if (!take(low, open, fetched)) return STATUS_DELTA_END;
 #pragma unroll
             for (u32 j = 0; j < DELTA_EACH; ++j) {
-                u32 low = 0;
-                const u32 more = j < mine ? gap_open(token[j]) : 0;
-                delta_take(low, (const u32 *)bytes, bit, more, limit);
-                bit += more;
                 // From the start of the lane's share: a value each, and those between.
-                if (j < mine) sizes += min(gap_high(token[j]) + low, 1u << 22);
+                if (j < mine) sizes += min(gap_high(token[j]) + low[j], 1u << 22);
                 place[j] = sizes;
                 sizes += j < mine;
             }
             const u32 start = next + warp_before(sizes);
             next = __shfl_sync(ALL_LANES, start + sizes, 31);
-            bool outside = false;
+            // Places increase: if the last is inside, all are. 256 gaps of 2^22 behind a good place stay below 2^31.
+            if (next > tile.values) return STATUS_DELTA_PLACE;
 #pragma unroll
             for (u32 j = 0; j < DELTA_EACH; ++j) {
                 place[j] = j < mine ? place[j] + start : 0;
-                outside |= place[j] >= tile.values;
+                old[j] = j < mine ? __ldg(base + place[j]) : (E)0;
             }
-            if (__any_sync(ALL_LANES, outside)) return STATUS_DELTA_PLACE;
-#pragma unroll
-            for (u32 j = 0; j < DELTA_EACH; ++j) old[j] = j < mine ? __ldg(base + place[j]) : (E)0;
             held = mine;
             at = slot(from);
-            raw += opened;
-            __syncwarp();
         }
         settle();
         sum = warp_sum(sum);
         return delta_ended(s, tile.gap_words) ? 0 : STATUS_WORDS;
     }
 
+    // Old values of a batch, if the lane has some.
+    METHOD void fetch(u32 from, E (&to)[DELTA_EACH]) const {
+        if (from < tile.changes && delta_own(count(from)) > 0) delta_get((const E *)item.values + slot(from), to);
+    }
+
     // New values, to where the old ones are in the workspace, and the sum over them. Returns a status.
     METHOD u32 values(u64 &sum) {
-        typedef typename DeltaNumber<E>::type N;
-        const Telling<E> telling{tile.way, item.floats != 0};
-        const u8 *table = tables + tile.value_table * DELTA_TABLE;
-        const u32 before = 28 + (4u << item.lanes_log) + 2 * tile.gap_words;
+        const u32 before = 28 + (4u << item.lanes_log) + 2 * tile.gap_words, table = tile.value_table * DELTA_TABLE;
         DeltaStream s = delta_open(scratch, bytes + before, item.lanes_log, item.blob + item.blob_len);
         if (__any_sync(ALL_LANES, s.x < START)) return STATUS_STATE;
-        E old[DELTA_EACH], later[DELTA_EACH];
-        sum = 0;
-        const auto fetch = [&](u32 from, E(&to)[DELTA_EACH]) {
-            if (from < tile.changes && own(this->count(from)) > 0) delta_get((const E *)item.values + slot(from), to);
-        };
+        const Telling<E> telling{tile.way, item.floats != 0};
+        E later[DELTA_EACH];
 #pragma unroll
         for (u32 j = 0; j < DELTA_EACH; ++j) later[j] = 0;
         fetch(0, later);
+        sum = 0;
+#pragma unroll 1
         for (u32 from = 0; from < tile.changes; from += DELTA_BATCH) {
-            const u32 count = this->count(from), mine = own(count);
-            u32 place[DELTA_EACH], symbol[DELTA_EACH], open = 0;
+            const u32 count = this->count(from), mine = delta_own(count);
+            u32 place[DELTA_EACH], symbol[DELTA_EACH], open[DELTA_EACH];
+            N low[DELTA_EACH];
+            E old[DELTA_EACH];
             u8 classes[DELTA_EACH];
 #pragma unroll
             for (u32 j = 0; j < DELTA_EACH; ++j) {
                 old[j] = later[j];
-                classes[j] = class_of[(u32)(old[j] >> item.key_low) & item.key_mask];
+                classes[j] = (u8)shared_u8(class_of + ((u32)(old[j] >> item.key_low) & item.key_mask));
             }
-            delta_put(scratch.classes + lane_of() * DELTA_EACH, classes);
+            delta_put(scratch.symbols + lane_of() * DELTA_EACH, classes);
+            // On their way while symbols are decoded: what this batch needs then, and old values of the next.
+            const Fetched fetched = fetch_raw();
             fetch(from + DELTA_BATCH, later);
             if (mine > 0) delta_get((const u32 *)item.places + slot(from), place);
             __syncwarp();
-            delta_symbols(s, scratch.symbols, count,
-                          [&](u32 i) { return table + (u32)scratch.classes[i] * DELTA_TABLE; });
+            delta_symbols(s, scratch.symbols, count, tables, near, [&](u32 i) { return table + (u32)scratch.symbols[i] * DELTA_TABLE; });
             delta_mine(scratch.symbols, symbol);
 #pragma unroll
-            for (u32 j = 0; j < DELTA_EACH; ++j)
-                if (j < mine) open += telling.open(symbol[j]);
-            u32 bit = warp_before(open);
-            const u32 opened = __shfl_sync(ALL_LANES, bit + open, 31);
-            bit += raw;
-            if (opened > limit - raw) return STATUS_DELTA_END;
+            for (u32 j = 0; j < DELTA_EACH; ++j) open[j] = j < mine ? telling.open(symbol[j]) : 0;
+            if (!take(low, open, fetched)) return STATUS_DELTA_END;
             bool bad = false;
 #pragma unroll
             for (u32 j = 0; j < DELTA_EACH; ++j) {
                 if (j >= mine) continue;
-                const u32 more = telling.open(symbol[j]);
-                N low = 0;
-                delta_take(low, (const u32 *)bytes, bit, more, limit);
-                bit += more;
-                bad |= !telling.join(old[j], symbol[j], low, old[j]);
+                bad |= !telling.join(old[j], symbol[j], low[j], old[j]);
                 sum += delta_mix(place[j], old[j]);
             }
             if (__any_sync(ALL_LANES, bad)) return STATUS_DELTA_VALUE;
             if (mine > 0) delta_put((E *)item.values + slot(from), old);
-            raw += opened;
         }
         sum = warp_sum(sum);
         return delta_ended(s, tile.value_words) ? 0 : STATUS_WORDS;
@@ -241,30 +272,17 @@ template <class E> struct DeltaWork {
     }
 };
 
-template <class E> DEVICE void delta_decode(const DeltaArgs &a) {
-    DYNAMIC_SHARED(memory);
-    const u32 which = delta_item(a, [](const DeltaItem &item) { return item.decode0; });
-    const DeltaItem &item = a.items[which];
-    const u32 next = which + 1 < a.count ? a.items[which + 1].decode0 : a.blocks;
-    const u32 part = blockIdx.x - item.decode0, parts = next - item.decode0;
-
-    // Shared memory: a part for each warp, then classes and tables, if there is room for them.
-    u8 *near = memory + DELTA_THREADS / 32 * DELTA_WARP;
-    const u32 bytes = item.table_count <= a.room ? DELTA_CLASSES + item.table_count * DELTA_TABLE : DELTA_CLASSES;
-    for (u32 i = threadIdx.x; i < bytes / 16; i += DELTA_THREADS) ((uint4 *)near)[i] = ((const uint4 *)item.tables)[i];
-    __syncthreads();
-    const u8 *tables = (item.table_count <= a.room ? near : item.tables) + DELTA_CLASSES;
-
-    // Tiles are dealt to warps, and checksums from the other end, so that warps without a tile take them.
+// Tiles of a delta, dealt to warps of `parts` blocks. Checksums are dealt from the other end, so that warps without a tile take them.
+template <class E> DEVICE void delta_tiles(const DeltaItem &item, u32 part, u32 parts, const u8 *near, bool fit, DeltaScratch &scratch) {
+    const u8 *tables = fit ? near + DELTA_CLASSES : item.tables + DELTA_CLASSES;
     const u32 warps = DELTA_THREADS / 32, warp = warp_of();
-    DeltaScratch &scratch = ((DeltaScratch *)memory)[warp];
     for (u32 round = 0; part + round * parts < item.tile_count; round += warps) {
         const u32 mine = part + (round + warp) * parts, sum = part + (round + warps - 1 - warp) * parts;
         if (mine < item.tile_count) {
             const DeltaTile &tile = item.tiles[mine];
             const u8 *at = (const u8 *)item.blob + tile.at;
             const u32 raw = 8 * (28 + (8u << item.lanes_log) + 2 * (tile.gap_words + tile.value_words));
-            DeltaWork<E>{item, tile, at, tables, near, scratch, raw, 8 * tile.len}.run(mine);
+            DeltaWork<E>{item, tile, at, tables, fit, shared_at(near), scratch, raw, 8 * tile.len}.run(mine);
         }
         if (sum < item.tile_count) {
             const DeltaTile &tile = item.tiles[sum];
@@ -274,7 +292,25 @@ template <class E> DEVICE void delta_decode(const DeltaArgs &a) {
     }
 }
 
-KERNEL(DELTA_THREADS) delta_decode_1(const GRID_CONSTANT DeltaArgs a) { delta_decode<u8>(a); }
-KERNEL(DELTA_THREADS) delta_decode_2(const GRID_CONSTANT DeltaArgs a) { delta_decode<u16>(a); }
-KERNEL(DELTA_THREADS) delta_decode_4(const GRID_CONSTANT DeltaArgs a) { delta_decode<u32>(a); }
-KERNEL(DELTA_THREADS) delta_decode_8(const GRID_CONSTANT DeltaArgs a) { delta_decode<u64>(a); }
+template <class E> DEVICE void delta_decode(const DeltaArgs &a) {
+    DYNAMIC_SHARED(memory);
+    const u32 which = delta_item(a, [](const DeltaItem &item) { return item.decode0; });
+    const DeltaItem &item = a.items[which];
+    const u32 next = which + 1 < a.count ? a.items[which + 1].decode0 : a.blocks;
+    const u32 part = blockIdx.x - item.decode0, parts = next - item.decode0;
+
+    // Shared memory: a part for each warp, then classes and tables, if there is room for them.
+    u8 *near = memory + DELTA_THREADS / 32 * DELTA_WARP;
+    const bool fit = item.table_count <= a.room;
+    const u32 bytes = DELTA_CLASSES + (fit ? item.table_count * DELTA_TABLE : 0);
+    for (u32 i = threadIdx.x; i < bytes / 16; i += DELTA_THREADS) ((uint4 *)near)[i] = ((const uint4 *)item.tables)[i];
+    __syncthreads();
+    DeltaScratch &scratch = ((DeltaScratch *)memory)[warp_of()];
+    delta_tiles<E>(item, part, parts, near, fit, scratch);
+}
+
+// Two blocks a multiprocessor.
+KERNEL(DELTA_THREADS, 2) delta_decode_1(const GRID_CONSTANT DeltaArgs a) { delta_decode<u8>(a); }
+KERNEL(DELTA_THREADS, 2) delta_decode_2(const GRID_CONSTANT DeltaArgs a) { delta_decode<u16>(a); }
+KERNEL(DELTA_THREADS, 2) delta_decode_4(const GRID_CONSTANT DeltaArgs a) { delta_decode<u32>(a); }
+KERNEL(DELTA_THREADS, 2) delta_decode_8(const GRID_CONSTANT DeltaArgs a) { delta_decode<u64>(a); }

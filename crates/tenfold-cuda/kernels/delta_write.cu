@@ -8,55 +8,56 @@ KERNEL(DELTA_THREADS) delta_start(const GRID_CONSTANT DeltaArgs a) {
     if (threadIdx.x < a.count) *a.items[threadIdx.x].status = Status{0, 0, 0};
 }
 
-// The last tile whose changes start at a place of the workspace or before it.
-DEVICE u32 delta_tile_of(const DeltaItem &item, u64 slot, u32 low, u32 high) {
-    while (high - low > 1) {
-        const u32 middle = (low + high) / 2;
-        if (item.tiles[middle].first <= slot) low = middle;
-        else high = middle;
-    }
-    return low;
-}
-
+// Some blocks a tile. A thread takes eight changes at a time, so that loads are on their way together; a warp writes 32 neighbours at once:
+// 0.46 ms for 10.7 million scattered changes of two bytes where eight neighbours a thread take 0.67.
 template <class E> DEVICE void delta_write(const DeltaArgs &a) {
     const u32 which = delta_item(a, [](const DeltaItem &item) { return item.write0; });
     const DeltaItem &item = a.items[which];
-    if (item.status->code != 0) return;
-    __shared__ u32 ends[2];
-    const u64 from = (u64)(blockIdx.x - item.write0) * DELTA_CHUNK, to = min(from + DELTA_CHUNK, item.slots);
-    if (threadIdx.x < 2) ends[threadIdx.x] = delta_tile_of(item, threadIdx.x == 0 ? from : to - 1, 0, item.tile_count);
-    __syncthreads();
-    const u32 first = ends[0], last = ends[1];
-    // All loads before the first store, which might be to where they are from, for all that a compiler knows.
-    u64 where[DELTA_CHUNK / DELTA_THREADS];
-    E value[DELTA_CHUNK / DELTA_THREADS];
+    const u32 block = blockIdx.x - item.write0, number = block / item.writers, part = block % item.writers;
+    const DeltaTile &tile = item.tiles[number];
+    if (item.status->code != 0 || item.states[number] != DELTA_OLD) return;
+    E *to = (E *)item.to + tile.start;
+    const u32 changes = tile.changes;
+    const u64 first = tile.first;
+    const u32 *places = (const u32 *)item.places + first;
+    const E *values = (const E *)item.values + first;
+    for (u32 i = part * DELTA_CHUNK + warp_of() * DELTA_BATCH + lane_of(); i < changes; i += item.writers * DELTA_CHUNK) {
+        u32 place[DELTA_EACH];
+        E value[DELTA_EACH];
 #pragma unroll
-    for (u32 j = 0; j < DELTA_CHUNK / DELTA_THREADS; ++j) {
-        const u64 i = from + j * DELTA_THREADS + threadIdx.x;
-        where[j] = ~0ull;
-        if (i >= to) continue;
-        const u32 number = delta_tile_of(item, i, first, last + 1);
-        const DeltaTile &tile = item.tiles[number];
-        if (i - tile.first >= tile.changes || item.states[number] != DELTA_OLD) continue;
-        where[j] = tile.start + __ldg(item.places + i);
-        value[j] = __ldg((const E *)item.values + i);
+        for (u32 j = 0; j < DELTA_EACH; ++j) {
+            const bool there = i + 32 * j < changes;
+            place[j] = there ? places[i + 32 * j] : 0;
+            value[j] = there ? values[i + 32 * j] : (E)0;
+        }
+#pragma unroll
+        for (u32 j = 0; j < DELTA_EACH; ++j)
+            if (i + 32 * j < changes) to[place[j]] = value[j];
     }
-#pragma unroll
-    for (u32 j = 0; j < DELTA_CHUNK / DELTA_THREADS; ++j)
-        if (where[j] != ~0ull) ((E *)item.to)[where[j]] = value[j];
 }
 
-// A block a tile.
+// A block a tile: what the host has decoded comes to the workspace, straight from its memory, and is held against the tensor.
 template <class E> DEVICE void delta_check(const DeltaCheckArgs &a) {
     const DeltaItem &item = a.item;
     const u32 number = a.tiles[blockIdx.x];
     const DeltaTile &tile = item.tiles[number];
     const E *base = (const E *)item.to + tile.start;
+    const u32 *places = (const u32 *)a.places + (tile.first - a.first);
+    const E *values = (const E *)a.values + (tile.first - a.first);
     __shared__ u64 sums[DELTA_THREADS / 32];
     u64 sum = 0;
-    for (u32 i = threadIdx.x; i < tile.changes; i += DELTA_THREADS) {
-        const u32 place = item.places[tile.first + i];
-        sum += delta_mix(place, base[place]);
+    for (u32 i = threadIdx.x * DELTA_EACH; i < tile.changes; i += DELTA_CHUNK) {
+        u32 place[DELTA_EACH];
+        E value[DELTA_EACH], old[DELTA_EACH];
+        delta_get(places + i, place);
+        delta_get(values + i, value);
+#pragma unroll
+        for (u32 j = 0; j < DELTA_EACH; ++j) old[j] = i + j < tile.changes ? base[place[j]] : (E)0;
+#pragma unroll
+        for (u32 j = 0; j < DELTA_EACH; ++j)
+            if (i + j < tile.changes) sum += delta_mix(place[j], old[j]);
+        delta_put(item.places + tile.first + i, place);
+        delta_put((E *)item.values + tile.first + i, value);
     }
     sum = warp_sum(sum);
     if (lane_of() == 0) sums[warp_of()] = sum;

@@ -66,6 +66,21 @@ impl Device {
         self.driver.properties()
     }
 
+    /// Makes the device's context current in the calling thread, for libraries of the driver that work in it.
+    pub fn make_current(&self) -> Result<()> {
+        self.driver.enter()
+    }
+
+    /// The device's context (`CUcontext`), for libraries of the driver that are told it; good as long as the device is open.
+    pub fn context(&self) -> *mut std::ffi::c_void {
+        self.driver.context()
+    }
+
+    /// Bytes of the device's memory that are free.
+    pub fn free_memory(&self) -> Result<u64> {
+        self.driver.free_memory()
+    }
+
     /// Waits until a stream's work is done.
     pub fn synchronize(&self, stream: Stream) -> Result<()> {
         self.driver.synchronize(stream)

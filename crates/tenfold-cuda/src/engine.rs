@@ -157,6 +157,7 @@ impl Engine for CudaEngine {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::native();
         can.does.retain(|transform| *transform != "transposed");
+        can.takes_turns = true;
         can
     }
 

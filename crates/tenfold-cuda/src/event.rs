@@ -5,7 +5,7 @@ use crate::driver::{Event, Stream};
 use crate::error::Result;
 
 /// An event that is destroyed with its owner.
-pub(crate) struct OwnedEvent {
+pub struct OwnedEvent {
     device: Device,
     event: Event,
 }
@@ -17,22 +17,22 @@ unsafe impl Sync for OwnedEvent {}
 
 impl OwnedEvent {
     /// An event of a device; `timed` ones know when they happened.
-    pub(crate) fn new(device: &Device, timed: bool) -> Result<OwnedEvent> {
+    pub fn new(device: &Device, timed: bool) -> Result<OwnedEvent> {
         Ok(OwnedEvent { device: device.clone(), event: device.driver.create_event(timed)? })
     }
 
     /// Happens after what the stream has queued so far.
-    pub(crate) fn record(&self, stream: Stream) -> Result<()> {
+    pub fn record(&self, stream: Stream) -> Result<()> {
         self.device.driver.record(self.event, stream)
     }
 
     /// Makes a stream wait for it.
-    pub(crate) fn hold(&self, stream: Stream) -> Result<()> {
+    pub fn hold(&self, stream: Stream) -> Result<()> {
         self.device.driver.wait(stream, self.event)
     }
 
     /// Makes the caller wait for it.
-    pub(crate) fn wait(&self) -> Result<()> {
+    pub fn wait(&self) -> Result<()> {
         self.device.driver.block_on(self.event)
     }
 

@@ -16,9 +16,11 @@ mod encode;
 mod engine;
 mod error;
 mod event;
+mod fingerprint;
 mod layers;
 mod memory;
 mod multiply;
+mod pictures;
 mod pieces;
 mod prepare;
 mod ptx;
@@ -42,14 +44,19 @@ pub use encode::{
 pub use encode::{FixedPlan, encode_fixed, fixed_workspace_len};
 pub use engine::CudaEngine;
 pub use error::{Error, Result};
+pub use event::OwnedEvent;
+pub use fingerprint::fingerprints;
 pub use memory::{Buffer, Memory, Pinned, Taken};
 pub use multiply::{MultiplyRequest, multiply};
+#[doc(hidden)]
+pub use multiply::{SquareProduct, multiply_squares};
+pub use pictures::{Luma, PictureValues, Samples, Sharing, Specials, store_picture};
 pub use prepare::{
     DeviceBasis, DeviceChain, DevicePool, EncodePages, PageBlobs, PageSeen, PageSizes, PageSlots, PoolLayout,
     decode_coordinates, decode_pages, decode_pages_workspace_len, decode_prepared,
     decode_prepared_workspace_len, decode_to_pools, decode_to_pools_workspace_len, encode_pages,
     encode_pages_workspace_len, encode_prepared, encode_prepared_workspace_len, guess_page_sizes,
-    look_at_pages, look_at_pages_workspace_len,
+    look_at_pages, look_at_pages_workspace_len, undo_chain, undo_chain_input, undo_chain_workspace_len,
 };
 pub use status::{Code, Status};
 pub use stream::OwnedStream;

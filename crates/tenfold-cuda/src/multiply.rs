@@ -1,10 +1,10 @@
-//! A matrix times a vector, beside decoding: `kernels/multiply.cu`.
+//! A matrix times a vector, beside decoding: `kernels/multiply.cu`. Of two matrices the product is cuBLAS's: work to decode beside.
 
 use tenfold::Dtype;
 
 use crate::abi::{self, MULTIPLY_THREADS, MultiplyArgs};
 use crate::device::{Device, DeviceSlice};
-use crate::driver::{Shape, Stream};
+use crate::driver::{Matrix, Product, Shape, Stream};
 use crate::error::{Error, Result};
 
 /// Bytes that must start at a multiple of as many.
@@ -72,4 +72,90 @@ pub unsafe fn multiply(device: &Device, request: &MultiplyRequest, stream: Strea
     let grid = args.rows.div_ceil(MULTIPLY_THREADS / 32).min(2 * device.properties().multiprocessors.max(1));
     // SAFETY: the caller's; sizes were checked above.
     unsafe { device.launch(kernel, Shape::new(grid, MULTIPLY_THREADS, vector.len as u32), &args, stream) }
+}
+
+/// Square matrices of f16 or bf16, row by row, for programs that measure what a device does beside its work.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SquareProduct {
+    /// Rows, and columns.
+    pub side: usize,
+    /// Of all three.
+    pub dtype: Dtype,
+    /// What is multiplied.
+    pub of: [DeviceSlice; 2],
+    /// Where the product goes.
+    pub to: DeviceSlice,
+    /// Scratch memory for cuBLAS, at a multiple of 256; 32 MiB are plenty.
+    pub workspace: DeviceSlice,
+}
+
+/// Queues a product of square matrices. [`Error::NoDevice`] if cuBLAS is not installed.
+///
+/// # Safety
+/// All memory is memory of this device, does not overlap, and is neither freed nor used otherwise until the stream has passed this call.
+#[doc(hidden)]
+pub unsafe fn multiply_squares(device: &Device, request: &SquareProduct, stream: Stream) -> Result<()> {
+    let &SquareProduct { side, dtype, of, to, workspace } = request;
+    let kind = match dtype {
+        Dtype::Bf16 => Matrix::Bf16,
+        Dtype::F16 => Matrix::F16,
+        _ => return Err(Error::InvalidArgument(format!("a device multiplies bf16 and f16, not {dtype}"))),
+    };
+    let bytes = side.checked_mul(side).and_then(|n| n.checked_mul(2)).filter(|&n| n > 0);
+    if [of[0], of[1], to].iter().any(|m| Some(m.len) != bytes) || !workspace.address.is_multiple_of(256) {
+        return Err(Error::InvalidArgument(format!("matrices that have not {side} rows and columns")));
+    }
+    let product = Product {
+        left: of[0].address,
+        right: of[1].address,
+        to: to.address,
+        rows: side,
+        inner: side,
+        columns: side,
+        of: kind,
+        out: kind,
+        workspace,
+        ..Product::NONE
+    };
+    // SAFETY: the caller's; sizes were checked above.
+    unsafe { device.driver.multiply(&product, stream) }
+}
+
+#[cfg(all(test, feature = "emulator"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::memory::Buffer;
+
+    #[test]
+    fn squares_are_multiplied() {
+        let device = Device::emulated(1 << 20);
+        let numbers = |values: [f32; 4]| {
+            let bytes: Vec<u8> = values.iter().flat_map(|&v| half::f16::from_f32(v).to_le_bytes()).collect();
+            Buffer::from_slice(&device, &bytes).unwrap()
+        };
+        let (a, b) = (numbers([1.0, 2.0, 3.0, 4.0]), numbers([0.5, 0.0, 1.0, -1.0]));
+        let to = Buffer::new(&device, 8).unwrap();
+        let request = SquareProduct {
+            side: 2,
+            dtype: Dtype::F16,
+            of: [a.slice(), b.slice()],
+            to: to.slice(),
+            workspace: DeviceSlice { address: 0, len: 0 },
+        };
+        // SAFETY: buffers of this device, which live to the end.
+        unsafe { multiply_squares(&device, &request, Stream::DEFAULT).unwrap() };
+        let mut out = [0u8; 8];
+        to.read(&mut out, Stream::DEFAULT).unwrap();
+        let found: Vec<f32> =
+            out.as_chunks::<2>().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect();
+        assert_eq!(found, [2.5, -2.0, 5.5, -4.0]);
+        for bad in [SquareProduct { side: 3, ..request }, SquareProduct { dtype: Dtype::F32, ..request }] {
+            // SAFETY: refused.
+            let refused = unsafe { multiply_squares(&device, &bad, Stream::DEFAULT) };
+            assert!(matches!(refused, Err(Error::InvalidArgument(_))));
+        }
+    }
 }

@@ -14,7 +14,13 @@ pub struct OwnedStream {
 impl OwnedStream {
     /// A new stream of a device.
     pub fn new(device: &Device) -> Result<OwnedStream> {
-        Ok(OwnedStream { device: device.clone(), stream: device.driver.create_stream()? })
+        Ok(OwnedStream { device: device.clone(), stream: device.driver.create_stream(false)? })
+    }
+
+    /// A stream whose kernels go before those of ordinary streams wherever both wait for room on the device: for short ones that
+    /// something else waits for.
+    pub fn urgent(device: &Device) -> Result<OwnedStream> {
+        Ok(OwnedStream { device: device.clone(), stream: device.driver.create_stream(true)? })
     }
 
     /// The handle that calls take; good as long as this lives.
@@ -40,6 +46,16 @@ impl Device {
         let to = to.part(0, from.len())?;
         // SAFETY: the caller's promise; `to` was just held against the length.
         unsafe { self.driver.copy_in(to.address, from.as_ptr(), from.len(), stream) }
+    }
+
+    /// Queues a copy of the start of `from` to host memory.
+    ///
+    /// # Safety
+    /// `from` is memory of this device. Neither side is freed or written otherwise until the stream has passed this.
+    pub unsafe fn copy_out(&self, to: &mut [u8], from: DeviceSlice, stream: Stream) -> Result<()> {
+        let from = from.part(0, to.len())?;
+        // SAFETY: the caller's promise; `from` was just held against the length.
+        unsafe { self.driver.copy_out(to.as_mut_ptr(), from.address, to.len(), stream) }
     }
 
     /// Queues a copy on the device; both sides have the same length.

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use tenfold_cli::{Stdout, exit};
 
 use crate::ablation::{self, AblationArgs};
-use crate::bench::{self, BenchArgs, NvcompError};
+use crate::bench::{self, BenchArgs, NvcompError, NvmlError};
 use crate::load::Malformed;
 use crate::peers::{Family, families};
 use crate::race::{self, RaceArgs};
@@ -84,6 +84,8 @@ fn list() -> String {
 fn code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<NvcompError>() {
         exit::from_kind(error.kind())
+    } else if error.is::<NvmlError>() {
+        exit::ENVIRONMENT
     } else if error.is::<Malformed>() {
         exit::DATA
     } else {

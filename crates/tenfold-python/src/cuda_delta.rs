@@ -10,6 +10,7 @@ use tenfold::delta::{Applied, DeltaOptions};
 use tenfold::engine::Limits;
 use tenfold_cuda::{
     DeltaApplier, DeltaPlan as Plan, DeltaRequest, DeviceSlice, Status, apply_delta, delta_workspace_len,
+    fingerprints,
 };
 
 use crate::cuda::{CudaDevice, Memory, slice, stream_of};
@@ -117,6 +118,26 @@ pub fn cuda_apply_deltas(
         .map_err(errors::cuda)
 }
 
+/// Memory of a tensor, its dtype and its shape.
+type Tensor = (Memory, String, Vec<usize>);
+
+/// The fingerprints of tensors on a device, in hexadecimal digits. Waits for the stream.
+#[pyfunction]
+pub fn cuda_fingerprints(
+    py: Python<'_>,
+    device: &CudaDevice,
+    tensors: Vec<Tensor>,
+    stream: usize,
+) -> PyResult<Vec<String>> {
+    let tensors = tensors
+        .iter()
+        .map(|(memory, dtype, shape)| Ok((slice(*memory), parse_dtype(dtype)?, &shape[..])))
+        .collect::<PyResult<Vec<_>>>()?;
+    // SAFETY: the caller's promise; see the module.
+    let found = py.detach(|| unsafe { fingerprints(device.device(), &tensors, stream_of(stream)) });
+    Ok(found.map_err(errors::cuda)?.iter().map(ToString::to_string).collect())
+}
+
 /// Applies deltas that lie in host memory, one after the other; keeps its memory.
 #[pyclass(frozen, module = "tenfold._native")]
 pub struct DeviceDelta(Mutex<DeltaApplier>);
@@ -129,8 +150,9 @@ impl DeviceDelta {
         DeltaApplier::new(device.device()).map(|a| DeviceDelta(Mutex::new(a))).map_err(errors::cuda)
     }
 
-    /// Copies a delta to the device and applies it there. Waits; gives the values that were written, and those that were new already.
-    #[pyo3(signature = (blob, tensor, dtype, shape, stream, max_bytes=None))]
+    /// Copies a delta to the device and applies it there, unless `check_only` asks what that would do. Waits; gives the values that were
+    /// written, and those that were new already.
+    #[pyo3(signature = (blob, tensor, dtype, shape, stream, max_bytes=None, check_only=false))]
     #[allow(clippy::too_many_arguments)] // a delta, a tensor in parts, and a stream
     fn apply(
         &self,
@@ -141,13 +163,19 @@ impl DeviceDelta {
         shape: Vec<usize>,
         stream: usize,
         max_bytes: Option<u64>,
+        check_only: bool,
     ) -> PyResult<Counts> {
         let blob = Blob::from_object(&blob)?;
         let (bytes, dtype, limits) = (blob.data(), parse_dtype(dtype)?, limits(max_bytes));
         self.with(py, |applier| {
             let to: (DeviceSlice, Dtype, &[usize]) = (slice(tensor), dtype, &shape);
             // SAFETY: the caller's promise; see the module.
-            unsafe { applier.apply(bytes, to, &limits, stream_of(stream)) }
+            unsafe {
+                match check_only {
+                    true => applier.compare(bytes, to, &limits, stream_of(stream)),
+                    false => applier.apply(bytes, to, &limits, stream_of(stream)),
+                }
+            }
         })
     }
 

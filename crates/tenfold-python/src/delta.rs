@@ -195,7 +195,7 @@ pub fn delta_fingerprint(py: Python<'_>, tensor: &Bound<'_, PyAny>, dtype: Optio
 
 /// What a delta says of itself.
 #[pyclass(frozen, module = "tenfold.delta")]
-pub struct DeltaInfo(delta::DeltaInfo);
+pub struct DeltaInfo(pub(crate) delta::DeltaInfo);
 
 #[pymethods]
 impl DeltaInfo {

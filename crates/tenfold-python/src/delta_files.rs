@@ -11,7 +11,7 @@ use tenfold_archive::{Archive, Silent};
 
 use crate::attend::{self, LONG_DECODE};
 use crate::codec::{parse_effort, parse_goal};
-use crate::delta::parse_verify;
+use crate::delta::{DeltaInfo, parse_verify};
 use crate::errors::{self, ArgumentError};
 use crate::tensors::{Blob, Input, python_name};
 use crate::threads::limit_threads;
@@ -117,6 +117,19 @@ fn parse_prints(prints: &BTreeMap<String, String>) -> PyResult<BTreeMap<String, 
 #[pyclass(frozen, module = "tenfold._native")]
 pub struct DeltaFile(delta::DeltaFile);
 
+impl DeltaFile {
+    fn change(&self, name: &str) -> PyResult<&delta::Change> {
+        // They are in the order of their names.
+        let changes = self.0.changes();
+        let at = changes.binary_search_by(|change| change.name.as_str().cmp(name));
+        at.map(|at| &changes[at]).map_err(|_| no_delta(name))
+    }
+}
+
+fn no_delta(name: &str) -> PyErr {
+    ArgumentError::new_err(format!("there is no delta of tensor {name:?}"))
+}
+
 /// What a delta does to a tensor: name, how, the base's name, dtype and shape of what is stored, fingerprints of base and result,
 /// values that change, bytes.
 type Change = (
@@ -186,14 +199,16 @@ impl DeltaFile {
         self.0.changes().iter().map(change).collect()
     }
 
+    /// What the delta of a tensor says of itself.
+    fn info(&self, name: &str) -> PyResult<DeltaInfo> {
+        self.change(name)?.info().cloned().map(DeltaInfo).ok_or_else(|| no_delta(name))
+    }
+
     /// The delta of a tensor.
     fn blob<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
-        let change = self.0.changes().iter().find(|change| change.name == name);
-        let blob = py.detach(|| change.map(|change| self.0.read_blob(change)).transpose());
-        match blob.map_err(errors::archive)?.flatten() {
-            Some(blob) => Ok(PyBytes::new(py, &blob)),
-            None => Err(ArgumentError::new_err(format!("there is no delta of tensor {name:?}"))),
-        }
+        let change = self.change(name)?;
+        let blob = py.detach(|| self.0.read_blob(change)).map_err(errors::archive)?;
+        blob.map(|blob| PyBytes::new(py, &blob)).ok_or_else(|| no_delta(name))
     }
 
     /// What becomes of tensors; they stay as they are. With `only` of these names alone, else of a whole model.

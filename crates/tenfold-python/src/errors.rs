@@ -15,6 +15,7 @@ mod classes {
     pyo3::import_exception!(tenfold._errors, LimitError);
     pyo3::import_exception!(tenfold._errors, MachineError);
     pyo3::import_exception!(tenfold._errors, NotFoundError);
+    pyo3::import_exception!(tenfold._errors, EngineUnavailableError);
     pyo3::import_exception!(tenfold._errors, WrongBaseError);
 }
 
@@ -60,8 +61,9 @@ fn advice(error: &tenfold::Error) -> String {
             )
         }
         tenfold::Error::OtherEngine { codec, .. } => format!(
-            "the blob holds {codec} pictures, which this package does not decode; unpack the file with the command \
-             `tenfold decompress` of a build that has video codecs"
+            "the blob holds {codec} pictures, which the CPU does not decode in this package; decode them on a GPU with video engines \
+             by tenfold.torch.VideoDecoder, or unpack the file with the command `tenfold decompress` of a build that has video \
+             codecs"
         ),
         tenfold::Error::NeedsBase => {
             "the blob is a delta: apply it to its base with tenfold.delta.apply".into()
@@ -78,6 +80,32 @@ pub fn cuda(error: tenfold_cuda::Error) -> PyErr {
     }
 }
 
+/// The exception for an error of pictures.
+pub fn video(error: tenfold_video::Error) -> PyErr {
+    match error {
+        tenfold_video::Error::Tensor(error) => codec(error),
+        error @ tenfold_video::Error::NotAvailable { .. } => {
+            EngineUnavailableError::new_err(error.to_string())
+        }
+        error => from_kind(error.kind(), error.to_string()),
+    }
+}
+
+/// The exception for an error of a GPU's video engines.
+pub fn nvcodec(error: tenfold_nvcodec::Error) -> PyErr {
+    use tenfold_nvcodec::Error;
+    match error {
+        Error::Cuda(error) => cuda(error),
+        Error::Video(error) => video(error),
+        Error::LibraryMissing { .. }
+        | Error::SymbolMissing { .. }
+        | Error::Version { .. }
+        | Error::NoEngine(_)
+        | Error::NoSession => EngineUnavailableError::new_err(error.to_string()),
+        error => from_kind(error.kind(), error.to_string()),
+    }
+}
+
 /// The exception for an error of pages and bases.
 pub fn kv(error: tenfold_kv::Error) -> PyErr {
     match error {
@@ -88,6 +116,16 @@ pub fn kv(error: tenfold_kv::Error) -> PyErr {
         }
         tenfold_kv::Error::Codec(error) => codec(error),
         tenfold_kv::Error::File(error) => archive(error),
+        error => from_kind(error.kind(), error.to_string()),
+    }
+}
+
+/// The exception for an error of a pull.
+pub fn link(error: tenfold_link::Error) -> PyErr {
+    match error {
+        tenfold_link::Error::Archive(error) => archive(error),
+        tenfold_link::Error::Codec(error) => codec(error),
+        tenfold_link::Error::Io { path, source } => archive(tenfold_archive::Error::Io { path, source }),
         error => from_kind(error.kind(), error.to_string()),
     }
 }

@@ -13,11 +13,14 @@ mod command;
 mod cuda;
 mod cuda_delta;
 mod cuda_pages;
+mod cuda_video;
 mod delta;
 mod delta_files;
 mod dlpack;
 mod errors;
 mod kv;
+mod link;
+mod plan;
 mod slots;
 mod tensors;
 mod threads;
@@ -46,12 +49,14 @@ mod _native {
         CudaDevice, DecodeRequests, cuda_can_convert, cuda_can_decode, cuda_decoded, cuda_lane_values,
     };
     #[pymodule_export]
-    use super::cuda_delta::{DeltaPlan, DeviceDelta, cuda_apply_deltas};
+    use super::cuda_delta::{DeltaPlan, DeviceDelta, cuda_apply_deltas, cuda_fingerprints};
     #[pymodule_export]
     use super::cuda_pages::{
         CudaBatch, CudaExact, CudaLadder, CudaLoad, CudaPages, CudaSave, cuda_pages_queue,
         cuda_pages_workspace,
     };
+    #[pymodule_export]
+    use super::cuda_video::{VideoLanes, VideoPending, VideoSessions, holds_pictures};
     #[pymodule_export]
     use super::delta::{DeltaInfo, delta_apply, delta_fingerprint, delta_inspect, delta_make};
     #[pymodule_export]
@@ -61,6 +66,10 @@ mod _native {
     };
     #[pymodule_export]
     use super::kv::{Bases, Hidden, PageInfo, Pages, check_fit, fit_bases};
+    #[pymodule_export]
+    use super::link::{pull, pull_tensors};
+    #[pymodule_export]
+    use super::plan::{choose_way, fit_cost, parse_bandwidth};
     #[pymodule_export]
     use super::slots::next_slot_step;
     #[pymodule_export]

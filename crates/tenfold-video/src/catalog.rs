@@ -1,7 +1,27 @@
 //! Every encoder and decoder of this build, and the choice among them.
 
+use std::sync::{PoisonError, RwLock};
+
 use crate::codec::{Decoder, Encoder, Standard};
 use crate::error::{Error, Result};
+
+/// Codecs of other crates.
+static ADDED: RwLock<Added> = RwLock::new(Added { encoders: Vec::new(), decoders: Vec::new() });
+
+struct Added {
+    encoders: Vec<&'static dyn Encoder>,
+    decoders: Vec<&'static dyn Decoder>,
+}
+
+/// Makes encoders of another crate known to this process; they come after those of this build.
+pub fn add_encoders(encoders: &[&'static dyn Encoder]) {
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).encoders.extend(encoders);
+}
+
+/// Makes decoders of another crate known to this process; they come after those of this build.
+pub fn add_decoders(decoders: &[&'static dyn Decoder]) {
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).decoders.extend(decoders);
+}
 
 /// Features that would bring a codec.
 fn features(standard: Standard) -> &'static str {
@@ -19,7 +39,8 @@ pub fn encoders() -> Vec<&'static dyn Encoder> {
         #[cfg(feature = "av1")]
         &[&crate::codec::av1::Rav1e],
     ];
-    routes.concat()
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+    routes.iter().copied().chain([&added.encoders[..]]).flatten().copied().collect()
 }
 
 /// Every decoder of this build, whether or not this machine can run it; the preferred first.
@@ -30,7 +51,8 @@ pub fn decoders() -> Vec<&'static dyn Decoder> {
         #[cfg(feature = "av1")]
         &[&crate::codec::av1::Rav1d],
     ];
-    routes.concat()
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+    routes.iter().copied().chain([&added.decoders[..]]).flatten().copied().collect()
 }
 
 /// The encoder of a name, or the first that runs here.

@@ -9,6 +9,7 @@ use tenfold::format::carry::Opened;
 use tenfold::{DecodeOptions, Tensor};
 
 use crate::catalog;
+use crate::chain;
 use crate::codec::{Decoder, Standard};
 use crate::error::{Error, Result};
 use crate::params::{Meaning, PictureParams};
@@ -22,8 +23,9 @@ pub fn decode(blob: &[u8], options: &DecodeOptions) -> Result<Tensor> {
 pub fn decode_with(blob: &[u8], options: &DecodeOptions, decoder: Option<&str>) -> Result<Tensor> {
     let pictures = PictureDecoder::open(blob, options, decoder)?;
     let shape = pictures.opened.parcel.shape.clone();
-    let data =
-        threads::install(options.threads, || pictures.decode_elements(0..pictures.opened.parcel.values()))??;
+    // An empty tensor may have rows without number.
+    let rows = if pictures.opened.parcel.values() == 0 { 0 } else { pictures.opened.parcel.rows() };
+    let data = threads::install(options.threads, || pictures.decode_elements(0..rows))??;
     Ok(Tensor { dtype: pictures.opened.parcel.dtype, shape, data })
 }
 
@@ -40,15 +42,15 @@ pub(crate) fn decode_rows_with(
 ) -> Result<Tensor> {
     let pictures = PictureDecoder::open(blob, options, decoder)?;
     let parcel = &pictures.opened.parcel;
-    let (cols, values, all) = (parcel.cols(), parcel.values(), parcel.rows());
+    let (cols, all) = (parcel.cols(), parcel.rows());
     if rows.start > rows.end || rows.end > all {
         let reason =
             format!("rows {}..{} are outside the tensor, which has {all} rows", rows.start, rows.end);
         return Err(tenfold::Error::InvalidArgument(reason).into());
     }
     // The columns of an empty tensor may be too many to multiply.
-    let range = rows.start.saturating_mul(cols).min(values)..rows.end.saturating_mul(cols).min(values);
-    let data = threads::install(options.threads, || pictures.decode_elements(range))??;
+    let wanted = if parcel.values() == 0 { 0..0 } else { rows.clone() };
+    let data = threads::install(options.threads, || pictures.decode_elements(wanted))??;
     Ok(Tensor { dtype: parcel.dtype, shape: vec![rows.len(), cols], data })
 }
 
@@ -73,7 +75,8 @@ struct PictureDecoder<'a> {
 
 impl<'a> PictureDecoder<'a> {
     fn open(blob: &'a [u8], options: &DecodeOptions, decoder: Option<&str>) -> Result<Self> {
-        let opened = Opened::read(blob, &options.limits)?;
+        let mut opened = Opened::read(blob, &options.limits)?;
+        opened.resolve(&options.bases)?;
         let standard = match opened.parcel.codec {
             Codec::H264 => Standard::H264,
             Codec::Av1 => Standard::Av1,
@@ -84,30 +87,21 @@ impl<'a> PictureDecoder<'a> {
         Ok(PictureDecoder { opened, params, decoder, standard })
     }
 
-    /// Elements of consecutive values; with transforms, of whole rows.
-    fn decode_elements(&self, range: Range<usize>) -> Result<Vec<u8>> {
-        let samples = self.decode_samples(&range)?;
+    /// Elements of whole rows.
+    fn decode_elements(&self, rows: Range<usize>) -> Result<Vec<u8>> {
         let parcel = &self.opened.parcel;
+        let (cols, width) = (parcel.cols(), parcel.width());
+        let coded = rows.start * width..rows.end * width;
+        let samples = self.decode_samples(&coded)?;
         let mapping = match &self.params.meaning {
             Meaning::Bytes => return Ok(samples.iter().map(|&s| s as u8).collect()),
             Meaning::Mapped(mapping) => mapping,
         };
-        let mut values = vec![0.0; range.len()];
-        mapping.to_values(
-            &samples,
-            range.start,
-            self.opened.parcel.cols(),
-            self.params.format.depth,
-            &mut values,
-        );
-        let cols = parcel.cols();
-        parcel
-            .transforms
-            .iter()
-            .rev()
-            .for_each(|step| step.inverse(&mut values, cols, range.start / cols.max(1)));
+        let mut values = vec![0.0; samples.len()];
+        mapping.to_values(&samples, coded.start, width, self.params.format.depth, &mut values);
+        let values = chain::inverse(&parcel.transforms, values, cols, rows.start);
         let mut data = Tensor::from_f64(parcel.dtype, &[values.len()], &values)?.data;
-        let size = parcel.dtype.size();
+        let (size, range) = (parcel.dtype.size(), rows.start * cols..rows.end * cols);
         for (at, element) in self.params.specials.iter().filter(|s| range.contains(&s.0)) {
             let at = (at - range.start) * size;
             data[at..at + size].copy_from_slice(element);
@@ -115,7 +109,7 @@ impl<'a> PictureDecoder<'a> {
         Ok(data)
     }
 
-    /// Samples of consecutive values.
+    /// Samples of consecutive values, of those that the pictures hold.
     fn decode_samples(&self, range: &Range<usize>) -> Result<Vec<u16>> {
         let mut out = vec![0u16; range.len()];
         if range.is_empty() {

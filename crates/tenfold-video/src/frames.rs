@@ -9,7 +9,7 @@ use crate::codec::{Abilities, Chroma};
 
 /// Samples of a picture where there is a choice: enough that headers and adaptation cost nothing, few
 /// enough that a tensor gives several pictures to code in parallel.
-const TARGET_SAMPLES: usize = 1 << 20;
+pub const TARGET_SAMPLES: usize = 1 << 20;
 /// Share of the samples that may be padding before another width is looked for.
 const MAX_PADDING: f64 = 0.02;
 
@@ -31,24 +31,26 @@ pub struct Sides {
     pub min: usize,
     /// Largest.
     pub max: usize,
-    /// Whether both must be even.
-    pub even: bool,
+    /// Both are multiples of this.
+    pub step: usize,
+    /// Samples of a picture where there is a choice.
+    pub target: usize,
 }
 
 impl Sides {
     /// What an encoder takes for a kind of picture.
     pub fn from_abilities(abilities: &Abilities, chroma: Chroma) -> Self {
-        Sides { min: abilities.min_side, max: abilities.max_side, even: chroma == Chroma::Constant }
+        let step = if chroma == Chroma::Constant { 2 } else { 1 };
+        Sides { min: abilities.min_side, max: abilities.max_side, step, target: TARGET_SAMPLES }
     }
 
-    fn fits(self, side: usize) -> bool {
-        (self.min..=self.max).contains(&side) && !(self.even && side % 2 == 1)
+    pub(crate) fn fits(self, side: usize) -> bool {
+        (self.min..=self.max).contains(&side) && side.is_multiple_of(self.step)
     }
 
     /// The next side that fits, at or above `side`.
     fn round_up(self, side: usize) -> usize {
-        let side = side.max(self.min);
-        if self.even { side.next_multiple_of(2) } else { side }
+        side.max(self.min).next_multiple_of(self.step)
     }
 }
 
@@ -61,7 +63,7 @@ impl Layout {
             return layout;
         }
         // No line is a row: take the width that wastes least, the squarest of several.
-        let target = TARGET_SAMPLES.min(values).isqrt().max(sides.min);
+        let target = sides.target.min(values).isqrt().max(sides.min);
         let widest = (2 * target).clamp(sides.min, sides.max);
         (sides.round_up(sides.min)..=widest)
             .filter(|&w| sides.fits(w))
@@ -80,7 +82,7 @@ impl Layout {
 
     fn with_width(values: usize, width: usize, sides: Sides) -> Layout {
         let lines = values.div_ceil(width);
-        let most = (TARGET_SAMPLES / width).clamp(sides.round_up(sides.min), sides.max & !1);
+        let most = (sides.target / width).clamp(sides.round_up(sides.min), sides.max & !1);
         let count = lines.div_ceil(most).max(1);
         Layout { width, height: sides.round_up(lines.div_ceil(count)), count: 1 }.repeat(values)
     }
@@ -131,7 +133,7 @@ fn natural_width(cols: usize, sides: Sides) -> Option<usize> {
             .find(|&w| sides.fits(w));
     }
     let joined = sides.min.max(64).div_ceil(cols) * cols;
-    [joined, 2 * joined].into_iter().find(|&w| sides.fits(w))
+    (1..=sides.step.max(2)).map(|times| times * joined).find(|&w| sides.fits(w))
 }
 
 #[cfg(test)]
@@ -139,10 +141,10 @@ mod tests {
     use super::*;
 
     const SIDES: [Sides; 4] = [
-        Sides { min: 16, max: 8192, even: false },
-        Sides { min: 32, max: 8192, even: false },
-        Sides { min: 16, max: 4096, even: true },
-        Sides { min: 160, max: 4096, even: true },
+        Sides { min: 16, max: 8192, step: 1, target: TARGET_SAMPLES },
+        Sides { min: 32, max: 8192, step: 1, target: TARGET_SAMPLES },
+        Sides { min: 16, max: 4096, step: 2, target: TARGET_SAMPLES },
+        Sides { min: 160, max: 4096, step: 2, target: TARGET_SAMPLES },
     ];
 
     #[test]

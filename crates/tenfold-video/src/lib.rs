@@ -22,21 +22,27 @@
 #![deny(unsafe_code)]
 
 mod catalog;
+mod chain;
 pub mod codec;
 mod decode;
 mod encode;
 mod engine;
 mod error;
 pub mod frames;
+mod hardware;
 mod options;
-mod params;
+#[doc(hidden)] // for crates that decode on a device
+pub mod params;
 mod samples;
 
-pub use catalog::{decoders, encoders};
+pub use catalog::{add_decoders, add_encoders, decoders, encoders};
 pub use codec::{Chroma, Quality, Standard};
 pub use decode::{decode, decode_rows, decode_with};
 pub use encode::{Encoded, Pictures, encode, encode_with_report, pictures};
-pub use engine::Video;
+pub use engine::{Costs, Video};
 pub use error::{Error, Result};
+pub use hardware::Hardware;
 pub use options::VideoOptions;
+#[doc(hidden)]
+pub use samples::Mapping;
 pub use samples::Scaling;

@@ -3,6 +3,7 @@
 use tenfold::prepare::Hadamard;
 
 use crate::codec::{Chroma, Quality, Standard};
+use crate::hardware::Hardware;
 use crate::samples::Scaling;
 
 /// How to make pictures of a tensor. Build with [`VideoOptions::new`] and the `with_*` setters.
@@ -23,6 +24,11 @@ pub struct VideoOptions {
     pub depth: Option<u8>,
     /// What stands in the place of colour. Default: what the encoder prefers, nothing where it can.
     pub chroma: Option<Chroma>,
+    /// Decoders in hardware that must take the pictures: constant 4:2:0 chroma, sides that are whole coding units, depths that the
+    /// engines have. Any other decoder reads them too. Default: none.
+    pub hardware: Option<Hardware>,
+    /// Side of the pictures, which are then square: smaller ones come sooner. Default: chosen for the tensor.
+    pub side: Option<usize>,
     /// Who shares a centre and a scale. Default: the whole tensor.
     pub scaling: Scaling,
     /// Rotation before values become samples. Default: none.
@@ -42,6 +48,8 @@ impl VideoOptions {
             encoder: None,
             depth: None,
             chroma: None,
+            hardware: None,
+            side: None,
             scaling: Scaling::default(),
             hadamard: None,
             sample_step: None,
@@ -64,6 +72,24 @@ impl VideoOptions {
     /// Sets what stands in the place of colour.
     pub fn with_chroma(mut self, chroma: Chroma) -> Self {
         self.chroma = Some(chroma);
+        self
+    }
+
+    /// Makes pictures that a decoder in hardware takes.
+    ///
+    /// ```
+    /// use tenfold_video::{Hardware, Standard, VideoOptions};
+    /// let options = VideoOptions::new(Standard::H265).with_hardware(Hardware::Nvdec);
+    /// assert_eq!(options.hardware, Some(Hardware::Nvdec));
+    /// ```
+    pub fn with_hardware(mut self, hardware: Hardware) -> Self {
+        self.hardware = Some(hardware);
+        self
+    }
+
+    /// Sets the side of pictures, which are then square.
+    pub fn with_side(mut self, side: usize) -> Self {
+        self.side = Some(side);
         self
     }
 

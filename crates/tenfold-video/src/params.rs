@@ -15,9 +15,14 @@ const MAX_SIDE: u64 = 16384;
 /// A picture may be as large as this whatever the tensor: codecs have a smallest size.
 const FREE_SAMPLES: usize = 1 << 16;
 
+/// Whether a picture of so many samples may hold a tensor of so many coded values.
+pub(crate) fn may_hold(samples: usize, values: usize) -> bool {
+    samples <= FREE_SAMPLES.max(values.saturating_mul(2))
+}
+
 /// How samples stand for values.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Meaning {
+pub enum Meaning {
     /// Real numbers.
     Mapped(Mapping),
     /// The bytes of elements of one byte.
@@ -26,16 +31,19 @@ pub(crate) enum Meaning {
 
 /// Stored parameters.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PictureParams {
+pub struct PictureParams {
+    /// Size and kind of each picture.
     pub format: Format,
+    /// How samples stand for values.
     pub meaning: Meaning,
     /// Positions of values that are NaN or infinite, with their element as stored.
     pub specials: Vec<(usize, Vec<u8>)>,
+    /// What every picture needs.
     pub parameter_sets: Vec<u8>,
 }
 
 impl PictureParams {
-    pub(crate) fn write(&self) -> Vec<u8> {
+    pub fn write(&self) -> Vec<u8> {
         let mut out = vec![self.format.depth, u8::from(self.format.chroma == Chroma::Constant)];
         put_varint(&mut out, self.format.width as u64);
         put_varint(&mut out, self.format.height as u64);
@@ -70,7 +78,7 @@ impl PictureParams {
     }
 
     /// Reads the parameters of a parcel and holds them against its shape.
-    pub(crate) fn read(parcel: &Parcel) -> Result<PictureParams, Error> {
+    pub fn read(parcel: &Parcel) -> Result<PictureParams, Error> {
         let mut r = Reader::new(&parcel.params);
         let [depth, chroma] = r.array()?;
         let chroma = match chroma {
@@ -80,16 +88,16 @@ impl PictureParams {
         };
         let (width, height) = (read_side(&mut r)?, read_side(&mut r)?);
         let format = Format { width, height, depth, chroma };
-        let values = parcel.values();
         let fits = width * height == parcel.tile_values;
-        if ![8, 10, 12].contains(&depth) || !fits || width * height > FREE_SAMPLES.max(2 * values) {
+        let holds = may_hold(width * height, parcel.coded());
+        if ![8, 10, 12].contains(&depth) || !fits || !holds {
             return Err(Error::Corrupt("format of the pictures"));
         }
         let meaning = read_meaning(&mut r, parcel)?;
         if meaning == Meaning::Bytes && depth != 8 {
             return Err(Error::Corrupt("bytes as samples of another depth"));
         }
-        let specials = read_specials(&mut r, values, parcel.dtype)?;
+        let specials = read_specials(&mut r, parcel.values(), parcel.dtype)?;
         Ok(PictureParams { format, meaning, specials, parameter_sets: r.rest().to_vec() })
     }
 }
@@ -109,9 +117,9 @@ fn read_real(r: &mut Reader<'_>) -> Result<f64, Error> {
 }
 
 fn read_meaning(r: &mut Reader<'_>, parcel: &Parcel) -> Result<Meaning, Error> {
-    let cols = parcel.cols();
+    let cols = parcel.width();
     // An empty tensor may have rows without number; it has no parts of them.
-    let rows = parcel.values() / cols.max(1);
+    let rows = parcel.coded() / cols.max(1);
     let scaling = match r.array()? {
         [0] => Scaling::Tensor,
         [1] => {
@@ -119,6 +127,7 @@ fn read_meaning(r: &mut Reader<'_>, parcel: &Parcel) -> Result<Meaning, Error> {
             Scaling::Rows(Some(group).filter(|g| (1..=rows.max(1)).contains(g)).ok_or(SHORT)?)
         }
         [2] => Scaling::Columns,
+        [3] if !parcel.transforms.is_empty() => return Err(Error::Corrupt("bytes behind transforms")),
         [3] if parcel.dtype.size() == 1 => return Ok(Meaning::Bytes),
         _ => return Err(Error::Corrupt("meaning of the samples")),
     };

@@ -15,13 +15,16 @@ DEVICES = ("tnfd0", "tnfd1")
 class Link:
     """Makes the namespaces, and removes them at the end. Needs root, and `ip` and `tc` of iproute2."""
 
-    def __init__(self, megabits: float) -> None:
+    def __init__(self, megabits: float, burst: int | None = None) -> None:
+        """A rate in megabits a second; `burst` is how many bytes pass at once however slow that is."""
         for tool in ("ip", "tc"):
             if shutil.which(tool) is None:
                 raise SystemExit(f"{tool} is not there; install iproute2")
         if os.geteuid() != 0:
             raise SystemExit("network namespaces need root")
         self._rate = megabits
+        # A millisecond or a frame that offloading makes, whichever is more; then packets wait.
+        self._burst = burst or max(int(megabits * 1e6 / 8 / 1000), 131_072)
         self._names = [f"tenfold-{os.getpid()}-{end}" for end in (0, 1)]
 
     def __enter__(self) -> Link:
@@ -42,11 +45,9 @@ class Link:
         self._inside(end, "ip", "addr", "add", f"{ADDRESSES[end]}/30", "dev", device)
         for one in (device, "lo"):
             self._inside(end, "ip", "link", "set", one, "up")
-        # Bursts of a millisecond or a frame that offloading makes, whichever is more; then packets wait.
-        burst = max(int(self._rate * 1e6 / 8 / 1000), 131_072)
         self._inside(
             end, "tc", "qdisc", "add", "dev", device, "root", "tbf",
-            "rate", f"{self._rate:g}mbit", "burst", str(burst), "latency", "100ms",
+            "rate", f"{self._rate:g}mbit", "burst", str(self._burst), "latency", "100ms",
         )  # fmt: skip
 
     def start(self, end: int, command: Sequence[str], **options: object) -> subprocess.Popen[str]:

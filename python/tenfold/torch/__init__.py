@@ -22,7 +22,10 @@ from ._decoder import Decoder
 from ._delta_tracker import DeltaTracker
 from ._importance import Importance
 from ._layerwise import calibrate_layers
+from ._parts import add_parts, calibrate_part
+from ._pull import pull
 from ._verdicts import check
+from ._video import VideoDecoder, VideoEncoder, VideoPending
 
 # After the functions that it uses.
 from .kept import compress_module, decompress_module  # noqa: E402 isort: skip
@@ -36,7 +39,12 @@ __all__ = [
     "Decoder",
     "DeltaTracker",
     "Importance",
+    "VideoDecoder",
+    "VideoEncoder",
+    "VideoPending",
+    "add_parts",
     "calibrate_layers",
+    "calibrate_part",
     "check",
     "compress_module",
     "decode",
@@ -44,4 +52,5 @@ __all__ = [
     "decompress_module",
     "encode",
     "encode_many",
+    "pull",
 ]

@@ -16,8 +16,10 @@ import torch
 from .._errors import ArgumentError, DataError
 from .._model import open as open_file
 from .._write import save
+from ._mapped import mapped
 from ._moments import Watcher
 from ._summary import CalibratedLayer, Summary, linear_layers, summarise
+from ._sums import Sums
 
 # Of the file's layout.
 FORMAT = "1"
@@ -86,7 +88,7 @@ class Calibration:
         return calibrate_layers(model, contexts, path, **options)
 
     def _finish(self) -> None:
-        self._take(summarise(self._watched, self._watcher))
+        self._take(summarise(Sums.of(self._watched, self._watcher)))
         for note in self.notes:
             warnings.warn(note, stacklevel=3)
 
@@ -184,7 +186,7 @@ class Calibration:
             try:
                 layers = {name: CalibratedLayer(**one) for name, one in json.loads(about["calibration.layers"]).items()}
                 made.notes += json.loads(about["calibration.notes"])
-                stored = _mapped(path)
+                stored = mapped(path)
                 for name, layer in layers.items():
                     made._matrices[layer.matrix] = _blocks(stored[layer.matrix], layer)
                     if f"{name}.outputs" in stored:
@@ -202,18 +204,3 @@ def _blocks(matrix: torch.Tensor, layer: CalibratedLayer) -> torch.Tensor:
     if matrix.dim() != 3 or matrix.shape[1] != matrix.shape[2] or not 0 <= len(matrix) * matrix.shape[1] - layer.cols < matrix.shape[1]:
         raise ValueError(f"{layer.matrix} is {tuple(matrix.shape)}, for {layer.cols} columns")
     return matrix
-
-
-def _mapped(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """The tensors of a file, which holds only float32. Mapped: a large model's matrices need not lie in memory at the same time."""
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        entries = json.loads(file.read(length))
-    found = {}
-    for name, entry in entries.items():
-        if name != "__metadata__":
-            if entry["dtype"] != "F32":
-                raise ValueError(f"{name} has the dtype {entry['dtype']}")
-            first = 8 + length + entry["data_offsets"][0]
-            found[name] = torch.from_numpy(np.memmap(path, np.float32, "c", first, tuple(entry["shape"])))
-    return found

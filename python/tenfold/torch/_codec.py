@@ -10,7 +10,7 @@ import torch
 from .. import _native
 from .._codec import encode_options, goal_text, layer_count, stated_goal
 from .._errors import ArgumentError
-from . import _cuda, _device
+from . import _cuda, _device, _video
 from ._tensors import (
     as_device,
     as_dtype,
@@ -20,6 +20,7 @@ from ._tensors import (
     dtype_of,
     empty,
     from_bytes,
+    host_bits,
     host_blob,
     host_bytes,
     mark_written,
@@ -28,7 +29,7 @@ from ._tensors import (
 )
 
 
-def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -> torch.Tensor:
+def encode(tensor: torch.Tensor, *, bits: float | None = None, codec: str | None = None, **options: Any) -> torch.Tensor:
     """Encodes a tensor into a blob: a tensor of uint8 on the same device.
 
     A CUDA device encodes its own tensors, on torch's current stream; the call waits for the blob's size. The tensor is
@@ -37,6 +38,8 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
     Args:
         tensor: of any dtype that tenfold stores. Integers and booleans are always stored losslessly.
         bits: bits a value; 2.5 if no goal is stated.
+        codec: "h264", "h265" or "av1" has the video engine of a CUDA device code the tensor as pictures, as
+            :class:`tenfold.torch.VideoEncoder` does; by default tenfold's own codec.
         options: another goal (``ratio``, ``mse``, ``nmse``, ``max_error``, ``max_bytes``, ``step``, ``round_bits``,
             ``lossless``), and ``effort``, ``threads``, ``lane_values``, ``importance``, ``prepare`` and ``residual``,
             all as in :func:`tenfold.encode`. On a CUDA device ``prepare="auto"`` copies a small patch of the tensor to the
@@ -49,6 +52,10 @@ def encode(tensor: torch.Tensor, *, bits: float | None = None, **options: Any) -
     >>> bool((tenfold.torch.decode(blob).view(torch.uint8) == x.view(torch.uint8)).all())
     True
     """
+    if codec is not None:
+        if torch.compiler.is_compiling():
+            raise ArgumentError("codec does not work under torch.compile; encode outside the compiled function")
+        return _video.encode(tensor, encode_options(bits=bits, **options), codec)
     if torch.compiler.is_compiling():
         if options.pop("importance", None) is not None:
             raise ArgumentError("importance does not work under torch.compile; encode outside the compiled function")
@@ -67,7 +74,7 @@ def encode_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.T
     # An empty tensor has no memory on a device.
     if _device.is_ours(tensor.device) and tensor.numel() > 0:
         return _cuda.encode(tensor, options)
-    array = host_bytes(tensor.cpu()).view(_RAW[tensor.element_size()]).reshape(tuple(tensor.shape))
+    array = host_bits(tensor)
     return from_bytes(_native.encode(array, options, name_of(tensor.dtype))).to(tensor.device)
 
 
@@ -76,7 +83,7 @@ def encode_calibrated_with(tensor: torch.Tensor, options: _native.EncodeOptions)
     check_tensor(tensor, "tensor")
     if _device.is_ours(tensor.device) and tensor.numel() > 0:
         return _cuda.encode_calibrated(tensor, options)
-    array = host_bytes(tensor.cpu()).view(_RAW[tensor.element_size()]).reshape(tuple(tensor.shape))
+    array = host_bits(tensor)
     blob, loss, _, _ = _native.encode_calibrated(array, options, name_of(tensor.dtype))
     return from_bytes(blob).to(tensor.device), loss
 
@@ -119,10 +126,6 @@ def encode_many(tensors: Sequence[torch.Tensor], *, bits: float | None = None, *
     return [made[i] if i in made else encode_with(tensor, how) for i, tensor in enumerate(tensors)]
 
 
-# The native module takes the bits as integers and the dtype as a name.
-_RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
-
-
 def decode(
     blob: Any,
     *,
@@ -147,6 +150,10 @@ def decode(
     A transposed blob, as calibrated weights have it, is the matrix column by column. A CUDA device hands it on like that, as
     ``.t()`` of a contiguous tensor: same shape, same values, other strides. ``contiguous``, ``shape``, or a contiguous ``out``
     make it row by row, which takes another pass over the tensor.
+
+    Blobs of pictures (H.264, H.265, AV1) are decoded by the video engines of a CUDA device, as :class:`tenfold.torch.VideoDecoder` does,
+    and the call waits. The host hands them to the driver, so a blob that lies on the device is copied from there; with ``out`` or
+    ``shape`` only one in host memory is taken.
 
     Args:
         blob: bytes, any contiguous buffer, or a tensor of uint8 on the CPU or a CUDA device.
@@ -232,6 +239,8 @@ def _from_device(
     info = _cuda.inspect(blob)
     own = dtype_of(info.dtype)
     final = dtype or own
+    if _native.holds_pictures(info):
+        return _video.decode(blob, blob.device, None, dtype, limits, layers)
     if not _cuda.can_queue(info):
         return _decode_any(blob, None, info, final, limits, layers)
     result = _room(info, final if _cuda.can_convert(info, final) else own, blob.device, contiguous)
@@ -265,6 +274,8 @@ def _from_host(
         dtype = out.dtype
     own = dtype_of(info.dtype)
     final = dtype or own
+    if _device.is_ours(target) and _native.holds_pictures(info):
+        return _video.decode(blob, target, out, None if out is not None else dtype, limits, layers)
     if _device.is_ours(target) and not _cuda.can_queue(info):
         result = _decode_any(_device.upload(blob, target), blob, info, final, limits, layers)
         return result if out is None else out.copy_(result)
@@ -311,7 +322,7 @@ def decode_many(
         torch.ops.tenfold.decode_many(list(blobs), list(outs))
         return
     limits = _limits(checksums, threads, max_bytes)
-    there, here = [], []
+    there, here, pictures = [], [], []
     for blob, out in zip(blobs, outs, strict=True):
         source = _source(blob)
         _cuda.check_out(out)
@@ -324,12 +335,18 @@ def decode_many(
         ):
             check_fits(out, info)
             here.append((source, out, info))
+        elif _device.is_ours(out.device) and _native.holds_pictures(_native.inspect(source)):
+            # Together they keep all engines busy.
+            decoder = _video.shared_decoder(out.device)
+            pictures.append(decoder.submit(source, out=out, max_bytes=max_bytes))
         else:
             _from_host(source, out.device, out, None, limits, threads)
     if there:
         _cuda.decode([one[0] for one in there], [one[1] for one in there], [_cuda.known(one[0]) for one in there], limits)
     if here:
         _cuda.decode_from_host([one[0] for one in here], [one[1] for one in here], [one[2] for one in here], limits)
+    for pending in pictures:
+        pending.result()
 
 
 def _decode_traced(blob: Any, out: torch.Tensor | None, dtype: Any, shape: Sequence[int] | None) -> torch.Tensor:

@@ -11,10 +11,7 @@ import torch
 from .. import _native
 from .._errors import ArgumentError, DtypeError, Error, UnsupportedError
 from . import _delta_cuda
-from ._tensors import check_tensor, dtype_of, empty, host_blob, host_bytes, mark_written, name_of
-
-# The native module takes the bits as integers and the dtype as a name.
-_RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+from ._tensors import check_tensor, dtype_of, empty, host_bits, host_blob, host_bytes, mark_written, name_of
 
 
 def plain(tensor: Any, what: str) -> torch.Tensor:
@@ -26,8 +23,7 @@ def plain(tensor: Any, what: str) -> torch.Tensor:
 
 def on_host(tensor: torch.Tensor) -> np.ndarray:
     """The bits of a plain tensor as an array of its shape: in place where it is contiguous on the CPU, else a copy."""
-    flat = host_bytes(tensor.cpu().contiguous())
-    return flat.view(_RAW[tensor.element_size()]).reshape(tuple(tensor.shape))
+    return host_bits(tensor.cpu().contiguous())
 
 
 def named(tensor: Any, what: str) -> tuple[np.ndarray, str]:
@@ -69,8 +65,18 @@ def make(base: Any, new: Any, threads: int) -> bytes:
 
 def fingerprint(tensor: torch.Tensor) -> str:
     """The fingerprint of a tensor."""
-    tensor = plain(tensor, "tensor")
-    return _native.delta_fingerprint(on_host(tensor), name_of(tensor.dtype))
+    return fingerprints([tensor])[0]
+
+
+def fingerprints(tensors: Sequence[torch.Tensor]) -> list[str]:
+    """The fingerprints of tensors. Contiguous ones on a device are hashed there; others are copied to the host, one at a time."""
+    tensors = [plain(tensor, "tensor") for tensor in tensors]
+    there = [at for at, tensor in enumerate(tensors) if _delta_cuda.takes(tensor)]
+    found = dict(zip(there, _delta_cuda.fingerprints([tensors[at] for at in there]), strict=True)) if there else {}
+    return [
+        found[at] if at in found else _native.delta_fingerprint(on_host(tensor), name_of(tensor.dtype))
+        for at, tensor in enumerate(tensors)
+    ]
 
 
 def copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -84,32 +90,46 @@ def apply_(
     verify: str,
     threads: int,
     max_bytes: int | None,
+    infos: Sequence[_native.DeltaInfo] | None = None,
 ) -> list[tuple[int, int]]:
-    """Applies deltas in place, each to the tensor beside it. All are held against their tensors before a byte changes.
+    """Applies deltas in place, each to the tensor beside it. All are held against their tensors before a byte changes. ``infos`` is what the
+    deltas say of themselves, where that is known: reading it takes as long as checking every byte.
 
     A device compares the values that change as it writes. So with ``verify="touched"`` each of its tensors is checked when its turn comes.
     """
     blobs = [host_blob(blob) for blob, _ in pairs]
     tensors = [_target(tensor, name_at(names, at)) for at, (_, tensor) in enumerate(pairs)]
-    for at, (blob, tensor) in enumerate(zip(blobs, tensors, strict=True)):
-        _check_fits(tensor, _native.delta_inspect(blob), name_at(names, at))
+    infos = [_native.delta_inspect(blob) for blob in blobs] if infos is None else infos
+    for at, (info, tensor) in enumerate(zip(infos, tensors, strict=True)):
+        _check_fits(tensor, info, name_at(names, at))
     there = [at for at, tensor in enumerate(tensors) if _delta_cuda.takes(tensor)]
     here = [at for at, tensor in enumerate(tensors) if at not in there and _is_direct(tensor)]
     staged = [at for at in range(len(tensors)) if at not in there and at not in here]
     memory = [(blobs[at], host_bytes(tensors[at])) for at in here]
-    # 1. What is not written along with the check is held against its deltas, a copy on the host at a time.
-    for at in staged + (there if verify == "whole" else []):
+    # 1. Devices hash their tensors and hold them against their deltas.
+    known: list[int] = []
+    if verify == "whole" and there:
+        prints = _delta_cuda.fingerprints([tensors[at] for at in there])
+        known = [
+            at
+            for at, found in zip(there, prints, strict=True)
+            if found in (infos[at].base, infos[at].result)
+            and _is_known(found, infos[at], _on_device(blobs[at], tensors[at], name_at(names, at), max_bytes, True))
+        ]
+    # 2. What is not written along with the check, or was left by an interrupted application, or is another base, is held against its deltas
+    # on the host, a copy at a time.
+    for at in staged + ([at for at in there if at not in known] if verify == "whole" else []):
         pair = (blobs[at], host_bytes(tensors[at].cpu().contiguous()))
         _native.delta_apply([pair], _of(names, [at]), verify, threads, max_bytes, True)
     if there and here:
         _native.delta_apply(memory, _of(names, here), verify, threads, max_bytes, True)
-    # 2. Tensors on a device.
+    # 3. Tensors on a device.
     done = {at: _on_device(blobs[at], tensors[at], name_at(names, at), max_bytes) for at in there}
-    # 3. Those of the host: all are checked, then written.
+    # 4. Those of the host: all are checked, then written.
     done |= zip(here, _native.delta_apply(memory, _of(names, here), verify, threads, max_bytes), strict=True)
     for at in here:
         mark_written(tensors[at])
-    # 4. The others.
+    # 5. The others.
     for at in staged:
         done[at] = _through_host(blobs[at], tensors[at], _of(names, [at]), threads, max_bytes)
     return [done[at] for at in range(len(pairs))]
@@ -124,13 +144,20 @@ def _of(names: Sequence[str] | None, at: Sequence[int]) -> list[str] | None:
     return None if names is None else [names[i] for i in at]
 
 
-def _on_device(blob: Any, tensor: torch.Tensor, what: str, max_bytes: int | None) -> tuple[int, int]:
+def _on_device(blob: Any, tensor: torch.Tensor, what: str, max_bytes: int | None, check_only: bool = False) -> tuple[int, int]:
     try:
-        done = _delta_cuda.apply_(blob, tensor, max_bytes)
+        done = _delta_cuda.apply_(blob, tensor, max_bytes, check_only)
     except Error as error:
         raise type(error)(f"{what}: {error}") from None
-    mark_written(tensor)
+    if not check_only:
+        mark_written(tensor)
     return done
+
+
+def _is_known(found: str, info: _native.DeltaInfo, counts: tuple[int, int]) -> bool:
+    """Whether a tensor with this fingerprint is what the delta starts from, or what it ends in."""
+    written, before = counts
+    return (before == 0 and found == info.base) or (written == 0 and found == info.result)
 
 
 def _is_direct(tensor: torch.Tensor) -> bool:

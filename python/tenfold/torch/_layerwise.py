@@ -14,6 +14,7 @@ import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ._calibration import MAX_WIDTH, Calibration
 from ._moments import Watcher
 from ._stack import Stack, find_layers
 from ._summary import linear_layers, summarise
+from ._sums import Sums
 
 # Of what a folder holds.
 VERSION = 1
@@ -79,12 +81,12 @@ def calibrate_layers(
     folder = parts_folder(target, digest_of(model, passages, options), fresh)
     with bar(wanted(progress), "calibrate", unit=" layers") as tell, still(model):
         if find_layers(model) is None:
-            whole = _run_whole(model, passages, weighted, max_width, seed, tell)
+            whole = Calibration.of(summarise(run_whole(model, passages, weighted, max_width, seeds_of(passages, seed), tell)))
         else:
             whole = Run(Stack(model, device), passages, folder, weighted, max_width, seed, tell).all()
     whole.save(target)
     if whole.notes:
-        warnings.warn(_brief(whole.notes), stacklevel=2)
+        warnings.warn(brief(whole.notes), stacklevel=2)
     shutil.rmtree(folder)
     return Calibration.open(target)
 
@@ -102,9 +104,22 @@ class Run:
     tell: Tell | None
     # Whether to keep how much each token counts, for those who go on with the same text.
     keep_counts: bool = False
+    # Whether to leave sums, to which those of other text will be added.
+    sums: bool = False
+    # If the first passage is there only for how large gradients are: how many contexts of the text lie between it and the next.
+    gap: int | None = None
 
     def all(self) -> Calibration:
         """Goes on from what the folder holds to the end."""
+        self.collect()
+        return Calibration.join(part for part in self.files() if part.stat().st_size)
+
+    def files(self) -> list[Path]:
+        """What is left of each layer, and of what lies behind them if gradients went through it."""
+        return [self._part(index) for index in range(len(self.stack.layers) + self.weighted)]
+
+    def collect(self) -> None:
+        """The same, without a look at what came out."""
         count = len(self.stack.layers)
         with self.stack.outside():
             # Before anything is watched: a layer may have to run for it.
@@ -113,7 +128,7 @@ class Run:
         first = next((index for index in range(count + 1) if self._part(index).exists()), count + 1)
         if not self.weighted:
             self._forward(True)
-            return self._joined(count)
+            return
         if first > count:
             self._forward(False)
             self._head()
@@ -121,11 +136,6 @@ class Run:
         for index in reversed(range(first)):
             self._backward(index)
             self._say(2 * count - index)
-        return self._joined(count + 1)
-
-    def _joined(self, count: int) -> Calibration:
-        parts = [self._part(index) for index in range(count)]
-        return Calibration.join(part for part in parts if part.stat().st_size)
 
     def _forward(self, watch: bool) -> None:
         """Hidden states before every layer and behind the last one."""
@@ -146,7 +156,7 @@ class Run:
                     call = stack.calls(passage.ids)[index]
                     hidden[number] = stack.run(layer, hidden[number].to(stack.device), call).cpu()
                 if watch:
-                    self._write(index, layer, watcher)
+                    self._write_layer(index, layer, watcher)
             self._store(self._hidden(index + 1), hidden)
             if watch:
                 self._hidden(index).unlink(missing_ok=True)
@@ -161,18 +171,23 @@ class Run:
         watcher = Watcher(heads, self.max_width)
         watcher.gradients = True
         gradients = []
+        seeds = seeds_of(self.passages, self.seed, self.gap)
         with torch.enable_grad(), stack.outside(), watcher.watching():
-            for number, passage in enumerate(self.passages):
+            for number, (passage, states) in enumerate(zip(self.passages, hidden)):
                 watcher.share = passage.share
-                leaf = hidden[number].to(stack.device).requires_grad_()
-                logits = stack.end(passage.ids, leaf)
-                loss = sampled_loss(logits, self.seed + number)
-                (found,) = torch.autograd.grad(loss, leaf)
-                gradients.append(found.cpu())
-            summary = summarise(heads, watcher)
+                rows = []
+                # Logits are the largest tensors there are: those of one context at a time.
+                for at in range(len(passage.ids)):
+                    leaf = states[at : at + 1].to(stack.device).requires_grad_()
+                    loss = sampled_loss(stack.end(passage.ids[at : at + 1], leaf), seeds[number] + at)
+                    (found,) = torch.autograd.grad(loss, leaf)
+                    rows.append(found.cpu())
+                gradients.append(torch.cat(rows))
+                self._measured(number, watcher)
+            behind = Sums.of(heads, watcher)
         self._store(self._gradient(count), gradients)
-        if summary.layers:
-            Calibration.of(summary).save(self._part(count))
+        if behind.leaders:
+            self._write(count, behind)
         else:
             self._part(count).touch()
 
@@ -190,20 +205,32 @@ class Run:
                 out = stack.run(layer, leaf, stack.calls(passage.ids)[index])
                 (found,) = torch.autograd.grad(out, leaf, gradients[number].to(stack.device))
                 gradients[number] = found.cpu()
+                self._measured(number, watcher)
             watcher.flush()
             self._store(self._gradient(index), gradients)
             if watcher.counted:
                 each = {f"{name}#{number}": one for name, found in watcher.counted.items() for number, one in enumerate(found)}
                 store_tensors(self.folder / f"counts-{index:04}.safetensors", each)
-            self._write(index, layer, watcher)
+            self._write_layer(index, layer, watcher)
         self._gradient(index + 1).unlink(missing_ok=True)
         self._hidden(index + 1).unlink(missing_ok=True)
 
-    def _write(self, index: int, layer: nn.Module, watcher: Watcher) -> None:
-        summary = summarise(linear_layers(layer, self.stack.names[index]), watcher)
-        if not summary.layers:
+    def _measured(self, number: int, watcher: Watcher) -> None:
+        """Drops what a passage said that is there only for how large gradients are."""
+        if number == 0 and self.gap is not None:
+            watcher.forget()
+
+    def _write_layer(self, index: int, layer: nn.Module, watcher: Watcher) -> None:
+        found = Sums.of(linear_layers(layer, self.stack.names[index]), watcher)
+        if not found.leaders:
             raise ArgumentError(f"{self.stack.names[index]} has no linear layers that ran")
-        Calibration.of(summary).save(self._part(index))
+        self._write(index, found)
+
+    def _write(self, index: int, found: Sums) -> None:
+        if self.sums:
+            found.save(self._part(index))
+        else:
+            Calibration.of(summarise(found)).save(self._part(index))
 
     def _say(self, done: int) -> None:
         if self.tell is not None:
@@ -247,10 +274,22 @@ def sampled_loss(logits: torch.Tensor, seed: int) -> torch.Tensor:
     return nn.functional.cross_entropy(rows, follow, reduction="sum")
 
 
-def _run_whole(
-    model: nn.Module, passages: Sequence[Passage], weighted: bool, max_width: int, seed: int, tell: Tell | None
-) -> Calibration:
-    """With hooks on all layers at once."""
+def seeds_of(passages: Sequence[Passage], seed: int, gap: int | None = None) -> list[int]:
+    """Of the first context of each passage; each context has a seed of its own. A gap lies behind the first passage."""
+    starts = list(accumulate((len(one.ids) for one in passages), initial=seed))[:-1]
+    return [starts[0], *(start + (gap or 0) for start in starts[1:])]
+
+
+def run_whole(
+    model: nn.Module,
+    passages: Sequence[Passage],
+    weighted: bool,
+    max_width: int,
+    seeds: Sequence[int],
+    tell: Tell | None,
+    measure: bool = False,
+) -> Sums:
+    """With hooks on all layers at once. If it is there to `measure`, the first passage is only for how large gradients are."""
     watched = linear_layers(model)
     if not watched:
         raise ArgumentError("the model has no linear layers to watch")
@@ -264,10 +303,12 @@ def _run_whole(
             with handle:
                 out = model(passage.ids.to(device))
                 if weighted:
-                    sampled_loss(getattr(out, "logits", out), seed + number).backward()  # type: ignore[no-untyped-call]
+                    sampled_loss(getattr(out, "logits", out), seeds[number]).backward()  # type: ignore[no-untyped-call]
+            if measure and number == 0:
+                watcher.forget()
             if tell is not None:
                 tell(number + 1, len(passages))
-    return Calibration.of(summarise(watched, watcher))
+    return Sums.of(watched, watcher)
 
 
 @contextlib.contextmanager
@@ -303,7 +344,7 @@ def still(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _brief(notes: Sequence[str]) -> str:
+def brief(notes: Sequence[str]) -> str:
     """Notes of all layers, of which a user need not see each."""
     more = [f"and {len(notes) - 2} more such notes: see Calibration.notes"] if len(notes) > 2 else []
     return "; ".join([*notes[:2], *more])

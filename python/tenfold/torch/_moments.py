@@ -49,11 +49,6 @@ class Moments:
         mean = self.sum / (self.mass or 1.0)
         return ((mean + mean.mT) / 2).float().cpu()
 
-    @property
-    def effective(self) -> float:
-        """Rows of equal weight that would say as much as these."""
-        return self.mass**2 / self.squares if self.squares else 0.0
-
 
 class _Shared:
     """Layers that get the same tensor."""
@@ -73,10 +68,10 @@ class Watcher:
         self._layers = layers
         self._max_width = max_width
         self.shared: dict[str, _Shared] = {}
-        # Sums of the squares of gradients by output, the weight of their rows, and what an average row counts.
+        # Sums of the squares of gradients by output, the weight of their rows, and what an average row of the first pass counts.
         self.outputs: dict[str, torch.Tensor] = {}
         self.masses: dict[str, float] = {}
-        self._scales: dict[str, float] = {}
+        self.scales: dict[str, float] = {}
         # How much the rows of a pass count: the share of the text.
         self.share = 1.0
         # What the rows of each pass counted, by the first layer with that input, if anybody wants to know.
@@ -148,7 +143,7 @@ class Watcher:
         self.masses[name] = self.masses.get(name, 0.0) + self.share * len(each)
         # Layers that share a matrix have an equal say in it, whatever the size of their gradients. Which rows the first pass
         # had only decides how equal.
-        scale = self._scales.setdefault(name, float(each.double().mean()) or 1.0)
+        scale = self.scales.setdefault(name, float(each.double().mean()) or 1.0)
         names, rows, weights = waiting
         weights += each * (self.share / scale)
         names.discard(name)
@@ -157,6 +152,11 @@ class Watcher:
             if self.counted is not None:
                 self.counted.setdefault(shared.members[0], []).append(weights.cpu())
             shared.pending = [one for one in shared.pending if one is not waiting]
+
+    def forget(self) -> None:
+        """Drops all sums, but keeps what an average row counts."""
+        self.flush()
+        self.shared, self.outputs, self.masses = {}, {}, {}
 
     def flush(self) -> None:
         """Adds what waits for gradients that do not come."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ._moments import Watcher
+from ._sums import Sums, Watched
 
 # Part of the diagonal that an encoder adds to it, where tokens are many.
 DAMPING = 0.1
@@ -45,7 +45,7 @@ def linear_layers(model: torch.nn.Module, prefix: str = "") -> dict[str, torch.n
 
 @dataclass
 class Summary:
-    """What the sums of a watcher say."""
+    """What sums say."""
 
     layers: dict[str, CalibratedLayer]
     matrices: dict[str, torch.Tensor]
@@ -53,29 +53,24 @@ class Summary:
     notes: list[str]
 
 
-def summarise(watched: Mapping[str, torch.nn.Linear], watcher: Watcher) -> Summary:
+def summarise(sums: Sums) -> Summary:
     """Makes a calibration of sums: by weight, by matrix, by weight again, and words for the user."""
-    leaders = {name: watcher.shared[name].members[0] for name in watched if name in watcher.shared}
-    moments = {name: watcher.shared[name].moments for name in leaders.values()}
-    means = {name: one.mean() for name, one in moments.items()}
-    known = {name: one.effective for name, one in moments.items()}
-    # By the tokens of the text, also for an expert that saw few of them: that few tokens need it makes it matter less.
-    mass = max(watcher.masses.values(), default=1.0)
-    outputs = {name: (total / mass).float().cpu() for name, total in watcher.outputs.items()}
+    leaders, means, outputs = dict(sums.leaders), dict(sums.means), dict(sums.outputs)
+    known = {name: one.effective for name, one in sums.masses.items()}
     notes: list[str] = []
     experts = _Experts(leaders, means, known, outputs)
-    for names in _siblings(watched):
+    for names in _siblings(sums.weights):
         experts.lean(names, notes)
     layers = {}
-    for name, layer in watched.items():
+    for name, weight in sums.weights.items():
         if name in leaders:
             layers[name] = CalibratedLayer(
                 matrix=f"{leaders[name]}.inputs",
-                rows=layer.out_features,
-                cols=layer.in_features,
-                tokens=watcher.shared[name].moments.rows if name in watcher.shared else 0,
-                damping=damping_for(layer.in_features, known[leaders[name]]),
-                norm=float(layer.weight.detach().double().norm()),
+                rows=weight.rows,
+                cols=weight.cols,
+                tokens=sums.masses[sums.leaders[name]].tokens if name in sums.leaders else 0,
+                damping=damping_for(weight.cols, known[leaders[name]]),
+                norm=weight.norm,
             )
     few = [name for name, one in layers.items() if one.tokens < FEW * one.cols and name not in experts.leant]
     if few:
@@ -92,13 +87,13 @@ def damping_for(cols: int, tokens: float) -> float:
     return round(min(DAMPING + cols / max(tokens, 1.0), 1.0), 4)
 
 
-def _siblings(watched: Mapping[str, torch.nn.Linear]) -> list[list[str]]:
+def _siblings(weights: Mapping[str, Watched]) -> list[list[str]]:
     """Layers at the same place of experts that lie beside each other."""
-    by_place: dict[tuple[str, torch.Size], list[str]] = {}
-    for name, layer in watched.items():
+    by_place: dict[tuple[str, int, int], list[str]] = {}
+    for name, weight in weights.items():
         match = re.match(r"(.*\bexperts?\.)\d+(\..*)", name)
         if match:
-            by_place.setdefault((match[1] + match[2], layer.weight.shape), []).append(name)
+            by_place.setdefault((match[1] + match[2], weight.rows, weight.cols), []).append(name)
     return [names for names in by_place.values() if len(names) > 1]
 
 

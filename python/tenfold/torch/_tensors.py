@@ -139,6 +139,15 @@ def host_bytes(tensor: torch.Tensor) -> np.ndarray:
     return array
 
 
+# The native module takes bits as integers, and a dtype as a name.
+_RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def host_bits(tensor: torch.Tensor) -> np.ndarray:
+    """The bits of a contiguous tensor as integers in its shape, for the native module: in place on the CPU, else a copy."""
+    return host_bytes(tensor.cpu()).view(_RAW[tensor.element_size()]).reshape(tuple(tensor.shape))
+
+
 def host_blob(blob: Any) -> Any:
     """Returns ``bytes`` or a flat array of bytes over a blob in host memory."""
     return host_bytes(check_blob(blob)) if isinstance(blob, torch.Tensor) else as_blob(blob)

@@ -18,6 +18,9 @@ from ._correction import damped
 ROWS = 64
 # Octaves by which blobs that came out larger or smaller may move the step of those that follow.
 MOST = 0.5
+# Of rounded values, the highest; and the classes of columns.
+HIGHEST = 4000
+CLASSES = 8
 # Octaves around a first guess at which it is.
 OCTAVES = [step / 2 for step in range(-8, 9)]
 
@@ -49,12 +52,12 @@ class Budget:
         rows = weight[:: max(1, len(weight) // ROWS)].double()
         some = torch.ones(len(rows)) if outputs is None else outputs[:: max(1, len(weight) // ROWS)]
         scaled = rows * counts(inputs, damping).sqrt() * some.to(rows).sqrt()[:, None]
-        self._asked[name] = scaled.float().cpu()
+        self._asked[name] = scaled.float()
         self._curves[name] = Curve(weight.numel(), [])
 
     def settle(self, real: Callable[[str, float], int], probes: int = 6) -> None:
         """Makes the curves, and corrects them by real blobs of some weights: `real` gives the bytes of one at a step."""
-        sizes = torch.cat([scaled.square().mean().log2()[None] / 2 for scaled in self._asked.values()])
+        sizes = torch.stack([scaled.square().mean().log2() / 2 for scaled in self._asked.values()])
         self._guess = float(sizes.median()) - self.bits + 1
         for name, scaled in self._asked.items():
             self._curves[name].bits = [entropy(scaled, 2.0 ** (self._guess + octave)) for octave in OCTAVES]
@@ -114,12 +117,12 @@ def counts(inputs: torch.Tensor, damping: float) -> torch.Tensor:
 
 def entropy(scaled: torch.Tensor, step: float) -> float:
     """Bits a value of rounded values."""
-    levels = (scaled / step).round().clamp(-4000, 4000)
-    scale = levels.abs().mean(0)
-    total = 0.0
-    # Columns of similar size share statistics, as classes do.
-    for part in levels[:, scale.argsort()].tensor_split(8, dim=1):
-        if part.numel():
-            found = torch.unique(part, return_counts=True)[1].double()
-            total += float((found * (found.sum() / found).log2()).sum())
-    return total / levels.numel()
+    levels = (scaled / step).round().clamp(-HIGHEST, HIGHEST)
+    # Columns of similar size share statistics, as classes do: an eighth of them each.
+    rank = levels.abs().mean(0).argsort().argsort()
+    part = rank * CLASSES // len(rank)
+    bins = levels.long() + HIGHEST + part * (2 * HIGHEST + 1)
+    found = torch.bincount(bins.flatten(), minlength=CLASSES * (2 * HIGHEST + 1)).double().view(CLASSES, -1)
+    # A class of n values takes n·log2(n) − Σ c·log2(c) bits, c how often it has each level.
+    bits = torch.special.xlogy(found.sum(1), found.sum(1)).sum() - torch.special.xlogy(found, found).sum()
+    return float(bits) / math.log(2.0) / levels.numel()

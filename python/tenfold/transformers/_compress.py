@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -28,12 +29,14 @@ from ..torch._stack import Stack
 from ._budget import Budget
 from ._mixture import default_texts
 from ._sequential import Sequential, Target
-from ._texts import find_tokenizer, read_texts
+from ._texts import find_tokenizer, read_texts, share_of
 
 # Smaller weights are left as they are, as in files.
 SMALLEST = 4096
 # One context in so many is held back: for how much of the drift to correct, and to measure.
 HELD = 8
+# Contexts of one length run together on a device, as long as they have no more tokens than this: one alone leaves it idle.
+TOGETHER = 8192
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,8 @@ def compress(
     if texts is None:
         tokenizer = tokenizer or find_tokenizer(loaded)
         texts = default_texts(tokenizer)
-    passages, held = _passages(loaded, texts, tokenizer, context, contexts)
+    together = TOGETHER if place.type == "cuda" else 0
+    passages, held = _passages(loaded, texts, tokenizer, context, contexts, together)
     excluded = sorted(exclude)
     options = {"weighted": weighted, "seed": seed, "bits": bits, "alloc": alloc, "effort": effort, "sequential": sequential}
     options["exclude"] = excluded
@@ -154,18 +158,33 @@ def compress(
     return report
 
 
-def _passages(model: PreTrainedModel, texts: Any, tokenizer: Any, context: int, most: int | None) -> tuple[list[Passage], int]:
-    """Contexts of all kinds, those held back at the end, and how many these are."""
+def _passages(
+    model: PreTrainedModel, texts: Any, tokenizer: Any, context: int, most: int | None, together: int
+) -> tuple[list[Passage], int]:
+    """Contexts of all kinds, those held back at the end, and how many these are. Up to `together` tokens make one passage."""
     sets = read_texts(model, texts, tokenizer, context, most, 1)
     learnt: list[Passage] = []
     held: list[Passage] = []
     for part in sets:
-        tokens = sum(len(ids) for ids in part.contexts)
-        share = part.weight * (1.0 if len(sets) == 1 else 1000.0 / tokens)
+        share = share_of(part, sets)
         for number, ids in enumerate(part.contexts):
             back = number % HELD == HELD // 2 and len(part.contexts) > 1
             (held if back else learnt).append(Passage(ids[None], share))
+    learnt, held = joined(learnt, together), joined(held, together)
     return learnt + held, len(held)
+
+
+def joined(passages: list[Passage], together: int) -> list[Passage]:
+    """Neighbours of the same length and share as one passage, of so many tokens at most."""
+    found: list[Passage] = []
+    for one in passages:
+        last = found[-1] if found else None
+        alike = last is not None and last.share == one.share and last.ids.shape[1] == one.ids.shape[1]
+        if last is not None and alike and last.ids.numel() + one.ids.numel() <= together:
+            found[-1] = Passage(torch.cat([last.ids, one.ids]), one.share)
+        else:
+            found.append(one)
+    return found
 
 
 def _stored_dtypes(source: Path) -> dict[str, str]:
@@ -192,19 +211,19 @@ class _Work:
     exclude: list[str]
     sequential: bool
     stored: dict[str, str] = field(default_factory=dict)
+    # Layers that were done when the state was last kept, and when to keep it again.
+    _kept: int = 0
+    _next_keep: float = 0.0
 
     def calibrate(self, weighted: bool, seed: int, tell: Tell | None) -> Calibration:
         """The model as it was, on the contexts that are not held back."""
-        path, parts = self.folder / "calibration.safetensors", self.folder / "calibration"
+        parts, total = self.folder / "calibration", self._total(weighted)
+        parts.mkdir(exist_ok=True)
         learnt = self.passages[: len(self.passages) - self.held]
-        if not path.exists():
-            parts.mkdir(exist_ok=True)
-            total = self._total(weighted)
-            told = None if tell is None else lambda done, _: tell(done, total)
-            run = Run(self.stack, learnt, parts, weighted, MAX_WIDTH, seed, told, keep_counts=True)
-            run.all().save(path)
-        self._before = self._total(weighted) - len(self.stack.layers)
-        return Calibration.open(path)
+        told = None if tell is None else lambda done, _: tell(done, total)
+        self._before = total - len(self.stack.layers)
+        # Its parts stay as they are: as one file they would take the room once more, a gigabyte a layer of an 8 B model.
+        return Run(self.stack, learnt, parts, weighted, MAX_WIDTH, seed, told, keep_counts=True).all()
 
     def _total(self, weighted: bool) -> int:
         return (3 if weighted else 2) * len(self.stack.layers)
@@ -253,18 +272,23 @@ class _Work:
         before, after, divergence, count = 0.0, 0.0, 0.0, 0
         with torch.no_grad(), self.stack.outside():
             for at in range(len(self.passages) - self.held, len(self.passages)):
-                ids = self.passages[at].ids
-                was = self.stack.end(ids, self._state.was[at].to(self.stack.device))[0, :-1].float().log_softmax(-1)
-                follow = ids[0, 1:].to(was.device)
-                before -= float(was.gather(1, follow[:, None]).double().sum())
-                if check:
-                    now = self.stack.end(ids, self._state.now[at].to(self.stack.device))[0, :-1].float().log_softmax(-1)
-                    after -= float(now.gather(1, follow[:, None]).double().sum())
-                    divergence += float((was.exp() * (was - now)).double().sum())
-                count += len(follow)
+                for row, context in enumerate(self.passages[at].ids):
+                    follow = context[1:].to(self.stack.device)
+                    was = self._expects(context, self._state.was[at][row])
+                    before -= float(was.gather(1, follow[:, None]).double().sum())
+                    if check:
+                        now = self._expects(context, self._state.now[at][row])
+                        after -= float(now.gather(1, follow[:, None]).double().sum())
+                        divergence += float((was.exp() * (was - now)).double().sum())
+                    count += len(follow)
         raw = math.exp(before / count)
         measured = (math.exp(min(after / count, 700.0)), divergence / count) if check else None
         return (raw, raw * math.exp(min(loss, 50.0))), measured
+
+    def _expects(self, context: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """Logarithms of what a model expects behind each token but the last, from the hidden states behind its layers."""
+        logits = self.stack.end(context[None], hidden[None].to(self.stack.device))
+        return logits[0, :-1].float().log_softmax(-1)
 
     def _is_chosen(self, name: str) -> bool:
         inside = any(name.startswith(f"{layer}.") for layer in self.stack.names)
@@ -343,18 +367,26 @@ class _Work:
         return Sequential(self.stack, self.passages, self.held, was, now)
 
     def _keep(self, done: int, state: Sequential, report: CompressReport) -> None:
+        """Leaves what a later run goes on with, once that takes a tenth of the time since it was last done: these are all hidden states."""
+        start = time.monotonic()
+        if start < self._next_keep:
+            return
         both = {f"{side}.{at}": one for side, all_ in (("was", state.was), ("now", state.now)) for at, one in enumerate(all_)}
         store_tensors(self.folder / f"state-{done:04}.safetensors", both)
         about = json.dumps({"layers": done, "weights": {name: asdict(one) for name, one in report.weights.items()}})
         (self.folder / "done.new").write_text(about)
         os.replace(self.folder / "done.new", self.folder / "done.json")
-        (self.folder / f"state-{done - 1:04}.safetensors").unlink(missing_ok=True)
+        (self.folder / f"state-{self._kept:04}.safetensors").unlink(missing_ok=True)
+        self._kept = done
+        took = time.monotonic() - start
+        self._next_keep = time.monotonic() + 10 * took
 
     def _resume(self, report: CompressReport, budget: Budget | None) -> int:
         path = self.folder / "done.json"
         if not path.exists():
             return 0
         about = json.loads(path.read_text())
+        self._kept = int(about["layers"])
         for name, one in about["weights"].items():
             report.weights[name] = CompressedWeight(**one)
             if budget is not None:

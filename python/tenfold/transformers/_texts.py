@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -43,6 +43,11 @@ def read_texts(
             given, weight = given
         found.append(TextSet(name, float(weight), cutter.cut(given, f"set {name!r}")))
     return found
+
+
+def share_of(part: TextSet, sets: Sequence[TextSet]) -> float:
+    """How much a token of a set counts: sets count by their weights, however long they are."""
+    return part.weight * (1.0 if len(sets) == 1 else 1000.0 / sum(len(ids) for ids in part.contexts))
 
 
 @dataclass

@@ -32,7 +32,7 @@ impl Archive {
     }
 
     /// The bytes of tensor `index` as stored: a blob that agrees with the metadata, or a plain tensor whose checksum matches.
-    pub(super) fn read_checked(&self, index: usize) -> Result<Cow<'_, [u8]>> {
+    pub(crate) fn read_checked(&self, index: usize) -> Result<Cow<'_, [u8]>> {
         let stored = self.model.read(index)?;
         if self.tensor(index)?.compressed {
             self.check_blob(index, &stored)?;

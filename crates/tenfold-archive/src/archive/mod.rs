@@ -5,6 +5,7 @@
 
 mod check;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
@@ -14,7 +15,7 @@ use tenfold::format::BlobInfo;
 use tenfold::{DecodeOptions, Dtype, Tensor, TensorView};
 
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::model::{Item, Model};
 use crate::safetensors::{MemoryFile, StoredDtype, codec_dtype, dtype_name};
 use crate::tags::{self, Tags};
 
@@ -41,6 +42,29 @@ pub struct ArchiveTensor {
     pub(crate) stored_dtype: StoredDtype,
     /// Checksum of a tensor that is not compressed, if the file has one.
     pub(crate) checksum: Option<u32>,
+}
+
+impl ArchiveTensor {
+    /// A tensor of a file with these keys.
+    pub(crate) fn new(item: &Item, tags: Option<&Tags>, file: &str) -> ArchiveTensor {
+        let original = tags.and_then(|tags| tags.blobs.get(&item.name));
+        let (dtype, shape, bytes) = match original {
+            Some(original) => (original.dtype, &original.shape, original.bytes),
+            None => (item.dtype, &item.shape, item.bytes),
+        };
+        ArchiveTensor {
+            name: item.name.clone(),
+            dtype: codec_dtype(dtype),
+            dtype_name: dtype_name(dtype),
+            shape: shape.clone(),
+            bytes,
+            stored_bytes: item.bytes,
+            compressed: original.is_some(),
+            file: file.to_owned(),
+            stored_dtype: dtype,
+            checksum: tags.and_then(|tags| tags.plain.as_ref()?.get(&item.name).copied()),
+        }
+    }
 }
 
 /// An open model.
@@ -96,25 +120,8 @@ impl Archive {
             .collect::<Result<Vec<Option<Tags>>>>()?;
         let mut tensors = Vec::with_capacity(model.items.len());
         for item in &model.items {
-            let original = tags[item.shard].as_ref().and_then(|tags| tags.blobs.get(&item.name));
-            let (dtype, shape, bytes) = match original {
-                Some(original) => (original.dtype, &original.shape, original.bytes),
-                None => (item.dtype, &item.shape, item.bytes),
-            };
-            tensors.push(ArchiveTensor {
-                name: item.name.clone(),
-                dtype: codec_dtype(dtype),
-                dtype_name: dtype_name(dtype),
-                shape: shape.clone(),
-                bytes,
-                stored_bytes: item.bytes,
-                compressed: original.is_some(),
-                file: model.shards[item.shard].file_name.clone(),
-                stored_dtype: dtype,
-                checksum: tags[item.shard]
-                    .as_ref()
-                    .and_then(|tags| tags.plain.as_ref()?.get(&item.name).copied()),
-            });
+            let file = &model.shards[item.shard].file_name;
+            tensors.push(ArchiveTensor::new(item, tags[item.shard].as_ref(), file));
         }
         let by_name = tensors.iter().enumerate().map(|(i, t)| (t.name.clone(), i)).collect();
         let mut metadata = BTreeMap::new();
@@ -253,8 +260,17 @@ impl Archive {
 
     /// The bytes of the original tensor, whatever its dtype.
     pub(crate) fn read_bytes(&self, index: usize, options: &DecodeOptions) -> Result<Vec<u8>> {
+        self.decode_stored(index, self.read_checked(index)?, options)
+    }
+
+    /// The same from the bytes in the file, which have been checked.
+    pub(crate) fn decode_stored(
+        &self,
+        index: usize,
+        stored: Cow<'_, [u8]>,
+        options: &DecodeOptions,
+    ) -> Result<Vec<u8>> {
         let tensor = self.tensor(index)?;
-        let stored = self.read_checked(index)?;
         if !tensor.compressed {
             return Ok(stored.into_owned());
         }

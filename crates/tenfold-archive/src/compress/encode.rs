@@ -1,18 +1,16 @@
-//! One shard at a time: tensors left as they are first, then the blobs.
-//!
-//! Large tensors are encoded one after the other, each on all threads; small ones are gathered, because
-//! one of them cannot keep all threads busy.
+//! All tensors of a model, shard by shard: in each, tensors left as they are first, then the blobs.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
-use rayon::prelude::*;
-use tenfold::engine::Engine;
+use tenfold::engine::{Engine, Stop};
 use tenfold::{DecodeOptions, Dtype, EncodeOptions, Goal, TensorView};
 
 use crate::error::{Error, Result};
+use crate::flow::{Flow, Load, Steps};
 use crate::model::{Item, Model, Shard};
-use crate::output::{Staging, Target};
+use crate::output::{InTurn, Staging, Target};
 use crate::plan::{Action, CompressOptions};
 use crate::progress::Progress;
 use crate::report::TensorRow;
@@ -20,61 +18,154 @@ use crate::safetensors::{ShardWriter, Slot, StoredDtype, codec_dtype, dtype_name
 use crate::tags;
 use crate::values;
 
-/// Bytes of small tensors that are worked on together.
+/// Bytes of small tensors in a batch.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// Writes a shard into the staging folder. Rows come back in the order of the header.
-pub(crate) fn encode_shard(
+/// What becomes of a tensor.
+enum Made<'a> {
+    /// It stays as it is. With its checksum.
+    Plain(Cow<'a, [u8]>, u32),
+    /// A blob, and what it is predicted to cost the model if that can be told.
+    Blob(Vec<u8>, Option<f64>),
+}
+
+impl Load for Made<'_> {
+    fn bytes(&self) -> u64 {
+        match self {
+            Made::Plain(bytes, _) => bytes.len() as u64,
+            Made::Blob(blob, _) => blob.len() as u64,
+        }
+    }
+}
+
+/// Writes all shards into the staging folder. Rows come back in the order of the headers.
+pub(crate) fn encode_tensors(
     options: &CompressOptions,
     model: &Model,
-    shard: &Shard,
     actions: &[Action],
     target: &Target,
     staging: &Staging,
     progress: &dyn Progress,
 ) -> Result<Vec<TensorRow>> {
-    let (engine, stop) = (&*options.engine, &options.stop);
-    let first = shard.items.start;
-    let (blobs, plain): (Vec<usize>, Vec<usize>) =
-        shard.data_order.iter().map(|&i| first + i).partition(|&i| actions[i].is_encode());
-    let order: Vec<usize> = plain.iter().chain(&blobs).map(|&i| i - first).collect();
-    let slots =
-        shard.items.clone().map(|i| slot(model, i, actions[i], options)).collect::<Result<Vec<_>>>()?;
-    let metadata = tags::write(shard, &model.items, |i| actions[i].is_encode())?;
-    let path = staging.path(Path::new(&shard.file_name));
-    let mut writer = ShardWriter::create(&path, &target.place(&shard.file_name), metadata, slots, &order)?;
+    let order: Vec<usize> = model
+        .shards
+        .iter()
+        .flat_map(|shard| order_of(shard, actions).into_iter().map(|i| shard.items.start + i))
+        .collect();
+    let mut rows: Vec<TensorRow> = (0..model.items.len()).map(|i| row(model, i)).collect();
+    // Each with the checksums of its plain tensors.
+    let mut files = InTurn::new(
+        model.shards.len(),
+        |number| {
+            let writer = begin(options, model, actions, number, target, staging)?;
+            Ok((writer, vec![None; model.shards[number].items.len()]))
+        },
+        |number, (mut writer, sums): (ShardWriter, Vec<Option<u32>>)| {
+            tags::seal(writer.header_mut(), &sums, &model.shards[number].path)?;
+            writer.finish().map(|_| ())
+        },
+    );
+    let flow = Flow::encoding(options);
+    let steps = Steps {
+        read: |index| read_input(model, index, actions[index], options),
+        code: |index: usize, input, stop: &Stop| {
+            let item = &model.items[index];
+            if !actions[index].is_encode() {
+                let bytes = match input {
+                    Input::Tensor(bytes) => bytes,
+                    Input::Blob(blob, _) => Cow::Owned(blob),
+                };
+                let sum = tags::tensor_checksum(item.dtype, &item.shape, &bytes);
+                return Ok(Made::Plain(bytes, sum));
+            }
+            progress.message(&item.name);
+            let (blob, loss) = encode_input(flow.engine, model, index, actions[index], options, input, stop)?;
+            progress.advance(item.bytes);
+            Ok(Made::Blob(blob, loss))
+        },
+        write: |index: usize, made| {
+            let item = &model.items[index];
+            let (writer, sums) = files.at(item.shard)?;
+            match made {
+                Made::Plain(bytes, sum) => {
+                    sums[index - model.shards[item.shard].items.start] = Some(sum);
+                    writer.put(&bytes)?;
+                    progress.advance(item.bytes);
+                }
+                Made::Blob(blob, loss) => {
+                    writer.put(&blob)?;
+                    let row = blob_row(row(model, index), &blob, actions[index], &options.residual)?;
+                    rows[index] = row.with_loss(loss);
+                }
+            }
+            Ok(())
+        },
+    };
+    flow.run(&order, |i| model.items[i].bytes, steps)?;
+    files.finish()?;
+    Ok(rows)
+}
 
-    let mut sums = vec![None; shard.items.len()];
-    let mut rows: Vec<TensorRow> = shard.items.clone().map(|i| row(model, i)).collect();
-    for index in plain {
-        let item = &model.items[index];
-        stop.check().map_err(Error::codec(&item.name))?;
-        let bytes = model.read(index)?;
-        sums[index - first] = Some(tags::tensor_checksum(item.dtype, &item.shape, &bytes));
-        writer.put(&bytes)?;
-        progress.advance(item.bytes);
-    }
-    for batch in batches(&blobs, |i| model.items[i].bytes) {
-        let batch = &blobs[batch];
-        progress.message(&model.items[batch[0]].name);
-        let encode = |&index: &usize| {
-            let blob = encode_tensor(engine, model, index, actions[index], options)?;
-            progress.advance(model.items[index].bytes);
-            Ok(blob)
-        };
-        let encoded: Vec<(Vec<u8>, Option<f64>)> = match batch {
-            [one] => vec![encode(one)?],
-            _ => batch.par_iter().map(encode).collect::<Result<_>>()?,
-        };
-        for (&index, (blob, loss)) in batch.iter().zip(encoded) {
-            writer.put(&blob)?;
-            let row = blob_row(row(model, index), &blob, actions[index], &options.residual)?;
-            rows[index - first] = row.with_loss(loss);
+/// Begins the file of a shard.
+fn begin(
+    options: &CompressOptions,
+    model: &Model,
+    actions: &[Action],
+    number: usize,
+    target: &Target,
+    staging: &Staging,
+) -> Result<ShardWriter> {
+    let shard = &model.shards[number];
+    let slots = shard.items.clone().map(|i| slot(model, i, actions[i], options));
+    let slots = slots.collect::<Result<Vec<_>>>()?;
+    let metadata = tags::write(shard, &model.items, |i| actions[i].is_encode())?;
+    let (path, label) = (staging.path(Path::new(&shard.file_name)), target.place(&shard.file_name));
+    ShardWriter::create(&path, &label, metadata, slots, &order_of(shard, actions))
+}
+
+/// The tensors of a shard in the order of the output: those that stay as they are, then the blobs. Counted from the
+/// shard's first.
+fn order_of(shard: &Shard, actions: &[Action]) -> Vec<usize> {
+    let is_blob = |&i: &usize| actions[shard.items.start + i].is_encode();
+    let (blobs, plain): (Vec<usize>, Vec<usize>) = shard.data_order.iter().partition(|i| is_blob(i));
+    plain.into_iter().chain(blobs).collect()
+}
+
+/// What a tensor is encoded from.
+pub(crate) enum Input<'a> {
+    /// Its bytes.
+    Tensor(Cow<'a, [u8]>),
+    /// A blob that was made elsewhere, and what it is predicted to cost the model, where that is known.
+    Blob(Vec<u8>, Option<f64>),
+}
+
+impl Load for Input<'_> {
+    fn bytes(&self) -> u64 {
+        match self {
+            Input::Tensor(bytes) => bytes.len() as u64,
+            Input::Blob(blob, _) => blob.len() as u64,
         }
     }
-    tags::seal(writer.header_mut(), &sums, &shard.path)?;
-    writer.finish()?;
-    Ok(rows)
+}
+
+/// Reads what a tensor is encoded from, as its action says.
+pub(crate) fn read_input<'a>(
+    model: &'a Model,
+    index: usize,
+    action: Action,
+    asked: &CompressOptions,
+) -> Result<Input<'a>> {
+    let item = &model.items[index];
+    if action.is_encode() {
+        if let Some(parts) = &asked.parts {
+            return parts.read(&item.name).map(|(blob, loss)| Input::Blob(blob, loss));
+        }
+        if let Some(path) = asked.made.get(&item.name) {
+            let blob = std::fs::read(path).map_err(Error::io(path))?;
+            return Ok(Input::Blob(blob, None));
+        }
+    }
+    model.read(index).map(Input::Tensor)
 }
 
 /// Encodes one tensor as its action says. Returns the blob, and what it is predicted to cost the model if that can be told.
@@ -85,16 +176,34 @@ pub(crate) fn encode_tensor(
     action: Action,
     asked: &CompressOptions,
 ) -> Result<(Vec<u8>, Option<f64>)> {
+    let input = read_input(model, index, action, asked)?;
+    encode_input(engine, model, index, action, asked, input, &asked.stop)
+}
+
+/// Encodes what was read of a tensor.
+pub(crate) fn encode_input(
+    engine: &dyn Engine,
+    model: &Model,
+    index: usize,
+    action: Action,
+    asked: &CompressOptions,
+    input: Input<'_>,
+    stop: &Stop,
+) -> Result<(Vec<u8>, Option<f64>)> {
     let item = &model.items[index];
     let (Action::Encode { goal, effort, .. }, Some(dtype)) = (action, codec_dtype(item.dtype)) else {
         return Err(Error::InvalidArgument(format!("tensor {:?} is not selected for encoding", item.name)));
     };
-    if let Some(path) = asked.made.get(&item.name) {
-        return Ok((read_made(path, item, dtype)?, None));
-    }
-    let data = model.read(index)?;
+    let data = match input {
+        Input::Tensor(data) => data,
+        // What is in it is checked when it is decoded, what it is of is checked here.
+        Input::Blob(blob, loss) => {
+            check_made(&blob, item, dtype)?;
+            return Ok((blob, loss));
+        }
+    };
     let view = TensorView::new(dtype, &item.shape, &data).map_err(Error::codec(&item.name))?;
-    let mut options = options_of(goal, dtype, asked).with_effort(effort).with_stop(asked.stop.clone());
+    let mut options = options_of(goal, dtype, asked).with_effort(effort).with_stop(stop.clone());
     if goal != Goal::Lossless && dtype.is_float() {
         options.curvature = asked.curvature(&item.name)?;
     }
@@ -126,10 +235,8 @@ fn norm(dtype: Dtype, data: &[u8]) -> f64 {
     sum.sqrt()
 }
 
-/// Reads a blob that the caller has made. What is in it is checked when it is decoded, what it is of is checked here.
-fn read_made(path: &Path, item: &Item, dtype: Dtype) -> Result<Vec<u8>> {
-    let blob = std::fs::read(path).map_err(Error::io(path))?;
-    let info = tenfold::inspect(&blob).map_err(Error::codec(&item.name))?;
+fn check_made(blob: &[u8], item: &Item, dtype: Dtype) -> Result<()> {
+    let info = tenfold::inspect(blob).map_err(Error::codec(&item.name))?;
     if info.dtype != dtype || info.shape != item.shape {
         let (name, shape) = (&item.name, &item.shape);
         return Err(Error::InvalidArgument(format!(
@@ -137,7 +244,7 @@ fn read_made(path: &Path, item: &Item, dtype: Dtype) -> Result<Vec<u8>> {
             info.dtype, info.shape
         )));
     }
-    Ok(blob)
+    Ok(())
 }
 
 /// Options for the goal of a tensor. Residuals are for floats that are coded lossily.
@@ -150,13 +257,18 @@ fn options_of(goal: Goal, dtype: Dtype, asked: &CompressOptions) -> EncodeOption
     options
 }
 
-/// Splits a list into runs to work on together: one large tensor, or small ones up to a common size.
+/// Splits a list into runs to work on together, for work that holds one run at a time.
 pub(crate) fn batches(indices: &[usize], bytes: impl Fn(usize) -> u64) -> Vec<Range<usize>> {
+    groups(indices, bytes, BATCH_BYTES)
+}
+
+/// Splits a list into runs: one large tensor, or small ones of at most so many bytes together.
+pub(crate) fn groups(indices: &[usize], bytes: impl Fn(usize) -> u64, most: u64) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let (mut start, mut size) = (0, 0u64);
     for (at, &index) in indices.iter().enumerate() {
         let next = bytes(index);
-        if at > start && size.saturating_add(next) > BATCH_BYTES {
+        if at > start && size.saturating_add(next) > most {
             out.push(start..at);
             (start, size) = (at, 0);
         }

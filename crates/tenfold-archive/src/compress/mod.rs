@@ -15,13 +15,14 @@ use crate::report::{Report, TensorRow};
 use crate::source::Source;
 use crate::tags;
 
-pub(crate) use encode::{batches, encode_tensor};
+pub(crate) use encode::{Input, batches, encode_input, encode_tensor, groups, read_input};
 
 /// Compresses the model at `input` into `output`.
 ///
 /// `input` is a safetensors file, an index of shards, a folder that holds either, a GGUF file or an npy
 /// file. A folder or an index gives a folder with the same files, anything else gives one file. The output
-/// appears when it is whole. Memory follows the largest tensor.
+/// appears when it is whole. Memory follows the largest tensor: what is read ahead, encoded and about to be written
+/// takes at most twice its bytes and 32 MiB, beside what the encoder needs for two tensors.
 pub fn compress(
     input: &Path,
     output: &Path,
@@ -42,7 +43,7 @@ pub fn compress_source(
     compress_model(&Model::from_source(output, source)?, output, options, progress)
 }
 
-fn compress_model(
+pub(crate) fn compress_model(
     model: &Model,
     output: &Path,
     options: &CompressOptions,
@@ -56,14 +57,11 @@ fn compress_model(
     let mut actions = plan::plan(model, options)?;
     let staging = Staging::new(&target)?;
 
-    threads::install(options.threads, || {
-        let rows = encode_model(model, &mut actions, options, &target, &staging, progress)?;
-        let stored = rows.iter().map(|row| row.stored_bytes).sum();
-        let mut report = Report::new(rows);
-        report.left_out = finish(model, &target, staging, stored, Direction::Compress)?;
-        Ok(report)
-    })
-    .map_err(Error::Threads)?
+    let rows = encode_model(model, &mut actions, options, &target, &staging, progress)?;
+    let stored = rows.iter().map(|row| row.stored_bytes).sum();
+    let mut report = Report::new(rows);
+    report.left_out = finish(model, &target, staging, stored, Direction::Compress)?;
+    Ok(report)
 }
 
 /// What is looked for by encoding the model more than once.
@@ -85,13 +83,14 @@ fn encode_model(
     staging: &Staging,
     progress: &dyn Progress,
 ) -> Result<Vec<TensorRow>> {
-    let mut search = match (options.alloc, plan::model_bits(options), options.loss) {
-        (Alloc::Loss, _, Some(loss)) => Search::Loss(LossSearch::new(model, actions, loss, options)?),
+    let begin = || match (options.alloc, plan::model_bits(options), options.loss) {
+        (Alloc::Loss, _, Some(loss)) => Ok(Search::Loss(LossSearch::new(model, actions, loss, options)?)),
         (Alloc::Step | Alloc::Loss, Some(bits), _) => {
-            Search::Bits(StepSearch::new(model, actions, bits, options, progress)?)
+            Ok(Search::Bits(StepSearch::new(model, actions, bits, options, progress)?))
         }
-        _ => Search::None,
+        _ => Ok(Search::None),
     };
+    let mut search = threads::install(options.threads, begin).map_err(Error::Threads)??;
     loop {
         match &search {
             Search::Bits(search) => search.apply(actions),
@@ -99,10 +98,7 @@ fn encode_model(
             Search::None => {}
         }
         progress.start(model.bytes());
-        let mut rows = Vec::with_capacity(model.items.len());
-        for shard in &model.shards {
-            rows.extend(encode::encode_shard(options, model, shard, actions, target, staging, progress)?);
-        }
+        let rows = encode::encode_tensors(options, model, actions, target, staging, progress)?;
         let shared =
             rows.iter().zip(actions.iter()).filter(|(_, action)| action.is_shared()).map(|(row, _)| row);
         let again = match &mut search {

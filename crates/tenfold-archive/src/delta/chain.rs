@@ -99,6 +99,11 @@ impl<'d> Chain<'d> {
         }
     }
 
+    /// Names of tensors that are not as the base has them, or are gone.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.routes.keys().chain(&self.removed).map(String::as_str)
+    }
+
     /// Leaves all but some tensors as the base has them.
     pub fn keep(&mut self, only: &GlobSet) {
         self.routes.retain(|name, _| only.is_match(name));

@@ -1,5 +1,6 @@
 //! A delta, opened: what it does to which tensor. Nothing is applied here.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,8 @@ pub struct Change {
     /// Number in the file, and what that tensor is: the result; of a difference, the difference.
     pub(super) index: Option<usize>,
     pub(super) meta: Option<Meta>,
+    /// What a delta blob says of itself.
+    pub(super) info: Option<DeltaInfo>,
 }
 
 /// An open delta.
@@ -118,6 +121,7 @@ impl DeltaFile {
                 bytes: 0,
                 index: None,
                 meta: None,
+                info: None,
             });
         }
         changes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -133,7 +137,7 @@ impl DeltaFile {
             bytes: tensor.bytes,
             stored: tensor.stored_dtype,
         };
-        let mut changed = None;
+        let mut found = None;
         let prints = match (said.how, said.base, said.result) {
             (How::Copy, ..) => {
                 return Err(self.malformed(&name, "is a copy, and is in the file all the same"));
@@ -143,8 +147,9 @@ impl DeltaFile {
             }
             (How::Delta, ..) => {
                 let info = self.delta_info(index)?;
-                changed = Some(info.changed);
-                (Some(info.base), info.result)
+                let prints = (Some(info.base), info.result);
+                found = Some(info);
+                prints
             }
             (How::Difference, Some(base), Some(result)) => {
                 self.check_blob(index)?;
@@ -172,10 +177,11 @@ impl DeltaFile {
             from,
             base: prints.0,
             result: prints.1,
-            changed,
+            changed: found.as_ref().map(|info| info.changed),
             bytes: tensor.stored_bytes,
             index: Some(index),
             meta: Some(meta),
+            info: found,
         })
     }
 
@@ -240,11 +246,11 @@ impl DeltaFile {
     }
 
     /// The delta blob of a change, or a stored tensor as it lies in the file.
-    pub(super) fn read_raw(&self, change: &Change) -> Result<Vec<u8>> {
+    pub(super) fn read_raw(&self, change: &Change) -> Result<Cow<'_, [u8]>> {
         let index = change.index.ok_or_else(|| self.malformed(&change.name, "is not in the file"))?;
         match change.how {
-            How::Delta => Ok(self.archive.model().read(index)?.into_owned()),
-            _ => self.archive.read_stored(index),
+            How::Delta => self.archive.model().read(index),
+            _ => self.archive.read_stored(index).map(Cow::Owned),
         }
     }
 

@@ -9,7 +9,7 @@ use tenfold::{Dtype, TensorView};
 use super::difference;
 use super::file::{Change, DeltaFile};
 use super::fingerprint::{Prints, of_model, of_parts};
-use super::options::{ApplyOptions, compile};
+use super::options::{ApplyOptions, compile_for};
 use super::record::How;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -99,7 +99,9 @@ fn prepare<'d>(
     options: &ApplyOptions,
     progress: &dyn Progress,
 ) -> Result<(Tasks<'d>, Applied)> {
-    let only = compile(&options.only)?;
+    let names =
+        by_name.keys().chain(delta.removed()).chain(delta.changes().iter().map(|change| &change.name));
+    let only = compile_for(&options.only, names.map(String::as_str))?;
     let taken = |name: &str| options.only.is_empty() || only.is_match(name);
     if let Some(name) = delta.removed().iter().find(|name| taken(name) && by_name.contains_key(*name)) {
         return Err(Error::InvalidArgument(format!(

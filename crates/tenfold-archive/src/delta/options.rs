@@ -7,6 +7,44 @@ use tenfold::{DecodeOptions, Effort, Goal};
 
 use crate::error::{Error, Result};
 
+/// What both ways to work with deltas may be told: threads, limits, whether to replace files, when to stop.
+macro_rules! common_options {
+    ($options:ident) => {
+        impl $options {
+            /// Sets the number of threads; 0 means all cores.
+            pub fn with_threads(mut self, threads: usize) -> Self {
+                self.threads = threads;
+                self
+            }
+
+            /// Sets the limits.
+            pub fn with_limits(mut self, limits: Limits) -> Self {
+                self.limits = limits;
+                self
+            }
+
+            /// Sets whether an existing output may be replaced.
+            pub fn with_overwrite(mut self, overwrite: bool) -> Self {
+                self.overwrite = overwrite;
+                self
+            }
+
+            /// Sets the switch that ends the work early.
+            pub fn with_stop(mut self, stop: Stop) -> Self {
+                self.stop = stop;
+                self
+            }
+
+            pub(super) fn decode(&self) -> DecodeOptions {
+                DecodeOptions::default().with_limits(self.limits.clone()).with_stop(self.stop.clone())
+            }
+        }
+    };
+}
+
+common_options!(MakeOptions);
+common_options!(ApplyOptions);
+
 /// How to make or squash deltas.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -47,37 +85,9 @@ impl MakeOptions {
         self
     }
 
-    /// Sets the number of threads; 0 means all cores.
-    pub fn with_threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Sets the limits.
-    pub fn with_limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// Sets whether an existing output may be replaced.
-    pub fn with_overwrite(mut self, overwrite: bool) -> Self {
-        self.overwrite = overwrite;
-        self
-    }
-
-    /// Sets the switch that ends the work early.
-    pub fn with_stop(mut self, stop: Stop) -> Self {
-        self.stop = stop;
-        self
-    }
-
     /// Of single tensors: the pool of threads is set once, around them all.
     pub(super) fn inner(&self) -> DeltaOptions {
         DeltaOptions::default().with_limits(self.limits.clone()).with_stop(self.stop.clone())
-    }
-
-    pub(super) fn decode(&self) -> DecodeOptions {
-        DecodeOptions::default().with_limits(self.limits.clone()).with_stop(self.stop.clone())
     }
 }
 
@@ -113,30 +123,6 @@ impl ApplyOptions {
         self
     }
 
-    /// Sets the number of threads; 0 means all cores.
-    pub fn with_threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Sets the limits.
-    pub fn with_limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// Sets whether an existing output may be replaced.
-    pub fn with_overwrite(mut self, overwrite: bool) -> Self {
-        self.overwrite = overwrite;
-        self
-    }
-
-    /// Sets the switch that ends the work early.
-    pub fn with_stop(mut self, stop: Stop) -> Self {
-        self.stop = stop;
-        self
-    }
-
     /// Whether the result is known as a whole, so that its fingerprint can be compared.
     pub(super) fn is_whole(&self) -> bool {
         self.only.is_empty() && self.verify == Verify::Whole
@@ -146,10 +132,6 @@ impl ApplyOptions {
     pub(super) fn inner(&self) -> DeltaOptions {
         let options = DeltaOptions::default().with_limits(self.limits.clone()).with_stop(self.stop.clone());
         options.with_verify(self.verify)
-    }
-
-    pub(super) fn decode(&self) -> DecodeOptions {
-        DecodeOptions::default().with_limits(self.limits.clone()).with_stop(self.stop.clone())
     }
 }
 
@@ -161,4 +143,22 @@ pub(super) fn compile(patterns: &[String]) -> Result<GlobSet> {
         set.add(Glob::new(pattern).map_err(bad)?);
     }
     set.build().map_err(bad)
+}
+
+/// The same of globs that must each match one of these names: another is a slip of the pen.
+pub(super) fn compile_for<'n>(
+    patterns: &[String],
+    names: impl IntoIterator<Item = &'n str>,
+) -> Result<GlobSet> {
+    let set = compile(patterns)?;
+    let mut matched = vec![false; patterns.len()];
+    for name in names {
+        set.matches(name).into_iter().for_each(|pattern| matched[pattern] = true);
+    }
+    match patterns.iter().zip(&matched).find(|(_, matched)| !**matched) {
+        None => Ok(set),
+        Some((pattern, _)) => Err(Error::InvalidArgument(format!(
+            "{pattern:?} matches no tensor of the base or the delta; look for names with `tenfold delta inspect`"
+        ))),
+    }
 }

@@ -11,7 +11,7 @@ use super::chain::{Chain, Route, Start, Step};
 use super::difference;
 use super::file::DeltaFile;
 use super::fingerprint::{Prints, of_model, of_parts, of_tensor};
-use super::options::{ApplyOptions, compile};
+use super::options::{ApplyOptions, compile_for};
 use super::record::How;
 use super::tensors::{Meta, Tensors};
 use crate::compress::batches;
@@ -50,7 +50,9 @@ impl<'p, 'a> Patched<'p, 'a> {
     ) -> Result<Patched<'p, 'a>> {
         let mut chain = Chain::new(deltas)?;
         if !options.only.is_empty() {
-            chain.keep(&compile(&options.only)?);
+            let names = base.items().iter().map(|meta| meta.name.as_str()).chain(chain.names());
+            let only = compile_for(&options.only, names)?;
+            chain.keep(&only);
         }
         let mut patched = Patched { base, chain, options: options.clone(), tensors: Vec::new() };
         patched.tensors = patched.plan()?;

@@ -1,8 +1,9 @@
 //! Deltas of single tensors, put together and taken out again: for callers who follow a model in memory and hold its tensors themselves.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use tenfold::delta::Fingerprint;
+use tenfold::delta::{DeltaInfo, Fingerprint};
 
 use super::file::{Change, DeltaFile};
 use super::fingerprint::{from_hex, of_model};
@@ -80,11 +81,16 @@ impl Change {
     pub fn meta(&self) -> Option<&Meta> {
         self.meta.as_ref()
     }
+
+    /// What the delta of a tensor says of itself; `None` for one that comes to be in another way.
+    pub fn info(&self) -> Option<&DeltaInfo> {
+        self.info.as_ref()
+    }
 }
 
 impl DeltaFile {
-    /// The delta of a tensor; `None` for one that comes to be in another way.
-    pub fn read_blob(&self, change: &Change) -> Result<Option<Vec<u8>>> {
+    /// The delta of a tensor; `None` for one that comes to be in another way. A file in memory lends it.
+    pub fn read_blob(&self, change: &Change) -> Result<Option<Cow<'_, [u8]>>> {
         (change.how == How::Delta).then(|| self.read_raw(change)).transpose()
     }
 }

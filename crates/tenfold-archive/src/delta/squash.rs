@@ -154,7 +154,14 @@ impl Joiner<'_, '_> {
             result: told.then_some(change.result),
         };
         let (data, is_blob) = (delta.read_raw(change)?, delta.is_blob(change));
-        Ok(Content { name: name.to_owned(), said, meta, data, is_blob, changed: change.changed })
+        Ok(Content {
+            name: name.to_owned(),
+            said,
+            meta,
+            data: data.into_owned(),
+            is_blob,
+            changed: change.changed,
+        })
     }
 
     /// A tensor that one delta stores and later ones change.

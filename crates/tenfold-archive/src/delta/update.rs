@@ -62,10 +62,12 @@ pub fn update(
             };
             let same_metadata = file.metadata.iter().all(|pair| shard.metadata.contains(pair))
                 && file.metadata.len() == shard.metadata.len();
+            let target = Target::file(&shard.path, true)?;
             if same_metadata && !file.tensors.iter().any(|&i| changes[i]) {
+                // A run that was killed behind its last rename has left a folder.
+                Staging::clear(&target);
                 continue;
             }
-            let target = Target::file(&shard.path, true)?;
             let staging = Staging::new(&target)?;
             let place = staging.path(Path::new(&file.name));
             write(&patched, file, &place, &shard.path, &mut prints, progress)?;

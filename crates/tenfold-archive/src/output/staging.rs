@@ -28,16 +28,18 @@ pub(crate) struct Staging {
 impl Staging {
     /// Makes the folder, in the same file system as the target, and clears away what dead runs left.
     pub fn new(target: &Target) -> Result<Staging> {
-        let path = target.path();
-        // Renaming a whole new folder is atomic; into a folder that exists, files must be moved singly.
-        let base = if matches!(target, Target::Folder(_)) && path.is_dir() { path } else { parent(path) };
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let prefix = format!(".{name}.");
+        let (base, prefix) = place(target);
         remove_leftovers(base, &prefix);
         let (dir, lock) = make(base, &prefix).map_err(Error::io(base))?;
         let payload = dir.path().join("payload");
         fs::create_dir(&payload).map_err(Error::io(&payload))?;
         Ok(Staging { target: target.clone(), payload, lock, dir })
+    }
+
+    /// Clears away what dead runs left beside a target that needs no new output.
+    pub fn clear(target: &Target) {
+        let (base, prefix) = place(target);
+        remove_leftovers(base, &prefix);
     }
 
     /// Where to write a file until the commit.
@@ -70,6 +72,14 @@ impl Staging {
         let _ = self.dir.close();
         Ok(())
     }
+}
+
+/// The folder in which staging folders of a target lie, and how their names begin.
+fn place(target: &Target) -> (&Path, String) {
+    let path = target.path();
+    // Renaming a whole new folder is atomic; into a folder that exists, files must be moved singly.
+    let base = if matches!(target, Target::Folder(_)) && path.is_dir() { path } else { parent(path) };
+    (base, format!(".{}.", path.file_name().unwrap_or_default().to_string_lossy()))
 }
 
 /// Creates and locks a folder. Another run may clear it away between the two steps: then once more.

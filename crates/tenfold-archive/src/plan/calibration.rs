@@ -107,6 +107,20 @@ impl Calibration {
         Ok(Some(Arc::new(found)))
     }
 
+    /// Names all that is known of a weight: for parts of a model that must have been made with the same.
+    pub(crate) fn fingerprint(&self, name: &str) -> Result<Option<String>> {
+        let Some(layer) = self.layers.get(name) else { return Ok(None) };
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&layer.damping.to_le_bytes());
+        for tensor in [&layer.matrix, &format!("{name}.outputs")] {
+            if let Some(&index) = self.tensors.get(tensor) {
+                hasher.update(format!("{:?}", self.model.items[index].shape).as_bytes());
+                hasher.update(&self.model.read(index)?);
+            }
+        }
+        Ok(Some(hasher.finalize().to_hex()[..32].to_owned()))
+    }
+
     /// What a step is multiplied by so that one number serves the whole model; 1 for a weight that is not known.
     pub(crate) fn unit(&self, name: &str) -> Result<f64> {
         let known = |units: &HashMap<String, f64>| units.get(name).copied();

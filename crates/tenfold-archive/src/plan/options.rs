@@ -10,11 +10,13 @@ use tenfold::calibrated::Curvature;
 use tenfold::engine::{SharedEngine, Stop};
 use tenfold::prepare::Preparation;
 use tenfold::{Effort, Goal};
+use tenfold_pipeline::Timeline;
 
 use super::calibration::Calibration;
 use super::importance::Importance;
 use super::recipe::{Recipe, Treatment};
 use crate::error::{Error, Result};
+use crate::parts::PartStore;
 
 /// How a model-wide number of bits a value is shared among the tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -93,6 +95,8 @@ pub struct CompressOptions {
     pub loss: Option<f64>,
     /// Files with blobs that the caller has encoded, by tensor; `exclude` does not concern these. Default: none.
     pub made: BTreeMap<String, PathBuf>,
+    /// Blobs that parts have made; these are taken for all tensors that are encoded. Default: none.
+    pub(crate) parts: Option<Arc<PartStore>>,
     /// Transforms of tensors before they are quantised. Default: as in [`tenfold::EncodeOptions::prepare`], except for
     /// tensors with importance, which is their transform.
     pub prepare: Preparation,
@@ -106,6 +110,8 @@ pub struct CompressOptions {
     pub engine: SharedEngine,
     /// Ends the work early, and nothing is written then. Looked at between tiles. Default: none.
     pub stop: Stop,
+    /// Where it is recorded when tensors were read, encoded and written. Default: a record of its own.
+    pub timeline: Timeline,
 }
 
 impl CompressOptions {
@@ -205,6 +211,12 @@ impl CompressOptions {
     /// Sets the switch that ends the work early.
     pub fn with_stop(mut self, stop: Stop) -> Self {
         self.stop = stop;
+        self
+    }
+
+    /// Sets where it is recorded what happened when.
+    pub fn with_timeline(mut self, timeline: Timeline) -> Self {
+        self.timeline = timeline;
         self
     }
 

@@ -15,9 +15,9 @@ use crate::error::{Error, Result};
 use crate::pread::{allocate, read_exact_at};
 
 /// Longest header that is read; the same cap as in the `safetensors` crate.
-pub(super) const MAX_HEADER: u64 = 100_000_000;
+pub(crate) const MAX_HEADER: u64 = 100_000_000;
 /// Bytes of the header's length.
-pub(super) const PREFIX: u64 = 8;
+pub(crate) const PREFIX: u64 = 8;
 
 /// An open file and its checked header.
 #[derive(Debug)]

@@ -40,7 +40,12 @@ impl ShardIndex {
             return Err(Error::malformed(path, format!("an index of {size} bytes is too large to be one")));
         }
         let text = std::fs::read(path).map_err(Error::io(path))?;
-        let raw: Raw = serde_json::from_slice(&text)
+        ShardIndex::parse(&text, path)
+    }
+
+    /// The same for an index that is in memory. `path` names it in errors, and lends its file name.
+    pub fn parse(text: &[u8], path: &Path) -> Result<Self> {
+        let raw: Raw = serde_json::from_slice(text)
             .map_err(|e| Error::malformed(path, format!("the index is not valid: {e}")))?;
         for (tensor, shard) in &raw.weight_map.0 {
             let mut parts = Path::new(shard).components();

@@ -11,7 +11,7 @@ mod memory;
 mod writer;
 
 pub(crate) use dtype::{codec_dtype, dtype_name, parse_dtype, stored_dtype};
-pub(crate) use file::SafetensorsFile;
+pub(crate) use file::{MAX_HEADER, PREFIX, SafetensorsFile};
 pub(crate) use header::{Entry, Header, UniqueMap, tensor_bytes};
 pub(crate) use index::ShardIndex;
 pub(crate) use memory::MemoryFile;

@@ -18,9 +18,7 @@ pub fn checksum(tensor: &TensorView<'_>) -> Result<u32> {
 
 /// The checksum of a tensor that is stored as it was: of its dtype and shape, as in `F32[2,3]`, and its bytes.
 pub(crate) fn tensor_checksum(dtype: StoredDtype, shape: &[usize], bytes: &[u8]) -> u32 {
-    let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
-    let mut sum = Hasher::new();
-    sum.update(format!("{dtype}[{}]", shape.join(",")).as_bytes());
+    let mut sum = tensor_hasher(dtype, shape);
     let of_chunk = |chunk: &[u8]| {
         let mut sum = Hasher::new();
         sum.update(chunk);
@@ -32,6 +30,14 @@ pub(crate) fn tensor_checksum(dtype: StoredDtype, shape: &[usize], bytes: &[u8])
     });
     sum.combine(&of_bytes);
     sum.finalize()
+}
+
+/// The checksum up to the bytes.
+pub(crate) fn tensor_hasher(dtype: StoredDtype, shape: &[usize]) -> Hasher {
+    let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
+    let mut sum = Hasher::new();
+    sum.update(format!("{dtype}[{}]", shape.join(",")).as_bytes());
+    sum
 }
 
 /// A tensor of a header.

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::safetensors::StoredDtype;
 
 pub use check::checksum;
-pub(crate) use check::tensor_checksum;
+pub(crate) use check::{tensor_checksum, tensor_hasher};
 pub(crate) use read::read;
 pub use write::model_tags;
 pub(crate) use write::{seal, write};

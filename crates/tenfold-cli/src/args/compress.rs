@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 use tenfold::prepare::{Hadamard, Preparation};
-use tenfold_archive::Alloc;
-use tenfold_video::Scaling;
+use tenfold_archive::{Alloc, Part};
+use tenfold_video::{Hardware, Scaling};
 
 use super::{EffortArg, EngineArgs, GoalArgs, Threads, positive};
 
@@ -62,7 +62,7 @@ pub struct CompressArgs {
     pub loss: Option<f64>,
     /// Transform each tensor before it is quantised: auto (whatever takes the fewest bits), none, or transforms joined
     /// by +, such as means, hadamard:128, dct:8, delta:8, rope:head=64,base=10000,first=0 (pairing=neighbours,
-    /// turned=N) [default: auto at balanced and best effort, none at fast].
+    /// turned=N) [default: auto at balanced and best effort, none at fast; for pictures none, and neither auto nor delta].
     #[arg(long, value_name = "TRANSFORMS", conflicts_with = "importance", value_parser = str::parse::<Preparation>)]
     pub prepare: Option<Preparation>,
     /// Store the error of each tensor too, at this many bits a value, as a second layer. Readers add the two.
@@ -75,6 +75,16 @@ pub struct CompressArgs {
     pub engine: EngineArgs,
     #[command(flatten)]
     pub threads: Threads,
+    /// Encode only part I of N, into the folder OUT.parts; a part that is there already is not made again. For N independent
+    /// processes, such as those of a SLURM array.
+    #[arg(long, value_name = "I/N", value_parser = str::parse::<Part>, conflicts_with = "join")]
+    pub part: Option<Part>,
+    /// Join all parts in OUT.parts: OUT is what one process would have written. Takes the options that the parts were made with.
+    #[arg(long)]
+    pub join: bool,
+    /// Write a timeline of what was read, encoded and written when: a Chrome trace, for Perfetto.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Replace OUT if it exists.
     #[arg(long, short)]
     pub force: bool,
@@ -90,9 +100,12 @@ Examples:
   tenfold compress model.gguf -o exact.safetensors --lossless
   tenfold compress model.safetensors -o small.safetensors --nmse 1e-3 --exclude 'lm_head.*'
   tenfold compress model.safetensors -o video.safetensors --bits 2.5 --codec h265
+  tenfold compress model.safetensors -o video.safetensors --bits 2.5 --codec h265 --for nvdec
   tenfold compress model.safetensors -o small.safetensors --bits 3 --engine cuda
   tenfold compress model.safetensors -o small.safetensors --bits 2.5 --importance channels.safetensors
   tenfold compress model -o small --bits 2.5 --alloc loss --calibration calibration.safetensors
+  tenfold compress model -o small --bits 3 --part 2/16
+  tenfold compress model -o small --bits 3 --join
   tenfold compress cache.safetensors -o small.safetensors --bits 3 --prepare means
 
 Recipe (entries are tried in order, the first match counts):
@@ -104,7 +117,9 @@ Recipe (entries are tried in order, the first match counts):
   effort = \"best\"        # optional
   include = true         # optional: as --include
 
-JSON: `tensors` (as in `tenfold inspect --json`, with `goal`), `compressed`, `total`, `left_out`.";
+JSON: `tensors` (as in `tenfold inspect --json`, with `goal`), `compressed`, `total`, `left_out`, `summary` (`seconds`, `overlap`, a share of
+what is possible, `stages`, each with `stage`, `items`, `bytes`, `busy`); with --for `pictures` (`padding`, a share of the samples,
+and `chroma_bits` a value, null if not measured). With --part: `part` (`number`, `of`), `path`, `tensors`, `original_bytes`, `stored_bytes`, `was_done`, `summary`.";
 
 /// How tensors become pictures; only with a --codec other than native.
 #[derive(Debug, Args)]
@@ -124,13 +139,38 @@ pub struct PictureArgs {
     /// Code 4:2:0 with constant chroma instead of luma alone, for decoders that need chroma (NVDEC).
     #[arg(long, help_heading = "Pictures (--codec h264, h265 or av1)")]
     pub chroma: bool,
+    /// Make pictures that a decoder in hardware takes: 4:2:0, sides that are whole coding units and at least 144, depths that it has.
+    /// Any other decoder reads them too. The report says what that costs.
+    #[arg(
+        long = "for",
+        value_enum,
+        value_name = "HARDWARE",
+        help_heading = "Pictures (--codec h264, h265 or av1)"
+    )]
+    pub hardware: Option<HardwareArg>,
+}
+
+/// Decoders in hardware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HardwareArg {
+    /// NVIDIA's video decoders.
+    Nvdec,
+}
+
+impl From<HardwareArg> for Hardware {
+    fn from(arg: HardwareArg) -> Hardware {
+        match arg {
+            HardwareArg::Nvdec => Hardware::Nvdec,
+        }
+    }
 }
 
 impl PictureArgs {
     /// Whether no option was given.
     pub fn is_empty(&self) -> bool {
-        let PictureArgs { encoder, depth, scale, hadamard, chroma } = self;
-        encoder.is_none() && depth.is_none() && scale.is_none() && hadamard.is_none() && !chroma
+        let PictureArgs { encoder, depth, scale, hadamard, chroma, hardware } = self;
+        let named = encoder.is_some() || depth.is_some() || scale.is_some() || hardware.is_some();
+        !named && hadamard.is_none() && !chroma
     }
 }
 

@@ -91,6 +91,34 @@ impl FromArgMatches for OptionalGoal {
     }
 }
 
+/// A goal that a server is to encode at, or none.
+#[cfg(feature = "net")]
+#[derive(Debug, Default)]
+pub struct WireGoal(pub Option<Goal>);
+
+#[cfg(feature = "net")]
+impl Args for WireGoal {
+    fn augment_args(command: Command) -> Command {
+        add_goals(command, "Goal that the server encodes plain models at (at most one)", [])
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(feature = "net")]
+impl FromArgMatches for WireGoal {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<WireGoal, clap::Error> {
+        Ok(WireGoal(find_goal(matches)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 /// Options for all goals, of which at most one may be stated.
 fn add_goals(command: Command, heading: &'static str, more: impl IntoIterator<Item = Arg>) -> Command {
     let goals = Goal::NAMES.map(|goal| {

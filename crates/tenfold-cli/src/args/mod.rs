@@ -6,7 +6,10 @@ mod compress;
 mod delta;
 mod engine;
 mod goal;
+#[cfg(feature = "net")]
+mod link;
 mod models;
+mod plan;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tenfold::Effort;
@@ -18,8 +21,13 @@ pub use bench::BenchArgs;
 pub use compress::{CodecArg, CompressArgs};
 pub use delta::{DeltaApplyArgs, DeltaArgs, DeltaCommand, DeltaInspectArgs, DeltaMakeArgs, DeltaSquashArgs};
 pub use engine::{EngineArg, EngineArgs};
+#[cfg(feature = "net")]
+pub use goal::WireGoal;
 pub use goal::{GoalArgs, OptionalGoal, option};
+#[cfg(feature = "net")]
+pub use link::{PullArgs, ServeArgs};
 pub use models::{CompareArgs, DecompressArgs, InspectArgs, VerifyArgs};
+pub use plan::{ClusterArgs, ListenArgs, PlanArgs, PlanCommand, SendArgs, WorkloadArg};
 
 /// Compress the tensors of large models, from lossless down to less than one bit a value.
 #[derive(Debug, Parser)]
@@ -41,7 +49,12 @@ pub enum Command {
     Compare(CompareArgs),
     Delta(DeltaArgs),
     Basis(BasisArgs),
+    #[cfg(feature = "net")]
+    Serve(ServeArgs),
+    #[cfg(feature = "net")]
+    Pull(Box<PullArgs>),
     Bench(Box<BenchArgs>),
+    Plan(Box<PlanArgs>),
     Engines(EnginesArgs),
     Completions(CompletionsArgs),
 }
@@ -53,11 +66,15 @@ pub struct EnginesArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    /// Test the video engines of NVIDIA GPUs: encode and decode made-up pictures, and compare with software.
+    #[arg(long)]
+    pub selftest: bool,
 }
 
 const ENGINES_HELP: &str = "\
-Example:
+Examples:
   tenfold engines
+  tenfold engines --selftest
 
 JSON: a list, each with `engine` (cpu, cuda, video), `name`, `role` (codec, encoder, decoder), `standard`, `available`,
 `detail`, and for a CUDA device `device` (`number`, `name`, `capability`, `memory` in bytes, `multiprocessors`).";

@@ -18,6 +18,9 @@ pub struct DecompressArgs {
     pub output: PathBuf,
     #[command(flatten)]
     pub decode: Decode,
+    /// Write a timeline of what was read, decoded and written when: a Chrome trace, for Perfetto.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Replace OUT if it exists.
     #[arg(long, short)]
     pub force: bool,
@@ -42,7 +45,7 @@ Examples:
 
 JSON: `tensors`, each with `name`, `file`, `dtype`, `shape`, `values`, `codec` (none, lossless, lossy, layered, H.264,
 H.265, AV1), `original_bytes`, `stored_bytes`, `bits_per_value`, `ratio`, `transforms` and `layers` (if there are any), and
-`step`, `states`, `classes`, `tiles` (null if they do not apply); `compressed` and `total`, each with `tensors`, `values`, `original_bytes`,
+`step`, `states`, `classes`, `tiles` (null if they do not apply), `padding` (of pictures); `compressed` and `total`, each with `tensors`, `values`, `original_bytes`,
 `stored_bytes`, `bits_per_value`, `ratio`.";
 
 /// Check a model file: compare all checksums and decode every compressed tensor.

@@ -9,6 +9,10 @@ mod delta;
 pub mod engine;
 mod engines;
 mod inspect;
+#[cfg(feature = "net")]
+mod link;
+mod plan;
+mod selftest;
 mod verify;
 
 use tenfold::DecodeOptions;
@@ -28,7 +32,13 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Compare(args) => compare::run(args, cli.quiet),
         Command::Delta(args) => delta::run(args, cli.quiet),
         Command::Basis(args) => basis::run(args, cli.quiet),
+        #[cfg(feature = "net")]
+        Command::Serve(args) => link::serve(args, cli.quiet),
+        #[cfg(feature = "net")]
+        Command::Pull(args) => link::run_pull(*args, cli.quiet),
         Command::Bench(args) => bench::run(*args, cli.quiet),
+        Command::Plan(args) => plan::run(*args, cli.quiet),
+        Command::Engines(args) if args.selftest => selftest::run(args.json),
         Command::Engines(args) => engines::run(args),
         Command::Completions(args) => completions(args),
     }

@@ -16,10 +16,12 @@ shared_constants! {
     const DELTA_TABLE: usize = (1 << 12) + 4 * 256;
     /// Bytes before the first table: the class of each key.
     const DELTA_CLASSES: usize = 256;
-    /// Bytes of shared memory that a warp needs: a ring of words, symbols, classes.
-    const DELTA_WARP: usize = 1280 + 2 * DELTA_BATCH as usize;
-    /// Changes that a block writes.
-    const DELTA_CHUNK: u32 = 2048;
+    /// Words of raw bits that a warp fetches ahead for each batch.
+    const DELTA_FETCHED: u32 = 128;
+    /// Bytes of shared memory that a warp needs: a ring of words, symbols, raw bits.
+    const DELTA_WARP: usize = 1280 + DELTA_BATCH as usize + 4 * DELTA_FETCHED as usize;
+    /// Changes that a block writes at a time: eight a thread.
+    const DELTA_CHUNK: u32 = 8 * DELTA_THREADS;
     /// Tiles that fit the arguments of a launch that checks what a host has decoded.
     const DELTA_CHECKED: usize = 64;
     /// How values are told.
@@ -61,11 +63,9 @@ shared_structs! {
         values: Address<Void>;
         states: Address<u32>;
         status: Address<Status>;
-        /// Room for changes in the workspace.
-        slots: u64;
         tile_count, table_count: u32;
-        /// The first block that decodes this delta, and the first that writes it.
-        decode0, write0: u32;
+        /// The first block that decodes this delta, and the first that writes it; so many write a tile.
+        decode0, write0, writers, unused: u32;
         /// log2 of the lanes; where the key of a value is and which of its bits count; whether values are floats.
         lanes_log, key_low, key_mask, floats: u32;
     }
@@ -78,9 +78,11 @@ shared_structs! {
         room, unused: u32;
     }
 
-    /// Tiles that a host has decoded.
+    /// Tiles that a host has decoded, into pinned memory.
     pub(crate) struct DeltaCheckArgs {
         item: DeltaItem;
+        /// Places and values there, from those on that the workspace has from `first` on.
+        places, values, first: u64;
         tiles: [u32; DELTA_CHECKED];
     }
 }

@@ -10,12 +10,14 @@ mod ctype;
 mod decode;
 mod delta;
 mod feed;
+mod fingerprint;
 mod header;
 mod kernel;
 mod layers;
 mod levels;
 mod lossless;
 mod multiply;
+mod pictures;
 mod pool;
 mod rate;
 mod search;
@@ -26,12 +28,14 @@ pub(crate) use ctype::{Address, CType, Const, Each, Named, Rate, Uint2, Void, sh
 pub(crate) use decode::*;
 pub(crate) use delta::*;
 pub(crate) use feed::*;
+pub(crate) use fingerprint::*;
 pub(crate) use header::{Fields, Header};
 pub(crate) use kernel::{ByFloat, ByReal, BySize, Kernel};
 pub(crate) use layers::*;
 pub(crate) use levels::*;
 pub(crate) use lossless::*;
 pub(crate) use multiply::*;
+pub(crate) use pictures::*;
 pub(crate) use pool::*;
 pub(crate) use rate::*;
 pub(crate) use search::*;
@@ -55,8 +59,10 @@ fn describe() -> Header {
         chain::write_constants,
         layers::write_constants,
         multiply::write_constants,
+        pictures::write_constants,
         pool::write_constants,
         delta::write_constants,
+        fingerprint::write_constants,
     ] {
         part(&mut header);
     }
@@ -73,8 +79,10 @@ fn describe() -> Header {
         chain::write_structs,
         layers::write_structs,
         multiply::write_structs,
+        pictures::write_structs,
         pool::write_structs,
         delta::write_structs,
+        fingerprint::write_structs,
     ] {
         part(&mut header);
     }
@@ -89,8 +97,10 @@ fn describe() -> Header {
         chain::write_prototypes,
         layers::write_prototypes,
         multiply::write_prototypes,
+        pictures::write_prototypes,
         pool::write_prototypes,
         delta::write_prototypes,
+        fingerprint::write_prototypes,
     ] {
         part(&mut header);
     }

@@ -4,32 +4,28 @@ use tenfold::Dtype;
 use tenfold::delta::Applied;
 use tenfold::engine::Limits;
 
-use super::{DeltaPlan, DeltaRequest, apply_delta, delta_workspace_len};
+use super::{DeltaPlan, DeltaRequest, delta_workspace_len, queue};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
 use crate::event::OwnedEvent;
 use crate::memory::{Buffer, Pinned, reserve};
 use crate::status::Status;
-use crate::stream::OwnedStream;
 
 /// Bytes that go through pinned memory at a time: one piece is filled while the other is on its way.
 const PIECE: usize = 256 << 10;
-/// Pinned buffers.
-const STAGES: usize = 2;
+/// Pinned buffers for pieces; the hybrid has as many of its own behind them, so that nobody waits for the other.
+pub(super) const STAGES: usize = 2;
 
 /// Applies deltas that lie in host memory. Holds device memory for one delta and its workspace, and pinned memory; all of it grows as
 /// needed and is kept.
 pub struct DeltaApplier {
     pub(super) device: Device,
-    /// For what a host decodes, which comes while kernels run on the caller's stream.
-    pub(super) copies: OwnedStream,
     blob: Option<Buffer>,
     pub(super) setup: Option<Buffer>,
     pub(super) workspace: Option<Buffer>,
     pub(super) status: Option<Buffer>,
     pub(super) stages: Vec<Stage>,
-    pub(super) arrived: OwnedEvent,
     /// The last delta was applied: its memory may be written again.
     pub(super) done: OwnedEvent,
     /// What was queued last.
@@ -47,13 +43,11 @@ impl DeltaApplier {
     pub fn new(device: &Device) -> Result<DeltaApplier> {
         Ok(DeltaApplier {
             device: device.clone(),
-            copies: OwnedStream::new(device)?,
             blob: None,
             setup: None,
             workspace: None,
             status: None,
             stages: Vec::new(),
-            arrived: OwnedEvent::new(device, false)?,
             done: OwnedEvent::new(device, false)?,
             last: None,
         })
@@ -79,7 +73,7 @@ impl DeltaApplier {
             ))
         })?;
         // SAFETY: the caller's promise.
-        unsafe { self.send(bytes, true, tensor, limits, stream) }
+        unsafe { self.send((bytes, true), tensor, limits, stream, true) }
     }
 
     /// Applies a delta of ordinary memory and waits for it.
@@ -94,7 +88,24 @@ impl DeltaApplier {
         stream: Stream,
     ) -> Result<Applied> {
         // SAFETY: the caller's promise.
-        unsafe { self.send(blob, false, tensor, limits, stream)? };
+        unsafe { self.send((blob, false), tensor, limits, stream, true)? };
+        self.check(stream)
+    }
+
+    /// Holds a delta of ordinary memory against a tensor, of which only the values count that change, and waits: what [`DeltaApplier::apply`]
+    /// would do, or why it would refuse. Nothing is written.
+    ///
+    /// # Safety
+    /// As for [`DeltaApplier::apply`].
+    pub unsafe fn compare(
+        &mut self,
+        blob: &[u8],
+        tensor: (DeviceSlice, Dtype, &[usize]),
+        limits: &Limits,
+        stream: Stream,
+    ) -> Result<Applied> {
+        // SAFETY: the caller's promise.
+        unsafe { self.send((blob, false), tensor, limits, stream, false)? };
         self.check(stream)
     }
 
@@ -106,19 +117,20 @@ impl DeltaApplier {
         Ok(plan.check(Status::from_bytes(said))?)
     }
 
+    /// The blob says whether it is in pinned memory.
     unsafe fn send(
         &mut self,
-        blob: &[u8],
-        pinned: bool,
+        blob: (&[u8], bool),
         tensor: (DeviceSlice, Dtype, &[usize]),
         limits: &Limits,
         stream: Stream,
+        writes: bool,
     ) -> Result<()> {
         self.last = None;
         // What the last call left is perhaps still being applied, on another stream.
         self.done.hold(stream)?;
         // SAFETY: the caller's promise.
-        let sent = unsafe { self.send_now(blob, pinned, tensor, limits, stream) };
+        let sent = unsafe { self.send_now(blob, tensor, limits, stream, writes) };
         // Whatever came of it: some of it may be under way.
         self.done.record(stream)?;
         self.last = Some(sent?);
@@ -127,11 +139,11 @@ impl DeltaApplier {
 
     unsafe fn send_now(
         &mut self,
-        blob: &[u8],
-        pinned: bool,
+        (blob, pinned): (&[u8], bool),
         (tensor, dtype, shape): (DeviceSlice, Dtype, &[usize]),
         limits: &Limits,
         stream: Stream,
+        writes: bool,
     ) -> Result<DeltaPlan> {
         let on_device = reserve(&self.device, &mut self.blob, blob.len())?;
         // The delta is under way while its header is read. One that is refused has cost a copy.
@@ -152,7 +164,7 @@ impl DeltaApplier {
         let workspace = reserve(&self.device, &mut self.workspace, delta_workspace_len(&request))?;
         let status = reserve(&self.device, &mut self.status, size_of::<Status>())?;
         // SAFETY: the delta and its setup come before on this stream; the rest is the caller's promise.
-        unsafe { apply_delta(&self.device, &request, status, workspace, stream)? };
+        unsafe { queue(&self.device, &request, status, workspace, stream, writes)? };
         Ok(plan)
     }
 
@@ -190,8 +202,7 @@ impl DeltaApplier {
 
 impl Drop for DeltaApplier {
     fn drop(&mut self) {
-        // Copies from our pinned memory and kernels on our device memory must end first. Errors have nowhere to go.
-        let _ = self.device.driver.synchronize(self.copies.stream());
+        // Work that reads our pinned memory and kernels on our device memory must end first. Errors have nowhere to go.
         self.stages.iter().for_each(|stage| {
             let _ = stage.sent.wait();
         });

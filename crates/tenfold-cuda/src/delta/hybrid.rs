@@ -1,5 +1,6 @@
-//! Deltas that the host decodes while the device takes what is done: lists of places and new values come through two pinned buffers, are held
-//! against the tensor by `delta_check`, and are written when all have come and nothing was wrong.
+//! Deltas that the host decodes while the device takes what is done: lists of places and new values go to two pinned buffers in turn, from where
+//! `delta_check` fetches them; it holds them against the tensor, and they are written when all have come and nothing was wrong. Kernels fetch
+//! because a copy for each tile would cost the host more time than the tile.
 //!
 //! How a value is told depends on the old one, which the host has only in a copy of the tensor. So a copy is what it needs.
 
@@ -9,9 +10,9 @@ use std::thread;
 use tenfold::Dtype;
 use tenfold::delta::{Applied, DeltaLayout, DeltaOptions, TileRoom};
 
-use super::applier::DeltaApplier;
+use super::applier::{DeltaApplier, STAGES};
 use super::{Call, DeltaPlan, DeltaRequest, delta_workspace_len};
-use crate::abi::{self, CType, DELTA_ALIGN, DELTA_CHECKED, DELTA_THREADS, DeltaCheckArgs, DeltaItem};
+use crate::abi::{self, CType, DELTA_ALIGN, DELTA_THREADS, DeltaCheckArgs, DeltaItem};
 use crate::device::DeviceSlice;
 use crate::driver::{Shape, Stream};
 use crate::error::{Error, Result};
@@ -20,12 +21,6 @@ use crate::status::Status;
 
 /// Bytes of lists that a pinned buffer holds, about.
 const WINDOW: usize = 32 << 20;
-
-/// Where a tile's lists lie in pinned memory.
-struct Listed {
-    places: *const u8,
-    values: *const u8,
-}
 
 impl DeltaApplier {
     /// Applies a delta that the host decodes, with a copy of the tensor as it was, or as it will be; the copy stays as it is. The call returns
@@ -44,7 +39,7 @@ impl DeltaApplier {
     ) -> Result<()> {
         self.last = None;
         let layout = DeltaLayout::read(blob, &options.limits)?;
-        let plan = DeltaPlan::of(&layout, blob.len());
+        let plan = DeltaPlan::of(&layout, blob.len(), false);
         plan.check_tensor(dtype, shape)?;
         let setup = reserve(&self.device, &mut self.setup, plan.setup().len())?;
         // Kernels of this call do not look at the blob.
@@ -55,22 +50,20 @@ impl DeltaApplier {
         let item = request.item(status, workspace)?;
         // What the last call left is perhaps still being applied.
         self.done.hold(stream)?;
-        self.done.hold(self.copies.stream())?;
         let mut queue = || {
             // SAFETY: memory is ours or the caller's promise, and in the order of the stream.
             unsafe {
                 self.stage(plan.setup(), setup, stream)?;
                 Call::new(&self.device, dtype.size(), &[item], stream).start()?;
                 for (turn, window) in windows(&plan).into_iter().enumerate() {
-                    self.window(&layout, &plan, &item, window, copy, options, turn % 2, stream)?;
+                    let turn = STAGES + turn % STAGES;
+                    self.window(&layout, &plan, &item, window, copy, options, turn, stream)?;
                 }
                 Call::new(&self.device, dtype.size(), &[item], stream).write()
             }
         };
         let queued = queue();
         // Whatever came of it: some of it may be under way.
-        self.arrived.record(self.copies.stream())?;
-        self.arrived.hold(stream)?;
         self.done.record(stream)?;
         queued?;
         self.last = Some(plan);
@@ -94,7 +87,7 @@ impl DeltaApplier {
         self.check(stream)
     }
 
-    /// Decodes some tiles and sends each as it is done.
+    /// Decodes some tiles and has each fetched as it is done.
     #[allow(clippy::too_many_arguments)] // a delta in two forms, its tensor, and where this part goes
     unsafe fn window(
         &mut self,
@@ -107,35 +100,44 @@ impl DeltaApplier {
         turn: usize,
         stream: Stream,
     ) -> Result<()> {
-        let size = plan.dtype().size();
-        let len = plan.tiles()[tiles.clone()].iter().map(|tile| room(tile.changes) * (4 + size)).sum();
-        self.stage_of(turn, len)?;
+        let (size, listed) = (plan.dtype().size(), &plan.tiles()[tiles.clone()]);
+        let slots: usize = listed.iter().map(|tile| room(tile.changes)).sum();
+        self.stage_of(turn, slots * (4 + size))?;
         let mut stage = self.stages.remove(turn);
-        let (mut rooms, mut listed) = (Vec::with_capacity(tiles.len()), Vec::with_capacity(tiles.len()));
-        let mut rest = &mut stage.memory[..len];
-        for tile in tiles.clone() {
-            let changes = plan.tiles()[tile].changes;
-            let (places, behind) = rest.split_at_mut(4 * room(changes));
-            let (values, behind) = behind.split_at_mut(size * room(changes));
-            rest = behind;
-            let (places, values) =
-                (&mut places[..4 * changes as usize], &mut values[..size * changes as usize]);
-            listed.push(Listed { places: places.as_ptr(), values: values.as_ptr() });
-            rooms.push(TileRoom { tile, places, values });
+        // As in the workspace: all places, then all values.
+        let (mut places, mut values) = stage.memory[..slots * (4 + size)].split_at_mut(4 * slots);
+        let args = DeltaCheckArgs {
+            item: *item,
+            places: places.as_ptr() as u64,
+            values: values.as_ptr() as u64,
+            first: listed.first().map_or(0, |tile| tile.first),
+            ..DeltaCheckArgs::ZERO
+        };
+        let mut rooms = Vec::with_capacity(tiles.len());
+        for (tile, of) in tiles.zip(listed) {
+            let changes = of.changes as usize;
+            let (mine, behind) = places.split_at_mut(4 * room(of.changes));
+            let (new, after) = values.split_at_mut(size * room(of.changes));
+            (places, values) = (behind, after);
+            rooms.push(TileRoom {
+                tile,
+                places: &mut mine[..4 * changes],
+                values: &mut new[..size * changes],
+            });
         }
         let (tell, told) = channel();
         let (decoded, sent) = thread::scope(|scope| {
             let worker = scope.spawn(move || {
                 layout.decode(rooms, copy, options, &|tile| {
-                    // Nobody listens any more where sending has failed.
+                    // Nobody listens any more where a launch has failed.
                     let _ = tell.send(tile);
                 })
             });
-            // SAFETY: a tile is sent once it was decoded, and its part of the stage is not written again before `sent` has happened.
-            let sent = unsafe { self.follow(&told, plan, item, tiles.start, &listed, stream) };
+            // SAFETY: a tile is fetched once it was decoded, and its part of the stage is not written again before `sent` has happened.
+            let sent = unsafe { self.follow(&told, args, size, stream) };
             (worker.join(), sent)
         });
-        let recorded = stage.sent.record(self.copies.stream());
+        let recorded = stage.sent.record(stream);
         self.stages.insert(turn, stage);
         recorded?;
         match decoded {
@@ -147,37 +149,22 @@ impl DeltaApplier {
         sent
     }
 
-    /// Sends tiles as they are done, all that are at a time, and has them checked.
+    /// Has tiles fetched and checked as they are done, all that are at a time.
     unsafe fn follow(
         &self,
         told: &Receiver<usize>,
-        plan: &DeltaPlan,
-        item: &DeltaItem,
-        first: usize,
-        listed: &[Listed],
+        mut args: DeltaCheckArgs,
+        size: usize,
         stream: Stream,
     ) -> Result<()> {
-        let (driver, copies, size) = (&self.device.driver, self.copies.stream(), plan.dtype().size());
         while let Ok(one) = told.recv() {
-            let mut args = DeltaCheckArgs { item: *item, ..DeltaCheckArgs::ZERO };
             let mut count = 0;
-            for tile in std::iter::once(one).chain(told.try_iter()).take(DELTA_CHECKED) {
-                let (from, of) = (&listed[tile - first], &plan.tiles()[tile]);
-                let (places, values) =
-                    (item.places.get() + 4 * of.first, item.values.get() + size as u64 * of.first);
-                let changes = of.changes as usize;
-                // SAFETY: the workspace has room for the tile's changes.
-                unsafe {
-                    driver.copy_in(places, from.places, 4 * changes, copies)?;
-                    driver.copy_in(values, from.values, size * changes, copies)?;
-                }
-                args.tiles[count] = tile as u32;
+            for (to, tile) in args.tiles.iter_mut().zip(std::iter::once(one).chain(told.try_iter())) {
+                *to = tile as u32;
                 count += 1;
             }
-            self.arrived.record(copies)?;
-            self.arrived.hold(stream)?;
-            let shape = Shape::new(count as u32, DELTA_THREADS, 0);
-            // SAFETY: what these tiles change has come.
+            let shape = Shape::new(count, DELTA_THREADS, 0);
+            // SAFETY: what these tiles change is in the stage, and the workspace has room for it.
             unsafe { self.device.launch(abi::delta_check.select(size), shape, &args, stream)? };
         }
         Ok(())

@@ -9,8 +9,8 @@ mod hybrid;
 mod plan;
 
 use crate::abi::{
-    self, CType, DELTA_CHUNK, DELTA_CLASSES, DELTA_TABLE, DELTA_THREADS, DELTA_WARP, DELTAS_PER_LAUNCH,
-    DeltaArgs, DeltaItem,
+    self, CType, DELTA_CLASSES, DELTA_TABLE, DELTA_THREADS, DELTA_WARP, DELTAS_PER_LAUNCH, DeltaArgs,
+    DeltaItem,
 };
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
@@ -76,11 +76,12 @@ impl<'a> DeltaRequest<'a> {
             values: workspace.part(room.values, 0)?.into(),
             states: workspace.part(room.states, 0)?.into(),
             status: status.into(),
-            slots: plan.slots(),
             tile_count: u32::try_from(plan.tiles().len()).map_err(|_| too_large())?,
             table_count: plan.table_count() as u32,
             decode0: 0,
             write0: 0,
+            writers: plan.writers(),
+            unused: 0,
             lanes_log: plan.lanes_log(),
             key_low,
             key_mask: key_mask.into(),
@@ -130,6 +131,19 @@ pub unsafe fn apply_delta(
     workspace: DeviceSlice,
     stream: Stream,
 ) -> Result<()> {
+    // SAFETY: the caller's.
+    unsafe { queue(device, requests, status, workspace, stream, true) }
+}
+
+/// Queues both passes, or the first alone, which holds deltas against their tensors and writes nothing.
+unsafe fn queue(
+    device: &Device,
+    requests: &[DeltaRequest<'_>],
+    status: DeviceSlice,
+    workspace: DeviceSlice,
+    stream: Stream,
+    writes: bool,
+) -> Result<()> {
     requests.iter().try_for_each(DeltaRequest::check)?;
     let status = status.part(0, requests.len() * size_of::<Status>())?;
     let workspace = workspace.part(0, delta_workspace_len(requests))?;
@@ -153,7 +167,9 @@ pub unsafe fn apply_delta(
             unsafe {
                 call.start()?;
                 call.decode()?;
-                call.write()?;
+                if writes {
+                    call.write()?;
+                }
             }
         }
     }
@@ -189,7 +205,7 @@ impl<'a> Call<'a> {
             *to = *item;
             (to.decode0, to.write0) = (decoders as u32, writers as u32);
             decoders += (tiles * blocks).div_ceil(all.max(1)).min(tiles);
-            writers += item.slots.div_ceil(DELTA_CHUNK.into());
+            writers += tiles * u64::from(item.writers);
         }
         args.count = items.len() as u32;
         args.room = room as u32;

@@ -4,7 +4,7 @@ use tenfold::Dtype;
 use tenfold::delta::{Applied, DeltaLayout, Fingerprint};
 use tenfold::engine::Limits;
 
-use crate::abi::{CType, DELTA_ALIGN, DELTA_CLASSES, DELTA_TABLE, DeltaTile};
+use crate::abi::{CType, DELTA_ALIGN, DELTA_CHUNK, DELTA_CLASSES, DELTA_TABLE, DeltaTile};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::Stream;
 use crate::error::Result;
@@ -30,7 +30,7 @@ pub struct DeltaPlan {
 impl DeltaPlan {
     /// Reads a delta in memory of the host.
     pub fn new(blob: &[u8], limits: &Limits) -> Result<DeltaPlan> {
-        Ok(DeltaPlan::of(&DeltaLayout::read(blob, limits)?, blob.len()))
+        Ok(DeltaPlan::of(&DeltaLayout::read(blob, limits)?, blob.len(), true))
     }
 
     /// Reads a delta in memory of the device, of which it makes a copy on the host. Waits.
@@ -50,7 +50,8 @@ impl DeltaPlan {
         DeltaPlan::new(&bytes, limits)
     }
 
-    pub(super) fn of(layout: &DeltaLayout<'_>, blob_len: usize) -> DeltaPlan {
+    /// With tables, or without them where the host decodes.
+    pub(super) fn of(layout: &DeltaLayout<'_>, blob_len: usize, with_tables: bool) -> DeltaPlan {
         let (mut slots, mut changed) = (0, 0);
         let mut tiles = Vec::with_capacity(layout.tiles().len());
         for tile in layout.tiles() {
@@ -77,7 +78,7 @@ impl DeltaPlan {
         }
         let mut setup = layout.class_of().to_vec();
         let mut tables = 0;
-        for frequencies in layout.tables() {
+        for frequencies in layout.tables().filter(|_| with_tables) {
             write_table(frequencies, &mut setup);
             tables += 1;
         }
@@ -164,6 +165,12 @@ impl DeltaPlan {
         self.slots
     }
 
+    /// Blocks that write a tile: as many as the fullest needs, within reason.
+    pub(super) fn writers(&self) -> u32 {
+        let most = self.tiles.iter().map(|tile| tile.changes).max().unwrap_or(0);
+        most.div_ceil(DELTA_CHUNK).clamp(1, 16)
+    }
+
     pub(super) fn lanes_log(&self) -> u32 {
         self.lanes_log
     }
@@ -199,7 +206,7 @@ fn write_table(frequencies: &[u16; 256], out: &mut Vec<u8>) {
     let mut spans = [0u32; 256];
     let mut start = 0;
     for ((symbol, &frequency), span) in (0..=255u8).zip(frequencies).zip(&mut spans) {
-        out.extend(std::iter::repeat_n(symbol, frequency.into()));
+        out.resize(out.len() + usize::from(frequency), symbol);
         if frequency > 0 {
             *span = u32::from(frequency - 1) | start << 16;
         }

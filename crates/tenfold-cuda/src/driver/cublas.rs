@@ -20,6 +20,7 @@ const NAMES: [&str; 6] = [
 /// Numbers of the library's header.
 const R_32F: c_int = 0;
 const R_64F: c_int = 1;
+const R_16F: c_int = 2;
 const R_16BF: c_int = 14;
 const COMPUTE_32F: c_int = 68;
 const COMPUTE_64F: c_int = 70;
@@ -171,6 +172,7 @@ impl Drop for Made {
 fn number(kind: Matrix) -> c_int {
     match kind {
         Matrix::Bf16 => R_16BF,
+        Matrix::F16 => R_16F,
         Matrix::F32 => R_32F,
         Matrix::F64 => R_64F,
     }

@@ -1,7 +1,7 @@
 //! The CUDA driver.
 
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 use std::sync::Mutex;
 
 use cudarc::driver::{DriverError, result, sys};
@@ -214,6 +214,20 @@ impl Driver for Cuda {
         &self.properties
     }
 
+    fn enter(&self) -> Result<()> {
+        Cuda::enter(self)
+    }
+
+    fn context(&self) -> *mut c_void {
+        self.context.cast()
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        self.enter()?;
+        let (free, _) = check("reading how much memory is free", result::mem_get_info())?;
+        Ok(free as u64)
+    }
+
     fn alloc(&self, bytes: usize) -> Result<u64> {
         self.enter()?;
         // SAFETY: freed by `free` alone.
@@ -314,9 +328,12 @@ impl Driver for Cuda {
         Ok(())
     }
 
-    fn create_stream(&self) -> Result<Stream> {
+    fn create_stream(&self, urgent: bool) -> Result<Stream> {
+        use result::stream::{StreamKind, create_with_priority, get_priority_range};
         self.enter()?;
-        let s = check("making a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
+        let (least, greatest) = check("asking for priorities of streams", get_priority_range())?;
+        let priority = if urgent { greatest } else { least };
+        let s = check("making a stream", create_with_priority(StreamKind::NonBlocking, priority))?;
         Ok(Stream(s.cast()))
     }
 

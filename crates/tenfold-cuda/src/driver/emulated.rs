@@ -66,6 +66,18 @@ impl Driver for Emulated {
         &self.properties
     }
 
+    fn enter(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn context(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        Ok(self.memory.saturating_sub(self.used()))
+    }
+
     fn alloc(&self, bytes: usize) -> Result<u64> {
         let asked = Error::OutOfMemory { asked: bytes as u64 };
         if bytes as u64 > self.memory.saturating_sub(self.used()) {
@@ -166,6 +178,7 @@ impl Driver for Emulated {
             unsafe {
                 match kind {
                     Matrix::Bf16 => f32::from_bits(u32::from(*(at as *const u16).add(i)) << 16).into(),
+                    Matrix::F16 => half::f16::from_bits(*(at as *const u16).add(i)).into(),
                     Matrix::F32 => (*(at as *const f32).add(i)).into(),
                     Matrix::F64 => *(at as *const f64).add(i),
                 }
@@ -196,6 +209,7 @@ impl Driver for Emulated {
                         let bits = (sum as f32).to_bits();
                         *(p.to as *mut u16).add(at) = ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16;
                     }
+                    Matrix::F16 => *(p.to as *mut u16).add(at) = half::f16::from_f64(sum).to_bits(),
                     Matrix::F32 => *(p.to as *mut f32).add(at) = sum as f32,
                     Matrix::F64 => *(p.to as *mut f64).add(at) = sum,
                 }
@@ -208,7 +222,7 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn create_stream(&self) -> Result<Stream> {
+    fn create_stream(&self, _: bool) -> Result<Stream> {
         Ok(Stream::DEFAULT)
     }
 

@@ -90,6 +90,7 @@ impl Arguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Matrix {
     Bf16,
+    F16,
     F32,
     F64,
 }
@@ -161,6 +162,12 @@ impl Product {
 /// within them, and host memory that lives until the stream has passed the copy.
 pub(crate) trait Driver: Send + Sync {
     fn properties(&self) -> &Properties;
+    /// Makes the context current in this thread, for libraries that work in it.
+    fn enter(&self) -> Result<()>;
+    /// The context.
+    fn context(&self) -> *mut c_void;
+    /// Bytes of memory that are free.
+    fn free_memory(&self) -> Result<u64>;
     fn alloc(&self, bytes: usize) -> Result<u64>;
     unsafe fn free(&self, address: u64);
     /// Host memory that the device reads and writes by itself.
@@ -180,7 +187,8 @@ pub(crate) trait Driver: Send + Sync {
     unsafe fn multiply(&self, product: &Product, stream: Stream) -> Result<()>;
     /// Whether products can be made.
     fn can_multiply(&self) -> Result<()>;
-    fn create_stream(&self) -> Result<Stream>;
+    /// A stream that waits for no other; kernels of an urgent one go before those of others.
+    fn create_stream(&self, urgent: bool) -> Result<Stream>;
     unsafe fn destroy_stream(&self, stream: Stream);
     fn synchronize(&self, stream: Stream) -> Result<()>;
     /// `timed` events can be asked how far apart they are.

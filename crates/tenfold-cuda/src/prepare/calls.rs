@@ -151,6 +151,46 @@ impl DeviceChain {
         Ok((first, count))
     }
 
+    /// Queues the storing of values as elements: of tensor row `start` the working values lie at `at`; `count` values from number
+    /// `first` on are wanted.
+    unsafe fn store(
+        &self,
+        at: u64,
+        start: usize,
+        (first, count): (u64, u64),
+        out: DeviceSlice,
+        dtype: Dtype,
+        stream: Stream,
+    ) -> Result<()> {
+        // As one row of all values that are wanted.
+        let args = ChainArgs {
+            from: at.into(),
+            to: out.into(),
+            rows: count,
+            first,
+            columns: 1,
+            kind: dtype.id() as u32,
+            ..ChainArgs::ZERO
+        };
+        // SAFETY: the caller's.
+        unsafe {
+            if self.transposed {
+                let (columns, count) = (self.rows as u32, self.columns as u32);
+                self.launch(abi::chain_transpose, &ChainArgs { columns, count, ..args }, stream)?;
+            } else {
+                let skipped = first - (start * self.columns) as u64;
+                let from = (at + skipped * self.working_dtype().size() as u64).into();
+                self.launch(abi::chain_store, &ChainArgs { from, ..args }, stream)?;
+            }
+            if let Some((runs, count)) = &self.kept {
+                let (kind, by) = (self.dtype.id() as u32, dtype.id() as u32);
+                let args = ChainArgs { table: runs.slice().into(), kind, by, count: *count, ..args };
+                self.launch_one(abi::chain_keep, &args, stream)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The request for working values of some rows.
     fn inner_request(&self, request: &DecodeRequest, at: u64, first: usize, rows: usize) -> DecodeRequest {
         let working = self.working_dtype();
@@ -207,6 +247,54 @@ pub unsafe fn encode_prepared(
     }
 }
 
+/// Bytes of workspace that [`undo_chain`] needs.
+pub fn undo_chain_workspace_len(chain: &DeviceChain) -> Result<usize> {
+    let mut pieces = Pieces::default();
+    for len in chain.room_len(chain.rows, false)? {
+        pieces.take(len);
+    }
+    Ok(pieces.at + ALIGN)
+}
+
+/// Where in its workspace [`undo_chain`] finds the working values, rows × the columns behind all transforms; and their dtype:
+/// f64 for tensors of f64, f32 for all others.
+pub fn undo_chain_input(chain: &DeviceChain, workspace: DeviceSlice) -> Result<(DeviceSlice, Dtype)> {
+    let room = chain.split_workspace(align(workspace)?, &mut Pieces::default(), chain.rows, false)?;
+    let working = chain.working_dtype();
+    Ok((room.here.part(0, bytes_of(chain.rows, chain.width, working.size())?)?, working))
+}
+
+/// Queues the undoing of a chain's transforms: from working values of a whole tensor, which lie where [`undo_chain_input`] says, to
+/// elements of a dtype.
+///
+/// # Safety
+/// As for [`decode_prepared`], but for the blob.
+pub unsafe fn undo_chain(
+    chain: &DeviceChain,
+    out: DeviceSlice,
+    dtype: Dtype,
+    workspace: DeviceSlice,
+    stream: Stream,
+) -> Result<()> {
+    let floats = dtype == chain.dtype || (dtype.is_float() && dtype.size() <= 4 && chain.dtype != Dtype::F64);
+    let need = bytes_of(chain.rows, chain.columns, dtype.size())?;
+    if !floats || out.len != need || !out.address.is_multiple_of(16) {
+        return Err(Error::InvalidArgument(format!(
+            "{need} bytes of {} at a multiple of 16 are decoded, {} of {dtype} given",
+            chain.dtype, out.len
+        )));
+    }
+    if need == 0 {
+        return Ok(());
+    }
+    let room = chain.split_workspace(align(workspace)?, &mut Pieces::default(), chain.rows, false)?;
+    // SAFETY: the caller's; the pieces of the workspace do not overlap.
+    unsafe {
+        let at = chain.inverse(room, chain.rows, 0, stream)?;
+        chain.store(at, 0, (0, (chain.rows * chain.columns) as u64), out, dtype, stream)
+    }
+}
+
 /// Bytes of workspace that [`decode_prepared`] needs.
 pub fn decode_prepared_workspace_len(chain: &DeviceChain, request: &DecodeRequest) -> Result<usize> {
     let (first, count) = chain.value_range(request)?;
@@ -258,29 +346,6 @@ pub unsafe fn decode_prepared(
             return Ok(());
         }
         let at = chain.inverse(room, rows, start, stream)?;
-        // As one row of all values that are wanted.
-        let args = ChainArgs {
-            from: at.into(),
-            to: request.out.into(),
-            rows: count,
-            first,
-            columns: 1,
-            kind: request.dtype.id() as u32,
-            ..ChainArgs::ZERO
-        };
-        if chain.transposed {
-            let (columns, count) = (chain.rows as u32, chain.columns as u32);
-            chain.launch(abi::chain_transpose, &ChainArgs { columns, count, ..args }, stream)?;
-        } else {
-            let skipped = first - (start * chain.columns) as u64;
-            let from = (at + skipped * chain.working_dtype().size() as u64).into();
-            chain.launch(abi::chain_store, &ChainArgs { from, ..args }, stream)?;
-        }
-        if let Some((runs, count)) = &chain.kept {
-            let (kind, by) = (chain.dtype.id() as u32, request.dtype.id() as u32);
-            let args = ChainArgs { table: runs.slice().into(), kind, by, count: *count, ..args };
-            chain.launch_one(abi::chain_keep, &args, stream)?;
-        }
+        chain.store(at, start, (first, count), request.out, request.dtype, stream)
     }
-    Ok(())
 }

@@ -19,6 +19,7 @@ mod transforms;
 
 pub use calls::{
     decode_prepared, decode_prepared_workspace_len, encode_prepared, encode_prepared_workspace_len,
+    undo_chain, undo_chain_input, undo_chain_workspace_len,
 };
 pub use chain::DeviceChain;
 pub(crate) use gather::gather;

@@ -18,12 +18,14 @@ mod device;
 mod encode_lossless;
 mod encode_lossy;
 mod faults;
+mod fingerprint;
 mod fixed;
 mod golden;
 mod layers;
 mod multiply;
 mod pages;
 mod pairs;
+mod pictures;
 mod planned;
 mod pool;
 mod prepared;
@@ -48,8 +50,10 @@ fn main() {
         golden::cases(),
         delta::cases(),
         delta_refused::cases(),
+        fingerprint::cases(),
         layers::cases(),
         multiply::cases(),
+        pictures::cases(),
         decode::cases(),
         corruption::cases(),
         prepared::cases(),

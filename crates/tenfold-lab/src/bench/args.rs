@@ -31,8 +31,14 @@ pub enum What {
     /// Deltas between versions of a tensor: bytes and speed beside XOR and zstd; files are versions of a model, the base first. With --part
     /// cuda applied in place on a CUDA device, beside plain copies of the whole tensor.
     Delta,
+    /// Energy of encoding and decoding on a CUDA device, in pJ for each bit of the tensor, by the device's own counter; what it takes
+    /// idle is subtracted.
+    Energy,
     /// Decoding and encoding on a CUDA device, beside plain copies and, with --nvcomp, nvCOMP in the same run.
     Cuda,
+    /// The video engines of a CUDA device, with the streams of a folder: speed, latency, overlap with products of matrices, energy. --make
+    /// makes the streams.
+    Nvcodec,
 }
 
 impl What {
@@ -47,7 +53,9 @@ impl What {
             What::Pages => "pages",
             What::Calibrated => "calibrated",
             What::Delta => "delta",
+            What::Energy => "energy",
             What::Cuda => "cuda",
+            What::Nvcodec => "nvcodec",
         }
     }
 }
@@ -80,7 +88,8 @@ pub struct BenchArgs {
     /// What to measure.
     #[arg(value_enum)]
     pub what: What,
-    /// Safetensors files (`files`: at least one; `pages`, `cuda`: real tensors besides made-up ones).
+    /// Safetensors files (`files`: at least one; `pages`, `cuda`: real tensors besides made-up ones); of `nvcodec` the folder of
+    /// streams.
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Rates in bits a value, such as 2,2.5 [default: those that have a bar].
@@ -97,7 +106,7 @@ pub struct BenchArgs {
     pub efforts: Vec<Effort>,
     /// Sizes of made-up tensors: side of the square (gap, speed; default 4096), number of values (lossless: 64 Mi,
     /// rate: 4 Mi; cuda: several, 512 Mi, 64 Mi, 16 Mi), number of pages (pages: 100,000), inputs (calibrated: 14336), or
-    /// values of the larger tensor (delta: 1 Gi).
+    /// values of the larger tensor (delta: 1 Gi; nvcodec: 256 Mi).
     #[arg(long = "size", value_name = "N,...", value_delimiter = ',', value_parser = at_least_one())]
     pub sizes: Vec<usize>,
     /// Repetitions of which the median counts (lossless, speed, delta, cuda) [default: 5, for delta and cuda 25].
@@ -112,10 +121,16 @@ pub struct BenchArgs {
     /// Measure only a part (cuda, delta, repeatable) [default: all].
     #[arg(long = "part", value_enum, value_name = "PART")]
     pub parts: Vec<CudaPart>,
-    /// Measure the ANS of NVIDIA's nvCOMP 6 beside lossless coding (cuda): path of libnvcomp.so.6, such as in the wheel
-    /// nvidia-libnvcomp-cu13.
+    /// Measure the ANS of NVIDIA's nvCOMP 6 beside lossless coding (cuda), or beside deltas (delta --part cuda): path of libnvcomp.so.6. PyPI has it:
+    /// `pip download --no-deps nvidia-libnvcomp-cu13==6.0.0.12`, unzip the wheel, nvidia/libnvcomp/lib64/libnvcomp.so.6.
     #[arg(long, value_name = "PATH")]
     pub nvcomp: Option<PathBuf>,
+    /// Of `nvcodec`: make the streams in a folder instead of measuring. Needs a build with video codecs, and no GPU.
+    #[arg(long, value_name = "FOLDER")]
+    pub make: Option<PathBuf>,
+    /// Of `nvcodec`: write what happened when to a file, as JSON for chrome://tracing or Perfetto.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Worker threads for what is not timed at a stated number of threads; 0 uses all cores.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
@@ -145,9 +160,12 @@ Examples:
   tenfold-lab bench files model.safetensors --bits 2.5 --effort best
   tenfold-lab bench speed --json speed.json --check
   tenfold-lab bench calibrated --engine cuda --effort balanced
-  tenfold-lab bench delta --part cuda --json delta-cuda.json
+  tenfold-lab bench delta --part cuda --nvcomp nvidia/libnvcomp/lib64/libnvcomp.so.6 --json delta-cuda.json
+  tenfold-lab bench energy --effort fast --json energy.json
   tenfold-lab bench cuda model.safetensors --bits 2.5 --json cuda.json
   tenfold-lab bench cuda --nvcomp nvidia/libnvcomp/lib64/libnvcomp.so.6
+  tenfold-lab bench nvcodec --make streams
+  tenfold-lab bench nvcodec streams --trace trace.json --json nvcodec.json
 
 JSON: `bench`, `command`, `date`, `commit`, `version`, `machine` (`cpu`, `cores`, `system`; `device` of `cuda` and `delta`), `notes`, `checks`
 (each with `what`, `value`, `bar`, `rule`, `pass`) and `rows`, whose fields depend on the bench.";
@@ -157,6 +175,18 @@ impl BenchArgs {
     pub fn open_engine(&mut self) -> anyhow::Result<()> {
         let what = self.what;
         let refuse = |message: &str| Err(Usage(message.into()).into());
+        if what == What::Nvcodec {
+            return match (&self.make, &self.files[..]) {
+                (Some(_), []) if self.trace.is_none() => Ok(()),
+                (None, [_]) if self.parts.is_empty() && self.nvcomp.is_none() && self.sizes.len() <= 1 => {
+                    Ok(())
+                }
+                _ => refuse("`bench nvcodec` takes a folder of streams, or --make and a folder alone"),
+            };
+        }
+        if self.make.is_some() || self.trace.is_some() {
+            return refuse("only `bench nvcodec` takes --make and --trace");
+        }
         match (what, self.files.is_empty()) {
             (What::Files, true) => return refuse("name at least one safetensors file"),
             (What::Files | What::Pages | What::Delta | What::Cuda, false) | (_, true) => {}
@@ -180,11 +210,18 @@ impl BenchArgs {
                 false => refuse("`bench delta --part cuda` takes no files"),
             };
         }
+        // Always on a device, too.
+        if what == What::Energy {
+            return match self.parts.is_empty() && self.nvcomp.is_none() && self.sizes.len() < 2 {
+                true => Ok(()),
+                false => refuse("`bench energy` takes one size, no --part and no --nvcomp"),
+            };
+        }
         if self.sizes.len() > 1 {
             return refuse("only `bench cuda` takes several sizes");
         }
         if self.nvcomp.is_some() {
-            return refuse("only `bench cuda` takes --nvcomp");
+            return refuse("only `bench cuda` and `bench delta --part cuda` take --nvcomp");
         }
         if !self.parts.is_empty() {
             return refuse("only `bench cuda` takes --part, and `bench delta` the part cuda");
@@ -214,7 +251,11 @@ impl BenchArgs {
 
     /// The stated number of repetitions, or the bench's own.
     pub(super) fn repeats(&self) -> usize {
-        self.repeats.unwrap_or(if matches!(self.what, What::Cuda | What::Delta) { 25 } else { 5 })
+        self.repeats.unwrap_or(if matches!(self.what, What::Cuda | What::Delta | What::Energy) {
+            25
+        } else {
+            5
+        })
     }
 
     /// Whether to measure a part of `cuda`.

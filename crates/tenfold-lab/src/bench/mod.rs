@@ -11,6 +11,8 @@
 //! | `pages` | whether pages of a key-value cache keep to their caps, and what a cap costs |
 //! | `calibrated` | how long a matrix with feedback takes on a device, and what it costs the model, beside the CPU |
 //! | `delta` | what deltas take beside XOR and zstd, and how fast they are applied; on a device beside plain copies |
+//! | `energy` | pJ for each bit that a CUDA device encodes and decodes, by its own counter |
+//! | `nvcodec` | the video engines of a device: speed, latency, what hides behind products of matrices, energy |
 //! | `cuda` | decoding and encoding on a device, beside plain copies and nvCOMP in the same run |
 
 mod allocate;
@@ -22,6 +24,7 @@ mod delta;
 mod files;
 mod gap;
 mod lossless;
+mod nvcodec;
 mod pages;
 pub(crate) mod progress;
 mod rate;
@@ -32,7 +35,7 @@ mod x265_rival;
 
 pub(crate) use args::default_command;
 pub use args::{BenchArgs, CudaPart, What};
-pub use cuda::NvcompError;
+pub use cuda::{NvcompError, NvmlError};
 pub use report::{Check, Machine, Report};
 
 use std::io::Write;
@@ -56,8 +59,12 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Report> {
         What::Calibrated => calibrated::run(args, &mut report, out)?,
         What::Delta if args.parts.contains(&CudaPart::Cuda) => cuda::delta::run(args, &mut report, out)?,
         What::Delta => delta::run(args, &mut report, out)?,
-        What::Cuda => {
-            let done = cuda::run(args, &mut report, out);
+        What::Energy => cuda::energy::run(args, &mut report, out)?,
+        What::Cuda | What::Nvcodec => {
+            let done = match args.what {
+                What::Cuda => cuda::run(args, &mut report, out),
+                _ => nvcodec::run(args, &mut report, out),
+            };
             // Time on a device is dear: what was measured before a failure is kept, and says that it is not all.
             if let (Err(error), Some(path), false) = (&done, &args.json, report.rows.is_empty()) {
                 report.note(format!("incomplete: {error}"));

@@ -6,8 +6,8 @@
 pub mod av1;
 #[cfg(feature = "video")]
 pub mod libav;
-#[cfg(any(feature = "av1", feature = "video"))]
-mod stream;
+#[doc(hidden)] // for crates that bring a decoder
+pub mod stream;
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -1,5 +1,6 @@
 //! From a tensor to a blob: prepare, lay out, map to samples, find the quantiser, write.
 
+mod cost;
 mod pictures;
 mod plan;
 mod subject;
@@ -7,7 +8,7 @@ mod target;
 
 use tenfold::engine::threads;
 use tenfold::format::carry::Parcel;
-use tenfold::prepare::Transform;
+use tenfold::prepare::{Preparation, Transform};
 use tenfold::{EncodeOptions, TensorView};
 
 use self::pictures::{Found, PictureSearch, Tiles};
@@ -25,6 +26,9 @@ use crate::samples::Mapping;
 /// Goals are those of [`tenfold::encode`]: bits (within 2 %), ratio, mean squared error and the like. Kept
 /// exactly are tensors of one-byte elements; of others only the samples, with
 /// [`VideoOptions::with_quality`].
+///
+/// Transforms that the options state ([`EncodeOptions::with_transforms`]) are done before samples are made: Hadamard, weights, means, DCT,
+/// rotary positions and a basis, whose coordinates the pictures then hold.
 pub fn encode(view: &TensorView<'_>, options: &EncodeOptions, video: &VideoOptions) -> Result<Vec<u8>> {
     encode_with_report(view, options, video).map(|encoded| encoded.blob)
 }
@@ -37,8 +41,11 @@ pub struct Encoded {
     pub blob: Vec<u8>,
     /// The quantiser.
     pub quality: Quality,
-    /// Samples that hold no value, over the number of values.
+    /// Samples that hold no value, over the number of those that do.
     pub padding: f64,
+    /// What constant chroma takes, in bits a value of the tensor: one picture is coded without as well, by the same encoder with the
+    /// same quantiser. Nothing where no hardware is asked for, or the encoder cannot leave chroma out.
+    pub chroma_bits: Option<f64>,
 }
 
 /// Encodes as [`encode`] does, and tells what was found.
@@ -54,22 +61,46 @@ pub fn encode_with_report(
         )
         .into());
     }
-    if options.prepare.is_asked() {
-        return Err(tenfold::Error::InvalidArgument(
-            "pictures take no transforms; ask for a Hadamard rotation in the options of the pictures".into(),
-        )
-        .into());
-    }
+    let transforms = transforms(view, options, video)?;
     if video.sample_step.is_some_and(|s| !s.is_normal() || s < 0.0) {
         return Err(
             tenfold::Error::InvalidArgument("a sample step must be positive and finite".into()).into()
         );
     }
-    let plan = Plan::new(view, video)?;
+    let cols = transforms.iter().fold(view.cols(), |cols, transform| transform.width(cols));
+    let plan = Plan::new((view.rows(), cols), video)?;
     threads::install(options.threads, || {
-        let subject = Subject::new(view, video)?;
+        let subject = Subject::new(view, transforms, video)?;
         encode_planned(&plan, &subject, options, video)
     })?
+}
+
+/// The transforms that are asked for, those of pictures last.
+fn transforms(
+    view: &TensorView<'_>,
+    options: &EncodeOptions,
+    video: &VideoOptions,
+) -> Result<Vec<Transform>, tenfold::Error> {
+    let refuse = |why: String| Err(tenfold::Error::InvalidArgument(why));
+    if options.curvature.is_some() {
+        return refuse("pictures take no curvature; use the native codec".into());
+    }
+    let mut found = match &options.prepare {
+        Preparation::Auto => return refuse("pictures take stated transforms only, not `auto`".into()),
+        prepare if prepare.is_asked() => options.transforms(view)?,
+        _ => Vec::new(),
+    };
+    if let Some(odd) = found.iter().find(|transform| !transform.may_be_carried()) {
+        return refuse(format!("pictures do not take the transform {:?}; use the native codec", odd.name()));
+    }
+    if !found.is_empty() && options.minor < 3 {
+        return refuse("readers before version 1.3 of the bitstream know no transforms before pictures but a Hadamard rotation".into());
+    }
+    // Bytes are kept as they are.
+    if view.dtype().is_float() {
+        found.extend(video.hadamard.map(Transform::Hadamard));
+    }
+    Ok(found)
 }
 
 fn encode_planned(
@@ -78,7 +109,7 @@ fn encode_planned(
     options: &EncodeOptions,
     video: &VideoOptions,
 ) -> Result<Encoded> {
-    let target = Target::from_goal(subject.view, options.goal, video.quality, subject.bytes)?;
+    let target = Target::from_goal(subject, options.goal, video.quality)?;
     if target == Target::Fixed(Quality::Lossless) && !plan.abilities.lossless {
         return Err(plan.refuse("lossless coding".into()));
     }
@@ -87,9 +118,13 @@ fn encode_planned(
         let search = PictureSearch { plan, subject, depth, effort: options.effort };
         match search.reach(&target)? {
             Found::Reached { mapping, quality, tiles } => {
-                let padding = plan.layout.padding(subject.view.len().max(1));
+                let padding = plan.layout.padding(subject.values.len().max(1));
+                let chroma_bits = match video.hardware {
+                    Some(_) => cost::of_chroma(&search, &mapping, quality, &tiles)?,
+                    None => None,
+                };
                 let blob = write(&search, &mapping, tiles)?;
-                return Ok(Encoded { blob, quality, padding });
+                return Ok(Encoded { blob, quality, padding, chroma_bits });
             }
             Found::TooCoarse { reached, .. } => closest = Some((depth, reached)),
         }
@@ -110,8 +145,9 @@ pub struct Pictures {
 
 /// Makes the pictures of a tensor, clipped by squared error, for the encoder that the options choose.
 pub fn pictures(view: &TensorView<'_>, video: &VideoOptions) -> Result<Pictures> {
-    let plan = Plan::new(view, video)?;
-    let subject = Subject::new(view, video)?;
+    let plan = Plan::new((view.rows(), view.cols()), video)?;
+    let rotation = video.hadamard.filter(|_| view.dtype().is_float()).map(Transform::Hadamard);
+    let subject = Subject::new(view, rotation.into_iter().collect(), video)?;
     let depth = plan.depths[0];
     let search = PictureSearch { plan: &plan, subject: &subject, depth, effort: Default::default() };
     let mapping = search.mapping(true);
@@ -132,7 +168,7 @@ fn write(search: &PictureSearch<'_>, mapping: &Mapping, tiles: Tiles) -> Result<
         codec: search.plan.encoder.standard().codec(),
         dtype: subject.view.dtype(),
         shape: subject.view.shape().to_vec(),
-        transforms: subject.transforms.iter().cloned().map(Transform::Hadamard).collect(),
+        transforms: subject.transforms.clone(),
         tile_values: search.plan.layout.picture(),
         params: params.write(),
     };

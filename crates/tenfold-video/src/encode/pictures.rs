@@ -76,7 +76,7 @@ impl PictureSearch<'_> {
     }
 
     fn cols(&self) -> usize {
-        self.subject.view.cols()
+        self.subject.cols
     }
 
     /// How values become samples before any search.
@@ -177,7 +177,7 @@ impl PictureSearch<'_> {
         match (best, target) {
             (Some((x, _, tiles)), _) => Ok(found(mapping.coarsen(x), tiles)),
             (None, Target::Cap(bits)) => {
-                let bytes = |bits: f64| (bits * self.subject.values.len() as f64 / 8.0) as u64;
+                let bytes = |bits: f64| (bits * self.subject.len() / 8.0) as u64;
                 Err(tenfold::Error::DoesNotFit { cap: bytes(*bits), need: bytes(smallest) }.into())
             }
             // The quantiser alone was fine enough on the pictures that the first trials took.
@@ -208,7 +208,7 @@ impl PictureSearch<'_> {
                     let header = 64 + trial.tiles.parameter_sets.len() + self.subject.side_bytes();
                     header as f64 + pictures as f64 * n / part
                 };
-                bytes * 8.0 / n
+                bytes * 8.0 / self.subject.len()
             }
         })
     }

@@ -1,12 +1,11 @@
 //! Who encodes, and what the pictures are: settled before a single value is looked at.
 
-use tenfold::TensorView;
-
 use crate::catalog;
 use crate::codec::{Abilities, Chroma, Encoder};
 use crate::error::{Error, Result};
 use crate::frames::{Layout, Sides};
 use crate::options::VideoOptions;
+use crate::params;
 
 pub(super) struct Plan {
     pub encoder: &'static dyn Encoder,
@@ -18,13 +17,31 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(view: &TensorView<'_>, video: &VideoOptions) -> Result<Plan> {
+    /// For a table of so many rows and columns, which are those behind the transforms.
+    pub(super) fn new((rows, cols): (usize, usize), video: &VideoOptions) -> Result<Plan> {
         let encoder = catalog::encoder(video.standard, video.encoder.as_deref())?;
-        let abilities = encoder.abilities()?;
+        let mut abilities = encoder.abilities()?;
         let refuse = |reason: String| Error::Refused { name: encoder.name().to_string(), reason };
-        let chroma = video.chroma.or(abilities.chroma.first().copied());
+        let limits = match video.hardware {
+            Some(hardware) => {
+                hardware.check(video)?;
+                Some(hardware.limits(video.standard))
+            }
+            None => None,
+        };
+        let wanted = if limits.is_some() { Some(Chroma::Constant) } else { video.chroma };
+        let chroma = wanted.or(abilities.chroma.first().copied());
         let chroma = chroma.filter(|c| abilities.chroma.contains(c));
         let chroma = chroma.ok_or_else(|| refuse("pictures with this chroma".into()))?;
+        let mut sides = Sides::from_abilities(&abilities, chroma);
+        if let Some(limits) = &limits {
+            abilities.depths.retain(|depth| limits.depths.contains(depth));
+            limits.tame(video.standard, &mut abilities);
+            sides = limits.narrow(sides, rows.saturating_mul(cols));
+        }
+        if sides.min > sides.max {
+            return Err(refuse("pictures of a size that the hardware takes".into()));
+        }
         let depths: Vec<u8> = match video.depth {
             Some(depth) => vec![depth],
             None => abilities.depths.clone(),
@@ -36,7 +53,18 @@ impl Plan {
                 return Err(refuse(format!("{asked}-bit samples; it has {:?}", abilities.depths)));
             }
         }
-        let layout = Layout::new(view.rows(), view.cols(), Sides::from_abilities(&abilities, chroma));
+        let layout = match video.side {
+            None => Layout::new(rows, cols, sides),
+            Some(side) => {
+                let values = rows.saturating_mul(cols).max(1);
+                let square =
+                    side.checked_mul(side).filter(|&n| sides.fits(side) && params::may_hold(n, values));
+                let count = square.map(|square| values.div_ceil(square));
+                let count =
+                    count.ok_or_else(|| refuse(format!("{values} values in pictures of side {side}")))?;
+                Layout { width: side, height: side, count }
+            }
+        };
         Ok(Plan { encoder, abilities, chroma, depths, layout })
     }
 

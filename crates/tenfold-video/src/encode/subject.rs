@@ -1,8 +1,9 @@
-//! The tensor as the search sees it: finite, rotated real numbers.
+//! The tensor as the search sees it: finite real numbers behind the transforms.
 
-use tenfold::prepare::Hadamard;
+use tenfold::prepare::Transform;
 use tenfold::{Dtype, Error, TensorView};
 
+use crate::chain;
 use crate::options::VideoOptions;
 use crate::samples::Scaling;
 
@@ -12,7 +13,11 @@ pub(super) struct Subject<'a> {
     pub values: Vec<f64>,
     /// Positions and elements of values that no sample should stand for.
     pub specials: Vec<(usize, Vec<u8>)>,
-    pub transforms: Vec<Hadamard>,
+    pub transforms: Vec<Transform>,
+    /// Columns of the values.
+    pub cols: usize,
+    /// Squared error that no sample can make good: a basis may leave out some of the tensor.
+    pub lost: f64,
     pub scaling: Scaling,
     /// Size of a sample step, where the caller fixes it.
     pub sample_step: Option<f64>,
@@ -21,7 +26,12 @@ pub(super) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    pub(super) fn new(view: &'a TensorView<'a>, video: &VideoOptions) -> Result<Self, Error> {
+    /// `transforms` must fit the tensor.
+    pub(super) fn new(
+        view: &'a TensorView<'a>,
+        transforms: Vec<Transform>,
+        video: &VideoOptions,
+    ) -> Result<Self, Error> {
         let Some(mut values) = view.to_f64() else {
             if !matches!(view.dtype(), Dtype::U8 | Dtype::I8 | Dtype::Bool) {
                 return Err(Error::InvalidArgument(format!(
@@ -30,12 +40,16 @@ impl<'a> Subject<'a> {
                 )));
             }
             let values = view.data().iter().map(|&b| f64::from(b)).collect();
-            let (specials, transforms) = (Vec::new(), Vec::new());
+            if !transforms.is_empty() {
+                return Err(Error::InvalidArgument("pictures of bytes take no transforms".into()));
+            }
             return Ok(Subject {
                 view,
                 values,
-                specials,
+                specials: Vec::new(),
                 transforms,
+                cols: view.cols(),
+                lost: 0.0,
                 scaling: Scaling::Tensor,
                 sample_step: None,
                 bytes: true,
@@ -48,8 +62,12 @@ impl<'a> Subject<'a> {
             specials.push((i, view.data()[i * size..(i + 1) * size].to_vec()));
             *v = mean;
         }
-        let transforms: Vec<Hadamard> = video.hadamard.into_iter().collect();
-        transforms.iter().for_each(|h| h.forward(&mut values, view.cols()));
+        let (values, lost) = chain::forward(&transforms, values, view.cols());
+        if values.iter().any(|v| !v.is_finite()) {
+            let why = "the transforms throw values out of the range of numbers; leave some of them out";
+            return Err(Error::InvalidArgument(why.into()));
+        }
+        let cols = transforms.iter().fold(view.cols(), |cols, transform| transform.width(cols));
         let scaling = match video.scaling {
             Scaling::Rows(group) => Scaling::Rows(group.clamp(1, view.rows().max(1))),
             other => other,
@@ -59,16 +77,24 @@ impl<'a> Subject<'a> {
             values,
             specials,
             transforms,
+            cols,
+            lost,
             scaling,
             sample_step: video.sample_step,
             bytes: false,
         })
     }
 
-    /// Bytes of parts and specials in the header, about.
+    /// Bytes of transforms, parts and specials in the header, about.
     pub(super) fn side_bytes(&self) -> usize {
-        let parts = 4 * self.scaling.parts(self.view.rows(), self.view.cols());
-        parts + self.specials.len() * (2 + self.view.dtype().size())
+        let parts = 4 * self.scaling.parts(self.view.rows(), self.cols);
+        let transforms = tenfold::format::transforms(&self.transforms).map_or(0, |bytes| bytes.len());
+        parts + transforms + self.specials.len() * (2 + self.view.dtype().size())
+    }
+
+    /// Values of the tensor, which rates and errors are shared out among: at least one.
+    pub(super) fn len(&self) -> f64 {
+        self.view.len().max(1) as f64
     }
 }
 
@@ -100,7 +126,7 @@ mod tests {
     fn specials(values: &[f32]) -> Vec<usize> {
         let shape = [values.len()];
         let view = TensorView::from_slice(values, &shape).unwrap();
-        let subject = Subject::new(&view, &VideoOptions::new(Standard::H265)).unwrap();
+        let subject = Subject::new(&view, Vec::new(), &VideoOptions::new(Standard::H265)).unwrap();
         assert!(subject.values.iter().all(|v| v.is_finite()));
         subject.specials.iter().map(|s| s.0).collect()
     }

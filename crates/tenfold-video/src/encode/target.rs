@@ -4,8 +4,10 @@
 //! like bits: one for each halving of the step.
 
 use tenfold::engine::search::{Slope, Tolerance, tolerance};
-use tenfold::{Error, Goal, TensorView};
+use tenfold::format::{Look, goal_behind};
+use tenfold::{Error, Goal};
 
+use super::subject::Subject;
 use crate::codec::Quality;
 
 /// What the search must reach.
@@ -17,7 +19,7 @@ pub(super) enum Target {
     Bits(f64),
     /// At most so many bits a value.
     Cap(f64),
-    /// Mean squared error at most this.
+    /// Mean squared error of the values behind the transforms at most this.
     Mse(f64),
     /// Largest error at most this.
     MaxError(f64),
@@ -25,11 +27,11 @@ pub(super) enum Target {
 
 impl Target {
     pub(super) fn from_goal(
-        view: &TensorView<'_>,
+        subject: &Subject<'_>,
         goal: Goal,
         quality: Option<Quality>,
-        bytes: bool,
     ) -> Result<Target, Error> {
+        let (view, bytes) = (subject.view, subject.bytes);
         if let Some(quality) = quality {
             return Ok(Target::Fixed(quality));
         }
@@ -37,13 +39,24 @@ impl Target {
         if bytes && goal != Goal::Lossless {
             return Err(unfit("integer tensors need lossless coding: ask for the goal lossless"));
         }
-        let n = view.len().max(1) as f64;
+        let n = subject.len();
+        let goal = match subject.transforms.is_empty() {
+            true => goal,
+            false => behind(subject, goal)?,
+        };
         Ok(match goal {
             Goal::Bits(bits) => Target::Bits(bits),
             Goal::Ratio(ratio) => Target::Bits(view.dtype().size() as f64 * 8.0 / ratio),
             Goal::MaxBytes(cap) => Target::Cap(cap as f64 * 8.0 / n),
             Goal::Mse(mse) => Target::Mse(mse),
-            Goal::Nmse(nmse) => Target::Mse(nmse * variance(&view.to_f64().unwrap_or_default())),
+            Goal::Nmse(nmse) if subject.transforms.is_empty() => {
+                Target::Mse(nmse * variance(&view.to_f64().unwrap_or_default()))
+            }
+            // Weighted errors are relative to weighted values.
+            Goal::Nmse(nmse) => Target::Mse(nmse * variance(&subject.values)),
+            Goal::MaxError(_) if !subject.transforms.is_empty() => {
+                return Err(unfit("no transform can bound the error of each value; use another goal"));
+            }
             Goal::MaxError(error) => Target::MaxError(error),
             Goal::Lossless if bytes => Target::Fixed(Quality::Lossless),
             Goal::Lossless => {
@@ -117,6 +130,17 @@ impl Target {
 /// −log2 of an error; errors of nothing count as very small ones, with squares that are numbers.
 pub(super) fn fineness(error: f64) -> f64 {
     -error.max(1e-150).log2()
+}
+
+/// A goal of the tensor as one of the values behind its transforms, of whose errors what they lose for good is no part.
+fn behind(subject: &Subject<'_>, goal: Goal) -> Result<Goal, Error> {
+    let view = subject.view;
+    let shape = (view.rows(), view.cols());
+    let found = goal_behind(&subject.transforms, goal, shape, subject.lost, || Look::new(view).map(Some))?;
+    found.ok_or_else(|| {
+        let why = "the transforms and rounding to the dtype alone lose more than the goal allows; use a basis with more vectors";
+        Error::InvalidArgument(why.into())
+    })
 }
 
 fn variance(values: &[f64]) -> f64 {

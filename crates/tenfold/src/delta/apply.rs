@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::check::{Fingerprint, of_bytes, sum};
+use super::check::{Fingerprint, of_bytes};
 use super::read::{Delta, Tile};
-use super::scan::{element, put_element};
+use super::scan::by_size;
+use super::tile::{Decoded, Scratch};
 use super::{DeltaOptions, Verify};
 use crate::error::{Error, Result};
 use crate::view::{Dtype, Tensor, TensorView};
@@ -35,19 +36,12 @@ pub struct Applied {
 pub struct Pending {
     dtype: Dtype,
     values: usize,
-    /// Where each tile starts, and what it writes: places and values.
-    tiles: Vec<(usize, Vec<u32>, Vec<u64>)>,
+    /// Where each tile starts, and what it writes: places and values side by side.
+    tiles: Vec<(usize, Vec<u32>, Vec<u8>)>,
     applied: Applied,
     result: Fingerprint,
     workers: Workers,
     threads: usize,
-}
-
-/// What a tile of a base is.
-enum State {
-    Base(Vec<u32>, Vec<u64>),
-    Result(usize),
-    Same,
 }
 
 /// Holds a delta against the bytes of its base. An error leaves the base as it is.
@@ -70,23 +64,26 @@ pub fn prepare(
         )));
     }
     let workers = Workers::new(options.threads, &options.stop)?;
-    let states = workers.map(delta.frame.tiles(), || (), |(), tile| judge(&delta, tile, view.data()))?;
-    let mut tiles = Vec::with_capacity(states.len());
+    let held = workers.map(delta.frame.tiles(), Scratch::default, |scratch, tile| {
+        hold(&delta, tile, view.data(), scratch)
+    })?;
+    let mut tiles = Vec::with_capacity(held.len());
     let mut applied = Applied::default();
-    for (number, state) in states.into_iter().enumerate() {
+    for (number, held) in held.into_iter().enumerate() {
         let start = delta.range(number).start;
-        match state? {
-            Some(State::Base(at, new)) => {
-                applied.written += at.len() as u64;
-                tiles.push((start, at, new));
+        let (places, new) = match held? {
+            Held::Tile(Decoded { places, values, is_new: false }) => {
+                applied.written += places.len() as u64;
+                (places, values)
             }
-            Some(State::Result(changes)) => {
-                applied.before += changes as u64;
-                tiles.push((start, Vec::new(), Vec::new()));
+            Held::Tile(Decoded { places, .. }) => {
+                applied.before += places.len() as u64;
+                Default::default()
             }
-            Some(State::Same) => tiles.push((start, Vec::new(), Vec::new())),
-            None => return Err(wrong_base(&delta, of_bytes(dtype, shape, base, options.threads))),
-        }
+            Held::Same => Default::default(),
+            Held::Other => return Err(wrong_base(&delta, of_bytes(dtype, shape, base, options.threads))),
+        };
+        tiles.push((start, places, new));
     }
     let (values, result, threads) = (delta.frame.values, delta.result(), options.threads);
     let pending = Pending { dtype, values, tiles, applied, result, workers, threads };
@@ -100,49 +97,36 @@ pub(super) fn wrong_base(delta: &Delta<'_>, found: Fingerprint) -> Error {
     Error::WrongBase { expected: delta.params.base.to_string(), found: found.to_string() }
 }
 
-/// What a tile of the base is; `None` if it is neither old nor new.
-fn judge(delta: &Delta<'_>, number: usize, base: &[u8]) -> Result<Option<State>> {
-    Ok(match hold(delta, number, base)? {
-        Held::Same => Some(State::Same),
-        Held::Base(at, new) => Some(State::Base(at, new)),
-        Held::Result(_, new) => Some(State::Result(new.len())),
-        Held::Other => None,
-    })
-}
-
-/// A tile held against a base: what it changes, places and new values.
+/// A tile held against a base.
 pub(super) enum Held {
-    /// Nothing.
+    /// Nothing changes.
     Same,
-    /// Values that the base has not.
-    Base(Vec<u32>, Vec<u64>),
-    /// Values that it has already.
-    Result(Vec<u32>, Vec<u64>),
+    /// What changes, or has changed already.
+    Tile(Decoded),
     /// The base is another.
     Other,
 }
 
-pub(super) fn hold(delta: &Delta<'_>, number: usize, base: &[u8]) -> Result<Held> {
-    let Some(tile) = delta.tile(number)? else { return Ok(Held::Same) };
-    let mut at = Vec::with_capacity(tile.head.changes);
-    let raw = delta.positions(number, &tile, &mut at)?;
-    let (size, start) = (delta.frame.head.dtype.size(), delta.range(number).start);
-    let old: Vec<u64> = at.iter().map(|&at| element(base, size, start + at as usize)).collect();
-    let found = sum(&at, &old);
-    if found != tile.head.before {
-        return Ok(if found == tile.head.after { Held::Result(at, old) } else { Held::Other });
-    }
-    let new = new_values(delta, &tile, raw, &at, &old)?;
-    Ok(Held::Base(at, new))
+pub(super) fn hold(delta: &Delta<'_>, number: usize, base: &[u8], scratch: &mut Scratch) -> Result<Held> {
+    let (Some(tile), Some(tables)) = (delta.tile(number)?, delta.tables()) else { return Ok(Held::Same) };
+    let (size, range) = (delta.frame.head.dtype.size(), delta.range(number));
+    let base = &base[range.start * size..(range.start + range.len) * size];
+    let mut decode = |tile: &Tile<'_>| match size {
+        1 => scratch.decode::<1>(delta, tables, tile, base),
+        2 => scratch.decode::<2>(delta, tables, tile, base),
+        4 => scratch.decode::<4>(delta, tables, tile, base),
+        _ => scratch.decode::<8>(delta, tables, tile, base),
+    };
+    Ok(decode(&tile)?.map_or(Held::Other, Held::Tile))
 }
 
-fn new_values(delta: &Delta<'_>, tile: &Tile<'_>, raw: usize, at: &[u32], old: &[u64]) -> Result<Vec<u64>> {
-    let mut new = Vec::with_capacity(old.len());
-    delta.values(tile, raw, old, &mut new)?;
-    match sum(at, &new) == tile.head.after {
-        true => Ok(new),
-        false => Err(Error::Corrupt("a tile of a delta does not make what it says")),
-    }
+/// Writes values to their places.
+fn write<const SIZE: usize>(to: &mut [u8], places: &[u32], values: &[u8]) {
+    let values = values.chunks_exact(SIZE);
+    places
+        .iter()
+        .zip(values)
+        .for_each(|(&at, value)| to[at as usize * SIZE..][..SIZE].copy_from_slice(value));
 }
 
 impl Pending {
@@ -179,7 +163,7 @@ impl Pending {
             pieces,
             || (),
             |(), _, (piece, at, new)| {
-                at.iter().zip(new).for_each(|(&at, &new)| put_element(piece, size, at as usize, new));
+                by_size!(size, write(piece, at, new));
                 Ok(())
             },
         )

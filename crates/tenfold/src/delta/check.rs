@@ -20,17 +20,43 @@ pub fn fingerprint(tensor: &TensorView<'_>) -> Fingerprint {
 /// The same of a tensor's parts, on one thread or on all.
 pub(super) fn of_bytes(dtype: Dtype, shape: &[usize], data: &[u8], threads: usize) -> Fingerprint {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&[dtype.id(), shape.len() as u8]);
-    shape.iter().for_each(|&d| {
-        hasher.update(&(d as u64).to_le_bytes());
-    });
+    hasher.update(&fingerprint_head(dtype, shape));
     match threads == 1 || data.len() < RAYON_FROM {
         true => hasher.update(data),
         false => hasher.update_rayon(data),
     };
+    shorten(&hasher.finalize())
+}
+
+fn shorten(hash: &blake3::Hash) -> Fingerprint {
     let mut short = [0; 16];
-    short.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    short.copy_from_slice(&hash.as_bytes()[..16]);
     Fingerprint(short)
+}
+
+/// What is hashed before a tensor's elements.
+pub fn fingerprint_head(dtype: Dtype, shape: &[usize]) -> Vec<u8> {
+    let dims = shape.iter().flat_map(|&d| (d as u64).to_le_bytes());
+    [dtype.id(), shape.len() as u8].into_iter().chain(dims).collect()
+}
+
+/// The fingerprint of a tensor, from nodes of BLAKE3's tree that lie side by side: subtrees of one size, the last of which may be smaller.
+/// There are two at least.
+pub fn fingerprint_of_nodes(mut nodes: Vec<[u8; 32]>) -> Fingerprint {
+    use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
+    debug_assert!(nodes.len() > 1, "the root is made of two");
+    while nodes.len() > 2 {
+        // A node without a neighbour moves up as it is.
+        let merge = |pair: &[[u8; 32]]| match pair {
+            [left, right] => merge_subtrees_non_root(left, right, Mode::Hash),
+            pair => pair[0],
+        };
+        nodes = nodes.chunks(2).map(merge).collect();
+    }
+    match nodes[..] {
+        [left, right] => shorten(&merge_subtrees_root(&left, &right, Mode::Hash)),
+        _ => Fingerprint([0; 16]),
+    }
 }
 
 /// Bytes from which on all cores take part: below, waking them takes longer.

@@ -5,7 +5,7 @@ use super::check::of_bytes;
 use super::numbers::{Numbers, Told, Way};
 use super::params::{Change, DeltaParams};
 use super::scan::{Changes, changes, count};
-use super::tables::{ByKey, cost_of, count_gaps, gap_tables};
+use super::tables::{ByKey, Prices, cost_of, count_gaps, gap_tables, prices};
 use super::token::GAPS;
 use crate::blob::{CodecParams, Geometry, Head, MAX_TILE, Sealed, assemble};
 use crate::entropy::MAX_LANES;
@@ -17,11 +17,7 @@ use crate::simd::Isa;
 use crate::view::TensorView;
 use crate::workers::Workers;
 
-/// Changes of a tile that are aimed at. Each lane costs two bytes a stream: of more changes, these weigh less.
-const CHANGES: usize = 1 << 13;
-/// Of a delta with so many changes, a tile has half as many: cores and devices take tiles side by side, and there would be few.
-const MANY: std::ops::Range<usize> = 1 << 18..1 << 20;
-/// Changes of a lane, at least.
+/// Changes of a lane, at least. Each lane costs two bytes a stream, and a tile some thirty: of more changes, these weigh less.
 const LANE: usize = 96;
 /// The smallest tile.
 const LEAST: usize = 1 << 12;
@@ -101,14 +97,14 @@ pub fn make(base: &TensorView<'_>, new: &TensorView<'_>, options: &DeltaOptions)
     assemble(&head(known, Some(change)), sealed, &workers)?.into_blob()
 }
 
-/// Tiles of [`CHANGES`] changes or so, of a power of two of values; or of as many values as are asked for.
+/// Tiles of as few values, a power of two, as give all lanes [`LANE`] changes: cores and devices take tiles side by side, and read them with all
+/// lanes or slowly. Or tiles of as many values as are asked for.
 fn geometry(values: usize, changed: usize, asked: usize) -> Geometry {
-    let aim = if MANY.contains(&changed) { CHANGES / 2 } else { CHANGES };
-    let wanted =
-        (values as u128 * aim as u128 / changed as u128).clamp(LEAST as u128, MAX_TILE as u128) as usize;
-    let own = (1usize << wanted.ilog2()).min(values.next_power_of_two()).max(MAX_LANES);
+    let enough = (values as u128 * (LANE * MAX_LANES) as u128).div_ceil(changed as u128);
+    let wanted = enough.clamp(LEAST as u128, MAX_TILE as u128) as usize;
+    let own = wanted.next_power_of_two().min(values.next_power_of_two()).max(MAX_LANES);
     let tile = if asked == 0 { own } else { asked };
-    let each = changed / values.div_ceil(tile);
+    let each = (tile.min(values) as u128 * changed as u128 / values as u128) as usize;
     let lanes = (each / LANE).clamp(1, MAX_LANES);
     let lanes = 1 << lanes.ilog2();
     Geometry { lanes, ticks: tile / lanes }
@@ -122,8 +118,7 @@ fn statistics(
     workers: &Workers,
 ) -> Result<(Vec<u8>, Vec<Way>, [Vec<crate::entropy::table::Freqs>; 3])> {
     // All tiles in each way.
-    let all = |way: Way| tally(numbers, tiles, workers, |_| Some(way));
-    let counts = [all(Way::Difference)?, all(Way::Xor)?, all(Way::Overwrite)?];
+    let counts = tally(numbers, tiles, workers, |_| &Way::ALL)?;
     let thresholds = counts[Way::Difference as usize].classes();
     let change = |ways| Change {
         result: super::Fingerprint([0; 16]),
@@ -134,8 +129,9 @@ fn statistics(
     };
     let class_of = change(Default::default()).class_of();
     let first = counts.map(|counts| counts.tables(&thresholds));
+    let prices: [Vec<Prices>; 3] = std::array::from_fn(|way| first[way].iter().map(prices).collect());
     let best = |(), tile: usize| {
-        let cost = |way: Way| cost_of(numbers, way, &tiles[tile], &class_of, &first[way as usize]);
+        let cost = |way: Way| cost_of(numbers, way, &tiles[tile], &class_of, &prices[way as usize]);
         Way::ALL
             .into_iter()
             .map(|way| (cost(way), way))
@@ -143,44 +139,55 @@ fn statistics(
             .map_or(Way::Overwrite, |b| b.1)
     };
     let way_of = workers.map(tiles.len(), || (), |(), tile| best((), tile))?;
-    // Those that were chosen.
-    let table = |way: Way| -> Result<Vec<_>> {
-        if !tiles.iter().zip(&way_of).any(|(changes, chosen)| *chosen == way && !changes.at.is_empty()) {
-            return Ok(Vec::new());
-        }
-        let chosen = tally(numbers, tiles, workers, |tile| (way_of[tile] == way).then_some(way))?;
-        Ok(chosen.tables(&thresholds))
+    // Those that were chosen. Where all tiles have one way, that is counted already.
+    let chosen = |way: Way| {
+        tiles.iter().zip(&way_of).filter(move |(changes, of)| **of == way && !changes.at.is_empty()).count()
     };
-    let ways = [table(Way::Difference)?, table(Way::Xor)?, table(Way::Overwrite)?];
+    let some: Vec<Way> = Way::ALL.into_iter().filter(|&way| chosen(way) > 0).collect();
+    let mut ways = <[Vec<_>; 3]>::default();
+    if let [way] = some[..] {
+        let [a, b, c] = first;
+        ways[way as usize] = match way {
+            Way::Difference => a,
+            Way::Xor => b,
+            Way::Overwrite => c,
+        };
+    } else {
+        let counts = tally(numbers, tiles, workers, |tile| std::slice::from_ref(&way_of[tile]))?;
+        some.iter().for_each(|&way| ways[way as usize] = counts[way as usize].tables(&thresholds));
+    }
     Ok((thresholds, way_of, ways))
 }
 
-/// Tiles whose symbols are counted by one worker: their counts take half a megabyte.
+/// Tiles whose symbols are counted by one worker: their counts take more than a megabyte.
 const TALLIED: usize = 64;
 
-/// Counts the symbols of tiles that have a way.
-fn tally(
+/// Counts the symbols of tiles in some ways each.
+fn tally<'w>(
     numbers: Numbers,
     tiles: &[Changes],
     workers: &Workers,
-    way: impl Fn(usize) -> Option<Way> + Sync + Send,
-) -> Result<ByKey> {
-    let parts = workers.map(
-        tiles.len().div_ceil(TALLIED),
-        || (),
-        |(), part| {
-            let mut counts = ByKey::new();
-            for tile in part * TALLIED..((part + 1) * TALLIED).min(tiles.len()) {
-                if let Some(way) = way(tile) {
-                    counts.count(numbers, way, &tiles[tile]);
+    ways: impl Fn(usize) -> &'w [Way] + Sync + Send,
+) -> Result<[ByKey; 3]> {
+    let new = || Way::ALL.map(|_| ByKey::new());
+    let mut parts = workers
+        .map(
+            tiles.len().div_ceil(TALLIED),
+            || (),
+            |(), part| {
+                let mut counts = new();
+                for tile in part * TALLIED..((part + 1) * TALLIED).min(tiles.len()) {
+                    for &way in ways(tile) {
+                        counts[way as usize].count(numbers, way, &tiles[tile]);
+                    }
                 }
-            }
-            counts
-        },
-    )?;
-    let mut sum = ByKey::new();
-    parts.iter().for_each(|part| sum.add(part));
-    Ok(sum)
+                counts
+            },
+        )?
+        .into_iter();
+    let mut sums = parts.next().unwrap_or_else(new);
+    parts.for_each(|part| sums.iter_mut().zip(&part).for_each(|(sum, part)| sum.add(part)));
+    Ok(sums)
 }
 
 /// Writes tiles.

@@ -7,7 +7,7 @@ use super::apply::{Held, hold, wrong_base};
 use super::check::{self, Fingerprint, of_bytes};
 use super::numbers::Way;
 use super::read::Delta;
-use super::scan::put_element;
+use super::tile::{Decoded, Scratch};
 use super::{Applied, DeltaOptions};
 use crate::error::{Error, Result};
 use crate::options::Limits;
@@ -171,31 +171,26 @@ impl<'b> DeltaLayout<'b> {
             )));
         }
         let workers = Workers::new(options.threads, &options.stop)?;
-        workers.for_pieces(
-            rooms,
-            || (),
-            |(), _, room| {
-                let tile = self.tiles.get(room.tile).filter(|tile| {
-                    (room.places.len(), room.values.len()) == (4 * tile.changes, size * tile.changes)
-                });
-                let tile =
-                    tile.ok_or_else(|| Error::InvalidArgument("no room for a tile's changes".into()))?;
-                let (places, values) = match hold(&self.delta, tile.number, copy)? {
-                    Held::Base(places, new) | Held::Result(places, new) => (places, new),
-                    Held::Same => (Vec::new(), Vec::new()),
-                    Held::Other => {
-                        let found = of_bytes(self.dtype(), self.shape(), copy, 1);
-                        return Err(wrong_base(&self.delta, found));
-                    }
-                };
-                for (i, (place, value)) in places.into_iter().zip(values).enumerate() {
-                    room.places[4 * i..][..4].copy_from_slice(&place.to_le_bytes());
-                    put_element(room.values, size, i, value);
+        workers.for_pieces(rooms, Scratch::default, |scratch, _, room| {
+            let tile = self.tiles.get(room.tile).filter(|tile| {
+                (room.places.len(), room.values.len()) == (4 * tile.changes, size * tile.changes)
+            });
+            let tile = tile.ok_or_else(|| Error::InvalidArgument("no room for a tile's changes".into()))?;
+            match hold(&self.delta, tile.number, copy, scratch)? {
+                Held::Tile(Decoded { places, values, .. }) => {
+                    room.values.copy_from_slice(&values);
+                    let to = room.places.chunks_exact_mut(4);
+                    to.zip(places).for_each(|(to, place)| to.copy_from_slice(&place.to_le_bytes()));
                 }
-                done(room.tile);
-                Ok(())
-            },
-        )
+                Held::Same => {}
+                Held::Other => {
+                    let found = of_bytes(self.dtype(), self.shape(), copy, 1);
+                    return Err(wrong_base(&self.delta, found));
+                }
+            }
+            done(room.tile);
+            Ok(())
+        })
     }
 
     /// What was done to a tensor: so many values were written, and all others that change were new already.

@@ -2,7 +2,7 @@
 //!
 //! The base stays where it is; a delta blob holds positions and new values, and is applied in place. `scan` finds what changed,
 //! `numbers` makes a number of each new value and the old one, `token` cuts numbers into a symbol and raw bits, `tables` finds the statistics
-//! that symbols are coded with. `encode` writes tiles, `read` takes them apart, `apply` brings a base up to date. Normative: docs/format.md,
+//! that symbols are coded with. `encode` writes tiles, `read` takes them apart, `tile` decodes one, `apply` brings a base up to date. Normative: docs/format.md,
 //! 'Deltas'. Not to be confused with [`prepare::Delta`](crate::prepare::Delta), differences of the rows of one tensor.
 
 mod apply;
@@ -16,6 +16,7 @@ mod scan;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod token;
 
 use crate::engine::Stop;
@@ -23,6 +24,8 @@ use crate::options::Limits;
 
 pub use apply::{Applied, Pending, apply, apply_in_place, prepare};
 pub use check::{Fingerprint, fingerprint};
+#[doc(hidden)] // for engines that hash with code of their own
+pub use check::{fingerprint_head, fingerprint_of_nodes};
 pub use encode::make;
 #[doc(hidden)]
 pub use layout::{DeltaLayout, TileLayout, TileRoom, mix};
@@ -36,7 +39,7 @@ pub(crate) use params::DeltaParams;
 pub struct DeltaOptions {
     /// Worker threads; 0, the default, takes those of the caller's rayon pool.
     pub threads: usize,
-    /// Values of a tile of a delta that is made, a power of two from 32 to 2^22. 0, the default: as many as have 2,000 to 8,000 changes or so.
+    /// Values of a tile of a delta that is made, a power of two from 32 to 2^22. 0, the default: as many as have 3,000 to 6,000 changes or so.
     pub tile_values: usize,
     /// How sure an application is of its base. Default: every byte.
     pub verify: Verify,

@@ -31,6 +31,16 @@ pub(super) struct Numbers {
     tokens: Tokens,
 }
 
+/// What a symbol says of a number: the bits that are known, how many are open, and whether the sign changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Meaning {
+    pub(super) high: u64,
+    pub(super) open: u32,
+    pub(super) flips: u64,
+    /// Whether there is such a number.
+    pub(super) exists: bool,
+}
+
 /// A symbol and the bits beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Told {
@@ -94,37 +104,38 @@ impl Numbers {
         Told { symbol: (2 * token + u32::from(sign != then)) as u8, open, raw: number & ((1 << open) - 1) }
     }
 
-    /// Bits that a symbol leaves open; `None` for one that means nothing.
-    pub(super) fn open(self, way: Way, symbol: u8) -> Option<u32> {
-        match way {
-            Way::Overwrite => Some(self.bits - 8),
-            _ => {
-                let (high, open) = self.tokens.join(u32::from(symbol) / 2)?;
-                (high & !self.mask() == 0).then_some(open)
+    /// What a symbol means.
+    pub(super) fn meaning(self, way: Way, symbol: u8) -> Meaning {
+        if way == Way::Overwrite {
+            let open = self.bits - 8;
+            return Meaning { high: u64::from(symbol) << open, open, flips: 0, exists: true };
+        }
+        let flips = u64::from(symbol & 1);
+        match self.tokens.join(u32::from(symbol) / 2) {
+            Some((high, open)) if high & !self.mask() == 0 => {
+                Meaning { high, open, flips, exists: flips == 0 || self.mantissa.is_some() }
             }
+            _ => Meaning { high: 0, open: 0, flips, exists: false },
         }
     }
 
-    /// The new value, from what is told of it; `None` where that leaves the range of values.
-    pub(super) fn join(self, way: Way, old: u64, told: Told) -> Option<u64> {
+    /// The new value, and whether it is in the range of values.
+    #[inline(always)]
+    pub(super) fn join(self, way: Way, old: u64, number: u64, flips: u64) -> (u64, bool) {
         if way == Way::Overwrite {
-            return Some(self.turn_back(u64::from(told.symbol) << (self.bits - 8) | told.raw));
+            return (self.turn_back(number), true);
         }
-        let number = self.tokens.join(u32::from(told.symbol) / 2)?.0 | told.raw;
-        let flips = u64::from(told.symbol & 1);
         let (before, sign) = match self.mantissa {
             Some(_) => self.parts(old),
-            None if flips == 0 => (old, 0),
-            None => return None,
+            None => (old, 0),
         };
         let after = match way {
             Way::Difference => before.wrapping_add(unzigzag(number) as u64),
             _ => before ^ number,
         };
         match self.mantissa {
-            Some(_) if after & !(self.mask() >> 1) == 0 => Some(after | (sign ^ flips) << (self.bits - 1)),
-            Some(_) => None,
-            None => Some(after & self.mask()),
+            Some(_) => (after | (sign ^ flips) << (self.bits - 1), after & !(self.mask() >> 1) == 0),
+            None => (after & self.mask(), true),
         }
     }
 
@@ -162,6 +173,12 @@ fn unzigzag(number: u64) -> i64 {
 mod tests {
     use super::*;
 
+    fn join(numbers: Numbers, way: Way, old: u64, symbol: u8, raw: u64) -> Option<u64> {
+        let meaning = numbers.meaning(way, symbol);
+        let (new, exists) = numbers.join(way, old, meaning.high | raw, meaning.flips);
+        (exists && meaning.exists).then_some(new)
+    }
+
     #[test]
     fn every_value_becomes_every_other() {
         for dtype in Dtype::ALL {
@@ -178,8 +195,9 @@ mod tests {
             for (old, new) in all.chain(pairs) {
                 for way in Way::ALL {
                     let told = numbers.split(way, old, new);
-                    assert_eq!(numbers.open(way, told.symbol), Some(told.open), "{dtype} {way:?}");
-                    assert_eq!(numbers.join(way, old, told), Some(new), "{dtype} {way:?} {old:x} {new:x}");
+                    assert_eq!(numbers.meaning(way, told.symbol).open, told.open, "{dtype} {way:?}");
+                    let back = join(numbers, way, old, told.symbol, told.raw);
+                    assert_eq!(back, Some(new), "{dtype} {way:?} {old:x} {new:x}");
                 }
             }
         }
@@ -189,12 +207,11 @@ mod tests {
     fn numbers_that_leave_the_range_are_refused() {
         let numbers = Numbers::new(Dtype::Bf16);
         // One less than zero, one more than the largest.
-        let less = Told { symbol: 2, open: 0, raw: 0 };
-        let more = Told { symbol: 4, open: 0, raw: 0 };
-        assert_eq!(numbers.join(Way::Difference, 0, less), None);
-        assert_eq!(numbers.join(Way::Difference, 0x7fff, more), None);
-        assert_eq!(numbers.join(Way::Difference, 0x7ffe, more), Some(0x7fff));
-        assert_eq!(Numbers::new(Dtype::U8).join(Way::Xor, 0, Told { symbol: 1, open: 0, raw: 0 }), None);
-        assert_eq!(numbers.open(Way::Difference, 255), None);
+        let (less, more) = (2, 4);
+        assert_eq!(join(numbers, Way::Difference, 0, less, 0), None);
+        assert_eq!(join(numbers, Way::Difference, 0x7fff, more, 0), None);
+        assert_eq!(join(numbers, Way::Difference, 0x7ffe, more, 0), Some(0x7fff));
+        assert_eq!(join(Numbers::new(Dtype::U8), Way::Xor, 0, 1, 0), None);
+        assert!(!numbers.meaning(Way::Difference, 255).exists);
     }
 }

@@ -1,15 +1,13 @@
-//! Deltas taken apart: headers, tiles, positions and new values.
+//! Deltas taken apart: headers, and the parts of tiles.
 
 use std::sync::OnceLock;
 
 use super::check::Fingerprint;
-use super::numbers::{Numbers, Told, Way};
-use super::params::{Change, DeltaParams, LOG};
-use super::token::GAPS;
+use super::numbers::{Numbers, Way};
+use super::params::{Change, DeltaParams};
+use super::tile::Tables;
 use crate::blob::bytes::Reader;
 use crate::blob::{CodecParams, Frame, TileRange};
-use crate::entropy::rans::{Decoder, Escapes};
-use crate::entropy::table::slot_table;
 use crate::error::{Error, Result};
 use crate::options::Limits;
 use crate::view::Dtype;
@@ -73,14 +71,8 @@ pub(super) struct Delta<'b> {
     pub(super) params: DeltaParams,
     pub(super) blob: &'b [u8],
     pub(super) numbers: Numbers,
-    class_of: [u8; 256],
-    slots: OnceLock<Slots>,
-}
-
-/// Slots of each table of gaps, and of each way's classes. Who only looks at a delta does without.
-struct Slots {
-    gaps: Vec<u32>,
-    ways: [Vec<u32>; 3],
+    pub(super) class_of: [u8; 256],
+    tables: OnceLock<Tables>,
 }
 
 /// What a tile starts with.
@@ -98,9 +90,9 @@ pub(super) struct TileHead {
 /// A tile in parts.
 pub(super) struct Tile<'b> {
     pub(super) head: TileHead,
-    gaps: &'b [u8],
-    values: &'b [u8],
-    raw: &'b [u8],
+    pub(super) gaps: &'b [u8],
+    pub(super) values: &'b [u8],
+    pub(super) raw: &'b [u8],
 }
 
 impl<'b> Delta<'b> {
@@ -112,18 +104,13 @@ impl<'b> Delta<'b> {
         };
         let (params, numbers) = (DeltaParams::clone(params), Numbers::new(frame.head.dtype));
         let class_of = params.change.as_ref().map_or([0; 256], Change::class_of);
-        Ok(Delta { frame, params, blob, numbers, class_of, slots: OnceLock::new() })
+        Ok(Delta { frame, params, blob, numbers, class_of, tables: OnceLock::new() })
     }
 
-    fn slots(&self) -> &Slots {
-        self.slots.get_or_init(|| {
-            let (mut gaps, mut ways) = (Vec::new(), <[Vec<u32>; 3]>::default());
-            if let Some(change) = self.change() {
-                slot_table(&change.gaps, &mut gaps);
-                ways.iter_mut().zip(&change.ways).for_each(|(slots, tables)| slot_table(tables, slots));
-            }
-            Slots { gaps, ways }
-        })
+    /// What decoding tiles needs; nothing if nothing changes. Who only looks at a delta does without.
+    pub(super) fn tables(&self) -> Option<&Tables> {
+        let change = self.change()?;
+        Some(self.tables.get_or_init(|| Tables::new(change, self.numbers)))
     }
 
     pub(super) fn change(&self) -> Option<&Change> {
@@ -167,73 +154,4 @@ impl<'b> Delta<'b> {
         let head = TileHead { changes, way, gap, before, after, words };
         Ok(Some(Tile { head, gaps, values, raw: r.rest() }))
     }
-
-    /// The places of a tile's changes, from the start of the tile; and how many raw bits told them.
-    pub(super) fn positions(&self, number: usize, tile: &Tile<'_>, at: &mut Vec<u32>) -> Result<usize> {
-        let mut symbols = vec![0; tile.head.changes];
-        let slots = &self.slots().gaps[tile.head.gap << LOG..(tile.head.gap + 1) << LOG];
-        self.symbols(tile.gaps, slots, &[], &mut symbols)?;
-        let (mut raw, len) = (0, self.range(number).len as u64);
-        at.clear();
-        let mut next = 0u64;
-        for symbol in symbols {
-            let (high, open) = GAPS.join(symbol.into()).ok_or(OUTSIDE)?;
-            let gap = high | take(tile.raw, raw, open)?;
-            raw += open as usize;
-            let place = next.checked_add(gap).filter(|&place| place < len).ok_or(OUTSIDE)?;
-            at.push(place as u32);
-            next = place + 1;
-        }
-        Ok(raw)
-    }
-
-    /// The new values of a tile, from the old ones; `raw` is where their raw bits start.
-    pub(super) fn values(&self, tile: &Tile<'_>, raw: usize, old: &[u64], new: &mut Vec<u64>) -> Result<()> {
-        let classes: Vec<u8> =
-            old.iter().map(|&old| self.class_of[usize::from(self.numbers.key(old))]).collect();
-        let mut symbols = vec![0; tile.head.changes];
-        self.symbols(tile.values, &self.slots().ways[tile.head.way as usize], &classes, &mut symbols)?;
-        let mut raw = raw;
-        new.clear();
-        for (symbol, &old) in symbols.into_iter().zip(old) {
-            let open = self.numbers.open(tile.head.way, symbol).ok_or(NO_VALUE)?;
-            let told = Told { symbol, open, raw: take(tile.raw, raw, open)? };
-            raw += open as usize;
-            new.push(self.numbers.join(tile.head.way, old, told).ok_or(NO_VALUE)?);
-        }
-        let used = raw.div_ceil(8);
-        let spare = tile.raw.get(used..).ok_or(Error::Corrupt("a tile of a delta ends early"))?;
-        if spare.len() > 3 || spare.iter().any(|&b| b != 0) {
-            return Err(Error::Corrupt("a tile has bytes left over"));
-        }
-        Ok(())
-    }
-
-    fn symbols(&self, stream: &[u8], slots: &[u32], classes: &[u8], out: &mut [u8]) -> Result<()> {
-        let lanes = self.change().map_or(1, |change| change.geometry.lanes);
-        let mut decoder = Decoder::new(lanes, stream, Escapes::new(&[], 0))?;
-        decoder.decode_symbols(slots, LOG, classes, out)?;
-        decoder.finish()
-    }
-}
-
-const OUTSIDE: Error = Error::Corrupt("a delta changes a value outside of its tile");
-const NO_VALUE: Error = Error::Corrupt("a delta makes a value that does not exist");
-
-/// `count` bits from bit `at` on, 64 at most.
-fn take(bytes: &[u8], at: usize, count: u32) -> Result<u64> {
-    if count == 0 {
-        return Ok(0);
-    }
-    if at + count as usize > 8 * bytes.len() {
-        return Err(Error::Corrupt("a tile of a delta ends early"));
-    }
-    let (first, shift) = (at / 8, (at % 8) as u32);
-    let mut nine = [0; 9];
-    let some = &bytes[first..bytes.len().min(first + 9)];
-    nine[..some.len()].copy_from_slice(some);
-    let [a, b, c, d, e, f, g, h, last] = nine;
-    let low = u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> shift;
-    let high = u64::from(last).checked_shl(64 - shift).unwrap_or(0);
-    Ok((low | high) & u64::MAX >> (64 - count))
 }

@@ -28,15 +28,31 @@ impl Changes {
     }
 }
 
-/// An element of `size` bytes.
-pub(super) fn element(data: &[u8], size: usize, at: usize) -> u64 {
-    let bytes = &data[at * size..][..size];
-    bytes.iter().rev().fold(0, |value, &b| value << 8 | u64::from(b))
+/// Runs code for elements of a size that the compiler knows: a load is then one instruction.
+macro_rules! by_size {
+    ($size:expr, $f:ident ( $($arg:expr),* $(,)? )) => {
+        match $size {
+            1 => $f::<1>($($arg),*),
+            2 => $f::<2>($($arg),*),
+            4 => $f::<4>($($arg),*),
+            _ => $f::<8>($($arg),*),
+        }
+    };
+}
+pub(super) use by_size;
+
+/// An element of `SIZE` bytes.
+#[inline(always)]
+pub(super) fn element<const SIZE: usize>(data: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..SIZE].copy_from_slice(&data[at * SIZE..][..SIZE]);
+    u64::from_le_bytes(bytes)
 }
 
-/// Puts an element of `size` bytes back.
-pub(super) fn put_element(data: &mut [u8], size: usize, at: usize, value: u64) {
-    data[at * size..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
+/// Puts an element of `SIZE` bytes back.
+#[inline(always)]
+pub(super) fn put_element<const SIZE: usize>(data: &mut [u8], at: usize, value: u64) {
+    data[at * SIZE..][..SIZE].copy_from_slice(&value.to_le_bytes()[..SIZE]);
 }
 
 /// Blocks of bytes that differ, in order, each with where it starts.
@@ -47,8 +63,12 @@ fn differing<'a>(old: &'a [u8], new: &'a [u8]) -> impl Iterator<Item = (usize, &
 
 /// How many values differ.
 pub(super) fn count(old: &[u8], new: &[u8], size: usize) -> usize {
+    by_size!(size, count_of(old, new))
+}
+
+fn count_of<const SIZE: usize>(old: &[u8], new: &[u8]) -> usize {
     let values = |(_, old, new): (usize, &[u8], &[u8])| {
-        old.chunks_exact(size).zip(new.chunks_exact(size)).filter(|(old, new)| old != new).count()
+        (0..old.len() / SIZE).filter(|&i| element::<SIZE>(old, i) != element::<SIZE>(new, i)).count()
     };
     differing(old, new).map(values).sum()
 }
@@ -56,12 +76,16 @@ pub(super) fn count(old: &[u8], new: &[u8], size: usize) -> usize {
 /// The values of a run that differ.
 pub(super) fn changes(old: &[u8], new: &[u8], size: usize, run: Range<usize>) -> Changes {
     let bytes = run.start * size..run.end * size;
+    by_size!(size, changes_of(&old[bytes.clone()], &new[bytes]))
+}
+
+fn changes_of<const SIZE: usize>(old: &[u8], new: &[u8]) -> Changes {
     let mut found = Changes::default();
-    for (start, old, new) in differing(&old[bytes.clone()], &new[bytes]) {
-        for i in 0..old.len() / size {
-            let (before, after) = (element(old, size, i), element(new, size, i));
+    for (start, old, new) in differing(old, new) {
+        for i in 0..old.len() / SIZE {
+            let (before, after) = (element::<SIZE>(old, i), element::<SIZE>(new, i));
             if before != after {
-                found.at.push((start / size + i) as u32);
+                found.at.push((start / SIZE + i) as u32);
                 found.old.push(before);
                 found.new.push(after);
             }

@@ -21,15 +21,12 @@ impl ByKey {
         self.0.iter_mut().zip(&other.0).for_each(|(sum, part)| add(sum, part));
     }
 
-    /// Counts the symbols of a tile, and adds up the raw bits beside them.
-    pub(super) fn count(&mut self, numbers: Numbers, way: Way, changes: &Changes) -> u64 {
-        let mut raw = 0;
+    /// Counts the symbols of a tile.
+    pub(super) fn count(&mut self, numbers: Numbers, way: Way, changes: &Changes) {
         for (&old, &new) in changes.old.iter().zip(&changes.new) {
             let told = numbers.split(way, old, new);
             self.0[usize::from(numbers.key(old))][usize::from(told.symbol)] += 1;
-            raw += u64::from(told.open);
         }
-        raw
     }
 
     /// Cuts keys into classes whose symbols are alike: their thresholds.
@@ -92,21 +89,27 @@ fn price(counts: &Counts) -> f64 {
     cost(counts, &table) + header
 }
 
-/// Bits of a tile's symbols; without end where one has no place in its table.
+/// Bits of each symbol under a table; without end where it has no place there.
+pub(super) type Prices = [f32; 256];
+
+pub(super) fn prices(table: &Freqs) -> Prices {
+    std::array::from_fn(|symbol| table.bits(symbol as u8) as f32)
+}
+
+/// Bits of a tile's symbols, and of what is open beside them.
 pub(super) fn cost_of(
     numbers: Numbers,
     way: Way,
     changes: &Changes,
     class_of: &[u8; 256],
-    tables: &[Freqs],
+    prices: &[Prices],
 ) -> f64 {
-    let mut bits = 0.0;
-    for (&old, &new) in changes.old.iter().zip(&changes.new) {
+    let price = |(&old, &new): (&u64, &u64)| {
         let told = numbers.split(way, old, new);
-        bits += tables[usize::from(class_of[usize::from(numbers.key(old))])].bits(told.symbol)
-            + f64::from(told.open);
-    }
-    bits
+        let prices = &prices[usize::from(class_of[usize::from(numbers.key(old))])];
+        f64::from(prices[usize::from(told.symbol)]) + f64::from(told.open)
+    };
+    changes.old.iter().zip(&changes.new).map(price).sum()
 }
 
 /// Counts the gaps of a tile.

@@ -104,7 +104,7 @@ fn steps_of_training_take_little_more_than_their_entropy() {
     let (base, new) = trained(1 << 22, 0.01, 0.05, 5);
     let (old, new) = (to_bf16(&base), to_bf16(&new));
     let pairs: Vec<(u64, u64)> =
-        (0..1 << 22).map(|i| (scan::element(&old, 2, i), scan::element(&new, 2, i))).collect();
+        (0..1 << 22).map(|i| (scan::element::<2>(&old, i), scan::element::<2>(&new, i))).collect();
     let changed = pairs.iter().filter(|(a, b)| a != b).count();
     let p = changed as f64 / pairs.len() as f64;
     let places = -(pairs.len() as f64) * (p * p.log2() + (1.0 - p) * (1.0 - p).log2());
@@ -202,10 +202,25 @@ fn the_workload_of_a_tenth_changed_is_small() {
 }
 
 #[test]
-fn a_few_more_tiles_where_there_would_be_few() {
-    let (base, new) = trained(1 << 22, 0.1, 0.01, 13);
-    let info = inspect(&made(Dtype::F32, &[1024, 4096], &bytes(&base), &bytes(&new))).unwrap();
-    assert_eq!((info.tiles, info.tile_values), (128, 1 << 15));
+fn tiles_are_small_but_keep_all_lanes_busy() {
+    for (values, share, tile) in [
+        // The workload: a tile a core and more, and 96 changes a lane.
+        (1 << 22, 0.1, 1 << 15),
+        (1 << 22, 0.01, 1 << 19),
+        (3_000_000, 0.01, 1 << 19),
+        (1 << 20, 0.9, 1 << 12),
+        // Too few changes for all lanes: one tile.
+        (100_000, 0.01, 1 << 17),
+    ] {
+        let (base, new) = trained(values, share, 0.01, 13);
+        let blob = made(Dtype::F32, &[values], &bytes(&base), &bytes(&new));
+        let (info, layout) =
+            (inspect(&blob).unwrap(), DeltaLayout::read(&blob, &Default::default()).unwrap());
+        assert_eq!(info.tile_values, tile, "{share} of {values}");
+        if info.tiles > 1 {
+            assert_eq!(layout.lanes_log(), 5, "{share} of {values}");
+        }
+    }
 }
 
 #[test]

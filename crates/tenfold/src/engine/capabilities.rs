@@ -34,6 +34,8 @@ pub struct Capabilities {
     pub rows: bool,
     /// Whether it feeds errors back by a [`Curvature`](crate::calibrated::Curvature).
     pub feeds: bool,
+    /// Whether it does one call at a time: calls from several threads wait for their turn.
+    pub takes_turns: bool,
 }
 
 impl Capabilities {
@@ -49,6 +51,7 @@ impl Capabilities {
             undoes: Transform::NAMES.to_vec(),
             rows: true,
             feeds: true,
+            takes_turns: false,
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Stop(Option<Arc<Switch>>);
 #[derive(Debug, Default)]
 struct Switch {
     on: AtomicBool,
+    /// Turns this one on with itself.
+    parent: Stop,
     /// In tests: how often it is asked before it turns itself on; never, if 0.
     #[cfg(test)]
     patience: AtomicU32,
@@ -37,7 +39,7 @@ impl Switch {
         if self.patience.load(Ordering::Relaxed) > 0 && self.patience.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.on.store(true, Ordering::Relaxed);
         }
-        self.on.load(Ordering::Relaxed)
+        self.on.load(Ordering::Relaxed) || self.parent.is_stopped()
     }
 }
 
@@ -45,6 +47,21 @@ impl Stop {
     /// A switch. The default has no effect: work runs to its end.
     pub fn new() -> Stop {
         Stop(Some(Arc::default()))
+    }
+
+    /// A switch of its own that this one turns on too: for a part of the work that may have to end for reasons of its own.
+    ///
+    /// ```
+    /// use tenfold::engine::Stop;
+    /// let all = Stop::new();
+    /// let (one, other) = (all.child(), all.child());
+    /// one.stop();
+    /// assert!(one.is_stopped() && !other.is_stopped() && !all.is_stopped());
+    /// all.stop();
+    /// assert!(other.is_stopped());
+    /// ```
+    pub fn child(&self) -> Stop {
+        Stop(Some(Arc::new(Switch { parent: self.clone(), ..Switch::default() })))
     }
 
     /// Ends all work that was given this switch. Does nothing to the default.

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 #[derive(Default)]
 pub(crate) struct BitWriter {
     bytes: Vec<u8>,
+    /// Bits that are no whole word yet: fewer than 32 between calls.
     acc: u64,
     fill: u32,
 }
@@ -16,10 +17,10 @@ impl BitWriter {
         debug_assert!(n <= 32 && (n == 32 || v >> n == 0));
         self.acc |= (v as u64) << self.fill;
         self.fill += n;
-        while self.fill >= 8 {
-            self.bytes.push(self.acc as u8);
-            self.acc >>= 8;
-            self.fill -= 8;
+        if self.fill >= 32 {
+            self.bytes.extend_from_slice(&(self.acc as u32).to_le_bytes());
+            self.acc >>= 32;
+            self.fill -= 32;
         }
     }
 
@@ -33,9 +34,8 @@ impl BitWriter {
 
     /// The bytes, the last padded with zeros.
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        if self.fill > 0 {
-            self.bytes.push(self.acc as u8);
-        }
+        let rest = self.acc.to_le_bytes();
+        self.bytes.extend_from_slice(&rest[..self.fill.div_ceil(8) as usize]);
         self.bytes
     }
 }

@@ -5,11 +5,13 @@
 
 pub use crate::blob::bytes::{Reader, put_varint};
 
+use std::sync::Arc;
+
 use super::Codec;
 use crate::blob::{self, Frame, Geometry, Head, Sealed};
 use crate::error::{Error, Result};
 use crate::options::Limits;
-use crate::prepare::Transform;
+use crate::prepare::{self, Basis, Transform};
 use crate::view::{Dtype, byte_len, rows_of};
 use crate::workers::Workers;
 
@@ -59,7 +61,7 @@ pub struct Parcel {
     pub shape: Vec<usize>,
     /// Transforms of the values before the codec, in order.
     pub transforms: Vec<Transform>,
-    /// Values of a full tile; the last tile holds the rest.
+    /// Values of a full tile, of those that the codec sees; the last tile holds the rest.
     pub tile_values: usize,
     /// Parameters of the codec.
     pub params: Vec<u8>,
@@ -81,9 +83,20 @@ impl Parcel {
         rows_of(&self.shape)
     }
 
+    /// Columns behind the transforms: those that the codec sees.
+    pub fn width(&self) -> usize {
+        prepare::width_of(&self.transforms, self.cols())
+    }
+
+    /// Values that the codec sees: fewer than those of the tensor if a basis has fewer vectors than columns.
+    pub fn coded(&self) -> usize {
+        let (values, cols) = (self.values(), self.cols());
+        if self.width() == cols { values } else { values / cols.max(1) * self.width() }
+    }
+
     /// Tiles of the tensor.
     pub fn tiles(&self) -> usize {
-        self.values().div_ceil(self.tile_values.max(1))
+        self.coded().div_ceil(self.tile_values.max(1))
     }
 
     /// Wraps the tiles in a blob.
@@ -92,12 +105,20 @@ impl Parcel {
             self.codec.id().filter(|&id| is_carried(id)).ok_or_else(|| {
                 Error::InvalidArgument(format!("{} is not a carried codec", self.codec.name()))
             })?;
+        if let Some(odd) = self.transforms.iter().find(|transform| !transform.may_be_carried()) {
+            return Err(Error::InvalidArgument(format!(
+                "the transform {:?} cannot stand before {}",
+                odd.name(),
+                self.codec.name()
+            )));
+        }
+        prepare::fit(&self.transforms, self.rows(), self.cols())?;
         if self.tile_values == 0 || self.tile_values as u64 > MAX_TILE || tiles.len() != self.tiles() {
             return Err(Error::InvalidArgument(format!(
                 "{} tiles of {} values cannot hold {} values",
                 tiles.len(),
                 self.tile_values,
-                self.values()
+                self.coded()
             )));
         }
         let sealed: Vec<Sealed> = tiles
@@ -145,6 +166,12 @@ impl<'a> Opened<'a> {
         Ok(Opened { parcel, frame, blob })
     }
 
+    /// Finds the bases that the blob names. Call it before transforms are undone.
+    pub fn resolve(&mut self, known: &[Arc<Basis>]) -> Result<()> {
+        let cols = self.parcel.cols();
+        prepare::resolve(&mut self.parcel.transforms, known, cols)
+    }
+
     /// The bytes of tile `i`, their checksum verified.
     pub fn tile(&self, i: usize) -> Result<&'a [u8]> {
         if i >= self.frame.tiles() {
@@ -166,7 +193,7 @@ impl<'a> Opened<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prepare::Hadamard;
+    use crate::prepare::{Delta, Hadamard, Means, Rotation};
 
     fn parcel() -> Parcel {
         Parcel {
@@ -192,6 +219,41 @@ mod tests {
         let info = crate::inspect(&blob).unwrap();
         assert_eq!((info.codec, info.tiles, info.tile_values, info.step), (Codec::H265, 3, 14, None));
         assert!(parcel().write(tiles[..2].to_vec()).is_err());
+    }
+
+    #[test]
+    fn behind_a_basis_tiles_hold_coordinates() {
+        let basis = Arc::new(
+            Basis::orthonormal(&[0.0; 7], &[&[1.0][..], &[0.0; 7], &[1.0], &[0.0; 5]].concat()).unwrap(),
+        );
+        for rotation in [Rotation::named(&basis), Rotation::embedded(&basis)] {
+            let embedded = rotation.is_embedded();
+            let parcel = Parcel { transforms: vec![Transform::Basis(rotation)], tile_values: 6, ..parcel() };
+            assert_eq!((parcel.values(), parcel.width(), parcel.coded(), parcel.tiles()), (35, 2, 10, 2));
+            let blob = parcel.write(vec![vec![1], vec![2]]).unwrap();
+            let mut opened = Opened::read(&blob, &Limits::default()).unwrap();
+            assert_eq!(opened.tile(1).unwrap(), [2]);
+            let missing = opened.resolve(&[]);
+            assert_eq!(missing.is_ok(), embedded);
+            assert!(embedded || matches!(missing, Err(Error::MissingBasis { .. })));
+            opened.resolve(std::slice::from_ref(&basis)).unwrap();
+            assert!(matches!(&opened.parcel.transforms[..], [Transform::Basis(b)] if b.basis().is_some()));
+            assert_eq!(crate::inspect(&blob).unwrap().tiles, 2);
+        }
+    }
+
+    #[test]
+    fn chains_that_readers_would_refuse_are_not_written() {
+        let with = |transform| Parcel { transforms: vec![transform], ..parcel() };
+        let tiles = vec![vec![], vec![], vec![]];
+        assert!(with(Transform::Means(Means::new(&[0.5; 7]))).write(tiles.clone()).is_ok());
+        for odd in [
+            Transform::Transposed,
+            Transform::Delta(Delta::new(4).unwrap()),
+            Transform::Means(Means::new(&[0.5; 6])),
+        ] {
+            assert!(matches!(with(odd).write(tiles.clone()), Err(Error::InvalidArgument(_))));
+        }
     }
 
     #[test]

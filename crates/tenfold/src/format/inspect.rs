@@ -70,6 +70,8 @@ pub struct BlobInfo {
     pub shape: Vec<usize>,
     /// Number of values.
     pub values: u64,
+    /// Values that the codec sees: fewer if a basis has fewer vectors than the tensor has columns.
+    pub coded: u64,
     /// Bytes of the whole blob.
     pub blob_bytes: u64,
     /// Bytes before the first tile.
@@ -155,6 +157,7 @@ impl BlobInfo {
             dtype: frame.head.dtype,
             shape: frame.head.shape.clone(),
             values: frame.values as u64,
+            coded: frame.coded as u64,
             blob_bytes: frame.blob_len() as u64,
             header_bytes: frame.header_len as u64,
             tiles: frame.tiles() as u64,
@@ -173,6 +176,12 @@ impl BlobInfo {
     /// Rows of the two-dimensional view: the product of all dimensions but the last.
     pub fn rows(&self) -> u64 {
         rows_of(&self.shape) as u64
+    }
+
+    /// Samples of pictures that hold no value, over those that do; nothing for other codecs, or without values.
+    pub fn padding(&self) -> Option<f64> {
+        let samples = self.tiles as f64 * self.tile_values as f64;
+        (self.codec.id().is_some() && self.coded > 0).then(|| samples / self.coded as f64 - 1.0)
     }
 
     /// Whether its values are coded column by column: behind the transform "transposed".

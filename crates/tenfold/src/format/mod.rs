@@ -5,6 +5,7 @@
 pub mod carry;
 mod inspect;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::blob::Frame;
@@ -130,4 +131,70 @@ pub fn knows_transform(id: u8) -> bool {
 /// ```
 pub fn tile_starts(blob: &[u8], limits: &Limits) -> Result<Vec<usize>> {
     Ok(Frame::parse_native(blob, limits)?.into_starts())
+}
+
+/// The parts of a blob that have checksums of their own: its tiles, or the layers of a layered blob, as bytes counted from the
+/// blob's start, each with the CRC-32 that its bytes must have. Reads the header alone; for whoever checks a blob without
+/// decoding it, piece by piece as it arrives.
+///
+/// ```
+/// use tenfold::engine::Limits;
+/// use tenfold::{EncodeOptions, Goal, TensorView};
+/// let values = vec![0.5f32; 100_000];
+/// let view = TensorView::from_slice(&values, &[100_000])?;
+/// let blob = tenfold::encode(&view, &EncodeOptions::new(Goal::Lossless))?;
+/// let parts = tenfold::format::part_sums(&blob, &Limits::default())?;
+/// assert!(parts.iter().all(|(range, sum)| crc32fast::hash(&blob[range.clone()]) == *sum));
+/// assert_eq!(parts.last().unwrap().0.end, blob.len());
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn part_sums(blob: &[u8], limits: &Limits) -> Result<Vec<(Range<usize>, u32)>> {
+    Ok(Frame::parse(blob, limits)?.parts().collect())
+}
+
+/// The bytes of a blob that [`decode_rows`](crate::decode_rows) reads for some rows, apart from the header: a run of whole tiles.
+/// Reads the header alone. Of layered, transposed and carried blobs it is everything behind the header.
+///
+/// The rest of the blob may hold anything while these rows are decoded.
+///
+/// ```
+/// use tenfold::engine::Limits;
+/// use tenfold::{DecodeOptions, EncodeOptions, Goal, TensorView};
+/// let values: Vec<f32> = (0..400_000).map(|i| i as f32).collect();
+/// let view = TensorView::from_slice(&values, &[1000, 400])?;
+/// let blob = tenfold::encode(&view, &EncodeOptions::new(Goal::Lossless))?;
+/// let tiles = tenfold::format::rows_span(&blob, 10..20, &Limits::default())?;
+/// assert!(tiles.len() < blob.len() / 2);
+/// let mut part = vec![0; blob.len()];
+/// let header = tenfold::inspect(&blob)?.header_bytes as usize;
+/// part[..header].copy_from_slice(&blob[..header]);
+/// part[tiles.clone()].copy_from_slice(&blob[tiles]);
+/// let rows = tenfold::decode_rows(&part, 10..20, &DecodeOptions::default())?;
+/// assert_eq!(rows.to_vec::<f32>()?, values[4000..8000]);
+/// # Ok::<(), tenfold::Error>(())
+/// ```
+pub fn rows_span(blob: &[u8], rows: Range<usize>, limits: &Limits) -> Result<Range<usize>> {
+    let frame = Frame::parse(blob, limits)?;
+    let cols = frame.head.shape.last().copied().unwrap_or(1);
+    let all = frame.values.checked_div(cols).unwrap_or(0);
+    let given = crate::view::rows_of(&frame.head.shape);
+    if rows.start > rows.end || rows.end > given {
+        return Err(Error::InvalidArgument(format!(
+            "rows {rows:?} are outside the tensor, which has {given} rows"
+        )));
+    }
+    let whole = frame.header_len..frame.blob_len();
+    let scattered = !matches!(frame.codec(), Codec::Planes | Codec::Levels)
+        || frame.head.transforms.contains(&Transform::Transposed);
+    if scattered || all == 0 || rows.is_empty() {
+        return Ok(if rows.is_empty() { whole.start..whole.start } else { whole });
+    }
+    let width = crate::prepare::width_of(&frame.head.transforms, cols);
+    let group = crate::prepare::group_of(&frame.head.transforms).clamp(1, all);
+    let first = rows.start / group * group * width;
+    let last = (rows.end.next_multiple_of(group).min(all) * width).max(first + 1);
+    let tile = frame.head.params.geometry().tile_values();
+    let starts = frame.into_starts();
+    let at = |i: usize| starts.get(i).copied().unwrap_or(whole.end);
+    Ok(at(first / tile)..at(last.div_ceil(tile)))
 }

@@ -60,8 +60,15 @@ pub(super) fn allowed(id: u8, codec: u8) -> bool {
         CODEC_LEVELS | CODEC_PAIRS => {
             matches!(id, HADAMARD | WEIGHTS | KEPT | MEANS | DCT | BASIS | ROPE | DELTA | TRANSPOSED)
         }
-        _ => id == HADAMARD,
+        // Row by row and without elements of its own: pictures have a place for those.
+        _ => matches!(id, HADAMARD | WEIGHTS | MEANS | DCT | BASIS | ROPE),
     }
+}
+
+/// Whether a transform may stand before a codec outside this crate.
+pub(super) fn may_be_carried(transform: &Transform) -> bool {
+    // No codec of this crate has this number.
+    allowed(transform.id(), u8::MAX)
 }
 
 /// Whether a transform may stand before any codec of this crate.

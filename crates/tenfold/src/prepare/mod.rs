@@ -121,6 +121,11 @@ impl Transform {
         }
     }
 
+    /// Whether it may stand before a codec outside this crate, see [`crate::format::carry`].
+    pub fn may_be_carried(&self) -> bool {
+        list::may_be_carried(self)
+    }
+
     /// The names of all transforms.
     pub const NAMES: [&'static str; 10] = [
         "Hadamard",

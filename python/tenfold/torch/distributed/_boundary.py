@@ -118,15 +118,16 @@ class Boundary:
         rates: of both directions.
         effort: of the encoder.
         threads: worker threads of the CPU; 0 takes all cores.
+        adapts: for activations, as in :class:`BucketCodec`.
     """
 
-    def __init__(self, rates: Rates, effort: str, threads: int) -> None:
+    def __init__(self, rates: Rates, effort: str, threads: int, adapts: bool = False) -> None:
         self._rates = rates
         self._activations: TensorCodec | None = None
         self._gradients: TensorCodec | None = None
         self._rounded: TensorCodec | None = None
         if rates.activation_bits is not None:
-            self._activations = BucketCodec(rates.activation_bits, effort, threads)
+            self._activations = BucketCodec(rates.activation_bits, effort, threads, adapts)
         if rates.gradient_bits is None:
             return
         if rates.residual_bits is None:

@@ -28,13 +28,14 @@ class BucketCodec:
         bits: bits a value, every byte of the slot counted.
         effort: of the encoder, "fast", "balanced" or "best".
         threads: worker threads of the CPU; 0 takes all cores.
+        adapts: whether the CPU adapts the step of the last slot of a key, as devices do: half the time for small tensors.
     """
 
-    def __init__(self, bits: float, effort: str, threads: int) -> None:
+    def __init__(self, bits: float, effort: str, threads: int, adapts: bool = False) -> None:
         if not 0.1 <= bits <= 32:
             raise ArgumentError(f"bits must be 0.1 to 32, not {bits}")
         self._bits, self._threads = bits, threads
-        self._fit = Fit(effort, threads)
+        self._fit = Fit(effort, threads, adapts)
         # Separate, because one bucket may be filled while another is read.
         self._filled, self._read = Scratch(), Scratch()
 

@@ -67,10 +67,11 @@ class Fit:
     Args:
         effort: of the encoder, "fast", "balanced" or "best".
         threads: worker threads of the CPU; 0 uses all cores.
+        adapts: whether the CPU, too, adapts the step of the last tensor of a key instead of searching for one.
     """
 
-    def __init__(self, effort: str, threads: int) -> None:
-        self._effort, self._threads = effort, threads
+    def __init__(self, effort: str, threads: int, adapts: bool = False) -> None:
+        self._effort, self._threads, self._adapts = effort, threads, adapts
         self._steps: dict[str, float] = {}
         # Checks the options now, not in the first exchange.
         self._options(max_bytes=1)
@@ -82,9 +83,9 @@ class Fit:
             values: a tensor of floats.
             room: bytes.
             key: the same at every training step. On a device the quantiser step that fits the room is searched once and
-                then adapted; the CPU finds one in a sample each time, which is cheap.
+                then adapted; the CPU finds one in a sample each time, which is cheap for large tensors.
         """
-        if not _device.is_ours(values.device):
+        if not self._adapts and not _device.is_ours(values.device):
             return self.first_of(values, [{"max_bytes": room}])
         for _ in range(_native.SLOT_TRIALS if key in self._steps else 0):
             step = self._steps[key]

@@ -66,10 +66,10 @@ fn deltas_are_applied_in_every_way_and_checked() {
     let rig = Rig::new(Device::emulated(8 << 30), 1, 0).unwrap();
     let mut report = Report::new(&args);
     let mut out = Vec::new();
-    delta::measure(&rig, &args, &mut report, &mut out).unwrap();
-    assert_eq!(report.rows.len(), 2 * 7);
+    delta::measure(&rig, None, &args, &mut report, &mut out).unwrap();
+    assert_eq!(report.rows.len(), 2 * 9);
     assert!(report.checks.is_empty(), "a first look has no bars");
     let share = |row: &serde_json::Value| row["changed"].as_f64().unwrap() / row["values"].as_f64().unwrap();
-    assert!((share(&report.rows[0]) - 0.1).abs() < 0.01 && (share(&report.rows[7]) - 0.01).abs() < 0.002);
+    assert!((share(&report.rows[0]) - 0.1).abs() < 0.01 && (share(&report.rows[9]) - 0.01).abs() < 0.002);
     assert!(String::from_utf8(out).unwrap().contains("hybrid"));
 }

@@ -2,7 +2,7 @@
 //! one model, the first of them the base of all others. `--part cuda` applies deltas on a device instead: [`super::cuda::delta`].
 
 pub(super) mod cases;
-mod rivals;
+pub(super) mod rivals;
 
 use std::io::Write;
 use std::path::Path;

@@ -6,7 +6,7 @@ use super::cases::Versions;
 
 /// A way to tell the new version to somebody who has the old one.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Rival {
+pub(in crate::bench) enum Rival {
     /// Places as 64-bit numbers, then new values.
     Indices(i32),
     /// Gaps between places as 32-bit numbers, then new values; both byte by byte, all first bytes first.
@@ -29,11 +29,16 @@ impl Rival {
     ];
 
     pub fn name(self) -> String {
+        format!("{}, zstd -{}", self.form(), self.level())
+    }
+
+    /// What is compressed.
+    pub fn form(self) -> &'static str {
         match self {
-            Rival::Indices(level) => format!("64-bit places and values, zstd -{level}"),
-            Rival::Planes(level) => format!("gaps and values in planes, zstd -{level}"),
-            Rival::Xor(level) => format!("XOR, zstd -{level}"),
-            Rival::Whole(level) => format!("the new version, zstd -{level}"),
+            Rival::Indices(_) => "64-bit places and values",
+            Rival::Planes(_) => "gaps and values in planes",
+            Rival::Xor(_) => "XOR",
+            Rival::Whole(_) => "the new version",
         }
     }
 
@@ -56,7 +61,8 @@ impl Rival {
         }
     }
 
-    fn plain(self, versions: &Versions) -> Vec<u8> {
+    /// Its bytes.
+    pub fn plain(self, versions: &Versions) -> Vec<u8> {
         let size = versions.dtype.size();
         let changed = || versions.pairs().enumerate().filter(|(_, (old, new))| old != new);
         let value = |new: u64| new.to_le_bytes().into_iter().take(size);

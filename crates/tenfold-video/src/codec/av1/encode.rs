@@ -92,8 +92,9 @@ fn configure(settings: &Settings) -> Result<Config> {
         quantizer: qp as usize,
         tune: Tune::Psnr,
         low_latency: true,
-        // A still's header is the shortest, and its bytes do not depend on its place in a sequence.
-        still_picture: !settings.inter,
+        // A still's header is the shortest, and its bytes do not depend on its place in a sequence. Decoders in hardware,
+        // which chroma is for, are made for sequences.
+        still_picture: !settings.inter && chroma == Chroma::None,
         speed_settings: search(settings.effort),
         ..EncoderConfig::default()
     };

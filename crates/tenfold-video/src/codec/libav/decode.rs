@@ -4,7 +4,7 @@ use std::ffi::{CString, c_int};
 
 use ffmpeg_sys_next as ffi;
 
-use super::super::{Chroma, Format, Standard, stream};
+use super::super::{Chroma, Format, stream};
 use super::handles::{self, Buffer, Context, Frame, Packet, check};
 use super::spec::{LibavDecoder, needs};
 use super::{device, formats};
@@ -49,14 +49,10 @@ pub(super) fn probe(decoder: &LibavDecoder) -> Result<()> {
     if !decoder.is_hardware() {
         return Session::open(decoder, &format).map(|_| ());
     }
-    let stream: &[u8] = match decoder.standard {
-        Standard::H264 => include_bytes!("probe/gray.h264"),
-        Standard::H265 => include_bytes!("probe/gray.h265"),
-        Standard::Av1 => include_bytes!("probe/gray.av1"),
-    };
+    let gray = stream::gray(decoder.standard);
     let mut out = vec![0; format.samples()];
     let missing = |reason: String| Error::NotAvailable { name: decoder.name.to_string(), reason };
-    let (sets, picture) = stream::split(decoder.standard, stream).map_err(missing)?;
+    let (sets, picture) = stream::split(decoder.standard, gray).map_err(missing)?;
     let found = run(decoder, &format, &sets, &[&picture], &mut out);
     found.map_err(|e| match e {
         Error::Stream { reason, .. } | Error::NotAvailable { reason, .. } => {

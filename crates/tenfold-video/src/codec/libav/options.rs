@@ -15,7 +15,6 @@ pub(super) fn list(encoder: &LibavEncoder, settings: &Settings) -> Vec<(&'static
         (_, "libx265") => x265(settings),
         (_, "libaom-av1") => aom(settings),
         (_, "libsvtav1") => svt(settings),
-        ("nvenc", _) => nvenc(settings),
         ("qsv", _) => vec![("preset", pick(settings, ["veryfast", "medium", "veryslow"]))],
         ("amf", _) => {
             let qp = qp(settings).to_string();
@@ -110,14 +109,5 @@ fn svt(settings: &Settings) -> Vec<(&'static str, String)> {
             "svtav1-params",
             "lp=1:rc=0:aq-mode=0:enable-dlf=0:enable-cdef=0:enable-restoration=0:lookahead=0".into(),
         ),
-    ]
-}
-
-fn nvenc(settings: &Settings) -> Vec<(&'static str, String)> {
-    vec![
-        ("preset", pick(settings, ["p1", "p4", "p7"])),
-        ("rc", "constqp".into()),
-        ("qp", qp(settings).to_string()),
-        ("spatial-aq", "0".into()),
     ]
 }

@@ -59,14 +59,11 @@ const fn hardware(
 
 /// Every encoder, whether or not this machine has it; software first.
 pub fn encoders() -> &'static [LibavEncoder] {
-    static ALL: [LibavEncoder; 19] = [
+    static ALL: [LibavEncoder; 16] = [
         software("x264", H264, "libx264", 51, true),
         software("x265", H265, "libx265", 51, true),
         software("aom", Av1, "libaom-av1", 63, true),
         software("svt-av1", Av1, "libsvtav1", 63, false),
-        hardware("nvenc", H264, "h264_nvenc", None),
-        hardware("nvenc", H265, "hevc_nvenc", None),
-        hardware("nvenc", Av1, "av1_nvenc", None),
         hardware("qsv", H264, "h264_qsv", None),
         hardware("qsv", H265, "hevc_qsv", None),
         hardware("qsv", Av1, "av1_qsv", None),
@@ -93,14 +90,11 @@ pub fn decoders() -> &'static [LibavDecoder] {
     ) -> LibavDecoder {
         LibavDecoder { name, standard, library, device }
     }
-    static ALL: [LibavDecoder; 17] = [
+    static ALL: [LibavDecoder; 14] = [
         decoder("libav", H264, "h264", None),
         decoder("libav", H265, "hevc", None),
         decoder("dav1d", Av1, "libdav1d", None),
         decoder("aom", Av1, "libaom-av1", None),
-        decoder("nvdec", H264, "h264_cuvid", None),
-        decoder("nvdec", H265, "hevc_cuvid", None),
-        decoder("nvdec", Av1, "av1_cuvid", None),
         decoder("qsv", H264, "h264_qsv", None),
         decoder("qsv", H265, "hevc_qsv", None),
         decoder("qsv", Av1, "av1_qsv", None),
@@ -125,15 +119,14 @@ impl LibavEncoder {
 impl LibavDecoder {
     /// Whether it runs on an engine of its own rather than on the CPU.
     pub fn is_hardware(&self) -> bool {
-        self.device.is_some() || matches!(self.name, "nvdec" | "qsv")
+        self.device.is_some() || self.name == "qsv"
     }
 }
 
 /// What a hardware codec needs of a machine.
 pub(super) fn needs(name: &str) -> &'static str {
     match name {
-        "nvenc" => "it needs an NVIDIA GPU with an encoder (data-centre GPUs have none) and its driver",
-        "nvdec" | "cuda" => "it needs an NVIDIA GPU and its driver",
+        "cuda" => "it needs an NVIDIA GPU and its driver",
         "qsv" => "it needs an Intel GPU and its media driver",
         "amf" => "it needs an AMD GPU and the AMF runtime",
         "vaapi" => "it needs a GPU with a VAAPI driver and access to /dev/dri",

@@ -36,13 +36,16 @@ pub(in crate::codec) fn kind(standard: Standard, unit: &[u8]) -> Unit {
 /// The units of a byte stream, without start codes. Bytes before the first start code belong to none.
 pub(in crate::codec) fn units(stream: &[u8]) -> Vec<&[u8]> {
     let mut starts = Vec::new();
-    let mut i = 0;
-    while i + 3 <= stream.len() {
-        if stream[i..i + 3] == [0, 0, 1] {
-            starts.push(i);
-            i += 3;
-        } else {
-            i += 1;
+    // The third byte of a start code is looked at: most are above 1, and none of the three places with it is one's begin.
+    let mut i = 2;
+    while let Some(&third) = stream.get(i) {
+        match third {
+            1 if stream[i - 2..i] == [0, 0] => {
+                starts.push(i - 2);
+                i += 3;
+            }
+            0 => i += 1,
+            _ => i += 3,
         }
     }
     let ends = starts.iter().skip(1).copied().chain([stream.len()]);
@@ -84,5 +87,11 @@ mod tests {
         assert_eq!(kind(Standard::H265, &[0x42, 1]), Unit::ParameterSet);
         assert_eq!(kind(Standard::H265, &[0x4e, 1]), Unit::Other);
         assert!(units(&[0, 0]).is_empty() && units(&[]).is_empty());
+        // Every sequence of eight bytes out of four, against a look at every place.
+        for code in 0..1u32 << 16 {
+            let stream: Vec<u8> = (0..8).map(|i| (code >> (2 * i) & 3) as u8).collect();
+            let plain = (0..6).filter(|&i| stream[i..i + 3] == [0, 0, 1]).count();
+            assert_eq!(units(&stream).len(), plain, "{stream:?}");
+        }
     }
 }

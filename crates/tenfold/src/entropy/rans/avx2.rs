@@ -400,15 +400,34 @@ unsafe fn pair_ticks(
     }
 }
 
-/// Decodes whole ticks of bytes; returns the values done.
-pub(super) fn decode_bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
-    assert!(slots.len() >= 1 << log);
-    // SAFETY: as for `decode_levels`; the slot index is x mod 2^log.
-    unsafe { byte_steps(d, slots, log, out) }
+/// Decodes whole ticks of bytes, each with the table of its class, or all with the first; returns the values done.
+pub(super) fn decode_bytes(
+    d: &mut Decoder<'_>,
+    slots: &[u32],
+    log: u32,
+    class: &[u8],
+    out: &mut [u8],
+) -> usize {
+    let most = class.iter().max().map_or(0, |&c| usize::from(c));
+    assert!(slots.len() >= (most + 1) << log);
+    assert!(class.is_empty() || class.len() >= out.len() / MAX_LANES * MAX_LANES);
+    // SAFETY: as for `decode_levels`; the slot index is class · 2^log + (x mod 2^log), below the length asserted above.
+    unsafe {
+        match class.is_empty() {
+            true => byte_steps::<false>(d, slots, log, class, out),
+            false => byte_steps::<true>(d, slots, log, class, out),
+        }
+    }
 }
 
 #[target_feature(enable = "avx2,popcnt")]
-unsafe fn byte_steps(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
+unsafe fn byte_steps<const CLASSES: bool>(
+    d: &mut Decoder<'_>,
+    slots: &[u32],
+    log: u32,
+    class: &[u8],
+    out: &mut [u8],
+) -> usize {
     let mask = _mm256_set1_epi32((1 << log) - 1);
     let log = _mm_cvtsi32_si128(log as i32);
     let zero = _mm256_setzero_si256();
@@ -423,7 +442,12 @@ unsafe fn byte_steps(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8
             let mut taken = 0;
             let mut slot = [zero; 4];
             for g in 0..4 {
-                slot[g] = _mm256_i32gather_epi32::<4>(slots.as_ptr().cast(), _mm256_and_si256(x[g], mask));
+                let mut i = _mm256_and_si256(x[g], mask);
+                if CLASSES {
+                    let c = _mm256_cvtepu8_epi32(_mm_loadl_epi64(class.as_ptr().add(done + 8 * g).cast()));
+                    i = _mm256_or_si256(i, _mm256_sll_epi32(c, log));
+                }
+                slot[g] = _mm256_i32gather_epi32::<4>(slots.as_ptr().cast(), i);
             }
             let pair = |a: usize| {
                 _mm256_packus_epi32(_mm256_srli_epi32::<24>(slot[a]), _mm256_srli_epi32::<24>(slot[a + 1]))

@@ -406,15 +406,34 @@ unsafe fn pair_ticks<const CLASS: bool>(
     }
 }
 
-/// Decodes whole ticks of bytes; returns the values done.
-pub(super) fn decode_bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
-    assert!(slots.len() >= 1 << log);
-    // SAFETY: as for `decode_levels`; the slot index is x mod 2^log.
-    unsafe { byte_steps(d, slots, log, out) }
+/// Decodes whole ticks of bytes, each with the table of its class, or all with the first; returns the values done.
+pub(super) fn decode_bytes(
+    d: &mut Decoder<'_>,
+    slots: &[u32],
+    log: u32,
+    class: &[u8],
+    out: &mut [u8],
+) -> usize {
+    let most = class.iter().max().map_or(0, |&c| usize::from(c));
+    assert!(slots.len() >= (most + 1) << log);
+    assert!(class.is_empty() || class.len() >= out.len() / MAX_LANES * MAX_LANES);
+    // SAFETY: as for `decode_levels`; the slot index is class · 2^log + (x mod 2^log), below the length asserted above.
+    unsafe {
+        match class.is_empty() {
+            true => byte_steps::<false>(d, slots, log, class, out),
+            false => byte_steps::<true>(d, slots, log, class, out),
+        }
+    }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,popcnt")]
-unsafe fn byte_steps(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> usize {
+unsafe fn byte_steps<const CLASSES: bool>(
+    d: &mut Decoder<'_>,
+    slots: &[u32],
+    log: u32,
+    class: &[u8],
+    out: &mut [u8],
+) -> usize {
     let mask = _mm512_set1_epi32((1 << log) - 1);
     let log = _mm_cvtsi32_si128(log as i32);
     let mut done = 0;
@@ -426,7 +445,12 @@ unsafe fn byte_steps(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8
             let mut taken = 0;
             let mut slot = [_mm512_setzero_si512(); 2];
             for g in 0..2 {
-                slot[g] = _mm512_i32gather_epi32::<4>(_mm512_and_si512(x[g], mask), slots.as_ptr().cast());
+                let mut i = _mm512_and_si512(x[g], mask);
+                if CLASSES {
+                    let c = _mm512_cvtepu8_epi32(_mm_loadu_si128(class.as_ptr().add(done + 16 * g).cast()));
+                    i = _mm512_or_si512(i, _mm512_sll_epi32(c, log));
+                }
+                slot[g] = _mm512_i32gather_epi32::<4>(i, slots.as_ptr().cast());
                 let symbol = _mm512_cvtepi32_epi8(_mm512_srli_epi32::<24>(slot[g]));
                 _mm_storeu_si128(out.as_mut_ptr().add(done + 16 * g).cast(), symbol);
             }

@@ -307,25 +307,26 @@ impl<'a> Decoder<'a> {
 
     /// Decodes symbols as bytes, for a single table and no trellis.
     pub(crate) fn decode_bytes(&mut self, isa: Isa, slots: &[u32], log: u32, out: &mut [u8]) -> Result<()> {
-        let done = match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if self.lanes == MAX_LANES => avx512::decode_bytes(self, slots, log, out),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 if self.lanes == MAX_LANES => avx2::decode_bytes(self, slots, log, out),
-            _ => 0,
-        };
-        plain::decode_bytes(self, slots, log, &mut out[done..])
+        self.decode_symbols(isa, slots, log, &[], out)
     }
 
-    /// Decodes symbols as bytes, each with the table of its class; all with the first where no classes are given.
+    /// The same, each with the table of its class; all with the first where no classes are given.
     pub(crate) fn decode_symbols(
         &mut self,
+        isa: Isa,
         slots: &[u32],
         log: u32,
         class: &[u8],
         out: &mut [u8],
     ) -> Result<()> {
-        plain::decode_symbols(self, slots, log, class, out)
+        let done = match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if self.lanes == MAX_LANES => avx512::decode_bytes(self, slots, log, class, out),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 if self.lanes == MAX_LANES => avx2::decode_bytes(self, slots, log, class, out),
+            _ => 0,
+        };
+        plain::decode_bytes(self, slots, log, &class[class.len().min(done)..], &mut out[done..])
     }
 
     /// Checks that the tile ends where its content does.

@@ -122,17 +122,7 @@ pub(super) fn decode_pairs(
     Ok(())
 }
 
-pub(super) fn decode_bytes(d: &mut Decoder<'_>, slots: &[u32], log: u32, out: &mut [u8]) -> Result<()> {
-    let mask = (1u32 << log) - 1;
-    for (i, out) in out.iter_mut().enumerate() {
-        let x = &mut d.x[i % d.lanes];
-        let slot = slots[(*x & mask) as usize];
-        *out = pop(x, &mut d.words, slot, log)?;
-    }
-    Ok(())
-}
-
-pub(super) fn decode_symbols(
+pub(super) fn decode_bytes(
     d: &mut Decoder<'_>,
     slots: &[u32],
     log: u32,
@@ -140,11 +130,13 @@ pub(super) fn decode_symbols(
     out: &mut [u8],
 ) -> Result<()> {
     let mask = (1u32 << log) - 1;
-    for (i, out) in out.iter_mut().enumerate() {
-        let x = &mut d.x[i % d.lanes];
-        let set = class.get(i).map_or(0, |&c| u32::from(c));
-        let slot = slots[((set << log) + (*x & mask)) as usize];
-        *out = pop(x, &mut d.words, slot, log)?;
+    for (tick, out) in out.chunks_mut(d.lanes).enumerate() {
+        let class = class.get(tick * d.lanes..).unwrap_or_default();
+        for (i, (x, out)) in d.x.iter_mut().zip(out).enumerate() {
+            let set = class.get(i).map_or(0, |&c| u32::from(c));
+            let slot = slots[((set << log) + (*x & mask)) as usize];
+            *out = pop(x, &mut d.words, slot, log)?;
+        }
     }
     Ok(())
 }

@@ -134,25 +134,27 @@ fn every_path_reads_low_bits_alike() {
 #[test]
 fn every_path_reads_bytes_alike() {
     let mut rng = StdRng::seed_from_u64(5);
-    let table = skewed(&mut rng, 12, &(0..=255).collect::<Vec<u8>>());
-    let symbols: Vec<u16> = (0..10_000).map(|_| rng.random_range(0..200) * rng.random_range(0..2)).collect();
-    let mut bytes = Vec::new();
-    encode(
-        Isa::Plain,
-        &EncodeTable::new(std::slice::from_ref(&table)),
-        32,
-        &symbols,
-        &mut WordStack::default(),
-        &mut bytes,
-    );
-    let mut slots = Vec::new();
-    slot_table(std::slice::from_ref(&table), &mut slots);
-    for path in Isa::available() {
-        let mut out = vec![0u8; symbols.len()];
-        let mut d = Decoder::new(32, &bytes, Escapes::new(&[], 0)).unwrap();
-        d.decode_bytes(path, &slots, 12, &mut out).unwrap();
-        d.finish().unwrap();
-        assert!(out.iter().zip(&symbols).all(|(&a, &b)| a as u16 == b), "{path:?}");
+    for (classes, lanes, n) in [(1, 32, 10_000), (3, 32, 10_000), (16, 32, 10_007), (5, 8, 999), (4, 32, 31)]
+    {
+        let all: Vec<u8> = (0..=255).collect();
+        let tables: Vec<Freqs> = (0..classes).map(|_| skewed(&mut rng, 12, &all)).collect();
+        let class: Vec<u8> = (0..n).map(|_| rng.random_range(0..classes as u8)).collect();
+        let symbols: Vec<u8> = (0..n).map(|_| rng.random_range(0..200) * rng.random_range(0..2)).collect();
+        let coded: Vec<u16> =
+            class.iter().zip(&symbols).map(|(&c, &s)| u16::from(c) << 8 | u16::from(s)).collect();
+        let mut bytes = Vec::new();
+        let table = EncodeTable::new(&tables);
+        encode(Isa::Plain, &table, lanes, &coded, &mut WordStack::default(), &mut bytes);
+        let mut slots = Vec::new();
+        slot_table(&tables, &mut slots);
+        let class = if classes == 1 { &[][..] } else { &class };
+        for path in Isa::available() {
+            let mut out = vec![0u8; n];
+            let mut d = Decoder::new(lanes, &bytes, Escapes::new(&[], 0)).unwrap();
+            d.decode_symbols(path, &slots, 12, class, &mut out).unwrap();
+            d.finish().unwrap();
+            assert!(out == symbols, "{path:?}, {classes} classes, {lanes} lanes");
+        }
     }
 }
 

@@ -54,6 +54,28 @@ pub(super) fn measure(
     best.show(size, figures)
 }
 
+/// The fewest bytes that nvCOMP's ANS makes of some, with what made them, and the times of getting them back; nothing if no setting takes them.
+/// Chunks are of 64 KiB, as the headers advise.
+pub(super) fn fewest(rig: &Rig, library: &Nvcomp, bytes: &[u8]) -> Result<Option<(usize, String, Times)>> {
+    let mut best: Option<(usize, String, Times)> = None;
+    for setting in Setting::all().into_iter().filter(|s| s.chunk == 64 << 10 && s.sampled == 0) {
+        let one = || -> Result<(usize, Times)> {
+            let packing = Packing::new(rig, library, setting, bytes, 1)?;
+            let (_, packed) = packing.compress()?;
+            Ok((packed, packing.decompress(Way::Named, bytes)?))
+        };
+        match one() {
+            Err(error) if is_refusal(&error) => continue,
+            Err(error) => return Err(error),
+            Ok((packed, times)) if best.as_ref().is_none_or(|(least, ..)| packed < *least) => {
+                best = Some((packed, setting.name(), times));
+            }
+            Ok(_) => {}
+        }
+    }
+    Ok(best)
+}
+
 /// Measures one setting: `tensor` is bytes and how often they come.
 fn one(
     rig: &Rig,

@@ -244,3 +244,12 @@ fn chunks_that_failed_leave_out_their_way_alone() {
         report.notes.iter().any(|n| n.contains("1 of 4 chunks failed, the first with: the stand-in's words"))
     );
 }
+
+#[test]
+fn the_fewest_bytes_of_all_settings_come_back() {
+    let rig = Rig::new(Device::emulated(1 << 30), 1, 0).unwrap();
+    let bytes: Vec<u8> = (0..200_001u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+    let (packed, setting, times) = fewest(&rig, &library(decompress), &bytes).unwrap().unwrap();
+    assert_eq!((packed, times.0.len()), (bytes.len() + 4 * HEAD, 1), "{setting}");
+    assert!(fewest(&rig, &library(decompress_to_nothing), &bytes).is_err());
+}

@@ -18,13 +18,15 @@ use crate::bench::delta::cases::Versions;
 pub(in super::super) struct Change {
     pub versions: Versions,
     pub blob: Vec<u8>,
+    /// Values that change.
+    pub changed: u64,
 }
 
 /// A change on a device.
 pub(in super::super) struct Deltas<'a> {
     rig: &'a Rig,
     change: &'a Change,
-    pub plan: DeltaPlan,
+    plan: DeltaPlan,
     old: Buffer,
     tensor: Buffer,
     applier: DeltaApplier,
@@ -51,9 +53,14 @@ impl<'a> Deltas<'a> {
 
     /// Makes the tensor old again, and waits for that.
     fn restore(&self) -> Result<()> {
+        self.set(&self.old)
+    }
+
+    /// Makes the tensor what a buffer holds, and waits for that.
+    fn set(&self, to: &Buffer) -> Result<()> {
         let stream = self.rig.stream.stream();
         // SAFETY: both are ours and of the same length, and live until the wait.
-        unsafe { self.rig.device.copy(self.tensor.slice(), self.old.slice(), stream)? };
+        unsafe { self.rig.device.copy(self.tensor.slice(), to.slice(), stream)? };
         self.rig.device.synchronize(stream)?;
         Ok(())
     }
@@ -88,6 +95,31 @@ impl<'a> Deltas<'a> {
 
     /// The delta, its tables and its tiles are on the device: the device's own clock.
     pub fn on_device(&self) -> Result<Times> {
+        let (times, said) = self.queued(&self.old)?;
+        ensure!(self.plan.check(said)?.written == self.plan.changed(), "not all was written");
+        self.check()?;
+        Ok(times)
+    }
+
+    /// Two parts of that: of a tensor that is new already, where places alone are decoded; and of one with another value where the last
+    /// change is, which is decoded, but for a tile, and not written.
+    pub fn parts(&self) -> Result<[Times; 2]> {
+        let Versions { dtype, old, new, .. } = &self.change.versions;
+        let (again, said) = self.queued(&Buffer::from_slice(&self.rig.device, new)?)?;
+        ensure!(self.plan.check(said)?.written == 0, "something was written to a tensor that is new");
+        let mut other = old.clone();
+        let last = old.iter().zip(new).rposition(|(old, new)| old != new);
+        if let Some(last) = last {
+            let value = last / dtype.size() * dtype.size();
+            other[value..][..dtype.size()].iter_mut().for_each(|byte| *byte ^= 0x55);
+        }
+        let (refused, said) = self.queued(&Buffer::from_slice(&self.rig.device, &other)?)?;
+        ensure!(last.is_none() || self.plan.check(said).is_err(), "another tensor was not noticed");
+        Ok([again, refused])
+    }
+
+    /// Applications to what a buffer holds, and what was said of the last.
+    fn queued(&self, to: &Buffer) -> Result<(Times, Status)> {
         let (device, stream) = (&self.rig.device, self.rig.stream.stream());
         let blob = Buffer::from_slice(device, &self.change.blob)?;
         let setup = Buffer::from_slice(device, self.plan.setup())?;
@@ -96,7 +128,7 @@ impl<'a> Deltas<'a> {
         let status = Buffer::new(device, size_of::<Status>())?;
         let mut times = Vec::new();
         for i in 0..WARM + self.rig.repeats {
-            self.restore()?;
+            self.set(to)?;
             let timer = Timer::new(device)?;
             timer.start(stream)?;
             // SAFETY: all of it lives until the timer has waited.
@@ -109,12 +141,7 @@ impl<'a> Deltas<'a> {
         }
         let mut said = [0; size_of::<Status>()];
         status.read(&mut said, stream)?;
-        ensure!(
-            self.plan.check(Status::from_bytes(said))?.written == self.plan.changed(),
-            "not all was written"
-        );
-        self.check()?;
-        Ok(Times(times))
+        Ok((Times(times), Status::from_bytes(said)))
     }
 
     /// The delta is in pinned memory of the host: header, copy, application, verdict.
@@ -191,7 +218,7 @@ impl<'a> Deltas<'a> {
             all.copy_from_slice(&self.change.versions.old);
             self.restore()?;
             let start = Instant::now();
-            let Change { blob, versions } = self.change;
+            let Change { blob, versions, .. } = self.change;
             delta::apply_in_place(blob, versions.dtype, &versions.shape, &mut all, &options)?;
             // SAFETY: as above.
             unsafe { self.rig.device.copy_in(self.tensor.slice(), &all, stream)? };

@@ -20,7 +20,7 @@ pub(super) use pipeline::Pipeline;
 use crate::metrics::median;
 
 /// Calls before the first that counts: kernels are loaded, clocks are up.
-const WARM: usize = 3;
+pub(super) const WARM: usize = 3;
 
 /// A device and how often to measure on it.
 pub(super) struct Rig {

@@ -1,9 +1,12 @@
 //! `tenfold engines`.
 
+mod video;
+
 use serde::Serialize;
 use tenfold_cuda::{Device, Properties};
 use tenfold_video::codec::Abilities;
 
+use self::video::{Encoders, Jpeg, Pictures};
 use crate::args::EnginesArgs;
 use crate::exit;
 use crate::print;
@@ -19,6 +22,39 @@ struct Entry {
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<Gpu>,
+    /// What the video engines of a GPU decode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decodes: Option<Vec<Pictures>>,
+    /// The engines that encode a standard, and how many programs may use them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encodes: Option<Encoders>,
+    /// The engines that decode JPEG.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jpeg: Option<Jpeg>,
+}
+
+impl Entry {
+    /// Without what only some have; unavailable where the detail is a reason.
+    fn new(
+        engine: &'static str,
+        name: &'static str,
+        role: &'static str,
+        standard: Option<String>,
+        detail: Result<String, String>,
+    ) -> Entry {
+        Entry {
+            engine,
+            name,
+            role,
+            standard,
+            available: detail.is_ok(),
+            detail: detail.unwrap_or_else(|why| why),
+            device: None,
+            decodes: None,
+            encodes: None,
+            jpeg: None,
+        }
+    }
 }
 
 /// A CUDA device, in JSON.
@@ -45,36 +81,26 @@ pub fn run(args: EnginesArgs) -> anyhow::Result<u8> {
 fn entries() -> Vec<Entry> {
     let mut all = vec![native("cpu", true, "lossless and lossy, every goal".to_string(), None)];
     all.extend(cuda());
+    all.extend(video::entries());
     for encoder in tenfold_video::encoders() {
         let found = encoder.abilities();
-        all.push(Entry {
-            engine: "video",
-            name: encoder.name(),
-            role: "encoder",
-            standard: Some(encoder.standard().to_string()),
-            available: found.is_ok(),
-            detail: found.map_or_else(|e| e.to_string(), |a| abilities(&a)),
-            device: None,
-        });
+        let standard = Some(encoder.standard().to_string());
+        let detail = found.map(|a| abilities(&a)).map_err(|e| e.to_string());
+        all.push(Entry::new("video", encoder.name(), "encoder", standard, detail));
     }
     for decoder in tenfold_video::decoders() {
         let found = decoder.probe();
-        all.push(Entry {
-            engine: "video",
-            name: decoder.name(),
-            role: "decoder",
-            standard: Some(decoder.standard().to_string()),
-            available: found.is_ok(),
-            detail: found.map_or_else(|e| e.to_string(), |()| String::new()),
-            device: None,
-        });
+        let standard = Some(decoder.standard().to_string());
+        let detail = found.map(|()| String::new()).map_err(|e| e.to_string());
+        all.push(Entry::new("video", decoder.name(), "decoder", standard, detail));
     }
     all
 }
 
 /// An entry for tenfold's own codec.
 fn native(engine: &'static str, available: bool, detail: String, device: Option<Gpu>) -> Entry {
-    Entry { engine, name: "native", role: "codec", standard: None, available, detail, device }
+    let detail = if available { Ok(detail) } else { Err(detail) };
+    Entry { device, ..Entry::new(engine, "native", "codec", None, detail) }
 }
 
 /// An entry for each device, or one that says why there is no device.
@@ -129,7 +155,7 @@ fn table(entries: &[Entry]) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    if !entries.iter().any(|e| e.engine == "video") {
+    if !entries.iter().any(|e| e.engine == "video" && e.name != "nvdec") {
         text.push_str("video  this build has no video codecs; build it with --features video (needs the system's FFmpeg)\n");
     }
     text

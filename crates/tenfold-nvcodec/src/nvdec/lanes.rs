@@ -1,0 +1,326 @@
+//! The lanes of a device: who decodes what, how much may wait, and for how long.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tenfold_cuda::{Device, OwnedStream};
+use tenfold_video::Standard;
+use tenfold_video::codec::Format;
+
+use super::decoder::Counts;
+use super::lane;
+use super::stream::Stream;
+use crate::cuvid::Cuvid;
+use crate::error::{Error, Result};
+
+/// Streams that may wait for one lane before [`Lanes::submit`] waits itself.
+const MOST_WAITING: usize = 16;
+
+/// Lanes that may be asked for: each is a thread, and no device has nearly as many engines.
+const MOST_LANES: usize = 64;
+
+/// How lanes are set up. Build with [`Default`] and the `with_*` setters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneSettings {
+    /// Lanes. Default: 0, one for each engine of the device.
+    pub lanes: usize,
+    /// Bytes of device memory that decoders without work may keep, all lanes together. Default: 1 GiB.
+    pub idle_bytes: u64,
+    /// How long an engine may be silent before the caller gets [`Error::Timeout`]. Default: 10 s.
+    pub patience: Duration,
+}
+
+impl Default for LaneSettings {
+    fn default() -> Self {
+        LaneSettings { lanes: 0, idle_bytes: 1 << 30, patience: Duration::from_secs(10) }
+    }
+}
+
+impl LaneSettings {
+    /// Sets how many lanes there are.
+    pub fn with_lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// Sets how much memory idle decoders may keep.
+    pub fn with_idle_bytes(mut self, bytes: u64) -> Self {
+        self.idle_bytes = bytes;
+        self
+    }
+
+    /// Sets how long an engine may be silent.
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+}
+
+/// What the lanes have done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counters {
+    /// Lanes.
+    pub lanes: usize,
+    /// Decoders that are open now, idle ones included.
+    pub open: usize,
+    /// Decoders that were made.
+    pub created: usize,
+    /// Streams that found an idle decoder of their own kind and size.
+    pub reused: usize,
+    /// Streams that found one that could be set up for their size.
+    pub reconfigured: usize,
+    /// Pictures.
+    pub pictures: usize,
+}
+
+/// A share of a stream: the numbers of its pictures.
+type Task = (Arc<Stream>, Vec<usize>);
+
+/// What pictures a lane had lately: its decoders are set up for them.
+type Known = VecDeque<(Standard, Format)>;
+
+struct Queue {
+    tasks: VecDeque<Task>,
+    /// Pictures that wait or are being decoded.
+    load: usize,
+    known: Known,
+    heard: Instant,
+}
+
+struct State {
+    queues: Vec<Queue>,
+    closed: bool,
+    alive: usize,
+}
+
+/// What lanes and their users share.
+pub(super) struct Shared {
+    pub api: &'static Cuvid,
+    pub device: Device,
+    pub counts: Arc<Counts>,
+    pub pictures: AtomicUsize,
+    pub settings: LaneSettings,
+    state: Mutex<State>,
+    /// There is work, or it is over.
+    work: Condvar,
+    /// A lane has taken something, or ended.
+    moved: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next share for a lane; nothing once the lanes are closed.
+    pub(super) fn next(&self, me: usize) -> Option<Task> {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.queues.get_mut(me).and_then(|q| q.tasks.pop_front()) {
+                self.moved.notify_all();
+                return Some(task);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(super) fn hear(&self, me: usize, now: Instant) {
+        if let Some(queue) = self.lock().queues.get_mut(me) {
+            queue.heard = now;
+        }
+    }
+
+    /// A lane is done with a share.
+    pub(super) fn done(&self, me: usize, stream: &Stream, pictures: usize) {
+        if let Some(queue) = self.lock().queues.get_mut(me) {
+            queue.load = queue.load.saturating_sub(pictures);
+            queue.heard = Instant::now();
+            let kind = (stream.standard, stream.format);
+            queue.known.retain(|k| *k != kind);
+            queue.known.push_back(kind);
+            if queue.known.len() > 8 {
+                queue.known.pop_front();
+            }
+        }
+        self.moved.notify_all();
+    }
+}
+
+/// Threads that decode, one for each engine. Dropping waits for what they are doing.
+pub(crate) struct Lanes {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A stream on its way.
+pub(crate) struct Submitted {
+    stream: Arc<Stream>,
+    shared: Arc<Shared>,
+    lanes: Vec<usize>,
+    since: Instant,
+}
+
+impl Lanes {
+    /// Starts lanes; `settings.lanes` is not 0.
+    pub(crate) fn start(api: &'static Cuvid, device: &Device, settings: LaneSettings) -> Result<Lanes> {
+        let queue =
+            || Queue { tasks: VecDeque::new(), load: 0, known: VecDeque::new(), heard: Instant::now() };
+        let count = settings.lanes.max(1);
+        if count > MOST_LANES {
+            return Err(Error::InvalidArgument(format!("{count} lanes are too many: {MOST_LANES} at most")));
+        }
+        let shared = Arc::new(Shared {
+            api,
+            device: device.clone(),
+            counts: Arc::default(),
+            pictures: AtomicUsize::new(0),
+            settings,
+            state: Mutex::new(State {
+                queues: (0..count).map(|_| queue()).collect(),
+                closed: false,
+                alive: 0,
+            }),
+            work: Condvar::new(),
+            moved: Condvar::new(),
+        });
+        let mut lanes = Lanes { shared, threads: Vec::new() };
+        for me in 0..count {
+            // An engine waits for these short kernels once its surfaces are full.
+            let cuda = OwnedStream::urgent(device)?;
+            let shared = lanes.shared.clone();
+            lanes.shared.lock().alive += 1;
+            let body = move || {
+                let _gone = Gone(&shared);
+                lane::live(&shared, me, cuda);
+            };
+            let started = thread::Builder::new().name(format!("nvdec {me}")).spawn(body).map_err(|e| {
+                lanes.shared.lock().alive -= 1;
+                Error::InvalidArgument(format!("cannot start a thread for a lane: {e}"))
+            })?;
+            lanes.threads.push(started);
+        }
+        Ok(lanes)
+    }
+
+    /// What was done so far.
+    pub(crate) fn counters(&self) -> Counters {
+        let counts = &self.shared.counts;
+        let read = |n: &AtomicUsize| n.load(Ordering::Acquire);
+        Counters {
+            lanes: self.threads.len(),
+            open: read(&counts.open),
+            created: read(&counts.created),
+            reused: read(&counts.reused),
+            reconfigured: read(&counts.reconfigured),
+            pictures: read(&self.shared.pictures),
+        }
+    }
+
+    /// Hands the pictures of a stream to the lanes with the least to do. Waits where all have too much, and gives up when none
+    /// moves for as long as the settings say.
+    pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Result<Submitted> {
+        let count = stream.pictures.len();
+        let wanted = count.min(self.threads.len());
+        let start = Instant::now();
+        let patience = self.shared.settings.patience;
+        let mut state = self.shared.lock();
+        let chosen = loop {
+            let chosen = choose(&state.queues, (stream.standard, stream.format), wanted);
+            if chosen.iter().all(|&lane| state.queues[lane].tasks.len() < MOST_WAITING) {
+                break chosen;
+            }
+            let last = state.queues.iter().map(|q| q.heard).max().unwrap_or(start).max(start);
+            let silence = last.elapsed();
+            if silence >= patience {
+                return Err(Error::Timeout { what: "no video engine was free", seconds: patience.as_secs() });
+            }
+            let waited = self.shared.moved.wait_timeout(state, patience - silence);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        stream.expect(chosen.len());
+        for (i, &lane) in chosen.iter().enumerate() {
+            let numbers: Vec<usize> = (i..count).step_by(chosen.len()).collect();
+            let queue = &mut state.queues[lane];
+            if queue.load == 0 {
+                queue.heard = Instant::now();
+            }
+            queue.load += numbers.len();
+            queue.tasks.push_back((stream.clone(), numbers));
+        }
+        drop(state);
+        self.shared.work.notify_all();
+        Ok(Submitted { stream: stream.clone(), shared: self.shared.clone(), lanes: chosen, since: start })
+    }
+}
+
+/// The lanes with the least to do; among equals, those that have had such pictures.
+fn choose(queues: &[Queue], kind: (Standard, Format), wanted: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..queues.len()).collect();
+    order.sort_by_key(|&lane| (queues[lane].load, !queues[lane].known.contains(&kind)));
+    order.truncate(wanted);
+    order
+}
+
+impl Submitted {
+    /// Whether the pictures are decoded, or an error is known.
+    pub(crate) fn is_done(&self) -> bool {
+        self.stream.is_done()
+    }
+
+    /// Waits until all pictures were received.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let heard = || {
+            let state = self.shared.lock();
+            self.lanes
+                .iter()
+                .map(|&lane| state.queues[lane].heard)
+                .max()
+                .unwrap_or(self.since)
+                .max(self.since)
+        };
+        self.stream.wait(self.shared.settings.patience, heard)
+    }
+
+    /// Gives the stream up, and waits until lanes no longer write for it. Says whether they answered.
+    pub(crate) fn abandon(&self) -> bool {
+        self.stream.cancel();
+        !matches!(self.wait(), Err(Error::Timeout { .. }))
+    }
+}
+
+/// Says that a thread has ended, however it did.
+struct Gone<'a>(&'a Shared);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.lock().alive -= 1;
+        self.0.moved.notify_all();
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        state.closed = true;
+        shared.work.notify_all();
+        let start = Instant::now();
+        // A driver that never answers keeps its thread, rather than the caller.
+        while state.alive > 0 && start.elapsed() < shared.settings.patience {
+            let left = shared.settings.patience.saturating_sub(start.elapsed());
+            state = shared.moved.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let ended = state.alive == 0;
+        drop(state);
+        if ended {
+            self.threads.drain(..).for_each(|t| drop(t.join()));
+        }
+    }
+}
