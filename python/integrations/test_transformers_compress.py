@@ -68,8 +68,8 @@ def test_better_than_importance_of_as_many_bytes(source: Path, tmp_path: Path):
 def test_contexts_that_run_together_tell_the_same(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     alone = compress(source, tmp_path / "alone", texts=TEXTS, bits=3, check=True)
     # As on a device: four contexts a passage, and the odd ones in a smaller one.
-    join = _compress._joined
-    monkeypatch.setattr(_compress, "_joined", lambda passages, _: join(passages, 4 * 60))
+    join = _compress.joined
+    monkeypatch.setattr(_compress, "joined", lambda passages, _: join(passages, 4 * 60))
     joined = compress(source, tmp_path / "joined", texts=TEXTS, bits=3, check=True)
     assert [len(one.ids) for one in join([Passage(one[None]) for one in TEXTS[:14]], 4 * 60)] == [4, 4, 4, 2]
     assert joined.tokens == alone.tokens
