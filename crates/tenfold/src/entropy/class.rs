@@ -36,33 +36,23 @@ impl ClassMap {
         self.thresholds.len() + 1
     }
 
-    /// Class of every sum of scales.
-    fn by_sum(&self) -> [u8; 256] {
-        let mut lut = [0u8; 256];
-        for (sum, class) in lut.iter_mut().enumerate() {
-            *class = self.thresholds.iter().filter(|&&t| t as usize <= sum).count() as u8;
-        }
-        lut
-    }
-
     /// Fills in the classes of consecutive values from value `start` on.
     pub(crate) fn fill(&self, start: usize, out: &mut [u8]) {
-        let lut = self.by_sum();
-        self.fill_each(&lut, start, out);
+        self.fill_each(start, out);
         if !self.paired {
             return;
         }
         // The class of the pair that the first value is the second of.
         let odd = start % 2;
         if let (1, Some(first)) = (odd, out.first_mut()) {
-            self.fill_each(&lut, start - 1, std::slice::from_mut(first));
+            self.fill_each(start - 1, std::slice::from_mut(first));
         }
         for pair in out.get_mut(odd..).unwrap_or_default().as_chunks_mut::<2>().0 {
             pair[1] = pair[0];
         }
     }
 
-    fn fill_each(&self, lut: &[u8; 256], start: usize, out: &mut [u8]) {
+    fn fill_each(&self, start: usize, out: &mut [u8]) {
         let mut at = start;
         let mut rest = out;
         while !rest.is_empty() {
@@ -71,11 +61,31 @@ impl ClassMap {
             let (now, later) = rest.split_at_mut(n);
             let r = self.rows.get(row).copied().unwrap_or(0);
             match self.cols.get(col..col + n) {
-                Some(cols) => now.iter_mut().zip(cols).for_each(|(o, &c)| *o = lut[(r + c) as usize]),
-                None => now.fill(lut[r as usize]),
+                Some(cols) => self.classes_of(r, cols, now),
+                None => {
+                    let mut class = [0];
+                    self.classes_of(r, &[0], &mut class);
+                    now.fill(class[0]);
+                }
             }
             at += n;
             rest = later;
+        }
+    }
+
+    /// Classes of the values of a row: as many as thresholds are at or below the sum of scales. All thresholds are compared with
+    /// many sums at once, which vectors do faster than look-ups.
+    fn classes_of(&self, row: u8, cols: &[u8], out: &mut [u8]) {
+        const AT_ONCE: usize = 64;
+        for (cols, out) in cols.chunks(AT_ONCE).zip(out.chunks_mut(AT_ONCE)) {
+            let (mut sums, mut classes) = ([0u8; AT_ONCE], [0u8; AT_ONCE]);
+            sums.iter_mut().zip(cols).for_each(|(s, &c)| *s = row + c);
+            for &threshold in &self.thresholds {
+                for (class, &sum) in classes.iter_mut().zip(&sums) {
+                    *class += (threshold <= sum) as u8;
+                }
+            }
+            out.copy_from_slice(&classes[..out.len()]);
         }
     }
 

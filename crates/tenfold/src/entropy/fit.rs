@@ -12,15 +12,22 @@ pub(crate) const ESCAPE_BITS: f64 = 16.0;
 
 /// Bits that these counts cost under a table; symbols without a slot escape.
 pub(crate) fn cost(counts: &Counts, freqs: &Freqs) -> f64 {
+    cost_of(&occurring(counts), freqs)
+}
+
+/// The symbols that occur, and how often.
+fn occurring(counts: &Counts) -> Vec<(u8, f64)> {
+    counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(symbol, &n)| (symbol as u8, n as f64)).collect()
+}
+
+/// [`cost`] where it is asked for many tables.
+fn cost_of(occurring: &[(u8, f64)], freqs: &Freqs) -> f64 {
     let escape = freqs.bits(ESCAPE) + ESCAPE_BITS;
-    let mut bits = 0.0;
-    for (symbol, &n) in counts.iter().enumerate() {
-        if n > 0 {
-            let missing = freqs.of[symbol] == 0 || symbol == ESCAPE as usize;
-            bits += n as f64 * if missing { escape } else { freqs.bits(symbol as u8) };
-        }
-    }
-    bits
+    let bits = |&(symbol, n): &(u8, f64)| {
+        let missing = freqs.of[symbol as usize] == 0 || symbol == ESCAPE;
+        n * if missing { escape } else { freqs.bits(symbol) }
+    };
+    occurring.iter().map(bits).sum()
 }
 
 /// Frequencies close to the counts. If `alphabet` has an escape, it takes the symbols that are too rare for a slot.
@@ -70,7 +77,16 @@ pub(crate) fn shape(counts: &Counts, alphabet: Alphabet) -> Shape {
     let total = counts.iter().sum::<u64>().max(1);
     let slots = 1u64 << alphabet.log;
     let zero = ((counts[0] * slots + total / 2) / total).clamp(1, slots - 2) as u16;
-    let price = |s: Shape| s.freqs(alphabet).map_or(f64::INFINITY, |f| cost(counts, &f));
+    let occurring = occurring(counts);
+    // A descent comes by the same shapes again and again.
+    let mut seen = Vec::with_capacity(128);
+    let mut price = |s: Shape| {
+        if seen.contains(&s) {
+            return f64::INFINITY;
+        }
+        seen.push(s);
+        s.freqs(alphabet).map_or(f64::INFINITY, |f| cost_of(&occurring, &f))
+    };
     // From narrow bells to wide ones: a descent from the wrong end would stop in a local minimum.
     let starts = [(20, 64), (110, 112), (170, 124), (215, 126), (240, 127), (252, 127)];
     let mut best = Shape { zero, ratio: 110, bend: 112 };

@@ -5,6 +5,7 @@
 
 pub(crate) mod bits;
 pub(crate) mod class;
+pub(crate) mod count;
 pub(crate) mod fit;
 pub(crate) mod pairs;
 pub(crate) mod rans;

@@ -79,15 +79,18 @@ impl Shape {
         let side = total.checked_sub(zero + 1)? / 2;
         let mut weight = [0u64; 127];
         let (mut w, mut r) = (1u64 << 24, (self.ratio as u64) << 8);
-        for slot in &mut weight {
-            *slot = w;
+        // Weights fall, and those that are zero give no slots.
+        let mut some = 0;
+        while some < weight.len() && w > 0 {
+            weight[some] = w;
+            some += 1;
             w = (w * r) >> 16;
             r = ((r * self.bend as u64) >> 7).min(0xff00);
         }
-        let sum: u64 = weight.iter().sum();
+        let sum: u64 = weight[..some].iter().sum();
         let mut of = [0u16; 256];
         let mut used = 1;
-        for (j, w) in weight.iter().enumerate() {
+        for (j, w) in weight[..some].iter().enumerate() {
             let f = (w * side + sum / 2) / sum;
             let (above, below) = if halved { (j, 255 - j) } else { (j + 1, 255 - j) };
             of[above] = f as u16;

@@ -25,6 +25,11 @@ impl LowBits {
         self.of[class as usize % MAX_CLASSES] as u32
     }
 
+    /// Low bits of every class.
+    pub(crate) fn shifts(&self) -> [u32; MAX_CLASSES] {
+        self.of.map(u32::from)
+    }
+
     /// Whether no class has any.
     pub(crate) fn none(&self) -> bool {
         self.of == [0; MAX_CLASSES]
@@ -43,7 +48,10 @@ impl LowBits {
     pub(crate) fn pack(&self, k: &[i32], class: &[u8], w: &mut BitWriter) {
         for (i, &k) in k.iter().enumerate() {
             let n = self.get(class.get(i).copied().unwrap_or(0));
-            w.put(k as u32 & ((1 << n) - 1), n);
+            // Most values of most tensors have none.
+            if n > 0 {
+                w.put(k as u32 & ((1 << n) - 1), n);
+            }
         }
     }
 }

@@ -76,7 +76,7 @@ pub(crate) struct Quantised {
     pub escapes: Vec<i32>,
     pub exact: Exact,
     pub all_zero: bool,
-    /// Occurrences by table.
+    /// Occurrences by table, if the plan asks for them.
     pub counts: Vec<Counts>,
     /// Squared error in units², and the finite values it was added up over, if the plan asks for it.
     pub squared_error: f64,
@@ -161,7 +161,7 @@ pub(crate) fn tile_of_levels(
     if plan.paired {
         part(&mut work.joined);
         part(class);
-        symbols.push_pairs(plan, tile.len, &work.joined, class);
+        symbols.push_pairs(plan, &work.joined, class);
     } else {
         symbols.push(plan, &work.joined, class);
     }
@@ -250,7 +250,7 @@ fn quantise_piece(
             join(&mut work.joined);
             check(plan, first, data, &work.joined[..len], &mut sink.exact, &mut sink.checked);
         }
-        sink.symbols.push_pairs(plan, len, work.k.as_flattened(), work.class.as_flattened());
+        sink.symbols.push_pairs(plan, work.k.as_flattened(), work.class.as_flattened());
         return;
     }
     gather_lanes(work.k.as_flattened_mut(), lanes, len);

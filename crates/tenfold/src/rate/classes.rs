@@ -18,6 +18,31 @@ const LEAST_WIDTH: usize = 256;
 
 type Hist = [u32; BINS];
 
+/// Values of a sample that are neighbours in one row.
+struct Run {
+    row: usize,
+    col: usize,
+    /// The number of the first one in the sample.
+    first: usize,
+    len: usize,
+}
+
+fn runs(sample: &[(usize, f32)], width: usize) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let mut first = 0;
+    for window in sample.chunk_by(|a, b| a.0 + 1 == b.0) {
+        let mut left = window.len();
+        while left > 0 {
+            let at = window[window.len() - left].0;
+            let len = left.min(width - at % width);
+            runs.push(Run { row: at / width, col: at % width, first, len });
+            first += len;
+            left -= len;
+        }
+    }
+    runs
+}
+
 /// The class map that saves most bits, if one does, and whether values have classes in pairs: they do if that takes at most `shared`
 /// bits a value more. `sample` holds (position, value in units), `step`
 /// is in units, `values` is the length of the tensor, `table_bits` the price of another class. `known` are the scales of columns
@@ -38,9 +63,7 @@ pub(crate) fn fit(
     let each = values as f64 / sample.len() as f64;
     let spacing = (0.5 / step) as f32;
     let bins: Vec<u8> = sample.iter().map(|&(_, v)| bin(v.abs() * spacing)).collect();
-    // Divisions are dear, and every combination below needs the same ones.
-    let places: Vec<(u32, u32)> =
-        sample.iter().map(|&(at, _)| ((at / scan.width) as u32, (at % scan.width) as u32)).collect();
+    let runs = runs(sample, scan.width);
     let mut all = [0u32; BINS];
     bins.iter().for_each(|&b| all[b as usize] += 1);
     let whole = entropy(&all) * each;
@@ -50,11 +73,23 @@ pub(crate) fn fit(
     let own = own.into_iter().flat_map(|(r, c)| [1.0f32, 2.0, 4.0].map(|fine| (r, c, false, fine)));
     let by_basis = [(true, true, true, 4.0), (false, true, true, 4.0)];
     let price = |rows: &[u8], cols: &[u8], known_cols: bool, paired: bool| {
+        let of_pairs: Vec<u8>;
+        let each_col = if paired {
+            of_pairs = (0..cols.len()).map(|i| cols[i & !1]).collect();
+            &of_pairs
+        } else {
+            cols
+        };
         let mut hist = vec![[0u32; BINS]; SUMS];
-        for (&(row, col), &b) in places.iter().zip(&bins) {
-            let r = rows.get(row as usize).copied().unwrap_or(0);
-            let c = cols.get(if paired { col & !1 } else { col } as usize).copied().unwrap_or(0);
-            hist[(r + c) as usize][b as usize] += 1;
+        for run in &runs {
+            let r = rows.get(run.row).copied().unwrap_or(0);
+            let bins = &bins[run.first..][..run.len];
+            match each_col.get(run.col..run.col + run.len) {
+                Some(cols) => {
+                    bins.iter().zip(cols).for_each(|(&b, &c)| hist[(r + c) as usize % SUMS][b as usize] += 1)
+                }
+                None => bins.iter().for_each(|&b| hist[r as usize % SUMS][b as usize] += 1),
+            }
         }
         let width = |v: &[u8]| v.iter().max().map_or(0, |&m| 8 - m.leading_zeros()) as f64;
         let col_bits = if known_cols { 0.0 } else { cols.len() as f64 * width(cols) };

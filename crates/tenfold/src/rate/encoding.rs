@@ -144,7 +144,8 @@ impl<'a> Encoding<'a> {
             Target::Bytes(_) | Target::Cap(_) => {
                 let want = self.payload_bits(target) / self.n();
                 let ends = (self.finest / unit, self.scan.max * 2.0);
-                let entropy = |log_step: f64| scalar_entropy(&self.values, log_step.exp2());
+                let magnitudes: Vec<f32> = self.values.iter().map(|v| v.1.abs()).collect();
+                let entropy = |log_step: f64| scalar_entropy(self.isa, &magnitudes, log_step.exp2());
                 halve(ends.0.log2(), ends.1.log2(), FIRST_HALVINGS, want, entropy).exp2() * unit
             }
             Target::Nmse(_) => return None, // turned into Mse before

@@ -22,7 +22,8 @@ pub(crate) fn fit(sample: &[(usize, f32)], step: f64, classes: Option<&ClassMap>
             map.fill(run[0].0, &mut class);
         }
         for (&(_, v), &c) in run.iter().zip(&class) {
-            levels[c as usize].push((v * spacing).round() as i32);
+            // A half more, towards zero: rounding proper is a call of a function on many machines.
+            levels[c as usize].push((v * spacing + 0.5f32.copysign(v)) as i32);
         }
     }
     let mut bits = [0u8; MAX_CLASSES];

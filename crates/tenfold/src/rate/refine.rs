@@ -3,7 +3,7 @@
 use super::Target;
 use super::encoding::{Encoding, lambda, set_step};
 use super::low_bits;
-use super::sample::Sample;
+use super::sample::{Sample, WINDOW};
 use crate::engine::search::tolerance::{COARSE_SAMPLE, FINE_SAMPLE};
 use crate::engine::search::{Point, Search};
 use crate::entropy::{ESCAPE, MAX_LANES};
@@ -76,41 +76,47 @@ impl Encoding<'_> {
         let size = self.view.dtype().size();
         let stride = self.sample.windows.len().div_ceil(32).max(1);
         let mut work = TileWork::default();
-        let mut sums = [(0.0f64, 0.0f64); 9];
+        // Sums side by side, so that equal neighbours do not wait for each other.
+        let mut sums = [[(0.0f64, 0.0f64); 9]; 4];
+        let mut values = [0f32; WINDOW];
+        let mut class = Vec::new();
         for w in self.sample.windows.iter().step_by(stride) {
             let q = quantise_tile(&sample_plan, self.view, *w, &mut work);
-            let mut u = vec![0f32; w.len];
-            load_scaled(
-                self.isa,
-                self.view.dtype(),
-                &self.view.data()[w.start * size..][..w.len * size],
-                plan.step(),
-                &mut u,
-            );
-            let mut state = [0u32; MAX_LANES];
-            let mut class = vec![0u8; if plan.classes.is_some() { w.len } else { 0 }];
-            if let Some(map) = &plan.classes {
+            let values = &mut values[..w.len];
+            let data = &self.view.data()[w.start * size..][..w.len * size];
+            load_scaled(self.isa, self.view.dtype(), data, plan.step(), values);
+            class.clear();
+            if let Some(map) = plan.classes.as_ref().filter(|_| !plan.low.none()) {
+                class.resize(w.len, 0u8);
                 map.fill(w.start, &mut class);
             }
-            for (i, (&s, u)) in q.symbols.iter().zip(u).enumerate() {
-                let s_lane = &mut state[i % Sample::GEOMETRY.lanes];
+            let mut state = [0u32; MAX_LANES];
+            for (i, (&s, &u)) in q.symbols.iter().zip(&*values).enumerate() {
                 // Magnitudes with low bits are too large to have an offset worth storing.
                 if !plan.low.none() && plan.low.get(class.get(i).copied().unwrap_or(0)) > 0 {
                     continue;
                 }
                 let k = s as u8 as i8 as i32;
-                let m = grid(k, *s_lane & 1);
-                *s_lane = plan.machine.next(*s_lane, k);
+                let m = if plan.machine == Machine::SCALAR {
+                    grid(k, 0)
+                } else {
+                    let state = &mut state[i % Sample::GEOMETRY.lanes];
+                    let m = grid(k, *state & 1);
+                    *state = plan.machine.next(*state, k);
+                    m
+                };
                 if m != 0 && s as u8 != ESCAPE && u.is_finite() {
                     let e = m.abs() as f64 - (u * m.signum() as f32) as f64;
-                    let bin = &mut sums[m.unsigned_abs().min(8) as usize];
+                    let bin = &mut sums[i % 4][m.unsigned_abs().min(8) as usize];
                     *bin = (bin.0 + 1.0, bin.1 + e);
                 }
             }
+            work.reuse(q);
         }
         let mut offsets = [0i8; 8];
-        for (o, (n, e)) in offsets.iter_mut().zip(&sums[1..]) {
-            if *n >= 64.0 {
+        for (m, o) in (1..).zip(&mut offsets) {
+            let (n, e) = sums.iter().fold((0.0, 0.0), |sum, part| (sum.0 + part[m].0, sum.1 + part[m].1));
+            if n >= 64.0 {
                 *o = (e / n * 64.0).round().clamp(-64.0, 64.0) as i8;
             }
         }

@@ -4,9 +4,12 @@ use super::Target;
 use super::encoding::Encoding;
 use super::pairing::price_of_counts;
 use super::sample::Sample;
+use crate::entropy::count::Tally;
 use crate::entropy::fit::Counts;
 use crate::error::Result;
 use crate::levels::{LowBits, Plan, Quantised, TileWork, quantise_tile};
+use crate::simd::wide::{WIDTH, Wide};
+use crate::simd::{Isa, widen};
 use crate::view::Dtype;
 
 /// What a quantised tensor would take.
@@ -14,6 +17,20 @@ pub(super) struct Trial {
     pub(super) bytes: f64,
     pub(super) mse: f64,
     pub(super) counts: Vec<Counts>,
+}
+
+/// Windows that are counted together.
+const GROUP: usize = 4;
+
+/// What quantising some windows gave.
+struct Part {
+    tally: Tally,
+    error: f64,
+    /// Bytes of exact values.
+    exact: usize,
+    finite: usize,
+    /// Bits of escapes.
+    escapes: f64,
 }
 
 impl Trial {
@@ -32,19 +49,31 @@ impl Encoding<'_> {
         let mut sample_plan = plan.clone();
         sample_plan.geometry = Sample::GEOMETRY;
         sample_plan.paired = false;
-        let tiles = self.workers.map(sample.windows.len(), TileWork::default, |work, i| {
-            let q = quantise_tile(&sample_plan, self.view, sample.windows[i], work);
-            let exact = exact_len(&q, self.view.dtype());
-            (q.counts, q.squared_error, exact, q.measured, escape_bits(&q.escapes))
+        // Counted by groups of windows: a window has fewer values than many tables have entries.
+        sample_plan.count = false;
+        let tables = plan.class_count() * 2;
+        let groups: Vec<_> = sample.windows.chunks(GROUP).collect();
+        let parts = self.workers.map(groups.len(), TileWork::default, |work, i| {
+            let mut part = Part { tally: Tally::new(tables), error: 0.0, exact: 0, finite: 0, escapes: 0.0 };
+            for window in groups[i] {
+                let q = quantise_tile(&sample_plan, self.view, *window, work);
+                part.tally.add(&q.symbols);
+                part.error += q.squared_error;
+                part.exact += exact_len(&q, self.view.dtype());
+                part.finite += q.measured;
+                part.escapes += escape_bits(&q.escapes);
+                work.reuse(q);
+            }
+            part
         })?;
-        let mut counts = vec![[0u64; 256]; plan.class_count() * 2];
+        let mut counts = vec![[0u64; 256]; tables];
         let (mut error, mut exact, mut finite, mut escapes) = (0.0, 0, 0, 0.0);
-        for (c, e, x, f, s) in &tiles {
-            escapes += s;
-            add(&mut counts, c);
-            error += e;
-            exact += x;
-            finite += f;
+        for part in parts {
+            escapes += part.escapes;
+            add(&mut counts, &part.tally.into_counts());
+            error += part.error;
+            exact += part.exact;
+            finite += part.finite;
         }
         let share = self.n() / sample.values as f64;
         let symbols: f64 = counts.iter().map(entropy).sum::<f64>() + low_total(&counts, &plan.low) + escapes;
@@ -104,25 +133,63 @@ pub(super) fn entropy(counts: &Counts) -> f64 {
     counts.iter().map(term).sum()
 }
 
-/// Entropy of a scalar quantiser of spacing 2·step, in bits a value.
-pub(super) fn scalar_entropy(values: &[(usize, f32)], step: f64) -> f64 {
-    // Magnitudes beyond the bins are counted by octave, with the bits below the leading one on top.
-    const NEAR: usize = 512;
-    let mut bins = [0u32; NEAR + 32];
-    let factor = (0.5 / step) as f32;
+/// Bins of magnitudes, in steps: small ones have one each, larger ones share one an octave.
+const NEAR: usize = 512;
+const BINS: usize = NEAR + 32;
+
+/// Entropy of a scalar quantiser of spacing 2·step, in bits a value. Signs and what bins do not tell apart are raw bits.
+pub(super) fn scalar_entropy(isa: Isa, magnitudes: &[f32], step: f64) -> f64 {
+    // Four bins for each, so that equal neighbours do not wait for each other.
+    let mut bins = [[0u32; BINS]; 4];
+    let mut steps = [0i32; 1024];
     let mut raw = 0.0;
-    let mut signs = 0u32;
-    for &(_, v) in values {
-        let k = (v.abs() * factor + 0.5).min(4e9) as u32;
-        signs += (k > 0) as u32;
-        if (k as usize) < NEAR {
-            bins[k as usize] += 1;
-        } else {
-            bins[NEAR + k.ilog2() as usize % 32] += 1;
-            raw += k.ilog2() as f64;
+    for values in magnitudes.chunks(steps.len()) {
+        let steps = &mut steps[..values.len()];
+        if in_steps(isa, values, (0.5 / step) as f32, steps) < NEAR as i32 {
+            let (quads, rest) = steps.as_chunks::<4>();
+            for quad in quads {
+                quad.iter().zip(&mut bins).for_each(|(&k, bins)| bins[k as usize % BINS] += 1);
+            }
+            rest.iter().for_each(|&k| bins[0][k as usize % BINS] += 1);
+            continue;
+        }
+        for &k in &*steps {
+            if k < NEAR as i32 {
+                bins[0][k as usize] += 1;
+            } else {
+                bins[0][NEAR + k.ilog2() as usize % 32] += 1;
+                raw += k.ilog2() as f64;
+            }
         }
     }
-    let n = values.len().max(1) as f64;
-    let h: f64 = bins.iter().filter(|&&c| c > 0).map(|&c| c as f64 * (n / c as f64).log2()).sum();
+    let n = magnitudes.len().max(1) as f64;
+    let total: [u32; BINS] = std::array::from_fn(|i| bins.iter().map(|b| b[i]).sum());
+    let signs = magnitudes.len() as u32 - total[0];
+    let h: f64 = total.iter().filter(|&&c| c > 0).map(|&c| c as f64 * (n / c as f64).log2()).sum();
     (h + raw + signs as f64) / n
+}
+
+widen! { fn in_steps / in_steps_on(magnitudes: &[f32], factor: f32, steps: &mut [i32]) -> i32 }
+
+/// Multiples of a step nearest to magnitudes; returns the largest.
+#[inline(always)]
+fn in_steps_on<W: Wide>(magnitudes: &[f32], factor: f32, steps: &mut [i32]) -> i32 {
+    // Beyond this nothing is told apart, and integers end.
+    const MOST: f32 = 2e9;
+    let (values, rest) = magnitudes.as_chunks::<WIDTH>();
+    let (out, out_rest) = steps.split_at_mut(values.len() * WIDTH);
+    let mut most = W::splat_i(0);
+    for (k, v) in out.as_chunks_mut::<WIDTH>().0.iter_mut().zip(values) {
+        let nearest = W::add(W::mul(W::load(v), W::splat(factor)), W::splat(0.5));
+        let at = W::trunc(W::clamp(nearest, MOST));
+        most = W::max_i(most, at);
+        W::store_i(at, k);
+    }
+    let mut all = [0; WIDTH];
+    W::store_i(most, &mut all);
+    for (k, v) in out_rest.iter_mut().zip(rest) {
+        *k = (v * factor + 0.5).min(MOST) as i32;
+        all[0] = all[0].max(*k);
+    }
+    all.into_iter().fold(0, i32::max)
 }
