@@ -41,6 +41,7 @@ use format::BlobInfo;
 
 pub use error::Error;
 pub use options::{DecodeOptions, Effort, EncodeOptions, Goal};
+pub use rate::EncodePlan;
 pub use view::{Dtype, Tensor, TensorView};
 
 /// Encodes a tensor into a new blob.

@@ -8,6 +8,7 @@ use crate::engine::Stop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::MINOR;
 use crate::prepare::{self, Basis, Named, Preparation, Runs, Transform};
+use crate::rate::EncodePlan;
 use crate::view::{Dtype, TensorView, rows_of};
 
 pub use crate::goal::Goal;
@@ -76,6 +77,8 @@ pub struct EncodeOptions {
     pub residual: Vec<Goal>,
     /// What errors of the tensor cost the model it belongs to, from a calibration run. Default: none.
     pub curvature: Option<Arc<Curvature>>,
+    /// What was settled for a tensor like this one: saves most of the search. Default: none.
+    pub plan: Option<EncodePlan>,
     /// Ends the work early; looked at between tiles. Default: none.
     pub stop: Stop,
 }
@@ -92,6 +95,7 @@ impl EncodeOptions {
             prepare: Preparation::default(),
             residual: Vec::new(),
             curvature: None,
+            plan: None,
             stop: Stop::default(),
         }
     }
@@ -208,6 +212,12 @@ impl EncodeOptions {
         self
     }
 
+    /// Sets a plan that was settled for a tensor like this one. It goes with tensors of one layer.
+    pub fn with_plan(mut self, plan: EncodePlan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
     /// Sets the switch that ends the work early.
     pub fn with_stop(mut self, stop: Stop) -> Self {
         self.stop = stop;
@@ -223,6 +233,11 @@ impl EncodeOptions {
                 "{} residuals are too many: a blob has at most {MAX_LAYERS} layers, and the first is no residual",
                 self.residual.len()
             )));
+        }
+        if self.plan.is_some() && (!self.residual.is_empty() || self.curvature.is_some()) {
+            return Err(Error::InvalidArgument(
+                "a plan is of one layer without a curvature; leave it out, or the residuals and the curvature".into(),
+            ));
         }
         if !self.residual.is_empty()
             && (self.residual.contains(&Goal::Lossless) || self.goal == Goal::Lossless)

@@ -1,7 +1,7 @@
 //! The encoder's choice of tables: frequencies from counts, or a shape close enough to them.
 
 use super::ESCAPE;
-use super::table::Freqs;
+use super::table::{Freqs, log2_of_slots};
 use super::table_code::{Alphabet, Coded, Shape};
 
 /// How often each symbol occurs.
@@ -22,10 +22,12 @@ fn occurring(counts: &Counts) -> Vec<(u8, f64)> {
 
 /// [`cost`] where it is asked for many tables.
 fn cost_of(occurring: &[(u8, f64)], freqs: &Freqs) -> f64 {
-    let escape = freqs.bits(ESCAPE) + ESCAPE_BITS;
+    let log2 = log2_of_slots();
+    let of = |slots: u16| freqs.log as f64 - log2[slots as usize];
+    let escape = of(freqs.of[ESCAPE as usize]) + ESCAPE_BITS;
     let bits = |&(symbol, n): &(u8, f64)| {
-        let missing = freqs.of[symbol as usize] == 0 || symbol == ESCAPE;
-        n * if missing { escape } else { freqs.bits(symbol) }
+        let slots = freqs.of[symbol as usize];
+        n * if slots == 0 || symbol == ESCAPE { escape } else { of(slots) }
     };
     occurring.iter().map(bits).sum()
 }
@@ -72,8 +74,8 @@ pub(crate) fn normalise(counts: &Counts, alphabet: Alphabet) -> Freqs {
     Freqs { log: alphabet.log, of }
 }
 
-/// The shape that suits the counts best, by descent from a guess.
-pub(crate) fn shape(counts: &Counts, alphabet: Alphabet) -> Shape {
+/// The shape that suits the counts best, by descent from a guess: `near`, if that is about right, or else one of several.
+pub(crate) fn shape(counts: &Counts, alphabet: Alphabet, near: Option<Shape>) -> Shape {
     let total = counts.iter().sum::<u64>().max(1);
     let slots = 1u64 << alphabet.log;
     let zero = ((counts[0] * slots + total / 2) / total).clamp(1, slots - 2) as u16;
@@ -91,6 +93,10 @@ pub(crate) fn shape(counts: &Counts, alphabet: Alphabet) -> Shape {
     let starts = [(20, 64), (110, 112), (170, 124), (215, 126), (240, 127), (252, 127)];
     let mut best = Shape { zero, ratio: 110, bend: 112 };
     let mut low = f64::INFINITY;
+    let (starts, jumps) = match near {
+        Some(Shape { ratio, bend, .. }) => (vec![(ratio, bend)], &[4i32, 1][..]),
+        None => (starts.to_vec(), &[32, 16, 8, 4, 2, 1][..]),
+    };
     for (ratio, bend) in starts {
         let start = Shape { zero, ratio, bend };
         let c = price(start);
@@ -99,7 +105,7 @@ pub(crate) fn shape(counts: &Counts, alphabet: Alphabet) -> Shape {
             best = start;
         }
     }
-    for jump in [32i32, 16, 8, 4, 2, 1] {
+    for &jump in jumps {
         loop {
             let before = low;
             for (dz, dr, db) in
@@ -131,14 +137,18 @@ struct Choice {
     bits: f64,
 }
 
-/// The cheaper of measured frequencies and a shape.
-fn best(counts: &Counts, alphabet: Alphabet) -> Choice {
+/// The cheaper of measured frequencies and a shape. Where it is known what a table like this one is, the search is short.
+fn best(counts: &Counts, alphabet: Alphabet, like: Option<&Coded>) -> Choice {
     let header = |c: &Coded| super::table_code::write([(c, alphabet)]).len() as f64 * 8.0;
     let freqs = normalise(counts, alphabet);
     let coded = Coded::Measured(freqs.clone());
     let mut best = Choice { bits: cost(counts, &freqs) + header(&coded), coded };
-    if alphabet.is_signed() {
-        let shape = shape(counts, alphabet);
+    let near = match like {
+        Some(Coded::Shaped(shape)) => Some(*shape),
+        _ => None,
+    };
+    if alphabet.is_signed() && !matches!(like, Some(Coded::Measured(_))) {
+        let shape = shape(counts, alphabet, near);
         if let Some(freqs) = shape.freqs(alphabet) {
             let coded = Coded::Shaped(shape);
             let bits = cost(counts, &freqs) + header(&coded);
@@ -151,17 +161,20 @@ fn best(counts: &Counts, alphabet: Alphabet) -> Choice {
 }
 
 /// Picks the forms that cost fewest bits in all, header included. Tables come in groups of `group` (the
-/// quantisers of a class), which may share one.
-pub(crate) fn choose(counts: &[Counts], alphabets: &[Alphabet], group: usize) -> Vec<Coded> {
+/// quantisers of a class), which may share one. `like` are the tables of a tensor like this one, if there is one.
+pub(crate) fn choose(counts: &[Counts], alphabets: &[Alphabet], group: usize, like: &[Coded]) -> Vec<Coded> {
     let mut chosen = Vec::with_capacity(counts.len());
     for (counts, alphabets) in counts.chunks(group).zip(alphabets.chunks(group)) {
-        let own: Vec<Choice> = counts.iter().zip(alphabets).map(|(c, &a)| best(c, a)).collect();
+        let like = like.get(chosen.len()..chosen.len() + group).unwrap_or_default();
+        // A table that repeats the one before says nothing of its own.
+        let own = counts.iter().zip(alphabets).enumerate();
+        let own: Vec<Choice> = own.map(|(i, (c, &a))| best(c, a, like.get(i))).collect();
         let apart: f64 = own.iter().map(|c| c.bits).sum();
         let mut sum = [0u64; 256];
         for c in counts {
             sum.iter_mut().zip(c).for_each(|(s, c)| *s += c);
         }
-        let shared = best(&sum, alphabets[0]);
+        let shared = best(&sum, alphabets[0], like.first());
         if group > 1 && shared.bits + 2.0 < apart {
             chosen.push(shared.coded);
             chosen.extend(std::iter::repeat_n(Coded::Again, group - 1));
@@ -211,7 +224,7 @@ mod tests {
             assert!(freqs.is_complete());
             let excess = (cost(&counts, &freqs) - entropy) / n as f64;
             assert!(excess < 0.004, "measured at {sigma}: {excess}");
-            let shaped = shape(&counts, alphabet).freqs(alphabet).unwrap();
+            let shaped = shape(&counts, alphabet, None).freqs(alphabet).unwrap();
             let excess = (cost(&counts, &shaped) - entropy) / n as f64;
             assert!(excess < 0.02, "shaped at {sigma}: {excess}");
         }
@@ -222,9 +235,9 @@ mod tests {
         let alphabet = Alphabet::levels(12, 0);
         let large = bell(1.5);
         let small = large.map(|c| c / 2000);
-        assert!(matches!(choose(&[small], &[alphabet], 1)[0], Coded::Shaped(_)));
-        assert!(matches!(choose(&[large], &[alphabet], 1)[0], Coded::Measured(_)));
+        assert!(matches!(choose(&[small], &[alphabet], 1, &[])[0], Coded::Shaped(_)));
+        assert!(matches!(choose(&[large], &[alphabet], 1, &[])[0], Coded::Measured(_)));
         // Two quantisers with the same statistics share a table.
-        assert_eq!(choose(&[small, small], &[alphabet; 2], 2)[1], Coded::Again);
+        assert_eq!(choose(&[small, small], &[alphabet; 2], 2, &[])[1], Coded::Again);
     }
 }

@@ -22,10 +22,14 @@ impl Freqs {
 
     /// Cost of a symbol in bits; infinite for one without a slot.
     pub(crate) fn bits(&self, symbol: u8) -> f64 {
-        static LOG2: std::sync::OnceLock<Vec<f64>> = std::sync::OnceLock::new();
-        let log2 = LOG2.get_or_init(|| (0..=1 << LOG_RANGE.end()).map(|f| (f as f64).log2()).collect());
-        self.log as f64 - log2[self.of[symbol as usize] as usize]
+        self.log as f64 - log2_of_slots()[self.of[symbol as usize] as usize]
     }
+}
+
+/// log2 of numbers of slots.
+pub(crate) fn log2_of_slots() -> &'static [f64] {
+    static LOG2: std::sync::OnceLock<Vec<f64>> = std::sync::OnceLock::new();
+    LOG2.get_or_init(|| (0..=1 << LOG_RANGE.end()).map(|f| (f as f64).log2()).collect())
 }
 
 /// Decoding form: one word a slot, holding frequency − 1 (12 bits), the slot's offset within its symbol

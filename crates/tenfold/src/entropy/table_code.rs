@@ -91,7 +91,9 @@ impl Shape {
         let mut of = [0u16; 256];
         let mut used = 1;
         for (j, w) in weight[..some].iter().enumerate() {
-            let f = (w * side + sum / 2) / sum;
+            // Numerators have 36 bits, denominators 31: too few for a quotient to be rounded up to an integer that it does not reach,
+            // and floats divide faster.
+            let f = ((w * side + sum / 2) as i64 as f64 / sum as i64 as f64) as u32 as u64;
             let (above, below) = if halved { (j, 255 - j) } else { (j + 1, 255 - j) };
             of[above] = f as u16;
             of[below] = f as u16;

@@ -10,6 +10,7 @@ use crate::blob::{Geometry, TileRange};
 use crate::entropy::MAX_LANES;
 use crate::entropy::class::ClassMap;
 use crate::entropy::fit::Counts;
+use crate::entropy::table_code::Coded;
 use crate::quant::cost::CostTable;
 use crate::quant::machine::Machine;
 use crate::quant::scalar::Thresholds;
@@ -51,6 +52,8 @@ pub(crate) struct Plan {
     pub count: bool,
     /// Other costs for the first lanes of every tile, with their number.
     pub other: Option<(CostTable, usize)>,
+    /// Tables of a tensor like this one, near which its own are looked for; none if there is no such tensor.
+    pub tables: Vec<Coded>,
 }
 
 impl Plan {

@@ -5,6 +5,10 @@ use crate::entropy::class::{ClassMap, MAX_SCALE_BITS};
 
 /// Sums of two scales of at most 6 bits.
 const SUMS: usize = 2 << MAX_SCALE_BITS;
+/// The largest scale.
+const TOP: u8 = (1 << MAX_SCALE_BITS) - 1;
+/// Scales an octave that are tried.
+const FINENESS: [f32; 3] = [1.0, 2.0, 4.0];
 /// Magnitudes told apart when statistics are compared.
 const BINS: usize = 48;
 /// Most classes that the encoder makes.
@@ -70,7 +74,7 @@ pub(crate) fn fit(
     // A gain below this is noise of the sample or not worth a decoder's look-ups.
     let mut best = (whole - (0.003 * values as f64).max(whole * 0.002), None);
     let own = [(true, true), (true, false), (false, true)];
-    let own = own.into_iter().flat_map(|(r, c)| [1.0f32, 2.0, 4.0].map(|fine| (r, c, false, fine)));
+    let own = own.into_iter().flat_map(|(r, c)| FINENESS.map(|fine| (r, c, false, fine)));
     let by_basis = [(true, true, true, 4.0), (false, true, true, 4.0)];
     let price = |rows: &[u8], cols: &[u8], known_cols: bool, paired: bool| {
         let of_pairs: Vec<u8>;
@@ -147,11 +151,65 @@ fn bin(a: f32) -> u8 {
 
 /// Logarithms of scales as small integers, the smallest being 0.
 fn scales(means: &[f32], per_octave: f32) -> Vec<u8> {
-    let top = (1 << MAX_SCALE_BITS) - 1;
-    let logs: Vec<f32> = means.iter().map(|m| (m.max(1e-30)).log2() * per_octave).collect();
-    let high = logs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let low = logs.iter().copied().fold(f32::INFINITY, f32::min).max(high - top as f32);
-    logs.iter().map(|l| ((l - low).round().max(0.0) as u8).min(top)).collect()
+    scales_from(means, per_octave, lowest(means, per_octave))
+}
+
+/// Where scales start: at the smallest mean, but no farther below the largest than scales reach.
+fn lowest(means: &[f32], per_octave: f32) -> f32 {
+    let logs = means.iter().map(|m| log(*m, per_octave));
+    let high = logs.clone().fold(f32::NEG_INFINITY, f32::max);
+    logs.fold(f32::INFINITY, f32::min).max(high - TOP as f32)
+}
+
+/// The same scales for other means.
+fn scales_from(means: &[f32], per_octave: f32, lowest: f32) -> Vec<u8> {
+    means.iter().map(|m| ((log(*m, per_octave) - lowest).round().max(0.0) as u8).min(TOP)).collect()
+}
+
+fn log(mean: f32, per_octave: f32) -> f32 {
+    mean.max(1e-30).log2() * per_octave
+}
+
+/// How means became the scales of a class map, so that another tensor's become scales that its thresholds suit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scaling {
+    per_octave: f32,
+    /// Whether columns have the means of pairs.
+    pairs: bool,
+    /// Where the scales of rows and columns start.
+    lowest: (f32, f32),
+}
+
+impl Scaling {
+    /// The one by which [`fit`] made this map from this scan.
+    pub(crate) fn of(map: &ClassMap, scan: &Scan) -> Option<Scaling> {
+        let all = FINENESS.into_iter().flat_map(|per_octave| [(per_octave, false), (per_octave, true)]);
+        all.map(|(per_octave, pairs)| {
+            let cols = columns(scan, pairs);
+            Scaling { per_octave, pairs, lowest: (lowest(&scan.rows, per_octave), lowest(&cols, per_octave)) }
+        })
+        .find(|scaling| scaling.map(map, scan, &map.cols) == *map)
+    }
+
+    /// A map with the thresholds of this one for the rows and columns of another tensor; `known` are the scales of columns that a
+    /// basis knows.
+    pub(crate) fn map(&self, like: &ClassMap, scan: &Scan, known: &[u8]) -> ClassMap {
+        let rows = match like.rows.is_empty() {
+            true => Vec::new(),
+            false => scales_from(&scan.rows, self.per_octave, self.lowest.0),
+        };
+        let cols = match (like.known, like.cols.is_empty()) {
+            (true, _) => known.to_vec(),
+            (_, true) => Vec::new(),
+            _ => scales_from(&columns(scan, self.pairs), self.per_octave, self.lowest.1),
+        };
+        ClassMap { rows, cols, ..like.clone() }
+    }
+}
+
+/// Means of columns, or of pairs of them.
+fn columns(scan: &Scan, pairs: bool) -> Vec<f32> {
+    if pairs { in_pairs(&scan.cols) } else { scan.cols.clone() }
 }
 
 /// Total entropy in bits.

@@ -85,7 +85,11 @@ impl<'a> Encoding<'a> {
     }
 
     pub(super) fn run(&self, target: Target) -> Result<Outcome> {
-        match self.settle(target)? {
+        let plan = match self.adopt(target)? {
+            None => self.settle(target)?,
+            known => known,
+        };
+        match plan {
             Some(plan) => self.finish(plan, target),
             None => Ok(Outcome::Failed(None)),
         }
@@ -124,9 +128,19 @@ impl<'a> Encoding<'a> {
             measure: false,
             count: true,
             other: None,
+            tables: Vec::new(),
         };
         let full = self.encode_all(&plan, Target::Step(1.0))?;
         Ok(Outcome::Trivial(full.into_blob(self, &plan)?))
+    }
+
+    /// A target whose errors are in the scan's units.
+    pub(super) fn in_units(&self, target: Target) -> Target {
+        match target {
+            Target::Nmse(v) => Target::Mse(v * self.scan.variance),
+            Target::Mse(v) => Target::Mse(v / self.scan.unit / self.scan.unit),
+            t => t,
+        }
     }
 
     pub(super) fn n(&self) -> f64 {
@@ -181,6 +195,7 @@ impl<'a> Encoding<'a> {
             measure: false,
             count: true,
             other: None,
+            tables: Vec::new(),
         };
         let table_bits = if self.view.len() < 1 << 18 { 96.0 } else { 400.0 };
         (plan.classes, plan.paired) = classes::fit(

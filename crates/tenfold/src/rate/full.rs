@@ -67,13 +67,7 @@ impl Encoding<'_> {
     /// Encodes tile by tile with tables from the sample: nothing is kept between quantising and coding,
     /// and nothing is counted. What the sample has not seen escapes.
     pub(super) fn encode_stream(&self, plan: &Plan) -> Result<Full> {
-        let mut counts = self.trial(plan, &self.sample)?.counts;
-        let share = (self.view.len() / self.sample.values).max(1) as u64;
-        for c in &mut counts {
-            c.iter_mut().for_each(|c| *c *= share);
-            c[ESCAPE as usize] += 1;
-        }
-        let head = self.choose_head(plan, &counts);
+        let head = self.expected_head(plan)?;
         let table = TileTable::new(&head);
         let mut plan = plan.clone();
         plan.count = false;
@@ -87,6 +81,17 @@ impl Encoding<'_> {
         })?;
         let blob = self.assemble(head.clone(), tiles)?;
         Ok(Full { tiles: Vec::new(), head, got: blob.blob_len() as f64, blob: Some(blob), error: 0.0 })
+    }
+
+    /// Header with the tables that a sample suggests; what it has not seen escapes.
+    pub(super) fn expected_head(&self, plan: &Plan) -> Result<levels::LevelsParams> {
+        let mut counts = self.trial(plan, &self.sample)?.counts;
+        let share = (self.view.len() / self.sample.values).max(1) as u64;
+        for c in &mut counts {
+            c.iter_mut().for_each(|c| *c *= share);
+            c[ESCAPE as usize] += 1;
+        }
+        Ok(self.choose_head(plan, &counts))
     }
 
     pub(super) fn quantise(&self, plan: &Plan) -> Result<Vec<Quantised>> {

@@ -1,7 +1,7 @@
 //! From a goal to a step: statistics first, then a sample, then at most a few real encodings.
 //!
 //! `scan` looks at the whole tensor once; `encoding` guesses a step and makes a plan (classes, low bits, costs); `refine` settles
-//! step and costs by `trial`s of a sample, `pairing` whether levels are coded in pairs; `finish` makes `full` passes (`fed` ones where errors are fed back) and corrects the step while the goal is missed, with
+//! step and costs by `trial`s of a sample (`known` takes both from a plan that was made before), `pairing` whether levels are coded in pairs; `finish` makes `full` passes (`fed` ones where errors are fed back) and corrects the step while the goal is missed, with
 //! `fallback` for goals that no step meets; `write` chooses tables and writes the blob. `aim` says what a goal asks of all of
 //! them, and [`crate::engine::search`] which step to try next.
 
@@ -12,6 +12,7 @@ mod fallback;
 mod fed;
 mod finish;
 mod full;
+mod known;
 mod label;
 mod low_bits;
 mod nearest;
@@ -34,6 +35,7 @@ use crate::view::{TensorView, spacing, value};
 use crate::workers::Workers;
 use encoding::{Encoding, lambda};
 pub(crate) use fed::encode_fed;
+pub use known::EncodePlan;
 pub(crate) use label::Label;
 pub(crate) use nearest::{plain_goal, within};
 use scan::scan;
@@ -92,12 +94,7 @@ pub(crate) fn encode(
         return Ok(Outcome::Failed(None));
     }
     let encoding = Encoding::new(view, label, options, workers, isa, scan);
-    let target = match target {
-        // Errors are measured in the scan's units.
-        Target::Nmse(v) => Target::Mse(v * encoding.scan.variance),
-        Target::Mse(v) => Target::Mse(v / encoding.scan.unit / encoding.scan.unit),
-        t => t,
-    };
+    let target = encoding.in_units(target);
     // Squares so small vanish where they are added up, and any error would seem to keep to the goal.
     if matches!(target, Target::Mse(v) if v < LEAST_MSE) {
         return Ok(Outcome::Failed(None));

@@ -30,7 +30,8 @@ impl Encoding<'_> {
         let per_class = levels::LevelsParams::tables_per_class(plan.machine);
         let alphabets = levels::LevelsParams::alphabets(log, &plan.low, classes, per_class);
         let stored: Vec<Counts> = counts.iter().step_by(2 / per_class).copied().collect();
-        let tables = fit::choose(&stored, &alphabets, per_class);
+        let like = if plan.tables.len() == stored.len() { &plan.tables[..] } else { &[] };
+        let tables = fit::choose(&stored, &alphabets, per_class, like);
         let freqs = levels::LevelsParams::expand_freqs(fit::expand(&tables, &alphabets), per_class);
         levels::LevelsParams {
             paired: plan.paired,

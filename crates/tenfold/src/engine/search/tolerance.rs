@@ -49,6 +49,9 @@ pub const COARSE_SAMPLE: Tolerance =
 /// The step alone on all of the sample.
 pub const FINE_SAMPLE: Tolerance = Tolerance { over: 0.0015, under: 0.0015, rounds: 8, ..PLAIN };
 
+/// The step alone on a small sample, from that of a plan which was made for a tensor alike.
+pub const KNOWN_SAMPLE: Tolerance = Tolerance { over: 0.003, under: 0.003, rounds: 5, ..PLAIN };
+
 /// Rates of coarse dtypes move in jumps: an interval this narrow is as near as the step alone gets.
 const FULL_PASS: Tolerance = Tolerance { rounds: 12, closed: (0.002, 4), ..PLAIN };
 
