@@ -87,6 +87,12 @@ fn put_stream(x: &[u32], words: &WordStack, out: &mut Vec<u8>) {
     }
 }
 
+/// The highest class. Unlike `max`, which tells equal elements apart, this runs over whole registers.
+#[cfg(target_arch = "x86_64")]
+fn highest(classes: &[u8]) -> usize {
+    classes.iter().fold(0, |most, &class| most.max(class)).into()
+}
+
 /// Words written from the end towards the start, the order in which rANS makes them.
 #[derive(Default)]
 pub(crate) struct WordStack {
