@@ -1,10 +1,10 @@
 //! The loops over some changes of a tile, compiled for each instruction set: gaps to places, places to old values, old values to new ones.
 //! What no vector has an instruction for comes first, into arrays; arithmetic runs over these.
 
-use super::check::{mix, sum};
+use super::check::mix;
 use super::numbers::{Meaning, Numbers, Way};
 use super::raw::Raw;
-use super::scan::{element, put_element};
+use super::scan::element;
 use super::token::GAPS;
 use crate::simd::multiversion;
 
@@ -38,13 +38,30 @@ pub(super) struct Classes<'t> {
     pub(super) of: &'t [u8; 256],
 }
 
-/// The new values of a chunk.
-pub(super) struct New<'a> {
-    pub(super) way: Way,
-    pub(super) told: &'a [Meaning; 256],
-    pub(super) symbols: &'a [u8],
-    pub(super) places: &'a [u32],
-    pub(super) old: &'a [u64; CHUNK],
+/// Some changes side by side. Beyond `count` there is anything: arithmetic runs over whole arrays, which leaves no rest.
+pub(super) struct Chunk {
+    pub(super) count: usize,
+    pub(super) places: [u32; CHUNK],
+    pub(super) old: [u64; CHUNK],
+    pub(super) class: [u8; CHUNK],
+    pub(super) symbols: [u8; CHUNK],
+}
+
+impl Chunk {
+    pub(super) fn new() -> Chunk {
+        Chunk { count: 0, places: [0; CHUNK], old: [0; CHUNK], class: [0; CHUNK], symbols: [0; CHUNK] }
+    }
+
+    pub(super) fn set_places(&mut self, places: &[u32]) {
+        self.count = places.len().min(CHUNK);
+        self.places[..self.count].copy_from_slice(&places[..self.count]);
+    }
+
+    /// All bits for a change that there is, else none.
+    #[inline(always)]
+    fn mask(&self, i: usize) -> u64 {
+        if i < self.count { u64::MAX } else { 0 }
+    }
 }
 
 multiversion! {
@@ -78,47 +95,40 @@ fn places_inner(
     mut next: u64,
     to: &mut [u32; CHUNK],
 ) -> u64 {
-    for (to, &symbol) in to.iter_mut().zip(symbols) {
-        let gap = gaps[usize::from(symbol)];
-        let place = next + u64::from(gap.high) + raw.take::<4>(gap.open);
-        next = place + 1;
-        *to = place as u32;
-    }
+    raw.chunk(|raw| {
+        for (to, &symbol) in to.iter_mut().zip(symbols) {
+            let gap = gaps[usize::from(symbol)];
+            let place = next + u64::from(gap.high) + raw.take::<4>(gap.open);
+            next = place + 1;
+            *to = place as u32;
+        }
+    });
     next
 }
 
 multiversion! {
     /// Old values and their classes; returns their sum.
-    pub(super) fn old / old_inner<const SIZE: usize>(
-        base: &[u8],
-        places: &[u32],
-        classes: &Classes<'_>,
-        old: &mut [u64; CHUNK],
-        class: &mut [u8; CHUNK],
-    ) -> u64
+    pub(super) fn old / old_inner<const SIZE: usize>(base: &[u8], classes: &Classes<'_>, chunk: &mut Chunk) -> u64
 }
 
 #[inline(always)]
-fn old_inner<const SIZE: usize>(
-    base: &[u8],
-    places: &[u32],
-    classes: &Classes<'_>,
-    old: &mut [u64; CHUNK],
-    class: &mut [u8; CHUNK],
-) -> u64 {
+fn old_inner<const SIZE: usize>(base: &[u8], classes: &Classes<'_>, chunk: &mut Chunk) -> u64 {
     let (low, mask) = classes.key;
-    for ((&place, old), class) in places.iter().zip(old.iter_mut()).zip(class) {
-        *old = element::<SIZE>(base, place as usize);
-        *class = classes.of[usize::from((*old >> low) as u8 & mask)];
+    for i in 0..chunk.count.min(CHUNK) {
+        chunk.old[i] = element::<SIZE>(base, chunk.places[i] as usize);
+        chunk.class[i] = classes.of[usize::from((chunk.old[i] >> low) as u8 & mask)];
     }
-    sum(places, old)
+    let mixed = |i: usize| mix(chunk.places[i], chunk.old[i]) & chunk.mask(i);
+    (0..CHUNK).fold(0, |sum, i| sum.wrapping_add(mixed(i)))
 }
 
 multiversion! {
-    /// New values; returns their sum, and whether there are such values.
+    /// New values, from old ones and the symbols that tell them; returns their sum, and whether there are such values.
     pub(super) fn new / new_inner<const SIZE: usize>(
         numbers: Numbers,
-        chunk: &New<'_>,
+        way: Way,
+        told: &[Meaning; 256],
+        chunk: &Chunk,
         raw: &mut Raw<'_>,
         to: &mut [u8],
     ) -> (u64, bool)
@@ -127,27 +137,29 @@ multiversion! {
 #[inline(always)]
 fn new_inner<const SIZE: usize>(
     numbers: Numbers,
-    chunk: &New<'_>,
+    way: Way,
+    told: &[Meaning; 256],
+    chunk: &Chunk,
     raw: &mut Raw<'_>,
     to: &mut [u8],
 ) -> (u64, bool) {
-    let New { way, told, symbols, places, old } = *chunk;
-    let mut number = [0; CHUNK];
-    let mut exist = true;
-    for (number, &symbol) in number.iter_mut().zip(symbols) {
-        let meaning = told[usize::from(symbol)];
-        *number = meaning.high | raw.take::<SIZE>(meaning.open);
-        exist &= meaning.exists;
-    }
-    let (mut total, mut beyond) = (0u64, 0);
+    let (mut number, mut exist) = ([0; CHUNK], true);
+    raw.chunk(|raw| {
+        for (number, &symbol) in number.iter_mut().zip(&chunk.symbols[..chunk.count]) {
+            let meaning = told[usize::from(symbol)];
+            *number = meaning.high | raw.take::<SIZE>(meaning.open);
+            exist &= meaning.exists;
+        }
+    });
+    let (mut total, mut beyond, mut new) = (0u64, 0, [[0; SIZE]; CHUNK]);
     // A loop for each way.
     macro_rules! join {
         ($way:expr) => {
-            for i in 0..symbols.len().min(places.len()).min(to.len() / SIZE).min(CHUNK) {
-                let (new, over) = numbers.join($way, old[i], symbols[i], number[i]);
-                beyond |= over;
-                total = total.wrapping_add(mix(places[i], new));
-                put_element::<SIZE>(to, i, new);
+            for i in 0..CHUNK {
+                let (value, over) = numbers.join($way, chunk.old[i], chunk.symbols[i], number[i]);
+                beyond |= over & chunk.mask(i);
+                total = total.wrapping_add(mix(chunk.places[i], value) & chunk.mask(i));
+                new[i].copy_from_slice(&value.to_le_bytes()[..SIZE]);
             }
         };
     }
@@ -156,5 +168,6 @@ fn new_inner<const SIZE: usize>(
         Way::Xor => join!(Way::Xor),
         Way::Overwrite => join!(Way::Overwrite),
     }
+    to.copy_from_slice(&new.as_flattened()[..to.len()]);
     (total, exist && beyond == 0)
 }

@@ -1,7 +1,7 @@
 //! A tile's changes: places, old values and new ones. Applying a delta spends its time here and on the way to the base's values, so places run
 //! ahead and ask for these. The loops are in `chunk`.
 
-use super::chunk::{self, CHUNK, Classes, Gap, New};
+use super::chunk::{self, CHUNK, Chunk, Classes, Gap};
 use super::numbers::{Meaning, Numbers, Way};
 use super::params::{Change, LOG};
 use super::raw::Raw;
@@ -32,13 +32,13 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn new(change: &Change, numbers: Numbers) -> Tables {
+    pub(super) fn new(isa: Isa, change: &Change, numbers: Numbers) -> Tables {
         let (mut gaps, mut ways) = (Vec::new(), <[Vec<u32>; 3]>::default());
         slot_table(&change.gaps, &mut gaps);
         ways.iter_mut().zip(&change.ways).for_each(|(slots, tables)| slot_table(tables, slots));
         let gap_of = std::array::from_fn(Gap::of_symbol);
         let told = Way::ALL.map(|way| std::array::from_fn(|symbol| numbers.meaning(way, symbol as u8)));
-        Tables { isa: Isa::detect(), lanes: change.geometry.lanes, gaps, ways, gap_of, told }
+        Tables { isa, lanes: change.geometry.lanes, gaps, ways, gap_of, told }
     }
 
     fn decoder<'b>(&self, stream: &'b [u8]) -> Result<Decoder<'b>> {
@@ -80,27 +80,25 @@ impl Scratch {
         let classes = Classes { key: delta.numbers.key_bits(), of: &delta.class_of };
         let mut values = Values::new(delta, tables, tile, gaps.open);
         let (mut places, mut new) = (Vec::with_capacity(count), vec![0; count * SIZE]);
-        let (mut old, mut class) = ([0; CHUNK], [0; CHUNK]);
-        let mut found = 0u64;
+        let (mut chunk, mut found) = (Chunk::new(), 0u64);
         let mut ask = Ask { base, far: base.len() / count >= FAR, next: 0 };
         for (number, to) in new.chunks_mut(CHUNK * SIZE).enumerate() {
             let start = number * CHUNK;
             while places.len() < count.min(start + CHUNK + AHEAD) {
                 gaps.next(base.len() / SIZE, &mut places)?;
             }
-            let here = &places[start..count.min(start + CHUNK)];
+            chunk.set_places(&places[start..count.min(start + CHUNK)]);
             ask.until::<SIZE>(&places, start + AHEAD + SHARE);
-            let sum = chunk::old::<SIZE>(tables.isa, base, here, &classes, &mut old, &mut class);
-            found = found.wrapping_add(sum);
+            found = found.wrapping_add(chunk::old::<SIZE>(tables.isa, base, &classes, &mut chunk));
             ask.until::<SIZE>(&places, start + AHEAD + 2 * SHARE);
             if let Ok(some) = &mut values
-                && let Err(error) = some.symbols(&class[..here.len()])
+                && let Err(error) = some.symbols(&mut chunk)
             {
                 values = Err(error);
             }
             ask.until::<SIZE>(&places, start + AHEAD + 3 * SHARE);
             if let Ok(some) = &mut values {
-                some.make::<SIZE>(here, &old, to);
+                some.make::<SIZE>(&chunk, to);
             }
             ask.until::<SIZE>(&places, start + AHEAD + CHUNK);
         }
@@ -185,7 +183,6 @@ struct Values<'t> {
     way: Way,
     after: u64,
     decoder: Decoder<'t>,
-    symbols: [u8; CHUNK],
     raw: Raw<'t>,
     /// Their sum, and whether there are such values.
     sum: u64,
@@ -203,25 +200,23 @@ impl<'t> Values<'t> {
             way,
             after: tile.head.after,
             decoder: tables.decoder(tile.values)?,
-            symbols: [0; CHUNK],
             raw: Raw::new(tile.raw, raw),
             sum: 0,
             exist: true,
         })
     }
 
-    /// Reads what is told of some more values, whose old ones have these classes.
-    fn symbols(&mut self, class: &[u8]) -> Result<()> {
-        let symbols = &mut self.symbols[..class.len()];
-        self.decoder.decode_symbols(self.tables.isa, self.slots, LOG, class, symbols)
+    /// Reads what is told of some more values.
+    fn symbols(&mut self, chunk: &mut Chunk) -> Result<()> {
+        let (class, to) = (&chunk.class[..chunk.count], &mut chunk.symbols[..chunk.count]);
+        self.decoder.decode_symbols(self.tables.isa, self.slots, LOG, class, to)
     }
 
     /// Makes them.
-    fn make<const SIZE: usize>(&mut self, places: &[u32], old: &[u64; CHUNK], to: &mut [u8]) {
-        let Tables { isa, told, .. } = self.tables;
-        let (told, symbols) = (&told[self.way as usize], &self.symbols[..places.len()]);
-        let some = New { way: self.way, told, symbols, places, old };
-        let (sum, exist) = chunk::new::<SIZE>(*isa, self.delta.numbers, &some, &mut self.raw, to);
+    fn make<const SIZE: usize>(&mut self, chunk: &Chunk, to: &mut [u8]) {
+        let (isa, told) = (self.tables.isa, &self.tables.told[self.way as usize]);
+        let (sum, exist) =
+            chunk::new::<SIZE>(isa, self.delta.numbers, self.way, told, chunk, &mut self.raw, to);
         self.sum = self.sum.wrapping_add(sum);
         self.exist &= exist;
     }
