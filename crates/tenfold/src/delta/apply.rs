@@ -8,6 +8,7 @@ use super::scan::by_size;
 use super::tile::{Decoded, Scratch};
 use super::{DeltaOptions, Verify};
 use crate::error::{Error, Result};
+use crate::simd::prefetch;
 use crate::view::{Dtype, Tensor, TensorView};
 use crate::workers::Workers;
 
@@ -120,14 +121,19 @@ pub(super) fn hold(delta: &Delta<'_>, number: usize, base: &[u8], scratch: &mut 
     Ok(decode(&tile)?.map_or(Held::Other, Held::Tile))
 }
 
-/// Writes values to their places.
+/// Writes values to their places, whose cache lines are asked for some places ahead.
 fn write<const SIZE: usize>(to: &mut [u8], places: &[u32], values: &[u8]) {
     let values = values.chunks_exact(SIZE);
-    places
-        .iter()
-        .zip(values)
-        .for_each(|(&at, value)| to[at as usize * SIZE..][..SIZE].copy_from_slice(value));
+    for (i, (&at, value)) in places.iter().zip(values).enumerate() {
+        if let Some(&later) = places.get(i + AHEAD) {
+            prefetch(to, later as usize * SIZE);
+        }
+        to[at as usize * SIZE..][..SIZE].copy_from_slice(value);
+    }
 }
+
+/// Places whose cache lines are on their way while values are written.
+const AHEAD: usize = 64;
 
 impl Pending {
     /// Tiles, each of which is written whole or not at all.

@@ -63,6 +63,7 @@ pub fn fingerprint_of_nodes(mut nodes: Vec<[u8; 32]>) -> Fingerprint {
 const RAYON_FROM: usize = 1 << 20;
 
 /// What a value at a place of a tile adds to the tile's sum.
+#[inline(always)]
 pub(super) fn mix(place: u32, value: u64) -> u64 {
     const ODD: u64 = 0xD6E8_FEB8_6659_FD93;
     let mut x = value.wrapping_add((u64::from(place) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -72,6 +73,7 @@ pub(super) fn mix(place: u32, value: u64) -> u64 {
 }
 
 /// The sum over values at their places.
+#[inline(always)]
 pub(super) fn sum(places: &[u32], values: &[u64]) -> u64 {
     places.iter().zip(values).fold(0, |sum, (&place, &value)| sum.wrapping_add(mix(place, value)))
 }

@@ -2,15 +2,17 @@
 //!
 //! The base stays where it is; a delta blob holds positions and new values, and is applied in place. `scan` finds what changed,
 //! `numbers` makes a number of each new value and the old one, `token` cuts numbers into a symbol and raw bits, `tables` finds the statistics
-//! that symbols are coded with. `encode` writes tiles, `read` takes them apart, `tile` decodes one, `apply` brings a base up to date. Normative: docs/format.md,
+//! that symbols are coded with. `encode` writes tiles, `read` takes them apart, `tile` decodes one with the loops of `chunk`, `apply` brings a base up to date. Normative: docs/format.md,
 //! 'Deltas'. Not to be confused with [`prepare::Delta`](crate::prepare::Delta), differences of the rows of one tensor.
 
 mod apply;
 mod check;
+mod chunk;
 mod encode;
 mod layout;
 mod numbers;
 mod params;
+mod raw;
 mod read;
 mod scan;
 mod tables;

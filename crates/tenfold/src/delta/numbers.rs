@@ -31,12 +31,11 @@ pub(super) struct Numbers {
     tokens: Tokens,
 }
 
-/// What a symbol says of a number: the bits that are known, how many are open, and whether the sign changes.
+/// What a symbol says of a number: the bits that are known, and how many are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meaning {
     pub(super) high: u64,
     pub(super) open: u32,
-    pub(super) flips: u64,
     /// Whether there is such a number.
     pub(super) exists: bool,
 }
@@ -83,7 +82,7 @@ impl Numbers {
 
     /// Magnitude and sign of a float.
     fn parts(self, value: u64) -> (u64, u64) {
-        (value & self.mask() >> 1, value >> (self.bits - 1))
+        (value & self.magnitude(), value >> (self.bits - 1))
     }
 
     /// How a value becomes another.
@@ -108,35 +107,38 @@ impl Numbers {
     pub(super) fn meaning(self, way: Way, symbol: u8) -> Meaning {
         if way == Way::Overwrite {
             let open = self.bits - 8;
-            return Meaning { high: u64::from(symbol) << open, open, flips: 0, exists: true };
+            return Meaning { high: u64::from(symbol) << open, open, exists: true };
         }
-        let flips = u64::from(symbol & 1);
+        let flips = symbol & 1 == 1;
         match self.tokens.join(u32::from(symbol) / 2) {
             Some((high, open)) if high & !self.mask() == 0 => {
-                Meaning { high, open, flips, exists: flips == 0 || self.mantissa.is_some() }
+                Meaning { high, open, exists: !flips || self.mantissa.is_some() }
             }
-            _ => Meaning { high: 0, open: 0, flips, exists: false },
+            _ => Meaning { high: 0, open: 0, exists: false },
         }
     }
 
-    /// The new value, and whether it is in the range of values.
+    /// The new value of a symbol that exists, and bits that are 0 if it is in the range of values.
     #[inline(always)]
-    pub(super) fn join(self, way: Way, old: u64, number: u64, flips: u64) -> (u64, bool) {
+    pub(super) fn join(self, way: Way, old: u64, symbol: u8, number: u64) -> (u64, u64) {
         if way == Way::Overwrite {
-            return (self.turn_back(number), true);
+            return (self.turn_back(number), 0);
         }
-        let (before, sign) = match self.mantissa {
-            Some(_) => self.parts(old),
-            None => (old, 0),
-        };
+        // What is beyond the magnitude is the sign, or nothing.
+        let magnitude = self.magnitude();
+        let before = old & magnitude;
         let after = match way {
             Way::Difference => before.wrapping_add(unzigzag(number) as u64),
             _ => before ^ number,
         };
-        match self.mantissa {
-            Some(_) => (after | (sign ^ flips) << (self.bits - 1), after & !(self.mask() >> 1) == 0),
-            None => (after & self.mask(), true),
-        }
+        let sign = old & !magnitude ^ u64::from(symbol & 1) << (self.bits - 1);
+        let beyond = if self.mantissa.is_some() { after & !magnitude } else { 0 };
+        (after & magnitude | sign, beyond)
+    }
+
+    /// The bits of a value that are not its sign.
+    fn magnitude(self) -> u64 {
+        if self.mantissa.is_some() { self.mask() >> 1 } else { self.mask() }
     }
 
     /// Whole numbers with the sign of their highest bit. Magnitudes of floats have that bit to spare.
@@ -153,6 +155,7 @@ impl Numbers {
         }
     }
 
+    #[inline(always)]
     fn turn_back(self, value: u64) -> u64 {
         match self.mantissa {
             Some(_) => value >> 1 | (value & 1) << (self.bits - 1),
@@ -165,6 +168,7 @@ fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
 }
 
+#[inline(always)]
 fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
@@ -175,8 +179,8 @@ mod tests {
 
     fn join(numbers: Numbers, way: Way, old: u64, symbol: u8, raw: u64) -> Option<u64> {
         let meaning = numbers.meaning(way, symbol);
-        let (new, exists) = numbers.join(way, old, meaning.high | raw, meaning.flips);
-        (exists && meaning.exists).then_some(new)
+        let (new, beyond) = numbers.join(way, old, symbol, meaning.high | raw);
+        (beyond == 0 && meaning.exists).then_some(new)
     }
 
     #[test]

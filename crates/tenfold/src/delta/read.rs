@@ -10,6 +10,7 @@ use crate::blob::bytes::Reader;
 use crate::blob::{CodecParams, Frame, TileRange};
 use crate::error::{Error, Result};
 use crate::options::Limits;
+use crate::simd::Isa;
 use crate::view::Dtype;
 
 /// What a delta's header says, and how much it changes.
@@ -110,7 +111,7 @@ impl<'b> Delta<'b> {
     /// What decoding tiles needs; nothing if nothing changes. Who only looks at a delta does without.
     pub(super) fn tables(&self) -> Option<&Tables> {
         let change = self.change()?;
-        Some(self.tables.get_or_init(|| Tables::new(change, self.numbers)))
+        Some(self.tables.get_or_init(|| Tables::new(Isa::detect(), change, self.numbers)))
     }
 
     pub(super) fn change(&self) -> Option<&Change> {

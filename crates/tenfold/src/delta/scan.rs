@@ -49,12 +49,6 @@ pub(super) fn element<const SIZE: usize>(data: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Puts an element of `SIZE` bytes back.
-#[inline(always)]
-pub(super) fn put_element<const SIZE: usize>(data: &mut [u8], at: usize, value: u64) {
-    data[at * SIZE..][..SIZE].copy_from_slice(&value.to_le_bytes()[..SIZE]);
-}
-
 /// Blocks of bytes that differ, in order, each with where it starts.
 fn differing<'a>(old: &'a [u8], new: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8], &'a [u8])> {
     let blocks = old.chunks(BLOCK).zip(new.chunks(BLOCK)).enumerate();

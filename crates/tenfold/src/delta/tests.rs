@@ -1,5 +1,6 @@
 use super::*;
 use crate::error::Error;
+use crate::simd::Isa;
 use crate::view::{Dtype, TensorView};
 
 /// Numbers that look random and are the same everywhere.
@@ -79,6 +80,50 @@ fn every_dtype_comes_back_at_every_density() {
     }
     let empty = made(Dtype::F32, &[0, 7], &[], &[]);
     assert!(apply_in_place(&empty, Dtype::F32, &[0, 7], &mut [], &Default::default()).is_ok());
+}
+
+#[test]
+fn every_instruction_set_decodes_the_same() {
+    fn decoded<const SIZE: usize>(isa: Isa, blob: &[u8], base: &[u8]) -> Vec<(Vec<u32>, Vec<u8>, bool)> {
+        let delta = read::Delta::open(blob, &Default::default()).unwrap();
+        let tables = tile::Tables::new(isa, delta.change().unwrap(), delta.numbers);
+        let mut scratch = tile::Scratch::default();
+        let tiles = (0..delta.frame.tiles()).filter_map(|number| {
+            let (tile, range) = (delta.tile(number).unwrap()?, delta.range(number));
+            let base = &base[SIZE * range.start..][..SIZE * range.len];
+            let found = scratch.decode::<SIZE>(&delta, &tables, &tile, base).unwrap().unwrap();
+            Some((found.places, found.values, found.is_new))
+        });
+        tiles.collect()
+    }
+    let mut r = Random(23);
+    for dtype in Dtype::ALL {
+        // Near and far from each other; fewer than a chunk, some chunks, and a rest.
+        for (values, share) in [(40, 0.7), (20_000, 0.01), (30_000, 0.1), (5000, 1.0)] {
+            let size = dtype.size();
+            let old: Vec<u8> = (0..values * size).map(|_| r.next() as u8).collect();
+            let mut new = old.clone();
+            for value in new.chunks_exact_mut(size) {
+                // A step or two, or another value.
+                match (r.unit() < share, r.next() % 3) {
+                    (false, _) => {}
+                    (true, 0) => value.fill(r.next() as u8),
+                    (true, step) => value[0] ^= step as u8,
+                }
+            }
+            let blob = made(dtype, &[values], &old, &new);
+            for base in [&old, &new] {
+                let all = Isa::available().into_iter().map(|isa| match size {
+                    1 => decoded::<1>(isa, &blob, base),
+                    2 => decoded::<2>(isa, &blob, base),
+                    4 => decoded::<4>(isa, &blob, base),
+                    _ => decoded::<8>(isa, &blob, base),
+                });
+                let all: Vec<_> = all.collect();
+                assert!(all.iter().all(|one| *one == all[0]), "{dtype} {values} {share}");
+            }
+        }
+    }
 }
 
 #[test]

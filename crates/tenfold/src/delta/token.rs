@@ -26,6 +26,13 @@ impl Tokens {
         ((1 << self.direct) + ((lead - self.direct) << self.sub) + behind, open)
     }
 
+    /// How many bits a token leaves open: what [`Tokens::join`] says, without a table. Of numbers of up to 64 bits.
+    #[inline(always)]
+    pub(super) fn open(self, token: u8) -> u8 {
+        // The first numbers with an open bit are twice those below 2^direct: `direct` is `sub` + 1.
+        token.saturating_sub((1 << self.direct) - (1 << self.sub)) >> self.sub
+    }
+
     /// The number of a token without its open bits, and how many these are. `None` for a token of numbers beyond 64 bits.
     pub(super) fn join(self, token: u32) -> Option<(u64, u32)> {
         let Some(beyond) = token.checked_sub(1 << self.direct) else { return Some((token.into(), 0)) };
@@ -57,5 +64,11 @@ mod tests {
             assert_eq!(tokens.split(0), (0, 0));
         }
         assert_eq!(SHORT.join(255), None);
+        for tokens in [GAPS, SHORT, LONG] {
+            for token in 0..=255u8 {
+                let open = tokens.join(token.into()).map(|(_, open)| open);
+                assert!(open.is_none_or(|open| open == tokens.open(token).into()), "{token}");
+            }
+        }
     }
 }

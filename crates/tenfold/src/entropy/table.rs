@@ -36,11 +36,11 @@ pub(crate) fn log2_of_slots() -> &'static [f64] {
 /// (12 bits) and the symbol (8 bits).
 pub(crate) fn slot_table(tables: &[Freqs], out: &mut Vec<u32>) {
     out.clear();
+    out.reserve(tables.iter().map(|table| 1 << table.log).sum());
     for table in tables {
-        for (symbol, &f) in table.of.iter().enumerate() {
-            for offset in 0..f as u32 {
-                out.push((f as u32 - 1) | offset << 12 | (symbol as u32) << 24);
-            }
+        for (symbol, f) in table.of.iter().enumerate().filter(|(_, f)| **f > 0) {
+            let of_symbol = (u32::from(*f) - 1) | (symbol as u32) << 24;
+            out.extend((0..u32::from(*f)).map(|offset| of_symbol | offset << 12));
         }
     }
 }

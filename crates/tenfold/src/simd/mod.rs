@@ -12,7 +12,7 @@ pub(crate) mod wide;
 pub(crate) enum Isa {
     /// Portable Rust: the oracle of the others.
     Plain,
-    /// AVX2.
+    /// AVX2, with the shifts of BMI2.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// AVX-512 F, BW, DQ, VL.
@@ -33,7 +33,10 @@ impl Isa {
         let mut sets = vec![Isa::Plain];
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("bmi2")
+            {
                 sets.push(Isa::Avx2);
                 if is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
@@ -56,10 +59,10 @@ macro_rules! multiversion {
         #[allow(clippy::too_many_arguments, unsafe_code)]
         $vis fn $name $(<$(const $g: $gt),*>)? (isa: $crate::simd::Isa, $($arg: $ty),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2")]
+            #[target_feature(enable = "avx2,bmi2")]
             fn avx2 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? { $inner $(::<$($g),*>)? ($($arg),*) }
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2")]
             fn avx512 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? { $inner $(::<$($g),*>)? ($($arg),*) }
             match isa {
                 $crate::simd::Isa::Plain => $inner $(::<$($g),*>)? ($($arg),*),
@@ -83,12 +86,12 @@ macro_rules! widen {
         #[allow(clippy::too_many_arguments, unsafe_code)]
         $vis fn $name $(<$(const $g: $gt),*>)? (isa: $crate::simd::Isa, $($arg: $ty),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2")]
+            #[target_feature(enable = "avx2,bmi2")]
             fn avx2 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? {
                 $inner::<$crate::simd::wide::Avx2 $($(, $g)*)?>($($arg),*)
             }
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2")]
             fn avx512 $(<$(const $g: $gt),*>)? ($($arg: $ty),*) $(-> $ret)? {
                 $inner::<$crate::simd::wide::Avx512 $($(, $g)*)?>($($arg),*)
             }
@@ -106,3 +109,17 @@ macro_rules! widen {
     };
 }
 pub(crate) use widen;
+
+/// Asks for the cache line of a byte that is needed soon, into the second cache: the first has fewer places for lines on their way. Any place
+/// will do; beyond the data it asks for a line that nobody needs.
+#[inline(always)]
+pub(crate) fn prefetch(data: &[u8], at: usize) {
+    // SAFETY: a prefetch is a hint: it changes nothing, and faults on no address.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(data.as_ptr().wrapping_add(at).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (data, at);
+}

@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 
 use super::{
     DecodeSpec, Decoder, Escaped, LOW_COUNT, LOW_MASK, PAIR_INDEX, PAIR_MASK, PAIR_RAW, PairSpec, WordStack,
+    highest,
 };
 use crate::entropy::pairs::{PAIR_ESCAPE_BITS, PAIR_LOG, PAIR_TABLES, SLOT_RAW, SLOT_SYMBOL};
 use crate::entropy::table::{EncodeTable, SPAN_RAW};
@@ -170,7 +171,7 @@ pub(super) fn decode_levels(
     out: &mut [i32],
 ) -> Result<usize> {
     let ticks = out.len() / MAX_LANES;
-    let most = class.iter().max().map_or(0, |&c| c as usize);
+    let most = highest(class);
     assert!(spec.slots.len() >= ((most + 1) * 2) << spec.log);
     assert!(class.is_empty() || class.len() >= ticks * MAX_LANES);
     assert!(low.is_empty() || low.len() >= ticks * MAX_LANES);
@@ -298,7 +299,7 @@ pub(super) fn decode_pairs(
     out: &mut [u32],
     escaped: &mut Vec<Escaped>,
 ) -> Result<usize> {
-    let most = class.iter().max().map_or(0, |&c| c as usize);
+    let most = highest(class);
     assert!(spec.slots.len() >= ((most + 1) * PAIR_TABLES) << PAIR_LOG);
     assert!(class.is_empty() || class.len() >= out.len() / MAX_LANES * MAX_LANES * 2);
     // SAFETY: this path is only chosen where `Isa::available` found the features; slot indices are (class · 4 + two bits) · 2^11 +
@@ -414,7 +415,7 @@ pub(super) fn decode_bytes(
     class: &[u8],
     out: &mut [u8],
 ) -> usize {
-    let most = class.iter().max().map_or(0, |&c| usize::from(c));
+    let most = highest(class);
     assert!(slots.len() >= (most + 1) << log);
     assert!(class.is_empty() || class.len() >= out.len() / MAX_LANES * MAX_LANES);
     // SAFETY: as for `decode_levels`; the slot index is class · 2^log + (x mod 2^log), below the length asserted above.

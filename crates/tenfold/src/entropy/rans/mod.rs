@@ -87,6 +87,15 @@ fn put_stream(x: &[u32], words: &WordStack, out: &mut Vec<u8>) {
     }
 }
 
+/// The highest class. Unlike `max`, which tells equal elements apart, this runs over whole registers.
+#[cfg(target_arch = "x86_64")]
+fn highest(classes: &[u8]) -> usize {
+    classes.iter().fold(0, |most, &class| most.max(class)).into()
+}
+
+/// Bytes of words that a vector coder reads at once.
+const AT_ONCE: usize = 64;
+
 /// Words written from the end towards the start, the order in which rANS makes them.
 #[derive(Default)]
 pub(crate) struct WordStack {
@@ -319,14 +328,31 @@ impl<'a> Decoder<'a> {
         class: &[u8],
         out: &mut [u8],
     ) -> Result<()> {
-        let done = match isa {
+        let mut done = self.decode_ticks(isa, slots, log, class, out);
+        if isa != Isa::Plain && self.lanes == MAX_LANES && out.len() - done >= MAX_LANES {
+            // Too few words are left for vectors to read: zeros stand behind them, and taking one of these is an error.
+            let (left, mut last) = (self.words.len(), [0; 2 * AT_ONCE]);
+            last[..left].copy_from_slice(self.words);
+            let words = &last[..left + AT_ONCE];
+            let mut short =
+                Decoder { lanes: self.lanes, x: self.x, state: self.state, words, escapes: self.escapes };
+            done += short.decode_ticks(isa, slots, log, &class[class.len().min(done)..], &mut out[done..]);
+            let taken = left + AT_ONCE - short.words.len();
+            self.x = short.x;
+            self.words = self.words.get(taken..).ok_or(Error::Corrupt("a tile runs out of words"))?;
+        }
+        plain::decode_bytes(self, slots, log, &class[class.len().min(done)..], &mut out[done..])
+    }
+
+    /// The same with vectors, while whole ticks and the words that these read at once are left; returns the symbols done.
+    fn decode_ticks(&mut self, isa: Isa, slots: &[u32], log: u32, class: &[u8], out: &mut [u8]) -> usize {
+        match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if self.lanes == MAX_LANES => avx512::decode_bytes(self, slots, log, class, out),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 if self.lanes == MAX_LANES => avx2::decode_bytes(self, slots, log, class, out),
             _ => 0,
-        };
-        plain::decode_bytes(self, slots, log, &class[class.len().min(done)..], &mut out[done..])
+        }
     }
 
     /// Checks that the tile ends where its content does.

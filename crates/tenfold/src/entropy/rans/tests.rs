@@ -154,7 +154,43 @@ fn every_path_reads_bytes_alike() {
             d.decode_symbols(path, &slots, 12, class, &mut out).unwrap();
             d.finish().unwrap();
             assert!(out == symbols, "{path:?}, {classes} classes, {lanes} lanes");
+            // Some ticks at a time.
+            let mut d = Decoder::new(lanes, &bytes, Escapes::new(&[], 0)).unwrap();
+            for (i, out) in out.chunks_mut(64).enumerate() {
+                out.fill(0);
+                let class = class.get(64 * i..).unwrap_or_default();
+                d.decode_symbols(path, &slots, 12, &class[..class.len().min(out.len())], out).unwrap();
+            }
+            d.finish().unwrap();
+            assert!(out == symbols, "{path:?}, {classes} classes, {lanes} lanes, in parts");
+            // Words that are not there.
+            for words in 1..40.min((bytes.len() - 4 * lanes) / 2) {
+                let mut d =
+                    Decoder::new(lanes, &bytes[..bytes.len() - 2 * words], Escapes::new(&[], 0)).unwrap();
+                let error = d.decode_symbols(path, &slots, 12, class, &mut out).unwrap_err();
+                assert!(error.to_string().contains("runs out of words"), "{path:?}: {error}");
+            }
         }
+    }
+}
+
+#[test]
+fn every_path_reads_streams_of_few_words() {
+    let mut of = [0; 256];
+    (of[0], of[7]) = (4095, 1);
+    let tables = [Freqs { log: 12, of }];
+    let mut slots = Vec::new();
+    slot_table(&tables, &mut slots);
+    let symbols: Vec<u16> = (0..4096).map(|i| if i % 1000 == 999 { 7 } else { 0 }).collect();
+    let mut bytes = Vec::new();
+    encode(Isa::Plain, &EncodeTable::new(&tables), 32, &symbols, &mut WordStack::default(), &mut bytes);
+    assert!(bytes.len() < 128 + 64);
+    for path in Isa::available() {
+        let mut out = vec![0u8; symbols.len()];
+        let mut d = Decoder::new(32, &bytes, Escapes::new(&[], 0)).unwrap();
+        d.decode_bytes(path, &slots, 12, &mut out).unwrap();
+        d.finish().unwrap();
+        assert!(out.iter().zip(&symbols).all(|(&a, &b)| u16::from(a) == b), "{path:?}");
     }
 }
 
