@@ -28,6 +28,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from logging import getLogger
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -191,14 +192,13 @@ class Bench:
         """When the first run of layers was in all blocks."""
         reloads, runs = self._reloads(), self._pages.runs(WAVES)
         payloads: dict[int, memoryview] = {}
+        locks = [Lock() for _ in self._keys]
 
         def begin(number: int, run: range) -> Any:
             def read() -> tuple[memoryview, int]:
-                # Of the first run: those that follow come later in the queue.
-                if run.start == 0:
-                    payloads[number] = self._read(self._keys[number])
-                while number not in payloads:
-                    time.sleep(0)
+                with locks[number]:
+                    if number not in payloads:
+                        payloads[number] = self._read(self._keys[number])
                 return payloads[number], 0
 
             def decode(payload: memoryview) -> tuple[None, int]:

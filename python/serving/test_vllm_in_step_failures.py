@@ -17,7 +17,8 @@ from vllm_setup import said
 
 from tenfold import DataError
 from tenfold.serving import StoreWarning
-from tenfold.serving.vllm._layer_loads import Arriving, LayerLoads
+from tenfold.serving.vllm._arriving import Arriving
+from tenfold.serving.vllm._layer_loads import LayerLoads
 from tenfold.serving.vllm._plan import Page
 from tenfold.serving.vllm._shelf import Complaints
 

@@ -13,90 +13,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ..._errors import MachineError, UnsupportedError
 from ...torch import _device
+from ._arriving import Arriving, ByThread, Failed, OnHost, Wrong, outcome
 from ._blocks import Pools
 from ._loads import Found, Held, Loads, Lost
 from ._plan import Page
 
 # Runs of layers that the engine waits for one by one. With more of them the first layer starts sooner, and a device is less busy.
 _WAVES = 8
-
-Wrong = Exception | str | None
-
-
-class Arriving(Protocol):
-    """Pages on their way into blocks."""
-
-    def wait_for(self, layer: int) -> None:
-        """Makes a layer's attention wait for them."""
-
-    def errors(self) -> Sequence[Wrong]:
-        """Waits, and says what is wrong with each page."""
-
-
-@dataclass(frozen=True)
-class _ByThread:
-    """A page that the host decodes, as the device has refused it."""
-
-    found: Future[Exception | None]
-    refused: Exception
-
-    def wait_for(self, layer: int) -> None:
-        self.found.exception()
-
-    def errors(self) -> Sequence[Wrong]:
-        return [_outcome(self.found)]
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """A page that nobody decodes."""
-
-    why: Exception
-
-    def wait_for(self, layer: int) -> None:
-        pass
-
-    def errors(self) -> Sequence[Wrong]:
-        return [self.why]
-
-
-@dataclass(frozen=True)
-class _OnHost:
-    """Pages that the host decodes, run by run.
-
-    Attributes:
-        runs: of layers.
-        found: for each run, of each page.
-    """
-
-    runs: Sequence[range]
-    found: Sequence[Sequence[Future[Wrong]]]
-
-    def wait_for(self, layer: int) -> None:
-        for run, found in zip(self.runs, self.found, strict=True):
-            if layer in run:
-                wait(found)
-
-    def errors(self) -> Sequence[Wrong]:
-        pages = [[_outcome(future) for future in runs] for runs in zip(*self.found, strict=True)]
-        return [next((wrong for wrong in runs if wrong is not None), None) for runs in pages]
-
-
-def _outcome(future: Future[Any]) -> Wrong:
-    """What is wrong with what was decoded: also that it was not."""
-    error = future.exception()
-    if error is None:
-        found: Wrong = future.result()
-        return found
-    return error if isinstance(error, Exception) else MachineError(f"{error!r} while it was loaded")
-
 
 class _Record:
     """A record that the runs of its page share, from the first that gets to it."""
@@ -177,9 +107,9 @@ class LayerLoads(Loads):
         except Exception as error:  # of the device
             return [error] * pages
         for one in step.arriving:
-            if isinstance(one, _ByThread):
+            if isinstance(one, ByThread):
                 self._refused(one.refused, one.errors())
-            elif not isinstance(one, _OnHost):
+            elif not isinstance(one, OnHost):
                 self._counts.add(pages_by_device=list(one.errors()).count(None))
         return found
 
@@ -189,7 +119,7 @@ class LayerLoads(Loads):
         ready = None if self._blocks.streams is None else self._blocks.streams.mark()
         records = [_Record(page) for page in step.pages]
         runs = self._pages.runs(_WAVES)
-        return _OnHost(runs, [[self._begin_run(step, record, run, ready) for record in records] for run in runs])
+        return OnHost(runs, [[self._begin_run(step, record, run, ready) for record in records] for run in runs])
 
     def _begin_run(self, step: _Step, record: _Record, run: range, ready: Any) -> Future[Wrong]:
         page = record.page
@@ -239,8 +169,7 @@ class LayerLoads(Loads):
         with_records = [self._reloads.submit(lambda page=page: self._sized(self._read(page)), _keep) for page in step.pages]
         held: list[Held] = []
         for page, future in zip(step.pages, with_records, strict=True):
-            error = future.exception()
-            found = future.result() if error is None else MachineError(f"{error!r} while it was read")
+            found = future.result() if future.exception() is None else outcome(future)
             if isinstance(found, memoryview):
                 held.append((page, found))
                 step.sizes[page] = len(found)
@@ -249,7 +178,7 @@ class LayerLoads(Loads):
         step.clock.enter_context(self._counts.restoring())
         step.arriving = self._begin(held)
         # Of no use to anybody, as above.
-        unfilled = [page for (page, _), one in zip(held, step.arriving, strict=False) if isinstance(one, _Failed)]
+        unfilled = [page for (page, _), one in zip(held, step.arriving, strict=False) if isinstance(one, Failed)]
         self._blocks.clear([block for page in (*step.lost, *unfilled) for block in page.blocks])
 
     def _begin(self, held: Sequence[Held]) -> list[Arriving]:
@@ -261,9 +190,9 @@ class LayerLoads(Loads):
             except (UnsupportedError, MachineError) as error:
                 if len(held) > 1:
                     return [self._begin([one])[0] for one in held]
-                return [_ByThread(self._begin_page_on_host(ready, *held[0]), error)]
+                return [ByThread(self._begin_page_on_host(ready, *held[0]), error)]
             except Exception as error:  # damage that shows before anything is decoded, or no memory: of which page?
-                return [_Failed(error)] if len(held) == 1 else [self._begin([one])[0] for one in held]
+                return [Failed(error)] if len(held) == 1 else [self._begin([one])[0] for one in held]
         return []
 
     def _begin_on_device(self, held: Sequence[Held], ready: Any, pools: Pools) -> Arriving:
