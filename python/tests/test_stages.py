@@ -12,7 +12,6 @@ import weakref
 from concurrent.futures import CancelledError
 
 import pytest
-
 import tenfold
 from tenfold._stages import Stage, Stop, Timeline, run
 

@@ -33,7 +33,7 @@ class ByThread:
         self.found.exception()
 
     def errors(self) -> Sequence[Wrong]:
-        return [outcome(self.found)]
+        return [_outcome(self.found)]
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class OnHost:
                 wait(found)
 
     def errors(self) -> Sequence[Wrong]:
-        pages = [[outcome(future) for future in runs] for runs in zip(*self.found, strict=True)]
+        pages = [[_outcome(future) for future in runs] for runs in zip(*self.found, strict=True)]
         return [next((wrong for wrong in runs if wrong is not None), None) for runs in pages]
 
 
-def outcome(future: Future[Any]) -> Wrong:
+def _outcome(future: Future[Any]) -> Wrong:
     """What is wrong with what was decoded: also that it was not."""
     error = future.exception()
     if error is None:

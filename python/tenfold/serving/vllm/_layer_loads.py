@@ -20,7 +20,7 @@ from typing import Any
 
 from ..._errors import MachineError, UnsupportedError
 from ...torch import _device
-from ._arriving import Arriving, ByThread, Failed, OnHost, Wrong, outcome
+from ._arriving import Arriving, ByThread, Failed, OnHost, Wrong
 from ._blocks import Pools
 from ._loads import Found, Held, Loads, Lost
 from ._plan import Page
@@ -166,10 +166,10 @@ class LayerLoads(Loads):
 
     def _begin_beside(self, step: _Step) -> None:
         """Reads the records of all pages, then has the device decode them: it takes them in the order of layers, so it needs all at once."""
-        with_records = [self._reloads.submit(lambda page=page: self._sized(self._read(page)), _keep) for page in step.pages]
         held: list[Held] = []
-        for page, future in zip(step.pages, with_records, strict=True):
-            found = future.result() if future.exception() is None else outcome(future)
+        for page, future in [(page, self._begin_read(page)) for page in step.pages]:
+            error = future.exception()
+            found = future.result() if error is None else MachineError(f"{error!r} while it was read")
             if isinstance(found, memoryview):
                 held.append((page, found))
                 step.sizes[page] = len(found)
@@ -180,6 +180,9 @@ class LayerLoads(Loads):
         # Of no use to anybody, as above.
         unfilled = [page for (page, _), one in zip(held, step.arriving, strict=False) if isinstance(one, Failed)]
         self._blocks.clear([block for page in (*step.lost, *unfilled) for block in page.blocks])
+
+    def _begin_read(self, page: Page) -> Future[Found]:
+        return self._reloads.submit(lambda: self._sized(self._read(page)), lambda found: (found, 0))
 
     def _begin(self, held: Sequence[Held]) -> list[Arriving]:
         """What the device decodes, and what the host does in its place."""
@@ -217,6 +220,3 @@ class LayerLoads(Loads):
 
         return self._reloads.submit(lambda: (payload, 0), decode)
 
-
-def _keep(found: Found) -> tuple[Found, int]:
-    return found, 0

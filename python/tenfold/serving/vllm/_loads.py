@@ -220,7 +220,7 @@ class Loads:
                 return [error] if len(held) == 1 else [self._fill([one])[0] for one in held]
         return [self._fill_on_host(*one) for one in held]
 
-    def _refused(self, error: Exception, found: Sequence[Exception | None]) -> None:
+    def _refused(self, error: Exception, found: Sequence[Exception | str | None]) -> None:
         """The device has refused pages. If the host can read one, it reads all of them from now on; else they are of no use."""
         if None in found and self._pools is not None:
             self._pools = None
