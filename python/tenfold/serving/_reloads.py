@@ -145,7 +145,7 @@ class Reloads:
         self._trace.write()
 
     def _run(self) -> None:
-        stages = [Stage("read", _Task.read, self._threads), Stage("decode", _Task.decode, self._threads)]
+        stages = [Stage("read", self._read, self._threads), Stage("decode", self._decode, self._threads)]
         try:
             run(self._tasks(), stages, ("settle", self._settle), window=self._window, timeline=self._trace.timeline, stop=self._stop)
         except BaseException as error:  # whatever it is, nobody must wait for these tasks
@@ -158,12 +158,26 @@ class Reloads:
         while True:
             with self._changed:
                 while not self._waiting:
-                    if self._closed or not (self._changed.wait(_LINGER) or self._waiting or self._under_way):
+                    # Whatever is under way: a pipeline that has failed says nothing to its source, and must not be waited for.
+                    if self._closed or not (self._changed.wait(_LINGER) or self._waiting):
                         self._runs = False
                         return
                 task = self._waiting.popleft()
                 self._under_way.add(task)
             yield task
+
+    def _read(self, task: _Task[Any, Any]) -> tuple[_Task[Any, Any], int]:
+        self._check()
+        return task.read()
+
+    def _decode(self, task: _Task[Any, Any]) -> tuple[_Task[Any, Any], int]:
+        self._check()
+        return task.decode()
+
+    def _check(self) -> None:
+        """At once, where the pipeline itself looks at intervals."""
+        if self._stop.is_stopped:
+            raise CancelledError
 
     def _settle(self, task: _Task[Any, Any]) -> int:
         with self._changed:
