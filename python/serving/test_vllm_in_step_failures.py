@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from vllm_setup import said
 
 from tenfold import DataError
 from tenfold.serving import StoreWarning
-from tenfold.serving.vllm._layer_loads import Arriving, LayerLoads
-from tenfold.serving.vllm._loads import Held
+from tenfold.serving.vllm._arriving import Arriving
+from tenfold.serving.vllm._layer_loads import LayerLoads
+from tenfold.serving.vllm._plan import Page
 from tenfold.serving.vllm._shelf import Complaints
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -38,38 +39,36 @@ def one(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engi
 class Late:
     """Pages that the host has decoded, some of them damaged, which shows when the step is over."""
 
-    def __init__(self, good: Sequence[Arriving], bad: set[int]) -> None:
+    def __init__(self, good: Arriving, bad: set[int]) -> None:
         self._good, self._bad = good, bad
 
     def wait_for(self, layer: int) -> None:
-        for one in self._good:
-            one.wait_for(layer)
+        self._good.wait_for(layer)
 
-    def errors(self) -> list[Exception | None]:
-        found = [error for one in self._good for error in one.errors()]
-        return [DataError("found out late") if number in self._bad else error for number, error in enumerate(found)]
+    def errors(self) -> list[Exception | str | None]:
+        return [DataError("found out late") if number in self._bad else error for number, error in enumerate(self._good.errors())]
 
 
 @pytest.fixture
-def damage(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Held], bool]], list[Held]]:
+def damage(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Page], bool]], list[Page]]:
     """Puts numbers that nobody computed where some pages go; says which pages it met."""
-    begin = LayerLoads._begin
+    begin = LayerLoads._begin_on_host
 
-    def install(which: Callable[[Held], bool]) -> list[Held]:
-        met: list[Held] = []
+    def install(which: Callable[[Page], bool]) -> list[Page]:
+        met: list[Page] = []
 
-        def spoiled(self: LayerLoads, held: Sequence[Held]) -> list[Any]:
-            good = begin(self, held)
-            for arriving in good:
-                arriving.wait_for(0)
-            bad = {number for number, one in enumerate(held) if which(one)}
+        def spoiled(self: LayerLoads, step: Any) -> Arriving:
+            good = begin(self, step)
+            for layer in range(len(self._shape.layers)):
+                good.wait_for(layer)
+            bad = {number for number, page in enumerate(step.pages) if which(page)}
             for number in bad:
-                met.append(held[number])
+                met.append(step.pages[number])
                 for cache in self._blocks._caches:
-                    cache[list(held[number][0].blocks)] = 3.0
-            return [Late(good, bad)]
+                    cache[list(step.pages[number].blocks)] = 3.0
+            return Late(good, bad)
 
-        monkeypatch.setattr(LayerLoads, "_begin", spoiled)
+        monkeypatch.setattr(LayerLoads, "_begin_on_host", spoiled)
         return met
 
     return install
@@ -111,14 +110,14 @@ def test_a_page_that_is_found_damaged_late(one: Engine, damage: Any, number: int
     one.counts()
     assert one.llm.reset_prefix_cache(reset_connector=True)
     asked, answer, files = stored(one, 110 + number)
-    met = damage(lambda held: held[0].position == number * PAGE)
+    met = damage(lambda page: page.position == number * PAGE)
     before = one.counts()
     found = one.answers([asked, *others])
     assert found == [answer, *expected]
     assert met, "the page was loaded"
     assert one.counts()["pages_lost"] - before.get("pages_lost", 0) == len(met)
     # What is in the store now is what was computed, not what came of the damage.
-    damage(lambda held: False)
+    damage(lambda page: False)
     one.forget()
     assert all(path.is_file() for path in files)
     assert one.answers([asked, *others]) == found
@@ -132,7 +131,7 @@ def test_what_a_step_computes_behind_damage_is_not_stored(one: Engine, damage: A
     assert one.llm.reset_prefix_cache(reset_connector=True)
     one.answers([asked[: 2 * PAGE + 8]])
     one.forget()
-    met = damage(lambda held: held[0].position == PAGE)
+    met = damage(lambda page: page.position == PAGE)
     assert one.answers([asked]) == expected and len(met) == 1
     before = one.forget()
     monkeypatch.undo()
@@ -150,7 +149,7 @@ def test_a_request_with_damage_that_is_aborted(one: Engine, damage: Any, when: s
     """Nobody computes its blocks again, and nobody finds them."""
     asked, answer, _ = stored(one, 130 + len(when))
     core = one.llm.llm_engine.engine_core.engine_core
-    met = damage(lambda held: held[0].position == PAGE)
+    met = damage(lambda page: page.position == PAGE)
     free = core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
     ask(one, "gone", asked)
     (name,) = [name for name in core.scheduler.requests if name.startswith("gone")]
@@ -177,5 +176,5 @@ def test_an_answer_of_one_token(one: Engine, damage: Any) -> None:
     asked, answer, _ = stored(one, 140)
     assert one.answers([asked], 1) == [answer[:1]]
     one.forget()
-    met = damage(lambda held: held[0].position == PAGE)
+    met = damage(lambda page: page.position == PAGE)
     assert one.answers([asked], 1) == [answer[:1]] and len(met) == 1

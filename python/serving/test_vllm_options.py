@@ -62,6 +62,8 @@ def test_examples(name: str) -> None:
         ({"path": "x", "bases": "b", "rope": {"head": 64, "base": 1e4}}, ArgumentError, "bases have rotary positions"),
         ({"path": "x", "load": "layer"}, ArgumentError, "load of .* is \"whole\" or \"layers\", not 'layer'"),
         ({"path": "x", "load": True}, DtypeError, "load of kv_connector_extra_config is text, not True"),
+        ({"path": "x", "trace": ""}, ArgumentError, "trace of kv_connector_extra_config names a file, not ''"),
+        ({"path": "x", "trace": 3}, DtypeError, "trace of kv_connector_extra_config is a path, not 3"),
         ({"path": "x", "threads": -1}, ArgumentError, "threads of kv_connector_extra_config is at least 0, not -1"),
         ({"path": "x", "page_tokens": 0}, ArgumentError, "page_tokens of .* is at least 1, not 0"),
         ({"path": "x", "max_store_bytes": 0}, ArgumentError, "max_store_bytes of .* is at least 1"),
@@ -260,7 +262,7 @@ def test_what_makes_another_identity(config: Any) -> None:
     ]
     assert len(set(found)) == len(found)
     # Where it lies, and how much of it there is, is nothing to the bytes.
-    assert digest(path="y", threads=3, max_store_bytes=10, max_pending_bytes=10, effort="best", bits=4) == digest()
+    assert digest(path="y", threads=3, trace="t.json", max_store_bytes=10, max_pending_bytes=10, effort="best", bits=4) == digest()
 
 
 def test_a_model_of_the_hub_has_a_revision(config: Any) -> None:

@@ -1,7 +1,7 @@
 """Types of the native module; the package `tenfold` is what to import."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -22,7 +22,9 @@ __all__ = [
     "MODEL_FORMAT",
     "Report",
     "SLOT_TRIALS",
+    "Stop",
     "TensorInfo",
+    "Timeline",
     "VideoLanes",
     "VideoPending",
     "VideoSessions",
@@ -265,6 +267,28 @@ def pull_tensors(
     settings: dict[str, Any],
     progress: Callable[[int, int], object] | None = None,
 ) -> tuple[int, int, int, int]: ...
+@final
+class Timeline:
+    def __new__(cls, room: int | None = None) -> Timeline: ...
+    def __len__(self) -> int: ...
+    def summary(self) -> dict[str, Any]: ...
+    def write_trace(self, path: str | os.PathLike[str]) -> None: ...
+
+@final
+class Stop:
+    def __new__(cls) -> Stop: ...
+    def stop(self) -> None: ...
+    @property
+    def is_stopped(self) -> bool: ...
+
+def run_stages(
+    source: Iterable[Any],
+    stages: Sequence[tuple[str, int, Callable[[Any], tuple[Any, int]]]],
+    sink: tuple[str, Callable[[Any], int]],
+    window: int,
+    timeline: Timeline,
+    stop: Stop,
+) -> None: ...
 def checksum(tensor: Any) -> int: ...
 def model_tags(
     blobs: Sequence[tuple[str, str, Sequence[int]]],
@@ -604,6 +628,7 @@ class Pages:
         self, pages: list[tuple[list[Any], list[Any], int | None, list[int] | None]], cap: int
     ) -> list[bytes]: ...
     def decode(self, pages: list[Any], layer: int, outs: list[tuple[Any, Any]]) -> None: ...
+    def decode_run(self, page: Any, first: int, outs: list[tuple[Any, Any]]) -> None: ...
     def decode_all(self, pages: list[Any], outs: list[tuple[list[Any], list[Any]]]) -> None: ...
     def describe(self, page: Any, layer: int) -> tuple[str, int, int]: ...
     def inspect(self, page: Any) -> PageInfo: ...

@@ -369,6 +369,11 @@ class PageCodec:
         """Decodes one layer of many pages, each into a pair of arrays or CPU tensors."""
         self._native.decode([as_blob(page) for page in pages], layer, list(outs))
 
+    def decode_run(self, page: Any, first: int, outs: Sequence[tuple[Any, Any]]) -> None:
+        """Decodes layers of a page from ``first`` on, one for each pair of arrays or CPU tensors. Layers that share a basis are decoded at
+        once."""
+        self._native.decode_run(as_blob(page), first, list(outs))
+
     def decode_many(self, pages: Sequence[Any], outs: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> None:
         """Decodes all layers of many pages: each into keys and values, an array or CPU tensor for each layer. Layers that share
         a basis are decoded at once, so this takes a fraction of the time that :meth:`decode_layers` takes for each of them."""

@@ -1,5 +1,6 @@
 //! Stages on threads, joined by bounded queues. The first error ends all of them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -80,7 +81,7 @@ pub struct Outlet<T, E> {
     next: std::cell::Cell<u64>,
     shared: Arc<Shared<E>>,
     timeline: Timeline,
-    stage: &'static str,
+    stage: Cow<'static, str>,
 }
 
 /// Runs the stages that `build` adds and waits until all of them have ended. The first error cancels the rest and is returned;
@@ -127,14 +128,15 @@ impl<'scope, 'env, E: Send + 'env> Stages<'scope, 'env, E> {
     /// from that, and a slow stage holds up those before it.
     pub fn source<T: Send + 'scope>(
         &self,
-        stage: &'static str,
+        stage: impl Into<Cow<'static, str>>,
         window: usize,
         work: impl FnOnce(&Outlet<T, E>) -> Result<(), E> + Send + 'scope,
     ) -> Inlet<T> {
         let (queue, inlet) = bounded(window.max(1));
         let (shared, timeline) = (self.shared.clone(), self.timeline.clone());
         let next = std::cell::Cell::new(0);
-        let outlet = Outlet { queue, permits: bounded(window.max(1)), next, shared, timeline, stage };
+        let (permits, stage) = (bounded(window.max(1)), stage.into());
+        let outlet = Outlet { queue, permits, next, shared, timeline, stage };
         self.scope.spawn(move || {
             let _guard = OnPanic(outlet.shared.clone());
             if let Err(error) = work(&outlet) {
@@ -147,15 +149,16 @@ impl<'scope, 'env, E: Send + 'env> Stages<'scope, 'env, E> {
     /// A stage of some workers. `work` turns an item into another and says how many bytes went through.
     pub fn stage<A: Send + 'scope, B: Send + 'scope>(
         &self,
-        stage: &'static str,
+        stage: impl Into<Cow<'static, str>>,
         workers: usize,
         inlet: Inlet<A>,
         work: impl Fn(A) -> Result<(B, u64), E> + Send + Sync + 'scope,
     ) -> Inlet<B> {
         // Items under way are bounded by the source's window already: the queue must not add to that.
         let (queue, outlet) = bounded(inlet.0.capacity().unwrap_or(1));
-        let (work, worker) = (Arc::new(work), Arc::new(AtomicU32::new(0)));
+        let (work, worker, stage) = (Arc::new(work), Arc::new(AtomicU32::new(0)), stage.into());
         for _ in 0..workers.max(1) {
+            let stage = stage.clone();
             let (inlet, queue, work) = (inlet.0.clone(), queue.clone(), work.clone());
             let (shared, timeline, worker) = (self.shared.clone(), self.timeline.clone(), worker.clone());
             self.scope.spawn(move || {
@@ -165,7 +168,7 @@ impl<'scope, 'env, E: Send + 'env> Stages<'scope, 'env, E> {
                     if !shared.goes_on() {
                         return;
                     }
-                    match timeline.measure(stage, me, number.to_string(), || work(value)) {
+                    match timeline.measure(stage.clone(), me, number.to_string(), || work(value)) {
                         Ok(value) => {
                             if queue.send(Item { number, value, permit }).is_err() {
                                 return;
@@ -182,11 +185,11 @@ impl<'scope, 'env, E: Send + 'env> Stages<'scope, 'env, E> {
     /// A last stage, which gets the items in the order of the source. `work` says how many bytes went through.
     pub fn sink<A: Send + 'scope>(
         &self,
-        stage: &'static str,
+        stage: impl Into<Cow<'static, str>>,
         inlet: Inlet<A>,
         mut work: impl FnMut(A) -> Result<u64, E> + Send + 'scope,
     ) {
-        let (shared, timeline) = (self.shared.clone(), self.timeline.clone());
+        let (shared, timeline, stage) = (self.shared.clone(), self.timeline.clone(), stage.into());
         self.scope.spawn(move || {
             let _guard = OnPanic(shared.clone());
             let (mut next, mut early) = (0, BTreeMap::new());
@@ -196,8 +199,8 @@ impl<'scope, 'env, E: Send + 'env> Stages<'scope, 'env, E> {
                     if !shared.goes_on() {
                         return;
                     }
-                    let done =
-                        timeline.measure(stage, 0, next.to_string(), || work(value).map(|bytes| ((), bytes)));
+                    let done = timeline
+                        .measure(stage.clone(), 0, next.to_string(), || work(value).map(|bytes| ((), bytes)));
                     if let Err(error) = done {
                         return shared.fail(error);
                     }
@@ -234,14 +237,14 @@ impl<T, E> Outlet<T, E> {
 
     /// Does a piece of the source's work and records it in the timeline.
     pub fn measure(&self, work: impl FnOnce() -> Result<(T, u64), E>) -> Result<T, E> {
-        self.timeline.measure(self.stage, 0, self.next.get().to_string(), work)
+        self.timeline.measure(self.stage.clone(), 0, self.next.get().to_string(), work)
     }
 
     /// Records a piece of work that ends now and began at `begin`, counted as [`Timeline::now`] does.
     pub fn record(&self, begin: std::time::Duration, bytes: u64) {
         let item = self.next.get().to_string();
         self.timeline.push(Span {
-            stage: self.stage.into(),
+            stage: self.stage.clone(),
             worker: 0,
             item,
             begin,

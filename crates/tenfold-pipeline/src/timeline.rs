@@ -33,6 +33,7 @@ pub struct Span {
 #[derive(Debug, Clone)]
 pub struct Timeline {
     start: Instant,
+    room: usize,
     record: Arc<Mutex<Record>>,
 }
 
@@ -44,7 +45,7 @@ struct Record {
 
 impl Default for Timeline {
     fn default() -> Self {
-        Timeline { start: Instant::now(), record: Arc::default() }
+        Timeline::with_room(MOST_SPANS)
     }
 }
 
@@ -52,6 +53,11 @@ impl Timeline {
     /// An empty record that begins now.
     pub fn new() -> Timeline {
         Timeline::default()
+    }
+
+    /// An empty record that begins now and keeps so many spans: none of them where nobody asks, as for work without end.
+    pub fn with_room(spans: usize) -> Timeline {
+        Timeline { start: Instant::now(), room: spans.min(MOST_SPANS), record: Arc::default() }
     }
 
     /// Time since the beginning.
@@ -62,7 +68,7 @@ impl Timeline {
     /// Does a piece of work and records it. `work` gives its result and the bytes that went through.
     pub fn measure<T, E>(
         &self,
-        stage: &'static str,
+        stage: impl Into<Cow<'static, str>>,
         worker: u32,
         item: impl Into<String>,
         work: impl FnOnce() -> Result<(T, u64), E>,
@@ -76,11 +82,21 @@ impl Timeline {
     /// Records a span.
     pub fn push(&self, span: Span) {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        if record.spans.len() < MOST_SPANS {
+        if record.spans.len() < self.room {
             record.spans.push(span);
         } else {
             record.left_out += 1;
         }
+    }
+
+    /// Spans that are kept.
+    pub fn len(&self) -> usize {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner).spans.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The spans so far, in the order in which they ended.
@@ -127,6 +143,18 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_beyond_the_room_only_count() {
+        let timeline = Timeline::with_room(1);
+        for name in ["first".to_owned(), "second".to_owned()] {
+            timeline.measure(name, 0, "", || Ok::<_, ()>(((), 0))).unwrap();
+        }
+        assert_eq!((timeline.len(), timeline.is_empty(), &*timeline.spans()[0].stage), (1, false, "first"));
+        let mut out = Vec::new();
+        timeline.write_trace(&mut out).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("\"left_out\":\"1\""));
+    }
 
     #[test]
     fn a_trace_is_json_with_an_event_for_each_span() {

@@ -196,6 +196,24 @@ impl Pages {
         Ok(())
     }
 
+    /// Decodes layers of a page from `first` on, one for each pair of arrays.
+    fn decode_run(
+        &self,
+        py: Python<'_>,
+        page: &Bound<'_, PyAny>,
+        first: usize,
+        outs: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    ) -> PyResult<()> {
+        let page = Blob::from_object(page)?;
+        let (bytes, layers) = (page.data(), first..first.saturating_add(outs.len()));
+        let found = py.detach(|| self.codec.decode_run(bytes, layers)).map_err(errors::kv)?;
+        for ((k, v), (keys, values)) in found.iter().zip(outs) {
+            fill(&keys, k)?;
+            fill(&values, v)?;
+        }
+        Ok(())
+    }
+
     /// Decodes all layers of pages, each into arrays for keys and arrays for values.
     #[allow(clippy::type_complexity)]
     fn decode_all(

@@ -22,6 +22,7 @@ mod kv;
 mod link;
 mod plan;
 mod slots;
+mod stages;
 mod tensors;
 mod threads;
 mod write;
@@ -72,6 +73,8 @@ mod _native {
     use super::plan::{choose_way, fit_cost, parse_bandwidth};
     #[pymodule_export]
     use super::slots::next_slot_step;
+    #[pymodule_export]
+    use super::stages::{Stop, Timeline, run_stages};
     #[pymodule_export]
     use super::write::{Report, checksum, compress, decompress, model_tags, save};
 

@@ -224,6 +224,27 @@ class KvPages:
             columns = into.shape[1]
             as_bits(into)[...] = room[:, number * columns : (number + 1) * columns]
 
+    def runs(self, most: int) -> list[range]:
+        """All layers in so many runs at most, one after the other. Layers that share a basis are in one, as one costs as much as all."""
+        groups = [count for _, count in self._codec.groups]
+        if self._joined > 1:
+            groups = [len(some) for some in self._grouped(range(self._layers))]
+        ends = [sum(groups[: (part + 1) * len(groups) // most]) for part in range(most)]
+        return [range(first, last) for first, last in zip([0, *ends], ends, strict=False) if first < last]
+
+    def decode_run(self, page: Any, layers: range, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        """Decodes layers that follow each other, each into arrays or CPU tensors of tokens × columns; see :meth:`runs`.
+
+        Raises:
+            DataError: the page is damaged or has another shape. Do not use what was decoded before.
+        """
+        if self._joined > 1:
+            for layer, key, value in zip(layers, keys, values, strict=True):
+                self.decode_layer(page, layer, key, value)
+            return
+        self._check_tokens(page, keys[0].shape[0])
+        self._codec.decode_run(page, layers.start, list(zip(keys, values, strict=True)))
+
     def _decoded(self, page: Any, group: int, keys: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         """Decodes the keys and values of a group, as integers, for layers like these."""
         rooms = [room_like(part[0], sum(layer.shape[1] for layer in part)) for part in (keys, values)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 Numbers = dict[str, int | float]
@@ -22,6 +22,12 @@ COUNTERS = {
     "decode_seconds": "Seconds in which at least one page was being decoded.",
 }
 
+# What plug-ins count besides that reload pages on stages.
+RELOADS = {
+    "read_seconds": "Seconds in which the record of at least one page was being read and checked.",
+    "reload_seconds": "Seconds in which at least one page was being read or decoded.",
+}
+
 
 def pays_below(raw: float, coded: float, seconds: float) -> float:
     """Bandwidth of a link, in bytes a second, below which compressing saves time.
@@ -35,10 +41,13 @@ def pays_below(raw: float, coded: float, seconds: float) -> float:
 
 
 def derived(counted: Mapping[str, int | float]) -> Numbers:
-    """What follows from counts: the ratio of what was stored, and the bandwidths below which saving and loading pay.
+    """What follows from counts: the ratio of what was stored, the bandwidths below which saving and loading pay, and the overlap of reading
+    and decoding reached over possible.
 
     >>> derived({"bytes_before": 4000, "bytes_stored": 1000, "encode_seconds": 2.0})
     {'ratio': 4.0, 'save_pays_below': 1500}
+    >>> derived({"read_seconds": 2.0, "decode_seconds": 4.0, "reload_seconds": 5.0})
+    {'load_overlap': 0.5}
     """
     found: Numbers = {}
     before, stored = counted.get("bytes_before", 0), counted.get("bytes_stored", 0)
@@ -49,6 +58,10 @@ def derived(counted: Mapping[str, int | float]) -> Numbers:
     restored, loaded = counted.get("bytes_restored", 0), counted.get("bytes_loaded", 0)
     if counted.get("decode_seconds") and loaded:
         found["load_pays_below"] = round(pays_below(restored, loaded, counted["decode_seconds"]))
+    read, decode = counted.get("read_seconds", 0), counted.get("decode_seconds", 0)
+    if read and decode and counted.get("reload_seconds"):
+        saved = read + decode - counted["reload_seconds"]
+        found["load_overlap"] = round(min(max(saved / min(read, decode), 0.0), 1.0), 2)
     return found
 
 
@@ -92,6 +105,18 @@ class Counts:
         with self._timed("decode_seconds"):
             yield
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Likewise for reading on stages."""
+        with self._timed("read_seconds", "reload_seconds"):
+            yield
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Likewise for decoding on stages."""
+        with self._timed("decode_seconds", "reload_seconds"):
+            yield
+
     def take(self) -> Numbers:
         """What was counted since the last call; empty if nothing was."""
         with self._lock:
@@ -109,18 +134,19 @@ class Counts:
         return {**ordered, **everything, **derived(everything)}
 
     @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        self._enter(name, 1)
+    def _timed(self, *names: str) -> Iterator[None]:
+        self._enter(names, 1)
         try:
             yield
         finally:
-            self._enter(name, -1)
+            self._enter(names, -1)
 
-    def _enter(self, name: str, more: int) -> None:
+    def _enter(self, names: Sequence[str], more: int) -> None:
         with self._lock:
             self._settle()
-            threads, since = self._busy.get(name, (0, 0.0))
-            self._busy[name] = (threads + more, since if threads else time.perf_counter())
+            for name in names:
+                threads, since = self._busy.get(name, (0, 0.0))
+                self._busy[name] = (threads + more, since if threads else time.perf_counter())
 
     def _settle(self) -> None:
         """Counts the time until now."""

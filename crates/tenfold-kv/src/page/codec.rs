@@ -317,6 +317,16 @@ impl PageCodec {
         Ok(threads::install(self.threads, || pages.par_iter().map(decode).collect())?)
     }
 
+    /// Decodes keys and values of some layers of a page that follow each other. Layers of a group are decoded at once.
+    pub fn decode_run(
+        &self,
+        page: &[u8],
+        layers: Range<usize>,
+    ) -> Result<Vec<(tenfold::Tensor, tenfold::Tensor)>> {
+        let reader = self.reader(page)?;
+        threads::install(self.threads, || layers.map(|layer| reader.layer(layer)).collect())?
+    }
+
     /// The effort.
     pub fn effort(&self) -> Effort {
         self.effort

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,6 +44,7 @@ class Options:
     threads: int = 0
     dtype: str | None = None
     device: str | None = None
+    trace: str | None = None
 
     @classmethod
     def parse(cls, extra: Mapping[str, Any] | None) -> Options:
@@ -78,6 +80,8 @@ class Options:
     def _check(self) -> None:
         if self.threads < 0:
             raise ArgumentError(f"option threads is 0 (all cores) or more, not {self.threads}")
+        if self.trace is not None and not Path(self.trace).name:
+            raise ArgumentError(f"option trace names a file, not {self.trace!r}")
         if self.dtype is not None and self.dtype not in _DTYPES:
             raise ArgumentError(f"option dtype is one of {', '.join(_DTYPES)}, not {self.dtype!r}")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, wait
 from typing import Any, TypeVar
 
 import torch
 
 from ..._errors import ArgumentError, Error
 from .._identity import Identity
+from .._reloads import Reloads
 from .._stats import Counts, Report
 from .._store import FileStore, StoreError
 from ._host_pages import HostPages, Views
@@ -32,10 +33,11 @@ class PoolStore:
         pool: the host pool.
         config: SGLang's ``HiCacheStorageConfig``.
         options: of the backend.
-        workers: what pages of a call are spread over.
+        workers: what pages to store are spread over.
+        reloads: what reads and decodes pages.
     """
 
-    def __init__(self, name: str, pool: Any, config: Any, options: Options, workers: Executor) -> None:
+    def __init__(self, name: str, pool: Any, config: Any, options: Options, workers: Executor, reloads: Reloads) -> None:
         if not config.model_name:
             raise ArgumentError("pages of two models would be taken for one: state a name, --served-model-name")
         self.pages = HostPages(pool, options.torch_dtype)
@@ -54,7 +56,7 @@ class PoolStore:
         self.codec.encode(keys, values, 0)
         self.identity = _identity(name, pool, config, options.revision, self)
         self.store = FileStore(options.path, self.identity, max_bytes=options.max_store_bytes)
-        self._workers = workers
+        self._workers, self._reloads = workers, reloads
         self.counts = Counts()
         self.transfers = Transfers(shape.nbytes)
         self._report = Report(logger, self.counts)
@@ -92,30 +94,11 @@ class PoolStore:
     def load(self, keys: Sequence[str], views: Sequence[Views]) -> list[bool]:
         """Reads pages into views. Returns False for each page not found or damaged; its view is unchanged."""
 
-        def one(number: int) -> bool:
-            key, decoded = keys[number], self.codec.shape.empty()
-            was_there = self.store.contains(key)
-            try:
-                page = self.store.get(key)
-                if page is not None:
-                    with self.counts.decoding():
-                        self.codec.decode(page, *(list(part) for part in decoded))
-            except Error as error:
-                logger.warning("tenfold: page %s cannot be used, taken as a miss: %s", key, error)
-                self._discard(key)
-                return False
-            if page is None:
-                if was_there:
-                    # The store has warned and says why; filters of warnings do not reach the log.
-                    logger.warning("tenfold: page %s cannot be used, taken as a miss", key)
-                return False
-            # Last, so that nothing half decoded reaches the pool.
-            self.pages.write(views[number], decoded)
-            self.counts.loaded(self.codec.shape.nbytes, len(page))
-            return True
-
         started = time.perf_counter()
-        found = self._each(one, len(keys))
+        pages = [self._begin(key, view) for key, view in zip(keys, views, strict=True)]
+        # Nothing may be written to a view once SGLang hears of it.
+        wait(pages)
+        found = [page.result() for page in pages]
         self.transfers.note("prefetch", sum(found), time.perf_counter() - started)
         self._report.remind()
         return found
@@ -131,6 +114,44 @@ class PoolStore:
         if not torch.equal(slots, wanted):
             raise ArgumentError("slots of a page follow each other, from a multiple of its tokens on; these do not")
         return [self.pages.at(int(start)) for start in slots[:, 0].tolist()]
+
+    def _begin(self, key: str, view: Views) -> Future[bool]:
+        """Reads a page while others are decoded; whether it was there."""
+
+        def read() -> tuple[memoryview | None, int]:
+            was_there = self.store.contains(key)
+            with self.counts.reading():
+                try:
+                    page = self.store.get(key)
+                except Error as error:
+                    self._refuse(key, error)
+                    return None, 0
+            if page is None and was_there:
+                # The store has warned and says why; filters of warnings do not reach the log.
+                logger.warning("tenfold: page %s cannot be used, taken as a miss", key)
+            return page, 0 if page is None else len(page)
+
+        def decode(page: memoryview | None) -> tuple[bool, int]:
+            if page is None:
+                return False, 0
+            decoded = self.codec.shape.empty()
+            try:
+                with self.counts.restoring():
+                    self.codec.decode(page, *(list(part) for part in decoded))
+            except Error as error:
+                self._refuse(key, error)
+                return False, 0
+            # Last, so that nothing half decoded reaches the pool.
+            self.pages.write(view, decoded)
+            raw = self.codec.shape.nbytes
+            self.counts.loaded(raw, len(page))
+            return True, raw
+
+        return self._reloads.submit(read, decode)
+
+    def _refuse(self, key: str, error: Error) -> None:
+        logger.warning("tenfold: page %s cannot be used, taken as a miss: %s", key, error)
+        self._discard(key)
 
     def _discard(self, key: str) -> None:
         """So that it is not found again."""

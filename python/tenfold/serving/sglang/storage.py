@@ -18,6 +18,7 @@ from sglang.srt.observability.metrics_collector import (  # type: ignore[import-
 )
 
 from ..._errors import ArgumentError, UnsupportedError
+from .._reloads import Reloads, Trace
 from .._stats import describe
 from ._hits import restorable
 from ._options import Options
@@ -48,6 +49,10 @@ class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
             raise UnsupportedError("the tenfold backend stores pages of a rank as they are: no DCP, no tp_lcm_size")
         threads = self._options.threads or os.cpu_count() or 1
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="tenfold-hicache")
+        ranks = (storage_config.tp_rank, storage_config.tp_size), (storage_config.pp_rank, storage_config.pp_size)
+        rank = ".".join(f"{kind}-{number}" for kind, (number, count) in zip(("tp", "pp"), ranks, strict=True) if count > 1)
+        trace = Trace(self._options.trace, rank, logger)
+        self._reloads = Reloads(ThreadPoolExecutor(1, thread_name_prefix="tenfold-prefetch"), threads, trace)
         self._pools: dict[str, PoolStore] = {}
 
     # Pools
@@ -66,7 +71,7 @@ class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
         self._pools[name] = self._open(name, host_pool)
 
     def _open(self, name: str, pool: Any) -> PoolStore:
-        return PoolStore(name, pool, self._config, self._options, self._workers)
+        return PoolStore(name, pool, self._config, self._options, self._workers, self._reloads)
 
     def pool(self, name: Any = _KV) -> PoolStore:
         """What keeps the pages of a pool."""
@@ -176,6 +181,7 @@ class TenfoldStorage(HiCacheStorage):  # type: ignore[misc,unused-ignore]
     def close(self) -> None:
         """Waits for pending work, and says in the log what was done. The storage must not be used afterwards."""
         self._workers.shutdown()
+        self._reloads.shutdown()
         for name, counted in self.counts().items():
             logger.info("tenfold: pages of %s: %s", name, describe(counted))
 

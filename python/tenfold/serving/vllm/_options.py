@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from ..._errors import ArgumentError, DtypeError
@@ -25,6 +26,7 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "max_store_bytes": ("a whole number", (int, type(None))),
     "max_pending_bytes": ("a whole number", (int,)),
     "threads": ("a whole number", (int,)),
+    "trace": ("a path", (str, type(None))),
 }
 _LOADS = ("whole", "layers")
 
@@ -50,7 +52,8 @@ class Options:
         revision: which state of the model; see :func:`._identity.revision_of` for what is taken unless stated.
         max_store_bytes: room for the records of one tensor-parallel rank; what was not read for longest goes.
         max_pending_bytes: bytes of keys and values that may wait for compression. More than that is not stored.
-        threads: threads that read and as many that write; 0 uses one a core of the worker.
+        threads: threads that read, as many that decode, and as many that write; 0 uses one a core of the worker.
+        trace: file for a timeline of loads; None for no file.
     """
 
     path: str
@@ -68,6 +71,7 @@ class Options:
     max_store_bytes: int | None = None
     max_pending_bytes: int = 256 << 20
     threads: int = 0
+    trace: str | None = None
 
     @property
     def by_layer(self) -> bool:
@@ -103,6 +107,8 @@ class Options:
     def _check(self) -> None:
         if not self.path:
             raise ArgumentError("path of kv_connector_extra_config is empty; it names the folder of the store")
+        if self.trace is not None and not Path(self.trace).name:
+            raise ArgumentError(f"trace of kv_connector_extra_config names a file, not {self.trace!r}")
         if isinstance(self.rope, str) and self.rope != "auto":
             raise ArgumentError(f'rope of kv_connector_extra_config is "auto", null or an object, not {self.rope!r}')
         if self.load not in _LOADS:

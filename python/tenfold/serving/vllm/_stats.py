@@ -12,7 +12,7 @@ from .. import _stats as _shared
 
 # What all plug-ins count, and what only this one does. Tensor-parallel ranks have pages of their own, which add up; tokens
 # are counted once.
-COUNTERS = _shared.COUNTERS | {
+COUNTERS = _shared.COUNTERS | _shared.RELOADS | {
     "tokens_loaded": "Tokens whose keys and values came out of the store.",
     "tokens_saved": "Tokens whose keys and values were stored.",
     "pages_lost": "Pages that were found but could not be read; their tokens were computed again.",

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .._pages import KvPages
+from .._reloads import Trace
 from .._stats import Counts
 from ._blocks import Blocks
 from ._layer_loads import LayerLoads
@@ -39,7 +40,8 @@ class Worker:
         self._counts = Counts()
         tokens = int(rank == 0)
         loads = LayerLoads if options.by_layer else Loads
-        self._loads = loads(shape, pages, shelf, self._counts, threads=options.threads, tokens=tokens)
+        trace = Trace(options.trace, f"rank-{rank}" if shape.ranks > 1 else "", logger)
+        self._loads = loads(shape, pages, shelf, self._counts, threads=options.threads, tokens=tokens, trace=trace)
         self._saves = Saves(shape, options, pages, shelf, self._counts, tokens=tokens)
         self._failed: set[int] = set()
 
