@@ -181,7 +181,8 @@ fn in_steps_on<W: Wide>(magnitudes: &[f32], factor: f32, steps: &mut [i32]) -> i
     let mut most = W::splat_i(0);
     for (k, v) in out.as_chunks_mut::<WIDTH>().0.iter_mut().zip(values) {
         let nearest = W::add(W::mul(W::load(v), W::splat(factor)), W::splat(0.5));
-        let at = W::trunc(W::clamp(nearest, MOST));
+        // Zero times a factor without bounds is not below anything either.
+        let at = W::trunc(W::pick(W::lt(nearest, W::splat(MOST)), W::splat(MOST), nearest));
         most = W::max_i(most, at);
         W::store_i(at, k);
     }
