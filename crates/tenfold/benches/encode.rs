@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, StandardNormal};
 use tenfold::engine::estimate_bits;
-use tenfold::{Effort, EncodeOptions, Goal, TensorView, encode};
+use tenfold::{Effort, EncodeOptions, EncodePlan, Goal, TensorView, encode};
 
 const SHAPE: [usize; 2] = [1024, 1024];
 const VALUES: usize = SHAPE[0] * SHAPE[1];
@@ -50,6 +50,30 @@ fn f32_at_a_step(bencher: Bencher, effort: &Effort) {
     let options = EncodeOptions::new(Goal::Step(0.3)).with_effort(*effort).with_threads(1);
     bencher.counter(ItemsCount::new(VALUES)).bench_local(|| {
         let view = TensorView::from_slice(black_box(&values), &SHAPE)?;
+        encode(&view, &options)
+    });
+}
+
+/// Hidden states of some tokens: columns differ in size, and a few are far larger than the rest.
+fn states(tokens: usize) -> Vec<bf16> {
+    const COLS: usize = 576;
+    let size = |col: usize| (1.0 + (col % 9) as f32) * if col % 191 == 0 { 200.0 } else { 1.0 };
+    let values = values().into_iter().cycle().take(tokens * COLS);
+    values.enumerate().map(|(i, v)| bf16::from_f32(v * size(i % COLS))).collect()
+}
+
+#[divan::bench(args = [(64, false), (64, true), (910, false), (910, true)], sample_count = 20)]
+fn states_at_2_5_bits_with_a_plan(bencher: Bencher, &(tokens, planned): &(usize, bool)) {
+    let (values, shape) = (states(tokens), [tokens, 576]);
+    let mut options = options(Effort::Fast);
+    if planned {
+        let other: Vec<bf16> = values.iter().rev().copied().collect();
+        let columns: Vec<bf16> = other.chunks(576).flat_map(|row| row.iter().rev().copied()).collect();
+        let plan = TensorView::from_slice(&columns, &shape).and_then(|view| EncodePlan::new(&view, &options));
+        options.plan = plan.ok();
+    }
+    bencher.counter(ItemsCount::new(values.len())).bench_local(|| {
+        let view = TensorView::from_slice(black_box(&values), &shape)?;
         encode(&view, &options)
     });
 }
