@@ -57,7 +57,7 @@ fn f32_at_a_step(bencher: Bencher, effort: &Effort) {
 /// Hidden states of some tokens: columns differ in size, and a few are far larger than the rest.
 fn states(tokens: usize) -> Vec<bf16> {
     const COLS: usize = 576;
-    let size = |col: usize| (1.0 + (col % 9) as f32) * if col % 191 == 0 { 200.0 } else { 1.0 };
+    let size = |col: usize| (1.0 + (col % 9) as f32) * if col.is_multiple_of(191) { 200.0 } else { 1.0 };
     let values = values().into_iter().cycle().take(tokens * COLS);
     values.enumerate().map(|(i, v)| bf16::from_f32(v * size(i % COLS))).collect()
 }
