@@ -153,13 +153,13 @@ def test_memory_follows_the_window(bases: Path, store: Path, window: int, monkey
 def test_a_record_is_read_while_another_is_decoded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the first page waits for the last record, nor reading for decoding."""
     get, name = rig.shelf.get, "decode_run" if rig.by_layer else "decode"
-    decode, both = getattr(rig.pages, name), threading.Barrier(2, timeout=60)
-    met = threading.Event()
+    decode, met = getattr(rig.pages, name), threading.Event()
+    # Set before either goes on: the next page must not wait for anybody.
+    both = threading.Barrier(2, action=met.set, timeout=60)
 
     def found(key: str) -> Any:
-        if key == MANY[4].key:
+        if key == MANY[4].key and not met.is_set():
             both.wait()
-            met.set()
         return get(key)
 
     def decoded(*args: Any) -> None:
