@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -447,6 +448,24 @@ class Codec:
         """Encodes a tensor into a writable buffer and returns the bytes written, as :func:`encode_into` does."""
         name = None if dtype is None else dtype_name(dtype)
         return _native.encode_into(as_input(tensor), self._options, as_room(out), name)
+
+    def settle(self, tensor: Any, *, dtype: Any = None) -> Codec:
+        """Returns a codec that is quicker with tensors like this one, such as the hidden states of the next tokens.
+
+        It keeps a plan: classes of values, what levels cost, tables. Of a tensor that is alike, but for a factor on all values, only
+        the step is searched for; one of another dtype or with other columns is planned afresh. Goals are met as ever, at a
+        little more error, and a blob follows from its tensor and the codec alone, not from what was encoded before. A plan goes
+        with tensors of floats on the CPU and one layer; devices, and goals that bound each value, have no use for it.
+
+        >>> import numpy as np, tenfold
+        >>> first, later = np.random.default_rng(0).standard_normal((2, 128, 256), dtype=np.float32)
+        >>> codec = tenfold.Codec(bits=3, effort="fast").settle(first)
+        >>> 2.9 < len(codec.encode(later)) * 8 / later.size < 3.1
+        True
+        """
+        settled = copy.copy(self)
+        settled._options = self._options.settle(as_input(tensor), None if dtype is None else dtype_name(dtype))
+        return settled
 
     def decode(
         self, blob: Any, *, out: Any = None, dtype: Any = None, rows: Any = None, layers: int | None = None

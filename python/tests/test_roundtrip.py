@@ -176,6 +176,30 @@ def test_codec(normal):
     assert repr(tenfold.Codec(lossless=True)) == "Codec(lossless=True, effort='balanced')"
 
 
+def test_a_settled_codec_is_like_its_own(normal):
+    """Goals are met, and bytes follow from the tensor and the codec, whatever was encoded before."""
+    first, later = normal[:64], normal[64:] * np.float32(1.1)
+    codec = tenfold.Codec(bits=3, effort="fast")
+    settled = codec.settle(first)
+    assert repr(settled) == repr(codec)
+    blob = settled.encode(later)
+    assert 2.95 < len(blob) * 8 / later.size < 3.05
+    settled.encode(first)
+    assert settled.encode(later) == blob
+    error = [float(np.mean((later - tenfold.decode(b)) ** 2)) for b in (codec.encode(later), blob)]
+    assert error[1] < error[0] * 1.1
+    # Other columns are planned afresh.
+    other = later.reshape(128, 128)
+    assert settled.encode(other) == codec.encode(other)
+
+
+def test_what_has_no_plan_is_refused(normal):
+    with pytest.raises(tenfold.ArgumentError, match="need no plan"):
+        tenfold.Codec(bits=3).settle(np.arange(64))
+    with pytest.raises(tenfold.ArgumentError, match="one layer"):
+        tenfold.Codec(bits=3, residual={"bits": 3}).settle(normal)
+
+
 def test_encode_into(normal):
     codec = tenfold.Codec(bits=3)
     blob = codec.encode(normal)

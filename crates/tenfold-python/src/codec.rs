@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tenfold::engine::{self, Cpu, Engine, Limits, Stop};
 use tenfold::prepare::{Preparation, Transform, Weights};
-use tenfold::{DecodeOptions, Dtype, Effort, Goal, format};
+use tenfold::{DecodeOptions, Dtype, Effort, EncodePlan, Goal, format};
 
 use crate::attend::{self, LONG_DECODE, LONG_ENCODE};
 use crate::calibrated::Curvature;
@@ -59,6 +59,32 @@ impl EncodeOptions {
             options = options.with_minor(tenfold::format::parse_version(version).map_err(errors::codec)?);
         }
         options.curvature = curvature.map(|curvature| curvature.0.clone());
+        options.validate().map_err(errors::codec)?;
+        Ok(EncodeOptions(options))
+    }
+
+    /// The same options with a plan for tensors like this one.
+    #[pyo3(signature = (tensor, dtype=None))]
+    fn settle(
+        &self,
+        py: Python<'_>,
+        tensor: &Bound<'_, PyAny>,
+        dtype: Option<&str>,
+    ) -> PyResult<EncodeOptions> {
+        let input = Input::from_object(tensor, dtype)?;
+        let plan = attend::run(py, input.data().len() >= LONG_ENCODE, |stop| {
+            EncodePlan::new(&input.view()?, &self.with_stop(stop))
+        })?;
+        let options = self.0.clone().with_plan(plan.map_err(errors::codec)?);
+        options.validate().map_err(errors::codec)?;
+        Ok(EncodeOptions(options))
+    }
+
+    /// The same options with another goal.
+    #[pyo3(signature = (goal, value=None))]
+    fn with_goal(&self, goal: &str, value: Option<f64>) -> PyResult<EncodeOptions> {
+        let mut options = self.0.clone();
+        options.goal = parse_goal(goal, value)?;
         options.validate().map_err(errors::codec)?;
         Ok(EncodeOptions(options))
     }

@@ -78,6 +78,12 @@ def encode_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> torch.T
     return from_bytes(_native.encode(array, options, name_of(tensor.dtype))).to(tensor.device)
 
 
+def settle_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> _native.EncodeOptions:
+    """Native options with a plan for tensors like this one, which is on the CPU."""
+    check_tensor(tensor, "tensor")
+    return options.settle(host_bits(tensor), name_of(tensor.dtype))
+
+
 def encode_calibrated_with(tensor: torch.Tensor, options: _native.EncodeOptions) -> tuple[torch.Tensor, float]:
     """Encodes a matrix, where it lies, with the curvature of native options; returns the blob there and the predicted rise of the loss."""
     check_tensor(tensor, "tensor")

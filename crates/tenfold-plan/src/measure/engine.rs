@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tenfold::engine::SharedEngine;
-use tenfold::{DecodeOptions, Effort, EncodeOptions, Goal, Tensor};
+use tenfold::{DecodeOptions, Effort, EncodeOptions, EncodePlan, Goal, Tensor};
 use tenfold_archive::DiffSums;
 
 use super::sample::Kind;
@@ -32,6 +32,8 @@ pub struct Way {
     pub workers: usize,
     /// Cores that a worker keeps busy.
     pub cores: f64,
+    /// What was settled for one piece and serves the others; see [`Way::settle`].
+    pub plan: Option<EncodePlan>,
 }
 
 impl Way {
@@ -45,9 +47,22 @@ impl Way {
         }
     }
 
+    /// Settles a plan with the first piece of a kind: pieces that are alike need no search of their own for more than a step. A
+    /// lossless goal has nothing to settle, and a device no use for plans.
+    pub fn settle(&mut self, kind: &Kind) -> Result<()> {
+        if let (Some(first), true) = (kind.chunks.first(), kind.floats && self.goal != Goal::Lossless) {
+            self.plan = Some(EncodePlan::new(&first.view()?, &self.options().with_threads(1))?);
+        }
+        Ok(())
+    }
+
     /// Options for the encoder.
     pub fn options(&self) -> EncodeOptions {
-        EncodeOptions::new(self.goal).with_effort(self.effort)
+        let options = EncodeOptions::new(self.goal).with_effort(self.effort);
+        match &self.plan {
+            Some(plan) => options.with_plan(plan.clone()),
+            None => options,
+        }
     }
 
     /// The same for a connection.
@@ -154,4 +169,39 @@ fn time(
         found.sum::<Result<f64>>()
     })?;
     Ok(busy / done.into_inner().max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tenfold::Dtype;
+
+    use super::*;
+    use crate::measure::made_up;
+
+    #[test]
+    fn a_plan_of_the_first_piece_serves_all() {
+        let kind = made_up(Dtype::Bf16, &[1024, 256], 64 << 10, 1 << 20).unwrap();
+        let way = |goal| Way {
+            place: "cpu",
+            engine: SharedEngine::default(),
+            goal,
+            effort: Effort::Fast,
+            workers: 1,
+            cores: 1.0,
+            plan: None,
+        };
+        let (plain, mut settled) = (way(Goal::Bits(2.5)), way(Goal::Bits(2.5)));
+        settled.settle(&kind).unwrap();
+        assert!(settled.coding().options.plan.is_some());
+        let [plain, settled] =
+            [plain, settled].map(|way| rates(&way, &kind, Duration::from_millis(1)).unwrap());
+        let bytes = kind.chunk as f64;
+        assert!((settled.ratio(bytes) / 6.4 - 1.0).abs() < 0.02, "{}", settled.ratio(bytes));
+        assert!(settled.nmse.unwrap() < plain.nmse.unwrap() * 1.1);
+        let mut exact = way(Goal::Lossless);
+        exact.settle(&kind).unwrap();
+        assert_eq!(exact.plan, None);
+    }
 }

@@ -191,6 +191,12 @@ impl Scaling {
         .find(|scaling| scaling.map(map, scan, &map.cols) == *map)
     }
 
+    /// The same for a tensor whose values are larger by a factor.
+    pub(crate) fn times(self, factor: f64) -> Scaling {
+        let more = factor.log2() as f32 * self.per_octave;
+        Scaling { lowest: (self.lowest.0 + more, self.lowest.1 + more), ..self }
+    }
+
     /// A map with the thresholds of this one for the rows and columns of another tensor; `known` are the scales of columns that a
     /// basis knows.
     pub(crate) fn map(&self, like: &ClassMap, scan: &Scan, known: &[u8]) -> ClassMap {

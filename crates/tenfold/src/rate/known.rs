@@ -7,7 +7,7 @@ use super::Target;
 use super::classes::Scaling;
 use super::encoding::{Encoding, geometry, set_step};
 use super::label::Label;
-use super::scan::scan;
+use super::scan::{Scan, scan};
 use crate::engine::search::tolerance::KNOWN_SAMPLE;
 use crate::engine::search::{Point, Search};
 use crate::error::{Error, Result};
@@ -24,8 +24,8 @@ const VALUES: usize = 1 << 15;
 /// next tokens, gradients of the next step) is encoded with that in a fraction of the time, since only the step is searched for.
 ///
 /// A plan is made once and never changes, so the bytes of a blob depend on the tensor, the options and the plan, not on what was encoded
-/// before. A tensor that it does not suit is planned afresh: one of another dtype or with other columns, with transforms, or whose goal
-/// asks for a step more than an octave away. Goals that bound the error of each value, and engines other than the CPU's, have no use
+/// before. Values may all be larger or smaller by a factor. A tensor that a plan does not suit is planned afresh: one of another dtype or
+/// with other columns, with transforms, or whose goal asks for a step more than an octave away, relative to the values. Goals that bound the error of each value, and engines other than the CPU's, have no use
 /// for plans.
 ///
 /// ```
@@ -47,7 +47,17 @@ struct Known {
     width: usize,
     effort: Effort,
     /// Nothing where the tensor has no use for a plan, as one of zeros.
-    plan: Option<(Plan, Option<Scaling>)>,
+    settled: Option<Settled>,
+}
+
+struct Settled {
+    plan: Plan,
+    /// How the scales of a class map follow from a tensor's means.
+    scaling: Option<Scaling>,
+    /// How large the values are.
+    level: f64,
+    /// Bytes of the whole over those that a sample leads to expect: what tables take and how well they fit changes little.
+    bias: f64,
 }
 
 impl EncodePlan {
@@ -64,28 +74,30 @@ impl EncodePlan {
         let isa = Isa::detect();
         let scan = scan(view, isa, &workers, false)?;
         let (width, max) = (scan.width, scan.max);
-        let mut plan = None;
+        let mut settled = None;
         let label = Label::new(view, &[])?;
         // Nothing is rounded to a bound, and an error relative to the variance is one goal of many: any rate does.
         let target = Target::from_goal(options.goal, view).filter(|t| !matches!(t, Target::Bound(_)));
         if let (true, Some(target)) = (max > 0.0, target) {
             let encoding = Encoding::new(view, &label, options, &workers, isa, scan);
             let target = encoding.in_units(target);
-            if let Some(mut settled) = encoding.settle(target)? {
-                settled.tables = encoding.expected_head(&settled)?.tables;
-                let scaling = settled.classes.as_ref().and_then(|map| Scaling::of(map, &encoding.scan));
-                plan = Some((settled, scaling));
+            if let Some(mut plan) = encoding.settle(target)? {
+                plan.tables = encoding.expected_head(&plan)?.tables;
+                let scaling = plan.classes.as_ref().and_then(|map| Scaling::of(map, &encoding.scan));
+                // Without its scaling a map is of no use to others.
+                if plan.classes.is_none() || scaling.is_some() {
+                    let bias = encoding.bias(&plan)?;
+                    settled = Some(Settled { plan, scaling, level: level(&encoding.scan), bias });
+                }
             }
-            // Without its scaling a map is of no use to others.
-            plan.take_if(|(plan, scaling)| plan.classes.is_some() && scaling.is_none());
         }
-        Ok(EncodePlan(Arc::new(Known { dtype: view.dtype(), width, effort: options.effort, plan })))
+        Ok(EncodePlan(Arc::new(Known { dtype: view.dtype(), width, effort: options.effort, settled })))
     }
 }
 
 impl fmt::Debug for EncodePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = self.0.plan.as_ref().map(|(plan, _)| plan.step());
+        let step = self.0.settled.as_ref().map(|settled| settled.plan.step());
         f.debug_struct("EncodePlan")
             .field("dtype", &self.0.dtype)
             .field("step", &step)
@@ -104,7 +116,7 @@ impl Encoding<'_> {
     /// The plan that the options bring, for this tensor and with its own step; none if it does not suit the tensor.
     pub(super) fn adopt(&self, target: Target) -> Result<Option<Plan>> {
         let Some(EncodePlan(known)) = &self.options.plan else { return Ok(None) };
-        let Some((plan, scaling)) = &known.plan else { return Ok(None) };
+        let Some(Settled { plan, scaling, level: usual, bias }) = &known.settled else { return Ok(None) };
         let geometry = geometry(self.view.len(), self.options);
         let alike = known.dtype == self.view.dtype()
             && known.effort == self.options.effort
@@ -123,25 +135,44 @@ impl Encoding<'_> {
             measure: matches!(target, Target::Mse(_)),
             ..plan.clone()
         };
+        // What is alike but for a factor has the same levels in steps that are larger by it.
+        let factor = level(&self.scan) / usual;
         if let (Some(map), Some(scaling)) = (&plan.classes, scaling) {
-            plan.classes = Some(scaling.map(map, &self.scan, self.label.known_scales()));
+            plan.classes = Some(scaling.times(factor).map(map, &self.scan, self.label.known_scales()));
         }
-        let first = plan.step();
+        let near = plan.step() * factor;
         let sample = self.sample.thin(VALUES);
+        let bias = if matches!(target, Target::Bytes(_) | Target::Cap(_)) { *bias } else { 1.0 };
         let step = match target {
             Target::Step(step) => step,
-            _ => Search::new(self.want(target), self.slope(target), &KNOWN_SAMPLE).run(first, |step| {
+            _ => Search::new(self.want(target), self.slope(target), &KNOWN_SAMPLE).run(near, |step| {
                 if !set_step(&mut plan, step.max(self.finest)) {
                     return Ok(None);
                 }
-                let got = self.trial(&plan, &sample)?.got(target);
+                let got = self.trial(&plan, &sample)?.got(target) * bias;
                 Ok::<_, Error>(Some(Point { knob: plan.step(), got }))
             })?,
         };
         let step = step.max(self.finest);
-        let far = !(0.5..=2.0).contains(&(step / first));
+        let far = !(0.5..=2.0).contains(&(step / near));
         Ok((!far && set_step(&mut plan, step)).then_some(plan))
     }
+
+    /// Bytes of the whole tensor under a plan over those that a sample leads to expect.
+    fn bias(&self, plan: &Plan) -> Result<f64> {
+        let plan = Plan { measure: false, ..plan.clone() };
+        let target = Target::Bytes(self.view.data().len() as f64);
+        let expected = self.trial(&plan, &self.sample.thin(VALUES))?.got(target);
+        Ok(self.encode_all(&plan, target)?.got / expected)
+    }
+}
+
+/// How large the values of most columns are, or of most rows where columns mean nothing: a few large ones count little.
+fn level(scan: &Scan) -> f64 {
+    let means = if scan.cols.is_empty() { &scan.rows } else { &scan.cols };
+    let logs = means.iter().filter(|mean| **mean > 0.0).map(|mean| f64::from(*mean).ln());
+    let (sum, count) = logs.fold((0.0, 0u32), |(sum, count), log| (sum + log, count + 1));
+    (sum / f64::from(count.max(1))).exp()
 }
 
 #[cfg(test)]
@@ -215,6 +246,20 @@ mod tests {
     }
 
     #[test]
+    fn a_factor_on_all_values_is_no_difference() {
+        let first = states(100, 7);
+        let larger: Vec<f32> = states(100, 8).iter().map(|v| v * 1000.0).collect();
+        let options = EncodeOptions::new(Goal::Bits(3.0)).with_effort(Effort::Fast);
+        let plan = EncodePlan::new(&TensorView::from_slice(&first, &[100, 256]).unwrap(), &options).unwrap();
+        let view = TensorView::from_slice(&larger, &[100, 256]).unwrap();
+        let (own, with) =
+            (encode(&view, &options).unwrap(), encode(&view, &options.clone().with_plan(plan)).unwrap());
+        assert!(own != with, "the plan is taken");
+        assert!((with.len() as f64 * 8.0 / larger.len() as f64 / 3.0 - 1.0).abs() < 0.01);
+        assert!(nmse(&larger, &with) < nmse(&larger, &own) * 1.08);
+    }
+
+    #[test]
     fn bytes_depend_on_the_tensor_and_the_plan_alone() {
         let (first, later) = (states(200, 3), states(200, 4));
         let views = [&first, &later].map(|v| TensorView::from_slice(v, &[200, 256]).unwrap());
@@ -231,14 +276,14 @@ mod tests {
         let first = states(100, 5);
         let options = EncodeOptions::new(Goal::Bits(3.0)).with_effort(Effort::Fast);
         let plan = EncodePlan::new(&TensorView::from_slice(&first, &[100, 256]).unwrap(), &options).unwrap();
-        // Other columns, far other sizes, a bound for each value, zeros, no finite values: as without a plan.
-        let (far, zeros) = (first.iter().map(|v| v * 1e6).collect::<Vec<_>>(), vec![0f32; 25_600]);
+        // Other columns, a far other rate, a bound for each value, zeros, no finite values: as without a plan.
+        let zeros = vec![0f32; 25_600];
         let bad: Vec<f32> =
             first.iter().enumerate().map(|(i, v)| if i % 2 == 0 { f32::NAN } else { *v }).collect();
         let bound = Goal::MaxError(0.5);
         for (values, cols, goal) in [
             (&first, 128, options.goal),
-            (&far, 256, options.goal),
+            (&first, 256, Goal::Bits(7.0)),
             (&first, 256, bound),
             (&zeros, 256, options.goal),
         ] {

@@ -13,7 +13,7 @@ from ... import _native
 from ..._codec import encode_options, inspect
 from ..._errors import DataError, LimitError
 from .. import _device
-from .._codec import encode_with
+from .._codec import encode_with, settle_with
 
 # Alignment of slots and of their contents, in bytes.
 ALIGN = 16
@@ -72,7 +72,8 @@ class Fit:
 
     def __init__(self, effort: str, threads: int, adapts: bool = False) -> None:
         self._effort, self._threads, self._adapts = effort, threads, adapts
-        self._steps: dict[str, float] = {}
+        # By key: the step of the last tensor, and options that keep on the CPU what the last search has settled.
+        self._kept: dict[str, tuple[float, _native.EncodeOptions]] = {}
         # Checks the options now, not in the first exchange.
         self._options(max_bytes=1)
 
@@ -85,18 +86,21 @@ class Fit:
             key: the same at every training step. On a device the quantiser step that fits the room is searched once and
                 then adapted; the CPU finds one in a sample each time, which is cheap for large tensors.
         """
-        if not self._adapts and not _device.is_ours(values.device):
+        on_device = _device.is_ours(values.device)
+        if not self._adapts and not on_device:
             return self.first_of(values, [{"max_bytes": room}])
-        for _ in range(_native.SLOT_TRIALS if key in self._steps else 0):
-            step = self._steps[key]
-            blob = encode_with(values, self._options(step=step))
-            self._steps[key], fills = _native.next_slot_step(step, blob.numel(), values.numel(), room)
+        for _ in range(_native.SLOT_TRIALS if key in self._kept else 0):
+            step, options = self._kept[key]
+            blob = encode_with(values, options.with_goal("step", step))
+            step, fills = _native.next_slot_step(step, blob.numel(), values.numel(), room)
+            self._kept[key] = step, options
             if fills:
                 return blob
         searched = self.first_of(values, [{"max_bytes": room}])
         found = None if searched is None else inspect(searched.cpu().numpy()).step
         if found is not None and found > 0:
-            self._steps[key] = found
+            options = self._options(step=found)
+            self._kept[key] = found, options if on_device else settle_with(values, options)
         return searched
 
     def first_of(self, values: torch.Tensor, goals: list[dict[str, Any]], room: int | None = None) -> torch.Tensor | None:

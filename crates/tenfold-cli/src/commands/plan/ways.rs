@@ -39,13 +39,16 @@ pub(super) fn measure(
     let mut found = Vec::new();
     for (place, engine, workers, cores) in places {
         for &(goal, effort) in &wanted {
-            let way = Way { place, engine: engine.clone(), goal, effort, workers, cores };
+            let mut way = Way { place, engine: engine.clone(), goal, effort, workers, cores, plan: None };
             let dtype = kind.chunks[0].dtype;
             if let Err(reason) = way.engine.can_encode(dtype, &way.options()) {
                 if !quiet {
                     eprintln!("tenfold: note: {} is left out: {reason}", way.name());
                 }
                 continue;
+            }
+            if place == "cpu" {
+                way.settle(kind)?;
             }
             let rates = measure::rates(&way, kind, each)?;
             found.push((way, rates));
