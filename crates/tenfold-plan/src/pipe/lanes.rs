@@ -20,6 +20,9 @@ const SWALLOWED: u64 = 8 << 20;
 /// Blobs that may wait for the link beside one of each encoder: while a raw chunk is on the link, encoders go on.
 const WAITING: usize = 8;
 
+/// Chunks that may be dealt to encoders beside one for each, so that the link has a raw one before the first is coded.
+const AHEAD: usize = 2;
+
 /// Which chunk goes where.
 struct Deal {
     split: Split,
@@ -106,13 +109,13 @@ impl Lanes<'_> {
         }
     }
 
-    /// A chunk for the link. Looks no further ahead than encoders are about to.
+    /// A chunk for the link. Looks little further ahead than encoders are about to: what is dealt no longer follows what is measured.
     fn next_raw(&self) -> Option<usize> {
         let mut deal = self.deal();
         if let Some(i) = deal.raw.pop_front() {
             return Some(i);
         }
-        while deal.coded.len() < self.workers {
+        while deal.coded.len() < self.workers + AHEAD {
             match self.deal_next(&mut deal)? {
                 (i, false) => return Some(i),
                 (i, true) => deal.coded.push_back(i),
