@@ -109,4 +109,5 @@ def test_a_failed_page_is_not_counted(tmp_path: Path) -> None:
     store = storage(tmp_path, mha("page_first"), bits=4)
     before = snapshot(store.mem_pool_host)
     assert store.batch_get_v1(["x"], slots(4)) == [False] and same(store.mem_pool_host, before)
-    assert store.counts() == {"kv": {}} and PAGE
+    # The look at the disk took time, and that is all there is to tell.
+    assert store.counts()["kv"].keys() == {"read_seconds", "reload_seconds"} and PAGE
