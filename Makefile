@@ -11,6 +11,9 @@ VIDEO = $(shell pkg-config --exists libavcodec libavutil 2>/dev/null && echo --f
 # Tests run the CUDA kernels on the CPU too.
 TESTED = $(VIDEO) --features tenfold-lab/emulator,tenfold-nvcodec/emulator
 
+# What is tested without the system's libavcodec.
+WITH_AV1 = --features tenfold-video/av1,tenfold-nvcodec/emulator,tenfold-nvcodec-standin/av1
+
 LAB = $(or $(CARGO_TARGET_DIR),target)/release/tenfold-lab
 
 .PHONY: help demo man test setup lint unit python test-integrations test-serving test-cluster bench race eval docs fuzz ptx
@@ -45,9 +48,8 @@ unit: ## All tests of the workspace
 		cargo nextest run --workspace $(TESTED) && cargo test --workspace $(TESTED) --doc; \
 	else cargo test --workspace $(TESTED); fi
 	cargo test --workspace $(TESTED) --test parity -- cuda::
-	cargo test --quiet --package tenfold-video --test without
-	cargo test --quiet --package tenfold-video --features av1
-	cargo test --quiet --package tenfold-nvcodec --features emulator,tenfold-nvcodec-standin/av1 --test nvenc
+	cargo test --quiet --workspace --test without
+	cargo test --quiet --package tenfold-video --package tenfold-nvcodec $(WITH_AV1)
 
 python: ## Builds the Python wheel, installs it into an environment of its own, runs its tests
 	@scripts/python-test.sh
