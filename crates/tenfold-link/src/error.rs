@@ -1,6 +1,6 @@
 //! Errors of links, grouped by who must act.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tenfold::engine::ErrorKind;
 use thiserror::Error;
@@ -115,7 +115,7 @@ impl Error {
 
     /// For `map_err` on system errors about a path.
     #[cfg(feature = "http")]
-    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
+    pub(crate) fn io(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_owned(), source }
     }
 }
