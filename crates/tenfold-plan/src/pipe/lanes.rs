@@ -20,7 +20,8 @@ const SWALLOWED: u64 = 8 << 20;
 /// Blobs that may wait for the link beside one of each encoder: while a raw chunk is on the link, encoders go on.
 const WAITING: usize = 8;
 
-/// Chunks that may be dealt to encoders beside one for each, so that the link has a raw one before the first is coded.
+/// Chunks that may wait for encoders beside one for each. So the deal reaches a raw chunk, and the link has work, before the first
+/// blob is ready.
 const AHEAD: usize = 2;
 
 /// Which chunk goes where.
@@ -109,7 +110,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// A chunk for the link. Looks little further ahead than encoders are about to: what is dealt no longer follows what is measured.
+    /// A chunk for the link. Deals only a little ahead of the encoders: rates that are measured later cannot change what is dealt.
     fn next_raw(&self) -> Option<usize> {
         let mut deal = self.deal();
         if let Some(i) = deal.raw.pop_front() {
