@@ -4,8 +4,7 @@
 //!
 //! How a value is told depends on the old one, which the host has only in a copy of the tensor. So a copy is what it needs.
 
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tenfold::Dtype;
 use tenfold::delta::{Applied, DeltaLayout, DeltaOptions, TileRoom};
@@ -13,9 +12,9 @@ use tenfold::delta::{Applied, DeltaLayout, DeltaOptions, TileRoom};
 use super::applier::{DeltaApplier, STAGES};
 use super::{Call, DeltaPlan, DeltaRequest, delta_workspace_len};
 use crate::abi::{self, CType, DELTA_ALIGN, DELTA_THREADS, DeltaCheckArgs, DeltaItem};
-use crate::device::DeviceSlice;
+use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::reserve;
 use crate::status::Status;
 
@@ -125,50 +124,83 @@ impl DeltaApplier {
                 values: &mut new[..size * changes],
             });
         }
-        let (tell, told) = channel();
-        let (decoded, sent) = thread::scope(|scope| {
-            let worker = scope.spawn(move || {
-                layout.decode(rooms, copy, options, &|tile| {
-                    // Nobody listens any more where a launch has failed.
-                    let _ = tell.send(tile);
-                })
-            });
-            // SAFETY: a tile is fetched once it was decoded, and its part of the stage is not written again before `sent` has happened.
-            let sent = unsafe { self.follow(&told, args, size, stream) };
-            (worker.join(), sent)
-        });
+        let fetch = Fetch {
+            device: &self.device,
+            size,
+            stream,
+            told: Mutex::default(),
+            queue: Mutex::new((args, Ok(()))),
+        };
+        // SAFETY: a tile is fetched once it was decoded, and its part of the stage is not written again before `sent` has happened.
+        let decoded = layout.decode(rooms, copy, options, &|tile| unsafe { fetch.decoded(tile) });
+        // SAFETY: as above.
+        let fetched = unsafe { fetch.finish() };
         let recorded = stage.sent.record(stream);
         self.stages.insert(turn, stage);
         recorded?;
-        match decoded {
-            Ok(decoded) => decoded?,
-            Err(_) => {
-                return Err(Error::Driver { what: "decoding a delta", reason: "a worker failed".into() });
-            }
+        decoded?;
+        fetched
+    }
+}
+
+/// Has the device fetch and check tiles as they are decoded. Whoever has decoded one launches for all that are done, unless somebody launches
+/// already: a thread for that alone would take as long to start as several tiles take to decode.
+struct Fetch<'a> {
+    device: &'a Device,
+    size: usize,
+    stream: Stream,
+    /// Tiles that nobody has launched for yet.
+    told: Mutex<Vec<usize>>,
+    /// Held while kernels are queued, and what came of that.
+    queue: Mutex<(DeltaCheckArgs, Result<()>)>,
+}
+
+impl Fetch<'_> {
+    /// # Safety
+    /// What the tile changes is in the stage and stays there until the stream has passed what this queues; the workspace has room for it.
+    unsafe fn decoded(&self, tile: usize) {
+        lock(&self.told).push(tile);
+        // Where another thread launches, it or `finish` takes this tile too.
+        if let Ok(mut queue) = self.queue.try_lock() {
+            // SAFETY: the caller's promise, of every tile that was told.
+            unsafe { self.launch(&mut queue) };
         }
-        sent
     }
 
-    /// Has tiles fetched and checked as they are done, all that are at a time.
-    unsafe fn follow(
-        &self,
-        told: &Receiver<usize>,
-        mut args: DeltaCheckArgs,
-        size: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        while let Ok(one) = told.recv() {
+    /// Launches for what is left, and says what came of it all.
+    ///
+    /// # Safety
+    /// As for [`Fetch::decoded`].
+    unsafe fn finish(self) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(&mut lock(&self.queue)) };
+        self.queue.into_inner().unwrap_or_else(PoisonError::into_inner).1
+    }
+
+    /// Launches until all that was told is queued, or something fails.
+    unsafe fn launch(&self, (args, came): &mut (DeltaCheckArgs, Result<()>)) {
+        while came.is_ok() {
             let mut count = 0;
-            for (to, tile) in args.tiles.iter_mut().zip(std::iter::once(one).chain(told.try_iter())) {
+            let mut told = lock(&self.told);
+            for to in &mut args.tiles {
+                let Some(tile) = told.pop() else { break };
                 *to = tile as u32;
                 count += 1;
             }
+            drop(told);
+            if count == 0 {
+                return;
+            }
             let shape = Shape::new(count, DELTA_THREADS, 0);
-            // SAFETY: what these tiles change is in the stage, and the workspace has room for it.
-            unsafe { self.device.launch(abi::delta_check.select(size), shape, &args, stream)? };
+            // SAFETY: the caller's promise.
+            *came =
+                unsafe { self.device.launch(abi::delta_check.select(self.size), shape, args, self.stream) };
         }
-        Ok(())
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Room for a tile's changes.
