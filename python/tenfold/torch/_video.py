@@ -99,15 +99,15 @@ class VideoPending:
 
 
 class VideoDecoder:
-    """The decoding engines (NVDEC) of a CUDA device, held open: a thread for each engine, and decoders that are kept for the next blob.
+    """The decoding engines (NVDEC) of a CUDA device, held open: threads for them, and decoders that are kept for the next blob.
 
     Making a decoder takes 40 to 160 ms, so keep one of these; :func:`tenfold.torch.decode` keeps one for each device. All functions
     may be called from several threads at once.
 
     Args:
         device: a CUDA device.
-        lanes: engines to use; 0 for all.
-        idle_bytes: device memory that decoders without work may keep; 1 GiB by default.
+        lanes: engines to use; 0 for all, with a second decoder on each for the blob that is submitted meanwhile.
+        idle_bytes: device memory that decoders without work may keep; 1 GiB by default, or a thirty-second of the device's if that is more.
         patience: seconds that engines may be silent before a call gives up; 10 by default.
 
     Raises:

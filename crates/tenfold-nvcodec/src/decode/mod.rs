@@ -21,7 +21,7 @@ use crate::cuvid::Cuvid;
 use crate::error::{Error, Result};
 use crate::nvdec::{self, Caps, Counters, HostPictures, LaneSettings, Lanes, Submitted};
 
-/// Decodes blobs of H.264, H.265 and AV1 on a GPU's engines. It keeps a thread for each engine and decoders for the next blob:
+/// Decodes blobs of H.264, H.265 and AV1 on a GPU's engines. It keeps threads for the engines, and decoders for the next blob:
 /// make one and keep it. All functions may be called from several threads at once.
 pub struct Decoder {
     device: Device,
@@ -61,15 +61,9 @@ impl Decoder {
         Decoder::with_api(Cuvid::get()?, device, settings)
     }
 
-    pub(crate) fn with_api(
-        api: &'static Cuvid,
-        device: &Device,
-        mut settings: LaneSettings,
-    ) -> Result<Decoder> {
-        if settings.lanes == 0 {
-            settings.lanes = count_engines(api, device)?;
-        }
-        let lanes = Lanes::start(api, device, settings)?;
+    pub(crate) fn with_api(api: &'static Cuvid, device: &Device, settings: LaneSettings) -> Result<Decoder> {
+        let engines = count_engines(api, device)?;
+        let lanes = Lanes::start(api, device, settings, engines)?;
         let scratch = Arc::new(Scratch::new(device));
         Ok(Decoder { device: device.clone(), lanes, scratch })
     }

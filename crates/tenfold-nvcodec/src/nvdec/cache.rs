@@ -1,12 +1,10 @@
-//! What a lane keeps for its next stream: decoders, since making one takes 40 to 160 ms, and what the driver said of the engines, since
-//! asking takes milliseconds too.
+//! What a lane keeps for its next stream: decoders, since making one takes 40 to 160 ms.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tenfold_cuda::Device;
 
-use super::caps::{Caps, Kind};
 use super::decoder::{Counts, Decoder, Shape};
 use crate::cuvid::Cuvid;
 use crate::error::Result;
@@ -16,23 +14,11 @@ pub(super) struct Cache {
     idle: Vec<Decoder>,
     /// Bytes of the device's memory that idle decoders may keep.
     most: u64,
-    /// What engines can do with each kind of pictures that there was.
-    known: Vec<(Kind, Option<Caps>)>,
 }
 
 impl Cache {
     pub(super) fn new(most: u64) -> Cache {
-        Cache { idle: Vec::new(), most, known: Vec::new() }
-    }
-
-    /// What the engines can do with a kind of pictures; the driver is asked once.
-    pub(super) fn caps(&mut self, api: &Cuvid, device: &Device, kind: Kind) -> Result<Option<Caps>> {
-        if let Some((_, caps)) = self.known.iter().find(|(known, _)| *known == kind) {
-            return Ok(*caps);
-        }
-        let caps = Caps::ask(api, device, kind)?;
-        self.known.push((kind, caps));
-        Ok(caps)
+        Cache { idle: Vec::new(), most }
     }
 
     /// A decoder for a shape: one that is set up for it, one that can be, or a new one.

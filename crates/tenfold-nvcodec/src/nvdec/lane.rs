@@ -13,7 +13,7 @@ use super::stream::cancelled;
 
 /// Takes shares of streams until the lanes are closed.
 pub(super) fn live(shared: &Arc<Shared>, me: usize, cuda: OwnedStream) {
-    let mut cache = Cache::new(shared.settings.idle_bytes / shared.settings.lanes.max(1) as u64);
+    let mut cache = Cache::new(shared.idle_bytes);
     while let Some((stream, numbers)) = shared.next(me) {
         shared.hear(me, Instant::now());
         let bench = Bench {
@@ -21,6 +21,7 @@ pub(super) fn live(shared: &Arc<Shared>, me: usize, cuda: OwnedStream) {
             device: &shared.device,
             counts: &shared.counts,
             cuda: cuda.stream(),
+            caps: &|kind| shared.caps(kind),
             heard: &|now| shared.hear(me, now),
         };
         let answer = match stream.is_cancelled() {

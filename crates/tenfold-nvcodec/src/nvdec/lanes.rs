@@ -10,6 +10,7 @@ use tenfold_cuda::{Device, OwnedStream};
 use tenfold_video::Standard;
 use tenfold_video::codec::Format;
 
+use super::caps::{Caps, Kind};
 use super::decoder::Counts;
 use super::lane;
 use super::stream::Stream;
@@ -26,17 +27,19 @@ const MOST_LANES: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneSettings {
-    /// Lanes. Default: 0, one for each engine of the device.
+    /// Lanes. Default: 0, two for each engine of the device: a tensor takes one of them, and the next tensor that is submitted meanwhile
+    /// the other, so that no engine waits between the two.
     pub lanes: usize,
-    /// Bytes of device memory that decoders without work may keep, all lanes together. Default: 1 GiB.
-    pub idle_bytes: u64,
+    /// Bytes of device memory that decoders without work may keep, all lanes together. Default: nothing, which stands for a
+    /// thirty-second of the device's memory, but 1 GiB at least.
+    pub idle_bytes: Option<u64>,
     /// How long an engine may be silent before the caller gets [`Error::Timeout`]. Default: 10 s.
     pub patience: Duration,
 }
 
 impl Default for LaneSettings {
     fn default() -> Self {
-        LaneSettings { lanes: 0, idle_bytes: 1 << 30, patience: Duration::from_secs(10) }
+        LaneSettings { lanes: 0, idle_bytes: None, patience: Duration::from_secs(10) }
     }
 }
 
@@ -49,7 +52,7 @@ impl LaneSettings {
 
     /// Sets how much memory idle decoders may keep.
     pub fn with_idle_bytes(mut self, bytes: u64) -> Self {
-        self.idle_bytes = bytes;
+        self.idle_bytes = Some(bytes);
         self
     }
 
@@ -63,7 +66,7 @@ impl LaneSettings {
 /// What the lanes have done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counters {
-    /// Lanes.
+    /// Lanes that one tensor takes: engines, where the settings do not say otherwise.
     pub lanes: usize,
     /// Decoders that are open now, idle ones included.
     pub open: usize,
@@ -103,7 +106,11 @@ pub(super) struct Shared {
     pub device: Device,
     pub counts: Arc<Counts>,
     pub pictures: AtomicUsize,
-    pub settings: LaneSettings,
+    pub patience: Duration,
+    /// Bytes that the idle decoders of one lane may keep.
+    pub idle_bytes: u64,
+    /// What the engines can do with each kind of pictures that there was. Asking the driver takes milliseconds.
+    known: Mutex<Vec<(Kind, Option<Caps>)>>,
     state: Mutex<State>,
     /// There is work, or it is over.
     work: Condvar,
@@ -114,6 +121,17 @@ pub(super) struct Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the engines can do with a kind of pictures; the driver is asked once, and other lanes wait for its answer.
+    pub(super) fn caps(&self, kind: Kind) -> Result<Option<Caps>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, caps)) = known.iter().find(|(known, _)| *known == kind) {
+            return Ok(*caps);
+        }
+        let caps = Caps::ask(self.api, &self.device, kind)?;
+        known.push((kind, caps));
+        Ok(caps)
     }
 
     /// The next share for a lane; nothing once the lanes are closed.
@@ -153,9 +171,11 @@ impl Shared {
     }
 }
 
-/// Threads that decode, one for each engine. Dropping waits for what they are doing.
+/// Threads that decode. Dropping waits for what they are doing.
 pub(crate) struct Lanes {
     shared: Arc<Shared>,
+    /// Lanes that the pictures of one stream are shared out among, at most.
+    spread: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -168,11 +188,21 @@ pub(crate) struct Submitted {
 }
 
 impl Lanes {
-    /// Starts lanes; `settings.lanes` is not 0.
-    pub(crate) fn start(api: &'static Cuvid, device: &Device, settings: LaneSettings) -> Result<Lanes> {
+    /// Starts lanes for a device of so many engines.
+    pub(crate) fn start(
+        api: &'static Cuvid,
+        device: &Device,
+        settings: LaneSettings,
+        engines: usize,
+    ) -> Result<Lanes> {
         let queue =
             || Queue { tasks: VecDeque::new(), load: 0, known: VecDeque::new(), heard: Instant::now() };
-        let count = settings.lanes.max(1);
+        let engines = engines.max(1);
+        let (count, spread) = match settings.lanes {
+            0 => (2 * engines, engines),
+            count => (count, count),
+        };
+        let idle = settings.idle_bytes.unwrap_or_else(|| (device.properties().memory / 32).max(1 << 30));
         if count > MOST_LANES {
             return Err(Error::InvalidArgument(format!("{count} lanes are too many: {MOST_LANES} at most")));
         }
@@ -181,7 +211,9 @@ impl Lanes {
             device: device.clone(),
             counts: Arc::default(),
             pictures: AtomicUsize::new(0),
-            settings,
+            patience: settings.patience,
+            idle_bytes: idle / count as u64,
+            known: Mutex::default(),
             state: Mutex::new(State {
                 queues: (0..count).map(|_| queue()).collect(),
                 closed: false,
@@ -190,7 +222,7 @@ impl Lanes {
             work: Condvar::new(),
             moved: Condvar::new(),
         });
-        let mut lanes = Lanes { shared, threads: Vec::new() };
+        let mut lanes = Lanes { shared, spread, threads: Vec::new() };
         for me in 0..count {
             // An engine waits for these short kernels once its surfaces are full.
             let cuda = OwnedStream::urgent(device)?;
@@ -214,7 +246,7 @@ impl Lanes {
         let counts = &self.shared.counts;
         let read = |n: &AtomicUsize| n.load(Ordering::Acquire);
         Counters {
-            lanes: self.threads.len(),
+            lanes: self.spread,
             open: read(&counts.open),
             created: read(&counts.created),
             reused: read(&counts.reused),
@@ -227,9 +259,9 @@ impl Lanes {
     /// moves for as long as the settings say.
     pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Result<Submitted> {
         let count = stream.pictures.len();
-        let wanted = count.min(self.threads.len());
+        let wanted = count.min(self.spread);
         let start = Instant::now();
-        let patience = self.shared.settings.patience;
+        let patience = self.shared.patience;
         let mut state = self.shared.lock();
         let chosen = loop {
             let chosen = choose(&state.queues, (stream.standard, stream.format), wanted);
@@ -285,7 +317,7 @@ impl Submitted {
                 .unwrap_or(self.since)
                 .max(self.since)
         };
-        self.stream.wait(self.shared.settings.patience, heard)
+        self.stream.wait(self.shared.patience, heard)
     }
 
     /// Gives the stream up, and waits until lanes no longer write for it. Says whether they answered.
@@ -313,8 +345,8 @@ impl Drop for Lanes {
         shared.work.notify_all();
         let start = Instant::now();
         // A driver that never answers keeps its thread, rather than the caller.
-        while state.alive > 0 && start.elapsed() < shared.settings.patience {
-            let left = shared.settings.patience.saturating_sub(start.elapsed());
+        while state.alive > 0 && start.elapsed() < shared.patience {
+            let left = shared.patience.saturating_sub(start.elapsed());
             state = shared.moved.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         let ended = state.alive == 0;

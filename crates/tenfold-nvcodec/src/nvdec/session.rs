@@ -14,7 +14,7 @@ use tenfold_cuda::{Device, Luma, OwnedEvent, Stream as CudaStream};
 use tenfold_video::Standard;
 
 use super::cache::Cache;
-use super::caps::{Caps, chroma_of, codec_of};
+use super::caps::{Caps, Kind, chroma_of, codec_of};
 use super::decoder::{Counts, Decoder, MAPPED, SENT, Shape};
 use super::stream::{Frame, Stream, cancelled};
 use crate::cuvid::abi::{self, Packet, ParserHandle, ParserParams, PicParams, VideoFormat};
@@ -28,14 +28,15 @@ pub(super) struct Bench<'a> {
     pub counts: &'a Arc<Counts>,
     /// Kernels and copies of this lane.
     pub cuda: CudaStream,
+    /// What the engines can do with a kind of pictures.
+    pub caps: &'a dyn Fn(Kind) -> Result<Option<Caps>>,
     /// Says that the lane is alive.
     pub heard: &'a dyn Fn(Instant),
 }
 
 /// Decodes the pictures `numbers` of a stream.
 pub(super) fn run(bench: &Bench<'_>, cache: &mut Cache, stream: &Stream, numbers: &[usize]) -> Result<()> {
-    let ask = |kind| cache.caps(bench.api, bench.device, kind);
-    let caps = Caps::of_format(ask, stream.standard, &stream.format)?;
+    let caps = Caps::of_format(bench.caps, stream.standard, &stream.format)?;
     stream.start(bench.cuda)?;
     let share = Share {
         bench,

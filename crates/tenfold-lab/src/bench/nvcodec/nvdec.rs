@@ -13,7 +13,8 @@ pub(super) fn open(device: &Device) -> Result<Engines> {
     let kinds = decodes(device).context("the video engines")?;
     let count = kinds.iter().filter(|kind| kind.used).map(|kind| kind.engines).max().unwrap_or(0);
     anyhow::ensure!(count > 0, "{} has no video engines for H.264 and H.265", device.properties().name);
-    Ok(Engines::new(count as usize, |device, lanes| Ok(Box::new(Nvdec::open(device, lanes)?))))
+    let all = count as usize;
+    Ok(Engines::new(all, move |device, lanes| Ok(Box::new(Nvdec::open(device, lanes, all)?))))
 }
 
 struct Nvdec {
@@ -24,7 +25,9 @@ struct Nvdec {
 }
 
 impl Nvdec {
-    fn open(device: &Device, lanes: usize) -> Result<Nvdec> {
+    fn open(device: &Device, lanes: usize, all: usize) -> Result<Nvdec> {
+        // All of them as a user has them: the default.
+        let lanes = if lanes == all { 0 } else { lanes };
         let decoder = Decoder::with_settings(device, LaneSettings::default().with_lanes(lanes))?;
         let (device, stream) = (device.clone(), OwnedStream::new(device)?);
         Ok(Nvdec { device, decoder, stream, options: DecodeOptions::default() })
