@@ -1,6 +1,7 @@
 //! What goes right: values, lanes, and decoders that are used again.
 
 use std::thread;
+use std::time::Duration;
 
 use tenfold::prepare::{Hadamard, Transform};
 use tenfold::{DecodeOptions, Dtype, Tensor};
@@ -80,6 +81,30 @@ fn pictures_are_shared_out_and_decoders_used_again() {
     assert_eq!(world().most_open, 3);
     drop(decoder);
     assert_eq!(world().open, 0);
+}
+
+#[test]
+fn a_tensor_submitted_meanwhile_gets_decoders_of_its_own() {
+    let _turn = turn(Fault::Slow(Duration::from_millis(50)));
+    let device = device();
+    let decoder = decoder(&device, LaneSettings::default());
+    let recipe = Recipe::new(Dtype::Bf16, 3 * 256, 256, Some(Scaling::Tensor));
+    let (blob, wanted) = (recipe.blob(), recipe.tensor().data);
+    let memory: Vec<Buffer> = (0..4).map(|_| Buffer::new(&device, wanted.len()).unwrap()).collect();
+    let submit = |b: &Buffer| {
+        let output = Output { memory: b.slice(), dtype: Dtype::Bf16 };
+        // SAFETY: each has a buffer of its own, which outlives the result.
+        unsafe { decoder.submit(&blob, output, &DecodeOptions::default(), CudaStream::DEFAULT).unwrap() }
+    };
+    let pending: Vec<_> = memory.iter().map(submit).collect();
+    for (pending, memory) in pending.into_iter().zip(&memory) {
+        pending.result(CudaStream::DEFAULT).unwrap();
+        let mut found = vec![0; wanted.len()];
+        memory.read(&mut found, CudaStream::DEFAULT).unwrap();
+        assert!(found == wanted);
+    }
+    // Two for each engine, and no more for the third and the fourth.
+    assert_eq!((decoder.counters().lanes, decoder.counters().created), (3, 6));
 }
 
 #[test]
