@@ -28,7 +28,17 @@ state="$profile $(git ls-files -z --cached --others --exclude-standard -- "${inp
 if [ "$(cat "$target/built" 2>/dev/null)" != "$state" ]; then
     echo "python: building the wheel ($profile)"
     rm -rf "$target/wheels"
-    quietly "$venv/bin/maturin" build --profile "$profile" --interpreter "$venv/bin/python" --out "$target/wheels"
+    pack=()
+    if [ "$profile" = release ]; then
+        pack=(--compression-level 9)
+        # LLD, which Rust has linked with there since 1.90, makes one of functions whose code is the same.
+        rust="$(rustc -vV)"
+        case "$rust" in
+            *"release: 1.8"*) ;;
+            *"host: x86_64-unknown-linux-gnu"*) pack+=(-- -C link-arg=-Wl,--icf=all) ;;
+        esac
+    fi
+    quietly "$venv/bin/maturin" build --profile "$profile" --interpreter "$venv/bin/python" --out "$target/wheels" "${pack[@]}"
     quietly "$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$target"/wheels/*.whl
     size=$(stat -c %s "$target"/wheels/*.whl)
     echo "python: $(basename "$target"/wheels/*.whl), $((size / 1024)) KiB"
