@@ -135,8 +135,8 @@ impl Drop for Pooled {
     }
 }
 
-fn lock(free: &Mutex<Vec<Buffer>>) -> MutexGuard<'_, Vec<Buffer>> {
-    free.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {

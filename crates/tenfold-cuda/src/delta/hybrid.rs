@@ -4,7 +4,8 @@
 //!
 //! How a value is told depends on the old one, which the host has only in a copy of the tensor. So a copy is what it needs.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use tenfold::Dtype;
 use tenfold::delta::{Applied, DeltaLayout, DeltaOptions, TileRoom};
@@ -14,8 +15,8 @@ use super::{Call, DeltaPlan, DeltaRequest, delta_workspace_len};
 use crate::abi::{self, CType, DELTA_ALIGN, DELTA_THREADS, DeltaCheckArgs, DeltaItem};
 use crate::device::{Device, DeviceSlice};
 use crate::driver::{Shape, Stream};
-use crate::error::Result;
-use crate::memory::reserve;
+use crate::error::{Error, Result};
+use crate::memory::{lock, reserve};
 use crate::status::Status;
 
 /// Bytes of lists that a pinned buffer holds, about.
@@ -132,19 +133,22 @@ impl DeltaApplier {
             queue: Mutex::new((args, Ok(()))),
         };
         // SAFETY: a tile is fetched once it was decoded, and its part of the stage is not written again before `sent` has happened.
-        let decoded = layout.decode(rooms, copy, options, &|tile| unsafe { fetch.decoded(tile) });
+        let decode = || layout.decode(rooms, copy, options, &|tile| unsafe { fetch.decoded(tile) });
+        // The device may be reading the stage: nothing unwinds past it.
+        let decoded = catch_unwind(AssertUnwindSafe(decode));
         // SAFETY: as above.
         let fetched = unsafe { fetch.finish() };
         let recorded = stage.sent.record(stream);
         self.stages.insert(turn, stage);
         recorded?;
-        decoded?;
+        let failed = |_| Error::Driver { what: "decoding a delta", reason: "a worker failed".into() };
+        decoded.map_err(failed)??;
         fetched
     }
 }
 
 /// Has the device fetch and check tiles as they are decoded. Whoever has decoded one launches for all that are done, unless somebody launches
-/// already: a thread for that alone would take as long to start as several tiles take to decode.
+/// already, so no thread has to be started for that.
 struct Fetch<'a> {
     device: &'a Device,
     size: usize,
@@ -197,10 +201,6 @@ impl Fetch<'_> {
                 unsafe { self.device.launch(abi::delta_check.select(self.size), shape, args, self.stream) };
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Room for a tile's changes.
