@@ -27,11 +27,11 @@ const MOST_LANES: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneSettings {
-    /// Lanes. Default: 0, two for each engine of the device: a tensor takes one of them, and the next tensor that is submitted meanwhile
-    /// the other, so that no engine waits between the two.
+    /// Lanes. Default: 0, two for each engine of the device: a tensor takes one of the two, and a tensor that is submitted meanwhile the
+    /// other, so that engines do not wait between tensors. Any other number is what each tensor may take.
     pub lanes: usize,
-    /// Bytes of device memory that decoders without work may keep, all lanes together. Default: nothing, which stands for a
-    /// thirty-second of the device's memory, but 1 GiB at least.
+    /// Bytes of device memory that decoders without work may keep, all lanes together. Default: `None`, a
+    /// thirty-second of the device's memory, but at least 1 GiB.
     pub idle_bytes: Option<u64>,
     /// How long an engine may be silent before the caller gets [`Error::Timeout`]. Default: 10 s.
     pub patience: Duration,

@@ -10,7 +10,7 @@ use tenfold_video::params::{Meaning, PictureParams};
 use tenfold_video::{Chroma, Mapping, Scaling, Standard};
 
 use super::fake::{self, access_unit, sample};
-use crate::decode::{Decoder, Output};
+use crate::decode::{Decoder, Output, Pending};
 use crate::error::Result;
 use crate::nvdec::LaneSettings;
 
@@ -119,4 +119,19 @@ pub fn decode_as(decoder: &Decoder, blob: &[u8], dtype: Dtype) -> Result<Vec<u8>
 
 pub fn decode(decoder: &Decoder, recipe: &Recipe) -> Result<Vec<u8>> {
     decode_as(decoder, &recipe.blob(), recipe.dtype)
+}
+
+/// Starts decoding into all of a buffer, which is left alone until the result is there.
+pub fn submit(decoder: &Decoder, blob: &[u8], memory: &Buffer, dtype: Dtype) -> Pending {
+    let output = Output { memory: memory.slice(), dtype };
+    // SAFETY: callers give each its own buffer, which outlives the result.
+    unsafe { decoder.submit(blob, output, &DecodeOptions::default(), CudaStream::DEFAULT).unwrap() }
+}
+
+/// Waits for a result and reads it.
+pub fn result(pending: Pending, memory: &Buffer) -> Vec<u8> {
+    pending.result(CudaStream::DEFAULT).unwrap();
+    let mut found = vec![0; memory.slice().len];
+    memory.read(&mut found, CudaStream::DEFAULT).unwrap();
+    found
 }

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use tenfold::prepare::{Hadamard, Transform};
 use tenfold::{DecodeOptions, Dtype, Tensor};
-use tenfold_cuda::{Buffer, Stream as CudaStream};
+use tenfold_cuda::Buffer;
 use tenfold_video::{Scaling, Standard};
 
-use super::blobs::{FORMAT, Recipe, decode, decode_as, decoder, device, parameter_sets};
+use super::blobs::{FORMAT, Recipe, decode, decode_as, decoder, device, parameter_sets, result, submit};
 use super::fake::{Fault, access_unit, sample, turn, world};
-use crate::decode::Output;
 use crate::nvdec::LaneSettings;
 
 #[test]
@@ -91,17 +90,9 @@ fn a_tensor_submitted_meanwhile_gets_decoders_of_its_own() {
     let recipe = Recipe::new(Dtype::Bf16, 3 * 256, 256, Some(Scaling::Tensor));
     let (blob, wanted) = (recipe.blob(), recipe.tensor().data);
     let memory: Vec<Buffer> = (0..4).map(|_| Buffer::new(&device, wanted.len()).unwrap()).collect();
-    let submit = |b: &Buffer| {
-        let output = Output { memory: b.slice(), dtype: Dtype::Bf16 };
-        // SAFETY: each has a buffer of its own, which outlives the result.
-        unsafe { decoder.submit(&blob, output, &DecodeOptions::default(), CudaStream::DEFAULT).unwrap() }
-    };
-    let pending: Vec<_> = memory.iter().map(submit).collect();
+    let pending: Vec<_> = memory.iter().map(|m| submit(&decoder, &blob, m, Dtype::Bf16)).collect();
     for (pending, memory) in pending.into_iter().zip(&memory) {
-        pending.result(CudaStream::DEFAULT).unwrap();
-        let mut found = vec![0; wanted.len()];
-        memory.read(&mut found, CudaStream::DEFAULT).unwrap();
-        assert!(found == wanted);
+        assert!(result(pending, memory) == wanted);
     }
     // Two for each engine, and no more for the third and the fourth.
     assert_eq!((decoder.counters().lanes, decoder.counters().created), (3, 6));
@@ -131,23 +122,14 @@ fn many_are_on_their_way_at_once() {
                 let (blob, wanted) = (recipe.blob(), recipe.tensor().data);
                 let memory: Vec<Buffer> =
                     (0..6).map(|_| Buffer::new(decoder.device(), wanted.len()).unwrap()).collect();
-                let submit = |b: &Buffer| {
-                    let output = Output { memory: b.slice(), dtype: Dtype::F16 };
-                    let options = DecodeOptions::default();
-                    // SAFETY: each has a buffer of its own, which outlives the result.
-                    unsafe { decoder.submit(&blob, output, &options, CudaStream::DEFAULT).unwrap() }
-                };
-                let pending: Vec<_> = memory.iter().map(submit).collect();
+                let pending: Vec<_> = memory.iter().map(|m| submit(decoder, &blob, m, Dtype::F16)).collect();
                 for (i, (p, m)) in pending.into_iter().zip(&memory).enumerate() {
                     // Some are given up.
                     if i == 2 {
                         drop(p);
                         continue;
                     }
-                    p.result(CudaStream::DEFAULT).unwrap();
-                    let mut found = vec![0; wanted.len()];
-                    m.read(&mut found, CudaStream::DEFAULT).unwrap();
-                    assert!(found == wanted);
+                    assert!(result(p, m) == wanted);
                 }
             });
         }
