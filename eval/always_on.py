@@ -11,10 +11,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from tqdm import tqdm
@@ -70,16 +69,16 @@ def evaluate(subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: a
     raw = Judge(passes, subject.judged)
     exact = raw.exact
 
-    def answers(model: Through | None) -> report.Row:
-        found = {name: tasks.score(model or subject.model, tokenizer, items, 1 if model else None) for name, items in sets.items()}
+    def answers(predict: tasks.Predict) -> report.Row:
+        found = {name: tasks.score(predict, tokenizer, items, args.device) for name, items in sets.items()}
         return {"tasks": {name: one.row() for name, one in found.items()}} if found else {}
 
-    kept.measure({"coder": "uncompressed", "part": "none"}, lambda: raw([None] * len(subject.judged)) | answers(None))
+    kept.measure({"coder": "uncompressed", "part": "none"}, lambda: raw([None] * len(subject.judged)) | answers(tasks.of_model(subject.model)))
 
     def point(part: str, coded: Parts) -> report.Row:
         start = time.monotonic()
         model = coded.through(PARTS[part])
-        caches: list[Cache | None] = [model.cache(context) for context in subject.judged]
+        caches = model.caches(subject.judged) or [None] * len(subject.judged)
         row = Judge(passes, subject.judged, exact)(caches, model.cuts) | {"bits": coded.bits(PARTS[part])}
         return row | (answers(model) if sets else {}) | {"seconds": round(time.monotonic() - start, 1)}
 
@@ -147,23 +146,18 @@ class Parts:
 
 @dataclass(frozen=True)
 class Through:
-    """A model whose caches and hidden states go through coders, one sequence at a time."""
+    """A model whose caches and hidden states go through coders."""
 
     passes: Passes
     code: Code | None
     cuts: Mapping[int, Change] | None
 
-    def cache(self, ids: torch.Tensor) -> Cache | None:
+    def caches(self, texts: Sequence[torch.Tensor]) -> list[Cache] | None:
         """What attention works with in place of its own keys and values."""
-        return None if self.code is None else self.code([self.passes.cache(ids, self.cuts)]).caches[0]
+        return None if self.code is None else self.code(self.passes.caches(texts, self.cuts)).caches
 
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Of the model."""
-        return iter(self.passes.model.parameters())
-
-    def __call__(self, ids: torch.Tensor, use_cache: bool = False) -> SimpleNamespace:
-        rows = [self.passes.logits(row, self.cache(row), self.cuts) for row in ids.cpu()]
-        return SimpleNamespace(logits=torch.stack(rows))
+    def __call__(self, texts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return self.passes.predictions(texts, self.caches(texts), self.cuts)
 
 
 def show(kept: report.Report, name: str, out: Path) -> None:

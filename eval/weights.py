@@ -146,7 +146,7 @@ class Judge:
         # The first two alone as well: what earlier figures are about.
         row["start"] = compare(self._raw, model, self._subject.judged[:2], self._args.device)
         if self._tokenizer is not None and self._sets:
-            found = {name: tasks.score(model, self._tokenizer, items) for name, items in self._sets.items()}
+            found = {name: tasks.score(tasks.of_model(model), self._tokenizer, items, self._args.device) for name, items in self._sets.items()}
             row["tasks"] = {name: one.row() for name, one in found.items()}
         return row
 

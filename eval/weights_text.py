@@ -68,7 +68,7 @@ def evaluate(
         model = copied(subject.model, args.device)
         row: report.Row = {"on": {name: compare(raw, model, texts[name].judged, args.device) for name in JUDGED}}
         if sets and tokenizer is not None:
-            found = {name: tasks.score(model, tokenizer, items) for name, items in sets.items()}
+            found = {name: tasks.score(tasks.of_model(model), tokenizer, items, args.device) for name, items in sets.items()}
             row["acc_norm"] = {name: 100 * sum(one.acc_norm) / len(one.acc_norm) for name, one in found.items()}
         return row
 

@@ -76,19 +76,32 @@ class Passes:
 
     def cache(self, context: torch.Tensor, cuts: Mapping[int, Change] | None = None) -> Cache:
         """The cache of a pass, with `cuts` behind layers."""
-        return Cache(**self.take(context, ("keys", "values"), cuts))
+        return self.caches([context], cuts)[0]
+
+    def caches(self, contexts: Sequence[torch.Tensor], cuts: Mapping[int, Change] | None = None) -> list[Cache]:
+        """The caches of several contexts of any lengths, taken in one pass."""
+        return [Cache(**taken) for taken in self._taken(contexts, ("keys", "values"), cuts)]
 
     def take(
         self, context: torch.Tensor, kinds: Sequence[str], cuts: Mapping[int, Change] | None = None
     ) -> dict[str, np.ndarray]:
         """`keys` (before positions), `values` or `hidden` (what layers hand on) of a pass with `cuts` behind layers: of
         all layers, layers × tokens × width."""
-        seen: dict[tuple[str, int], np.ndarray] = {}
+        return self._taken([context], kinds, cuts)[0]
 
-        changed = self._hooks(("hidden",), lambda _kind, layer: _changing(layer, cuts))
+    def _taken(
+        self, contexts: Sequence[torch.Tensor], kinds: Sequence[str], cuts: Mapping[int, Change] | None
+    ) -> list[dict[str, np.ndarray]]:
+        seen: dict[tuple[str, int], np.ndarray] = {}
+        lengths = [len(context) for context in contexts]
+
+        changed = self._hooks(("hidden",), lambda _kind, layer: _changing(layer, cuts, lengths))
         with changed, self._hooks(kinds, _keeping(seen)), torch.inference_mode():
-            self.model(context[None].to(self.device), use_cache=False, logits_to_keep=1)
-        return {kind: np.stack([seen[kind, layer] for layer in range(self.layers)]) for kind in kinds}
+            self.model(_padded(contexts).to(self.device), use_cache=False, logits_to_keep=1)
+        return [
+            {kind: np.stack([seen[kind, layer][row, :length] for layer in range(self.layers)]) for kind in kinds}
+            for row, length in enumerate(lengths)
+        ]
 
     def loss(self, context: torch.Tensor, cache: Cache | None, cuts: Mapping[int, Change] | None = None) -> float:
         """Summed loss of all tokens but the first, with `cache` as the model's keys and values and `cuts` behind layers."""
@@ -97,18 +110,25 @@ class Passes:
 
     def logits(self, context: torch.Tensor, cache: Cache | None, cuts: Mapping[int, Change] | None = None) -> torch.Tensor:
         """What the model predicts at each token, tokens × vocabulary, with `cache` and `cuts`."""
+        return self.predictions([context], None if cache is None else [cache], cuts)[0]
+
+    def predictions(
+        self, contexts: Sequence[torch.Tensor], caches: Sequence[Cache] | None, cuts: Mapping[int, Change] | None = None
+    ) -> list[torch.Tensor]:
+        """What the model predicts at each token of several contexts of any lengths, in one pass."""
+        lengths = [len(context) for context in contexts]
 
         def hook(kind: str, layer: int) -> Hook | None:
             if kind == "hidden":
-                return _changing(layer, cuts)
-            if cache is None:
+                return _changing(layer, cuts, lengths)
+            if caches is None:
                 return None
-            value = torch.from_numpy((cache.keys if kind == "keys" else cache.values)[layer])[None]
-            return lambda _module, _inputs, _out: value.to(self.device)
+            sides = [torch.from_numpy((cache.keys if kind == "keys" else cache.values)[layer]) for cache in caches]
+            return lambda _module, _inputs, _out: _padded(sides).to(self.device)
 
         with self._hooks(("keys", "values", "hidden"), hook), torch.inference_mode():
-            logits: torch.Tensor = self.model(context[None].to(self.device), use_cache=False).logits[0]
-            return logits
+            logits = self.model(_padded(contexts).to(self.device), use_cache=False).logits
+            return [row[:length] for row, length in zip(logits, lengths)]
 
     def streamed(self, context: torch.Tensor, page: int, rotary: Rotary, code: Callable[[int, Cache], Cache]) -> float:
         """Summed loss of all tokens but the first, page by page: older pages are what `code` (first token of the page, its
@@ -121,7 +141,7 @@ class Passes:
                 logits = self.model(here, past_key_values=past, use_cache=True).logits[0]
             follow = context[first + 1 : first + 1 + page].to(self.device)
             total += torch.nn.functional.cross_entropy(logits[: len(follow)], follow, reduction="sum").item()
-            exact = Cache(*(np.stack([seen[kind, i] for i in range(self.layers)]) for kind in ("keys", "values")))
+            exact = Cache(*(np.stack([seen[kind, i][0] for i in range(self.layers)]) for kind in ("keys", "values")))
             decoded = code(first, exact)
             with torch.inference_mode():
                 for layer, keys, values in zip(past.layers, rotary.turn(decoded.keys, first=first), decoded.values):
@@ -175,21 +195,27 @@ def _tensor(out: object) -> torch.Tensor:
 
 
 def _keeping(seen: dict[tuple[str, int], np.ndarray]) -> Callable[[str, int], Hook]:
-    """Hooks that leave copies in `seen`, by kind and layer."""
+    """Hooks that leave copies in `seen`, by kind and layer: of all contexts of a pass."""
 
     def make(kind: str, layer: int) -> Hook:
-        return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out)[0].to("cpu", copy=True).numpy()})
+        return lambda _module, _inputs, out: seen.update({(kind, layer): _tensor(out).to("cpu", copy=True).numpy()})
 
     return make
 
 
-def _changing(layer: int, cuts: Mapping[int, Change] | None) -> Hook | None:
+def _changing(layer: int, cuts: Mapping[int, Change] | None, lengths: Sequence[int]) -> Hook | None:
     if cuts is None or layer not in cuts:
         return None
 
     def hook(_module: object, _inputs: object, out: object) -> object:
         states = _tensor(out)
-        new = torch.from_numpy(cuts[layer](states[0].cpu().numpy()))[None].to(states.device)
-        return (new, *out[1:]) if isinstance(out, tuple) else new
+        new = [torch.from_numpy(cuts[layer](one[:length].cpu().numpy())) for one, length in zip(states, lengths)]
+        changed = _padded(new).to(states.device)
+        return (changed, *out[1:]) if isinstance(out, tuple) else changed
 
     return hook
+
+
+def _padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Rows of any lengths as one tensor. Padding lies behind a text, where a causal model does not look."""
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from common.cache import Passes
+
+Predict = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+"""Logits of several texts, tokens × vocabulary each."""
 
 NAMES = ("piqa", "arc_easy", "arc_challenge", "openbookqa", "winogrande")
 
@@ -65,15 +70,21 @@ def _item(name: str, found: dict) -> Item:
     return Item((before,) * len(choices), tuple(f" {choice}" for choice in choices), found["answer"], lengths)
 
 
-def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, items: Sequence[Item], batch: int | None = None) -> Scores:
-    """Which items a model gets right. A device gets more rows at once."""
-    batch = batch or (64 if next(model.parameters()).is_cuda else 16)
+def of_model(model: PreTrainedModel) -> Predict:
+    """What a model predicts."""
+    passes = Passes(model)
+    return lambda texts: passes.predictions(texts, None)
+
+
+def score(predict: Predict, tokenizer: PreTrainedTokenizerBase, items: Sequence[Item], device: str = "cpu") -> Scores:
+    """Which items are answered rightly. A GPU gets more rows at once."""
+    batch = 64 if device.startswith("cuda") else 16
     rows = [(number, at, *_tokens(tokenizer, item, at)) for number, item in enumerate(items) for at in range(len(item.scored))]
     rows.sort(key=lambda row: len(row[2]))
     found: dict[tuple[int, int], float] = {}
     for start in range(0, len(rows), batch):
         part = rows[start : start + batch]
-        for (number, at, _, _), value in zip(part, _likelihoods(model, [row[2:] for row in part])):
+        for (number, at, _, _), value in zip(part, _likelihoods(predict, [row[2:] for row in part])):
             found[number, at] = value
     acc, norm = [], []
     for number, item in enumerate(items):
@@ -90,17 +101,12 @@ def _tokens(tokenizer: PreTrainedTokenizerBase, item: Item, at: int) -> tuple[li
     return whole, min(len(tokenizer(item.before[at]).input_ids), len(whole) - 1)
 
 
-def _likelihoods(model: PreTrainedModel, rows: list[tuple[list[int], int]]) -> Iterator[float]:
-    device = next(model.parameters()).device
-    length = max(len(ids) for ids, _ in rows)
-    # Padding lies behind a text, where a causal model does not look.
-    ids = torch.tensor([each + [0] * (length - len(each)) for each, _ in rows], device=device)
-    with torch.inference_mode():
-        logits = model(ids, use_cache=False).logits
-        for row, (each, first) in zip(logits, rows):
-            first = max(first, 1)
-            logs = row[first - 1 : len(each) - 1].float().log_softmax(-1)
-            yield float(logs.gather(1, torch.tensor(each[first:], device=device)[:, None]).double().sum())
+def _likelihoods(predict: Predict, rows: list[tuple[list[int], int]]) -> Iterator[float]:
+    texts = [torch.tensor(ids) for ids, _ in rows]
+    for logits, ids, (_, first) in zip(predict(texts), texts, rows):
+        first = max(first, 1)
+        logs = logits[first - 1 : -1].float().log_softmax(-1)
+        yield float(logs.gather(1, ids[first:, None].to(logs.device)).double().sum())
 
 
 def paired(before: Sequence[bool], after: Sequence[bool]) -> tuple[float, float]:

@@ -87,6 +87,20 @@ def test_loss_is_that_of_the_cache_put_in(subject, passes):
     assert np.array_equal(moved.keys[:2], cache.keys[:2]) and not np.allclose(moved.keys[2], cache.keys[2])
 
 
+def test_contexts_of_several_lengths_share_a_pass(subject, passes):
+    texts, turned = [subject.judged[0], subject.judged[0, 5:24]], {1: lambda hidden: hidden[::-1].copy()}
+    caches = passes.caches(texts, turned)
+    assert [cache.keys.shape[1] for cache in caches] == [64, 19]
+    for text, cache in zip(texts, caches):
+        for both, alone in zip(cache, passes.cache(text, turned)):
+            assert np.allclose(both, alone, atol=1e-4)
+    for text, cache, both in zip(texts, caches, passes.predictions(texts, caches, turned)):
+        assert torch.allclose(both, passes.logits(text, cache, turned), atol=1e-3)
+    moved = passes.predictions(texts, [caches[0], Cache(caches[1].keys, 0 * caches[1].values)], turned)
+    assert torch.allclose(moved[0], passes.logits(texts[0], caches[0], turned), atol=1e-3)
+    assert not torch.allclose(moved[1], passes.logits(texts[1], caches[1], turned), atol=1e-1)
+
+
 def test_streamed_pages_see_older_ones_decoded(subject, passes):
     context, rotary, firsts = subject.judged[0], Rotary(subject.model, 64), []
 

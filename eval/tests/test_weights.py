@@ -57,7 +57,7 @@ def test_choices_are_scored_by_likelihood(tmp_path):
         question = "one _ here" if name == "winogrande" else "what is this"
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(one | {"question": question}) for one in lines))
     (item, *_) = tasks.read(tmp_path, "arc_easy", 2)
-    found = tasks.score(model, Words(), [item])
+    found = tasks.score(tasks.of_model(model), Words(), [item])
     with torch.no_grad():
         sums = []
         for choice in (" a longer answer", " no"):
