@@ -9,12 +9,14 @@ tasks every token of a question goes through pages and cuts, with the steps that
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
@@ -110,8 +112,11 @@ class Parts:
         coded = coder(subject.block_weights(), bits["weights"])
         subject.put(coded.weights)
         subject.model.to(args.device)
-        # Bases are of this model, not of the uncompressed one.
-        named = replace(subject, name=f"{subject.name}-{bits['weights']:g}-bits")
+        # Bases are of this model, neither of the uncompressed one nor of one that another run made.
+        made = hashlib.sha256()
+        for weight in coded.weights.values():
+            made.update(np.ascontiguousarray(weight))
+        named = replace(subject, name=f"{subject.name}-{made.hexdigest()[:16]}")
         settings = {"cut_bits": (args.hidden,), "basis_bits": max(args.cache, 0.7), "bases": None, "group": 10, "page": 64}
         self._bench = kv.Bench(named, argparse.Namespace(**{**vars(args), **settings}))
         self._name, self._bits, self._taken = name, bits, {"weights": coded.bits}

@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--text", type=Path, help="text to judge on, all of it (default: the start of WikiText-2's test set)")
     parser.add_argument("--fit-text", type=Path, help="text to calibrate on (default: the start of its validation set)")
     parser.add_argument("--fit-contexts", type=int, default=None, metavar="N", help="contexts to calibrate on, spread over that text")
+    parser.add_argument("--mixture", type=float, default=0.1, metavar="N", help="how much of the package's texts counts beside that text, in a row of its own")
     parser.add_argument("--contexts", type=int, default=None, metavar="N", help="judge on so many contexts only")
     parser.add_argument("--tasks", type=Path, metavar="FOLDER", help="folder of multiple-choice sets, a .jsonl each")
     parser.add_argument("--items", type=int, default=None, metavar="N", help="so many items of each set only")
@@ -63,7 +64,7 @@ def evaluate(subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: a
     about = f"{subject.source}; {learnt}; effort {args.effort}" + (f"; {args.items} items a set" if args.items else "")
     kept = report.Report(args.out / f"weights-{subject.name}.json", about, fresh=args.fresh)
     weights = subject.block_weights()
-    todo, missing = coders(subject, args)
+    todo, missing = coders(subject, tokenizer, args)
     kept.notes += missing
     print(about, *missing, sep="\n")
     judge = Judge(subject, tokenizer, args)
@@ -78,17 +79,21 @@ def evaluate(subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: a
     return 0
 
 
-def coders(subject: Causal, args: argparse.Namespace) -> tuple[list[tuple[str, float, Coder]], list[str]]:
+def coders(
+    subject: Causal, tokenizer: PreTrainedTokenizerBase | None, args: argparse.Namespace
+) -> tuple[list[tuple[str, float, Coder]], list[str]]:
     """Coders and rates, and a line for each that is not to be had."""
     found = importance.collect(subject.model, subject.chosen) if _is_wanted("tenfold importance", args) else {}
 
-    def calibrated(sequential: bool) -> Coder:
-        return Calibrated(subject.model, subject.chosen, sequential, effort=args.effort, tell=tqdm.write)
+    def calibrated(sequential: bool, mixture: float = 0.0) -> Coder:
+        how = {"effort": args.effort, "tell": tqdm.write, "mixture": mixture, "tokenizer": tokenizer}
+        return Calibrated(subject.model, subject.chosen, sequential, **how)
 
     rates, whole = tuple(args.bits), tuple(args.whole)
     missing = []
     families: list[tuple[str, Coder, tuple[float, ...]]] = [
         ("tenfold calibrated, sequential", calibrated(True), rates),
+        (f"tenfold calibrated, sequential, {args.mixture:g} of the mixture", calibrated(True, args.mixture), rates if tokenizer else ()),
         ("tenfold calibrated", calibrated(False), rates),
         ("tenfold importance", Tenfold("equal", args.effort, args.threads, found), rates),
         ("tenfold plain", Tenfold("equal", args.effort, args.threads), rates),

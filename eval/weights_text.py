@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the text of a calibration does to weights: calibrated on prose, on code, on both, and on random tokens; judged on prose and on
-code that the calibration has not seen, beside importance from the same text.
+"""What the text of a calibration does to weights: calibrated on prose, on code, on both, on either beside a tenth of the package's mixture, and
+on random tokens; judged on prose and on code that the calibration has not seen, beside importance from the same text.
 
 `python eval/weights_text.py`; tables and raw JSON go to results/eval/. A run that was interrupted goes on where it was.
 """
@@ -11,16 +11,17 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from common import causal, domains, importance, options, report, tasks
 from common.calibrated import Calibrated
 from common.causal import Causal
-from common.coders import Coder, Tenfold
+from common.coders import Coded, Coder, Tenfold, Weights
 from common.side_by_side import compare, copied
 
 RATES = (2.0, 2.5)
@@ -33,6 +34,9 @@ MIXTURES: Mapping[str, tuple[str, ...]] = {
     "random tokens": ("random",),
 }
 """Kinds of text that calibrations have."""
+ADDED = 0.1
+BESIDE = f"{{}}, {ADDED:g} of the mixture"
+"""Calibrations of one kind of text beside the package's mixture."""
 
 
 def main() -> int:
@@ -82,26 +86,39 @@ def evaluate(
 
     subject.put(weights)
     kept.measure({"coder": "uncompressed", "on_text": "", "asked": 32}, lambda: {"bits": 32.0} | judged())
-    chosen = [name for name in MIXTURES if not args.only or any(word in name for word in args.only)]
-    with tqdm(total=2 * len(chosen) * len(args.bits), unit="point") as bar:
-        for mixture in chosen:
-            kinds = {name: texts[name].fit for name in MIXTURES[mixture]}
-            subject.put(weights)
-            found = importance.collect(subject.model, torch.cat(list(kinds.values())))
-            coders: dict[str, Coder] = {
-                "calibrated": Calibrated(subject.model, kinds, effort=args.effort, tell=tqdm.write),
-                "importance": Tenfold("equal", args.effort, args.threads, found),
-            }
-            for name, coder in coders.items():
-                for bits in args.bits:
-                    bar.set_description(f"{name}, {mixture}, {bits:g} bits")
-                    key = {"coder": name, "on_text": mixture, "asked": bits}
-                    kept.measure(key, lambda coder=coder, bits=bits: point(coder, bits))  # type: ignore[misc]
-                    bar.update()
+    todo: list[tuple[str, str, Coder]] = []
+    for mixture, names in MIXTURES.items():
+        kinds = {name: texts[name].fit for name in names}
+        how = Calibrated(subject.model, kinds, effort=args.effort, tell=tqdm.write)
+        todo.append(("calibrated", mixture, how))
+        if tokenizer is not None and len(kinds) == 1 and mixture != "random tokens":
+            todo.append(("calibrated", BESIDE.format(mixture), replace(how, mixture=ADDED, tokenizer=tokenizer)))
+        todo.append(("importance", mixture, WithImportance(subject.model, torch.cat(list(kinds.values())), args)))
+    todo = [one for one in todo if not args.only or any(word in " ".join(one[:2]) for word in args.only)]
+    with tqdm(total=len(todo) * len(args.bits), unit="point") as bar:
+        for name, mixture, coder in todo:
+            for bits in args.bits:
+                bar.set_description(f"{name}, {mixture}, {bits:g} bits")
+                key = {"coder": name, "on_text": mixture, "asked": bits}
+                kept.measure(key, lambda coder=coder, bits=bits: point(coder, bits))  # type: ignore[misc]
+                bar.update()
     subject.put(weights)
     kept.write()
     show(kept, subject.name, args.out)
     return 0
+
+
+@dataclass
+class WithImportance:
+    """Importance of input channels, measured when it is first needed."""
+
+    model: PreTrainedModel
+    contexts: torch.Tensor
+    args: argparse.Namespace
+
+    def __call__(self, weights: Weights, bits: float) -> Coded:
+        found = importance.collect(self.model, self.contexts)
+        return Tenfold("equal", self.args.effort, self.args.threads, found)(weights, bits)
 
 
 def show(kept: report.Report, name: str, out: Path) -> None:

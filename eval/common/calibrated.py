@@ -12,7 +12,7 @@ import tenfold
 import tenfold.transformers
 import torch
 from safetensors.numpy import save_file
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from common.coders import Coded, Weights
 
@@ -27,16 +27,19 @@ class Calibrated:
     alloc: str = "loss"
     effort: str = "balanced"
     tell: Callable[[str], None] = lambda text: None
+    mixture: float = 0.0
+    """How much of the package's texts counts beside these."""
+    tokenizer: PreTrainedTokenizerBase | None = None
 
     def __call__(self, weights: Weights, bits: float) -> Coded:
         with tempfile.TemporaryDirectory() as name:
             source, small = Path(name) / "model", Path(name) / "small"
             save_plain(self.model, source)
-            options = {"alloc": self.alloc, "effort": self.effort, "sequential": self.sequential}
+            options = {"alloc": self.alloc, "effort": self.effort, "sequential": self.sequential, "mixture": self.mixture}
             kinds = self.contexts.values() if isinstance(self.contexts, Mapping) else [self.contexts]
             length = max(kind.shape[1] for kind in kinds)
             found = tenfold.transformers.compress(
-                source, small, texts=self.contexts, bits=bits, context=length, progress=self._progress, **options
+                source, small, texts=self.contexts, tokenizer=self.tokenizer, bits=bits, context=length, progress=self._progress, **options
             )
             with tenfold.open(small) as archive:
                 decoded = {name: archive.read(name, dtype="float32") for name in weights}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
 from common import gptq, tasks
 from common.domains import Domain
+from transformers import BatchEncoding
 
 import tiny
 import weights
@@ -46,8 +46,10 @@ def test_recipes_beat_rounding(bits: int):
 class Words:
     """A tokenizer of one token a character."""
 
-    def __call__(self, text: str) -> SimpleNamespace:
-        return SimpleNamespace(input_ids=[ord(one) % 97 for one in text])
+    chat_template = None
+
+    def __call__(self, text: str) -> BatchEncoding:
+        return BatchEncoding({"input_ids": [ord(one) % 97 for one in text]})
 
 
 def test_choices_are_scored_by_likelihood(tmp_path):
@@ -78,13 +80,15 @@ def test_differences_are_paired():
 def test_the_program(tmp_path, capsys):
     subject = tiny.causal(10)
     args = {"bits": (3.0,), "only": None, "effort": "balanced", "threads": 1, "out": tmp_path, "fresh": False}
-    rest = {"tasks": None, "items": None, "device": "cpu", "whole": (2.0, 4.0), "types": [], "fit_text": None}
-    assert weights.evaluate(subject, None, argparse.Namespace(**args, **rest)) == 0
+    rest = {"tasks": None, "items": None, "device": "cpu", "whole": (2.0, 4.0), "types": [], "fit_text": None, "mixture": 0.25}
+    assert weights.evaluate(subject, Words(), argparse.Namespace(**args, **rest)) == 0
     rows = json.loads((tmp_path / "weights-tiny.json").read_text())["rows"]
     found = {(row["coder"], row["asked"]): row for row in rows}
     raw = found["uncompressed", 32]
     assert abs(raw["divergence"]) < 1e-6 and raw["perplexity"] == pytest.approx(subject.perplexity(subject.judged), rel=1e-3)
     best, plain = found["tenfold calibrated, sequential", 3.0], found["tenfold plain", 3.0]
+    beside = found["tenfold calibrated, sequential, 0.25 of the mixture", 3.0]
+    assert beside["settings"]["tokens"] > best["settings"]["tokens"] and beside["divergence"] < plain["divergence"]
     assert best["divergence"] < plain["divergence"] and abs(best["bits"] - 3) < 0.2
     assert {"GPTQ, groups of 128", "AWQ, groups of 128"} <= {name for name, _ in found}
     assert found["GPTQ, groups of 128", 4.0]["divergence"] < found["GPTQ, groups of 128", 2.0]["divergence"]
@@ -99,10 +103,11 @@ def test_the_program_for_other_text(tmp_path, capsys):
         texts[name] = Domain(name, subject.judged if name == "prose" else apart[:1], subject.chosen if name == "prose" else apart)
     args = {"bits": (3.0,), "only": ["prose"], "effort": "balanced", "threads": 1, "out": tmp_path, "fresh": False}
     rest = {"tasks": None, "device": "cpu", "fit_contexts": 8, "judged_contexts": 2}
-    assert weights_text.evaluate(subject, texts, None, argparse.Namespace(**args, **rest)) == 0
+    assert weights_text.evaluate(subject, texts, Words(), argparse.Namespace(**args, **rest)) == 0
     rows = json.loads((tmp_path / "weights-text-tiny.json").read_text())["rows"]
     found = {(row["coder"], row["on_text"]): row["on"]["prose"]["divergence"] for row in rows}
     assert ("calibrated", "random tokens") not in found
     assert found["calibrated", "prose"] < found["importance", "prose"] and abs(found["uncompressed", ""]) < 1e-6
     assert found["calibrated", "prose and code"] < found["importance", "prose and code"]
+    assert found["calibrated", "prose, 0.1 of the mixture"] not in (found["calibrated", "prose"], found["calibrated", "prose and code"])
     assert "prose and code" in capsys.readouterr().out

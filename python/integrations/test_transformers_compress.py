@@ -17,6 +17,7 @@ from tenfold.torch._layerwise import Passage
 from tenfold.transformers import _compress, compress
 from tenfold.transformers._budget import Budget, counts
 from tenfold.transformers._correction import Drift, correct, damped
+from tenfold.transformers._mixture import KINDS, beside
 
 TEXTS = texts(16, 60, 1)
 
@@ -204,3 +205,27 @@ def test_without_text_there_is_a_mixture(source: Path, tmp_path: Path):
     assert report.tokens == 5 * 3 * 40 and abs(report.bits - 4) < 0.2
     with pytest.raises(tenfold.ArgumentError, match="no tokenizer"):
         compress(source, tmp_path / "other", bits=4)
+
+
+def test_a_part_of_the_mixture_lies_beside_texts(source: Path, tmp_path: Path):
+    def tokenizer(text: str) -> dict[str, list[int]]:
+        return {"input_ids": [ord(one) % LLAMA["vocab_size"] for one in text[:120]]}
+
+    model = AutoModelForCausalLM.from_pretrained(source)
+    learnt = [Passage(one[None], 2.0) for one in texts(24, 60, 1)]
+    added = beside(model, tokenizer, learnt, 0.2, 60)
+    # One for twelve, of each kind; no more of a text than a context.
+    assert [one.ids.shape for one in added] == [(1, 60)] * 2 * len(KINDS) and not torch.equal(added[0].ids, added[1].ids)
+    masses = [sum(one.share * one.ids.numel() for one in part) for part in (added, learnt)]
+    assert masses[0] == pytest.approx(0.2 * sum(masses))
+
+    report = compress(source, tmp_path / "small", texts=TEXTS, tokenizer=tokenizer, bits=4)
+    assert report.tokens == 14 * 60 + len(KINDS) * 64 and not report.notes
+    alone = compress(source, tmp_path / "alone", texts=TEXTS, tokenizer=tokenizer, mixture=0, bits=4)
+    assert alone.tokens == 14 * 60 and alone.loss != report.loss
+    # Texts of token ids need no tokenizer; that it is missing is said.
+    unknown = compress(source, tmp_path / "unknown", texts=TEXTS, bits=4)
+    assert unknown.loss == alone.loss and any("nothing of the package's mixture" in note for note in unknown.notes)
+    for part in (-0.1, 1.0, "all", float("nan")):
+        with pytest.raises(tenfold.ArgumentError, match="mixture"):
+            compress(source, tmp_path / "none", texts=TEXTS, mixture=part)

@@ -27,7 +27,7 @@ from ..torch._codec import decode as decode_tensor
 from ..torch._layerwise import Passage, Run, digest_of, load_tensors, parts_folder, still, store_tensors
 from ..torch._stack import Stack
 from ._budget import Budget
-from ._mixture import default_texts
+from ._mixture import beside, default_texts
 from ._sequential import Sequential, Target
 from ._texts import find_tokenizer, read_texts, share_of
 
@@ -84,6 +84,7 @@ def compress(
     out: str | os.PathLike[str],
     *,
     texts: Any = None,
+    mixture: float = 0.1,
     bits: float = 2.5,
     alloc: str = "loss",
     effort: str = "balanced",
@@ -109,6 +110,8 @@ def compress(
         out: the folder to make. Work in progress lies in a folder beside it, with ``.parts`` behind the name: call again to go on.
         texts: a list of strings or of token ids; or several kinds of text by name, each a list or a pair of a list and its weight. Without any,
             those of :func:`default_texts`.
+        mixture: how much of what counts are texts of :func:`default_texts` beside yours; 0 for none. Without them a model loses what your texts
+            do not show.
         bits: bits a value over all weights that are compressed, every byte of their blobs counted.
         alloc: "loss" gives bits to the weights where they do most, "equal" the same to each.
         effort: as in :func:`tenfold.encode`.
@@ -130,6 +133,8 @@ def compress(
         raise ArgumentError(f"{source} is not the folder of a model: it has no config.json")
     if target.exists() and not overwrite:
         raise ArgumentError(f"{target} exists; pass overwrite=True to replace it")
+    if not (isinstance(mixture, (int, float)) and 0 <= mixture < 1):
+        raise ArgumentError(f"mixture must be a number from 0 to below 1, not {mixture!r}")
     if alloc not in ("loss", "equal"):
         raise ArgumentError(f"alloc is 'loss' or 'equal', not {alloc!r}")
     if not (isinstance(bits, (int, float)) and 0 < bits <= 16):
@@ -137,11 +142,18 @@ def compress(
     place = torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # On a CPU half precision is slow, and sums are better without it.
     loaded = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32 if place.type == "cpu" else "auto")
+    notes = []
     if texts is None:
-        tokenizer = tokenizer or find_tokenizer(loaded)
+        tokenizer, mixture = tokenizer or find_tokenizer(loaded), 0.0
         texts = default_texts(tokenizer)
+    elif mixture:
+        try:
+            tokenizer = tokenizer or find_tokenizer(loaded)
+        except ArgumentError as error:
+            notes.append(f"nothing of the package's mixture was added to the texts: {error}")
+            mixture = 0.0
     together = TOGETHER if place.type == "cuda" else 0
-    passages, held = _passages(loaded, texts, tokenizer, context, contexts, together)
+    passages, held = _passages(loaded, texts, tokenizer, context, contexts, together, mixture)
     excluded = sorted(exclude)
     options = {"weighted": weighted, "seed": seed, "bits": bits, "alloc": alloc, "effort": effort, "sequential": sequential}
     options["exclude"] = excluded
@@ -152,6 +164,7 @@ def compress(
         known = work.calibrate(weighted, seed, tell)
         report = work.run(known, tell)
         report.perplexity, report.measured = work.judge(report.loss, check)
+    report.notes += notes
     made = {name: str(work.blob(name)) for name in report.weights}
     report.files = compress_files(source, target, bits=bits, exclude=["*"], made=made, overwrite=overwrite)
     shutil.rmtree(folder)
@@ -159,9 +172,10 @@ def compress(
 
 
 def _passages(
-    model: PreTrainedModel, texts: Any, tokenizer: Any, context: int, most: int | None, together: int
+    model: PreTrainedModel, texts: Any, tokenizer: Any, context: int, most: int | None, together: int, mixture: float
 ) -> tuple[list[Passage], int]:
-    """Contexts of all kinds, those held back at the end, and how many these are. Up to `together` tokens make one passage."""
+    """Contexts of all kinds, those held back at the end, and how many these are. Up to `together` tokens make one passage. Of the mixture
+    nothing is held back."""
     sets = read_texts(model, texts, tokenizer, context, most, 1)
     learnt: list[Passage] = []
     held: list[Passage] = []
@@ -170,6 +184,8 @@ def _passages(
         for number, ids in enumerate(part.contexts):
             back = number % HELD == HELD // 2 and len(part.contexts) > 1
             (held if back else learnt).append(Passage(ids[None], share))
+    if mixture:
+        learnt += beside(model, tokenizer, learnt, mixture, context)
     learnt, held = joined(learnt, together), joined(held, together)
     return learnt + held, len(held)
 

@@ -8,8 +8,15 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from transformers import PreTrainedModel
+
+from ..torch._layerwise import Passage
+from ._texts import read_texts
+
 KINDS = ("prose", "python", "c", "french", "chat")
 """Kinds of text in the mixture, each of which counts the same."""
+# There are so many contexts for one of each kind that is added to them, up to so many of each.
+FOR_ONE, MOST = 12, 8
 
 
 def default_texts(tokenizer: Any = None, kinds: Sequence[str] = KINDS) -> dict[str, list[str]]:
@@ -28,6 +35,18 @@ def default_texts(tokenizer: Any = None, kinds: Sequence[str] = KINDS) -> dict[s
     {'prose': 42, 'c': 24}
     """
     return {kind: [_as_text(part, tokenizer) for part in stored_texts(kind)] for kind in kinds}
+
+
+def beside(model: PreTrainedModel, tokenizer: Any, learnt: Sequence[Passage], part: float, context: int) -> list[Passage]:
+    """Contexts of the mixture that make up a part of all that counts, beside those of a user."""
+    count = min(max(len(learnt) // FOR_ONE, 1), MOST)
+    texts = {kind: default_texts(tokenizer, [kind])[kind] for kind in KINDS}
+    # A set for each text, which gives one context.
+    chosen = {f"{kind} {index}": [found[index * len(found) // count]] for kind, found in texts.items() for index in range(count)}
+    single = [one.contexts[0] for one in read_texts(model, chosen, tokenizer, context, 1, 1)]
+    mass = sum(one.share * one.ids.numel() for one in learnt)
+    share = part / (1 - part) * mass / sum(len(ids) for ids in single)
+    return [Passage(ids[None], share) for ids in single]
 
 
 @cache
