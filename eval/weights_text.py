@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -34,9 +35,10 @@ MIXTURES: Mapping[str, tuple[str, ...]] = {
     "random tokens": ("random",),
 }
 """Kinds of text that calibrations have."""
+BESIDE = ("prose", "code")
+"""Those that are also measured with the package's mixture beside them."""
 ADDED = 0.1
-BESIDE = f"{{}}, {ADDED:g} of the mixture"
-"""Calibrations of one kind of text beside the package's mixture."""
+"""How much of such a calibration the mixture is."""
 
 
 def main() -> int:
@@ -91,8 +93,8 @@ def evaluate(
         kinds = {name: texts[name].fit for name in names}
         how = Calibrated(subject.model, kinds, effort=args.effort, tell=tqdm.write)
         todo.append(("calibrated", mixture, how))
-        if tokenizer is not None and len(kinds) == 1 and mixture != "random tokens":
-            todo.append(("calibrated", BESIDE.format(mixture), replace(how, mixture=ADDED, tokenizer=tokenizer)))
+        if tokenizer is not None and mixture in BESIDE:
+            todo.append(("calibrated", f"{mixture}, {ADDED:g} of the mixture", replace(how, mixture=ADDED, tokenizer=tokenizer)))
         todo.append(("importance", mixture, WithImportance(subject.model, torch.cat(list(kinds.values())), args)))
     todo = [one for one in todo if not args.only or any(word in " ".join(one[:2]) for word in args.only)]
     with tqdm(total=len(todo) * len(args.bits), unit="point") as bar:
@@ -110,15 +112,18 @@ def evaluate(
 
 @dataclass
 class WithImportance:
-    """Importance of input channels, measured when it is first needed."""
+    """tenfold with importance of input channels, which is measured when it is first needed: on the uncompressed model."""
 
     model: PreTrainedModel
     contexts: torch.Tensor
     args: argparse.Namespace
 
     def __call__(self, weights: Weights, bits: float) -> Coded:
-        found = importance.collect(self.model, self.contexts)
-        return Tenfold("equal", self.args.effort, self.args.threads, found)(weights, bits)
+        return self._coder(weights, bits)
+
+    @cached_property
+    def _coder(self) -> Coder:
+        return Tenfold("equal", self.args.effort, self.args.threads, importance.collect(self.model, self.contexts))
 
 
 def show(kept: report.Report, name: str, out: Path) -> None:

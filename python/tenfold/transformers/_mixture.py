@@ -15,7 +15,7 @@ from ._texts import read_texts
 
 KINDS = ("prose", "python", "c", "french", "chat")
 """Kinds of text in the mixture, each of which counts the same."""
-# There are so many contexts for one of each kind that is added to them, up to so many of each.
+# One context of each kind is added for so many of a user, but of no kind more than so many.
 FOR_ONE, MOST = 12, 8
 
 
@@ -40,7 +40,7 @@ def default_texts(tokenizer: Any = None, kinds: Sequence[str] = KINDS) -> dict[s
 def beside(model: PreTrainedModel, tokenizer: Any, learnt: Sequence[Passage], part: float, context: int) -> list[Passage]:
     """Contexts of the mixture that make up a part of all that counts, beside those of a user."""
     count = min(max(len(learnt) // FOR_ONE, 1), MOST)
-    texts = {kind: default_texts(tokenizer, [kind])[kind] for kind in KINDS}
+    texts = default_texts(tokenizer)
     # A set for each text, which gives one context.
     chosen = {f"{kind} {index}": [found[index * len(found) // count]] for kind, found in texts.items() for index in range(count)}
     single = [one.contexts[0] for one in read_texts(model, chosen, tokenizer, context, 1, 1)]
