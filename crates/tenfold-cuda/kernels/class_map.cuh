@@ -37,18 +37,27 @@ struct ClassMap {
     u32 units, apart, starts;
 };
 
-// Scales of rows, in the blob's header.
-struct RowScales {
-    const u8 *blob;
-    const Desc *d;
+// What maps ask for once a row, if that; in shared memory, so that it takes no registers of a hot loop. The scales of rows are in the
+// blob's header; `stride` is between the parts of two scales in `phases`.
+struct MapRows {
+    const u8 *list;
+    u64 len;
+    u32 bits, width, stride;
+    SharedAt sums;
 };
 
-DEVICE u32 row_scale(const RowScales &r, u64 row) {
-    return scale_at(r.blob + r.d->rows_at, r.d->rows_len, r.d->row_bits, row);
+__shared__ MapRows map_rows;
+
+// One thread fetches it before maps are made; `base` is the map's.
+DEVICE void map_rows_open(const Item &item, const Desc *d, const u32 *base, u32 stride) {
+    map_rows = MapRows{(const u8 *)item.blob + d->rows_at, d->rows_len, d->row_bits, (u32)d->width, stride, shared_at(base)};
 }
+
+DEVICE u32 row_scale(u32 row) { return scale_at(map_rows.list, map_rows.len, map_rows.bits, row); }
 
 // One class only.
 struct OneClass {
+    static const bool WHOLE = false;
     SharedAt slots;
     METHOD OneClass(const Item &, const Desc *, const ClassMap &, SharedAt slots, u64) : slots(slots) {}
     METHOD void look_ahead() {}
@@ -59,30 +68,24 @@ struct OneClass {
 
 // Rows are whole steps, and there is room for the tables of every group that may come: one look-up a group.
 struct PhasesMap {
+    static const bool WHOLE = false;
     SharedAt slots, lane_at;
-    RowScales rows;
-    u64 row;
+    u32 row;
     // Where the parts of 32 rows start in `phases`, one a lane; of the 32 after; and that of the row.
     u32 part, part_after, of_row;
-    // Steps of a row, and those before the next group; the same as places in a part.
-    u32 units, unit, phases_len, phase, phase_step, stride;
-    bool by_row;
+    // Steps of a row, and those before the next group; bytes of a part for each, if columns have scales.
+    u32 units, unit, bytes;
     uint2 now, ahead;
 
-    METHOD PhasesMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first) : slots(slots) {
-        rows = RowScales{(const u8 *)item.blob, d};
-        by_row = d->row_bits > 0;
+    METHOD PhasesMap(const Item &, const Desc *d, const ClassMap &map, SharedAt slots, u64 first) : slots(slots) {
         units = map.units;
-        stride = map.starts * 256;
-        phase_step = d->col_bits ? GROUP / map.apart * 256 : 0;
-        phases_len = d->col_bits ? stride : 0;
+        bytes = d->col_bits ? 256 / map.apart : 0;
         lane_at = shared_at(map.phases) + lane_of() * 8;
         const u64 at = (first - lane_of()) / 32;
-        row = at / units;
-        unit = (u32)(at - row * units);
-        phase = d->col_bits ? unit / map.apart * 256 : 0;
-        part = row_scale(rows, (row & ~31ull) + lane_of()) * stride;
-        part_after = row_scale(rows, (row & ~31ull) + 32 + lane_of()) * stride;
+        row = (u32)(at / units);
+        unit = (u32)(at - (u64)row * units);
+        part = row_scale((row & ~31u) + lane_of()) * map_rows.stride;
+        part_after = row_scale((row & ~31u) + 32 + lane_of()) * map_rows.stride;
         of_row = __shfl_sync(ALL_LANES, part, (int)(row & 31));
         look_ahead();
         go_on();
@@ -90,18 +93,16 @@ struct PhasesMap {
 
     // All lanes alike.
     METHOD void look_ahead() {
-        const SharedAt at = lane_at + phase;
+        const SharedAt at = lane_at + unit * bytes;
         ahead = shared_u64(at + of_row);
         unit += GROUP;
-        phase += phase_step;
         if (unit < units) return;
         unit -= units;
-        phase -= phases_len;
-        if (!by_row) return;
+        if (!map_rows.bits) return;
         ++row;
         if ((row & 31) == 0) {
             part = part_after;
-            part_after = row_scale(rows, row + 32 + lane_of()) * stride;
+            part_after = row_scale(row + 32 + lane_of()) * map_rows.stride;
         }
         of_row = __shfl_sync(ALL_LANES, part, (int)(row & 31));
         if (unit == 0) return;
@@ -119,27 +120,23 @@ struct PhasesMap {
 
 // What maps have that add up scales value by value. Scales of rows are addresses in `sums`.
 struct SumsMap {
-    SharedAt slots, sums, col, cols_end, scale, next_scale;
-    RowScales rows;
-    u64 row;
-    u32 width;
+    SharedAt slots, col, cols_end, scale, next_scale;
+    u32 row;
     bool by_column;
     u32 now[GROUP], ahead[GROUP];
 
     // From value `first` on, with the lane's columns from `lane_cols`.
-    METHOD SumsMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, SharedAt lane_cols, u64 first)
-        : slots(slots) {
-        rows = RowScales{(const u8 *)item.blob, d};
-        width = (u32)d->width;
+    METHOD SumsMap(const Desc *d, SharedAt slots, SharedAt lane_cols, u64 first) : slots(slots) {
+        const u32 width = map_rows.width;
         by_column = d->col_bits > 0;
-        sums = shared_at(map.base);
-        row = first / width;
-        col = lane_cols + (u32)(first - row * width);
+        row = (u32)(first / width);
+        col = lane_cols + (u32)(first - (u64)row * width);
         cols_end = lane_cols + width;
-        scale = sums + 4 * row_scale(rows, row);
-        next_scale = sums + 4 * row_scale(rows, row + 1);
+        scale = of_row(row);
+        next_scale = of_row(row + 1);
     }
-    METHOD void next_row() { next_scale = sums + 4 * row_scale(rows, ++row + 1); }
+    METHOD static SharedAt of_row(u32 row) { return map_rows.sums + 4 * row_scale(row); }
+    METHOD void next_row() { next_scale = of_row(++row + 1); }
     METHOD void go_on() {
 #pragma unroll
         for (u32 j = 0; j < GROUP; ++j) now[j] = ahead[j];
@@ -149,12 +146,14 @@ struct SumsMap {
 
 // Rows are whole groups, so that all lanes are in one row and a lane's columns are one word.
 struct AlignedMap : SumsMap {
+    // Where columns have numbers of their own, they are as many: a group never reaches into the next row.
+    static const bool WHOLE = true;
     // The columns of the group looked ahead to, and their row's scale.
     u32 four;
     SharedAt here;
 
-    METHOD AlignedMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first)
-        : SumsMap(item, d, map, slots, shared_at(map.cols) + lane_of() * 4, first - lane_of()) {
+    METHOD AlignedMap(const Item &, const Desc *d, const ClassMap &map, SharedAt slots, u64 first)
+        : SumsMap(d, slots, shared_at(map.cols) + lane_of() * 4, first - lane_of()) {
         look_ahead();
         half_way();
         go_on();
@@ -166,7 +165,7 @@ struct AlignedMap : SumsMap {
         col += GROUP * 32;
         if (col >= cols_end) {
             // All lanes alike.
-            col -= width;
+            col -= map_rows.width;
             scale = next_scale;
             next_row();
         }
@@ -179,11 +178,12 @@ struct AlignedMap : SumsMap {
 
 // Any rows of 128 values or more: every lane looks after itself.
 struct AnyMap : SumsMap {
+    static const bool WHOLE = false;
     SharedAt pick[GROUP];
     bool crossed;
 
-    METHOD AnyMap(const Item &item, const Desc *d, const ClassMap &map, SharedAt slots, u64 first)
-        : SumsMap(item, d, map, slots, shared_at(map.cols), first) {
+    METHOD AnyMap(const Item &, const Desc *d, const ClassMap &map, SharedAt slots, u64 first)
+        : SumsMap(d, slots, shared_at(map.cols), first) {
         look_ahead();
         half_way();
         go_on();
@@ -197,7 +197,7 @@ struct AnyMap : SumsMap {
             col += 32;
             const bool over = col >= cols_end;
             crossed |= over;
-            col = over ? col - width : col;
+            col = over ? col - map_rows.width : col;
             scale = over ? next_scale : scale;
         }
     }
@@ -221,11 +221,12 @@ DEVICE void map_columns(u8 *cols, const Item &item, const Desc *d, bool aligned)
 }
 
 // Lays a blob's map out in a block's shared memory from byte `used` on, as well as there is room, and fetches scales.
-// All threads of the block take part, and synchronise before `map_fill`.
-DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_slots, u8 *memory, u32 used, u32 room) {
+// `columns` says how many values of the map have numbers of their own, 0 for none. All threads of the block take part, and
+// synchronise before `map_fill`.
+DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_slots, u8 *memory, u32 used, u32 room, u64 columns) {
     map.kind = has_slots && d->classes == 1 ? MAP_ONE : MAP_NONE;
-    // Four steps may lead into the next row, but not beyond.
-    if (!has_slots || d->classes == 1 || d->width < 128 || d->width >= 1u << 30) return;
+    // Four steps may lead into the next row, but not beyond. Rows are counted in 32 bits.
+    if (!has_slots || d->classes == 1 || d->width < 128 || d->width >= 1u << 30 || d->values >> 32 >= d->width) return;
     const u32 per_class = d->tables_per_class, width = (u32)d->width;
     used = (used + 15) & ~15u;
     u32 *base = (u32 *)(memory + used);
@@ -234,7 +235,7 @@ DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_sl
     if (end > room) return;
     map.base = base;
     map.cols = cols;
-    const bool aligned = width % 128 == 0 && d->tile_values % 128 == 0;
+    const bool aligned = width % 128 == 0 && d->tile_values % 128 == 0 && (columns == 0 || columns == width);
     map.kind = aligned ? MAP_ALIGNED : MAP_ANY;
 
     // Groups start at columns that are a multiple of the largest number that divides them and a row.
@@ -243,9 +244,11 @@ DEVICE void map_open(ClassMap &map, const Item &item, const Desc *d, bool has_sl
     map.starts = d->col_bits ? map.units / map.apart : 1;
     const u64 phases_at = (end + 15) & ~15ull, phases_end = phases_at + ((u64)map.starts * 256 << d->row_bits);
     const bool even = width % 32 == 0 && d->ticks % map.apart == 0 && d->lanes == 32;
-    if (even && phases_end <= room) map.kind = MAP_PHASES;
+    // Numbers of columns are best looked up where groups are known to lie in one row.
+    if (even && phases_end <= room && !(aligned && columns)) map.kind = MAP_PHASES;
     map.phases = (uint2 *)(memory + phases_at);
 
+    if (threadIdx.x == 0) map_rows_open(item, d, base, map.starts * 256);
     for (u32 i = threadIdx.x; i < SUMS; i += blockDim.x) base[i] = (u32)d->class_of_sum[i] * per_class << d->log << 2;
     map_columns(cols, item, d, map.kind == MAP_ALIGNED);
 }

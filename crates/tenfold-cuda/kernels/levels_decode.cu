@@ -73,7 +73,7 @@ template <class E> DEVICE void decode_blob(const TilesArgs &a) {
         if (sizeof(E) < 4 && (i & 255) == ESCAPE) v |= LUT_ESCAPE;
         lut[i] = v;
     }
-    map_open(near.map, item, d, near.slots != nullptr, memory, (u32)slots_end, a.shared);
+    map_open(near.map, item, d, near.slots != nullptr, memory, (u32)slots_end, a.shared, 0);
     // The rings are not in use yet.
     if (near.slots)
         slots_fill(slots, work->start, d->tables, d->log, (u16 *)memory, warps * RING_ROOM / 512, [&](u32 t) {

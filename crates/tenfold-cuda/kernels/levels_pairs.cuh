@@ -111,13 +111,13 @@ DEVICE void pairs_plain(const Work *work, const u8 *tables, const Tile &t, Coder
 template <class E> struct PairElements {
     // Bytes of the table's entries.
     static const u32 ENTRY = sizeof(E) < 4 ? 4 : 8;
-    // Whether the values of a group are made elements all together.
-    static const bool TOGETHER = false;
+    // Whether columns have numbers, and whether the values of a group are made elements all together.
+    static const bool COLUMNS = false, TOGETHER = false;
     typedef typename Pair<sizeof(E)>::Two Two;
     // Fetched first, and made elements of when it is there.
     METHOD uint2 fetch(SharedAt at) const { return sizeof(E) < 4 ? make_uint2(ordered_u32(at), 0) : ordered_u64(at); }
     METHOD Two of_table(uint2 v, u32) const { return sizeof(E) < 4 ? (Two)v.x : (Two)(v.x | (u64)v.y << 32); }
-    template <class Put> METHOD void of_tables(const uint2 *, Put) const {}
+    template <bool WHOLE, class Put> METHOD void of_tables(const uint2 *, Put) const {}
     METHOD Two of_units(const Item &item, const Desc *d, i32 first, i32 second, u32) const {
         return (Two)element<E>(item.dtype, d->scale, first) | (Two)element<E>(item.dtype, d->scale, second) << (8 * sizeof(E) & 63);
     }
@@ -148,7 +148,7 @@ template <class E> DEVICE void pair_entries(const Desc *d, u32 dtype, u32 *to) {
 
 // The escapes of a group, over what was stored; entries of its ticks are two a word.
 template <class E, class As>
-OUTLINE void pairs_escaped(const Item &item, const Desc *d, const As &as, const Tile &t, Coder &c, typename As::Two *out, u32 first,
+OUTLINE void pairs_escaped(const Item &item, const Desc *d, As as, const Tile &t, Coder &c, typename As::Two *out, u32 first,
                            u32 second) {
 #pragma unroll 1
     for (u32 j = 0; j < GROUP; ++j, out += 32) {
@@ -170,17 +170,18 @@ template <class E, class Tables, class Map, class As>
 DEVICE void pairs_grouped(const Item &item, const Desc *d, const Desc *halved, const Near &near, As as, const Tile &t, Coder &c,
                          u32 end) {
     typedef typename As::Two Two;
+    const bool together = As::TOGETHER || (As::COLUMNS && Map::WHOLE);
     const u32 groups = As::ENTRY == 4 ? Tables::GROUPS : 1, below = (1u << lane_of()) - 1;
     const PairNext next = pair_next(d->on_quantiser, d->on_parity);
     const SharedAt lut = shared_at(near.lut), tables = lut + PAIRS_TABLES(As::ENTRY), ring = c.words.ring;
     Map map(item, halved, near.map, tables, t.start / 2 + lane_of());
     Two *out = (Two *)((E *)item.out + (t.start - d->first)) + lane_of();
-    u32 x = c.x, s = c.s;
-    Words w = c.words;
-    for (u32 step = 0; step < end; step += groups * GROUP) {
+    u32 x = c.x, s = c.s, word_at = c.words.at, chunk = c.words.chunk;
+    uint4 coming = c.words.next;
+    for (u32 left = end / (groups * GROUP); left > 0; --left) {
 #pragma unroll
         for (u32 group = 0; group < groups; ++group) {
-            const SharedAt from = ring + (w.at * 2 & (RING_BYTES - 1));
+            const SharedAt from = ring + (word_at * 2 & (RING_BYTES - 1));
             SharedAt at = from;
             u32 marks = 0, entry[GROUP], last = 0;
             uint2 elements[GROUP];
@@ -208,20 +209,30 @@ DEVICE void pairs_grouped(const Item &item, const Desc *d, const Desc *halved, c
             out = not_before(out, last);
 #pragma unroll
             for (u32 j = 0; j < GROUP; ++j)
-                if (!As::TOGETHER) global_put(out + j * 32, as.of_table(elements[j], j));
-            if (As::TOGETHER) as.of_tables(elements, [&](u32 j, Two v) { global_put(out + j * 32, v); });
+                if (!together) global_put(out + j * 32, as.of_table(elements[j], j));
+            if (together) as.template of_tables<Map::WHOLE>(elements, [&](u32 j, Two v) { global_put(out + j * 32, v); });
             if (__any_sync(ALL_LANES, Tables::any(marks)))
                 pairs_escaped<E>(item, d, as, t, c, out, entry[0] | entry[1] << 16, entry[2] | entry[3] << 16);
             map.go_on();
             as.go_on();
             out += GROUP * 32;
-            w.at += (u32)(at - from) / 2;
+            word_at += (u32)(at - from) / 2;
         }
-        words_refill(w);
+        // What only a refill needs stays where it is.
+        if (word_at / CHUNK > chunk) {
+            Words w = c.words;
+            w.chunk = chunk;
+            w.next = coming;
+            words_turn(w);
+            chunk = w.chunk;
+            coming = w.next;
+        }
     }
     c.x = x;
     c.s = s;
-    c.words = w;
+    c.words.at = word_at;
+    c.words.chunk = chunk;
+    c.words.next = coming;
 }
 
 // The same with the map that the blob has.

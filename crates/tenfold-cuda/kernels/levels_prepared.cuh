@@ -35,24 +35,33 @@ struct Columns {
     const u8 *rows;
 };
 
+// What is asked for once a row; in shared memory, so that it takes no registers of a hot loop: weights of rows, bytes of the numbers.
+struct ColumnsRow {
+    const u8 *weights;
+    u32 bytes;
+};
+
+__shared__ ColumnsRow columns_row;
+
 // What a row is multiplied by, for a lane that goes from row to row; the next one's is there before it is needed.
 template <bool ROWS> struct OverRows {
-    const u8 *weight;
+    u32 after;
     float now, next;
 
-    METHOD OverRows(const Columns &columns, u64 row) : weight(columns.rows + row + 1) {
-        now = weight_undone((signed char)weight[-1]);
-        next = weight_undone((signed char)weight[0]);
+    METHOD OverRows(u32 row) : after(row + 1) {
+        now = weight(row);
+        next = weight(after);
     }
+    METHOD static float weight(u32 row) { return weight_undone((signed char)columns_row.weights[row]); }
     METHOD float weigh(float v, bool ahead) const { return __fmul_rn(v, ahead ? next : now); }
     METHOD void go_on() {
         now = next;
         // Behind the last row there are other bytes of the header.
-        next = weight_undone((signed char)*++weight);
+        next = weight(++after);
     }
 };
 template <> struct OverRows<false> {
-    METHOD OverRows(const Columns &, u64) {}
+    METHOD OverRows(u32) {}
     METHOD float weigh(float v, bool) const { return v; }
     METHOD void go_on() {}
 };
@@ -61,18 +70,16 @@ template <> struct OverRows<false> {
 // the next. They become elements of a dtype.
 template <u32 DTYPE, u32 APART, bool ROWS> struct OverColumns {
     SharedAt at, end;
-    u32 bytes;
     bool added;
     OverRows<ROWS> rows;
 
-    METHOD OverColumns(const Columns &columns, u64 first) : rows(columns, first / columns.count) {
+    METHOD OverColumns(const Columns &columns, u64 first) : rows((u32)(first / columns.count)) {
         const SharedAt start = shared_at(columns.numbers);
-        bytes = columns.count * 4;
         at = start + (u32)(first % columns.count) * 4;
-        end = start + bytes;
+        end = start + columns.count * 4;
         added = columns.added;
     }
-    METHOD SharedAt within(SharedAt to) const { return to >= end ? to - bytes : to; }
+    METHOD SharedAt within(SharedAt to) const { return to >= end ? to - columns_row.bytes : to; }
     METHOD SharedAt number(u32 j) const { return within(at + j * APART); }
     METHOD float undo(float v, u32 number, u32 j) const {
         const float by = __uint_as_float(number);
@@ -82,7 +89,11 @@ template <u32 DTYPE, u32 APART, bool ROWS> struct OverColumns {
     }
     // Whether all steps of a group lie in one row, as most do.
     METHOD bool is_within() const { return at + (GROUP - 1) * APART < end; }
-    METHOD float undo_within(float v, u32 number) const { return rows.weigh(__fmul_rn(v, __uint_as_float(number)), false); }
+    METHOD float undo_within(float v, u32 number) const {
+        const float by = __uint_as_float(number);
+        if (!ROWS && added) return __fadd_rn(v, by);
+        return rows.weigh(__fmul_rn(v, by), false);
+    }
     // What a table has is so small that no sum or product leaves the range of f32 or bf16: signs need not be set apart.
     METHOD static u32 near_element(float v) {
         const u32 b = __float_as_uint(v);
@@ -93,7 +104,7 @@ template <u32 DTYPE, u32 APART, bool ROWS> struct OverColumns {
     METHOD void go_on() {
         at += GROUP * APART;
         if (at < end) return;
-        at -= bytes;
+        at -= columns_row.bytes;
         rows.go_on();
     }
 };
@@ -105,9 +116,9 @@ template <class E, u32 DTYPE, bool ROWS> struct ByColumn : OverColumns<DTYPE, 12
     METHOD E of_table(u32 v, u32 j) const {
         return (E)this->near_element(this->undo(__uint_as_float(v), shared_u32(this->number(j)), j));
     }
-    // Whether a group lies in one row is asked once, not for each value.
-    template <class Put> METHOD void of_tables(const u32 *v, Put put) const {
-        if (this->is_within()) {
+    // Whether a group lies in one row is asked once, not for each value; where all are `WHOLE`, not at all.
+    template <bool WHOLE, class Put> METHOD void of_tables(const u32 *v, Put put) const {
+        if (WHOLE || this->is_within()) {
 #pragma unroll
             for (u32 j = 0; j < GROUP; ++j)
                 put(j, (E)this->near_element(this->undo_within(__uint_as_float(v[j]), shared_u32(this->at + j * 128))));
@@ -137,14 +148,16 @@ DEVICE bool columns_alone(const Item &item, const Desc *d) {
     const bool alone = d->undone_kind[0] != UNDO_ROWS && (d->undone_kind[0] == UNDO_NOTHING || d->undone_kind[1] == UNDO_NOTHING);
     return (item.dtype == DTYPE_BF16 || item.dtype == DTYPE_F16 || item.dtype == DTYPE_F32) && d->dtype != DTYPE_F64 &&
            (alone || rows_last(d) < MAX_UNDONE) && d->across == 0 && d->columns >= 128 && d->columns < 1u << 16 &&
-           d->scale < SMALL_NUMBER / (UNITS * 512);
+           d->values >> 32 < d->columns && d->scale < SMALL_NUMBER / (UNITS * 512);
 }
 
-// What is in shared memory, once it is there, and where weights of rows are.
+// What is in shared memory, once it is there, and where weights of rows are. All threads of a block take part, and synchronise
+// before groups are decoded.
 DEVICE Columns columns_of(const Item &item, const Desc *d, const float *numbers) {
     const u32 rows = rows_last(d);
-    return Columns{numbers, 0, d->undone_kind[0] >= UNDO_MEANS,
-                   rows < MAX_UNDONE ? (const u8 *)item.blob + d->undone_at[rows] : nullptr};
+    const u8 *weights = rows < MAX_UNDONE ? (const u8 *)item.blob + d->undone_at[rows] : nullptr;
+    if (threadIdx.x == 0) columns_row = ColumnsRow{weights, (u32)d->columns * 4};
+    return Columns{numbers, 0, d->undone_kind[0] >= UNDO_MEANS, weights};
 }
 
 // Fetches the numbers of columns; whether all that this thread took are small. All threads of a block take part.
@@ -316,7 +329,7 @@ template <class E> OUTLINE void prepared_blob(const Share &share, u32 room, u32 
         for (u32 i = threadIdx.x; i < 512; i += blockDim.x)
             lut[i] = element<u32>(DTYPE_F32, d->scale, units_of(d->offsets, (i32)(signed char)(i & 255), i < 256));
         if (!columns_fill(item, d, numbers)) *large = 1;
-        map_open(near.map, item, d, true, memory, (u32)slots_end, room);
+        map_open(near.map, item, d, true, memory, (u32)slots_end, room, d->columns);
     }
     // The rings are not in use yet.
     if (near.slots)

@@ -129,6 +129,7 @@ DEVICE bool small_open(const Item &item, const Work *work, u8 *memory, u32 room,
     const bool aligned = d->width % 128 == 0 && d->tile_values % 128 == 0;
     near.map.kind = d->classes == 1 ? MAP_ONE : aligned ? MAP_ALIGNED : MAP_ANY;
     if (d->classes > 1) map_columns(memory + RING_ROOM + SUMS * 4, item, d, aligned);
+    if (lane_of() == 0) map_rows_open(item, d, base, 0);
     u32 row = 0;
     for (u32 cls = 0; cls < d->classes; ++cls) {
         const u32 table = cls * d->tables_per_class << d->log, entry = row * d->tables_per_class;

@@ -154,7 +154,7 @@ template <class E> struct AsElement {
     // Whether the table marks the escape, and whether the values of a group are made elements all together.
     static const bool MARKED = sizeof(E) < 4, TOGETHER = false;
     METHOD E of_table(u32 v, u32) const { return (E)v; }
-    template <class Put> METHOD void of_tables(const u32 *, Put) const {}
+    template <bool WHOLE, class Put> METHOD void of_tables(const u32 *, Put) const {}
     METHOD E of_units(const Item &item, const Desc *d, i32 units, u32) const { return element<E>(item.dtype, d->scale, units); }
     METHOD void go_on() {}
 };
@@ -198,7 +198,7 @@ DEVICE u32 steps_fast(const Item &item, const Desc *d, const Near &near, Map &ma
             if (As::MARKED) escaped |= elements[j];
             if (!As::TOGETHER) global_put(out + j * 32, as.of_table(elements[j], j));
         }
-        if (As::TOGETHER) as.of_tables(elements, [&](u32 j, E v) { global_put(out + j * 32, v); });
+        if (As::TOGETHER) as.template of_tables<Map::WHOLE>(elements, [&](u32 j, E v) { global_put(out + j * 32, v); });
         if (__any_sync(ALL_LANES, (i32)escaped < 0)) {
             x = x_before;
             s = s_before;

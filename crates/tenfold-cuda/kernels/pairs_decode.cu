@@ -8,7 +8,7 @@
 // elements made of them.
 template <class E, u32 DTYPE, bool ROWS> struct PairByColumn : OverColumns<DTYPE, 256, ROWS> {
     static const u32 ENTRY = 8;
-    static const bool TOGETHER = ROWS;
+    static const bool COLUMNS = true, TOGETHER = ROWS;
     typedef typename Pair<sizeof(E)>::Two Two;
     METHOD PairByColumn(const Columns &columns, u64 first) : OverColumns<DTYPE, 256, ROWS>(columns, first) {}
     METHOD uint2 fetch(SharedAt lut) const { return ordered_u64(lut); }
@@ -18,8 +18,8 @@ template <class E, u32 DTYPE, bool ROWS> struct PairByColumn : OverColumns<DTYPE
         return join(this->near_element(this->undo(__uint_as_float(v.x), by.x, j)),
                     this->near_element(this->undo(__uint_as_float(v.y), by.y, j)));
     }
-    template <class Put> METHOD void of_tables(const uint2 *v, Put put) const {
-        if (this->is_within()) {
+    template <bool WHOLE, class Put> METHOD void of_tables(const uint2 *v, Put put) const {
+        if (WHOLE || this->is_within()) {
 #pragma unroll
             for (u32 j = 0; j < GROUP; ++j) {
                 const uint2 by = shared_u64(this->at + j * 256);
@@ -58,22 +58,27 @@ DEVICE void pairs_prepared(const Item &item, const Desc *d, const PairsNear &n, 
     }
 }
 
-// The same where rows have weights: a function that is called, as that of single levels is.
-template <class E> OUTLINE void pairs_rows(const Item &item, const Desc *d, const Desc *halved, RowsCall &call) {
-    const PairsNear n = {call.near, halved, call.columns};
-    pairs_prepared<E, true>(item, d, n, call.t, call.c, call.end);
+// The same as a function that is called, and what it takes lies in memory, so that blobs without transforms keep their registers.
+struct PreparedCall {
+    PairsNear n;
+    Tile t;
+    Coder c;
+    u32 end;
+};
+
+template <class E> OUTLINE void pairs_called(const Item &item, const Desc *d, PreparedCall &call) {
+    if (call.n.columns.rows) pairs_prepared<E, true>(item, d, call.n, call.t, call.c, call.end);
+    else pairs_prepared<E, false>(item, d, call.n, call.t, call.c, call.end);
 }
 
 template <class E, u32 SIZE> struct PairGroups {
     METHOD static void run(const Item &item, const Desc *d, const PairsNear &n, const Tile &t, Coder &c, u32 end) {
         if (!d->prepared) {
             pairs_mapped<E>(item, d, n.halved, n.near, PairElements<E>(), t, c, end);
-        } else if (n.columns.rows) {
-            RowsCall call = {n.near, n.columns, t, c, end};
-            pairs_rows<E>(item, d, n.halved, call);
-            c = call.c;
         } else {
-            pairs_prepared<E, false>(item, d, n, t, c, end);
+            PreparedCall call = {n, t, c, end};
+            pairs_called<E>(item, d, call);
+            c = call.c;
         }
     }
 };
@@ -193,7 +198,7 @@ template <class E> DEVICE void pairs_blob(const Share &share, u32 room, u32 abov
         }
         // Where rows have an odd number of values, pairs lie otherwise in every second row.
         if (d->classes == 1 || d->width % 2 == 0)
-            map_open(n.near.map, item, &halved, true, memory, used + (u32)tables + columns, room);
+            map_open(n.near.map, item, &halved, true, memory, used + (u32)tables + columns, room, by_column ? d->columns / 2 : 0);
     }
     // The rings are not in use yet.
     if (fits && d->classes == 1) pairs_fill_alone((u32 *)at, work->start);
