@@ -30,6 +30,28 @@ def test_without_gradients_all_tokens_count_the_same():
     assert seen.layers["0.weight"].tokens == 220
 
 
+@pytest.mark.filterwarnings("ignore:.*saw fewer")
+def test_a_loss_that_is_never_differentiated_changes_nothing():
+    model, rows = net(), torch.randn(120, 8)
+    with Calibration(model) as seen:
+        model(rows)
+    assert np.allclose(seen.inputs("0.weight"), rows.T @ rows / len(rows), rtol=1e-5, atol=1e-6)
+    assert list(seen) == ["0.weight", "2.weight"] and seen.outputs("0.weight") is None
+
+
+def test_a_layer_without_a_part_in_the_loss_is_left_out(tmp_path: Path):
+    model, pooler, x = net(), torch.nn.Linear(8, 8), torch.randn(200, 8)
+    both = torch.nn.ModuleList([model, pooler])
+    with pytest.warns(UserWarning, match="1 of 3 layers had no part in the loss and are left out: 1.weight"):
+        with Calibration(both) as seen:
+            pooler(x)
+            model(x).square().sum().backward()
+    # A matrix of zeros would say that its errors cost nothing.
+    assert list(seen) == ["0.0.weight", "0.2.weight"] and "1.weight" not in seen
+    seen.save(tmp_path / "c.safetensors")
+    assert len(Calibration.open(tmp_path / "c.safetensors")) == 2
+
+
 def test_gradients_weigh_tokens_and_outputs():
     model, batches = net(), [torch.randn(150, 8), 3 * torch.randn(90, 8)]
     with Calibration(model) as seen:

@@ -204,6 +204,26 @@ fn inputs_that_were_never_active_cost_nothing() {
 }
 
 #[test]
+fn damping_keeps_outputs_that_have_next_to_no_gradients() {
+    let (rows, cols) = (192, 128);
+    let s = weights(Dtype::F32, rows, cols);
+    // As an attention head that is sure of itself: its gradients hold for small errors only.
+    let sure = 64 * cols..96 * cols;
+    let outputs: Vec<f64> = (0..rows).map(|i| if (64..96).contains(&i) { 1e-9 } else { 1e-5 }).collect();
+    let lost = |damping: f64| {
+        let of = Curvature::new(moments(cols, 5), cols).unwrap().with_outputs(outputs.clone()).unwrap();
+        let options = EncodeOptions::new(Goal::Bits(3.0)).with_curvature(Arc::new(of.with_damping(damping)));
+        let coded = encode(&s, &options);
+        assert!(coded.fell_back.is_none() && coded.loss < coded.plain);
+        let (before, after) = (s.reals(), to_reals(Dtype::F32, &decode(&coded.blob).data));
+        let power = |f: &dyn Fn(usize) -> f64| sure.clone().map(|i| f(i).powi(2)).sum::<f64>();
+        power(&|i| after[i] - before[i]) / power(&|i| before[i])
+    };
+    let (none, some) = (lost(0.0), lost(Curvature::DAMPING));
+    assert!(none > 0.9 && some < 0.5, "{none:.2} of these rows without damping, {some:.2} with it");
+}
+
+#[test]
 fn importance_is_taken_where_it_costs_less() {
     let (rows, cols) = (192, 128);
     let s = weights(Dtype::F32, rows, cols);

@@ -159,10 +159,10 @@ class Watcher:
         self.shared, self.outputs, self.masses = {}, {}, {}
 
     def flush(self) -> None:
-        """Adds what waits for gradients that do not come."""
+        """Adds what waits for gradients that do not come: where none came at all, all rows count the same."""
         for shared in self.shared.values():
             for _, rows, weights in shared.pending:
-                shared.moments.add(rows, weights)
+                shared.moments.add(rows, weights if self.outputs else torch.full_like(weights, self.share))
             shared.pending.clear()
 
 

@@ -61,6 +61,11 @@ def summarise(sums: Sums) -> Summary:
     experts = _Experts(leaders, means, known, outputs)
     for names in _siblings(sums.weights):
         experts.lean(names, notes)
+    # What an error in them costs is not known, so bits cannot be weighed against it.
+    idle = [name for name in leaders if outputs and (name not in outputs or not outputs[name].any())]
+    if idle:
+        notes.append(f"{len(idle)} of {len(leaders)} layers had no part in the loss and are left out: {idle[0]} and its like")
+    leaders = {name: leader for name, leader in leaders.items() if name not in idle}
     layers = {}
     for name, weight in sums.weights.items():
         if name in leaders:
@@ -79,7 +84,9 @@ def summarise(sums: Sums) -> Summary:
             f"{len(few)} of {len(layers)} layers saw fewer than {FEW} tokens a column ({shown}); they are damped more, and more text "
             "would make a better model"
         )
-    return Summary(layers, {f"{name}.inputs": mean for name, mean in means.items()}, outputs, notes)
+    kept = set(leaders.values())
+    matrices = {f"{name}.inputs": mean for name, mean in means.items() if name in kept}
+    return Summary(layers, matrices, {name: found for name, found in outputs.items() if name in layers}, notes)
 
 
 def damping_for(cols: int, tokens: float) -> float:

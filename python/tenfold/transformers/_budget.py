@@ -49,8 +49,10 @@ class Budget:
 
     def expect(self, name: str, weight: torch.Tensor, inputs: torch.Tensor, outputs: torch.Tensor | None, damping: float) -> None:
         """Tells of a weight that will be encoded."""
-        rows = weight[:: max(1, len(weight) // ROWS)].double()
-        some = torch.ones(len(rows)) if outputs is None else outputs[:: max(1, len(weight) // ROWS)]
+        apart = max(1, len(weight) // ROWS)
+        rows = weight[::apart].double()
+        # Damped as an encoder does.
+        some = torch.ones(len(rows)) if outputs is None else (outputs[::apart] + damping * outputs.mean()) / (1 + damping)
         scaled = rows * counts(inputs, damping).sqrt() * some.to(rows).sqrt()[:, None]
         self._asked[name] = scaled.float()
         self._curves[name] = Curve(weight.numel(), [])

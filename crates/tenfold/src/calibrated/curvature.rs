@@ -54,7 +54,7 @@ pub struct Inputs {
 }
 
 impl Curvature {
-    /// Share of its own size that is added to each number on the diagonal of E[x·xᵀ], unless stated otherwise.
+    /// The damping, unless stated otherwise.
     pub const DAMPING: f64 = 0.15;
 
     /// From E[x·xᵀ] of `cols` inputs, row by row. It must be symmetric, finite, and not negative on its diagonal. Inputs that were
@@ -93,8 +93,9 @@ impl Curvature {
         Ok(self)
     }
 
-    /// Sets the damping: what is added to each number on the diagonal of E[x·xᵀ], as a share of it. The fewer tokens there were for
-    /// each input, the more it should be. Default: [`Curvature::DAMPING`].
+    /// Sets the damping: what is added to each number on the diagonal of E[x·xᵀ], as a share of it, and to each E[g²], as a share of
+    /// their mean, which then stays. The fewer tokens there were for each input, the more it should be. Predicted losses are not
+    /// damped. Default: [`Curvature::DAMPING`].
     pub fn with_damping(mut self, damping: f64) -> Self {
         self.damping = damping;
         (self.factors, self.steps) = Default::default();

@@ -22,8 +22,9 @@ impl Steps {
         let mut octaves = mean_octaves(counts);
         let rows = match curvature.outputs() {
             Some(outputs) => {
-                let rows = Weights::of(Axis::Rows, outputs)?;
-                let (mean, each) = (mean_log(outputs), mean_octaves(outputs));
+                let outputs = damp(outputs, curvature.damping());
+                let rows = Weights::of(Axis::Rows, &outputs)?;
+                let (mean, each) = (mean_log(&outputs), mean_octaves(&outputs));
                 // Half an octave of importance is worth a bit a value; a weight is a byte a row.
                 let pays = (mean - each) * curvature.cols() as f64 > 8.0;
                 octaves += if pays { each } else { mean };
@@ -60,6 +61,13 @@ impl Steps {
     pub fn unit(&self) -> f64 {
         (-self.octaves).exp2()
     }
+}
+
+/// E[g²] drawn to its mean, which stays. Gradients say what small errors do: an attention head that is sure of itself has next to
+/// none, and would get steps at which it is lost.
+fn damp(outputs: &[f64], damping: f64) -> Vec<f64> {
+    let mean = outputs.iter().sum::<f64>() / outputs.len().max(1) as f64;
+    outputs.iter().map(|v| (v + damping * mean) / (1.0 + damping)).collect()
 }
 
 /// Half the mean logarithm, as [`Weights::of`] takes it off.
