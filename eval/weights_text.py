@@ -2,7 +2,8 @@
 """What the text of a calibration does to weights: calibrated on prose, on code, on both, on either beside a tenth of the package's mixture, and
 on random tokens; judged on prose and on code that the calibration has not seen, beside importance from the same text.
 
-`python eval/weights_text.py`; tables and raw JSON go to results/eval/. A run that was interrupted goes on where it was.
+`python eval/weights_text.py`; tables and raw JSON go to results/eval/. A run that was interrupted goes on where it was. The package has a few
+dozen contexts of a kind; `--more prose=FILE python=FILE` adds those of texts of yours.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MIXTURES: Mapping[str, tuple[str, ...]] = {
     "random tokens": ("random",),
 }
 """Kinds of text that calibrations have."""
-BESIDE = ("prose", "code")
+BESIDE = ("prose", "code", "random tokens")
 """Those that are also measured with the package's mixture beside them."""
 ADDED = 0.1
 """How much of such a calibration the mixture is."""
@@ -44,6 +45,7 @@ ADDED = 0.1
 def main() -> int:
     parser = options.parser(__doc__, RATES)
     parser.add_argument("--fit-contexts", type=int, default=24, metavar="N", help="contexts of each kind to calibrate on")
+    parser.add_argument("--more", nargs="+", default=(), metavar="KIND=FILE", help="text of a kind to calibrate on, behind what the package has of it")
     parser.add_argument("--judged-contexts", type=int, default=8, metavar="N", help="contexts of each kind to judge on")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only calibrations whose name has one of these words")
     parser.add_argument("--tasks", type=Path, metavar="FOLDER", help="folder of multiple-choice sets, a .jsonl each")
@@ -53,11 +55,28 @@ def main() -> int:
     subject = causal.smollm2(None)
     tokenizer = causal.load_smollm2()[1]
     names = {name for mixture in MIXTURES.values() for name in mixture} | set(JUDGED)
+    more = dict(one.partition("=")[::2] for one in args.more)
+    unknown = sorted(set(more) - names)
+    if unknown:
+        parser.error(f"--more: there is no kind {unknown[0]}; there are {', '.join(sorted(names))}")
     texts = {}
     for name in sorted(names):
         judged = args.judged_contexts if name in JUDGED else 0
-        texts[name] = domains.load(name, tokenizer, judged, int(min(args.fit_contexts, domains.available(name))))
+        found = domains.load(name, tokenizer, judged, int(min(args.fit_contexts, domains.available(name))))
+        missing = args.fit_contexts - len(found.fit)
+        if name in more and missing > 0:
+            found = replace(found, fit=torch.cat([found.fit, spread(Path(more[name]), tokenizer, missing, found.fit.shape[1])]))
+        texts[name] = found
     return evaluate(subject, texts, tokenizer, args)
+
+
+def spread(path: Path, tokenizer: PreTrainedTokenizerBase, most: int, length: int) -> torch.Tensor:
+    """Contexts of a text, evenly over it: `most`, or all that it has."""
+    ids = tokenizer(path.read_text(encoding="utf-8")).input_ids
+    whole = len(ids) // length
+    count = min(most, whole)
+    starts = [length * (index * whole // count) for index in range(count)]
+    return torch.tensor([ids[start : start + length] for start in starts], dtype=torch.long).reshape(-1, length)
 
 
 def evaluate(
