@@ -111,3 +111,13 @@ def test_the_program_for_other_text(tmp_path, capsys):
     assert found["calibrated", "prose and code"] < found["importance", "prose and code"]
     assert found["calibrated", "prose, 0.1 of the mixture"] not in (found["calibrated", "prose"], found["calibrated", "prose and code"])
     assert "prose and code" in capsys.readouterr().out
+
+
+def test_contexts_are_spread_over_more_text(tmp_path):
+    path = tmp_path / "more.txt"
+    # A token a character: 10 contexts of 8, the number of each in its first.
+    path.write_text("".join(f"{index}......." for index in range(10)))
+    firsts = [[ids[0] - ord("0") for ids in weights_text.spread(path, Words(), most, 8).tolist()] for most in (2, 5, 99)]
+    assert firsts == [[0, 5], [0, 2, 4, 6, 8], list(range(10))]
+    path.write_text("short")
+    assert weights_text.spread(path, Words(), 3, 8).shape == (0, 8)
