@@ -59,6 +59,9 @@ def main() -> int:
     unknown = sorted(set(more) - names)
     if unknown:
         parser.error(f"--more: there is no kind {unknown[0]}; there are {', '.join(sorted(names))}")
+    for kind, path in more.items():
+        if not Path(path).is_file():
+            parser.error(f"--more: {path or 'nothing'} is no file with text of the kind {kind}; write {kind}=FILE")
     texts = {}
     for name in sorted(names):
         judged = args.judged_contexts if name in JUDGED else 0
