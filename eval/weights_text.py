@@ -68,7 +68,10 @@ def main() -> int:
         found = domains.load(name, tokenizer, judged, int(min(args.fit_contexts, domains.available(name))))
         missing = args.fit_contexts - len(found.fit)
         if name in more and missing > 0:
-            found = replace(found, fit=torch.cat([found.fit, spread(Path(more[name]), tokenizer, missing, found.fit.shape[1])]))
+            added = spread(Path(more[name]), tokenizer, missing, found.fit.shape[1])
+            if not len(added):
+                parser.error(f"--more: {more[name]} has fewer than {found.fit.shape[1]} tokens, which is less than a context")
+            found = replace(found, fit=torch.cat([found.fit, added]))
         texts[name] = found
     return evaluate(subject, texts, tokenizer, args)
 
